@@ -1,0 +1,289 @@
+// Generated from src/core/layout/layouts.ts by `npm run generate`; do not edit.
+
+const align = (at: number): number => (at + 63) & ~63;
+
+/** Identity of the whole set of layouts; the addon must report the same. */
+export const LAYOUT_FINGERPRINT = 0x9a5b40b7;
+
+/** Identity of a batch buffer. */
+export const BATCH = {
+  MAGIC: 826430029,
+} as const;
+
+/** Sentinels of record columns. */
+export const SPAN = {
+  NULL: -1,
+  NO_OFFSET: -1001,
+} as const;
+
+/** Who set the timestamp. */
+export const TIMESTAMP_TYPE = {
+  NONE: 0,
+  CREATE: 1,
+  APPEND: 2,
+} as const;
+
+/** Facts of a record, as bits. */
+export const RECORD_FLAG = {
+  KEY_NULL: 1,
+  VALUE_NULL: 2,
+  HAS_HEADERS: 4,
+} as const;
+
+/** Verdict of the event decode. */
+export const EVENT_STATUS = {
+  OK: 0,
+  NULL: 1,
+  BAD_LENGTH: 2,
+} as const;
+
+/** Numbers of the wire frame. MESSAGE_DEPTH_MAX bounds hostile index arrays. */
+export const FRAME = {
+  MAGIC: 0,
+  HEADER_BYTES: 5,
+  MESSAGE_DEPTH_MAX: 16,
+} as const;
+
+/** Verdict of the frame scan. */
+export const FRAME_STATUS = {
+  OK: 0,
+  BAD_MAGIC: 1,
+  TRUNCATED: 2,
+  BAD_MESSAGE_INDEX: 3,
+  NULL_VALUE: 4,
+} as const;
+
+/** First 64 bytes of every batch. Byte offsets of its fields. */
+export const BATCH_HEADER = {
+  BYTES: 64,
+  /** u32. BATCH.MAGIC */
+  MAGIC: 0,
+  /** u32. Which batch layout follows. */
+  LAYOUT_ID: 4,
+  /** u32. Rows in use. */
+  ROW_COUNT: 8,
+  /** u32. Cells a column has. */
+  ROW_CAPACITY: 12,
+  /** u32. Bytes of the arena in use. */
+  ARENA_USED: 16,
+  /** u32. Bytes the arena has. */
+  ARENA_CAPACITY: 20,
+  /** i32. Status word of the last call that filled the batch. */
+  STATUS: 24,
+  /** i32. A number that goes with the status. */
+  DETAIL: 28,
+} as const;
+
+export const RECORD_BATCH_ID = 1;
+
+/** Records of the log broker. Spans are offsets into the arena; a length of -1 is null, 0 is empty. */
+export interface RecordBatchViews {
+  readonly header: Int32Array;
+  /** i64[rowCapacity]. Offset in the partition; SPAN.NO_OFFSET before it is known. */
+  readonly offset: BigInt64Array;
+  /** i64[rowCapacity]. Milliseconds since the epoch; 0 when producing: now. */
+  readonly timestamp: BigInt64Array;
+  /** i32[rowCapacity]. Index into the topic names of whoever filled the batch. */
+  readonly topicIndex: Int32Array;
+  /** i32[rowCapacity]. Partition; -1 when producing: the partitioner decides. */
+  readonly partition: Int32Array;
+  /** u32[rowCapacity]. Arena offset of the key. */
+  readonly keyStart: Uint32Array;
+  /** i32[rowCapacity]. Bytes of the key; -1 null. */
+  readonly keyLength: Int32Array;
+  /** u32[rowCapacity]. Arena offset of the value. */
+  readonly valueStart: Uint32Array;
+  /** i32[rowCapacity]. Bytes of the value; -1 null. */
+  readonly valueLength: Int32Array;
+  /** u32[rowCapacity]. Arena offset of the header block. */
+  readonly headersStart: Uint32Array;
+  /** i32[rowCapacity]. Bytes of the header block; 0 none. */
+  readonly headersLength: Int32Array;
+  /** u8[rowCapacity]. TIMESTAMP_TYPE.* */
+  readonly timestampType: Uint8Array;
+  /** u8[rowCapacity]. RECORD_FLAG.* bits */
+  readonly flags: Uint8Array;
+  readonly arena: Uint8Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function recordBatchBytes(rowCapacity: number, arenaCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 8); // offset
+  at = align(at + rowCapacity * 8); // timestamp
+  at = align(at + rowCapacity * 4); // topicIndex
+  at = align(at + rowCapacity * 4); // partition
+  at = align(at + rowCapacity * 4); // keyStart
+  at = align(at + rowCapacity * 4); // keyLength
+  at = align(at + rowCapacity * 4); // valueStart
+  at = align(at + rowCapacity * 4); // valueLength
+  at = align(at + rowCapacity * 4); // headersStart
+  at = align(at + rowCapacity * 4); // headersLength
+  at = align(at + rowCapacity * 1); // timestampType
+  at = align(at + rowCapacity * 1); // flags
+  return align(at + arenaCapacity);
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function recordBatchViews(buffer: ArrayBufferLike, rowCapacity: number, arenaCapacity: number): RecordBatchViews {
+  let at = 64;
+  const offset = new BigInt64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const timestamp = new BigInt64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const topicIndex = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const partition = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const keyStart = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const keyLength = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const valueStart = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const valueLength = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const headersStart = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const headersLength = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const timestampType = new Uint8Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 1);
+  const flags = new Uint8Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 1);
+  const arena = new Uint8Array(buffer, at, arenaCapacity);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, offset, timestamp, topicIndex, partition, keyStart, keyLength, valueStart, valueLength, headersStart, headersLength, timestampType, flags, arena };
+}
+
+/** One header inside a header block; blocks are these one after the other, unpadded. Byte offsets of its fields. */
+export const RECORD_HEADER = {
+  BYTES: 8,
+  /** u32. Bytes of the name (UTF-8). */
+  NAME_LENGTH: 0,
+  /** i32. Bytes of the value; -1 null. */
+  VALUE_LENGTH: 4,
+  /** bytes. Name, then value. */
+  TEXT: 8,
+} as const;
+
+/** Input event of the window engine. Source: requirements of the engine, section 2. Byte offsets of its fields. */
+export const EVENT = {
+  BYTES: 256,
+  /** u64. The key. */
+  ACCOUNT_ID: 0,
+  /** i64. Aggregated value. */
+  VALUE: 8,
+  /** i64. Event time, ms since the epoch. */
+  EVENT_TS: 16,
+  /** u64. Number of the event in its true order. */
+  SEQ: 24,
+  /** bytes. Filler to the message size. */
+  PAD: 32,
+} as const;
+
+export const EVENT_BATCH_ID = 2;
+
+/** Events decoded into columns, one row a record of the record batch they came from. */
+export interface EventBatchViews {
+  readonly header: Int32Array;
+  /** u64[rowCapacity]. The key. */
+  readonly accountId: BigUint64Array;
+  /** i64[rowCapacity]. Aggregated value. */
+  readonly value: BigInt64Array;
+  /** i64[rowCapacity]. Event time, ms since the epoch. */
+  readonly eventTs: BigInt64Array;
+  /** u64[rowCapacity]. Number of the event. */
+  readonly seq: BigUint64Array;
+  /** u8[rowCapacity]. EVENT_STATUS.*; the other columns are 0 unless OK. */
+  readonly status: Uint8Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function eventBatchBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 8); // accountId
+  at = align(at + rowCapacity * 8); // value
+  at = align(at + rowCapacity * 8); // eventTs
+  at = align(at + rowCapacity * 8); // seq
+  at = align(at + rowCapacity * 1); // status
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function eventBatchViews(buffer: ArrayBufferLike, rowCapacity: number): EventBatchViews {
+  let at = 64;
+  const accountId = new BigUint64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const value = new BigInt64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const eventTs = new BigInt64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const seq = new BigUint64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const status = new Uint8Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 1);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, accountId, value, eventTs, seq, status };
+}
+
+/** Value of a framed record. Source: requirements of the registry, section 2. Byte offsets of its fields. */
+export const WIRE_FRAME = {
+  BYTES: 5,
+  /** u8. FRAME.MAGIC */
+  MAGIC: 0,
+  /** u32be. Schema id, big-endian. */
+  SCHEMA_ID: 1,
+  /** bytes. Protobuf: message indexes, then the payload. Avro: the payload. */
+  REST: 5,
+} as const;
+
+export const FRAME_BATCH_ID = 3;
+
+/** Result of a frame scan, one row a record. */
+export interface FrameBatchViews {
+  readonly header: Int32Array;
+  /** u32[rowCapacity]. Schema id; 0 unless OK. */
+  readonly schemaId: Uint32Array;
+  /** u32[rowCapacity]. Arena offset of the payload in the record batch. */
+  readonly payloadStart: Uint32Array;
+  /** i32[rowCapacity]. Bytes of the payload. */
+  readonly payloadLength: Int32Array;
+  /** i32[rowCapacity]. Protobuf: a path of one index as itself, a deeper path -1; Avro 0. */
+  readonly messageIndex: Int32Array;
+  /** u32[rowCapacity]. Arena offset of the message-index array. */
+  readonly indexStart: Uint32Array;
+  /** u8[rowCapacity]. FRAME_STATUS.* */
+  readonly status: Uint8Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function frameBatchBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 4); // schemaId
+  at = align(at + rowCapacity * 4); // payloadStart
+  at = align(at + rowCapacity * 4); // payloadLength
+  at = align(at + rowCapacity * 4); // messageIndex
+  at = align(at + rowCapacity * 4); // indexStart
+  at = align(at + rowCapacity * 1); // status
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function frameBatchViews(buffer: ArrayBufferLike, rowCapacity: number): FrameBatchViews {
+  let at = 64;
+  const schemaId = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const payloadStart = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const payloadLength = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const messageIndex = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const indexStart = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const status = new Uint8Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 1);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, schemaId, payloadStart, payloadLength, messageIndex, indexStart, status };
+}

@@ -1,0 +1,218 @@
+/** Metrics live in typed arrays; exposition copies them out when it is asked, so counting costs an addition.
+ *
+ *  Invariants: (1) a name is registered once with one kind and one list of labels; (2) a series (one combination of
+ *  label values) is resolved once and then is an index; (3) the number of series per metric is bounded by
+ *  SERIES_MAX, and what comes after is folded into the last series with the label value "other".
+ *  Names follow the Prometheus conventions: base units, `_total`, `_seconds`, `_bytes`.
+ */
+import { invariant } from './errors.ts';
+
+export type MetricKind = 'counter' | 'gauge' | 'histogram';
+
+export const SERIES_MAX = 1024;
+
+/** Seconds; fits a produce path in microseconds and a recovery in minutes. */
+export const LATENCY_BUCKETS_S: readonly number[] = [
+  1e-6, 2.5e-6, 5e-6, 8e-6, 1.5e-5, 3e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5,
+  1, 2.5, 5, 10, 30, 60,
+];
+
+export interface Sample {
+  readonly labels: Readonly<Record<string, string>>;
+  /** counter, gauge: the value. histogram: undefined. */
+  readonly value?: number;
+  /** histogram: cumulative counts per bucket bound, then sum and count. */
+  readonly buckets?: readonly number[];
+  readonly sum?: number;
+  readonly count?: number;
+}
+
+export interface MetricSnapshot {
+  readonly name: string;
+  readonly help: string;
+  readonly kind: MetricKind;
+  readonly bounds: readonly number[];
+  readonly samples: readonly Sample[];
+}
+
+/** One metric with its series; `width` f64 cells a series in one growing Float64Array. */
+abstract class Metric {
+  protected cells: Float64Array;
+  private readonly seriesByKey = new Map<string, number>();
+  private readonly seriesLabels: Array<Readonly<Record<string, string>>> = [];
+  readonly name: string;
+  readonly help: string;
+  readonly labelNames: readonly string[];
+  protected readonly width: number;
+
+  constructor(name: string, help: string, labelNames: readonly string[], width: number) {
+    this.name = name;
+    this.help = help;
+    this.labelNames = labelNames;
+    this.width = width;
+    this.cells = new Float64Array(width * 4);
+    if (labelNames.length === 0) this.series();
+  }
+
+  abstract readonly kind: MetricKind;
+  abstract snapshot(): MetricSnapshot;
+
+  /** Index of the series with these label values (in the order of `labelNames`), created at first use. */
+  series(...values: readonly string[]): number {
+    invariant(values.length === this.labelNames.length, `metric ${this.name} takes ${this.labelNames.length} labels`);
+    const key = values.join('\u0000');
+    const known = this.seriesByKey.get(key);
+    if (known !== undefined) return known;
+    if (this.seriesLabels.length >= SERIES_MAX - 1 && values.some((value) => value !== 'other')) {
+      return this.series(...values.map(() => 'other'));
+    }
+    const index = this.seriesLabels.length;
+    this.seriesByKey.set(key, index);
+    this.seriesLabels.push(Object.fromEntries(this.labelNames.map((name, i) => [name, values[i] as string])));
+    if ((index + 1) * this.width > this.cells.length) {
+      const grown = new Float64Array(this.cells.length * 2);
+      grown.set(this.cells);
+      this.cells = grown;
+    }
+    return index;
+  }
+
+  protected eachSeries<T>(make: (labels: Readonly<Record<string, string>>, base: number) => T): T[] {
+    return this.seriesLabels.map((labels, index) => make(labels, index * this.width));
+  }
+}
+
+export class Counter extends Metric {
+  readonly kind = 'counter';
+  constructor(name: string, help: string, labelNames: readonly string[]) {
+    super(name, help, labelNames, 1);
+  }
+  add(amount = 1, series = 0): void {
+    this.cells[series] = (this.cells[series] as number) + amount;
+  }
+  value(series = 0): number {
+    return this.cells[series] as number;
+  }
+  /** For counts kept elsewhere (a kernel's own words): replaces the total, which must not fall. */
+  setTotal(total: number, series = 0): void {
+    if (total > (this.cells[series] as number)) this.cells[series] = total;
+  }
+  snapshot(): MetricSnapshot {
+    const samples = this.eachSeries((labels, base) => ({ labels, value: this.cells[base] as number }));
+    return { name: this.name, help: this.help, kind: this.kind, bounds: [], samples };
+  }
+}
+
+export class Gauge extends Metric {
+  readonly kind = 'gauge';
+  constructor(name: string, help: string, labelNames: readonly string[]) {
+    super(name, help, labelNames, 1);
+  }
+  set(value: number, series = 0): void {
+    this.cells[series] = value;
+  }
+  value(series = 0): number {
+    return this.cells[series] as number;
+  }
+  snapshot(): MetricSnapshot {
+    const samples = this.eachSeries((labels, base) => ({ labels, value: this.cells[base] as number }));
+    return { name: this.name, help: this.help, kind: this.kind, bounds: [], samples };
+  }
+}
+
+/** Cells of a series: one count per bound, one for +Inf, then the sum. */
+export class Histogram extends Metric {
+  readonly kind = 'histogram';
+  readonly bounds: readonly number[];
+  constructor(name: string, help: string, labelNames: readonly string[], bounds: readonly number[]) {
+    super(name, help, labelNames, bounds.length + 2);
+    this.bounds = bounds;
+  }
+  observe(value: number, series = 0): void {
+    this.observeMany(value, 1, series);
+  }
+  /** Counts `times` observations of one value: a batch that finished together is one call. */
+  observeMany(value: number, times: number, series = 0): void {
+    const base = series * this.width;
+    let low = 0;
+    let high = this.bounds.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (value <= (this.bounds[middle] as number)) high = middle;
+      else low = middle + 1;
+    }
+    this.cells[base + low] = (this.cells[base + low] as number) + times;
+    const sumAt = base + this.bounds.length + 1;
+    this.cells[sumAt] = (this.cells[sumAt] as number) + value * times;
+  }
+  /** Upper bound of the bucket that holds quantile q, NaN when nothing was observed. */
+  quantile(q: number, series = 0): number {
+    const base = series * this.width;
+    let total = 0;
+    for (let i = 0; i <= this.bounds.length; i++) total += this.cells[base + i] as number;
+    if (total === 0) return Number.NaN;
+    let seen = 0;
+    for (let i = 0; i < this.bounds.length; i++) {
+      seen += this.cells[base + i] as number;
+      if (seen >= q * total) return this.bounds[i] as number;
+    }
+    return Number.POSITIVE_INFINITY;
+  }
+  snapshot(): MetricSnapshot {
+    const samples = this.eachSeries((labels, base) => {
+      const buckets: number[] = [];
+      let count = 0;
+      for (let i = 0; i <= this.bounds.length; i++) {
+        count += this.cells[base + i] as number;
+        buckets.push(count);
+      }
+      return { labels, buckets, sum: this.cells[base + this.bounds.length + 1] as number, count };
+    });
+    return { name: this.name, help: this.help, kind: this.kind, bounds: this.bounds, samples };
+  }
+}
+
+/** The metrics of one process. Handed to every part; there is no global one. */
+export class Metrics {
+  private readonly byName = new Map<string, Metric>();
+  private readonly collectors: Array<() => void> = [];
+
+  counter(name: string, help: string, labelNames: readonly string[] = []): Counter {
+    return this.register(name, labelNames, () => new Counter(name, help, labelNames), Counter);
+  }
+  gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {
+    return this.register(name, labelNames, () => new Gauge(name, help, labelNames), Gauge);
+  }
+  histogram(name: string, help: string, labelNames: readonly string[] = [], bounds: readonly number[] = LATENCY_BUCKETS_S): Histogram {
+    return this.register(name, labelNames, () => new Histogram(name, help, labelNames, bounds), Histogram);
+  }
+
+  /** Runs before each snapshot: the place to copy counts kept elsewhere. */
+  onCollect(collector: () => void): void {
+    this.collectors.push(collector);
+  }
+
+  snapshot(): MetricSnapshot[] {
+    for (const collector of this.collectors) collector();
+    return [...this.byName.values()].map((metric) => metric.snapshot());
+  }
+
+  private register<M extends Metric>(
+    name: string,
+    labelNames: readonly string[],
+    make: () => M,
+    kind: new (...args: never[]) => M,
+  ): M {
+    const known = this.byName.get(name);
+    if (known !== undefined) {
+      invariant(
+        known instanceof kind && known.labelNames.join() === labelNames.join(),
+        `metric ${name} is registered with another kind or other labels`,
+      );
+      return known as M;
+    }
+    const metric = make();
+    this.byName.set(name, metric);
+    return metric;
+  }
+}

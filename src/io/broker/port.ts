@@ -1,0 +1,169 @@
+/** The log broker in our words. Two drivers stand behind it: `librdkafka` (the addon reads and writes whole batches)
+ *  and `node-rdkafka` (one JavaScript object a message; works without the addon). `src/sim` has a third in memory.
+ *
+ *  Everything that moves is a RecordBatch: columns and payload bytes in one ArrayBuffer owned by the caller. A driver
+ *  borrows it until the returned promise settles; touching it before that is a bug of the caller.
+ */
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
+
+/** Any librdkafka property by its own name; the driver's defaults stand below it. */
+export type BrokerProperties = Readonly<Record<string, string | number | boolean>>;
+
+export interface BrokerOptions {
+  /** `host:port` with commas between. */
+  readonly brokers: string;
+  readonly clientId: string;
+  readonly properties?: BrokerProperties;
+}
+
+export interface TopicPartition {
+  readonly topic: string;
+  readonly partition: number;
+}
+
+/** `offset` is the next position to read, never the last one read. */
+export interface TopicPartitionOffset extends TopicPartition {
+  readonly offset: bigint;
+}
+
+/** Positions with a meaning instead of a number. */
+export const OFFSET_BEGINNING = -2n;
+export const OFFSET_END = -1n;
+/** Where the group last committed, else as auto.offset.reset says. */
+export const OFFSET_STORED = -1000n;
+
+/** Something that went wrong at the broker or on the way to it; a value, not an exception. */
+export interface BrokerEvent {
+  /** librdkafka's error code (negative: local), 0 for none. */
+  readonly code: number;
+  /** librdkafka's name of it, e.g. `_MSG_TIMED_OUT`. */
+  readonly name: string;
+  readonly message: string;
+  readonly retriable: boolean;
+  readonly fatal: boolean;
+  readonly topic?: string;
+  readonly partition?: number;
+}
+
+export interface Rebalance {
+  readonly kind: 'assigned' | 'revoked' | 'lost';
+  readonly partitions: readonly TopicPartition[];
+}
+
+export interface ConsumeResult {
+  /** Rows in the batch; 0 when the wait ended first. */
+  readonly rowCount: number;
+  /** Partitions whose end was reached by this batch (with `partitionEof`). */
+  readonly ends: readonly TopicPartitionOffset[];
+  /** Errors met while filling; the rows are good all the same. */
+  readonly events: readonly BrokerEvent[];
+}
+
+export interface ConsumerOptions extends BrokerOptions {
+  /** Needed for subscribe and commit. */
+  readonly group?: string;
+  readonly autoOffsetReset?: 'earliest' | 'latest' | 'error';
+  /** Report partition ends in ConsumeResult.ends. */
+  readonly partitionEof?: boolean;
+  /** Called in the middle of a rebalance, before it is completed: the place to finish and commit what was read of
+   *  the partitions that leave. The rebalance completes when the promise settles. Cooperative by default. */
+  readonly onRebalance?: (rebalance: Rebalance) => void | Promise<void>;
+}
+
+export interface PartitionLag extends TopicPartition {
+  /** First and next offset of the partition at the broker. */
+  readonly low: bigint;
+  readonly high: bigint;
+  /** Next offset this consumer reads; OFFSET_STORED when unknown. */
+  readonly position: bigint;
+}
+
+export interface BatchConsumer {
+  /** Topic names by the `topicIndex` column. Grows, never reorders. */
+  readonly topics: readonly string[];
+  /** Reads these partitions from these offsets; replaces the assignment. */
+  assign(partitions: readonly TopicPartitionOffset[]): Promise<void>;
+  /** Joins the group for these topics. */
+  subscribe(topics: readonly string[]): Promise<void>;
+  /** Fills the batch with what is there, waiting at most `waitMs` for the first row. Rows of one partition are in
+   *  offset order, across calls too. Stops early when rows or arena are full; a record larger than the whole arena
+   *  is an error event `MILLRACE_OVERSIZE` and the consumer stays before it.
+   *  One call at a time. @throws closed, unreachable (fatal client errors only) */
+  consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult>;
+  pause(partitions: readonly TopicPartition[]): Promise<void>;
+  resume(partitions: readonly TopicPartition[]): Promise<void>;
+  seek(position: TopicPartitionOffset): Promise<void>;
+  /** Commits these next-to-read offsets for the group, waiting for the broker's answer. */
+  commit(offsets: readonly TopicPartitionOffset[]): Promise<void>;
+  committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]>;
+  assignment(): readonly TopicPartition[];
+  /** Asks the broker for low and high; costs a round trip a partition. */
+  lag(): Promise<readonly PartitionLag[]>;
+  /** Low and high offsets of any partition. */
+  watermarkOffsets(partition: TopicPartition, timeoutMs: number): Promise<{ readonly low: bigint; readonly high: bigint }>;
+  /** Leaves the group and frees the client. A second close does nothing. */
+  close(): Promise<void>;
+}
+
+export interface ProducerOptions extends BrokerOptions {
+  /** -1 all, 1 leader, 0 none. */
+  readonly acks?: -1 | 0 | 1;
+  readonly idempotence?: boolean;
+  readonly compression?: 'none' | 'gzip' | 'snappy' | 'lz4' | 'zstd';
+  /** Bytes in flight above which produce waits. */
+  readonly queueBytesMax?: number;
+}
+
+/** Outcome of one batch, one entry a row in the batch's order. */
+export interface DeliveryReport {
+  /** Rows acknowledged as the options' acks say. */
+  readonly delivered: number;
+  readonly failed: number;
+  /** 0 or librdkafka's error code, one a row. Owned by the caller of produce. */
+  readonly status: Int32Array;
+  /** Offset given by the broker, -1001 where none. */
+  readonly offset: BigInt64Array;
+  /** The distinct errors of the failed rows. */
+  readonly events: readonly BrokerEvent[];
+}
+
+export interface BatchProducer {
+  /** Sends every row: topic by `topics[topicIndex]`, `partition` -1 for the partitioner (murmur2 of the key),
+   *  timestamp 0 for now. Settles when every row has its delivery report; per partition, rows are appended in row
+   *  order. Several calls may be under way; back-pressure by bytes delays the start of the next.
+   *  @throws closed, unreachable (fatal client errors only); a failed row is a status, not a throw */
+  produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport>;
+  /** Bytes handed over and not yet reported. */
+  queuedBytes(): number;
+  flush(timeoutMs: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface TopicSpec {
+  readonly topic: string;
+  readonly partitions: number;
+  readonly replicationFactor?: number;
+  readonly config?: Readonly<Record<string, string>>;
+}
+
+export interface TopicInfo {
+  readonly topic: string;
+  readonly partitions: readonly number[];
+}
+
+/** Topics and cluster facts. One driver (node-rdkafka) on the main thread serves both data drivers. */
+export interface BrokerAdmin {
+  clusterId(): Promise<string>;
+  /** Creates what is missing; an existing topic is left alone and reported as false. */
+  createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]>;
+  deleteTopics(topics: readonly string[]): Promise<void>;
+  listTopics(): Promise<readonly TopicInfo[]>;
+  close(): Promise<void>;
+}
+
+export interface BrokerDriver {
+  readonly name: string;
+  consumer(options: ConsumerOptions): Promise<BatchConsumer>;
+  producer(options: ProducerOptions): Promise<BatchProducer>;
+  admin(options: BrokerOptions): Promise<BrokerAdmin>;
+}
