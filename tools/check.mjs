@@ -1,0 +1,42 @@
+// The static checks that run inside `npm test`, each as a test of its own: what no tool checks is a wish.
+import { spawnSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const tool = (name) => join(root, 'node_modules', '.bin', name);
+
+const nativeSources = () =>
+  readdirSync(join(root, 'native'), { recursive: true })
+    .map((path) => join('native', String(path)))
+    .filter((path) => /\.(cc|h)$/.test(path) && !path.endsWith('.gen.h'))
+    .sort();
+
+const CHECKS = [
+  { name: 'format and lint (biome)', run: () => [tool('biome'), ['ci', '--error-on-warnings', '.']] },
+  { name: 'types (tsc)', run: () => [tool('tsc'), ['-p', 'tsconfig.check.json']] },
+  { name: 'imports only point down (dependency-cruiser)', run: () => [tool('depcruise'), ['src', 'bench', '--config', '.dependency-cruiser.cjs', '--output-type', 'err']] },
+  { name: 'dead code (knip)', run: () => [tool('knip'), ['--no-progress']] },
+  { name: 'C++ format (clang-format)', run: () => [tool('clang-format'), ['--dry-run', '--Werror', ...nativeSources()]] },
+  { name: 'layouts are regenerated (layout-gen)', run: () => [process.execPath, ['dist/tools/layout-gen.js', '-check']] },
+];
+
+/** Runs every check; returns the names that failed. Output of a failed check goes to stderr. */
+export function runChecks() {
+  const failed = [];
+  for (const { name, run } of CHECKS) {
+    const [command, args] = run();
+    const started = Date.now();
+    const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 });
+    const ok = result.status === 0;
+    process.stderr.write(`${ok ? 'ok  ' : 'FAIL'} ${name} (${((Date.now() - started) / 1000).toFixed(1)} s)\n`);
+    if (!ok) {
+      failed.push(name);
+      process.stderr.write(`${result.error?.message ?? ''}${result.stdout}${result.stderr}\n`);
+    }
+  }
+  return { passed: CHECKS.length - failed.length, failed: failed.length };
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = runChecks().failed === 0 ? 0 : 1;
