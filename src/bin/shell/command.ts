@@ -1,0 +1,80 @@
+/** What a command is: a table of settings and a function. The shell does the rest, the same for all: parsing, help,
+ *  log, metrics and health over HTTP, progress, signals and exit codes. */
+import type { Clock } from '../../core/clock.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import type { HttpRoute } from '../../io/http/port.ts';
+
+/** Settings that every command has. */
+export const SHARED_SETTINGS = {
+  listen: { type: 'listen', default: '127.0.0.1:0', help: 'host:port of /metrics /health /ready /version; port 0 takes a free one and prints it on stderr' },
+  json: { type: 'bool', default: 'false', help: 'print one JSON document on stdout instead of text' },
+  config: { type: 'string', help: 'JSON file with settings by flag name; flags and environment win over it' },
+  'log-level': { type: 'string', choices: ['debug', 'info', 'warn', 'error', 'silent'], default: 'info', help: 'least level that is logged on stderr' },
+  'drain-timeout': { type: 'duration', default: '25s', help: 'how long SIGTERM waits for work under way before the process ends with 70' },
+} as const satisfies SettingTable;
+
+export interface ProgressOptions {
+  readonly what: string;
+  /** Known end; gives an ETA. */
+  readonly total?: number;
+  readonly unit?: string;
+}
+
+/** One line on a TTY, a plain line every 10 s elsewhere, nothing with -json on a TTY-less stderr at level silent. */
+export interface Progress {
+  add(count: number): void;
+  set(count: number): void;
+  error(count?: number): void;
+  done(): void;
+}
+
+export interface ServiceAddress {
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface CommandContext<T extends SettingTable> {
+  readonly settings: SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS>;
+  readonly positional: readonly string[];
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  readonly clock: Clock;
+  /** Aborted by the first SIGTERM or SIGINT: stop taking work, finish what is under way, return. A second SIGINT ends
+   *  the process with 130 at once. */
+  readonly drain: AbortSignal;
+  /** Where /metrics and the product's own `routes` are served. Undefined for a command with `listens: false`. */
+  readonly address: ServiceAddress | undefined;
+  /** A named condition of /ready: a function that throws or returns false says why the process is not ready. Until
+   *  `setReady()` the answer is 503 as well, and from the start of a drain on. */
+  readiness(name: string, check: () => boolean | Promise<boolean>): void;
+  setReady(): void;
+  /** Runs after `run` settled, last registered first, also when it threw. */
+  onClose(close: () => Promise<void> | void): void;
+  progress(options: ProgressOptions): Progress;
+  /** Data for stdout: a line of text, or with -json the one document (call once). */
+  print(text: string, document?: unknown): void;
+}
+
+export interface Command<T extends SettingTable = SettingTable> {
+  readonly name: string;
+  /** One sentence for the list of commands. */
+  readonly summary: string;
+  /** Longer text for -help, with an example. */
+  readonly description?: string;
+  readonly settings: T;
+  readonly positionalMax?: number;
+  readonly positionalHelp?: string;
+  /** false: the command ends at once and serves nothing (up, down, topic, help). Default true. */
+  readonly listens?: boolean;
+  /** HTTP routes served on -listen beside the shared ones; called after the settings are parsed, before run. */
+  routes?(context: CommandContext<T>): readonly HttpRoute[];
+  /** Resolves to the exit code; undefined is 0. A thrown MillraceError gives its row's exit code and one line. */
+  run(context: CommandContext<T>): Promise<number | undefined>;
+}
+
+/** Keeps the literal type of a command's table. */
+export function defineCommand<const T extends SettingTable>(command: Command<T>): Command<T> {
+  return command;
+}
