@@ -9,10 +9,10 @@ import { CONSTANTS, LAYOUTS } from '../src/core/layout/layouts.ts';
 const NOTE = 'Generated from src/core/layout/layouts.ts by `npm run generate`; do not edit.';
 
 const TS_ARRAY: Readonly<Record<CellType, string>> = {
-  u8: 'Uint8Array', i32: 'Int32Array', u32: 'Uint32Array', i64: 'BigInt64Array', u64: 'BigUint64Array',
+  u8: 'Uint8Array', i32: 'Int32Array', u32: 'Uint32Array', i64: 'BigInt64Array', u64: 'BigUint64Array', f64: 'Float64Array',
 };
 const CPP_TYPE: Readonly<Record<string, string>> = {
-  u8: 'std::uint8_t', i32: 'std::int32_t', u32: 'std::uint32_t', i64: 'std::int64_t', u64: 'std::uint64_t', u32be: 'std::uint32_t',
+  u8: 'std::uint8_t', i32: 'std::int32_t', u32: 'std::uint32_t', i64: 'std::int64_t', u64: 'std::uint64_t', u32be: 'std::uint32_t', f64: 'double',
 };
 
 const kebab = (name: string): string => name.replace(/([a-z0-9])([A-Z])/g, '$1-$2').toLowerCase();

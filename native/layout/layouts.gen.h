@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0x9a5b40b7U;
+inline constexpr std::uint32_t kFingerprint = 0xcd52c4aeU;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -43,6 +43,27 @@ inline constexpr std::int32_t kFrameStatusBadMagic = 1;
 inline constexpr std::int32_t kFrameStatusTruncated = 2;
 inline constexpr std::int32_t kFrameStatusBadMessageIndex = 3;
 inline constexpr std::int32_t kFrameStatusNullValue = 4;
+
+// Shape of the timing wheel: a slot of a level spans all slots of the level below.
+inline constexpr std::int32_t kArrivalWheelLevels = 3;
+inline constexpr std::int32_t kArrivalWheelSlots = 1024;
+inline constexpr std::int32_t kArrivalWheelSlotBits = 10;
+
+// Random streams of the generators: third key word of the counter-based generator. Numbers never change.
+inline constexpr std::int32_t kGenStreamAccount = 1;
+inline constexpr std::int32_t kGenStreamEvent = 2;
+inline constexpr std::int32_t kGenStreamDelay = 3;
+inline constexpr std::int32_t kGenStreamNoise = 4;
+inline constexpr std::int32_t kGenStreamOrder = 5;
+inline constexpr std::int32_t kGenStreamVersion = 6;
+inline constexpr std::int32_t kGenStreamLoad = 7;
+
+// Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed.
+inline constexpr std::int32_t kGenKey = 1297237809;
+inline constexpr std::int32_t kGenNoiseBytes = 65536;
+
+// State of the streaming digest, in 32-bit words.
+inline constexpr std::int32_t kXxh32Words = 12;
 
 // First 64 bytes of every batch.
 struct BatchHeader {
@@ -262,5 +283,170 @@ struct FrameBatch {
   }
 };
 static_assert(FrameBatch::Bytes(1000) == 21248, "the two languages agree on the size");
+
+// What the event generator is asked for, as 64-bit floats. Whole numbers unless said otherwise.
+struct GenParams {
+  static constexpr std::size_t kBytes = 128;
+  static constexpr std::size_t kSeedLowAt = 0;  // f64. Low 32 bits of the seed.
+  static constexpr std::size_t kSeedHighAt = 8;  // f64. High 32 bits of the seed.
+  static constexpr std::size_t kAccountBaseLowAt = 16;  // f64. Low 32 bits of the account_id of rank 1.
+  static constexpr std::size_t kAccountBaseHighAt = 24;  // f64. High 32 bits of the same.
+  static constexpr std::size_t kPowerWholeAt = 32;  // f64. Whole part of the Zipf exponent.
+  static constexpr std::size_t kPowerFractionAt = 40;  // f64. The rest of it in units of 2^-30.
+  static constexpr std::size_t kValueMinAt = 48;  // f64. Least value.
+  static constexpr std::size_t kValueSpanAt = 56;  // f64. How many values there are.
+  static constexpr std::size_t kBaseTsAt = 64;  // f64. event_ts of event 0, ms since the epoch.
+  static constexpr std::size_t kPerMsAt = 72;  // f64. Events in a millisecond of event time; may be a fraction.
+  static constexpr std::size_t kTypicalBelowAt = 80;  // f64. A 32-bit word below this is a typical delay.
+  static constexpr std::size_t kTailBelowAt = 88;  // f64. Else below this a delay of the tail, else a straggler.
+  static constexpr std::size_t kTypicalMaxMsAt = 96;  // f64. Largest typical delay, ms.
+  static constexpr std::size_t kTailMaxMsAt = 104;  // f64. Largest delay of the tail, ms.
+  static constexpr std::size_t kStragglerMaxMsAt = 112;  // f64. Largest delay of a straggler, ms.
+  static constexpr std::size_t kCountAt = 120;  // f64. Events in the whole stream.
+};
+static_assert(GenParams::kCountAt <= GenParams::kBytes, "fields lie inside the struct");
+static_assert(GenParams::kSeedLowAt >= 0, "fields do not overlap");
+static_assert(GenParams::kSeedHighAt >= 8, "fields do not overlap");
+static_assert(GenParams::kAccountBaseLowAt >= 16, "fields do not overlap");
+static_assert(GenParams::kAccountBaseHighAt >= 24, "fields do not overlap");
+static_assert(GenParams::kPowerWholeAt >= 32, "fields do not overlap");
+static_assert(GenParams::kPowerFractionAt >= 40, "fields do not overlap");
+static_assert(GenParams::kValueMinAt >= 48, "fields do not overlap");
+static_assert(GenParams::kValueSpanAt >= 56, "fields do not overlap");
+static_assert(GenParams::kBaseTsAt >= 64, "fields do not overlap");
+static_assert(GenParams::kPerMsAt >= 72, "fields do not overlap");
+static_assert(GenParams::kTypicalBelowAt >= 80, "fields do not overlap");
+static_assert(GenParams::kTailBelowAt >= 88, "fields do not overlap");
+static_assert(GenParams::kTypicalMaxMsAt >= 96, "fields do not overlap");
+static_assert(GenParams::kTailMaxMsAt >= 104, "fields do not overlap");
+static_assert(GenParams::kStragglerMaxMsAt >= 112, "fields do not overlap");
+static_assert(GenParams::kCountAt >= 120, "fields do not overlap");
+
+// Ranks in runs, one row a run, with an alias table over the runs. Source: Walker 1977, Vose 1991.
+struct ZipfTable {
+  static constexpr std::uint32_t kId = 4;
+  BatchHeader* header = nullptr;
+  double* cut = nullptr;  // A fraction below this stays in the run, above goes to the alias.
+  double* top = nullptr;  // First rank of the run to the power s.
+  double* sure = nullptr;  // A fraction below this accepts any rank of the run.
+  std::uint32_t* first = nullptr;  // First rank of the run, from 1.
+  std::uint32_t* size = nullptr;  // Ranks in the run.
+  std::int32_t* alias = nullptr;  // The other run of this cell.
+
+  // Bytes of a buffer that holds this batch.
+  static constexpr std::uint64_t Bytes(std::uint64_t row_capacity) {
+    std::uint64_t at = 64;
+    at = Align(at + row_capacity * 8);  // cut
+    at = Align(at + row_capacity * 8);  // top
+    at = Align(at + row_capacity * 8);  // sure
+    at = Align(at + row_capacity * 4);  // first
+    at = Align(at + row_capacity * 4);  // size
+    at = Align(at + row_capacity * 4);  // alias
+    return at;
+  }
+
+  // REQUIRES: base points at Bytes(...) bytes, aligned to 8. LIFETIME: views borrow base.
+  static ZipfTable Over(std::uint8_t* base, std::uint64_t row_capacity) {
+    ZipfTable batch;
+    batch.header = reinterpret_cast<BatchHeader*>(base);
+    std::uint64_t at = 64;
+    batch.cut = reinterpret_cast<double*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.top = reinterpret_cast<double*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.sure = reinterpret_cast<double*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.first = reinterpret_cast<std::uint32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    batch.size = reinterpret_cast<std::uint32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    batch.alias = reinterpret_cast<std::int32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    return batch;
+  }
+};
+static_assert(ZipfTable::Bytes(1000) == 36160, "the two languages agree on the size");
+
+// Where the delayed order stands, as 64-bit floats. Times are ms after the first event.
+struct ArrivalState {
+  static constexpr std::size_t kBytes = 64;
+  static constexpr std::size_t kClockAt = 0;  // f64. The millisecond whose arrivals leave.
+  static constexpr std::size_t kNextSeqAt = 8;  // f64. First event not yet delayed.
+  static constexpr std::size_t kPendingAt = 16;  // f64. Events delayed and not yet out.
+  static constexpr std::size_t kFreeHeadAt = 24;  // f64. First free row of the pool; -1 none.
+  static constexpr std::size_t kEmittedAt = 32;  // f64. Events out.
+  static constexpr std::size_t kPoolFullAt = 40;  // f64. 1: the last call stopped for want of pool rows.
+  static constexpr std::size_t kReservedAt = 48;  // f64. 0.
+};
+static_assert(ArrivalState::kReservedAt <= ArrivalState::kBytes, "fields lie inside the struct");
+static_assert(ArrivalState::kClockAt >= 0, "fields do not overlap");
+static_assert(ArrivalState::kNextSeqAt >= 8, "fields do not overlap");
+static_assert(ArrivalState::kPendingAt >= 16, "fields do not overlap");
+static_assert(ArrivalState::kFreeHeadAt >= 24, "fields do not overlap");
+static_assert(ArrivalState::kEmittedAt >= 32, "fields do not overlap");
+static_assert(ArrivalState::kPoolFullAt >= 40, "fields do not overlap");
+static_assert(ArrivalState::kReservedAt >= 48, "fields do not overlap");
+
+// Hierarchical timing wheel: ARRIVAL_WHEEL.LEVELS times ARRIVAL_WHEEL.SLOTS lists of pool rows. Source: Varghese, Lauck 1987.
+struct ArrivalWheel {
+  static constexpr std::uint32_t kId = 5;
+  BatchHeader* header = nullptr;
+  std::int32_t* head = nullptr;  // First pool row of the list; -1 empty.
+  std::int32_t* tail = nullptr;  // Last pool row of the list.
+
+  // Bytes of a buffer that holds this batch.
+  static constexpr std::uint64_t Bytes(std::uint64_t row_capacity) {
+    std::uint64_t at = 64;
+    at = Align(at + row_capacity * 4);  // head
+    at = Align(at + row_capacity * 4);  // tail
+    return at;
+  }
+
+  // REQUIRES: base points at Bytes(...) bytes, aligned to 8. LIFETIME: views borrow base.
+  static ArrivalWheel Over(std::uint8_t* base, std::uint64_t row_capacity) {
+    ArrivalWheel batch;
+    batch.header = reinterpret_cast<BatchHeader*>(base);
+    std::uint64_t at = 64;
+    batch.head = reinterpret_cast<std::int32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    batch.tail = reinterpret_cast<std::int32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    return batch;
+  }
+};
+static_assert(ArrivalWheel::Bytes(1000) == 8128, "the two languages agree on the size");
+
+// Events that wait for their arrival, one row each; free rows form a list.
+struct ArrivalPool {
+  static constexpr std::uint32_t kId = 6;
+  BatchHeader* header = nullptr;
+  double* seq = nullptr;  // The event.
+  double* arrival = nullptr;  // When it arrives, ms after the first event.
+  std::int32_t* next = nullptr;  // Next row of its list; -1 last.
+
+  // Bytes of a buffer that holds this batch.
+  static constexpr std::uint64_t Bytes(std::uint64_t row_capacity) {
+    std::uint64_t at = 64;
+    at = Align(at + row_capacity * 8);  // seq
+    at = Align(at + row_capacity * 8);  // arrival
+    at = Align(at + row_capacity * 4);  // next
+    return at;
+  }
+
+  // REQUIRES: base points at Bytes(...) bytes, aligned to 8. LIFETIME: views borrow base.
+  static ArrivalPool Over(std::uint8_t* base, std::uint64_t row_capacity) {
+    ArrivalPool batch;
+    batch.header = reinterpret_cast<BatchHeader*>(base);
+    std::uint64_t at = 64;
+    batch.seq = reinterpret_cast<double*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.arrival = reinterpret_cast<double*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.next = reinterpret_cast<std::int32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    return batch;
+  }
+};
+static_assert(ArrivalPool::Bytes(1000) == 20096, "the two languages agree on the size");
 
 }  // namespace millrace::layout

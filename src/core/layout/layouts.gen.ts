@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0x9a5b40b7;
+export const LAYOUT_FINGERPRINT = 0xcd52c4ae;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -51,6 +51,35 @@ export const FRAME_STATUS = {
   TRUNCATED: 2,
   BAD_MESSAGE_INDEX: 3,
   NULL_VALUE: 4,
+} as const;
+
+/** Shape of the timing wheel: a slot of a level spans all slots of the level below. */
+export const ARRIVAL_WHEEL = {
+  LEVELS: 3,
+  SLOTS: 1024,
+  SLOT_BITS: 10,
+} as const;
+
+/** Random streams of the generators: third key word of the counter-based generator. Numbers never change. */
+export const GEN_STREAM = {
+  ACCOUNT: 1,
+  EVENT: 2,
+  DELAY: 3,
+  NOISE: 4,
+  ORDER: 5,
+  VERSION: 6,
+  LOAD: 7,
+} as const;
+
+/** Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed. */
+export const GEN = {
+  KEY: 1297237809,
+  NOISE_BYTES: 65536,
+} as const;
+
+/** State of the streaming digest, in 32-bit words. */
+export const XXH32 = {
+  WORDS: 12,
 } as const;
 
 /** First 64 bytes of every batch. Byte offsets of its fields. */
@@ -286,4 +315,175 @@ export function frameBatchViews(buffer: ArrayBufferLike, rowCapacity: number): F
   at = align(at + rowCapacity * 1);
   const header = new Int32Array(buffer, 0, 16);
   return { header, schemaId, payloadStart, payloadLength, messageIndex, indexStart, status };
+}
+
+/** What the event generator is asked for, as 64-bit floats. Whole numbers unless said otherwise. Byte offsets of its fields. */
+export const GEN_PARAMS = {
+  BYTES: 128,
+  /** f64. Low 32 bits of the seed. */
+  SEED_LOW: 0,
+  /** f64. High 32 bits of the seed. */
+  SEED_HIGH: 8,
+  /** f64. Low 32 bits of the account_id of rank 1. */
+  ACCOUNT_BASE_LOW: 16,
+  /** f64. High 32 bits of the same. */
+  ACCOUNT_BASE_HIGH: 24,
+  /** f64. Whole part of the Zipf exponent. */
+  POWER_WHOLE: 32,
+  /** f64. The rest of it in units of 2^-30. */
+  POWER_FRACTION: 40,
+  /** f64. Least value. */
+  VALUE_MIN: 48,
+  /** f64. How many values there are. */
+  VALUE_SPAN: 56,
+  /** f64. event_ts of event 0, ms since the epoch. */
+  BASE_TS: 64,
+  /** f64. Events in a millisecond of event time; may be a fraction. */
+  PER_MS: 72,
+  /** f64. A 32-bit word below this is a typical delay. */
+  TYPICAL_BELOW: 80,
+  /** f64. Else below this a delay of the tail, else a straggler. */
+  TAIL_BELOW: 88,
+  /** f64. Largest typical delay, ms. */
+  TYPICAL_MAX_MS: 96,
+  /** f64. Largest delay of the tail, ms. */
+  TAIL_MAX_MS: 104,
+  /** f64. Largest delay of a straggler, ms. */
+  STRAGGLER_MAX_MS: 112,
+  /** f64. Events in the whole stream. */
+  COUNT: 120,
+} as const;
+
+export const ZIPF_TABLE_ID = 4;
+
+/** Ranks in runs, one row a run, with an alias table over the runs. Source: Walker 1977, Vose 1991. */
+export interface ZipfTableViews {
+  readonly header: Int32Array;
+  /** f64[rowCapacity]. A fraction below this stays in the run, above goes to the alias. */
+  readonly cut: Float64Array;
+  /** f64[rowCapacity]. First rank of the run to the power s. */
+  readonly top: Float64Array;
+  /** f64[rowCapacity]. A fraction below this accepts any rank of the run. */
+  readonly sure: Float64Array;
+  /** u32[rowCapacity]. First rank of the run, from 1. */
+  readonly first: Uint32Array;
+  /** u32[rowCapacity]. Ranks in the run. */
+  readonly size: Uint32Array;
+  /** i32[rowCapacity]. The other run of this cell. */
+  readonly alias: Int32Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function zipfTableBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 8); // cut
+  at = align(at + rowCapacity * 8); // top
+  at = align(at + rowCapacity * 8); // sure
+  at = align(at + rowCapacity * 4); // first
+  at = align(at + rowCapacity * 4); // size
+  at = align(at + rowCapacity * 4); // alias
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function zipfTableViews(buffer: ArrayBufferLike, rowCapacity: number): ZipfTableViews {
+  let at = 64;
+  const cut = new Float64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const top = new Float64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const sure = new Float64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const first = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const size = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const alias = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, cut, top, sure, first, size, alias };
+}
+
+/** Where the delayed order stands, as 64-bit floats. Times are ms after the first event. Byte offsets of its fields. */
+export const ARRIVAL_STATE = {
+  BYTES: 64,
+  /** f64. The millisecond whose arrivals leave. */
+  CLOCK: 0,
+  /** f64. First event not yet delayed. */
+  NEXT_SEQ: 8,
+  /** f64. Events delayed and not yet out. */
+  PENDING: 16,
+  /** f64. First free row of the pool; -1 none. */
+  FREE_HEAD: 24,
+  /** f64. Events out. */
+  EMITTED: 32,
+  /** f64. 1: the last call stopped for want of pool rows. */
+  POOL_FULL: 40,
+  /** f64. 0. */
+  RESERVED: 48,
+} as const;
+
+export const ARRIVAL_WHEEL_ID = 5;
+
+/** Hierarchical timing wheel: ARRIVAL_WHEEL.LEVELS times ARRIVAL_WHEEL.SLOTS lists of pool rows. Source: Varghese, Lauck 1987. */
+export interface ArrivalWheelViews {
+  readonly header: Int32Array;
+  /** i32[rowCapacity]. First pool row of the list; -1 empty. */
+  readonly head: Int32Array;
+  /** i32[rowCapacity]. Last pool row of the list. */
+  readonly tail: Int32Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function arrivalWheelBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 4); // head
+  at = align(at + rowCapacity * 4); // tail
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function arrivalWheelViews(buffer: ArrayBufferLike, rowCapacity: number): ArrivalWheelViews {
+  let at = 64;
+  const head = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const tail = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, head, tail };
+}
+
+export const ARRIVAL_POOL_ID = 6;
+
+/** Events that wait for their arrival, one row each; free rows form a list. */
+export interface ArrivalPoolViews {
+  readonly header: Int32Array;
+  /** f64[rowCapacity]. The event. */
+  readonly seq: Float64Array;
+  /** f64[rowCapacity]. When it arrives, ms after the first event. */
+  readonly arrival: Float64Array;
+  /** i32[rowCapacity]. Next row of its list; -1 last. */
+  readonly next: Int32Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function arrivalPoolBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 8); // seq
+  at = align(at + rowCapacity * 8); // arrival
+  at = align(at + rowCapacity * 4); // next
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function arrivalPoolViews(buffer: ArrayBufferLike, rowCapacity: number): ArrivalPoolViews {
+  let at = 64;
+  const seq = new Float64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const arrival = new Float64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const next = new Int32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, seq, arrival, next };
 }
