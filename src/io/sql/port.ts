@@ -1,4 +1,15 @@
 /** A SQL database in our words (PostgreSQL's dialect). Drivers: `pg` here, `pg-native` for hot paths later. */
+import { type ErrorTable, errorRow, errorsOf } from '../../core/errors.ts';
+
+/** What every driver throws, beside core's `unreachable`. `details.sqlstate` holds the server's code where it gave one. */
+export const SQL_ERRORS = {
+  /** The server refused a statement; the session is usable. */
+  sql_failed: errorRow('internal'),
+  /** The connection went away around COMMIT: the transaction is either whole or absent. Read back, then decide. */
+  commit_unknown: errorRow('unavailable'),
+} as const satisfies ErrorTable;
+
+export const sqlError = errorsOf(SQL_ERRORS);
 
 /** What a parameter may be. bigint travels as a decimal text, Uint8Array as bytea, arrays as PostgreSQL arrays. */
 export type SqlValue = string | number | bigint | boolean | null | Uint8Array | Date | readonly SqlValue[];

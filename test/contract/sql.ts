@@ -1,0 +1,320 @@
+/** What every SQL driver promises, run against a real server by test/e2e/sql.test.ts. */
+import net from 'node:net';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { MillraceError } from '../../src/core/errors.ts';
+import type { SqlDriver, SqlPool, SqlValue } from '../../src/io/sql/port.ts';
+
+async function failure(work: Promise<unknown>): Promise<MillraceError> {
+  try {
+    await work;
+  } catch (thrown) {
+    expect(thrown).toBeInstanceOf(MillraceError);
+    return thrown as MillraceError;
+  }
+  throw new Error('it did not fail');
+}
+
+/** A TCP proxy that can cut its connections, at once or when the client sends bytes that hold a given text. */
+async function cuttingProxy(target: URL) {
+  let cutOn: string | undefined;
+  const pairs = new Set<[net.Socket, net.Socket]>();
+  const server = net.createServer((inner) => {
+    const outer = net.connect(Number(target.port), target.hostname);
+    const pair: [net.Socket, net.Socket] = [inner, outer];
+    pairs.add(pair);
+    let cutting = false;
+    inner.on('data', (chunk) => {
+      outer.write(chunk);
+      if (cutOn !== undefined && chunk.includes(cutOn)) cutting = true;
+    });
+    outer.on('data', (chunk) => {
+      // The server has answered, the client never hears it.
+      if (cutting) inner.destroy();
+      else inner.write(chunk);
+    });
+    for (const socket of pair) {
+      socket.on('error', () => {});
+      socket.on('close', () => {
+        for (const other of pair) other.destroy();
+        pairs.delete(pair);
+      });
+    }
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(target);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as net.AddressInfo).port);
+  return {
+    url: url.toString(),
+    cutOn(text: string | undefined): void {
+      cutOn = text;
+    },
+    cutAll(): void {
+      for (const pair of pairs) for (const socket of pair) socket.destroy();
+    },
+    close(): Promise<void> {
+      return new Promise((resolve) => {
+        server.close(() => resolve());
+        for (const pair of pairs) for (const socket of pair) socket.destroy();
+      });
+    },
+  };
+}
+
+export function sqlContract(driver: SqlDriver, postgres: () => string): void {
+  describe(`sql contract: ${driver.name}`, () => {
+    const schema = `sql_contract_${process.pid}_${Date.now()}`;
+    let pool: SqlPool;
+    const options = (url: string, connectionsMax = 4) => ({
+      url,
+      connectionsMax,
+      applicationName: 'sql-contract',
+      connectTimeoutMs: 3000,
+    });
+
+    beforeAll(async () => {
+      pool = await driver.connect(options(postgres()));
+      await pool.query(`CREATE SCHEMA ${schema}`);
+      await pool.query(
+        `CREATE TABLE ${schema}.t (id int8 PRIMARY KEY, note text, data bytea, doc json, at timestamptz)`,
+      );
+    });
+    afterAll(async () => {
+      await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+      await pool.close();
+      await pool.close();
+    });
+
+    it('gives every type back as the port says', async () => {
+      const { rows, rowCount } = await pool.query(
+        `SELECT 9223372036854775807::int8 AS big, -1::int4 AS small, '\\x00ff10'::bytea AS bytes, '{"b": 1,  "a":2}'::json AS doc,
+                '2026-01-02 03:04:05.678+00'::timestamptz AS at, 12.50::numeric AS num, true AS yes, null::text AS none,
+                '{1,NULL,-9223372036854775808}'::int8[] AS bigs, '{"a,b","NULL",NULL,"q\\"\\\\"}'::text[] AS texts,
+                1.5::float8 AS real, '0190b7f0-0000-7000-8000-000000000001'::uuid AS id`,
+      );
+      expect(rowCount).toBe(1);
+      expect(rows[0]).toEqual({
+        big: 9223372036854775807n,
+        small: -1,
+        bytes: new Uint8Array([0, 255, 16]),
+        doc: '{"b": 1,  "a":2}',
+        at: new Date('2026-01-02T03:04:05.678Z'),
+        num: '12.50',
+        yes: true,
+        none: null,
+        bigs: [1n, null, -9223372036854775808n],
+        texts: ['a,b', 'NULL', null, 'q"\\'],
+        real: 1.5,
+        id: '0190b7f0-0000-7000-8000-000000000001',
+      });
+    });
+
+    it('takes every kind of parameter, arrays of them too', async () => {
+      const bytes = new Uint8Array([1, 2, 0, 255]);
+      const at = new Date('2026-03-29T01:30:00.123Z');
+      const { rows } = await pool.query(
+        `SELECT $1::int8 AS a, $2::bytea AS b, $3::timestamptz AS c, $4::text AS d, $5::bool AS e, $6::int8[] AS f, $7::bytea[] AS g,
+                $8::text[] AS h, $9::float8 AS i, $10::timestamptz[] AS j`,
+        [
+          -9223372036854775808n,
+          bytes,
+          at,
+          null,
+          false,
+          [1n, null, 2n],
+          [bytes, new Uint8Array(0)],
+          ['', 'a"b\\c,{}', 'NULL'],
+          0.1,
+          [at],
+        ],
+      );
+      const row = rows[0] as Record<string, unknown>;
+      expect(row['a']).toBe(-9223372036854775808n);
+      expect(row['b']).toEqual(bytes);
+      expect(row['c']).toEqual(at);
+      expect(row['d']).toBeNull();
+      expect(row['e']).toBe(false);
+      expect(row['f']).toEqual([1n, null, 2n]);
+      expect(row['g']).toEqual([bytes, new Uint8Array(0)]);
+      expect(row['h']).toEqual(['', 'a"b\\c,{}', 'NULL']);
+      expect(row['i']).toBe(0.1);
+      expect(row['j']).toEqual([at]);
+    });
+
+    it('copies rows in with every character that could break the format', async () => {
+      const notes = [
+        'plain',
+        'tab\there',
+        'line\nbreak',
+        'cr\rhere',
+        'back\\slash',
+        '\\N',
+        '\\.',
+        '',
+        'ü€😀',
+        null,
+      ];
+      const rows: SqlValue[][] = notes.map((note, i) => [
+        BigInt(i),
+        note,
+        new Uint8Array([i, 92, 10]),
+        '{"x":"\\n\\\\"}',
+        new Date(i * 1000),
+      ]);
+      expect(await pool.copyIn(`${schema}.t`, ['id', 'note', 'data', 'doc', 'at'], rows)).toBe(notes.length);
+      const back = await pool.query(`SELECT id, note, data, doc, at FROM ${schema}.t ORDER BY id`);
+      expect(back.rows.map((row) => [row['id'], row['note'], row['data'], row['doc'], row['at']])).toEqual(
+        rows,
+      );
+      await pool.query(`DELETE FROM ${schema}.t`);
+    });
+
+    it('copies many rows under back-pressure', async () => {
+      function* many(): Generator<SqlValue[]> {
+        for (let i = 0; i < 50_000; i++) yield [i, 'x'.repeat(100)];
+      }
+      expect(await pool.copyIn(`${schema}.t`, ['id', 'note'], many())).toBe(50_000);
+      const { rows } = await pool.query(`SELECT count(*) AS n, sum(id)::int8 AS s FROM ${schema}.t`);
+      expect(rows[0]).toEqual({ n: 50_000n, s: 1_249_975_000n });
+      await pool.query(`TRUNCATE ${schema}.t`);
+    });
+
+    it('copies no row when one is refused or the rows throw, and stays usable', async () => {
+      const refused = await failure(
+        pool.copyIn(
+          `${schema}.t`,
+          ['id', 'note'],
+          [
+            [1, 'a'],
+            [1, 'b'],
+          ],
+        ),
+      );
+      expect(refused.code).toBe('sql_failed');
+      expect(refused.details['sqlstate']).toBe('23505');
+      function* broken(): Generator<SqlValue[]> {
+        yield [7, 'seven'];
+        throw new RangeError('no more');
+      }
+      await expect(pool.copyIn(`${schema}.t`, ['id', 'note'], broken())).rejects.toThrow(RangeError);
+      await pool.transaction(async (session) => {
+        expect(await session.copyIn(`${schema}.t`, ['id'], [[5]])).toBe(1);
+        await expect(session.copyIn(`${schema}.t`, ['id'], [])).resolves.toBe(0);
+      });
+      expect((await pool.query(`SELECT id FROM ${schema}.t`)).rows).toEqual([{ id: 5n }]);
+      await pool.query(`TRUNCATE ${schema}.t`);
+    });
+
+    it('keeps the sqlstate and the constraint of a refused statement', async () => {
+      await pool.query(`INSERT INTO ${schema}.t (id) VALUES ($1)`, [1]);
+      const error = await failure(pool.query(`INSERT INTO ${schema}.t (id) VALUES ($1)`, [1]));
+      expect([error.code, error.details['sqlstate'], error.details['constraint']]).toEqual([
+        'sql_failed',
+        '23505',
+        't_pkey',
+      ]);
+      const syntax = await failure(pool.query('SELEC 1'));
+      expect(syntax.details['sqlstate']).toBe('42601');
+      await pool.query(`TRUNCATE ${schema}.t`);
+    });
+
+    it('commits a transaction that settles and rolls back one that throws', async () => {
+      const value = await pool.transaction(async (session) => {
+        await session.query(`INSERT INTO ${schema}.t (id) VALUES (1)`);
+        return 'kept';
+      });
+      expect(value).toBe('kept');
+      await expect(
+        pool.transaction(async (session) => {
+          await session.query(`INSERT INTO ${schema}.t (id) VALUES (2)`);
+          throw new RangeError('mine');
+        }),
+      ).rejects.toThrow(RangeError);
+      const swallowed = await failure(
+        pool.transaction(async (session) => {
+          await session.query(`INSERT INTO ${schema}.t (id) VALUES (3)`);
+          await session.query('SELECT 1/0').catch(() => {});
+        }),
+      );
+      expect(swallowed.code).toBe('sql_failed');
+      expect((await pool.query(`SELECT id FROM ${schema}.t`)).rows).toEqual([{ id: 1n }]);
+      await pool.query(`TRUNCATE ${schema}.t`);
+    });
+
+    it('runs no more transactions at once than it has connections', async () => {
+      const small = await driver.connect(options(postgres(), 2));
+      let now = 0;
+      let most = 0;
+      await Promise.all(
+        Array.from({ length: 6 }, () =>
+          small.transaction(async (session) => {
+            most = Math.max(most, ++now);
+            await session.query('SELECT pg_sleep(0.02)');
+            now--;
+          }),
+        ),
+      );
+      expect(most).toBe(2);
+      await small.close();
+    });
+
+    it('says unreachable when nobody listens, the password is wrong or the database is missing', async () => {
+      const dead = new URL(postgres());
+      dead.hostname = '127.0.0.1';
+      dead.port = '1';
+      expect((await failure(driver.connect(options(dead.toString())))).code).toBe('unreachable');
+      const missing = new URL(postgres());
+      missing.pathname = '/no_such_database';
+      const error = await failure(driver.connect(options(missing.toString())));
+      expect([error.code, error.details['sqlstate']]).toEqual(['unreachable', '3D000']);
+      expect((await failure(driver.connect(options('not a url')))).code).toBe('bad_value');
+      expect((await failure(driver.connect(options('mysql://h/db')))).code).toBe('bad_value');
+    });
+
+    it('survives its connections: idle ones are replaced, a statement under way says unreachable', async () => {
+      const proxy = await cuttingProxy(new URL(postgres()));
+      const through = await driver.connect(options(proxy.url));
+      try {
+        proxy.cutAll();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        expect((await through.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
+        const pending = failure(through.query('SELECT pg_sleep(5)'));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        proxy.cutAll();
+        expect((await pending).code).toBe('unreachable');
+        expect((await through.query('SELECT 2 AS two')).rows).toEqual([{ two: 2 }]);
+        const killed = await failure(through.query('SELECT pg_terminate_backend(pg_backend_pid())'));
+        expect([killed.code, killed.details['sqlstate']]).toEqual(['unreachable', '57P01']);
+      } finally {
+        await through.close();
+        await proxy.close();
+      }
+    });
+
+    it('says commit_unknown when the answer to COMMIT is lost, and the rows are there all the same', async () => {
+      const proxy = await cuttingProxy(new URL(postgres()));
+      const through = await driver.connect(options(proxy.url));
+      try {
+        proxy.cutOn('COMMIT');
+        const error = await failure(
+          through.transaction((session) => session.query(`INSERT INTO ${schema}.t (id) VALUES (77)`)),
+        );
+        expect([error.code, error.kind]).toEqual(['commit_unknown', 'unavailable']);
+        expect((await pool.query(`SELECT id FROM ${schema}.t`)).rows).toEqual([{ id: 77n }]);
+        proxy.cutOn('INSERT');
+        const before = await failure(
+          through.transaction((session) => session.query(`INSERT INTO ${schema}.t (id) VALUES (78)`)),
+        );
+        expect(before.code).toBe('unreachable');
+      } finally {
+        await through.close();
+        await proxy.close();
+        await pool.query(`TRUNCATE ${schema}.t`);
+      }
+    });
+
+    it('names the cluster', async () => {
+      expect(await pool.systemIdentifier()).toMatch(/^\d{10,20}$/);
+    });
+  });
+}
