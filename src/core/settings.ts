@@ -41,15 +41,17 @@ export interface Setting {
 
 export type SettingTable = Readonly<Record<string, Setting>>;
 
-type ValueOf<S extends Setting> = S['type'] extends 'string' | 'listen'
+type ValueOfType<T extends SettingType> = T extends 'string' | 'listen'
   ? string
-  : S['type'] extends 'bool'
+  : T extends 'bool'
     ? boolean
-    : S['type'] extends 'list'
+    : T extends 'list'
       ? readonly string[]
-      : S['type'] extends 'ints'
+      : T extends 'ints'
         ? readonly number[]
         : number;
+
+type ValueOf<S extends Setting> = ValueOfType<S['type']>;
 
 /** Values of a table: a setting with a default (or required) is always there, any other may be undefined. */
 export type SettingsOf<T extends SettingTable> = {

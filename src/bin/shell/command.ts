@@ -4,15 +4,33 @@ import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import type { HttpRoute } from '../../io/http/port.ts';
+import type { HttpRoute, HttpServerOptions } from '../../io/http/port.ts';
 
 /** Settings that every command has. */
 export const SHARED_SETTINGS = {
-  listen: { type: 'listen', default: '127.0.0.1:0', help: 'host:port of /metrics /health /ready /version; port 0 takes a free one and prints it on stderr' },
+  listen: {
+    type: 'listen',
+    default: '127.0.0.1:0',
+    help: 'host:port of /metrics /health /ready /version; port 0 takes a free one and prints it on stderr',
+  },
   json: { type: 'bool', default: 'false', help: 'print one JSON document on stdout instead of text' },
   config: { type: 'string', help: 'JSON file with settings by flag name; flags and environment win over it' },
-  'log-level': { type: 'string', choices: ['debug', 'info', 'warn', 'error', 'silent'], default: 'info', help: 'least level that is logged on stderr' },
-  'drain-timeout': { type: 'duration', default: '25s', help: 'how long SIGTERM waits for work under way before the process ends with 70' },
+  native: {
+    type: 'bool',
+    default: 'true',
+    help: 'use the C++ addon; off runs the TypeScript twins and the node-rdkafka driver',
+  },
+  'log-level': {
+    type: 'string',
+    choices: ['debug', 'info', 'warn', 'error', 'silent'],
+    default: 'info',
+    help: 'least level that is logged on stderr',
+  },
+  'drain-timeout': {
+    type: 'duration',
+    default: '25s',
+    help: 'how long SIGTERM waits for work under way before the process ends with 70',
+  },
 } as const satisfies SettingTable;
 
 export interface ProgressOptions {
@@ -57,6 +75,13 @@ export interface CommandContext<T extends SettingTable> {
   print(text: string, document?: unknown): void;
 }
 
+export type HttpLimits = Partial<
+  Pick<
+    HttpServerOptions,
+    'fallbacks' | 'bodyBytesMax' | 'headerBytesMax' | 'requestTimeoutMs' | 'keepAliveTimeoutMs'
+  >
+>;
+
 export interface Command<T extends SettingTable = SettingTable> {
   readonly name: string;
   /** One sentence for the list of commands. */
@@ -70,6 +95,8 @@ export interface Command<T extends SettingTable = SettingTable> {
   readonly listens?: boolean;
   /** HTTP routes served on -listen beside the shared ones; called after the settings are parsed, before run. */
   routes?(context: CommandContext<T>): readonly HttpRoute[];
+  /** Limits and error bodies of those routes, where the shell's own do not fit. */
+  http?(context: CommandContext<T>): HttpLimits;
   /** Resolves to the exit code; undefined is 0. A thrown MillraceError gives its row's exit code and one line. */
   run(context: CommandContext<T>): Promise<number | undefined>;
 }

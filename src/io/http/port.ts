@@ -60,7 +60,12 @@ export interface HttpServerOptions {
   readonly keepAliveTimeoutMs: number;
   readonly log: Logger;
   /** After each answer; for metrics. */
-  readonly onAnswer?: (answer: { readonly method: string; readonly route: string; readonly status: number; readonly seconds: number }) => void;
+  readonly onAnswer?: (answer: {
+    readonly method: string;
+    readonly route: string;
+    readonly status: number;
+    readonly seconds: number;
+  }) => void;
 }
 
 export interface HttpServer {

@@ -1,0 +1,113 @@
+/** The list of commands, and the process they run in. */
+import { coreError, EXIT } from '../core/errors.ts';
+import { nearest } from '../core/settings.ts';
+import { systemClock } from './shell/clock.ts';
+import type { Command } from './shell/command.ts';
+import { packageVersion } from './shell/package.ts';
+import { failureOf } from './shell/report.ts';
+import { runCommand, type World } from './shell/run.ts';
+import { Screen } from './shell/screen.ts';
+
+type Load = () => Promise<{ readonly command: Command }>;
+
+/** Commands by name, in the order of the list. Loaded when asked for, so that no command pays for another. */
+export const COMMANDS: Readonly<Record<string, Load>> = {
+  demo: () => import('./demo.ts'),
+  up: () => import('./up.ts'),
+  down: () => import('./down.ts'),
+  doctor: () => import('./doctor.ts'),
+  topic: () => import('./topic.ts'),
+  registry: () => import('./registry.ts'),
+  producer: () => import('./producer.ts'),
+  consumer: () => import('./consumer.ts'),
+  gen: () => import('./gen.ts'),
+  load: () => import('./load.ts'),
+  orders: () => import('./orders.ts'),
+  relay: () => import('./relay.ts'),
+  payments: () => import('./payments.ts'),
+  reconcile: () => import('./reconcile.ts'),
+  engine: () => import('./engine.ts'),
+  bench: () => import('./bench.ts'),
+};
+
+const isMissing = (thrown: unknown): boolean =>
+  (thrown as NodeJS.ErrnoException).code === 'ERR_MODULE_NOT_FOUND';
+
+async function listing(): Promise<string> {
+  const lines: string[] = [];
+  for (const [name, load] of Object.entries(COMMANDS)) {
+    try {
+      lines.push(`  ${name.padEnd(10)} ${(await load()).command.summary}`);
+    } catch (thrown) {
+      if (!isMissing(thrown)) throw thrown;
+    }
+  }
+  return [
+    'millrace COMMAND [flags]',
+    '',
+    ...lines,
+    '',
+    'millrace COMMAND -help lists the flags of a command; millrace -version prints the version.',
+    '',
+  ].join('\n');
+}
+
+function realWorld(): World {
+  const screen = new Screen(process.stderr);
+  process.stderr.on('error', () => {});
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.internal);
+  });
+  return {
+    env: process.env,
+    screen,
+    clock: systemClock,
+    writeData: (text) => new Promise((resolve) => process.stdout.write(text, () => resolve())),
+    onSignal: (signal, handler) => {
+      process.on(signal, handler);
+    },
+    onUncaught: (handler) => {
+      process.on('uncaughtException', handler);
+      process.on('unhandledRejection', handler);
+    },
+    exit: (code) => process.exit(code),
+  };
+}
+
+async function dispatch(argv: readonly string[], world: World): Promise<number> {
+  const [name, ...rest] = argv;
+  if (name === undefined || /^(--?help|--?h|help)$/.test(name)) {
+    await world.writeData(await listing());
+    return EXIT.done;
+  }
+  if (/^(--?version|version)$/.test(name)) {
+    await world.writeData(`${packageVersion()}\n`);
+    return EXIT.done;
+  }
+  const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (load === undefined) {
+    const near = nearest(name, Object.keys(COMMANDS));
+    const next =
+      near === undefined
+        ? 'millrace -help lists the commands'
+        : `did you mean ${near}? (millrace -help lists all)`;
+    throw coreError('usage', `unknown command ${JSON.stringify(name)}`, { next });
+  }
+  process.title = `millrace ${name}`;
+  return runCommand((await load()).command, rest, world);
+}
+
+/** Runs the process; ends it with the command's exit code. */
+export async function main(argv: readonly string[]): Promise<void> {
+  const world = realWorld();
+  try {
+    const code = await dispatch(argv, world);
+    // What a command wrote by itself leaves before the process does.
+    await world.writeData('');
+    world.exit(code);
+  } catch (thrown) {
+    const failure = failureOf(thrown);
+    world.screen.line(failure.line);
+    world.exit(failure.exit);
+  }
+}

@@ -1,0 +1,52 @@
+/** Which driver stands behind each port: the one place that chooses. Drivers are loaded at first use, so a command
+ *  that needs no broker loads none; with `-native=off` (MILLRACE_NATIVE=off) the addon is never touched. */
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import type { BrokerDriver } from '../../io/broker/port.ts';
+import type { HttpDriver } from '../../io/http/port.ts';
+import type { SqlDriver } from '../../io/sql/port.ts';
+import type { Kernels } from '../../native/surface.ts';
+
+/** The part of a command's context that decides; every CommandContext fits. */
+export interface DriverContext {
+  readonly settings: { readonly native: boolean };
+  readonly log: Logger;
+  readonly metrics: Metrics;
+}
+
+function note(context: DriverContext, port: string, driver: string): void {
+  const native = context.settings.native;
+  context.metrics
+    .gauge('native_addon_loaded', '1 when the C++ addon runs, 0 when its TypeScript twins do.')
+    .set(native ? 1 : 0);
+  context.log.info({ port, driver, native }, 'driver chosen');
+}
+
+/** Whole batches through the addon, or node-rdkafka on the main thread. */
+export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
+  const driver = context.settings.native
+    ? (await import('../../io/broker/librdkafka.ts')).librdkafkaDriver
+    : (await import('../../io/broker/node-rdkafka.ts')).nodeRdkafkaDriver;
+  note(context, 'broker', driver.name);
+  return driver;
+}
+
+export async function sqlDriver(context: DriverContext): Promise<SqlDriver> {
+  const { pgDriver } = await import('../../io/sql/pg.ts');
+  context.log.debug({ port: 'sql', driver: pgDriver.name }, 'driver chosen');
+  return pgDriver;
+}
+
+export async function httpDriver(context: DriverContext): Promise<HttpDriver> {
+  const { nodeHttpDriver } = await import('../../io/http/node.ts');
+  context.log.debug({ port: 'http', driver: nodeHttpDriver.name }, 'driver chosen');
+  return nodeHttpDriver;
+}
+
+/** The kernels of the addon, or their twins. There is no silent fallback: a missing addon is an error. */
+export async function kernels(context: DriverContext): Promise<Kernels> {
+  const { loadKernels } = await import('../../native/load.ts');
+  const loaded = loadKernels(context.settings.native ? 'native' : 'reference');
+  note(context, 'kernels', loaded.name);
+  return loaded;
+}

@@ -1,0 +1,57 @@
+/** The pino driver of the logger port: JSON lines on stderr, and lines for a person where stderr is a TTY. */
+import { pino, type Logger as PinoLogger } from 'pino';
+import type { LogFields, Logger } from '../../core/log.ts';
+import type { Screen } from './screen.ts';
+
+/** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. */
+function plain(fields: LogFields): Record<string, unknown> {
+  const out: Record<string, unknown> = {};
+  for (const [name, value] of Object.entries(fields)) {
+    if (typeof value === 'bigint') out[name] = value.toString();
+    else if (value instanceof Error) out[name] = value.message;
+    else out[name] = value;
+  }
+  return out;
+}
+
+function wrap(inner: PinoLogger): Logger {
+  return {
+    debug: (fields, message) => inner.debug(plain(fields), message),
+    info: (fields, message) => inner.info(plain(fields), message),
+    warn: (fields, message) => inner.warn(plain(fields), message),
+    error: (fields, message) => inner.error(plain(fields), message),
+    child: (fields) => wrap(inner.child(plain(fields))),
+  };
+}
+
+/** `12:00:01.123 WARN message key=value` of one JSON line; the line itself when it is not one. */
+export function humanLine(jsonLine: string): string {
+  let parsed: Record<string, unknown>;
+  try {
+    parsed = JSON.parse(jsonLine) as Record<string, unknown>;
+  } catch {
+    return jsonLine;
+  }
+  const { level, time, msg, command: _command, pid: _pid, ...rest } = parsed;
+  const clock = typeof time === 'string' ? time.slice(11, 23) : '';
+  const pairs = Object.entries(rest).map(
+    ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  );
+  return `${[clock, String(level).toUpperCase(), String(msg), ...pairs].join(' ')}\n`;
+}
+
+export function pinoLogger(level: string, screen: Screen, base: LogFields): Logger {
+  const write = screen.isTty
+    ? (line: string): void => screen.write(humanLine(line))
+    : (line: string): void => screen.write(line);
+  const inner = pino(
+    {
+      level,
+      base: plain(base),
+      timestamp: pino.stdTimeFunctions.isoTime,
+      formatters: { level: (label) => ({ level: label }) },
+    },
+    { write },
+  );
+  return wrap(inner);
+}

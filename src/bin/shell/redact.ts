@@ -1,0 +1,19 @@
+/** What may be shown of a setting: secrets never, and URLs without their password. */
+import type { Setting } from '../../core/settings.ts';
+
+export const HIDDEN = '***';
+
+/** Replaces the password of every URL in a text, and the value of key=value pairs that name a secret. */
+export function redactText(text: string): string {
+  return text
+    .replace(/\b([a-z][a-z0-9+.-]*:\/\/[^\s:@/?#]*):[^\s@]*@/gi, `$1:${HIDDEN}@`)
+    .replace(/\b((?:[\w.]*(?:password|secret|token))\s*=\s*)[^\s&,;]+/gi, `$1${HIDDEN}`);
+}
+
+export function redactSetting(setting: Setting, value: unknown): unknown {
+  if (value === undefined) return undefined;
+  if (setting.secret === true) return HIDDEN;
+  if (typeof value === 'string') return redactText(value);
+  if (Array.isArray(value)) return value.map((one) => (typeof one === 'string' ? redactText(one) : one));
+  return value;
+}

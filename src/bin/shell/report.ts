@@ -1,0 +1,46 @@
+/** How a failure leaves the process: one line on stderr, with -json a document on stdout, and the exit code. */
+import { EXIT, findMillraceError } from '../../core/errors.ts';
+import { redactText } from './redact.ts';
+
+export interface Failure {
+  readonly exit: number;
+  /** `error: what and why; what next [code]` without a line feed. */
+  readonly line: string;
+  readonly document: {
+    readonly error: {
+      readonly code: string;
+      readonly kind: string;
+      readonly message: string;
+      readonly next?: string;
+    };
+  };
+  /** For log-level debug only. */
+  readonly stack: string;
+}
+
+const oneLine = (text: string): string => redactText(text.replace(/\s*[\r\n]+\s*/g, ' ').trim());
+
+/** Total for any value thrown. */
+export function failureOf(thrown: unknown): Failure {
+  const known = findMillraceError(thrown);
+  const stack = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
+  if (known !== undefined) {
+    const message = oneLine(known.message);
+    const next = known.next === undefined ? {} : { next: oneLine(known.next) };
+    return {
+      exit: known.row.exit,
+      line: `error: ${oneLine(known.toLine())}`,
+      document: { error: { code: known.code, kind: known.kind, message, ...next } },
+      stack,
+    };
+  }
+  const message =
+    oneLine(thrown instanceof Error ? thrown.message || thrown.name : String(thrown)) || 'unknown failure';
+  const next = 'this is a bug of millrace: run it again with -log-level=debug and report the stack';
+  return {
+    exit: EXIT.internal,
+    line: `error: ${message}; ${next} [internal]`,
+    document: { error: { code: 'internal', kind: 'internal', message, next } },
+    stack,
+  };
+}

@@ -1,0 +1,221 @@
+/** Runs one command from its arguments to its exit code; the same for all.
+ *
+ *  Order of an ending: drain is aborted, `run` settles, the HTTP server drains, the `onClose` hooks run last first, and
+ *  stdout is flushed. SIGTERM starts that and the command's own exit code stands; SIGINT starts it and the code is 130;
+ *  a second SIGINT ends the process with 130 at once; -drain-timeout ends it with 70.
+ */
+
+import type { Clock } from '../../core/clock.ts';
+import { EXIT } from '../../core/errors.ts';
+import { Metrics } from '../../core/metrics.ts';
+import { renderHelp } from '../../core/settings.ts';
+import type { HttpServer } from '../../io/http/port.ts';
+import type { Command, CommandContext, Progress } from './command.ts';
+import { httpDriver } from './drivers.ts';
+import { describeSettings, loadSettings, wholeTable } from './load-settings.ts';
+import { pinoLogger } from './log.ts';
+import { packageVersion } from './package.ts';
+import { startProgress } from './progress.ts';
+import { Readiness } from './readiness.ts';
+import { failureOf } from './report.ts';
+import type { Screen } from './screen.ts';
+import { serve } from './serve.ts';
+
+/** What a run needs of its process, so that a test can hand in another one. */
+export interface World {
+  readonly env: Record<string, string | undefined>;
+  readonly screen: Screen;
+  readonly clock: Clock;
+  /** Writes data and resolves when it has left. */
+  writeData(text: string): Promise<void>;
+  onSignal(signal: 'SIGTERM' | 'SIGINT', handler: () => void): void;
+  /** For failures outside any promise of the command. */
+  onUncaught(handler: (thrown: unknown) => void): void;
+  /** Ends the process at once. */
+  exit(code: number): void;
+}
+
+/** How long the HTTP server waits for scrapes under way when the command ended by itself. */
+const SERVER_DRAIN_MS = 2000;
+
+const isHelp = (token: string): boolean => /^(--?help|--?h|-\?)$/.test(token);
+const isJson = (token: string): boolean => /^--?json(=(true|yes|on|1))?$/i.test(token);
+
+export function helpText(command: Command): string {
+  const parts = [
+    `millrace ${command.name}${command.positionalHelp === undefined ? '' : ` ${command.positionalHelp}`} [flags]`,
+    '',
+    command.summary,
+    ...(command.description === undefined ? [] : ['', command.description.trim()]),
+    '',
+    'Flags (also as --flag=value, or with a space; precedence: flag, environment, -config file, default):',
+    renderHelp(wholeTable(command)),
+    '',
+    'Exit codes: 0 done, 1 the answer is no, 2 usage, 3 a dependency is unreachable, 70 a bug, 130 interrupted.',
+  ];
+  return `${parts.join('\n')}\n`;
+}
+
+/** Ends a failed run: one line, with -json the document, the stack at level debug. */
+async function fail(world: World, thrown: unknown, json: boolean, debug: boolean): Promise<number> {
+  const failure = failureOf(thrown);
+  world.screen.clear();
+  world.screen.line(failure.line);
+  if (debug) world.screen.line(failure.stack);
+  if (json) await world.writeData(`${JSON.stringify(failure.document)}\n`);
+  return failure.exit;
+}
+
+export async function runCommand(command: Command, argv: readonly string[], world: World): Promise<number> {
+  const end = argv.indexOf('--');
+  if ((end < 0 ? argv : argv.slice(0, end)).some(isHelp)) {
+    await world.writeData(helpText(command));
+    return EXIT.done;
+  }
+  let loaded: ReturnType<typeof loadSettings>;
+  try {
+    loaded = loadSettings(command, argv, world.env);
+  } catch (thrown) {
+    return fail(world, thrown, argv.some(isJson), false);
+  }
+  return new Run(command, loaded, world).execute();
+}
+
+class Run {
+  private readonly command: Command;
+  private readonly loaded: ReturnType<typeof loadSettings>;
+  private readonly world: World;
+  private readonly drain = new AbortController();
+  private readonly readiness: Readiness;
+  private readonly closers: Array<() => Promise<void> | void> = [];
+  private readonly progresses: Progress[] = [];
+  private readonly context: CommandContext<Command['settings']>;
+  private data: Promise<void> = Promise.resolve();
+  private printedDocument = false;
+  private server: HttpServer | undefined;
+  private interrupted = false;
+
+  constructor(command: Command, loaded: ReturnType<typeof loadSettings>, world: World) {
+    this.command = command;
+    this.loaded = loaded;
+    this.world = world;
+    this.readiness = new Readiness(world.clock);
+    const settings = loaded.values;
+    const level = settings['log-level'] as string;
+    // Children inherit the choice.
+    world.env['MILLRACE_NATIVE'] = settings.native ? 'on' : 'off';
+    const log = pinoLogger(level, world.screen, { command: command.name, pid: process.pid });
+    const run = this;
+    this.context = {
+      settings,
+      positional: loaded.positional,
+      log,
+      metrics: new Metrics(),
+      clock: world.clock,
+      drain: this.drain.signal,
+      get address() {
+        return run.server;
+      },
+      readiness: (name, check) => this.readiness.add(name, check),
+      setReady: () => this.readiness.setReady(),
+      onClose: (close) => {
+        this.closers.push(close);
+      },
+      progress: (options) => {
+        const quiet = level === 'silent' || (settings.json && !world.screen.isTty);
+        const progress = startProgress(options, world.screen, world.clock, quiet);
+        this.progresses.push(progress);
+        return progress;
+      },
+      print: (text, document) => this.print(text, document),
+    };
+  }
+
+  async execute(): Promise<number> {
+    const { world, context, command } = this;
+    const debug = context.settings['log-level'] === 'debug';
+    const json = context.settings.json;
+    world.onUncaught((thrown) => {
+      fail(world, thrown, json && !this.printedDocument, debug)
+        .catch(() => EXIT.internal)
+        .then((code) => world.exit(code));
+    });
+    world.onSignal('SIGTERM', () => this.startDrain('SIGTERM'));
+    world.onSignal('SIGINT', () => {
+      if (this.interrupted) world.exit(EXIT.interrupted);
+      this.interrupted = true;
+      this.startDrain('SIGINT');
+    });
+    let code: number;
+    try {
+      const shown = describeSettings(wholeTable(command), this.loaded);
+      const level = command.listens === false ? 'debug' : 'info';
+      context.log[level]({ version: packageVersion(), settings: shown }, 'start');
+      if (command.listens !== false) await this.listen();
+      code = (await command.run(context)) ?? EXIT.done;
+    } catch (thrown) {
+      code = await fail(world, thrown, json && !this.printedDocument, debug);
+    }
+    code = await this.close(code, debug);
+    await this.data;
+    return this.interrupted ? EXIT.interrupted : code;
+  }
+
+  private async listen(): Promise<void> {
+    const { context, command, world } = this;
+    this.server = await serve({
+      command,
+      context,
+      readiness: this.readiness,
+      driver: await httpDriver(context),
+    });
+    const host = this.server.host.includes(':') ? `[${this.server.host}]` : this.server.host;
+    world.screen.line(`listening on http://${host}:${this.server.port}`);
+  }
+
+  private startDrain(signal: string): void {
+    const { context, world } = this;
+    this.readiness.startDrain();
+    if (this.drain.signal.aborted) return;
+    context.log.info({ signal }, 'drain');
+    const timeoutMs = context.settings['drain-timeout'];
+    const timer = setTimeout(() => {
+      world.screen.clear();
+      world.screen.line(
+        `error: work under way did not finish within ${timeoutMs} ms of ${signal}; raise -drain-timeout if it needs longer [drain_timeout]`,
+      );
+      world.exit(EXIT.internal);
+    }, timeoutMs);
+    timer.unref();
+    this.drain.abort(new Error(`drain: ${signal}`));
+  }
+
+  /** Everything that was opened is closed, also after a failure; the first failure decides the code. */
+  private async close(code: number, debug: boolean): Promise<number> {
+    let result = code;
+    const step = async (work: () => Promise<void> | void | undefined): Promise<void> => {
+      try {
+        await work();
+      } catch (thrown) {
+        const failed = await fail(this.world, thrown, false, debug);
+        if (result === EXIT.done) result = failed;
+      }
+    };
+    for (const progress of this.progresses) progress.done();
+    await step(() => this.server?.drain(SERVER_DRAIN_MS));
+    for (const close of this.closers.reverse()) await step(close);
+    return result;
+  }
+
+  private print(text: string, document: unknown): void {
+    const json = this.context.settings.json;
+    if (json && (document === undefined || this.printedDocument)) return;
+    if (json) this.printedDocument = true;
+    const out = json
+      ? JSON.stringify(document, (_key, value: unknown) =>
+          typeof value === 'bigint' ? value.toString() : value,
+        )
+      : text;
+    this.data = this.data.then(() => this.world.writeData(out.endsWith('\n') ? out : `${out}\n`));
+  }
+}

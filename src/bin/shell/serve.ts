@@ -1,0 +1,101 @@
+/** The HTTP server every command runs: /metrics /health /ready /version, and the command's own routes beside them. */
+import type { HttpDriver, HttpRoute, HttpServer } from '../../io/http/port.ts';
+import { promExposition } from '../../io/metrics/prom.ts';
+import type { Command, CommandContext } from './command.ts';
+import { packageVersion } from './package.ts';
+import type { Readiness } from './readiness.ts';
+
+const DEFAULTS = {
+  bodyBytesMax: 1024 * 1024,
+  headerBytesMax: 16 * 1024,
+  requestTimeoutMs: 30_000,
+  keepAliveTimeoutMs: 60_000,
+} as const;
+
+export interface ServeOptions {
+  readonly command: Command;
+  readonly context: CommandContext<Command['settings']>;
+  readonly readiness: Readiness;
+  readonly driver: HttpDriver;
+}
+
+const document = (status: number, body: unknown) => ({
+  status,
+  headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
+  body: `${JSON.stringify(body)}\n`,
+});
+
+function sharedRoutes(options: ServeOptions): HttpRoute[] {
+  const { command, context, readiness } = options;
+  const version = packageVersion();
+  const exposition = promExposition(context.metrics, context.clock, {
+    version,
+    command: command.name,
+    node: process.version,
+  });
+  return [
+    {
+      method: 'GET',
+      path: '/metrics',
+      handler: async () => ({
+        status: 200,
+        headers: { 'content-type': exposition.contentType },
+        body: await exposition.text(),
+      }),
+    },
+    { method: 'GET', path: '/health', handler: () => document(200, { status: 'up' }) },
+    {
+      method: 'GET',
+      path: '/ready',
+      handler: async () => {
+        const report = await readiness.report();
+        return document(report.ready ? 200 : 503, report);
+      },
+    },
+    {
+      method: 'GET',
+      path: '/version',
+      handler: () =>
+        document(200, {
+          name: 'millrace',
+          version,
+          command: command.name,
+          node: process.version,
+          native: context.settings.native ? 'on' : 'off',
+        }),
+    },
+  ];
+}
+
+/** Splits `host:port`, `[::1]:port`. */
+export function addressOf(listen: string): { readonly host: string; readonly port: number } {
+  const colon = listen.lastIndexOf(':');
+  return { host: listen.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(listen.slice(colon + 1)) };
+}
+
+/** @throws busy_port */
+export async function serve(options: ServeOptions): Promise<HttpServer> {
+  const { command, context, driver } = options;
+  const own = command.routes?.(context) ?? [];
+  const taken = new Set(own.map((route) => `${route.method} ${route.path}`));
+  const shared = sharedRoutes(options).filter((route) => !taken.has(`${route.method} ${route.path}`));
+  const requests = context.metrics.counter('http_requests_total', 'HTTP requests answered.', [
+    'method',
+    'route',
+    'status',
+  ]);
+  const seconds = context.metrics.histogram('http_request_duration_seconds', 'Time from request to answer.', [
+    'route',
+  ]);
+  return driver.listen({
+    ...DEFAULTS,
+    ...command.http?.(context),
+    ...addressOf(context.settings.listen),
+    routes: [...own, ...shared],
+    log: context.log,
+    onAnswer: (answer) => {
+      requests.add(1, requests.series(answer.method, answer.route, String(answer.status)));
+      seconds.observe(answer.seconds, seconds.series(answer.route));
+    },
+  });
+}

@@ -1,0 +1,102 @@
+/** Exposition of the process's metrics in the Prometheus text format, through prom-client.
+ *
+ *  prom-client counts nothing of ours: at a scrape the typed arrays are copied out into the shapes that its registry
+ *  writes. Its own collectors give the metrics of the Node.js process. A text is kept for CACHE_MS, so that a scraper
+ *  gone wild costs no more than a few copies a second.
+ */
+import { collectDefaultMetrics, Registry } from 'prom-client';
+import type { Clock } from '../../core/clock.ts';
+import type { MetricSnapshot, Metrics } from '../../core/metrics.ts';
+
+export const CACHE_MS = 250;
+
+type Labels = Readonly<Record<string, string>>;
+
+interface ExposedValue {
+  readonly value: number;
+  readonly labels: Readonly<Record<string, string | number>>;
+  readonly metricName?: string;
+}
+
+function histogramValues(snapshot: MetricSnapshot): ExposedValue[] {
+  const values: ExposedValue[] = [];
+  for (const sample of snapshot.samples) {
+    const labels: Labels = sample.labels;
+    const buckets = sample.buckets ?? [];
+    snapshot.bounds.forEach((bound, index) => {
+      values.push({
+        value: buckets[index] ?? 0,
+        labels: { ...labels, le: bound },
+        metricName: `${snapshot.name}_bucket`,
+      });
+    });
+    values.push({
+      value: sample.count ?? 0,
+      labels: { ...labels, le: '+Inf' },
+      metricName: `${snapshot.name}_bucket`,
+    });
+    values.push({ value: sample.sum ?? 0, labels, metricName: `${snapshot.name}_sum` });
+    values.push({ value: sample.count ?? 0, labels, metricName: `${snapshot.name}_count` });
+  }
+  return values;
+}
+
+/** One metric in the shape a prom-client registry asks of its members. */
+function exposed(snapshot: MetricSnapshot): object {
+  const values: ExposedValue[] =
+    snapshot.kind === 'histogram'
+      ? histogramValues(snapshot)
+      : snapshot.samples.map((sample) => ({ value: sample.value ?? 0, labels: sample.labels }));
+  return { name: snapshot.name, help: snapshot.help, type: snapshot.kind, aggregator: 'sum', values };
+}
+
+export interface BuildInfo {
+  readonly version: string;
+  readonly command: string;
+  readonly node: string;
+}
+
+export interface Exposition {
+  readonly contentType: string;
+  text(): Promise<string>;
+}
+
+export function promExposition(metrics: Metrics, clock: Clock, build: BuildInfo): Exposition {
+  const processRegistry = new Registry();
+  collectDefaultMetrics({ register: processRegistry });
+  const info = metrics.gauge('build_info', 'Version of this build; the value is 1.', [
+    'version',
+    'command',
+    'node',
+  ]);
+  info.set(1, info.series(build.version, build.command, build.node));
+
+  let cached: Promise<string> | undefined;
+  let cachedAtMs = Number.NEGATIVE_INFINITY;
+
+  const render = async (): Promise<string> => {
+    const ours = new Registry();
+    for (const snapshot of metrics.snapshot()) {
+      const shape = exposed(snapshot);
+      ours.registerMetric({ ...shape, get: () => Promise.resolve(shape) } as unknown as Parameters<
+        Registry['registerMetric']
+      >[0]);
+    }
+    return `${await ours.metrics()}\n${await processRegistry.metrics()}`;
+  };
+
+  return {
+    contentType: processRegistry.contentType,
+    text: () => {
+      const nowMs = clock.monotonicMs();
+      if (cached === undefined || nowMs - cachedAtMs >= CACHE_MS) {
+        cachedAtMs = nowMs;
+        cached = render();
+        cached.catch(() => {
+          cached = undefined;
+        });
+      }
+      return cached;
+    },
+  };
+}
