@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0xcd52c4aeU;
+inline constexpr std::uint32_t kFingerprint = 0xe7a72bcdU;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -26,6 +26,10 @@ inline constexpr std::int32_t kTimestampTypeAppend = 2;
 inline constexpr std::int32_t kRecordFlagKeyNull = 1;
 inline constexpr std::int32_t kRecordFlagValueNull = 2;
 inline constexpr std::int32_t kRecordFlagHasHeaders = 4;
+
+// Identity and version of a checkpoint section.
+inline constexpr std::int32_t kWindowSectionMagicValue = 827545426;
+inline constexpr std::int32_t kWindowSectionMagicVersion = 1;
 
 // Verdict of the event decode.
 inline constexpr std::int32_t kEventStatusOk = 0;
@@ -60,7 +64,7 @@ inline constexpr std::int32_t kGenStreamLoad = 7;
 
 // Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed.
 inline constexpr std::int32_t kGenKey = 1297237809;
-inline constexpr std::int32_t kGenNoiseBytes = 65536;
+inline constexpr std::int32_t kGenNoiseBytes = 65792;
 
 // State of the streaming digest, in 32-bit words.
 inline constexpr std::int32_t kXxh32Words = 12;
@@ -226,6 +230,50 @@ struct EventBatch {
   }
 };
 static_assert(EventBatch::Bytes(1000) == 33088, "the two languages agree on the size");
+
+// Aggregate of one key in one window: a slot of the state table, a row of a snapshot, a fired result.
+struct Accumulator {
+  static constexpr std::size_t kBytes = 64;
+  static constexpr std::size_t kAccountIdAt = 0;  // u64. The key.
+  static constexpr std::size_t kCountAt = 8;  // u64. Events folded in; 0 marks an empty slot.
+  static constexpr std::size_t kSumLowAt = 16;  // u64. Low half of the exact 128-bit sum, two's complement.
+  static constexpr std::size_t kSumHighAt = 24;  // i64. High half of the sum.
+  static constexpr std::size_t kMinAt = 32;  // i64. Least value.
+  static constexpr std::size_t kMaxAt = 40;  // i64. Greatest value.
+  static constexpr std::size_t kLastUpdateTsAt = 48;  // i64. Greatest event_ts folded in.
+  static constexpr std::size_t kSpareAt = 56;  // u64. Zero.
+};
+static_assert(Accumulator::kSpareAt <= Accumulator::kBytes, "fields lie inside the struct");
+static_assert(Accumulator::kAccountIdAt >= 0, "fields do not overlap");
+static_assert(Accumulator::kCountAt >= 8, "fields do not overlap");
+static_assert(Accumulator::kSumLowAt >= 16, "fields do not overlap");
+static_assert(Accumulator::kSumHighAt >= 24, "fields do not overlap");
+static_assert(Accumulator::kMinAt >= 32, "fields do not overlap");
+static_assert(Accumulator::kMaxAt >= 40, "fields do not overlap");
+static_assert(Accumulator::kLastUpdateTsAt >= 48, "fields do not overlap");
+static_assert(Accumulator::kSpareAt >= 56, "fields do not overlap");
+
+// Heads the accumulators of one window in a checkpoint file; rows of 64 B follow.
+struct WindowSection {
+  static constexpr std::size_t kBytes = 64;
+  static constexpr std::size_t kMagicAt = 0;  // u32. WINDOW_SECTION_MAGIC.VALUE
+  static constexpr std::size_t kVersionAt = 4;  // u32. Version of the file form.
+  static constexpr std::size_t kWindowStartAt = 8;  // i64. Start of the window, ms, inclusive.
+  static constexpr std::size_t kWindowEndAt = 16;  // i64. End of the window, ms, exclusive.
+  static constexpr std::size_t kRowCountAt = 24;  // u32. Accumulators that follow.
+  static constexpr std::size_t kRowsCrcAt = 28;  // u32. CRC-32 of those rows.
+  static constexpr std::size_t kSpareAt = 32;  // bytes. Zero.
+  static constexpr std::size_t kHeadCrcAt = 60;  // u32. CRC-32 of the 60 bytes before.
+};
+static_assert(WindowSection::kHeadCrcAt <= WindowSection::kBytes, "fields lie inside the struct");
+static_assert(WindowSection::kMagicAt >= 0, "fields do not overlap");
+static_assert(WindowSection::kVersionAt >= 4, "fields do not overlap");
+static_assert(WindowSection::kWindowStartAt >= 8, "fields do not overlap");
+static_assert(WindowSection::kWindowEndAt >= 16, "fields do not overlap");
+static_assert(WindowSection::kRowCountAt >= 24, "fields do not overlap");
+static_assert(WindowSection::kRowsCrcAt >= 28, "fields do not overlap");
+static_assert(WindowSection::kSpareAt >= 32, "fields do not overlap");
+static_assert(WindowSection::kHeadCrcAt >= 60, "fields do not overlap");
 
 // Value of a framed record. Source: requirements of the registry, section 2.
 struct WireFrame {

@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0xcd52c4ae;
+export const LAYOUT_FINGERPRINT = 0xe7a72bcd;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -28,6 +28,12 @@ export const RECORD_FLAG = {
   KEY_NULL: 1,
   VALUE_NULL: 2,
   HAS_HEADERS: 4,
+} as const;
+
+/** Identity and version of a checkpoint section. */
+export const WINDOW_SECTION_MAGIC = {
+  VALUE: 827545426,
+  VERSION: 1,
 } as const;
 
 /** Verdict of the event decode. */
@@ -74,7 +80,7 @@ export const GEN_STREAM = {
 /** Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed. */
 export const GEN = {
   KEY: 1297237809,
-  NOISE_BYTES: 65536,
+  NOISE_BYTES: 65792,
 } as const;
 
 /** State of the streaming digest, in 32-bit words. */
@@ -255,6 +261,48 @@ export function eventBatchViews(buffer: ArrayBufferLike, rowCapacity: number): E
   const header = new Int32Array(buffer, 0, 16);
   return { header, accountId, value, eventTs, seq, status };
 }
+
+/** Aggregate of one key in one window: a slot of the state table, a row of a snapshot, a fired result. Byte offsets of its fields. */
+export const ACCUMULATOR = {
+  BYTES: 64,
+  /** u64. The key. */
+  ACCOUNT_ID: 0,
+  /** u64. Events folded in; 0 marks an empty slot. */
+  COUNT: 8,
+  /** u64. Low half of the exact 128-bit sum, two's complement. */
+  SUM_LOW: 16,
+  /** i64. High half of the sum. */
+  SUM_HIGH: 24,
+  /** i64. Least value. */
+  MIN: 32,
+  /** i64. Greatest value. */
+  MAX: 40,
+  /** i64. Greatest event_ts folded in. */
+  LAST_UPDATE_TS: 48,
+  /** u64. Zero. */
+  SPARE: 56,
+} as const;
+
+/** Heads the accumulators of one window in a checkpoint file; rows of 64 B follow. Byte offsets of its fields. */
+export const WINDOW_SECTION = {
+  BYTES: 64,
+  /** u32. WINDOW_SECTION_MAGIC.VALUE */
+  MAGIC: 0,
+  /** u32. Version of the file form. */
+  VERSION: 4,
+  /** i64. Start of the window, ms, inclusive. */
+  WINDOW_START: 8,
+  /** i64. End of the window, ms, exclusive. */
+  WINDOW_END: 16,
+  /** u32. Accumulators that follow. */
+  ROW_COUNT: 24,
+  /** u32. CRC-32 of those rows. */
+  ROWS_CRC: 28,
+  /** bytes. Zero. */
+  SPARE: 32,
+  /** u32. CRC-32 of the 60 bytes before. */
+  HEAD_CRC: 60,
+} as const;
 
 /** Value of a framed record. Source: requirements of the registry, section 2. Byte offsets of its fields. */
 export const WIRE_FRAME = {

@@ -79,6 +79,38 @@ export const LAYOUTS: readonly Layout[] = [
   },
   {
     shape: 'struct',
+    name: 'Accumulator',
+    bytes: 64,
+    meaning: 'Aggregate of one key in one window: a slot of the state table, a row of a snapshot, a fired result.',
+    fields: [
+      { name: 'accountId', type: 'u64', at: 0, meaning: 'The key.' },
+      { name: 'count', type: 'u64', at: 8, meaning: 'Events folded in; 0 marks an empty slot.' },
+      { name: 'sumLow', type: 'u64', at: 16, meaning: 'Low half of the exact 128-bit sum, two\'s complement.' },
+      { name: 'sumHigh', type: 'i64', at: 24, meaning: 'High half of the sum.' },
+      { name: 'min', type: 'i64', at: 32, meaning: 'Least value.' },
+      { name: 'max', type: 'i64', at: 40, meaning: 'Greatest value.' },
+      { name: 'lastUpdateTs', type: 'i64', at: 48, meaning: 'Greatest event_ts folded in.' },
+      { name: 'spare', type: 'u64', at: 56, meaning: 'Zero.' },
+    ],
+  },
+  {
+    shape: 'struct',
+    name: 'WindowSection',
+    bytes: 64,
+    meaning: 'Heads the accumulators of one window in a checkpoint file; rows of 64 B follow.',
+    fields: [
+      { name: 'magic', type: 'u32', at: 0, meaning: 'WINDOW_SECTION_MAGIC.VALUE' },
+      { name: 'version', type: 'u32', at: 4, meaning: 'Version of the file form.' },
+      { name: 'windowStart', type: 'i64', at: 8, meaning: 'Start of the window, ms, inclusive.' },
+      { name: 'windowEnd', type: 'i64', at: 16, meaning: 'End of the window, ms, exclusive.' },
+      { name: 'rowCount', type: 'u32', at: 24, meaning: 'Accumulators that follow.' },
+      { name: 'rowsCrc', type: 'u32', at: 28, meaning: 'CRC-32 of those rows.' },
+      { name: 'spare', type: 'bytes', at: 32, bytes: 28, meaning: 'Zero.' },
+      { name: 'headCrc', type: 'u32', at: 60, meaning: 'CRC-32 of the 60 bytes before.' },
+    ],
+  },
+  {
+    shape: 'struct',
     name: 'WireFrame',
     bytes: 5,
     meaning: 'Value of a framed record. Source: requirements of the registry, section 2.',
@@ -191,6 +223,7 @@ export const CONSTANTS: readonly ConstantGroup[] = [
     meaning: 'Facts of a record, as bits.',
     values: { KEY_NULL: 1, VALUE_NULL: 2, HAS_HEADERS: 4 },
   },
+  { name: 'WINDOW_SECTION_MAGIC', meaning: 'Identity and version of a checkpoint section.', values: { VALUE: 0x31535752, VERSION: 1 } },
   { name: 'EVENT_STATUS', meaning: 'Verdict of the event decode.', values: { OK: 0, NULL: 1, BAD_LENGTH: 2 } },
   {
     name: 'FRAME',
@@ -215,7 +248,7 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   {
     name: 'GEN',
     meaning: 'Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed.',
-    values: { KEY: 0x4d524731, NOISE_BYTES: 65536 },
+    values: { KEY: 0x4d524731, NOISE_BYTES: 65792 },
   },
   { name: 'XXH32', meaning: 'State of the streaming digest, in 32-bit words.', values: { WORDS: 12 } },
 ];
