@@ -16,10 +16,22 @@ const nativeSources = () =>
 const CHECKS = [
   { name: 'format and lint (biome)', run: () => [tool('biome'), ['ci', '--error-on-warnings', '.']] },
   { name: 'types (tsc)', run: () => [tool('tsc'), ['-p', 'tsconfig.check.json']] },
-  { name: 'imports only point down (dependency-cruiser)', run: () => [tool('depcruise'), ['src', 'bench', '--config', '.dependency-cruiser.cjs', '--output-type', 'err']] },
+  {
+    name: 'imports only point down (dependency-cruiser)',
+    run: () => [
+      tool('depcruise'),
+      ['src', 'bench', '--config', '.dependency-cruiser.cjs', '--output-type', 'err'],
+    ],
+  },
   { name: 'dead code (knip)', run: () => [tool('knip'), ['--no-progress']] },
-  { name: 'C++ format (clang-format)', run: () => [tool('clang-format'), ['--dry-run', '--Werror', ...nativeSources()]] },
-  { name: 'layouts are regenerated (layout-gen)', run: () => [process.execPath, ['dist/tools/layout-gen.js', '-check']] },
+  {
+    name: 'C++ format (clang-format)',
+    run: () => [tool('clang-format'), ['--dry-run', '--Werror', ...nativeSources()]],
+  },
+  {
+    name: 'layouts are regenerated (layout-gen)',
+    run: () => [process.execPath, ['dist/tools/layout-gen.js', '-check']],
+  },
 ];
 
 /** Runs every check; returns the names that failed. Output of a failed check goes to stderr. */
@@ -30,7 +42,9 @@ export function runChecks() {
     const started = Date.now();
     const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 });
     const ok = result.status === 0;
-    process.stderr.write(`${ok ? 'ok  ' : 'FAIL'} ${name} (${((Date.now() - started) / 1000).toFixed(1)} s)\n`);
+    process.stderr.write(
+      `${ok ? 'ok  ' : 'FAIL'} ${name} (${((Date.now() - started) / 1000).toFixed(1)} s)\n`,
+    );
     if (!ok) {
       failed.push(name);
       process.stderr.write(`${result.error?.message ?? ''}${result.stdout}${result.stderr}\n`);

@@ -1,7 +1,7 @@
 // What `npm test` runs after bin/bootstrap: the static checks, then the whole suite twice, on the addon and on the
 // TypeScript twins. The last line is `N passed, N failed`. A skipped test and a pass that ran none are failures.
 //
-//   node tools/test.mjs [-pass=native|reference] [-- vitest arguments]
+//   node tools/test.mjs [-pass=native|reference] [-report=NAME] [-- vitest arguments]
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -10,25 +10,40 @@ import { runChecks } from './check.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const only = process.argv.find((arg) => arg.startsWith('-pass='))?.slice('-pass='.length);
+const label = process.argv.find((arg) => arg.startsWith('-report='))?.slice('-report='.length) ?? 'test';
 const cut = process.argv.indexOf('--');
 const vitestArguments = cut < 0 ? [] : process.argv.slice(cut + 1);
 
 function runPass(name, native) {
-  const reportPath = join(root, '.millrace', `test-${name}.json`);
+  const reportPath = join(root, '.millrace', `${label}-${name}.json`);
   mkdirSync(dirname(reportPath), { recursive: true });
   rmSync(reportPath, { force: true });
   process.stderr.write(`\n== ${name} pass: MILLRACE_NATIVE=${native}\n`);
   const started = Date.now();
   const result = spawnSync(
     process.execPath,
-    [join(root, 'node_modules/vitest/vitest.mjs'), 'run', '--reporter=dot', '--reporter=json', `--outputFile.json=${reportPath}`, ...vitestArguments],
+    [
+      join(root, 'node_modules/vitest/vitest.mjs'),
+      'run',
+      '--reporter=dot',
+      '--reporter=json',
+      `--outputFile.json=${reportPath}`,
+      ...vitestArguments,
+    ],
     { cwd: root, stdio: ['ignore', 2, 2], env: { ...process.env, MILLRACE_NATIVE: native } },
   );
   const report = (() => {
     try {
       return JSON.parse(readFileSync(reportPath, 'utf8'));
     } catch {
-      return { numPassedTests: 0, numFailedTests: 0, numPendingTests: 0, numTodoTests: 0, numFailedTestSuites: 1, testResults: [] };
+      return {
+        numPassedTests: 0,
+        numFailedTests: 0,
+        numPendingTests: 0,
+        numTodoTests: 0,
+        numFailedTestSuites: 1,
+        testResults: [],
+      };
     }
   })();
   let failed = report.numFailedTests;
@@ -38,13 +53,17 @@ function runPass(name, native) {
   };
   // A file that fails to load has no tests of its own to count.
   for (const file of report.testResults) {
-    if (file.status === 'failed' && file.assertionResults.every((test) => test.status !== 'failed')) complain(`${file.name} failed to run: ${file.message}`);
+    if (file.status === 'failed' && file.assertionResults.every((test) => test.status !== 'failed'))
+      complain(`${file.name} failed to run: ${file.message}`);
   }
   const skipped = report.numPendingTests + report.numTodoTests;
   if (skipped > 0) complain(`${skipped} tests were skipped`);
-  if (report.numPassedTests === 0) complain('no test ran');
-  if (result.status !== 0 && failed === 0) complain(`the test runner ended with ${result.status ?? result.signal}`);
-  process.stderr.write(`${name} pass: ${report.numPassedTests} passed, ${failed} failed in ${((Date.now() - started) / 1000).toFixed(0)} s\n`);
+  if (report.numPassedTests === 0 && failed === 0) complain('no test ran');
+  if (result.status !== 0 && failed === 0)
+    complain(`the test runner ended with ${result.status ?? result.signal}`);
+  process.stderr.write(
+    `${name} pass: ${report.numPassedTests} passed, ${failed} failed in ${((Date.now() - started) / 1000).toFixed(0)} s\n`,
+  );
   return { passed: report.numPassedTests, failed };
 }
 

@@ -8,7 +8,14 @@
  *    internal     a bug of ours
  */
 
-export type ErrorKind = 'invalid' | 'conflict' | 'not_found' | 'unavailable' | 'corrupt' | 'fenced' | 'internal';
+export type ErrorKind =
+  | 'invalid'
+  | 'conflict'
+  | 'not_found'
+  | 'unavailable'
+  | 'corrupt'
+  | 'fenced'
+  | 'internal';
 
 /** Process exit codes shared by every command. A command may give 4 and 5 a meaning of its own. */
 export const EXIT = {
@@ -79,7 +86,9 @@ export class MillraceError extends Error {
 
   /** One line for a person: what and why, then what next. */
   toLine(): string {
-    return this.next === undefined ? `${this.message} [${this.code}]` : `${this.message}; ${this.next} [${this.code}]`;
+    return this.next === undefined
+      ? `${this.message} [${this.code}]`
+      : `${this.message}; ${this.next} [${this.code}]`;
   }
 }
 

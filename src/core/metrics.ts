@@ -13,8 +13,8 @@ export const SERIES_MAX = 1024;
 
 /** Seconds; fits a produce path in microseconds and a recovery in minutes. */
 export const LATENCY_BUCKETS_S: readonly number[] = [
-  1e-6, 2.5e-6, 5e-6, 8e-6, 1.5e-5, 3e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5,
-  1, 2.5, 5, 10, 30, 60,
+  1e-6, 2.5e-6, 5e-6, 8e-6, 1.5e-5, 3e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1,
+  0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
 
 export interface Sample {
@@ -59,7 +59,10 @@ abstract class Metric {
 
   /** Index of the series with these label values (in the order of `labelNames`), created at first use. */
   series(...values: readonly string[]): number {
-    invariant(values.length === this.labelNames.length, `metric ${this.name} takes ${this.labelNames.length} labels`);
+    invariant(
+      values.length === this.labelNames.length,
+      `metric ${this.name} takes ${this.labelNames.length} labels`,
+    );
     const key = values.join('\u0000');
     const known = this.seriesByKey.get(key);
     if (known !== undefined) return known;
@@ -183,7 +186,12 @@ export class Metrics {
   gauge(name: string, help: string, labelNames: readonly string[] = []): Gauge {
     return this.register(name, labelNames, () => new Gauge(name, help, labelNames), Gauge);
   }
-  histogram(name: string, help: string, labelNames: readonly string[] = [], bounds: readonly number[] = LATENCY_BUCKETS_S): Histogram {
+  histogram(
+    name: string,
+    help: string,
+    labelNames: readonly string[] = [],
+    bounds: readonly number[] = LATENCY_BUCKETS_S,
+  ): Histogram {
     return this.register(name, labelNames, () => new Histogram(name, help, labelNames, bounds), Histogram);
   }
 

@@ -82,10 +82,28 @@ export function environmentName(setting: string): string {
   return `MILLRACE_${setting.replaceAll('-', '_').toUpperCase()}`;
 }
 
-const DURATION_MS: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000, d: 86_400_000 };
+const DURATION_MS: Readonly<Record<string, number>> = {
+  ms: 1,
+  s: 1000,
+  m: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+};
 const SIZE_BYTES: Readonly<Record<string, number>> = {
-  '': 1, b: 1, k: 1e3, kb: 1e3, m: 1e6, mb: 1e6, g: 1e9, gb: 1e9,
-  kib: 2 ** 10, mib: 2 ** 20, gib: 2 ** 30, ki: 2 ** 10, mi: 2 ** 20, gi: 2 ** 30,
+  '': 1,
+  b: 1,
+  k: 1e3,
+  kb: 1e3,
+  m: 1e6,
+  mb: 1e6,
+  g: 1e9,
+  gb: 1e9,
+  kib: 2 ** 10,
+  mib: 2 ** 20,
+  gib: 2 ** 30,
+  ki: 2 ** 10,
+  mi: 2 ** 20,
+  gi: 2 ** 30,
 };
 const RATE_UNITS: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, g: 1e9 };
 
@@ -97,9 +115,16 @@ function quantity(text: string, units: Readonly<Record<string, number>>): number
 }
 
 const FORMS: Readonly<Record<SettingType, string>> = {
-  string: 'a text', int: 'a whole number', number: 'a number', bool: 'true or false',
-  duration: 'a duration such as 250ms, 5s, 2m', size: 'a size such as 64KiB, 512MiB, 4GiB', rate: 'a rate such as 5000 or 200k',
-  list: 'values with commas between', ints: 'whole numbers with commas between', listen: 'host:port',
+  string: 'a text',
+  int: 'a whole number',
+  number: 'a number',
+  bool: 'true or false',
+  duration: 'a duration such as 250ms, 5s, 2m',
+  size: 'a size such as 64KiB, 512MiB, 4GiB',
+  rate: 'a rate such as 5000 or 200k',
+  list: 'values with commas between',
+  ints: 'whole numbers with commas between',
+  listen: 'host:port',
 };
 
 function parseOne(type: SettingType, text: string): unknown {
@@ -122,7 +147,12 @@ function parseOne(type: SettingType, text: string): unknown {
     case 'rate':
       return quantity(text, RATE_UNITS);
     case 'list':
-      return Object.freeze(text.split(',').map((part) => part.trim()).filter((part) => part !== ''));
+      return Object.freeze(
+        text
+          .split(',')
+          .map((part) => part.trim())
+          .filter((part) => part !== ''),
+      );
     case 'ints': {
       const parts = text.split(',').map((part) => part.trim());
       return parts.every((part) => /^-?\d+$/.test(part)) ? Object.freeze(parts.map(Number)) : undefined;
@@ -136,8 +166,10 @@ function parseOne(type: SettingType, text: string): unknown {
 }
 
 function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
-  const where = source === 'flag' ? `-${name}` : source === 'environment' ? environmentName(name) : `${source} ${name}`;
-  const bad = (why: string, next: string) => coreError('bad_value', `${where}=${text} ${why}`, { next, details: { setting: name } });
+  const where =
+    source === 'flag' ? `-${name}` : source === 'environment' ? environmentName(name) : `${source} ${name}`;
+  const bad = (why: string, next: string) =>
+    coreError('bad_value', `${where}=${text} ${why}`, { next, details: { setting: name } });
   const value = parseOne(setting.type, text);
   if (value === undefined) throw bad(`is not ${FORMS[setting.type]}`, `give ${FORMS[setting.type]}`);
   if (setting.choices !== undefined) {
@@ -146,8 +178,10 @@ function parseValue(name: string, setting: Setting, text: string, source: Settin
     if (stranger !== undefined) throw bad('is not a choice', `choose from ${setting.choices.join(', ')}`);
   }
   if (typeof value === 'number') {
-    if (setting.min !== undefined && value < setting.min) throw bad('is too small', `the least is ${setting.min}`);
-    if (setting.max !== undefined && value > setting.max) throw bad('is too large', `the most is ${setting.max}`);
+    if (setting.min !== undefined && value < setting.min)
+      throw bad('is too small', `the least is ${setting.min}`);
+    if (setting.max !== undefined && value > setting.max)
+      throw bad('is too large', `the most is ${setting.max}`);
   }
   return value;
 }
@@ -179,7 +213,10 @@ export function nearest(given: string, known: readonly string[]): string | undef
   return best;
 }
 
-function readFlags(table: SettingTable, argv: readonly string[]): { flags: Map<string, string>; positional: string[] } {
+function readFlags(
+  table: SettingTable,
+  argv: readonly string[],
+): { flags: Map<string, string>; positional: string[] } {
   const flags = new Map<string, string>();
   const positional: string[] = [];
   for (let i = 0; i < argv.length; i++) {
@@ -195,12 +232,16 @@ function readFlags(table: SettingTable, argv: readonly string[]): { flags: Map<s
     const body = token.replace(/^--?/, '');
     const equals = body.indexOf('=');
     const name = equals < 0 ? body : body.slice(0, equals);
-    const negated = name.startsWith('no-') && table[name.slice(3)]?.type === 'bool' && table[name] === undefined;
+    const negated =
+      name.startsWith('no-') && table[name.slice(3)]?.type === 'bool' && table[name] === undefined;
     const setting = negated ? table[name.slice(3)] : table[name];
     if (setting === undefined) {
       const near = nearest(name, Object.keys(table));
       throw coreError('unknown_flag', `unknown flag -${name}`, {
-        next: near === undefined ? 'see -help for the flags of this command' : `did you mean -${near}? (-help lists all)`,
+        next:
+          near === undefined
+            ? 'see -help for the flags of this command'
+            : `did you mean -${near}? (-help lists all)`,
       });
     }
     const key = negated ? name.slice(3) : name;
@@ -212,7 +253,8 @@ function readFlags(table: SettingTable, argv: readonly string[]): { flags: Map<s
       flags.set(key, negated ? 'false' : 'true');
     } else {
       const value = argv[++i];
-      if (value === undefined) throw coreError('usage', `-${name} needs a value`, { next: `give -${name}=${FORMS[setting.type]}` });
+      if (value === undefined)
+        throw coreError('usage', `-${name} needs a value`, { next: `give -${name}=${FORMS[setting.type]}` });
       flags.set(key, value);
     }
   }
@@ -221,7 +263,10 @@ function readFlags(table: SettingTable, argv: readonly string[]): { flags: Map<s
 
 /** Parses one command's arguments against its table.
  *  @throws unknown_flag, bad_value, usage */
-export function parseSettings<const T extends SettingTable>(table: T, inputs: SettingInputs): ParsedSettings<T> {
+export function parseSettings<const T extends SettingTable>(
+  table: T,
+  inputs: SettingInputs,
+): ParsedSettings<T> {
   const { flags, positional } = readFlags(table, inputs.argv);
   if (positional.length > (inputs.positionalMax ?? 0)) {
     throw coreError('usage', `unexpected argument ${JSON.stringify(positional[inputs.positionalMax ?? 0])}`, {
@@ -265,7 +310,11 @@ export function parseSettings<const T extends SettingTable>(table: T, inputs: Se
     values[name] = parseValue(name, setting, text, source);
     sources[name] = source;
   }
-  return { values: Object.freeze(values) as SettingsOf<T>, sources: Object.freeze(sources), positional: Object.freeze(positional) };
+  return {
+    values: Object.freeze(values) as SettingsOf<T>,
+    sources: Object.freeze(sources),
+    positional: Object.freeze(positional),
+  };
 }
 
 /** The `-help` text of a table: one paragraph a flag, in the form the requirements use. */
@@ -274,7 +323,11 @@ export function renderHelp(table: SettingTable): string {
   for (const [name, setting] of Object.entries(table)) {
     const form = setting.choices !== undefined ? setting.choices.join('|') : setting.type;
     const tail = [
-      setting.default === undefined ? (setting.required === true ? 'required' : '') : `default ${setting.default === '' ? 'empty' : setting.default}`,
+      setting.default === undefined
+        ? setting.required === true
+          ? 'required'
+          : ''
+        : `default ${setting.default === '' ? 'empty' : setting.default}`,
       `env ${[environmentName(name), ...(setting.env ?? [])].join(', ')}`,
     ].filter((part) => part !== '');
     lines.push(`  -${name}=${form}`, `      ${setting.help} (${tail.join('; ')})`);

@@ -26,7 +26,11 @@ describe('Dockerfile', () => {
   });
 
   it('is caught when it is broken', () => {
-    expect(validate(dockerfile.replace('FROM node:20-bookworm AS build', 'FORM node')).some((problem) => problem.severity === 1)).toBe(true);
+    expect(
+      validate(dockerfile.replace('FROM node:20-bookworm AS build', 'FORM node')).some(
+        (problem) => problem.severity === 1,
+      ),
+    ).toBe(true);
   });
 
   it('ends in a slim stage that is not root and is stopped by SIGTERM', () => {
@@ -41,7 +45,10 @@ describe('Dockerfile', () => {
     const madeByBuild = ['node_modules', 'prebuilds', 'dist'];
     const copied = [...dockerfile.matchAll(/^COPY (--from=build )?(.+)$/gm)].flatMap(([, from, list]) => {
       const sources = (list as string).trim().split(/\s+/).slice(0, -1);
-      return sources.map((source) => ({ from: from !== undefined, source: source.replace('/millrace/', '') }));
+      return sources.map((source) => ({
+        from: from !== undefined,
+        source: source.replace('/millrace/', ''),
+      }));
     });
     expect(copied.length).toBeGreaterThan(5);
     for (const { from, source } of copied) {
@@ -52,7 +59,9 @@ describe('Dockerfile', () => {
 
   it('installs what bin/bootstrap installs for the compiler', () => {
     const bootstrap = readFileSync(join(projectRoot, 'bin/bootstrap'), 'utf8');
-    const headers = [...bootstrap.matchAll(/\|\| echo (lib[a-z0-9-]+-dev|zlib1g-dev)/g)].map(([, name]) => name as string);
+    const headers = [...bootstrap.matchAll(/\|\| echo (lib[a-z0-9-]+-dev|zlib1g-dev)/g)].map(
+      ([, name]) => name as string,
+    );
     expect(headers.length).toBeGreaterThanOrEqual(7);
     for (const name of headers) expect(dockerfile).toContain(name);
   });
@@ -64,12 +73,16 @@ describe('compose.yaml', () => {
   });
 
   it('has three brokers that know each other and PostgreSQL 18 with logical decoding', () => {
-    const brokers = Object.entries(services()).filter(([, service]) => service.image.startsWith('apache/kafka:'));
+    const brokers = Object.entries(services()).filter(([, service]) =>
+      service.image.startsWith('apache/kafka:'),
+    );
     expect(brokers.map(([name]) => name)).toEqual(['kafka1', 'kafka2', 'kafka3']);
     const ids = brokers.map(([, service]) => service.environment?.['KAFKA_NODE_ID']);
     expect(new Set(ids).size).toBe(3);
     for (const [name, service] of brokers) {
-      expect(service.environment?.['KAFKA_CONTROLLER_QUORUM_VOTERS']).toContain(`${service.environment?.['KAFKA_NODE_ID']}@${name}:9093`);
+      expect(service.environment?.['KAFKA_CONTROLLER_QUORUM_VOTERS']).toContain(
+        `${service.environment?.['KAFKA_NODE_ID']}@${name}:9093`,
+      );
       expect(service.environment?.['KAFKA_ADVERTISED_LISTENERS']).toContain(`INTERNAL://${name}:9092`);
     }
     expect(services()['postgres']?.image).toMatch(/^postgres:18/);

@@ -12,7 +12,14 @@ export const ALIGN = 64;
 
 export type CellType = 'u8' | 'i32' | 'u32' | 'i64' | 'u64' | 'f64';
 
-export const CELL_BYTES: Readonly<Record<CellType, number>> = { u8: 1, i32: 4, u32: 4, i64: 8, u64: 8, f64: 8 };
+export const CELL_BYTES: Readonly<Record<CellType, number>> = {
+  u8: 1,
+  i32: 4,
+  u32: 4,
+  i64: 8,
+  u64: 8,
+  f64: 8,
+};
 
 export interface Field {
   readonly name: string;

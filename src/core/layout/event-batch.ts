@@ -1,6 +1,13 @@
 /** Events as columns: what the source hands to the window operator and the generator fills. */
 import { coreError } from '../errors.ts';
-import { BATCH, BATCH_HEADER, EVENT_BATCH_ID, type EventBatchViews, eventBatchBytes, eventBatchViews } from './layouts.gen.ts';
+import {
+  BATCH,
+  BATCH_HEADER,
+  EVENT_BATCH_ID,
+  type EventBatchViews,
+  eventBatchBytes,
+  eventBatchViews,
+} from './layouts.gen.ts';
 import { BATCH_ROWS_MAX } from './record-batch.ts';
 
 export class EventBatch {

@@ -1,6 +1,13 @@
 /** Result of a frame scan over a record batch: where each payload starts and which schema wrote it. */
 import { coreError } from '../errors.ts';
-import { BATCH, BATCH_HEADER, FRAME_BATCH_ID, type FrameBatchViews, frameBatchBytes, frameBatchViews } from './layouts.gen.ts';
+import {
+  BATCH,
+  BATCH_HEADER,
+  FRAME_BATCH_ID,
+  type FrameBatchViews,
+  frameBatchBytes,
+  frameBatchViews,
+} from './layouts.gen.ts';
 import { BATCH_ROWS_MAX } from './record-batch.ts';
 
 export class FrameBatch {

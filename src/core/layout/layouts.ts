@@ -23,7 +23,8 @@ export const LAYOUTS: readonly Layout[] = [
     name: 'RecordBatch',
     id: 1,
     arena: true,
-    meaning: 'Records of the log broker. Spans are offsets into the arena; a length of -1 is null, 0 is empty.',
+    meaning:
+      'Records of the log broker. Spans are offsets into the arena; a length of -1 is null, 0 is empty.',
     columns: [
       { name: 'offset', type: 'i64', meaning: 'Offset in the partition; SPAN.NO_OFFSET before it is known.' },
       { name: 'timestamp', type: 'i64', meaning: 'Milliseconds since the epoch; 0 when producing: now.' },
@@ -81,11 +82,17 @@ export const LAYOUTS: readonly Layout[] = [
     shape: 'struct',
     name: 'Accumulator',
     bytes: 64,
-    meaning: 'Aggregate of one key in one window: a slot of the state table, a row of a snapshot, a fired result.',
+    meaning:
+      'Aggregate of one key in one window: a slot of the state table, a row of a snapshot, a fired result.',
     fields: [
       { name: 'accountId', type: 'u64', at: 0, meaning: 'The key.' },
       { name: 'count', type: 'u64', at: 8, meaning: 'Events folded in; 0 marks an empty slot.' },
-      { name: 'sumLow', type: 'u64', at: 16, meaning: 'Low half of the exact 128-bit sum, two\'s complement.' },
+      {
+        name: 'sumLow',
+        type: 'u64',
+        at: 16,
+        meaning: "Low half of the exact 128-bit sum, two's complement.",
+      },
       { name: 'sumHigh', type: 'i64', at: 24, meaning: 'High half of the sum.' },
       { name: 'min', type: 'i64', at: 32, meaning: 'Least value.' },
       { name: 'max', type: 'i64', at: 40, meaning: 'Greatest value.' },
@@ -117,7 +124,12 @@ export const LAYOUTS: readonly Layout[] = [
     fields: [
       { name: 'magic', type: 'u8', at: 0, meaning: 'FRAME.MAGIC' },
       { name: 'schemaId', type: 'u32be', at: 1, meaning: 'Schema id, big-endian.' },
-      { name: 'rest', type: 'bytes', at: 5, meaning: 'Protobuf: message indexes, then the payload. Avro: the payload.' },
+      {
+        name: 'rest',
+        type: 'bytes',
+        at: 5,
+        meaning: 'Protobuf: message indexes, then the payload. Avro: the payload.',
+      },
     ],
   },
   {
@@ -130,7 +142,11 @@ export const LAYOUTS: readonly Layout[] = [
       { name: 'schemaId', type: 'u32', meaning: 'Schema id; 0 unless OK.' },
       { name: 'payloadStart', type: 'u32', meaning: 'Arena offset of the payload in the record batch.' },
       { name: 'payloadLength', type: 'i32', meaning: 'Bytes of the payload.' },
-      { name: 'messageIndex', type: 'i32', meaning: 'Protobuf: a path of one index as itself, a deeper path -1; Avro 0.' },
+      {
+        name: 'messageIndex',
+        type: 'i32',
+        meaning: 'Protobuf: a path of one index as itself, a deeper path -1; Avro 0.',
+      },
       { name: 'indexStart', type: 'u32', meaning: 'Arena offset of the message-index array.' },
       { name: 'status', type: 'u8', meaning: 'FRAME_STATUS.*' },
     ],
@@ -150,9 +166,19 @@ export const LAYOUTS: readonly Layout[] = [
       { name: 'valueMin', type: 'f64', at: 48, meaning: 'Least value.' },
       { name: 'valueSpan', type: 'f64', at: 56, meaning: 'How many values there are.' },
       { name: 'baseTs', type: 'f64', at: 64, meaning: 'event_ts of event 0, ms since the epoch.' },
-      { name: 'perMs', type: 'f64', at: 72, meaning: 'Events in a millisecond of event time; may be a fraction.' },
+      {
+        name: 'perMs',
+        type: 'f64',
+        at: 72,
+        meaning: 'Events in a millisecond of event time; may be a fraction.',
+      },
       { name: 'typicalBelow', type: 'f64', at: 80, meaning: 'A 32-bit word below this is a typical delay.' },
-      { name: 'tailBelow', type: 'f64', at: 88, meaning: 'Else below this a delay of the tail, else a straggler.' },
+      {
+        name: 'tailBelow',
+        type: 'f64',
+        at: 88,
+        meaning: 'Else below this a delay of the tail, else a straggler.',
+      },
       { name: 'typicalMaxMs', type: 'f64', at: 96, meaning: 'Largest typical delay, ms.' },
       { name: 'tailMaxMs', type: 'f64', at: 104, meaning: 'Largest delay of the tail, ms.' },
       { name: 'stragglerMaxMs', type: 'f64', at: 112, meaning: 'Largest delay of a straggler, ms.' },
@@ -164,9 +190,14 @@ export const LAYOUTS: readonly Layout[] = [
     name: 'ZipfTable',
     id: 4,
     arena: false,
-    meaning: 'Ranks in runs, one row a run, with an alias table over the runs. Source: Walker 1977, Vose 1991.',
+    meaning:
+      'Ranks in runs, one row a run, with an alias table over the runs. Source: Walker 1977, Vose 1991.',
     columns: [
-      { name: 'cut', type: 'f64', meaning: 'A fraction below this stays in the run, above goes to the alias.' },
+      {
+        name: 'cut',
+        type: 'f64',
+        meaning: 'A fraction below this stays in the run, above goes to the alias.',
+      },
       { name: 'top', type: 'f64', meaning: 'First rank of the run to the power s.' },
       { name: 'sure', type: 'f64', meaning: 'A fraction below this accepts any rank of the run.' },
       { name: 'first', type: 'u32', meaning: 'First rank of the run, from 1.' },
@@ -194,7 +225,8 @@ export const LAYOUTS: readonly Layout[] = [
     name: 'ArrivalWheel',
     id: 5,
     arena: false,
-    meaning: 'Hierarchical timing wheel: ARRIVAL_WHEEL.LEVELS times ARRIVAL_WHEEL.SLOTS lists of pool rows. Source: Varghese, Lauck 1987.',
+    meaning:
+      'Hierarchical timing wheel: ARRIVAL_WHEEL.LEVELS times ARRIVAL_WHEEL.SLOTS lists of pool rows. Source: Varghese, Lauck 1987.',
     columns: [
       { name: 'head', type: 'i32', meaning: 'First pool row of the list; -1 empty.' },
       { name: 'tail', type: 'i32', meaning: 'Last pool row of the list.' },
@@ -223,8 +255,16 @@ export const CONSTANTS: readonly ConstantGroup[] = [
     meaning: 'Facts of a record, as bits.',
     values: { KEY_NULL: 1, VALUE_NULL: 2, HAS_HEADERS: 4 },
   },
-  { name: 'WINDOW_SECTION_MAGIC', meaning: 'Identity and version of a checkpoint section.', values: { VALUE: 0x31535752, VERSION: 1 } },
-  { name: 'EVENT_STATUS', meaning: 'Verdict of the event decode.', values: { OK: 0, NULL: 1, BAD_LENGTH: 2 } },
+  {
+    name: 'WINDOW_SECTION_MAGIC',
+    meaning: 'Identity and version of a checkpoint section.',
+    values: { VALUE: 0x31535752, VERSION: 1 },
+  },
+  {
+    name: 'EVENT_STATUS',
+    meaning: 'Verdict of the event decode.',
+    values: { OK: 0, NULL: 1, BAD_LENGTH: 2 },
+  },
   {
     name: 'FRAME',
     meaning: 'Numbers of the wire frame. MESSAGE_DEPTH_MAX bounds hostile index arrays.',
@@ -242,12 +282,14 @@ export const CONSTANTS: readonly ConstantGroup[] = [
   },
   {
     name: 'GEN_STREAM',
-    meaning: 'Random streams of the generators: third key word of the counter-based generator. Numbers never change.',
+    meaning:
+      'Random streams of the generators: third key word of the counter-based generator. Numbers never change.',
     values: { ACCOUNT: 1, EVENT: 2, DELAY: 3, NOISE: 4, ORDER: 5, VERSION: 6, LOAD: 7 },
   },
   {
     name: 'GEN',
-    meaning: 'Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed.',
+    meaning:
+      'Fourth key word of every stream (changes when the meaning of a stream does), filler bytes per seed.',
     values: { KEY: 0x4d524731, NOISE_BYTES: 65792 },
   },
   { name: 'XXH32', meaning: 'State of the streaming digest, in 32-bit words.', values: { WORDS: 12 } },

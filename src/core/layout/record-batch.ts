@@ -81,13 +81,18 @@ export class RecordBatch {
 
   /** Views over a buffer that already is a record batch. @throws layout_mismatch */
   static over(buffer: ArrayBufferLike): RecordBatch {
-    const header = buffer.byteLength >= BATCH_HEADER.BYTES ? new Uint32Array(buffer, 0, BATCH_HEADER.BYTES / 4) : undefined;
+    const header =
+      buffer.byteLength >= BATCH_HEADER.BYTES
+        ? new Uint32Array(buffer, 0, BATCH_HEADER.BYTES / 4)
+        : undefined;
     const rows = header?.[ROW_CAPACITY] ?? 0;
     const arena = header?.[ARENA_CAPACITY] ?? 0;
     if (
       header?.[BATCH_HEADER.MAGIC / 4] !== BATCH.MAGIC ||
       header[BATCH_HEADER.LAYOUT_ID / 4] !== RECORD_BATCH_ID ||
-      rows < 1 || rows > BATCH_ROWS_MAX || arena > ARENA_BYTES_MAX ||
+      rows < 1 ||
+      rows > BATCH_ROWS_MAX ||
+      arena > ARENA_BYTES_MAX ||
       recordBatchBytes(rows, arena) > buffer.byteLength
     ) {
       throw coreError('layout_mismatch', 'the buffer is not a record batch');
@@ -125,7 +130,11 @@ export class RecordBatch {
     });
     const row = this.rowCount;
     let at = this.arenaUsed;
-    if (row >= this.rowCapacity || at + (key?.length ?? 0) + (value?.length ?? 0) + headerBytes > this.arenaCapacity) return false;
+    if (
+      row >= this.rowCapacity ||
+      at + (key?.length ?? 0) + (value?.length ?? 0) + headerBytes > this.arenaCapacity
+    )
+      return false;
     const c = this.columns;
     c.topicIndex[row] = record.topicIndex ?? 0;
     c.partition[row] = record.partition ?? -1;
@@ -133,7 +142,9 @@ export class RecordBatch {
     c.timestamp[row] = record.timestamp ?? 0n;
     c.timestampType[row] = record.timestampType ?? TIMESTAMP_TYPE.NONE;
     c.flags[row] =
-      (key === null ? RECORD_FLAG.KEY_NULL : 0) | (value === null ? RECORD_FLAG.VALUE_NULL : 0) | (headers.length > 0 ? RECORD_FLAG.HAS_HEADERS : 0);
+      (key === null ? RECORD_FLAG.KEY_NULL : 0) |
+      (value === null ? RECORD_FLAG.VALUE_NULL : 0) |
+      (headers.length > 0 ? RECORD_FLAG.HAS_HEADERS : 0);
     c.keyStart[row] = at;
     c.keyLength[row] = key === null ? SPAN.NULL : key.length;
     if (key !== null) c.arena.set(key, at);
@@ -184,7 +195,8 @@ export class RecordBatch {
       const nameLength = cell.getUint32(RECORD_HEADER.NAME_LENGTH, true);
       const valueLength = cell.getInt32(RECORD_HEADER.VALUE_LENGTH, true);
       at += RECORD_HEADER.BYTES;
-      if (at + nameLength + Math.max(0, valueLength) > end) throw coreError('layout_mismatch', 'a header block is cut short');
+      if (at + nameLength + Math.max(0, valueLength) > end)
+        throw coreError('layout_mismatch', 'a header block is cut short');
       // TextDecoder refuses shared memory, hence the copy.
       const name = utf8Decoder.decode(this.columns.arena.slice(at, at + nameLength));
       at += nameLength;

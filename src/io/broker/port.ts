@@ -100,7 +100,10 @@ export interface BatchConsumer {
   /** Asks the broker for low and high; costs a round trip a partition. */
   lag(): Promise<readonly PartitionLag[]>;
   /** Low and high offsets of any partition. */
-  watermarkOffsets(partition: TopicPartition, timeoutMs: number): Promise<{ readonly low: bigint; readonly high: bigint }>;
+  watermarkOffsets(
+    partition: TopicPartition,
+    timeoutMs: number,
+  ): Promise<{ readonly low: bigint; readonly high: bigint }>;
   /** Leaves the group and frees the client. A second close does nothing. */
   close(): Promise<void>;
 }

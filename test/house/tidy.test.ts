@@ -1,0 +1,78 @@
+/** Rules of the house that no other tool checks, over every file that git tracks or would track. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { projectRoot } from './root.ts';
+
+const LINES_MAX = 500;
+
+const files = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+  cwd: projectRoot,
+  encoding: 'utf8',
+})
+  .stdout.split('\n')
+  .filter((path) => path !== '' && existsSync(join(projectRoot, path)));
+const source = files.filter((path) => /\.(ts|mjs|cjs|cc|h)$/.test(path) && !/\.gen\.(ts|h)$/.test(path));
+const text = (path: string): string => readFileSync(join(projectRoot, path), 'utf8');
+const self = 'test/house/tidy.test.ts';
+
+describe('every file', () => {
+  it('is found at all', () => {
+    expect(source.length).toBeGreaterThan(50);
+  });
+
+  it(`tells one story: at most ${LINES_MAX} lines`, () => {
+    expect(
+      source
+        .map((path) => ({ path, lines: text(path).split('\n').length - 1 }))
+        .filter(({ lines }) => lines > LINES_MAX),
+    ).toEqual([]);
+  });
+
+  it('leaves nothing to be done later and nothing commented out for good', () => {
+    expect(source.filter((path) => path !== self && /\b(TODO|FIXME|XXX|HACK)\b/.test(text(path)))).toEqual(
+      [],
+    );
+  });
+
+  it('skips no test', () => {
+    const skipping = /\b(it|test|describe)\.(skip|todo|only|fails|skipIf|runIf)\b/;
+    expect(
+      source.filter(
+        (path) =>
+          path.startsWith('test/') &&
+          !path.startsWith('test/house/fixtures/') &&
+          path !== self &&
+          skipping.test(text(path)),
+      ),
+    ).toEqual([]);
+  });
+
+  it('names no package registry by host and no path of one machine', () => {
+    const hosts =
+      /registry\.npmjs\.org|registry\.yarnpkg|repo1?\.maven\.(apache\.)?org|deb\.debian\.org|pypi\.org|static\.crates\.io|proxy\.golang\.org/;
+    const paths = /\/(root|home\/\w+|work)\/\w/;
+    const readable = files.filter((path) => path !== self && !/\.(png|svg|gz)$/.test(path));
+    expect(readable.filter((path) => hosts.test(text(path)))).toEqual([]);
+    expect(readable.filter((path) => paths.test(text(path)))).toEqual([]);
+  });
+});
+
+describe('the seam', () => {
+  it('lets one folder include node_api.h and one rdkafka.h', () => {
+    const native = source.filter((path) => path.startsWith('native/'));
+    const including = (header: string): string[] =>
+      native.filter((path) => new RegExp(`#include\\s*[<"]([\\w/]*/)?${header}[>"]`).test(text(path)));
+    expect(including('node_api\\.h').filter((path) => !path.startsWith('native/binding/'))).toEqual([]);
+    expect(including('rdkafka\\.h').filter((path) => !path.startsWith('native/broker/'))).toEqual([]);
+  });
+
+  it('keeps the environment and the clock out of everything but bin, drivers and the devstack', () => {
+    const pure = source.filter((path) => /^src\/(core|native|registry|outbox|engine|gen|sim)\//.test(path));
+    expect(pure.filter((path) => /process\.env\b/.test(text(path)))).toEqual([]);
+    const core = pure.filter((path) => path.startsWith('src/core/'));
+    expect(core.filter((path) => /from 'node:/.test(text(path)))).toEqual([]);
+    expect(core.filter((path) => /Math\.random|Date\.now|new Date\(\)/.test(text(path)))).toEqual([]);
+  });
+});
