@@ -1,0 +1,248 @@
+/** What every benchmark shares: the form of a result, runs in turn, medians, and the table.
+ *
+ *  Rules: (1) the peer or the raw limit is measured in the same run, in turn with our side, so that the ratio holds on
+ *  any machine; (2) inputs are made outside the timed part; (3) a result is a median of several runs with its spread;
+ *  (4) a bench says a digest of its answer, so that nobody wins by changing the answer.
+ */
+import { execFileSync } from 'node:child_process';
+import { arch, cpus, platform, release, totalmem } from 'node:os';
+import { Bench as Tinybench } from 'tinybench';
+import { invariant } from '../src/core/errors.ts';
+import type { Logger } from '../src/core/log.ts';
+import type { Metrics } from '../src/core/metrics.ts';
+
+/** The JSON form; the names are those of `-json`. */
+export interface BenchResult {
+  readonly metric: string;
+  readonly unit: string;
+  /** Median of our runs. */
+  readonly value: number;
+  /** (largest - smallest) / median of our runs. */
+  readonly spread: number;
+  /** The peer or limit measured beside us, null where there is none. */
+  readonly against: string | null;
+  readonly against_value: number | null;
+  /** value / against_value for what grows with speed, against_value / value for what shrinks: above 1 we are better. */
+  readonly ratio: number | null;
+  /** `ratio >= 0.9`, `value <= 8`; null where nothing is asked. */
+  readonly goal: string | null;
+  /** null where nothing is asked. */
+  readonly met: boolean | null;
+}
+
+export interface Machine {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memory_bytes: number;
+  readonly os: string;
+  readonly arch: string;
+  readonly node: string;
+}
+
+export interface BenchReport {
+  readonly bench: string;
+  readonly commit: string;
+  readonly machine: Machine;
+  readonly results: readonly BenchResult[];
+}
+
+export interface BenchContext {
+  /** Seconds instead of minutes; the numbers mean little, the answers are checked all the same. */
+  readonly smoke: boolean;
+  /** How often each side runs. */
+  readonly repeats: number;
+  readonly log: Logger;
+  readonly metrics: Metrics;
+  /** What drivers.ts asks of a context. */
+  readonly settings: { readonly native: boolean };
+  /** A cluster to use; undefined: the bench starts its own. */
+  readonly brokers: string | undefined;
+  /** Aborted when the process is to end. */
+  readonly drain: AbortSignal;
+  /** One plain line of what is happening now, on stderr. */
+  say(line: string): void;
+  onClose(close: () => Promise<void> | void): void;
+}
+
+export interface Bench {
+  readonly name: string;
+  /** One sentence: what is measured and against what. */
+  readonly summary: string;
+  run(context: BenchContext): Promise<readonly BenchResult[]>;
+}
+
+/** The runs of one side. */
+export interface Series {
+  readonly values: readonly number[];
+  readonly median: number;
+  /** (largest - smallest) / median. */
+  readonly spread: number;
+}
+
+export function median(values: readonly number[]): number {
+  invariant(values.length > 0, 'a median needs a value');
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle] as number;
+  return sorted.length % 2 === 1 ? upper : ((sorted[middle - 1] as number) + upper) / 2;
+}
+
+export function seriesOf(values: readonly number[]): Series {
+  const middle = median(values);
+  const range = Math.max(...values) - Math.min(...values);
+  return { values: [...values], median: middle, spread: middle === 0 ? 0 : range / Math.abs(middle) };
+}
+
+/** Runs every side `repeats` times in turn (A B, B A, A B, …: what warms or throttles the machine meets both). Each
+ *  call returns its measurement. */
+export async function takeTurns<const S extends Readonly<Record<string, () => Promise<number> | number>>>(
+  sides: S,
+  repeats: number,
+): Promise<{ readonly [K in keyof S]: Series }> {
+  const names = Object.keys(sides);
+  const measured = new Map<string, number[]>(names.map((name) => [name, []]));
+  for (let round = 0; round < repeats; round++) {
+    const order = round % 2 === 0 ? names : [...names].reverse();
+    for (const name of order) {
+      measured.get(name)?.push(await (sides[name] as () => Promise<number> | number)());
+    }
+  }
+  const series = names.map((name) => [name, seriesOf(measured.get(name) as number[])] as const);
+  return Object.fromEntries(series) as { readonly [K in keyof S]: Series };
+}
+
+/** Nanoseconds a row of synchronous functions, each called over and over by tinybench, in turn. A call handles `rows`
+ *  rows; its inputs are made before. */
+export async function microTurns<const S extends Readonly<Record<string, () => unknown>>>(
+  sides: S,
+  options: { readonly rows: number; readonly smoke: boolean; readonly repeats: number },
+): Promise<{ readonly [K in keyof S]: Series }> {
+  const timeMs = options.smoke ? 20 : 400;
+  const turns = Object.fromEntries(
+    Object.entries(sides).map(([name, call]) => [
+      name,
+      () => nanosecondsARow(name, call, options.rows, timeMs),
+    ]),
+  );
+  return (await takeTurns(turns, options.repeats)) as { readonly [K in keyof S]: Series };
+}
+
+function nanosecondsARow(name: string, call: () => unknown, rows: number, timeMs: number): number {
+  const bench = new Tinybench({
+    time: timeMs,
+    iterations: 3,
+    warmupTime: timeMs / 4,
+    warmupIterations: 2,
+    throws: true,
+  });
+  bench.add(name, call);
+  const [task] = bench.runSync();
+  const result = task?.result;
+  invariant(result !== undefined && result.state === 'completed', `tinybench completes ${name}`);
+  return (result.latency.p50 * 1e6) / rows;
+}
+
+export interface ResultOptions {
+  readonly metric: string;
+  readonly unit: string;
+  readonly ours: Series;
+  readonly against?: { readonly name: string; readonly series: Series };
+  /** Which way is better; `more` for rates, `less` for times and bytes. */
+  readonly better: 'more' | 'less';
+  /** At least this ratio to the peer, or a bound on the value itself. */
+  readonly goal?:
+    | { readonly ratioAtLeast: number }
+    | { readonly valueAtLeast: number }
+    | { readonly valueAtMost: number };
+}
+
+/** Puts one comparison into the form of a result. */
+export function result(options: ResultOptions): BenchResult {
+  const { metric, unit, ours, against, goal } = options;
+  const value = ours.median;
+  const peer = against?.series.median ?? null;
+  const ratio = peer === null ? null : options.better === 'more' ? value / peer : peer / value;
+  let text: string | null = null;
+  let met: boolean | null = null;
+  if (goal !== undefined && 'ratioAtLeast' in goal) {
+    invariant(ratio !== null, `the goal of ${metric} is a ratio, so it needs a peer`);
+    text = `ratio >= ${goal.ratioAtLeast}`;
+    met = ratio >= goal.ratioAtLeast;
+  } else if (goal !== undefined && 'valueAtLeast' in goal) {
+    text = `value >= ${goal.valueAtLeast}`;
+    met = value >= goal.valueAtLeast;
+  } else if (goal !== undefined) {
+    text = `value <= ${goal.valueAtMost}`;
+    met = value <= goal.valueAtMost;
+  }
+  return {
+    metric,
+    unit,
+    value,
+    spread: ours.spread,
+    against: against?.name ?? null,
+    against_value: peer,
+    ratio,
+    goal: text,
+    met,
+  };
+}
+
+export function machine(): Machine {
+  const all = cpus();
+  return {
+    cpu: all[0]?.model.trim() ?? 'unknown',
+    cores: all.length,
+    memory_bytes: totalmem(),
+    os: `${platform()} ${release()}`,
+    arch: arch(),
+    node: process.version,
+  };
+}
+
+/** Commit of the working tree, `-dirty` when it has changes; `unknown` outside a repository. */
+export function commitOf(root: string): string {
+  try {
+    const args = ['describe', '--always', '--dirty', '--exclude=*'];
+    return execFileSync('git', args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+  } catch {
+    return 'unknown';
+  }
+}
+
+/** Four significant figures, with a separator between thousands. */
+export function figure(value: number): string {
+  if (!Number.isFinite(value)) return '-';
+  const rounded = Number(value.toPrecision(4));
+  return Math.abs(rounded) >= 1000 ? Math.round(rounded).toLocaleString('en-US') : String(rounded);
+}
+
+const cellsOf = (one: BenchResult): string[] => [
+  one.metric,
+  one.unit,
+  figure(one.value),
+  `±${Math.round(one.spread * 50)}%`,
+  one.against ?? '',
+  one.against_value === null ? '' : figure(one.against_value),
+  one.ratio === null ? '' : one.ratio.toFixed(2),
+  one.goal ?? '',
+  one.met === null ? '' : one.met ? 'yes' : 'NO',
+];
+
+const HEAD: readonly string[] = ['metric', 'unit', 'value', 'spread', 'against', 'its value', 'ratio', 'goal', 'met'];
+const RIGHT = new Set([2, 3, 5, 6]);
+
+/** The report as a text table; also a valid table in Markdown. */
+export function renderTable(report: BenchReport): string {
+  const rows = [HEAD, ...report.results.map(cellsOf)];
+  const widths = HEAD.map((_, column) =>
+    Math.max(3, ...rows.map((row) => [...(row[column] as string)].length)),
+  );
+  const pad = (text: string, column: number): string =>
+    RIGHT.has(column) ? text.padStart(widths[column] as number) : text.padEnd(widths[column] as number);
+  const line = (row: readonly string[]): string => `| ${row.map(pad).join(' | ')} |`;
+  const rule = `|${widths.map((width, column) => (RIGHT.has(column) ? `${'-'.repeat(width + 1)}:` : '-'.repeat(width + 2))).join('|')}|`;
+  const { cpu, cores, node, os } = report.machine;
+  const title = `${report.bench} at ${report.commit}, ${cores} x ${cpu}, ${os}, Node ${node}`;
+  return [title, '', line(HEAD), rule, ...rows.slice(1).map(line)].join('\n');
+}

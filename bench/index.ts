@@ -1,0 +1,9 @@
+/** The benchmarks by name; each is loaded when it is asked for. */
+import type { Bench } from './harness.ts';
+
+export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Bench }>>> = {
+  broker: () => import('./broker.ts'),
+  frame: () => import('./frame.ts'),
+  hash: () => import('./hash.ts'),
+  decode: () => import('./decode.ts'),
+};

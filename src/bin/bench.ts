@@ -1,0 +1,80 @@
+/** `millrace bench NAME`: measures us beside a peer or the raw limit in one run, and can demand the goals. */
+
+import { type BenchReport, commitOf, machine, renderTable } from '../../bench/harness.ts';
+import { BENCHES } from '../../bench/index.ts';
+import { coreError, EXIT } from '../core/errors.ts';
+import { nearest } from '../core/settings.ts';
+import { type CommandContext, defineCommand } from './shell/command.ts';
+import { packageRoot } from './shell/package.ts';
+
+const REPEATS = 5;
+const REPEATS_SMOKE = 2;
+
+const SETTINGS = {
+  smoke: {
+    type: 'bool',
+    default: 'false',
+    help: 'seconds instead of minutes; the answers are checked, the numbers mean little',
+  },
+  check: { type: 'bool', default: 'false', help: 'exit 1 where a goal is missed' },
+  repeats: {
+    type: 'int',
+    min: 1,
+    max: 1000,
+    help: `how often each side runs (${REPEATS}, with -smoke ${REPEATS_SMOKE})`,
+  },
+  brokers: {
+    type: 'string',
+    help: 'host:port list of a Kafka cluster to use; without it a bench that needs one starts its own',
+  },
+} as const;
+
+async function list(context: CommandContext<typeof SETTINGS>): Promise<void> {
+  const benches: Array<{ name: string; summary: string }> = [];
+  for (const [name, load] of Object.entries(BENCHES))
+    benches.push({ name, summary: (await load()).bench.summary });
+  const lines = benches.map(({ name, summary }) => `  ${name.padEnd(10)} ${summary}`);
+  context.print(['millrace bench NAME [-smoke] [-json] [-check]', '', ...lines].join('\n'), { benches });
+}
+
+export const command = defineCommand({
+  name: 'bench',
+  summary: 'Measure a part beside its peer or its raw limit, in one run.',
+  description: 'Without a name it lists the benchmarks. Example: millrace bench hash -smoke -check',
+  settings: SETTINGS,
+  positionalMax: 1,
+  positionalHelp: '[NAME]',
+  async run(context) {
+    const name = context.positional[0];
+    if (name === undefined) {
+      await list(context);
+      return EXIT.done;
+    }
+    const load = Object.hasOwn(BENCHES, name) ? BENCHES[name] : undefined;
+    if (load === undefined) {
+      const near = nearest(name, Object.keys(BENCHES));
+      const next =
+        near === undefined ? `there are ${Object.keys(BENCHES).join(', ')}` : `did you mean ${near}?`;
+      throw coreError('usage', `unknown benchmark ${JSON.stringify(name)}`, { next });
+    }
+    const { smoke, repeats, check, brokers } = context.settings;
+    const { bench } = await load();
+    context.setReady();
+    const results = await bench.run({
+      smoke,
+      repeats: repeats ?? (smoke ? REPEATS_SMOKE : REPEATS),
+      log: context.log,
+      metrics: context.metrics,
+      settings: context.settings,
+      brokers,
+      drain: context.drain,
+      say: (line) => process.stderr.write(`${line}\n`),
+      onClose: (close) => context.onClose(close),
+    });
+    const report: BenchReport = { bench: name, commit: commitOf(packageRoot()), machine: machine(), results };
+    context.print(renderTable(report), report);
+    const missed = results.filter((one) => one.met === false);
+    if (check) for (const one of missed) process.stderr.write(`missed: ${one.metric}: ${one.goal}\n`);
+    return check && missed.length > 0 ? EXIT.no : EXIT.done;
+  },
+});
