@@ -20,7 +20,14 @@ export interface GenKernels {
   /** Replaces the content of `into` by records of the events `seqs[0..count)`: value 256 B, key its first 8 bytes
    *  (the account_id), timestamp 0, partition -1. @throws out_of_range when rows or arena do not hold them
    *  @shape noise u8[GEN.NOISE_BYTES] */
-  genRecords(params: Float64Array, zipf: ZipfTable, noise: Uint8Array, seqs: Float64Array, count: number, into: RecordBatch): void;
+  genRecords(
+    params: Float64Array,
+    zipf: ZipfTable,
+    noise: Uint8Array,
+    seqs: Float64Array,
+    count: number,
+    into: RecordBatch,
+  ): void;
 
   /** Replaces the content of `into` by the same events as columns, each with status OK.
    *  @throws out_of_range when it has too few rows */
