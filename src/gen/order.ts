@@ -1,0 +1,197 @@
+/** The logical Order: what a shop would publish, a pure function of a seed and a number. A codec turns it into bytes;
+ *  here it is plain data with 64-bit numbers as bigint.
+ *
+ *  Account ids lie above 2^53 on purpose, so a codec that goes through a double shows in every order. Most orders have
+ *  three items and about 507 bytes in Avro; one in sixteen has 0 to 6 items. Text is not only ASCII.
+ */
+import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
+import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';
+import { ZipfTable } from '../core/random/zipf.ts';
+import type { OrderVersion } from './order-versions.ts';
+
+export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
+export type OrderStatus = (typeof ORDER_STATUSES)[number];
+
+export interface OrderItem {
+  readonly sku: string;
+  readonly qty: number;
+  readonly price_cents: bigint;
+}
+
+/** Every field that any schema version knows; `orderAsWritten` takes those of one version. */
+export interface LogicalOrder {
+  readonly order_id: string;
+  readonly account_id: bigint;
+  readonly status: OrderStatus;
+  readonly amount_cents: bigint;
+  readonly currency: string;
+  /** Milliseconds since the epoch. */
+  readonly ts: bigint;
+  readonly items: readonly OrderItem[];
+  readonly channel: string;
+  readonly customer_ref: string;
+  readonly ship_to: string;
+  readonly note: string;
+  readonly trace_id: string;
+  readonly discount_cents: bigint;
+  readonly coupon: string | null;
+  readonly gift: boolean;
+}
+
+export interface OrderOptions {
+  readonly seed: bigint;
+  readonly accounts: number;
+  readonly zipf: number;
+  /** account_id of the most frequent account. */
+  readonly accountBase: bigint;
+  /** ts of order 0; each later order is one ms after the one before. */
+  readonly baseMs: number;
+}
+
+export const DEFAULT_ORDERS: Omit<OrderOptions, 'seed'> = {
+  accounts: 1_000_000,
+  zipf: 1.1,
+  accountBase: 9_007_199_254_740_993n,
+  baseMs: 1_750_000_000_000,
+};
+
+const CURRENCIES = ['EUR', 'USD', 'GBP', 'PLN', 'SEK', 'JPY', 'CHF', 'CZK'] as const;
+const CHANNELS = ['web', 'app', 'store', 'phone', 'partner', 'market', 'kiosk', 'b2b'] as const;
+const STREETS = [
+  'Hauptstraße',
+  'Rue de la Paix',
+  'Via Garibaldi',
+  'Ulica Świętojańska',
+  'Calle Mayor',
+  'Station Road',
+  'Kungsgatan',
+  '本町通り',
+] as const;
+const CITIES = [
+  '10115 Berlin, Germany',
+  '75002 Paris, France',
+  '20121 Milano, Italy',
+  '81-391 Gdynia, Poland',
+  '28013 Madrid, Spain',
+  'LS1 4DY Leeds, United Kingdom',
+  '111 43 Stockholm, Sweden',
+  '541-0053 大阪市, Japan',
+] as const;
+const NAMES = [
+  'Anna Schmidt',
+  'Zoë Dubois',
+  'Marco Rossi',
+  'Łukasz Nowak',
+  'María José García',
+  'Olivia Taylor',
+  'Björn Åkesson',
+  '山田 太郎',
+] as const;
+const NOTES = [
+  'Please leave the parcel with the neighbour on the left.',
+  'Ring twice; the bell on the ground floor is out of order.',
+  'Deliver between nine and twelve, the shop closes at noon.',
+  'Fragile: glass inside, this side up, do not stack.',
+  'Gift wrapping in blue paper, no invoice in the parcel.',
+  'Call the number on file before you deliver, thank you!',
+  'Second attempt after a failed delivery 🚚 on Monday.',
+  'Combine with the order of yesterday if that is possible.',
+] as const;
+
+/** Words of an order: one part of the stream each. Items take ITEM, ITEM + 1, and so on. */
+const PART = { ID: 0, CHOICE: 1, TEXT: 2, TRACE: 3, EXTRA: 4, REF: 5, ITEM: 16, PRICE: 64 } as const;
+const USUAL_ITEMS = 3;
+
+const hex = (word: number): string => (word >>> 0).toString(16).padStart(8, '0');
+const pick = <T>(choices: readonly T[], bits: number): T => choices[bits % choices.length] as T;
+
+export class OrderGenerator {
+  private readonly random: RandomStream;
+  private readonly accounts: RandomStream;
+  private readonly versions: RandomStream;
+  private readonly zipf: ZipfTable;
+  private readonly options: OrderOptions;
+
+  /** @throws out_of_range */
+  constructor(options: OrderOptions) {
+    const seed = seedOf(options.seed);
+    this.options = options;
+    this.random = new RandomStream(seed, GEN_STREAM.ORDER);
+    this.accounts = new RandomStream(seed, GEN_STREAM.ACCOUNT);
+    this.versions = new RandomStream(seed, GEN_STREAM.VERSION);
+    this.zipf = new ZipfTable(options.accounts, options.zipf);
+  }
+
+  order(index: number): LogicalOrder {
+    const { random } = this;
+    const order_id = uuidOf(random.at(index, PART.ID));
+    const [choice, itemBits] = random.at(index, PART.CHOICE) as unknown as [number, number];
+    const count = (itemBits & 15) === 0 ? (itemBits >>> 4) % 7 : USUAL_ITEMS;
+    const items: OrderItem[] = [];
+    let amount = 0;
+    for (let i = 0; i < count; i++) {
+      const sku = `sku-${uuidOf(random.at(index, PART.ITEM + i))}`;
+      const [qtyWord, priceWord] = random.at(index, PART.PRICE + i) as unknown as [number, number];
+      const qty = 1 + (qtyWord % 9);
+      const price = 100 + (priceWord % 99_900);
+      amount += qty * price;
+      items.push({ sku, qty, price_cents: BigInt(price) });
+    }
+    const [name, street, city, notes] = random.at(index, PART.TEXT) as unknown as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    const ship_to = `${pick(NAMES, name)}, ${pick(STREETS, street)} ${1 + ((street >>> 8) % 240)}, ${pick(CITIES, city)}`;
+    const note = `${pick(NOTES, notes)} ${pick(NOTES, notes >>> 8)} ${pick(NOTES, notes >>> 16)}`;
+    const [t0, t1, t2, t3] = random.at(index, PART.TRACE) as unknown as [number, number, number, number];
+    const trace = `${hex(t0)}${hex(t1)}${hex(t2)}${hex(t3)}`;
+    const [couponWord, discountWord, giftWord, refWord] = random.at(index, PART.EXTRA) as unknown as [
+      number,
+      number,
+      number,
+      number,
+    ];
+    const [spanHigh, spanLow] = random.at(index, PART.REF) as unknown as [number, number];
+    return {
+      order_id,
+      account_id: this.options.accountBase + BigInt(this.rank(index) - 1),
+      status: pick(ORDER_STATUSES, choice),
+      amount_cents: BigInt(amount),
+      currency: pick(CURRENCIES, choice >>> 4),
+      ts: BigInt(this.options.baseMs + index),
+      items,
+      channel: pick(CHANNELS, choice >>> 8),
+      customer_ref: `customer-${hex(refWord)}`,
+      ship_to,
+      note,
+      trace_id: `00-${trace}-${hex(spanHigh)}${hex(spanLow)}-01`,
+      discount_cents: (discountWord & 3) === 0 ? BigInt(discountWord >>> 18) : 0n,
+      coupon: (couponWord & 3) === 0 ? `SAVE-${hex(couponWord).toUpperCase()}` : null,
+      gift: (giftWord & 7) === 0,
+    };
+  }
+
+  /** Which of the versions writes order `index`: the same for a seed, evenly mixed. */
+  versionOf(index: number, versions: readonly OrderVersion[]): OrderVersion {
+    return pick(versions, this.versions.at(index)[0] as number);
+  }
+
+  private rank(index: number): number {
+    for (let attempt = 0; ; attempt++) {
+      const rank = this.zipf.rankOf(this.accounts.at(index, attempt));
+      if (rank !== 0) return rank;
+    }
+  }
+}
+
+let last: { readonly seed: bigint; readonly generator: OrderGenerator } | undefined;
+
+/** Order `index` of a seed with the default accounts. */
+export function logicalOrder(seed: bigint | number, index: number): LogicalOrder {
+  const wide = BigInt(seed);
+  if (last?.seed !== wide)
+    last = { seed: wide, generator: new OrderGenerator({ ...DEFAULT_ORDERS, seed: wide }) };
+  return last.generator.order(index);
+}
