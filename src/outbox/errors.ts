@@ -1,0 +1,28 @@
+/** Everything the effects product refuses or fails at, one row each. */
+import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
+
+export const OUTBOX_ERRORS = {
+  bad_idempotency_key: errorRow('invalid'),
+  bad_body: errorRow('invalid'),
+  body_too_large: errorRow('invalid', { http: 413 }),
+  unsupported_media_type: errorRow('invalid', { http: 415 }),
+  value_out_of_range: errorRow('invalid', { http: 422 }),
+  /** Final: the same key with another request. ALREADY_EXISTS, because ABORTED would invite a retry. */
+  idempotency_key_reused: errorRow('conflict'),
+  order_not_found: errorRow('not_found'),
+  /** Another request with this key has not finished within the wait. */
+  in_flight: errorRow('unavailable'),
+  /** Shed before any work was done. */
+  overloaded: errorRow('unavailable', { http: 429, grpc: 8 }),
+  database_unavailable: errorRow('unavailable'),
+  /** The tables a command needs are not there. */
+  tables_missing: errorRow('unavailable'),
+  /** A migration under this number was applied with another text. */
+  migration_changed: errorRow('conflict', { exit: EXIT.usage }),
+  /** A record that can never become a charge; it is parked under `reason`. */
+  poison_record: errorRow('corrupt', { reason: 'malformed_payload' }),
+  ttl_below_horizon: errorRow('invalid'),
+  topic_missing: errorRow('unavailable'),
+} as const satisfies ErrorTable;
+
+export const outboxError = errorsOf(OUTBOX_ERRORS);
