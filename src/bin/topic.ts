@@ -26,17 +26,22 @@ type Context = CommandContext<typeof SETTINGS>;
 
 const ACTIONS = ['create', 'list', 'delete'] as const;
 
+/** An entry without `=` continues the value before it, as in `cleanup.policy=compact,delete`. */
 function configEntries(entries: readonly string[]): Record<string, string> {
-  return Object.fromEntries(
-    entries.map((entry) => {
-      const equals = entry.indexOf('=');
-      if (equals <= 0)
-        throw coreError('bad_value', `-config-entry=${entry} has no name=value`, {
-          next: 'write name=value',
-        });
-      return [entry.slice(0, equals), entry.slice(equals + 1)];
-    }),
-  );
+  const config: Record<string, string> = {};
+  let last: string | undefined;
+  for (const entry of entries) {
+    const equals = entry.indexOf('=');
+    if (equals > 0) {
+      last = entry.slice(0, equals);
+      config[last] = entry.slice(equals + 1);
+    } else if (equals < 0 && last !== undefined) {
+      config[last] = `${config[last]},${entry}`;
+    } else {
+      throw coreError('bad_value', `-config-entry=${entry} has no name=value`, { next: 'write name=value' });
+    }
+  }
+  return config;
 }
 
 /** Topic names as a broker accepts them. */

@@ -2,9 +2,11 @@
  *
  *  Invariants: (1) precedence is flag > environment > config file > default, and the source of each value is kept;
  *  (2) the result is frozen; (3) an unknown flag is an error that names the nearest known one.
- *  Flags are accepted as `-format=avro`, `-format avro`, `--format=avro` and `--format avro`.
+ *  Flags are accepted as `-format=avro`, `-format avro`, `--format=avro` and `--format avro`. A flag that takes a list
+ *  may be given several times; any other is given once. An environment variable that is empty counts as unset.
  */
 import { coreError } from './errors.ts';
+import { formatDuration, formatRate, formatSize, parseDuration, parseRate, parseSize } from './quantity.ts';
 
 export type SettingType =
   | 'string'
@@ -82,38 +84,6 @@ export function environmentName(setting: string): string {
   return `MILLRACE_${setting.replaceAll('-', '_').toUpperCase()}`;
 }
 
-const DURATION_MS: Readonly<Record<string, number>> = {
-  ms: 1,
-  s: 1000,
-  m: 60_000,
-  h: 3_600_000,
-  d: 86_400_000,
-};
-const SIZE_BYTES: Readonly<Record<string, number>> = {
-  '': 1,
-  b: 1,
-  k: 1e3,
-  kb: 1e3,
-  m: 1e6,
-  mb: 1e6,
-  g: 1e9,
-  gb: 1e9,
-  kib: 2 ** 10,
-  mib: 2 ** 20,
-  gib: 2 ** 30,
-  ki: 2 ** 10,
-  mi: 2 ** 20,
-  gi: 2 ** 30,
-};
-const RATE_UNITS: Readonly<Record<string, number>> = { '': 1, k: 1e3, m: 1e6, g: 1e9 };
-
-function quantity(text: string, units: Readonly<Record<string, number>>): number | undefined {
-  const match = /^(\d+(?:\.\d+)?|\.\d+)\s*([a-z]*)$/i.exec(text.trim());
-  if (match === null) return undefined;
-  const unit = units[(match[2] as string).toLowerCase()];
-  return unit === undefined ? undefined : Number(match[1]) * unit;
-}
-
 const FORMS: Readonly<Record<SettingType, string>> = {
   string: 'a text',
   int: 'a whole number',
@@ -134,18 +104,18 @@ function parseOne(type: SettingType, text: string): unknown {
     case 'int':
       return /^-?\d+$/.test(text) && Number.isSafeInteger(Number(text)) ? Number(text) : undefined;
     case 'number':
-      return /^-?(\d+(\.\d+)?|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : undefined;
+      return /^-?(\d+(\.\d+)?|\.\d+)(e[+-]?\d+)?$/i.test(text) && Number.isFinite(Number(text))
+        ? Number(text)
+        : undefined;
     case 'bool':
       if (/^(true|yes|on|1)$/i.test(text)) return true;
       return /^(false|no|off|0)$/i.test(text) ? false : undefined;
     case 'duration':
-      return text === '0' ? 0 : quantity(text, DURATION_MS);
-    case 'size': {
-      const bytes = quantity(text, SIZE_BYTES);
-      return bytes === undefined ? undefined : Math.floor(bytes);
-    }
+      return parseDuration(text);
+    case 'size':
+      return parseSize(text);
     case 'rate':
-      return quantity(text, RATE_UNITS);
+      return parseRate(text);
     case 'list':
       return Object.freeze(
         text
@@ -154,22 +124,40 @@ function parseOne(type: SettingType, text: string): unknown {
           .filter((part) => part !== ''),
       );
     case 'ints': {
-      const parts = text.split(',').map((part) => part.trim());
-      return parts.every((part) => /^-?\d+$/.test(part)) ? Object.freeze(parts.map(Number)) : undefined;
+      if (text.trim() === '') return Object.freeze([]);
+      const parts = text.split(',').map((part) => parseOne('int', part.trim()));
+      return parts.includes(undefined) ? undefined : Object.freeze(parts);
     }
     case 'listen': {
-      const match = /^(?:(.*):)?(\d{1,5})$/.exec(text);
+      const match = /^(?:([\w.-]+|\[[\da-f:.]+\]|\*)?:)?(\d{1,5})$/i.exec(text);
       if (match === null || Number(match[2]) > 65_535) return undefined;
-      return `${match[1] === undefined || match[1] === '' ? '127.0.0.1' : match[1]}:${match[2]}`;
+      const host = match[1] === '*' ? '0.0.0.0' : (match[1] ?? '127.0.0.1');
+      return `${host}:${Number(match[2])}`;
     }
   }
+}
+
+/** A value as a user would write it; parsing the text gives the value again. */
+export function formatValue(type: SettingType, value: unknown): string {
+  if (Array.isArray(value)) return value.join(',');
+  if (typeof value === 'number') {
+    if (type === 'duration') return formatDuration(value);
+    if (type === 'size') return formatSize(value);
+    if (type === 'rate') return formatRate(value);
+  }
+  return String(value);
 }
 
 function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
   const where =
     source === 'flag' ? `-${name}` : source === 'environment' ? environmentName(name) : `${source} ${name}`;
   const bad = (why: string, next: string) =>
-    coreError('bad_value', `${where}=${text} ${why}`, { next, details: { setting: name } });
+    coreError('bad_value', `${where}=${setting.secret === true ? '***' : text} ${why}`, {
+      next,
+      details: { setting: name },
+    });
+  if (setting.required === true && text === '')
+    throw bad('is empty', `give ${FORMS[setting.type]}: ${setting.help}`);
   const value = parseOne(setting.type, text);
   if (value === undefined) throw bad(`is not ${FORMS[setting.type]}`, `give ${FORMS[setting.type]}`);
   if (setting.choices !== undefined) {
@@ -179,9 +167,9 @@ function parseValue(name: string, setting: Setting, text: string, source: Settin
   }
   if (typeof value === 'number') {
     if (setting.min !== undefined && value < setting.min)
-      throw bad('is too small', `the least is ${setting.min}`);
+      throw bad('is too small', `the least is ${formatValue(setting.type, setting.min)}`);
     if (setting.max !== undefined && value > setting.max)
-      throw bad('is too large', `the most is ${setting.max}`);
+      throw bad('is too large', `the most is ${formatValue(setting.type, setting.max)}`);
   }
   return value;
 }
@@ -199,8 +187,12 @@ function editDistance(a: string, b: string): number {
   return row[b.length] as number;
 }
 
+/** No name is longer, so nothing longer is compared. */
+const NAME_LENGTH_MAX = 64;
+
 /** The known name nearest to a mistyped one, or undefined when none is near. */
 export function nearest(given: string, known: readonly string[]): string | undefined {
+  if (given.length > NAME_LENGTH_MAX) return undefined;
   let best: string | undefined;
   let bestDistance = Math.max(2, Math.floor(given.length / 3)) + 1;
   for (const name of known) {
@@ -213,11 +205,34 @@ export function nearest(given: string, known: readonly string[]): string | undef
   return best;
 }
 
-function readFlags(
-  table: SettingTable,
-  argv: readonly string[],
-): { flags: Map<string, string>; positional: string[] } {
-  const flags = new Map<string, string>();
+interface Flags {
+  readonly values: ReadonlyMap<string, string>;
+  readonly positional: readonly string[];
+}
+
+const isTruth = (text: string | undefined): boolean => text !== undefined && /^(true|false)$/i.test(text);
+
+/** Splits a token into the setting it names and the value behind `=`. Undefined for a token that is no flag. */
+function flagOf(table: SettingTable, token: string) {
+  if (!token.startsWith('-') || token === '-' || /^--?\.?\d/.test(token)) return undefined;
+  const body = token.replace(/^--?/, '');
+  const equals = body.indexOf('=');
+  const given = equals < 0 ? body : body.slice(0, equals);
+  const negated = !Object.hasOwn(table, given) && given.startsWith('no-');
+  const name = negated ? given.slice(3) : given;
+  const setting = Object.hasOwn(table, name) ? table[name] : undefined;
+  const known = setting !== undefined && (!negated || setting.type === 'bool');
+  return {
+    given,
+    name,
+    negated,
+    setting: known ? setting : undefined,
+    value: equals < 0 ? undefined : body.slice(equals + 1),
+  };
+}
+
+function readFlags(table: SettingTable, argv: readonly string[]): Flags {
+  const values = new Map<string, string>();
   const positional: string[] = [];
   for (let i = 0; i < argv.length; i++) {
     const token = argv[i] as string;
@@ -225,40 +240,71 @@ function readFlags(
       positional.push(...argv.slice(i + 1));
       break;
     }
-    if (!token.startsWith('-') || token === '-' || /^-\.?\d/.test(token)) {
+    const flag = flagOf(table, token);
+    if (flag === undefined) {
       positional.push(token);
       continue;
     }
-    const body = token.replace(/^--?/, '');
-    const equals = body.indexOf('=');
-    const name = equals < 0 ? body : body.slice(0, equals);
-    const negated =
-      name.startsWith('no-') && table[name.slice(3)]?.type === 'bool' && table[name] === undefined;
-    const setting = negated ? table[name.slice(3)] : table[name];
-    if (setting === undefined) {
-      const near = nearest(name, Object.keys(table));
-      throw coreError('unknown_flag', `unknown flag -${name}`, {
-        next:
-          near === undefined
-            ? 'see -help for the flags of this command'
-            : `did you mean -${near}? (-help lists all)`,
-      });
-    }
-    const key = negated ? name.slice(3) : name;
-    if (flags.has(key)) throw coreError('usage', `-${key} is given twice`, { next: 'give it once' });
-    if (equals >= 0) {
-      const value = body.slice(equals + 1);
-      flags.set(key, negated ? (/^(false|no|off|0)$/i.test(value) ? 'true' : 'false') : value);
-    } else if (setting.type === 'bool') {
-      flags.set(key, negated ? 'false' : 'true');
-    } else {
-      const value = argv[++i];
-      if (value === undefined)
+    const { name, setting } = flag;
+    if (setting === undefined) throw unknownFlag(table, flag.given);
+    let value = flag.value;
+    if (value === undefined && setting.type === 'bool') {
+      value = isTruth(argv[i + 1]) ? (argv[++i] as string) : 'true';
+    } else if (value === undefined) {
+      value = argv[++i];
+      // `-format -json` forgot a value; `-shift -5` and `-out -` did not.
+      if (value === undefined || flagOf(table, value)?.setting !== undefined) {
         throw coreError('usage', `-${name} needs a value`, { next: `give -${name}=${FORMS[setting.type]}` });
-      flags.set(key, value);
+      }
     }
+    if (flag.negated) value = parseOne('bool', value) === false ? 'true' : 'false';
+    const before = values.get(name);
+    if (before !== undefined && setting.type !== 'list' && setting.type !== 'ints') {
+      throw coreError('usage', `-${name} is given twice`, { next: 'give it once' });
+    }
+    values.set(name, before === undefined ? value : `${before},${value}`);
   }
-  return { flags, positional };
+  return { values, positional };
+}
+
+function unknownFlag(table: SettingTable, given: string) {
+  const near = nearest(given, Object.keys(table));
+  const next =
+    near === undefined
+      ? 'see -help for the flags of this command'
+      : `did you mean -${near}? (-help lists all)`;
+  return coreError('unknown_flag', `unknown flag -${given.slice(0, NAME_LENGTH_MAX)}`, { next });
+}
+
+function checkConfig(table: SettingTable, config: Readonly<Record<string, unknown>>): void {
+  for (const name of Object.keys(config)) {
+    if (Object.hasOwn(table, name)) continue;
+    const near = nearest(name, Object.keys(table));
+    throw coreError('unknown_flag', `the config file sets ${name}, which this command does not know`, {
+      next: near === undefined ? 'remove it' : `did you mean ${near}?`,
+    });
+  }
+}
+
+/** The text of one setting and where it comes from. */
+function textOf(
+  name: string,
+  setting: Setting,
+  flags: Flags,
+  inputs: SettingInputs,
+): readonly [string | undefined, SettingSource] {
+  const flag = flags.values.get(name);
+  if (flag !== undefined) return [flag, 'flag'];
+  for (const variable of [environmentName(name), ...(setting.env ?? [])]) {
+    const text = inputs.env[variable];
+    if (text !== undefined && text !== '') return [text, 'environment'];
+  }
+  const config = inputs.config ?? {};
+  if (Object.hasOwn(config, name)) {
+    const raw = config[name];
+    return [Array.isArray(raw) ? raw.join(',') : String(raw), 'config'];
+  }
+  return setting.default === undefined ? [undefined, 'unset'] : [setting.default, 'default'];
 }
 
 /** Parses one command's arguments against its table.
@@ -267,47 +313,23 @@ export function parseSettings<const T extends SettingTable>(
   table: T,
   inputs: SettingInputs,
 ): ParsedSettings<T> {
-  const { flags, positional } = readFlags(table, inputs.argv);
-  if (positional.length > (inputs.positionalMax ?? 0)) {
-    throw coreError('usage', `unexpected argument ${JSON.stringify(positional[inputs.positionalMax ?? 0])}`, {
+  const flags = readFlags(table, inputs.argv);
+  const { positional } = flags;
+  const positionalMax = inputs.positionalMax ?? 0;
+  if (positional.length > positionalMax) {
+    throw coreError('usage', `unexpected argument ${JSON.stringify(positional[positionalMax])}`, {
       next: 'flags start with a dash; see -help',
     });
   }
-  for (const name of Object.keys(inputs.config ?? {})) {
-    if (table[name] === undefined) {
-      const near = nearest(name, Object.keys(table));
-      throw coreError('unknown_flag', `the config file sets ${name}, which this command does not know`, {
-        next: near === undefined ? 'remove it' : `did you mean ${near}?`,
-      });
-    }
-  }
+  checkConfig(table, inputs.config ?? {});
   const values: Record<string, unknown> = {};
   const sources: Record<string, SettingSource> = {};
   for (const [name, setting] of Object.entries(table)) {
-    let text = flags.get(name);
-    let source: SettingSource = 'flag';
-    if (text === undefined) {
-      source = 'environment';
-      for (const variable of [environmentName(name), ...(setting.env ?? [])]) text ??= inputs.env[variable];
+    const [text, source] = textOf(name, setting, flags, inputs);
+    if (text === undefined && setting.required === true) {
+      throw coreError('usage', `-${name} is required`, { next: `give -${name}=… (${setting.help})` });
     }
-    if (text === undefined && inputs.config?.[name] !== undefined) {
-      source = 'config';
-      const raw = inputs.config[name];
-      text = Array.isArray(raw) ? raw.join(',') : String(raw);
-    }
-    if (text === undefined && setting.default !== undefined) {
-      source = 'default';
-      text = setting.default;
-    }
-    if (text === undefined) {
-      if (setting.required === true) {
-        throw coreError('usage', `-${name} is required`, { next: `give -${name}=… (${setting.help})` });
-      }
-      sources[name] = 'unset';
-      values[name] = undefined;
-      continue;
-    }
-    values[name] = parseValue(name, setting, text, source);
+    values[name] = text === undefined ? undefined : parseValue(name, setting, text, source);
     sources[name] = source;
   }
   return {
@@ -317,20 +339,56 @@ export function parseSettings<const T extends SettingTable>(
   };
 }
 
-/** The `-help` text of a table: one paragraph a flag, in the form the requirements use. */
-export function renderHelp(table: SettingTable): string {
-  const lines: string[] = [];
-  for (const [name, setting] of Object.entries(table)) {
-    const form = setting.choices !== undefined ? setting.choices.join('|') : setting.type;
-    const tail = [
+/** The parts of one setting's description; -help and the reference page are made of it. */
+export interface SettingText {
+  readonly flag: string;
+  /** `avro|protobuf`, or the type. */
+  readonly form: string;
+  readonly default: string;
+  /** `1 to 100`, `at least 1`, or empty. */
+  readonly range: string;
+  readonly environment: string;
+  readonly help: string;
+}
+
+export function describeSetting(name: string, setting: Setting): SettingText {
+  const { min, max, type } = setting;
+  const least = min === undefined ? '' : formatValue(type, min);
+  const most = max === undefined ? '' : formatValue(type, max);
+  const range =
+    min === undefined
+      ? max === undefined
+        ? ''
+        : `at most ${most}`
+      : max === undefined
+        ? `at least ${least}`
+        : `${least} to ${most}`;
+  return {
+    flag: `-${name}`,
+    form: setting.choices === undefined ? type : setting.choices.join('|'),
+    default:
       setting.default === undefined
         ? setting.required === true
           ? 'required'
           : ''
-        : `default ${setting.default === '' ? 'empty' : setting.default}`,
-      `env ${[environmentName(name), ...(setting.env ?? [])].join(', ')}`,
-    ].filter((part) => part !== '');
-    lines.push(`  -${name}=${form}`, `      ${setting.help} (${tail.join('; ')})`);
+        : setting.default === ''
+          ? 'empty'
+          : setting.default,
+    range,
+    environment: [environmentName(name), ...(setting.env ?? [])].join(', '),
+    help: setting.help,
+  };
+}
+
+/** The `-help` text of a table: one paragraph a flag, in the form the requirements use. */
+export function renderHelp(table: SettingTable): string {
+  const lines: string[] = [];
+  for (const [name, setting] of Object.entries(table)) {
+    const text = describeSetting(name, setting);
+    const first =
+      text.default === '' || text.default === 'required' ? text.default : `default ${text.default}`;
+    const tail = [first, text.range, `env ${text.environment}`].filter((part) => part !== '');
+    lines.push(`  ${text.flag}=${text.form}`, `      ${text.help} (${tail.join('; ')})`);
   }
   return lines.join('\n');
 }

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { coreError } from '../../core/errors.ts';
 import {
+  formatValue,
   type ParsedSettings,
   parseSettings,
   type SettingsOf,
@@ -88,7 +89,7 @@ export function describeSettings(
   for (const [name, setting] of Object.entries(table)) {
     const value = redactSetting(setting, (parsed.values as Record<string, unknown>)[name]);
     if (value === undefined) continue;
-    shown[name] = `${Array.isArray(value) ? value.join(',') : String(value)} (${parsed.sources[name]})`;
+    shown[name] = `${formatValue(setting.type, value)} (${parsed.sources[name]})`;
   }
   return shown;
 }

@@ -1,5 +1,5 @@
 /** The pino driver of the logger port: JSON lines on stderr, and lines for a person where stderr is a TTY. */
-import { pino, type Logger as PinoLogger } from 'pino';
+import { type Logger as PinoLogger, pino } from 'pino';
 import type { LogFields, Logger } from '../../core/log.ts';
 import type { Screen } from './screen.ts';
 

@@ -6,7 +6,7 @@ export const HIDDEN = '***';
 /** Replaces the password of every URL in a text, and the value of key=value pairs that name a secret. */
 export function redactText(text: string): string {
   return text
-    .replace(/\b([a-z][a-z0-9+.-]*:\/\/[^\s:@/?#]*):[^\s@]*@/gi, `$1:${HIDDEN}@`)
+    .replace(/\b([a-z][a-z0-9+.-]*:\/\/[^\s:@/?#]*):[^\s/?#]*@/gi, `$1:${HIDDEN}@`)
     .replace(/\b((?:[\w.]*(?:password|secret|token))\s*=\s*)[^\s&,;]+/gi, `$1${HIDDEN}`);
 }
 

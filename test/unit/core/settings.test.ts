@@ -1,0 +1,365 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { MillraceError } from '../../../src/core/errors.ts';
+import {
+  formatDuration,
+  formatRate,
+  formatSize,
+  parseDuration,
+  parseRate,
+  parseSize,
+} from '../../../src/core/quantity.ts';
+import {
+  describeSetting,
+  environmentName,
+  formatValue,
+  nearest,
+  parseSettings,
+  renderHelp,
+  type SettingInputs,
+  type SettingTable,
+} from '../../../src/core/settings.ts';
+
+const TABLE = {
+  format: { type: 'string', choices: ['avro', 'protobuf'], default: 'avro', help: 'wire format' },
+  count: { type: 'int', default: '10', min: 0, max: 1000, help: 'how many' },
+  shift: { type: 'number', default: '0', help: 'added to each' },
+  'dry-run': { type: 'bool', default: 'false', help: 'only say what would be done' },
+  wait: { type: 'duration', default: '5s', min: 100, help: 'how long' },
+  budget: { type: 'size', default: '64MiB', help: 'how much' },
+  rate: { type: 'rate', default: '200k', help: 'how fast' },
+  topics: { type: 'list', default: '', help: 'which' },
+  versions: { type: 'ints', default: '1,2', help: 'which ones' },
+  listen: { type: 'listen', default: '127.0.0.1:0', help: 'where' },
+  url: { type: 'string', help: 'optional', env: ['SERVICE_URL'] },
+  password: { type: 'string', help: 'hidden', secret: true, choices: ['right'] },
+} as const satisfies SettingTable;
+
+const parse = (argv: readonly string[], more: Partial<SettingInputs> = {}) =>
+  parseSettings(TABLE, { argv, env: {}, ...more });
+
+/** The error a call throws; fails the test when it throws none or a foreign one. */
+function errorOf(call: () => unknown): MillraceError {
+  try {
+    call();
+  } catch (thrown) {
+    expect(thrown).toBeInstanceOf(MillraceError);
+    return thrown as MillraceError;
+  }
+  throw new Error('nothing was thrown');
+}
+
+describe('flag forms', () => {
+  const dashes = fc.constantFrom('-', '--');
+  const joined = fc.boolean();
+  const samples: ReadonlyArray<readonly [keyof typeof TABLE, string, unknown]> = [
+    ['format', 'protobuf', 'protobuf'],
+    ['count', '77', 77],
+    ['shift', '-2.5', -2.5],
+    ['shift', '.5', 0.5],
+    ['shift', '-1e-3', -0.001],
+    ['dry-run', 'true', true],
+    ['dry-run', 'false', false],
+    ['wait', '250ms', 250],
+    ['budget', '4GiB', 4 * 2 ** 30],
+    ['rate', '1.5M', 1_500_000],
+    ['topics', 'a, b,,c', ['a', 'b', 'c']],
+    ['versions', '3,-4', [3, -4]],
+    ['listen', ':8081', '127.0.0.1:8081'],
+    ['listen', '8081', '127.0.0.1:8081'],
+    ['listen', '[::1]:0', '[::1]:0'],
+    ['url', '-', '-'],
+    ['url', 'a=b=c', 'a=b=c'],
+  ];
+
+  test('one or two dashes, with equals or a space, all mean the same', () => {
+    fc.assert(
+      fc.property(fc.constantFrom(...samples), dashes, joined, ([name, text, value], dash, equals) => {
+        const argv = equals ? [`${dash}${name}=${text}`] : [`${dash}${name}`, text];
+        expect(parse(argv).values[name]).toEqual(value);
+        expect(parse(argv).sources[name]).toBe('flag');
+      }),
+    );
+  });
+
+  test('any order of the flags gives the same values', () => {
+    const argv = ['-format=protobuf', '--count=3', '-dry-run', '-wait=1m', '-topics=x'];
+    fc.assert(
+      fc.property(fc.shuffledSubarray(argv, { minLength: argv.length }), (shuffled) => {
+        expect(parse(shuffled).values).toEqual(parse(argv).values);
+      }),
+    );
+  });
+
+  test('a switch needs no value and can be turned off', () => {
+    expect(parse(['-dry-run']).values['dry-run']).toBe(true);
+    expect(parse(['-no-dry-run']).values['dry-run']).toBe(false);
+    expect(parse(['-no-dry-run=false']).values['dry-run']).toBe(true);
+    expect(parse(['-dry-run=off'], {}).values['dry-run']).toBe(false);
+    expect(parse(['-dry-run', 'name'], { positionalMax: 1 }).positional).toEqual(['name']);
+  });
+
+  test('a flag that lacks its value does not eat the next flag', () => {
+    expect(errorOf(() => parse(['-format', '-dry-run'])).message).toBe('-format needs a value');
+    expect(errorOf(() => parse(['-format'])).row.exit).toBe(2);
+  });
+
+  test('a repeated flag is an error, a repeated list goes on', () => {
+    expect(errorOf(() => parse(['-count=1', '--count', '2'])).message).toBe('-count is given twice');
+    expect(errorOf(() => parse(['-dry-run', '-no-dry-run'])).code).toBe('usage');
+    expect(parse(['-topics=a,b', '-topics', 'c']).values.topics).toEqual(['a', 'b', 'c']);
+    expect(parse(['-versions=1', '-versions=5']).values.versions).toEqual([1, 5]);
+  });
+
+  test('negative numbers and a lone dash are arguments, and -- ends the flags', () => {
+    const inputs = { positionalMax: 4 };
+    expect(parse(['-5', '-', '--', '-count=1'], inputs).positional).toEqual(['-5', '-', '-count=1']);
+    expect(parse(['-5', '-', '--', '-count=1'], inputs).values.count).toBe(10);
+    expect(errorOf(() => parse(['stray'])).message).toBe('unexpected argument "stray"');
+  });
+});
+
+describe('precedence', () => {
+  test('flag > environment > config > default, whichever of them speak', () => {
+    fc.assert(
+      fc.property(fc.boolean(), fc.boolean(), fc.boolean(), (flag, environment, config) => {
+        const parsed = parse(flag ? ['-count=1'] : [], {
+          env: environment ? { MILLRACE_COUNT: '2' } : {},
+          ...(config ? { config: { count: 3 } } : {}),
+        });
+        const expected = flag
+          ? ['flag', 1]
+          : environment
+            ? ['environment', 2]
+            : config
+              ? ['config', 3]
+              : ['default', 10];
+        expect([parsed.sources.count, parsed.values.count]).toEqual(expected);
+      }),
+    );
+  });
+
+  test('further environment names count, the own name first, an empty one not at all', () => {
+    expect(parse([], { env: { SERVICE_URL: 'b' } }).values.url).toBe('b');
+    expect(parse([], { env: { SERVICE_URL: 'b', MILLRACE_URL: 'a' } }).values.url).toBe('a');
+    expect(parse([], { env: { MILLRACE_URL: '', MILLRACE_COUNT: '' } }).values).toMatchObject({
+      url: undefined,
+      count: 10,
+    });
+    expect(environmentName('mem-budget')).toBe('MILLRACE_MEM_BUDGET');
+  });
+
+  test('the result is frozen', () => {
+    const { values, sources, positional } = parse(['-topics=a']);
+    for (const one of [values, sources, positional, values.topics]) expect(Object.isFrozen(one)).toBe(true);
+  });
+
+  test('a config value may be a number, a switch or a list', () => {
+    const config = { count: 5, 'dry-run': true, topics: ['a', 'b'], wait: '2m' };
+    expect(parse([], { config }).values).toMatchObject({
+      count: 5,
+      'dry-run': true,
+      topics: ['a', 'b'],
+      wait: 120_000,
+    });
+  });
+});
+
+describe('bad input', () => {
+  test('an unknown flag names the nearest', () => {
+    const error = errorOf(() => parse(['-fromat=avro']));
+    expect(error.message).toBe('unknown flag -fromat');
+    expect(error.next).toBe('did you mean -format? (-help lists all)');
+    expect(error.row.exit).toBe(2);
+    expect(errorOf(() => parse(['-zzzzzzzz'])).next).toBe('see -help for the flags of this command');
+  });
+
+  test('a key of every object is no flag', () => {
+    for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty']) {
+      expect(errorOf(() => parse([`-${name}=1`])).code).toBe('unknown_flag');
+      const config = JSON.parse(`{"${name}": 1}`) as Record<string, unknown>;
+      expect(errorOf(() => parse([], { config })).code).toBe('unknown_flag');
+    }
+  });
+
+  test('an unknown config key is named with its nearest', () => {
+    const error = errorOf(() => parse([], { config: { cuont: 1 } }));
+    expect(error.message).toContain('cuont');
+    expect(error.next).toBe('did you mean count?');
+  });
+
+  test.each([
+    ['-count=1.5', 'whole number'],
+    ['-count=99999999999999999999', 'whole number'],
+    ['-count=1001', 'at most', 'the most is 1000'],
+    ['-count=-1', 'too small', 'the least is 0'],
+    ['-shift=1e999', 'a number'],
+    ['-shift=ten', 'a number'],
+    ['-dry-run=maybe', 'true or false'],
+    ['-wait=5', 'a duration'],
+    ['-wait=5 weeks', 'a duration'],
+    ['-wait=-5s', 'a duration'],
+    ['-wait=99ms', 'too small', 'the least is 100ms'],
+    ['-wait=1e300d', 'a duration'],
+    ['-budget=4XiB', 'a size'],
+    ['-rate=fast', 'a rate'],
+    ['-versions=1,,2', 'whole numbers'],
+    ['-listen=host', 'host:port'],
+    ['-listen=host:70000', 'host:port'],
+    ['-listen=http://host:80', 'host:port'],
+    ['-format=json', 'not a choice', 'choose from avro, protobuf'],
+  ])('%s', (flag, why, next = '') => {
+    const error = errorOf(() => parse([flag]));
+    expect(error.row.exit).toBe(2);
+    expect(error.toLine()).toContain(next === '' ? why : next);
+  });
+
+  test('the source of a bad value is named', () => {
+    expect(errorOf(() => parse([], { env: { MILLRACE_COUNT: 'x' } })).message).toContain('MILLRACE_COUNT=x');
+    expect(errorOf(() => parse([], { config: { count: 'x' } })).message).toContain('config count=x');
+  });
+
+  test('a secret is not repeated in its error', () => {
+    const line = errorOf(() => parse(['-password=hunter2'])).toLine();
+    expect(line).not.toContain('hunter2');
+  });
+
+  test('required means given and not empty', () => {
+    const table = { brokers: { type: 'string', required: true, help: 'host:port' } } as const;
+    expect(errorOf(() => parseSettings(table, { argv: [], env: {} })).message).toBe('-brokers is required');
+    expect(errorOf(() => parseSettings(table, { argv: ['-brokers='], env: {} })).message).toContain(
+      'is empty',
+    );
+    const brokers: string = parseSettings(table, { argv: ['-brokers=a:1'], env: {} }).values.brokers;
+    expect(brokers).toBe('a:1');
+  });
+
+  test('any arguments end in values or in a MillraceError of exit code 2', () => {
+    const word = fc.oneof(
+      fc.string(),
+      fc.constantFrom('-', '--', '-count', '-format=', '--no-dry-run', '-wait=1s', '-topics'),
+    );
+    fc.assert(
+      fc.property(fc.array(word, { maxLength: 6 }), (argv) => {
+        try {
+          parse(argv, { positionalMax: 3 });
+        } catch (thrown) {
+          expect(thrown).toBeInstanceOf(MillraceError);
+          expect((thrown as MillraceError).row.exit).toBe(2);
+        }
+      }),
+    );
+  });
+});
+
+describe('quantities', () => {
+  test.each([
+    ['250ms', 250],
+    ['5s', 5000],
+    ['2m', 120_000],
+    ['24h', 86_400_000],
+    ['1d', 86_400_000],
+    ['1.5s', 1500],
+    ['1.001s', 1001],
+    ['0', 0],
+    ['0s', 0],
+    ['100us', 0.1],
+    ['2 m', 120_000],
+    ['2M', 120_000],
+  ])('duration %s', (text, ms) => expect(parseDuration(text)).toBe(ms));
+
+  test.each([
+    ['64k', 64_000],
+    ['64KiB', 65_536],
+    ['512MiB', 2 ** 29],
+    ['4GiB', 2 ** 32],
+    ['1.5kib', 1536],
+    ['10', 10],
+    ['7b', 7],
+  ])('size %s', (text, bytes) => expect(parseSize(text)).toBe(bytes));
+
+  test.each([
+    ['200k', 200_000],
+    ['1.5M', 1_500_000],
+    ['5000', 5000],
+    ['1e6', 1_000_000],
+    ['0.5', 0.5],
+  ])('rate %s', (text, value) => expect(parseRate(text)).toBe(value));
+
+  test.each(['', '.', '1.', 's', '1 2', '-1', 'NaN', 'Infinity', '1ee3', '0x10', '1_000'])(
+    '%j is no quantity',
+    (text) => {
+      expect([parseDuration(text), parseSize(text), parseRate(text)]).toEqual([
+        undefined,
+        undefined,
+        undefined,
+      ]);
+    },
+  );
+
+  test('what a parse returns survives writing and parsing', () => {
+    const whole = fc.nat({ max: 2 ** 31 });
+    fc.assert(
+      fc.property(whole, fc.constantFrom(1, 1000, 60_000, 3_600_000), (n, unit) => {
+        expect(parseDuration(formatDuration(n * unit))).toBe(n * unit);
+        expect(parseSize(formatSize(n * 1024))).toBe(n * 1024);
+        expect(parseRate(formatRate(n))).toBe(n);
+      }),
+    );
+    fc.assert(
+      fc.property(fc.double({ min: 0, max: 1e9, noNaN: true }), (n) => {
+        const text = `${n}`;
+        const ms = parseDuration(`${text}ms`);
+        if (ms !== undefined) expect(parseDuration(formatDuration(ms))).toBe(ms);
+      }),
+    );
+  });
+
+  test('a value is written as it was given', () => {
+    expect([
+      formatValue('duration', 300_000),
+      formatValue('size', 2 ** 29),
+      formatValue('rate', 200_000),
+    ]).toEqual(['5m', '512MiB', '200k']);
+    expect(formatValue('list', ['a', 'b'])).toBe('a,b');
+  });
+});
+
+describe('nearest', () => {
+  test('a dropped, swapped or doubled letter still finds its flag', () => {
+    const names = Object.keys(TABLE).filter((name) => name.length > 4);
+    fc.assert(
+      fc.property(
+        fc.constantFrom(...names),
+        fc.nat(),
+        fc.constantFrom('drop', 'double'),
+        (name, where, how) => {
+          const at = where % name.length;
+          const typo =
+            how === 'drop'
+              ? name.slice(0, at) + name.slice(at + 1)
+              : name.slice(0, at) + name.charAt(at) + name.slice(at);
+          expect(nearest(typo, Object.keys(TABLE))).toBe(name);
+        },
+      ),
+    );
+  });
+
+  test('the beginning of a name finds it; nonsense finds nothing', () => {
+    expect(nearest('dry', Object.keys(TABLE))).toBe('dry-run');
+    expect(nearest('qqqqqq', Object.keys(TABLE))).toBeUndefined();
+    expect(nearest('x'.repeat(100_000), Object.keys(TABLE))).toBeUndefined();
+  });
+});
+
+test('help names every flag, its default, range and environment', () => {
+  const help = renderHelp(TABLE);
+  for (const name of Object.keys(TABLE)) expect(help).toContain(`  -${name}=`);
+  expect(help).toContain('how many (default 10; 0 to 1000; env MILLRACE_COUNT)');
+  expect(help).toContain('optional (env MILLRACE_URL, SERVICE_URL)');
+  expect(describeSetting('wait', TABLE.wait)).toMatchObject({
+    form: 'duration',
+    default: '5s',
+    range: 'at least 100ms',
+  });
+});
