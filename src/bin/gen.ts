@@ -1,0 +1,386 @@
+/** `millrace gen`: the seeded generator of events and orders, to a topic, a file or stdout. */
+import { type FileHandle, open } from 'node:fs/promises';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError, EXIT } from '../core/errors.ts';
+import { EVENT } from '../core/layout/layouts.gen.ts';
+import { RecordBatch } from '../core/layout/record-batch.ts';
+import { DEFAULT_EVENTS, type EventOptions } from '../gen/event-options.ts';
+import { EventGenerator } from '../gen/events.ts';
+import { DEFAULT_ORDERS, OrderGenerator } from '../gen/order.ts';
+import { OrderSource, orderLine } from '../gen/order-source.ts';
+import { ORDER_VERSIONS, type OrderVersion, orderSchema, orderVersionOf } from '../gen/order-versions.ts';
+import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
+import { ByteSink, TopicSink } from '../gen/sinks.ts';
+import type { GenKernels } from '../native/gen-surface.ts';
+import { referenceGenKernels } from '../native/reference/gen.ts';
+import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
+import { type CommandContext, defineCommand } from './shell/command.ts';
+import { brokerDriver } from './shell/drivers.ts';
+
+const SETTINGS = {
+  kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'what is generated' },
+  out: { type: 'string', default: '-', help: 'kafka:TOPIC, file:PATH or - for stdout' },
+  seed: { type: 'int', default: '1', min: 0, help: 'the same seed gives the same bytes on every machine' },
+  count: { type: 'int', default: '1000000', min: 0, help: 'how many; 0 goes on until it is stopped' },
+  rate: {
+    type: 'rate',
+    default: '0',
+    min: 0,
+    help: 'a second, on a schedule of its own (open model); 0 is as fast as the output takes them',
+  },
+  accounts: { type: 'int', default: '1000000', min: 1, max: 4_294_967_295, help: 'distinct accounts' },
+  zipf: {
+    type: 'number',
+    default: '1.1',
+    min: 0,
+    max: 4,
+    help: 'Zipf exponent of the accounts; 0 is uniform',
+  },
+  'account-base': {
+    type: 'string',
+    help: 'account_id of the most frequent account; the others follow it (default 1 for events, 2^53+1 for orders)',
+  },
+  base: {
+    type: 'int',
+    default: String(DEFAULT_EVENTS.baseMs),
+    min: 0,
+    help: 'event time of the first, ms since the epoch',
+  },
+  'per-ms': {
+    type: 'number',
+    default: String(DEFAULT_EVENTS.perMs),
+    help: 'events: how many in a millisecond of event time; 0.02 is one every 50 ms',
+  },
+  'value-min': { type: 'int', default: String(DEFAULT_EVENTS.valueMin), help: 'events: least value' },
+  'value-max': { type: 'int', default: String(DEFAULT_EVENTS.valueMax), help: 'events: largest value' },
+  order: {
+    type: 'string',
+    choices: ['true', 'delayed'],
+    default: 'true',
+    help: 'events: in the order of event time, or as they arrive after a delay each',
+  },
+  'typical-max': { type: 'duration', default: '3s', help: 'delayed: largest typical delay' },
+  tail: {
+    type: 'number',
+    default: String(DEFAULT_EVENTS.delays.tail),
+    min: 0,
+    max: 1,
+    help: 'delayed: share of events with a longer delay',
+  },
+  'tail-max': { type: 'duration', default: '4m', help: 'delayed: largest delay of that share' },
+  stragglers: {
+    type: 'number',
+    default: String(DEFAULT_EVENTS.delays.stragglers),
+    min: 0,
+    max: 1,
+    help: 'delayed: share of events that come much later',
+  },
+  'straggler-max': { type: 'duration', default: '2h', help: 'delayed: largest delay of a straggler' },
+  versions: {
+    type: 'ints',
+    help: 'orders: schema versions that are mixed, for example 1,2,3 (default: -schema-version)',
+  },
+  'schema-version': {
+    type: 'int',
+    default: '1',
+    min: 1,
+    help: 'orders: the one schema version that is written',
+  },
+  format: {
+    type: 'string',
+    choices: ['json', 'avro', 'protobuf'],
+    default: 'json',
+    help: 'orders: json lines for a file or stdout; avro or protobuf for a topic and for -print-schema',
+  },
+  'print-schema': {
+    type: 'string',
+    help: 'orders: print the schema text of this version (1, 2, 3 or breaking) in -format and end',
+  },
+  digest: { type: 'bool', default: 'true', help: 'print the XXH32 of all values' },
+  'batch-rows': { type: 'int', default: '4096', min: 1, max: 65_536, help: 'rows moved at once' },
+  brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
+  partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
+  'replication-factor': {
+    type: 'int',
+    default: '1',
+    min: 1,
+    max: 32_767,
+    help: 'copies of each partition of a created topic',
+  },
+  retention: { type: 'duration', default: '7d', min: 0, help: 'retention of a created topic' },
+  compression: {
+    type: 'string',
+    choices: ['none', 'gzip', 'snappy', 'lz4', 'zstd'],
+    default: 'none',
+    help: 'of the batches sent to the topic',
+  },
+} as const;
+
+type Context = CommandContext<typeof SETTINGS>;
+
+/** One at the generator, one on its way, two to spare: enough that neither waits for the other. */
+const BATCHES_UNDER_WAY = 4;
+/** Room for one order in a batch; the largest that the generator makes is smaller. */
+const ORDER_BYTES_MAX = 2048;
+
+type Output =
+  | { readonly kind: 'kafka'; readonly topic: string }
+  | { readonly kind: 'file'; readonly path: string }
+  | { readonly kind: 'stdout' };
+
+function outputOf(text: string): Output {
+  if (text === '-') return { kind: 'stdout' };
+  const [, scheme, rest] = /^(kafka|file):(.+)$/s.exec(text) ?? [];
+  if (scheme === 'kafka' && /^[a-zA-Z0-9._-]{1,249}$/.test(rest as string))
+    return { kind: 'kafka', topic: rest as string };
+  if (scheme === 'file') return { kind: 'file', path: rest as string };
+  throw coreError('bad_value', `-out=${text} is not an output`, { next: 'give kafka:TOPIC, file:PATH or -' });
+}
+
+function accountBaseOf(context: Context, fallback: bigint): bigint {
+  const text = context.settings['account-base'];
+  if (text === undefined) return fallback;
+  if (!/^\d{1,20}$/.test(text) || BigInt(text) >= 2n ** 64n) {
+    throw coreError('bad_value', `-account-base=${text} is not a 64-bit number`, {
+      next: 'give 0 to 18446744073709551615',
+    });
+  }
+  return BigInt(text);
+}
+
+function countOf(context: Context): number {
+  return context.settings.count === 0 ? Number.POSITIVE_INFINITY : context.settings.count;
+}
+
+function eventOptions(context: Context): EventOptions {
+  const { settings } = context;
+  return {
+    seed: BigInt(settings.seed),
+    count: countOf(context),
+    accounts: settings.accounts,
+    zipf: settings.zipf,
+    accountBase: accountBaseOf(context, DEFAULT_EVENTS.accountBase),
+    valueMin: settings['value-min'],
+    valueMax: settings['value-max'],
+    baseMs: settings.base,
+    perMs: settings['per-ms'],
+    order: settings.order as EventOptions['order'],
+    delays: {
+      tail: settings.tail,
+      stragglers: settings.stragglers,
+      typicalMaxMs: settings['typical-max'],
+      tailMaxMs: settings['tail-max'],
+      stragglerMaxMs: settings['straggler-max'],
+    },
+  };
+}
+
+function versionsOf(context: Context): readonly OrderVersion[] {
+  const asked = context.settings.versions ?? [];
+  return (asked.length > 0 ? asked : [context.settings['schema-version']]).map(orderVersionOf);
+}
+
+function printSchema(context: Context, version: string): number {
+  const { format } = context.settings;
+  if (format === 'json')
+    throw coreError('usage', '-print-schema needs -format=avro or -format=protobuf', {
+      next: 'add -format=avro',
+    });
+  const known = version === 'breaking' || ORDER_VERSIONS.some((one) => String(one) === version);
+  if (!known) {
+    throw coreError('bad_value', `-print-schema=${version} is not a version of Order`, {
+      next: `give ${ORDER_VERSIONS.join(', ')} or breaking`,
+    });
+  }
+  const text = orderSchema(
+    version === 'breaking' ? version : orderVersionOf(Number(version)),
+    format as 'avro' | 'protobuf',
+  );
+  context.print(text, { version, format, schema: text });
+  return EXIT.done;
+}
+
+function sourceOf(context: Context, kernels: GenKernels, output: Output): BatchSource {
+  if (context.settings.kind === 'events') {
+    const generator = new EventGenerator(eventOptions(context), kernels);
+    return { fill: (into, most) => generator.fillRecords(into, most) };
+  }
+  const { settings } = context;
+  if (settings.format !== 'json' || output.kind === 'kafka') {
+    throw coreError(
+      'usage',
+      `orders in ${settings.format} go nowhere but to a topic, json to a file or stdout`,
+      { next: 'give -out=file:PATH or -out=- with -format=json' },
+    );
+  }
+  const generator = new OrderGenerator({
+    seed: BigInt(settings.seed),
+    accounts: settings.accounts,
+    zipf: settings.zipf,
+    accountBase: accountBaseOf(context, DEFAULT_ORDERS.accountBase),
+    baseMs: settings.base,
+  });
+  return new OrderSource(generator, versionsOf(context), orderLine, countOf(context));
+}
+
+async function topicSink(context: Context, topic: string): Promise<BatchSink> {
+  const { settings } = context;
+  if (settings.brokers === undefined)
+    throw coreError('usage', `-out=kafka:${topic} needs -brokers`, { next: 'give -brokers=host:port' });
+  const driver = await brokerDriver(context);
+  const options = { brokers: settings.brokers, clientId: 'millrace-gen' };
+  if (settings['create-topics']) {
+    const admin = await driver.admin(options);
+    try {
+      await admin.createTopics([
+        {
+          topic,
+          partitions: settings.partitions,
+          replicationFactor: settings['replication-factor'],
+          config: { 'retention.ms': String(settings.retention) },
+        },
+      ]);
+    } finally {
+      await admin.close();
+    }
+  }
+  const producer = await driver.producer({
+    ...options,
+    acks: -1,
+    idempotence: true,
+    compression: settings.compression as 'none',
+  });
+  context.onClose(() => producer.close());
+  return new TopicSink(producer, topic);
+}
+
+async function fileSink(context: Context, path: string): Promise<BatchSink> {
+  let file: FileHandle;
+  try {
+    file = await open(path, 'w');
+  } catch (cause) {
+    throw coreError('not_writable', `cannot write ${path}: ${(cause as Error).message}`, {
+      next: 'give a path in a folder that exists and can be written',
+      cause,
+    });
+  }
+  context.onClose(() => file.close());
+  return chained(async (bytes) => {
+    for (let at = 0; at < bytes.length; ) {
+      try {
+        at += (await file.write(bytes, at)).bytesWritten;
+      } catch (cause) {
+        throw coreError('not_writable', `cannot write ${path}: ${(cause as Error).message}`, {
+          next: 'make room and run again',
+          cause,
+        });
+      }
+    }
+  });
+}
+
+/** Lets one write follow the other. */
+function chained(writeBytes: (bytes: Uint8Array) => Promise<void>): BatchSink {
+  let last: Promise<void> = Promise.resolve();
+  return new ByteSink((bytes) => {
+    last = last.then(() => writeBytes(bytes));
+    return last;
+  });
+}
+
+function stdoutSink(): BatchSink {
+  return chained(
+    (bytes) =>
+      new Promise((resolve, reject) =>
+        process.stdout.write(bytes, (error) => (error ? reject(error) : resolve())),
+      ),
+  );
+}
+
+async function sinkOf(context: Context, output: Output): Promise<BatchSink> {
+  if (output.kind === 'kafka') return topicSink(context, output.topic);
+  return output.kind === 'file' ? fileSink(context, output.path) : stdoutSink();
+}
+
+async function run(context: Context): Promise<number> {
+  const { settings, clock, metrics } = context;
+  if (settings['print-schema'] !== undefined) return printSchema(context, settings['print-schema']);
+  const output = outputOf(settings.out);
+  if (output.kind === 'stdout' && settings.json) {
+    throw coreError('usage', '-json and -out=- both want stdout', {
+      next: 'give -out=file:PATH or -out=kafka:TOPIC, or leave -json out',
+    });
+  }
+  const kernels = referenceGenKernels;
+  const source = sourceOf(context, kernels, output);
+  const sink = await sinkOf(context, output);
+  const rowBytes = settings.kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX;
+  const batches = Array.from({ length: BATCHES_UNDER_WAY }, () =>
+    RecordBatch.create(settings['batch-rows'], settings['batch-rows'] * rowBytes),
+  );
+  const generated = metrics.counter('gen_rows_total', 'Rows generated and taken by the output.', ['kind']);
+  const series = generated.series(settings.kind);
+  const lag = metrics.gauge('gen_schedule_lag_seconds', 'How far the output is behind the asked rate.');
+  const progress = context.progress({
+    what: 'gen',
+    unit: settings.kind,
+    ...(settings.count > 0 ? { total: settings.count } : {}),
+  });
+  const digest = xxh32Create();
+  const startMs = clock.monotonicMs();
+  context.setReady();
+  const rows = await pump({
+    source: settings.digest
+      ? {
+          fill: (into, most) => {
+            const filled = source.fill(into, most);
+            kernels.genDigest(digest, into);
+            return filled;
+          },
+        }
+      : source,
+    sink,
+    batches,
+    rate: settings.rate,
+    clock,
+    sleep: (ms) => sleep(ms, undefined, { signal: context.drain }).catch(() => {}),
+    signal: context.drain,
+    onWritten: (count) => {
+      generated.add(count, series);
+      progress.add(count);
+    },
+    onLag: (ms) => lag.set(ms / 1000),
+  });
+  progress.done();
+  const seconds = (clock.monotonicMs() - startMs) / 1000;
+  const hash = settings.digest ? xxh32Digest(digest).toString(16).padStart(8, '0') : undefined;
+  const result = {
+    kind: settings.kind,
+    rows,
+    seconds,
+    rows_per_second: rows / seconds,
+    xxh32: hash ?? null,
+    kernels: kernels.name,
+    out: settings.out,
+  };
+  if (output.kind === 'stdout') context.log.info(result, 'generated');
+  else
+    context.print(
+      `${rows} ${settings.kind} in ${seconds.toFixed(2)} s to ${settings.out}${hash === undefined ? '' : `, xxh32 ${hash}`}`,
+      result,
+    );
+  return EXIT.done;
+}
+
+export const command = defineCommand({
+  name: 'gen',
+  summary: 'Generate events or orders from a seed, to a topic, a file or stdout.',
+  description: [
+    'The same seed and flags give the same bytes on every machine, whatever the batch size and with or without the',
+    'addon. Events are 256 B each, one after the other in a file; orders are JSON lines, or framed records in a topic.',
+    'Example: millrace gen -kind=events -order=delayed -count=2000000 -brokers=localhost:9092 -out=kafka:events',
+  ].join('\n'),
+  settings: SETTINGS,
+  run,
+});

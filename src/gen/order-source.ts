@@ -1,0 +1,60 @@
+/** Orders as rows of a record batch: each encoded by a function that the caller hands in. */
+import { coreError } from '../core/errors.ts';
+import type { RecordBatch } from '../core/layout/record-batch.ts';
+import type { LogicalOrder, OrderGenerator } from './order.ts';
+import { type OrderVersion, orderAsWritten } from './order-versions.ts';
+import type { BatchSource } from './pump.ts';
+
+/** The key and value of a row; null for a row without a key. */
+export interface EncodedOrder {
+  readonly key: Uint8Array | null;
+  readonly value: Uint8Array;
+}
+
+export type EncodeOrder = (order: LogicalOrder, version: OrderVersion, index: number) => EncodedOrder;
+
+const utf8 = new TextEncoder();
+
+/** One JSON object a line: `{"version":1,"order":{…}}`, 64-bit numbers as decimal text, fields of that version. */
+export const orderLine: EncodeOrder = (order, version) => {
+  const text = JSON.stringify({ version, order: orderAsWritten(order, version) }, (_name, value: unknown) =>
+    typeof value === 'bigint' ? value.toString() : value,
+  );
+  return { key: null, value: utf8.encode(`${text}\n`) };
+};
+
+export class OrderSource implements BatchSource {
+  private readonly generator: OrderGenerator;
+  private readonly versions: readonly OrderVersion[];
+  private readonly encode: EncodeOrder;
+  private readonly count: number;
+  private index = 0;
+
+  constructor(
+    generator: OrderGenerator,
+    versions: readonly OrderVersion[],
+    encode: EncodeOrder,
+    count: number,
+  ) {
+    this.generator = generator;
+    this.versions = versions;
+    this.encode = encode;
+    this.count = count;
+  }
+
+  /** @throws out_of_range when one row does not fit an empty batch */
+  fill(into: RecordBatch, most: number): number {
+    into.clear();
+    while (this.index < this.count && into.rowCount < most) {
+      const order = this.generator.order(this.index);
+      const version = this.generator.versionOf(this.index, this.versions);
+      if (!into.append(this.encode(order, version, this.index))) {
+        if (into.rowCount === 0)
+          throw coreError('out_of_range', `order ${this.index} does not fit an empty batch`);
+        break;
+      }
+      this.index++;
+    }
+    return into.rowCount;
+  }
+}
