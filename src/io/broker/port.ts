@@ -14,6 +14,8 @@ export interface BrokerOptions {
   readonly brokers: string;
   readonly clientId: string;
   readonly properties?: BrokerProperties;
+  /** How long a new client waits for the first answer of a broker; then it is `unreachable`. */
+  readonly connectTimeoutMs?: number;
 }
 
 export interface TopicPartition {
@@ -31,10 +33,12 @@ export const OFFSET_BEGINNING = -2n;
 export const OFFSET_END = -1n;
 /** Where the group last committed, else as auto.offset.reset says. */
 export const OFFSET_STORED = -1000n;
+/** No offset: nothing committed, nothing delivered. */
+export const NO_OFFSET = -1001n;
 
 /** Something that went wrong at the broker or on the way to it; a value, not an exception. */
 export interface BrokerEvent {
-  /** librdkafka's error code (negative: local), 0 for none. */
+  /** librdkafka's error code (negative: local), 0 for none; -10000 for `MILLRACE_OVERSIZE`. */
   readonly code: number;
   /** librdkafka's name of it, e.g. `_MSG_TIMED_OUT`. */
   readonly name: string;
@@ -93,8 +97,10 @@ export interface BatchConsumer {
   pause(partitions: readonly TopicPartition[]): Promise<void>;
   resume(partitions: readonly TopicPartition[]): Promise<void>;
   seek(position: TopicPartitionOffset): Promise<void>;
-  /** Commits these next-to-read offsets for the group, waiting for the broker's answer. */
+  /** Commits these next-to-read offsets for the group, waiting for the broker's answer.
+   *  @throws group_fenced when the group has given them away, broker_unavailable, timeout */
   commit(offsets: readonly TopicPartitionOffset[]): Promise<void>;
+  /** NO_OFFSET where the group has committed none. */
   committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]>;
   assignment(): readonly TopicPartition[];
   /** Asks the broker for low and high; costs a round trip a partition. */

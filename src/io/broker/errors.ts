@@ -1,0 +1,121 @@
+/** What goes wrong at the broker, as values and as errors.
+ *
+ *  A driver reports what it can go on from as a BrokerEvent; it throws only where the call itself has no answer. The
+ *  event then travels in `details.event`.
+ */
+import { coreError, errorRow, errorsOf, type MillraceError } from '../../core/errors.ts';
+import { ERROR_CODES } from './codes.ts';
+import type { BrokerEvent } from './port.ts';
+
+export const BROKER_ERRORS = {
+  /** The broker said no. */
+  broker_refused: errorRow('conflict', { exit: 3 }),
+  /** The broker did not answer, or said to try again. */
+  broker_unavailable: errorRow('unavailable'),
+  /** The group has given these partitions to another member. */
+  group_fenced: errorRow('fenced'),
+  bad_broker_property: errorRow('invalid'),
+  /** A call that this driver cannot answer where it runs. */
+  driver_unusable: errorRow('internal'),
+} as const;
+
+export const brokerError = errorsOf(BROKER_ERRORS);
+
+/** Code of a record that is larger than the whole arena of the batch; outside librdkafka's range. */
+export const OVERSIZE_CODE = -10_000;
+export const OVERSIZE_NAME = 'MILLRACE_OVERSIZE';
+
+export const ERR = {
+  DESTROY: -197,
+  TRANSPORT: -195,
+  PARTITION_EOF: -191,
+  UNKNOWN_PARTITION: -190,
+  ALL_BROKERS_DOWN: -187,
+  INVALID_ARG: -186,
+  TIMED_OUT: -185,
+  QUEUE_FULL: -184,
+  ASSIGN_PARTITIONS: -175,
+  REVOKE_PARTITIONS: -174,
+  STATE: -172,
+  NO_OFFSET: -168,
+  PURGE_QUEUE: -152,
+  FATAL: -150,
+  APPLICATION: -143,
+  ASSIGNMENT_LOST: -142,
+  UNKNOWN_TOPIC_OR_PART: 3,
+  TOPIC_ALREADY_EXISTS: 36,
+} as const;
+
+const NAME_BY_CODE = new Map(ERROR_CODES.map(([code, name]) => [code, name]));
+const TEXT_BY_CODE = new Map(ERROR_CODES.map(([code, , text]) => [code, text]));
+const CODE_BY_TEXT = new Map(ERROR_CODES.map(([code, , text]) => [text.toLowerCase(), code]));
+
+/** Errors that go away by themselves: connections, elections, coordinators, timeouts, full queues. */
+const RETRIABLE = new Set([
+  -196, -195, -193, -192, -187, -185, -184, -180, -178, -177, -166, -164, -153, 3, 5, 6, 7, 8, 9, 13, 14, 15,
+  16, 19, 20, 56, 70, 71, 72, 74, 75, 88, 89,
+]);
+
+/** Answers that mean: another member of the group owns what was committed. */
+const FENCED = new Set([-144, -142, 22, 25, 27, 82, 110, 113]);
+
+export function errorName(code: number): string {
+  if (code === OVERSIZE_CODE) return OVERSIZE_NAME;
+  return NAME_BY_CODE.get(code) ?? `ERR_${code}`;
+}
+
+/** The code of an error that is known by its description only; -1 where the text is none of the table's. */
+export function codeOfText(text: string): number {
+  return CODE_BY_TEXT.get(text.toLowerCase()) ?? -1;
+}
+
+export interface EventPlace {
+  readonly topic?: string;
+  readonly partition?: number;
+}
+
+export function brokerEvent(
+  code: number,
+  message?: string,
+  place: EventPlace = {},
+  fatal = code === ERR.FATAL,
+): BrokerEvent {
+  return {
+    code,
+    name: errorName(code),
+    message: message === undefined || message === '' ? (TEXT_BY_CODE.get(code) ?? `error ${code}`) : message,
+    retriable: !fatal && RETRIABLE.has(code),
+    fatal,
+    ...(place.topic === undefined ? {} : { topic: place.topic }),
+    ...(place.partition === undefined ? {} : { partition: place.partition }),
+  };
+}
+
+/** The error of a call that the broker, or the way to it, answered with `event`. */
+export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
+  const details = { event };
+  const line = `${what}: ${event.message}`;
+  if (FENCED.has(event.code)) {
+    return brokerError('group_fenced', line, {
+      next: 'drop what was read of these partitions; their new owner reads it again',
+      details,
+    });
+  }
+  if (event.fatal)
+    return coreError('unreachable', line, { next: 'close this client and open another', details });
+  if (event.code === ERR.TIMED_OUT)
+    return coreError('timeout', line, { next: 'see whether the broker runs, then try again', details });
+  if (event.retriable) return brokerError('broker_unavailable', line, { next: 'try again', details });
+  return brokerError('broker_refused', line, { details });
+}
+
+export function unreachable(brokers: string, why: string): MillraceError {
+  return coreError('unreachable', `no broker answers at ${brokers}: ${why}`, {
+    next: 'check the address and that the broker runs',
+    details: { brokers },
+  });
+}
+
+export function closedError(what: string): MillraceError {
+  return coreError('closed', `the ${what} is closed`, { next: 'open another' });
+}

@@ -1,0 +1,138 @@
+/** Topics and cluster facts through node-rdkafka; serves both data drivers. */
+import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
+import { coreError } from '../../core/errors.ts';
+import { closedError, ERR, errorOfEvent, unreachable } from './errors.ts';
+import { thrownEvent } from './node-rdkafka-consumer.ts';
+import type { BrokerAdmin, BrokerOptions, TopicInfo, TopicSpec } from './port.ts';
+
+const ANSWER_TIMEOUT_MS = 15_000;
+/** A topic that was created is usable when the broker names a leader for each partition. */
+const LEADERS_TIMEOUT_MS = 15_000;
+const CLUSTER_ID_TIMEOUT_MS = 5000;
+const POLL_MS = 20;
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+export class NodeAdmin implements BrokerAdmin {
+  private readonly client: Producer;
+  private readonly openControl: () => IAdminClient;
+  private control: IAdminClient | undefined;
+  private readonly clusterIdSeen: () => string | undefined;
+  private readonly options: BrokerOptions;
+  private closing: Promise<void> | undefined;
+
+  constructor(
+    client: Producer,
+    openControl: () => IAdminClient,
+    clusterIdSeen: () => string | undefined,
+    options: BrokerOptions,
+  ) {
+    this.client = client;
+    this.openControl = openControl;
+    this.clusterIdSeen = clusterIdSeen;
+    this.options = options;
+  }
+
+  async clusterId(): Promise<string> {
+    this.checkOpen();
+    for (let waited = 0; waited < CLUSTER_ID_TIMEOUT_MS; waited += POLL_MS) {
+      const seen = this.clusterIdSeen();
+      if (seen !== undefined) return seen;
+      this.client.poll();
+      await sleep(POLL_MS);
+    }
+    throw unreachable(this.options.brokers, 'it did not tell its cluster id');
+  }
+
+  async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
+    this.checkOpen();
+    const created: boolean[] = [];
+    for (const spec of specs) {
+      const error = await this.ask((control, done) =>
+        control.createTopic(
+          {
+            topic: spec.topic,
+            num_partitions: spec.partitions,
+            replication_factor: spec.replicationFactor ?? 1,
+            config: { ...spec.config },
+          },
+          ANSWER_TIMEOUT_MS,
+          done,
+        ),
+      );
+      if (error !== undefined && error.code !== ERR.TOPIC_ALREADY_EXISTS) {
+        throw errorOfEvent(`create topic ${spec.topic}`, thrownEvent(error));
+      }
+      created.push(error === undefined);
+    }
+    for (const [i, spec] of specs.entries()) if (created[i] === true) await this.untilLed(spec);
+    return created;
+  }
+
+  async deleteTopics(topics: readonly string[]): Promise<void> {
+    this.checkOpen();
+    for (const topic of topics) {
+      const error = await this.ask((control, done) => control.deleteTopic(topic, ANSWER_TIMEOUT_MS, done));
+      if (error !== undefined && error.code !== ERR.UNKNOWN_TOPIC_OR_PART)
+        throw errorOfEvent(`delete topic ${topic}`, thrownEvent(error));
+    }
+  }
+
+  async listTopics(): Promise<readonly TopicInfo[]> {
+    this.checkOpen();
+    const metadata = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    return metadata.topics
+      .map((topic) => ({
+        topic: topic.name,
+        partitions: topic.partitions.map((one) => one.id).sort((a, b) => a - b),
+      }))
+      .sort((a, b) => (a.topic < b.topic ? -1 : 1));
+  }
+
+  close(): Promise<void> {
+    this.closing ??= this.end();
+    return this.closing;
+  }
+
+  private async end(): Promise<void> {
+    this.control?.disconnect();
+    await new Promise<void>((resolve) => this.client.disconnect(1, () => resolve()));
+  }
+
+  private checkOpen(): void {
+    if (this.closing !== undefined) throw closedError('admin client');
+  }
+
+  private ask(
+    act: (control: IAdminClient, done: (error: LibrdKafkaError | undefined) => void) => void,
+  ): Promise<LibrdKafkaError | undefined> {
+    this.control ??= this.openControl();
+    const control = this.control;
+    return new Promise((resolve) => act(control, (error) => resolve(error ?? undefined)));
+  }
+
+  private metadata(what: { topic?: string; allTopics?: boolean; timeout: number }): Promise<Metadata> {
+    return new Promise((resolve, reject) => {
+      this.client.getMetadata(what, (error, metadata) =>
+        error ? reject(unreachable(this.options.brokers, thrownEvent(error).message)) : resolve(metadata),
+      );
+    });
+  }
+
+  private async untilLed(spec: TopicSpec): Promise<void> {
+    const deadline = performance.now() + LEADERS_TIMEOUT_MS;
+    while (performance.now() < deadline) {
+      const metadata = await this.metadata({
+        topic: spec.topic,
+        allTopics: false,
+        timeout: ANSWER_TIMEOUT_MS,
+      });
+      const partitions = metadata.topics.find((one) => one.name === spec.topic)?.partitions ?? [];
+      if (partitions.length === spec.partitions && partitions.every((one) => one.leader >= 0)) return;
+      await sleep(POLL_MS);
+    }
+    throw coreError('timeout', `topic ${spec.topic} has no leader for every partition`, {
+      next: 'see whether all brokers run',
+    });
+  }
+}

@@ -1,0 +1,120 @@
+/** The node-rdkafka driver: works without the addon, on the main thread only, at the price of an object a message. */
+import { isMainThread } from 'node:worker_threads';
+import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
+import { brokerError, unreachable } from './errors.ts';
+import { NodeAdmin } from './node-rdkafka-admin.ts';
+import { mainThreadOnly, NodeConsumer, thrownEvent } from './node-rdkafka-consumer.ts';
+import { NodeProducer } from './node-rdkafka-producer.ts';
+import type {
+  BatchConsumer,
+  BatchProducer,
+  BrokerAdmin,
+  BrokerDriver,
+  BrokerOptions,
+  ConsumerOptions,
+  ProducerOptions,
+} from './port.ts';
+import {
+  CONNECT_TIMEOUT_MS,
+  clientProperties,
+  consumerProperties,
+  producerProperties,
+} from './properties.ts';
+
+/** node-rdkafka replaces the topic defaults of the global configuration, so these have to travel on their own. */
+const TOPIC_PROPERTIES = new Set([
+  'acks',
+  'request.required.acks',
+  'request.timeout.ms',
+  'message.timeout.ms',
+  'delivery.timeout.ms',
+  'queuing.strategy',
+  'partitioner',
+  'compression.level',
+  'auto.offset.reset',
+  'offset.store.path',
+  'offset.store.sync.interval.ms',
+  'offset.store.method',
+  'consume.callback.max.messages',
+]);
+
+type Properties = Record<string, string>;
+
+function split(properties: Properties): { global: Properties; topic: Properties } {
+  const global: Properties = {};
+  const topic: Properties = {};
+  for (const [name, value] of Object.entries(properties))
+    (TOPIC_PROPERTIES.has(name) ? topic : global)[name] = value;
+  return { global, topic };
+}
+
+/** Makes a client and waits for the first answer of a broker. @throws bad_broker_property, unreachable */
+export async function connect<C extends KafkaConsumer | Producer>(
+  make: () => C,
+  options: BrokerOptions,
+): Promise<C> {
+  let client: C;
+  try {
+    client = make();
+  } catch (thrown) {
+    throw brokerError('bad_broker_property', thrownEvent(thrown).message, {
+      next: 'see the configuration page of librdkafka',
+      cause: thrown,
+    });
+  }
+  await new Promise<void>((resolve, reject) => {
+    const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
+    client.connect(metadata, (error: LibrdKafkaError | undefined) => {
+      if (error) reject(unreachable(options.brokers, thrownEvent(error).message));
+      else resolve();
+    });
+  });
+  return client;
+}
+
+async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
+  mainThreadOnly(isMainThread);
+  const { KafkaConsumer: Consumer } = (await import('node-rdkafka')).default;
+  const { global, topic } = split(consumerProperties(options));
+  const callbacks = { rebalance_cb: () => {}, offset_commit_cb: true };
+  const client = await connect(
+    () => new Consumer({ ...global, ...callbacks } as never, topic as never),
+    options,
+  );
+  return new NodeConsumer(client, options);
+}
+
+async function producer(options: ProducerOptions): Promise<BatchProducer> {
+  mainThreadOnly(isMainThread);
+  const { Producer: Client } = (await import('node-rdkafka')).default;
+  const { global, topic } = split(producerProperties(options));
+  const client = await connect(
+    () => new Client({ ...global, dr_cb: true } as never, topic as never),
+    options,
+  );
+  return new NodeProducer(client, options);
+}
+
+async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
+  mainThreadOnly(isMainThread);
+  const library = (await import('node-rdkafka')).default;
+  const properties = clientProperties(options);
+  let clusterId: string | undefined;
+  // node-rdkafka has no call for the cluster id; librdkafka logs it when it learns it.
+  const client = await connect(() => {
+    const made = new library.Producer({ ...properties, debug: 'generic' } as never);
+    made.on('event.log', (line: { fac?: string; message?: string }) => {
+      const found = line.fac === 'CLUSTERID' ? /-> "([^"]+)"/.exec(line.message ?? '') : null;
+      if (found !== null) clusterId = found[1];
+    });
+    return made;
+  }, options);
+  return new NodeAdmin(
+    client,
+    () => library.AdminClient.create({ ...properties, log_level: '0' } as never),
+    () => clusterId,
+    options,
+  );
+}
+
+export const nodeRdkafkaDriver: BrokerDriver = { name: 'node-rdkafka', consumer, producer, admin };

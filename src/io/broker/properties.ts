@@ -1,0 +1,83 @@
+/** Properties of both drivers: defaults, then the options, then whatever the caller gives by librdkafka's own names. */
+import type { BrokerOptions, BrokerProperties, ConsumerOptions, ProducerOptions } from './port.ts';
+
+/** Time a new client waits for the first answer of a broker before it is `unreachable`. */
+export const CONNECT_TIMEOUT_MS = 5000;
+
+/** Bytes in flight above which produce waits, where the options name none. */
+export const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
+
+const SHARED: BrokerProperties = {
+  'socket.keepalive.enable': true,
+  // The default of ten seconds would make a restarted broker look away for as long.
+  'reconnect.backoff.max.ms': 1000,
+  'log.connection.close': false,
+};
+
+const CONSUMER: BrokerProperties = {
+  'enable.auto.commit': false,
+  'enable.auto.offset.store': false,
+  'partition.assignment.strategy': 'cooperative-sticky',
+  'fetch.wait.max.ms': 50,
+  // A full queue delays the next fetch by this much; the default is a second.
+  'fetch.queue.backoff.ms': 10,
+  'queued.min.messages': 200_000,
+  'queued.max.messages.kbytes': 131_072,
+};
+
+const PRODUCER: BrokerProperties = {
+  // The partition that the Java client picks for the same key.
+  partitioner: 'murmur2_random',
+  'linger.ms': 5,
+  'batch.num.messages': 10_000,
+  'queue.buffering.max.messages': 1_000_000,
+};
+
+type Properties = Record<string, string>;
+
+function texts(...layers: ReadonlyArray<BrokerProperties | undefined>): Properties {
+  const out: Properties = {};
+  for (const layer of layers) {
+    for (const [name, value] of Object.entries(layer ?? {})) out[name] = String(value);
+  }
+  return out;
+}
+
+function common(options: BrokerOptions): BrokerProperties {
+  return { 'metadata.broker.list': options.brokers, 'client.id': options.clientId };
+}
+
+export function clientProperties(options: BrokerOptions): Properties {
+  return texts(SHARED, common(options), options.properties);
+}
+
+/** A reader of explicit partitions joins no group, but librdkafka wants a name for one all the same. */
+export function consumerProperties(options: ConsumerOptions): Properties {
+  return texts(
+    SHARED,
+    CONSUMER,
+    common(options),
+    {
+      'group.id': options.group ?? `${options.clientId}-no-group`,
+      'auto.offset.reset': options.autoOffsetReset ?? 'earliest',
+      'enable.partition.eof': options.partitionEof ?? false,
+    },
+    options.properties,
+  );
+}
+
+/** Idempotence is on unless the options say acks 0 or 1, with which it cannot be. */
+export function producerProperties(options: ProducerOptions): Properties {
+  const acks = options.acks ?? -1;
+  return texts(
+    SHARED,
+    PRODUCER,
+    common(options),
+    {
+      acks,
+      'enable.idempotence': options.idempotence ?? acks === -1,
+      'compression.type': options.compression ?? 'none',
+    },
+    options.properties,
+  );
+}
