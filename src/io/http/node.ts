@@ -1,8 +1,8 @@
 /** The node:http driver.
  *
- *  node:http parses and frames; this file adds what the port promises on top. Every connection has a `Line`: requests
- *  are handled one after the other in the order they came, and a failure of the connection (malformed bytes, a body
- *  over the limit, slowness) is answered after the answers before it, then the connection closes.
+ *  node:http parses and frames; this file adds what the port promises on top. Every connection is a `Line`: its
+ *  requests are handled one after the other in the order they came. What the connection itself gets wrong (malformed
+ *  bytes, a body over the limit, slowness) is answered after the answers before it, and then the connection closes.
  */
 import {
   createServer,
@@ -13,11 +13,12 @@ import {
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { coreError } from '../../core/errors.ts';
+import { headerValues, NodeRequest, targetOf } from './node-request.ts';
 import type {
   HttpDriver,
   HttpFallbacks,
-  HttpRequest,
   HttpResponse,
+  HttpRoute,
   HttpServer,
   HttpServerOptions,
 } from './port.ts';
@@ -40,109 +41,35 @@ const plainFallbacks: HttpFallbacks = {
   }),
 };
 
-interface Target {
-  readonly path: string;
-  readonly query: string;
-}
-
-/** Path and query of a request target: origin form, absolute form or `*`. Undefined for anything else. */
-function targetOf(url: string): Target | undefined {
-  if (/[^\x21-\x7e]|#/.test(url)) return undefined;
-  let rest = url;
-  const absolute = /^https?:\/\/[^/?]*/i.exec(url);
-  if (absolute !== null) {
-    rest = url.slice(absolute[0].length);
-    if (!rest.startsWith('/')) rest = `/${rest}`;
-  }
-  if (rest !== '*' && !rest.startsWith('/')) return undefined;
-  const mark = rest.indexOf('?');
-  return mark < 0 ? { path: rest, query: '' } : { path: rest.slice(0, mark), query: rest.slice(mark + 1) };
-}
-
-/** All lines of one header, in the order sent. */
-function headerValues(raw: readonly string[], name: string): string[] {
-  const wanted = name.toLowerCase();
-  const values: string[] = [];
-  for (let i = 0; i + 1 < raw.length; i += 2) {
-    if ((raw[i] as string).toLowerCase() === wanted)
-      values.push((raw[i + 1] as string).replace(/^[ \t]+|[ \t]+$/g, ''));
-  }
-  return values;
-}
-
-class NodeRequest implements HttpRequest {
-  readonly method: string;
-  readonly path: string;
-  readonly params: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
-  readonly remoteAddress: string;
-  private readonly rawQuery: string;
-  private readonly rawHeaders: readonly string[];
-  private parsedQuery: URLSearchParams | undefined;
-  private controller: AbortController | undefined;
-  private gone = false;
-
-  constructor(
-    method: string,
-    target: Target,
-    params: Readonly<Record<string, string>>,
-    body: Uint8Array,
-    incoming: IncomingMessage,
-  ) {
-    this.method = method;
-    this.path = target.path;
-    this.rawQuery = target.query;
-    this.params = params;
-    this.body = body;
-    this.rawHeaders = incoming.rawHeaders;
-    this.remoteAddress = incoming.socket.remoteAddress ?? '';
-  }
-
-  get query(): URLSearchParams {
-    this.parsedQuery ??= new URLSearchParams(this.rawQuery);
-    return this.parsedQuery;
-  }
-
-  /** Made on first use: most handlers never ask. */
-  get signal(): AbortSignal {
-    if (this.controller === undefined) {
-      this.controller = new AbortController();
-      if (this.gone) this.controller.abort();
-    }
-    return this.controller.signal;
-  }
-
-  header(name: string): readonly string[] {
-    return headerValues(this.rawHeaders, name);
-  }
-
-  abort(): void {
-    this.gone = true;
-    this.controller?.abort();
-  }
-}
-
 interface Pending {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
+  readonly method: string;
   readonly expectsContinue: boolean;
   readonly startMs: number;
+  /** Pattern of the route, for metrics; empty where none matched. */
+  route: string;
 }
 
 /** What the driver keeps of one connection. */
-class Line {
+interface Line {
   readonly socket: Socket;
   /** Requests that wait for the one under way. */
-  readonly waiting: Pending[] = [];
+  waiting: Pending[];
   current: Pending | undefined;
+  /** Set while the handler of `current` runs. */
   request: NodeRequest | undefined;
   /** Set once: the status of the last answer this connection gives. */
   failed: number | undefined;
-
-  constructor(socket: Socket) {
-    this.socket = socket;
-  }
 }
+
+/** What a request gets before its handler is asked. */
+type Decision =
+  | { readonly kind: 'answer'; readonly response: HttpResponse }
+  | { readonly kind: 'handle'; readonly route: HttpRoute; readonly make: (body: Uint8Array) => NodeRequest };
+
+const bytesOf = (response: HttpResponse): Uint8Array =>
+  typeof response.body === 'string' ? Buffer.from(response.body, 'utf8') : (response.body ?? EMPTY);
 
 class NodeServer implements HttpServer {
   readonly host: string;
@@ -163,7 +90,7 @@ class NodeServer implements HttpServer {
     const address = server.address() as AddressInfo;
     this.host = address.address;
     this.port = address.port;
-    server.on('connection', (socket) => this.open(socket));
+    server.on('connection', (socket) => this.lineOf(socket));
     server.on('request', (incoming, outgoing) => this.accept(incoming, outgoing, false));
     server.on('checkContinue', (incoming, outgoing) => this.accept(incoming, outgoing, true));
     server.on('checkExpectation', (incoming: IncomingMessage) =>
@@ -177,22 +104,28 @@ class NodeServer implements HttpServer {
     return this.accepted;
   }
 
-  private open(socket: Socket): void {
-    if (this.lines.has(socket)) return;
-    const line = new Line(socket);
+  private lineOf(socket: Socket): Line {
+    const known = this.lines.get(socket);
+    if (known !== undefined) return known;
+    const line: Line = { socket, waiting: [], current: undefined, request: undefined, failed: undefined };
     this.lines.set(socket, line);
     socket.on('close', () => {
       this.lines.delete(socket);
       line.request?.abort();
-      this.accepted -= line.waiting.length + (line.current === undefined ? 0 : 1);
-      line.waiting.length = 0;
-      line.current = undefined;
+      this.forget(line, () => true);
     });
+    return line;
   }
 
-  private lineOf(socket: Socket): Line {
-    this.open(socket);
-    return this.lines.get(socket) as Line;
+  /** Takes requests off a connection that will not be answered. */
+  private forget(line: Line, which: (pending: Pending) => boolean): void {
+    const kept = line.waiting.filter((pending) => !which(pending));
+    this.accepted -= line.waiting.length - kept.length;
+    line.waiting = kept;
+    if (line.current !== undefined && which(line.current)) {
+      line.current = undefined;
+      this.accepted--;
+    }
   }
 
   private accept(incoming: IncomingMessage, outgoing: ServerResponse, expectsContinue: boolean): void {
@@ -202,7 +135,8 @@ class NodeServer implements HttpServer {
       this.fail(line, 503);
       return;
     }
-    line.waiting.push({ incoming, outgoing, expectsContinue, startMs: performance.now() });
+    const method = incoming.method ?? '';
+    line.waiting.push({ incoming, outgoing, method, expectsContinue, startMs: performance.now(), route: '' });
     this.accepted++;
     if (line.current === undefined) this.next(line);
   }
@@ -211,64 +145,65 @@ class NodeServer implements HttpServer {
   private next(line: Line): void {
     const pending = line.waiting.shift();
     line.current = pending;
-    if (pending !== undefined) {
-      void this.serve(line, pending);
-    } else if (line.failed !== undefined) {
-      this.lastAnswer(line, line.failed);
-    }
+    if (pending !== undefined) void this.serve(line, pending);
+    else if (line.failed !== undefined) this.lastAnswer(line, this.refusal(line.failed, '', ''), '');
   }
 
   private async serve(line: Line, pending: Pending): Promise<void> {
-    const { incoming } = pending;
-    const method = incoming.method ?? 'GET';
-    const target = targetOf(incoming.url ?? '');
-    let route = '';
+    const { incoming, outgoing, method } = pending;
+    const decision = this.decide(pending);
+    const declared = Number(incoming.headers['content-length'] ?? Number.NaN);
+    if (declared > this.options.bodyBytesMax) return this.refuseUpload(line, pending, this.tooLarge(pending));
+    if (pending.expectsContinue) {
+      if (decision.kind === 'answer') return this.refuseUpload(line, pending, decision.response);
+      outgoing.writeContinue();
+    }
+    const hasBody = declared > 0 || incoming.headers['transfer-encoding'] !== undefined;
+    const body = hasBody ? await this.readBody(line, pending) : EMPTY;
+    if (body === undefined || line.current !== pending) return;
+    if (decision.kind === 'answer') return this.answer(line, pending, decision.response);
+    const request = decision.make(body);
+    line.request = request;
     let response: HttpResponse;
     try {
-      if (target === undefined || !this.hostIsSound(incoming)) {
-        response = this.refusal(400, method, incoming.url ?? '');
-      } else if (target.path === '*') {
-        response =
-          method === 'OPTIONS'
-            ? { status: 204, headers: { allow: 'GET, HEAD, OPTIONS, POST, PUT, DELETE' } }
-            : this.refusal(400, method, '*');
-      } else if (this.draining) {
-        response = this.refusal(503, method, target.path);
-      } else {
-        const match = this.routes.match(method, target.path);
-        if (match.kind === 'malformed') response = this.refusal(400, method, target.path);
-        else if (match.kind === 'unknown') response = this.refusal(404, method, target.path);
-        else if (match.kind === 'method') {
-          const allow = { allow: match.allow.join(', ') };
-          const base = method === 'OPTIONS' ? { status: 204 } : this.refusal(405, method, target.path);
-          response = { ...base, headers: { ...base.headers, ...allow } };
-        } else {
-          route = match.route.path;
-          const body = await this.readBody(line, pending);
-          if (body === undefined) return;
-          const request = new NodeRequest(method, target, match.params, body, incoming);
-          line.request = request;
-          if (line.socket.destroyed) request.abort();
-          response = await match.route.handler(request);
-        }
-      }
+      response = await decision.route.handler(request);
     } catch (thrown) {
-      const path = target?.path ?? '';
-      this.options.log.error(
-        { method, path, error: thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown) },
-        'http handler failed',
-      );
-      response = this.refusal(500, method, path);
+      const error = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
+      this.options.log.error({ method, path: request.path, error }, 'http handler failed');
+      response = this.refusal(500, method, request.path);
     }
     line.request = undefined;
-    if (line.current !== pending) return;
-    this.answer(line, pending, response, method);
-    this.options.onAnswer?.({
-      method,
-      route,
-      status: response.status,
-      seconds: (performance.now() - pending.startMs) / 1000,
-    });
+    if (line.current === pending) this.answer(line, pending, response);
+  }
+
+  private decide(pending: Pending): Decision {
+    const { incoming, method } = pending;
+    const target = targetOf(incoming.url ?? '');
+    const answer = (response: HttpResponse): Decision => ({ kind: 'answer', response });
+    if (target === undefined || !this.hostIsSound(incoming))
+      return answer(this.refusal(400, method, incoming.url ?? ''));
+    const { path } = target;
+    if (this.draining) return answer(this.refusal(503, method, path));
+    if (path === '*') {
+      return answer(
+        method === 'OPTIONS'
+          ? { status: 204, headers: { allow: 'GET, HEAD, OPTIONS' } }
+          : this.refusal(400, method, path),
+      );
+    }
+    const match = this.routes.match(method, path);
+    if (match.kind === 'malformed') return answer(this.refusal(400, method, path));
+    if (match.kind === 'unknown') return answer(this.refusal(404, method, path));
+    if (match.kind === 'method') {
+      const base = method === 'OPTIONS' ? { status: 204 } : this.refusal(405, method, path);
+      return answer({ ...base, headers: { ...base.headers, allow: match.allow.join(', ') } });
+    }
+    pending.route = match.route.path;
+    return {
+      kind: 'handle',
+      route: match.route,
+      make: (body) => new NodeRequest(target, match.params, body, incoming),
+    };
   }
 
   private refusal(status: number, method: string, path: string): HttpResponse {
@@ -288,106 +223,107 @@ class NodeServer implements HttpServer {
 
   /** The whole body, or undefined when the connection failed or went away. */
   private readBody(line: Line, pending: Pending): Promise<Uint8Array | undefined> {
-    const { incoming, outgoing } = pending;
+    const { incoming } = pending;
     const max = this.options.bodyBytesMax;
-    const declared = Number(incoming.headers['content-length'] ?? Number.NaN);
-    if (declared > max) {
-      this.refuseUpload(line, pending);
-      return Promise.resolve(undefined);
-    }
-    if (pending.expectsContinue) outgoing.writeContinue();
-    if (declared === 0 || (Number.isNaN(declared) && incoming.headers['transfer-encoding'] === undefined))
-      return Promise.resolve(EMPTY);
     return new Promise((resolve) => {
-      const chunks: Uint8Array[] = [];
+      let chunks: Uint8Array[] = [];
       let size = 0;
       const onData = (chunk: Uint8Array): void => {
         size += chunk.length;
-        if (size > max) {
-          incoming.off('data', onData);
-          chunks.length = 0;
-          this.refuseUpload(line, pending);
-          resolve(undefined);
-        } else {
+        if (size <= max) {
           chunks.push(chunk);
+          return;
         }
+        incoming.off('data', onData);
+        chunks = [];
+        this.refuseUpload(line, pending, this.tooLarge(pending));
+        resolve(undefined);
       };
       incoming.on('data', onData);
       incoming.on('end', () =>
-        resolve(chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks, size)),
+        resolve(chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks)),
       );
       incoming.on('close', () => resolve(undefined));
       incoming.on('error', () => resolve(undefined));
     });
   }
 
-  /** 413: the answer leaves at once, the rest of the body is not kept, the connection closes. */
-  private refuseUpload(line: Line, pending: Pending): void {
-    line.failed = 413;
-    this.accepted -= line.waiting.length + 1;
-    line.waiting.length = 0;
-    line.current = undefined;
-    const { incoming } = pending;
+  private tooLarge(pending: Pending): HttpResponse {
+    return this.refusal(413, pending.method, targetOf(pending.incoming.url ?? '')?.path ?? '');
+  }
+
+  /** The answer leaves at once, the rest of the body is not kept, the connection closes. */
+  private refuseUpload(line: Line, pending: Pending, response: HttpResponse): void {
+    line.failed = response.status;
+    this.forget(line, () => true);
     let dropped = 0;
-    incoming.on('data', (chunk: Uint8Array) => {
+    pending.incoming.on('data', (chunk: Uint8Array) => {
       dropped += chunk.length;
       if (dropped > LINGER_BYTES_MAX) line.socket.destroy();
     });
-    this.lastAnswer(line, 413, incoming.method ?? '', targetOf(incoming.url ?? '')?.path ?? '');
-    this.options.onAnswer?.({
-      method: incoming.method ?? '',
-      route: '',
-      status: 413,
-      seconds: (performance.now() - pending.startMs) / 1000,
-    });
+    this.lastAnswer(line, response, pending.method);
+    this.report(pending, response.status);
   }
 
-  private answer(line: Line, pending: Pending, response: HttpResponse, method: string): void {
-    const { outgoing } = pending;
-    const done = (): void => {
-      if (line.current !== pending) return;
-      this.accepted--;
-      line.current = undefined;
-      this.next(line);
-    };
-    outgoing.on('finish', done);
+  private answer(line: Line, pending: Pending, response: HttpResponse): void {
+    const { outgoing, method } = pending;
     outgoing.on('error', () => line.socket.destroy());
+    outgoing.on('finish', () => {
+      if (line.current !== pending) return;
+      line.current = undefined;
+      this.accepted--;
+      // The clock of a client that does not read stops; the next answer starts it again.
+      if (line.waiting.length > 0) line.socket.setTimeout(0);
+      this.next(line);
+    });
+    // A client that does not read its answer may not hold the connection for ever; node:http destroys it then.
+    line.socket.setTimeout(this.options.requestTimeoutMs);
+    let { status } = response;
     try {
-      this.write(outgoing, response, method);
+      this.write(line, pending, response);
     } catch (thrown) {
-      this.options.log.error({ error: String(thrown) }, 'http answer could not be written');
+      this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
+      status = 500;
       if (outgoing.headersSent) line.socket.destroy();
-      else this.write(outgoing, this.refusal(500, method, ''), method);
+      else this.write(line, pending, this.refusal(500, method, ''));
     }
-    // A client that does not read its answer may not hold the connection for ever.
-    if (!outgoing.writableFinished)
-      line.socket.setTimeout(this.options.requestTimeoutMs, () => line.socket.destroy());
+    this.report(pending, status);
   }
 
-  private write(outgoing: ServerResponse, response: HttpResponse, method: string): void {
-    const body =
-      typeof response.body === 'string' ? Buffer.from(response.body, 'utf8') : (response.body ?? EMPTY);
-    const bodiless = response.status === 204 || response.status === 304 || response.status < 200;
+  private write(line: Line, pending: Pending, response: HttpResponse): void {
+    const { outgoing, method } = pending;
+    const body = bytesOf(response);
+    const bodiless = response.status === 204 || response.status === 304;
     for (const name of outgoing.getHeaderNames()) outgoing.removeHeader(name);
-    if (!bodiless && body.length > 0)
+    if (!bodiless && body.length > 0) {
       outgoing.setHeader(
         'content-type',
         typeof response.body === 'string' ? TEXT : 'application/octet-stream',
       );
+    }
     for (const [name, value] of Object.entries(response.headers ?? {})) outgoing.setHeader(name, value);
     if (bodiless) outgoing.removeHeader('content-length');
     else outgoing.setHeader('content-length', body.length);
-    if (this.draining) outgoing.setHeader('connection', 'close');
+    if (this.draining && line.waiting.length === 0) outgoing.setHeader('connection', 'close');
     outgoing.writeHead(response.status);
-    if (bodiless || method === 'HEAD') outgoing.end();
-    else outgoing.end(body);
+    outgoing.end(bodiless || method === 'HEAD' ? undefined : body);
+  }
+
+  private report(pending: Pending, status: number): void {
+    const seconds = (performance.now() - pending.startMs) / 1000;
+    try {
+      this.options.onAnswer?.({ method: pending.method, route: pending.route, status, seconds });
+    } catch (thrown) {
+      this.options.log.error({ error: String(thrown) }, 'onAnswer failed');
+    }
   }
 
   /** The connection cannot go on: what was accepted before is answered, then this status, then it closes. */
   private fail(line: Line, status: number): void {
     if (line.failed !== undefined || line.socket.destroyed) return;
     line.failed = status;
-    if (line.current === undefined) this.lastAnswer(line, status);
+    if (line.current === undefined) this.lastAnswer(line, this.refusal(status, '', ''), '');
+    else line.socket.pause();
   }
 
   private broken(error: NodeJS.ErrnoException, socket: Socket): void {
@@ -396,27 +332,21 @@ class NodeServer implements HttpServer {
       socket.destroy();
       return;
     }
+    // A request whose body broke never reaches its handler: it is the failure, not one before it.
+    this.forget(line, (pending) => !pending.incoming.complete);
     const status =
       error.code === 'HPE_HEADER_OVERFLOW' ? 431 : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 408 : 400;
-    // The request whose body broke never reaches its handler: it counts as the failure, not as one before it.
-    if (line.current !== undefined && line.request === undefined && !line.current.incoming.complete) {
-      this.accepted -= line.waiting.length + 1;
-      line.waiting.length = 0;
-      line.current = undefined;
-    }
     this.fail(line, status);
   }
 
-  /** Written past node:http, which could not close gracefully behind an unread body. */
-  private lastAnswer(line: Line, status: number, method = '', path = ''): void {
+  /** Written past node:http, which cannot close gracefully over an unread body. */
+  private lastAnswer(line: Line, response: HttpResponse, method: string): void {
     const { socket } = line;
     if (!socket.writable) {
       socket.destroy();
       return;
     }
-    const response = this.refusal(status, method, path);
-    const body =
-      typeof response.body === 'string' ? Buffer.from(response.body, 'utf8') : (response.body ?? EMPTY);
+    const body = bytesOf(response);
     const head = [`HTTP/1.1 ${response.status} ${STATUS_CODES[response.status] ?? ''}`];
     for (const [name, value] of Object.entries(response.headers ?? {})) head.push(`${name}: ${value}`);
     head.push(
@@ -428,8 +358,8 @@ class NodeServer implements HttpServer {
     );
     socket.write(head.join('\r\n'), 'latin1');
     socket.end(method === 'HEAD' ? EMPTY : body);
+    socket.resume();
     const timer = setTimeout(() => socket.destroy(), LINGER_MS);
-    timer.unref();
     socket.once('close', () => clearTimeout(timer));
     socket.once('end', () => socket.destroy());
   }
@@ -443,6 +373,8 @@ class NodeServer implements HttpServer {
         resolve();
       });
       this.server.closeIdleConnections();
+      // node:http counts a connection that has not sent a byte as busy.
+      for (const line of this.lines.values()) if (line.socket.bytesRead === 0) line.socket.destroy();
     });
   }
 }
@@ -471,10 +403,11 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
         ],
         EACCES: [`${where} may not be opened by this user`, 'give a port above 1023 with -listen'],
       };
-      const [why, next] = reasons[error.code ?? ''] ?? [
+      const otherwise = [
         `cannot listen on ${where}: ${error.message}`,
         'give an address of this machine with -listen',
-      ];
+      ] as const;
+      const [why, next] = reasons[error.code ?? ''] ?? otherwise;
       reject(coreError('busy_port', why, { next, cause: error }));
     });
     server.listen(options.port, options.host, resolve);

@@ -1,0 +1,5 @@
+import { describe } from 'vitest';
+import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import { httpContract } from './http.contract.ts';
+
+describe(nodeHttpDriver.name, () => httpContract(nodeHttpDriver));
