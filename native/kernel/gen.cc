@@ -1,0 +1,480 @@
+#include "kernel/gen.h"
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace millrace::kernel {
+namespace {
+
+static_assert(std::endian::native == std::endian::little,
+              "fields are stored as they stand in memory");
+
+constexpr double kTwo32 = 4294967296.0;
+constexpr double kTwo53 = 9007199254740992.0;
+constexpr std::uint32_t kParity = 0x1bd11bda;
+constexpr std::uint64_t kPadBytes = layout::Event::kBytes - layout::Event::kPadAt;
+constexpr double kDelayMaxMs = 1099511627776.0;
+constexpr double kPerMsMin = 1e-9;
+// A rank is kept with probability above 0.9, so a draw that fails this often comes from a broken
+// table.
+constexpr std::uint32_t kAttemptsMax = 1000;
+
+template <int kA, int kB>
+inline void EvenRound(std::uint32_t (&x)[4]) {
+  x[0] += x[1];
+  x[1] = std::rotl(x[1], kA) ^ x[0];
+  x[2] += x[3];
+  x[3] = std::rotl(x[3], kB) ^ x[2];
+}
+
+template <int kA, int kB>
+inline void OddRound(std::uint32_t (&x)[4]) {
+  x[0] += x[3];
+  x[3] = std::rotl(x[3], kA) ^ x[0];
+  x[2] += x[1];
+  x[1] = std::rotl(x[1], kB) ^ x[2];
+}
+
+template <std::uint32_t kInjection>
+inline void FourRounds(std::uint32_t (&x)[4], const std::uint32_t (&key)[5]) {
+  if constexpr ((kInjection & 1U) == 1) {
+    EvenRound<10, 26>(x);
+    OddRound<11, 21>(x);
+    EvenRound<13, 27>(x);
+    OddRound<23, 5>(x);
+  } else {
+    EvenRound<6, 20>(x);
+    OddRound<17, 11>(x);
+    EvenRound<25, 10>(x);
+    OddRound<18, 20>(x);
+  }
+  x[0] += key[kInjection % 5];
+  x[1] += key[(kInjection + 1) % 5];
+  x[2] += key[(kInjection + 2) % 5];
+  x[3] += key[(kInjection + 3) % 5] + kInjection;
+}
+
+inline void Draw(const GenParams& params, std::int32_t stream, std::uint64_t seq,
+                 std::uint32_t attempt, std::uint32_t (&out)[4]) {
+  const std::uint32_t key[4] = {params.seed_low, params.seed_high,
+                                static_cast<std::uint32_t>(stream),
+                                static_cast<std::uint32_t>(layout::kGenKey)};
+  const std::uint32_t counter[4] = {static_cast<std::uint32_t>(seq),
+                                    static_cast<std::uint32_t>(seq >> 32), attempt, 0};
+  Threefry4x32(key, counter, out);
+}
+
+double PowerOf(const GenParams& params, double base) {
+  double power = 1;
+  for (std::uint32_t i = 0; i < params.power_whole; i++) power *= base;
+  double root = base;
+  for (int bit = 29; bit >= 0; bit--) {
+    root = std::sqrt(root);
+    if (((params.power_fraction >> bit) & 1U) == 1) power *= root;
+  }
+  return power;
+}
+
+// The rank that four words lead to, 0 for none. False when the table is broken.
+inline bool RankOfWords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
+                        const std::uint32_t (&words)[4], std::uint64_t* rank) {
+  const layout::ZipfTable& table = zipf.at;
+  auto run = static_cast<std::uint32_t>((std::uint64_t{words[0]} * zipf.row_count) >> 32);
+  if (words[1] / kTwo32 >= table.cut[run]) {
+    const std::int32_t other = table.alias[run];
+    if (other < 0 || static_cast<std::uint32_t>(other) >= zipf.row_count) return false;
+    run = static_cast<std::uint32_t>(other);
+  }
+  const std::uint64_t at =
+      table.first[run] + static_cast<std::uint64_t>(words[2] / kTwo32 * table.size[run]);
+  const double keep = words[3] / kTwo32;
+  *rank = at;
+  if (keep < table.sure[run]) return true;
+  if (!(keep * PowerOf(params, static_cast<double>(at)) < table.top[run])) *rank = 0;
+  return true;
+}
+
+struct Fields {
+  std::uint64_t account_id;
+  std::int64_t value;
+  std::int64_t event_ts;
+  std::uint64_t seq;
+  std::uint32_t noise_at;
+};
+
+inline double SinceBase(const GenParams& params, std::uint64_t seq) {
+  return std::floor(static_cast<double>(seq) / params.per_ms);
+}
+
+inline bool ComputeFields(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
+                          double number, Fields* out) {
+  if (!(number >= 0 && number < kTwo53)) return false;
+  const auto seq = static_cast<std::uint64_t>(number);
+  std::uint32_t words[4];
+  std::uint64_t rank = 0;
+  for (std::uint32_t attempt = 0; rank == 0; attempt++) {
+    if (attempt == kAttemptsMax) return false;
+    Draw(params, layout::kGenStreamAccount, seq, attempt, words);
+    if (!RankOfWords(params, zipf, words, &rank)) return false;
+  }
+  Draw(params, layout::kGenStreamEvent, seq, 0, words);
+  const auto high = static_cast<double>((std::uint64_t{words[0]} << 21) | (words[1] >> 11));
+  const double value = params.value_min + std::floor(high / kTwo53 * params.value_span);
+  const double event_ts = params.base_ts + SinceBase(params, seq);
+  if (!(event_ts < kTwo53)) return false;
+  out->account_id = params.account_base + (rank - 1);
+  out->value = static_cast<std::int64_t>(value);
+  out->event_ts = static_cast<std::int64_t>(event_ts);
+  out->seq = seq;
+  out->noise_at = words[2] >> 16;
+  return true;
+}
+
+double DelayOf(const GenParams& params, std::uint64_t seq) {
+  std::uint32_t words[4];
+  Draw(params, layout::kGenStreamDelay, seq, 0, words);
+  const double kind = words[0];
+  const double u = words[1] / kTwo32;
+  if (kind < params.typical_below) return std::floor(u * u * (params.typical_max_ms + 1));
+  if (kind < params.tail_below) {
+    return params.typical_max_ms +
+           std::floor(u * u * u * (params.tail_max_ms - params.typical_max_ms + 1));
+  }
+  return params.tail_max_ms + std::floor(u * (params.straggler_max_ms - params.tail_max_ms + 1));
+}
+
+// The arrival queue while a call runs. Times are whole ms after the first event.
+class Queue {
+ public:
+  Queue(Rows<layout::ArrivalWheel>* wheel, Rows<layout::ArrivalPool>* pool)
+      : head_(wheel->at.head),
+        tail_(wheel->at.tail),
+        next_(pool->at.next),
+        seq_(pool->at.seq),
+        arrival_(pool->at.arrival),
+        rows_(pool->row_capacity) {}
+
+  bool Holds(std::int32_t row) const { return row >= 0 && static_cast<std::uint32_t>(row) < rows_; }
+
+  bool Link(std::int32_t row, std::uint64_t arrival, std::uint64_t clock) {
+    std::uint64_t list = 0;
+    if (arrival >> kBits == clock >> kBits) {
+      list = arrival & kMask;
+    } else if (arrival >> (2 * kBits) == clock >> (2 * kBits)) {
+      list = kSlots + ((arrival >> kBits) & kMask);
+    } else {
+      list = 2 * kSlots + ((arrival >> (2 * kBits)) & kMask);
+    }
+    next_[row] = -1;
+    if (head_[list] == -1) {
+      head_[list] = row;
+    } else {
+      if (!Holds(tail_[list])) return false;
+      next_[tail_[list]] = row;
+    }
+    tail_[list] = row;
+    return true;
+  }
+
+  // Called when the clock reaches a new millisecond.
+  bool Advance(std::uint64_t clock) {
+    if ((clock & kMask) != 0) return true;
+    if ((clock & ((kSlots << kBits) - 1)) == 0 &&
+        !Spread(2 * kSlots + ((clock >> (2 * kBits)) & kMask), clock)) {
+      return false;
+    }
+    return Spread(kSlots + ((clock >> kBits) & kMask), clock);
+  }
+
+  std::int32_t* head() { return head_; }
+  std::int32_t* next() { return next_; }
+  double* seq() { return seq_; }
+  double* arrival() { return arrival_; }
+
+  static constexpr std::uint64_t kSlots = layout::kArrivalWheelSlots;
+  static constexpr std::uint64_t kBits = layout::kArrivalWheelSlotBits;
+  static constexpr std::uint64_t kMask = kSlots - 1;
+
+ private:
+  bool Spread(std::uint64_t list, std::uint64_t clock) {
+    std::int32_t row = head_[list];
+    head_[list] = -1;
+    for (std::uint32_t steps = 0; row != -1; steps++) {
+      if (!Holds(row) || steps == rows_) return false;
+      const std::int32_t next = next_[row];
+      const double arrival = arrival_[row];
+      if (!(arrival >= 0 && arrival < kTwo53)) return false;
+      if (!Link(row, static_cast<std::uint64_t>(arrival), clock)) return false;
+      row = next;
+    }
+    return true;
+  }
+
+  std::int32_t* head_;
+  std::int32_t* tail_;
+  std::int32_t* next_;
+  double* seq_;
+  double* arrival_;
+  std::uint32_t rows_;
+};
+
+inline bool Within(double value, double least, double most) {
+  return value >= least && value <= most;  // false for NaN
+}
+
+constexpr std::size_t Cell(std::size_t at) { return at / sizeof(double); }
+
+}  // namespace
+
+Status ReadGenParams(Span<double> cells, GenParams* out) {
+  using P = layout::GenParams;
+  if (cells.size != P::kBytes / sizeof(double)) return Status::kBadArgument;
+  const auto cell = [&](std::size_t at) { return cells.data[Cell(at)]; };
+  const auto word = [&](std::size_t at, std::uint32_t* into) {
+    const double value = cell(at);
+    if (!Within(value, 0, kTwo32 - 1)) return false;
+    *into = static_cast<std::uint32_t>(value);
+    return true;
+  };
+  std::uint32_t base_low = 0;
+  std::uint32_t base_high = 0;
+  if (!word(P::kSeedLowAt, &out->seed_low) || !word(P::kSeedHighAt, &out->seed_high) ||
+      !word(P::kAccountBaseLowAt, &base_low) || !word(P::kAccountBaseHighAt, &base_high) ||
+      !word(P::kPowerWholeAt, &out->power_whole) || out->power_whole > 16 ||
+      !word(P::kPowerFractionAt, &out->power_fraction)) {
+    return Status::kBadArgument;
+  }
+  out->account_base = (std::uint64_t{base_high} << 32) | base_low;
+  out->value_min = cell(P::kValueMinAt);
+  out->value_span = cell(P::kValueSpanAt);
+  out->base_ts = cell(P::kBaseTsAt);
+  out->per_ms = cell(P::kPerMsAt);
+  out->typical_below = cell(P::kTypicalBelowAt);
+  out->tail_below = cell(P::kTailBelowAt);
+  out->typical_max_ms = cell(P::kTypicalMaxMsAt);
+  out->tail_max_ms = cell(P::kTailMaxMsAt);
+  out->straggler_max_ms = cell(P::kStragglerMaxMsAt);
+  out->count = cell(P::kCountAt);
+  const bool ok = Within(out->value_min, -kTwo53, kTwo53) && Within(out->value_span, 1, kTwo53) &&
+                  Within(out->base_ts, 0, kTwo53) && Within(out->per_ms, kPerMsMin, kTwo53) &&
+                  Within(out->typical_below, 0, kTwo32) && Within(out->tail_below, 0, kTwo32) &&
+                  Within(out->typical_max_ms, 0, kDelayMaxMs) &&
+                  Within(out->tail_max_ms, 0, kDelayMaxMs) &&
+                  Within(out->straggler_max_ms, 0, kDelayMaxMs) && Within(out->count, 0, kTwo53);
+  return ok ? Status::kOk : Status::kBadArgument;
+}
+
+void Threefry4x32(const std::uint32_t (&key)[4], const std::uint32_t (&counter)[4],
+                  std::uint32_t (&out)[4]) {
+  const std::uint32_t five[5] = {key[0], key[1], key[2], key[3],
+                                 kParity ^ key[0] ^ key[1] ^ key[2] ^ key[3]};
+  std::uint32_t x[4] = {counter[0] + five[0], counter[1] + five[1], counter[2] + five[2],
+                        counter[3] + five[3]};
+  FourRounds<1>(x, five);
+  FourRounds<2>(x, five);
+  FourRounds<3>(x, five);
+  FourRounds<4>(x, five);
+  FourRounds<5>(x, five);
+  std::memcpy(out, x, sizeof x);
+}
+
+Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::ArrivalWheel>* wheel,
+                   Rows<layout::ArrivalPool>* pool, Span<double> seqs, std::size_t* written) {
+  using S = layout::ArrivalState;
+  *written = 0;
+  if (state.size != S::kBytes / sizeof(double) ||
+      wheel->row_capacity != layout::kArrivalWheelLevels * layout::kArrivalWheelSlots) {
+    return Status::kBadArgument;
+  }
+  const double clock_cell = state.data[Cell(S::kClockAt)];
+  const double next_cell = state.data[Cell(S::kNextSeqAt)];
+  const double pending_cell = state.data[Cell(S::kPendingAt)];
+  const double free_cell = state.data[Cell(S::kFreeHeadAt)];
+  if (!Within(clock_cell, 0, kTwo53) || !Within(next_cell, 0, kTwo53) ||
+      !Within(pending_cell, 0, pool->row_capacity) ||
+      !Within(free_cell, -1, static_cast<double>(pool->row_capacity) - 1)) {
+    return Status::kBadArgument;
+  }
+  Queue queue(wheel, pool);
+  const auto count = static_cast<std::uint64_t>(params.count);
+  auto clock = static_cast<std::uint64_t>(clock_cell);
+  auto next_seq = static_cast<std::uint64_t>(next_cell);
+  auto pending = static_cast<std::uint64_t>(pending_cell);
+  auto free_head = static_cast<std::int32_t>(free_cell);
+  bool pool_full = false;
+  std::size_t out = 0;
+  while (out < seqs.size) {
+    if (pending == 0) {
+      if (next_seq >= count) break;
+      // Nothing waits, so no list needs handing down: the clock may jump.
+      const double since = SinceBase(params, next_seq);
+      if (!(since < kTwo53)) return Status::kBadArgument;
+      clock = static_cast<std::uint64_t>(since);
+    }
+    while (next_seq < count && SinceBase(params, next_seq) <= static_cast<double>(clock)) {
+      if (free_head == -1) {
+        pool_full = true;
+        break;
+      }
+      if (!queue.Holds(free_head)) return Status::kSpanOutOfRange;
+      const double arrival = SinceBase(params, next_seq) + DelayOf(params, next_seq);
+      if (!(arrival >= 0 && arrival < kTwo53)) return Status::kBadArgument;
+      const std::int32_t row = free_head;
+      free_head = queue.next()[row];
+      queue.seq()[row] = static_cast<double>(next_seq);
+      queue.arrival()[row] = arrival;
+      if (!queue.Link(row, static_cast<std::uint64_t>(arrival), clock)) {
+        return Status::kSpanOutOfRange;
+      }
+      next_seq++;
+      pending++;
+    }
+    if (pool_full) break;
+    const std::uint64_t list = clock & Queue::kMask;
+    std::int32_t row = queue.head()[list];
+    while (row != -1 && out < seqs.size) {
+      if (!queue.Holds(row) || pending == 0) return Status::kSpanOutOfRange;
+      const std::int32_t next = queue.next()[row];
+      seqs.data[out++] = queue.seq()[row];
+      queue.next()[row] = free_head;
+      free_head = row;
+      row = next;
+      pending--;
+    }
+    queue.head()[list] = row;
+    if (row == -1) {
+      clock++;
+      if (!queue.Advance(clock)) return Status::kSpanOutOfRange;
+    }
+  }
+  state.data[Cell(S::kClockAt)] = static_cast<double>(clock);
+  state.data[Cell(S::kNextSeqAt)] = static_cast<double>(next_seq);
+  state.data[Cell(S::kPendingAt)] = static_cast<double>(pending);
+  state.data[Cell(S::kFreeHeadAt)] = free_head;
+  state.data[Cell(S::kEmittedAt)] += static_cast<double>(out);
+  state.data[Cell(S::kPoolFullAt)] = pool_full ? 1 : 0;
+  *written = out;
+  return Status::kOk;
+}
+
+Status GenRecords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
+                  Span<std::uint8_t> noise, Span<double> seqs, std::size_t count,
+                  Rows<layout::RecordBatch>* into) {
+  using E = layout::Event;
+  if (noise.size != static_cast<std::size_t>(layout::kGenNoiseBytes) || count > seqs.size ||
+      zipf.row_count == 0) {
+    return Status::kBadArgument;
+  }
+  if (count > into->row_capacity || count * E::kBytes > into->arena_capacity) {
+    return Status::kTooFewRows;
+  }
+  const layout::RecordBatch& c = into->at;
+  std::uint32_t at = 0;
+  for (std::size_t row = 0; row < count; row++, at += static_cast<std::uint32_t>(E::kBytes)) {
+    Fields fields;
+    if (!ComputeFields(params, zipf, seqs.data[row], &fields)) return Status::kBadArgument;
+    std::uint8_t* event = c.arena + at;
+    std::memcpy(event + E::kAccountIdAt, &fields.account_id, sizeof fields.account_id);
+    std::memcpy(event + E::kValueAt, &fields.value, sizeof fields.value);
+    std::memcpy(event + E::kEventTsAt, &fields.event_ts, sizeof fields.event_ts);
+    std::memcpy(event + E::kSeqAt, &fields.seq, sizeof fields.seq);
+    std::memcpy(event + E::kPadAt, noise.data + fields.noise_at, kPadBytes);
+    c.offset[row] = layout::kSpanNoOffset;
+    c.timestamp[row] = 0;
+    c.topic_index[row] = 0;
+    c.partition[row] = -1;
+    c.key_start[row] = at + static_cast<std::uint32_t>(E::kAccountIdAt);
+    c.key_length[row] = sizeof fields.account_id;
+    c.value_start[row] = at;
+    c.value_length[row] = static_cast<std::int32_t>(E::kBytes);
+    c.headers_start[row] = at + static_cast<std::uint32_t>(E::kBytes);
+    c.headers_length[row] = 0;
+    c.timestamp_type[row] = layout::kTimestampTypeNone;
+    c.flags[row] = 0;
+  }
+  c.header->row_count = static_cast<std::uint32_t>(count);
+  c.header->arena_used = at;
+  return Status::kOk;
+}
+
+Status GenEvents(const GenParams& params, const Rows<layout::ZipfTable>& zipf, Span<double> seqs,
+                 std::size_t count, Rows<layout::EventBatch>* into) {
+  if (count > seqs.size || zipf.row_count == 0) return Status::kBadArgument;
+  if (count > into->row_capacity) return Status::kTooFewRows;
+  const layout::EventBatch& c = into->at;
+  for (std::size_t row = 0; row < count; row++) {
+    Fields fields;
+    if (!ComputeFields(params, zipf, seqs.data[row], &fields)) return Status::kBadArgument;
+    c.account_id[row] = fields.account_id;
+    c.value[row] = fields.value;
+    c.event_ts[row] = fields.event_ts;
+    c.seq[row] = fields.seq;
+    c.status[row] = layout::kEventStatusOk;
+  }
+  c.header->row_count = static_cast<std::uint32_t>(count);
+  return Status::kOk;
+}
+
+namespace {
+
+constexpr std::uint32_t kPrime1 = 0x9e3779b1U;
+constexpr std::uint32_t kPrime2 = 0x85ebca77U;
+constexpr std::size_t kTotalWord = 4;
+constexpr std::size_t kLargeWord = 5;
+constexpr std::size_t kKeptWord = 6;
+constexpr std::size_t kKeptBytesWord = 8;
+constexpr std::size_t kStripe = 16;
+
+inline void Stripe(std::uint32_t (&lanes)[4], const std::uint8_t* bytes) {
+  std::uint32_t words[4];
+  std::memcpy(words, bytes, sizeof words);
+  for (std::size_t i = 0; i < 4; i++) {
+    lanes[i] = std::rotl(lanes[i] + words[i] * kPrime2, 13) * kPrime1;
+  }
+}
+
+}  // namespace
+
+void Xxh32Update(std::uint32_t* state, const std::uint8_t* bytes, std::size_t length) {
+  const std::uint8_t* const end = bytes + length;
+  auto* keep = reinterpret_cast<std::uint8_t*>(state + kKeptBytesWord);
+  std::size_t kept = state[kKeptWord];
+  state[kTotalWord] += static_cast<std::uint32_t>(length);
+  if (kept + length < kStripe) {
+    std::memcpy(keep + kept, bytes, length);
+    state[kKeptWord] = static_cast<std::uint32_t>(kept + length);
+    return;
+  }
+  state[kLargeWord] = 1;
+  std::uint32_t lanes[4];
+  std::memcpy(lanes, state, sizeof lanes);
+  if (kept > 0) {
+    std::memcpy(keep + kept, bytes, kStripe - kept);
+    bytes += kStripe - kept;
+    Stripe(lanes, keep);
+  }
+  for (; static_cast<std::size_t>(end - bytes) >= kStripe; bytes += kStripe) Stripe(lanes, bytes);
+  std::memcpy(state, lanes, sizeof lanes);
+  kept = static_cast<std::size_t>(end - bytes);
+  std::memcpy(keep, bytes, kept);
+  state[kKeptWord] = static_cast<std::uint32_t>(kept);
+}
+
+Status GenDigest(Span<std::uint32_t> state, const Rows<layout::RecordBatch>& records) {
+  if (state.size != static_cast<std::size_t>(layout::kXxh32Words) ||
+      state.data[kKeptWord] >= kStripe) {
+    return Status::kBadArgument;
+  }
+  const layout::RecordBatch& c = records.at;
+  for (std::uint32_t row = 0; row < records.row_count; row++) {
+    const std::uint32_t start = c.value_start[row];
+    const std::int32_t length = c.value_length[row];
+    if (length <= 0) continue;
+    if (!Inside(start, length, records.arena_capacity)) return Status::kSpanOutOfRange;
+    Xxh32Update(state.data, c.arena + start, static_cast<std::size_t>(length));
+  }
+  return Status::kOk;
+}
+
+}  // namespace millrace::kernel

@@ -1,0 +1,64 @@
+// The event generator: events as a pure function of parameters and a number, the order in which
+// delayed events arrive, and the digest of what was written. Byte for byte the twin in
+// src/native/reference/gen.ts; docs/generator.md is the definition. Floating-point operations stand
+// in the order of the definition and must not be fused.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernel/batch.h"
+#include "kernel/span.h"
+#include "layout/layouts.gen.h"
+
+namespace millrace::kernel {
+
+// Checked parameters: every conversion to an integer that follows from them is defined.
+struct GenParams {
+  std::uint32_t seed_low = 0;
+  std::uint32_t seed_high = 0;
+  std::uint64_t account_base = 0;
+  std::uint32_t power_whole = 0;
+  std::uint32_t power_fraction = 0;
+  double value_min = 0;
+  double value_span = 1;
+  double base_ts = 0;
+  double per_ms = 1;
+  double typical_below = 0;
+  double tail_below = 0;
+  double typical_max_ms = 0;
+  double tail_max_ms = 0;
+  double straggler_max_ms = 0;
+  double count = 0;
+};
+
+// Reads layout::GenParams. kBadArgument when a cell is outside its range.
+Status ReadGenParams(Span<double> cells, GenParams* out);
+
+// Threefry-4x32-20 of a key and a counter.
+void Threefry4x32(const std::uint32_t (&key)[4], const std::uint32_t (&counter)[4],
+                  std::uint32_t (&out)[4]);
+
+// Fills `seqs` with the next events in the order of arrival; `written` says how many.
+// REQUIRES: state is layout::ArrivalState. Rows that the lists name are checked, so a broken queue
+// is a status.
+Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::ArrivalWheel>* wheel,
+                   Rows<layout::ArrivalPool>* pool, Span<double> seqs, std::size_t* written);
+
+// Replaces the content of `into` by records of the events seqs[0..count).
+Status GenRecords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
+                  Span<std::uint8_t> noise, Span<double> seqs, std::size_t count,
+                  Rows<layout::RecordBatch>* into);
+
+// Replaces the content of `into` by the same events as columns.
+Status GenEvents(const GenParams& params, const Rows<layout::ZipfTable>& zipf, Span<double> seqs,
+                 std::size_t count, Rows<layout::EventBatch>* into);
+
+// Adds bytes to a streaming XXH32. REQUIRES: state has layout::kXxh32Words words, at most 15 bytes
+// kept.
+void Xxh32Update(std::uint32_t* state, const std::uint8_t* bytes, std::size_t length);
+
+// Adds the values of a batch in row order.
+Status GenDigest(Span<std::uint32_t> state, const Rows<layout::RecordBatch>& records);
+
+}  // namespace millrace::kernel
