@@ -1,0 +1,21 @@
+/** What can go wrong in the window engine, and what each surface answers. */
+import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
+
+const ENGINE_ERRORS = {
+  bad_setting: errorRow('invalid'),
+  bad_account: errorRow('invalid'),
+  bad_range: errorRow('invalid'),
+  restoring: errorRow('unavailable'),
+  topic_missing: errorRow('not_found', { exit: EXIT.usage }),
+  source_failed: errorRow('unavailable'),
+  oversize_record: errorRow('corrupt'),
+  offsets_gone: errorRow('corrupt'),
+  job_changed: errorRow('conflict', { exit: EXIT.usage }),
+  state_corrupt: errorRow('corrupt'),
+  state_locked: errorRow('fenced'),
+  state_full: errorRow('unavailable', { exit: EXIT.no }),
+  sink_missing: errorRow('invalid'),
+  sink_failed: errorRow('unavailable'),
+} as const satisfies ErrorTable;
+
+export const engineError = errorsOf(ENGINE_ERRORS);
