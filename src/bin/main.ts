@@ -1,12 +1,11 @@
 /** The list of commands, and the process they run in. */
 import { coreError, EXIT } from '../core/errors.ts';
 import { nearest } from '../core/settings.ts';
-import { systemClock } from './shell/clock.ts';
 import type { Command } from './shell/command.ts';
 import { packageVersion } from './shell/package.ts';
 import { failureOf } from './shell/report.ts';
-import { runCommand, type World } from './shell/run.ts';
-import { Screen } from './shell/screen.ts';
+import { runCommand } from './shell/run.ts';
+import { processWorld, type World } from './shell/world.ts';
 
 type Load = () => Promise<{ readonly command: Command }>;
 
@@ -52,28 +51,6 @@ async function listing(): Promise<string> {
   ].join('\n');
 }
 
-function realWorld(): World {
-  const screen = new Screen(process.stderr);
-  process.stderr.on('error', () => {});
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.internal);
-  });
-  return {
-    env: process.env,
-    screen,
-    clock: systemClock,
-    writeData: (text) => new Promise((resolve) => process.stdout.write(text, () => resolve())),
-    onSignal: (signal, handler) => {
-      process.on(signal, handler);
-    },
-    onUncaught: (handler) => {
-      process.on('uncaughtException', handler);
-      process.on('unhandledRejection', handler);
-    },
-    exit: (code) => process.exit(code),
-  };
-}
-
 async function dispatch(argv: readonly string[], world: World): Promise<number> {
   const [name, ...rest] = argv;
   if (name === undefined || /^(--?help|--?h|help)$/.test(name)) {
@@ -99,7 +76,7 @@ async function dispatch(argv: readonly string[], world: World): Promise<number> 
 
 /** Runs the process; ends it with the command's exit code. */
 export async function main(argv: readonly string[]): Promise<void> {
-  const world = realWorld();
+  const world = processWorld();
   try {
     const code = await dispatch(argv, world);
     // What a command wrote by itself leaves before the process does.

@@ -115,7 +115,7 @@ export const command = defineCommand({
     const admin = await driver.admin({
       brokers: context.settings.brokers,
       clientId: 'millrace-topic',
-      properties: { 'socket.connection.setup.timeout.ms': Math.max(1000, context.settings.timeout) },
+      connectTimeoutMs: context.settings.timeout,
     });
     context.onClose(() => admin.close());
     if (action === 'create') await create(context, admin);

@@ -1,7 +1,7 @@
 /** Which driver stands behind each port: the one place that chooses. Drivers are loaded at first use, so a command
  *  that needs no broker loads none; with `-native=off` (MILLRACE_NATIVE=off) the addon is never touched. */
 import type { Logger } from '../../core/log.ts';
-import type { Metrics } from '../../core/metrics.ts';
+import type { Gauge, Metrics } from '../../core/metrics.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { HttpDriver } from '../../io/http/port.ts';
 import type { SqlDriver } from '../../io/sql/port.ts';
@@ -14,11 +14,14 @@ export interface DriverContext {
   readonly metrics: Metrics;
 }
 
+/** 0 until a part asks for the addon and gets it. */
+export function addonGauge(metrics: Metrics): Gauge {
+  return metrics.gauge('native_addon_loaded', '1 when the C++ addon runs, 0 when its TypeScript twins do.');
+}
+
 function note(context: DriverContext, port: string, driver: string): void {
-  const native = context.settings.native;
-  context.metrics
-    .gauge('native_addon_loaded', '1 when the C++ addon runs, 0 when its TypeScript twins do.')
-    .set(native ? 1 : 0);
+  const { native } = context.settings;
+  addonGauge(context.metrics).set(native ? 1 : 0);
   context.log.info({ port, driver, native }, 'driver chosen');
 }
 

@@ -5,35 +5,20 @@
  *  a second SIGINT ends the process with 130 at once; -drain-timeout ends it with 70.
  */
 
-import type { Clock } from '../../core/clock.ts';
-import { EXIT } from '../../core/errors.ts';
+import { EXIT, invariant } from '../../core/errors.ts';
 import { Metrics } from '../../core/metrics.ts';
 import { renderHelp } from '../../core/settings.ts';
 import type { HttpServer } from '../../io/http/port.ts';
 import type { Command, CommandContext, Progress } from './command.ts';
-import { httpDriver } from './drivers.ts';
+import { addonGauge, httpDriver } from './drivers.ts';
 import { describeSettings, loadSettings, wholeTable } from './load-settings.ts';
 import { pinoLogger } from './log.ts';
 import { packageVersion } from './package.ts';
 import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
 import { failureOf } from './report.ts';
-import type { Screen } from './screen.ts';
 import { serve } from './serve.ts';
-
-/** What a run needs of its process, so that a test can hand in another one. */
-export interface World {
-  readonly env: Record<string, string | undefined>;
-  readonly screen: Screen;
-  readonly clock: Clock;
-  /** Writes data and resolves when it has left. */
-  writeData(text: string): Promise<void>;
-  onSignal(signal: 'SIGTERM' | 'SIGINT', handler: () => void): void;
-  /** For failures outside any promise of the command. */
-  onUncaught(handler: (thrown: unknown) => void): void;
-  /** Ends the process at once. */
-  exit(code: number): void;
-}
+import type { World } from './world.ts';
 
 /** How long the HTTP server waits for scrapes under way when the command ended by itself. */
 const SERVER_DRAIN_MS = 2000;
@@ -80,6 +65,8 @@ export async function runCommand(command: Command, argv: readonly string[], worl
   }
   return new Run(command, loaded, world).execute();
 }
+
+const isAbort = (thrown: unknown): boolean => thrown instanceof Error && thrown.name === 'AbortError';
 
 class Run {
   private readonly command: Command;
@@ -129,6 +116,7 @@ class Run {
       },
       print: (text, document) => this.print(text, document),
     };
+    addonGauge(this.context.metrics);
   }
 
   async execute(): Promise<number> {
@@ -154,7 +142,9 @@ class Run {
       if (command.listens !== false) await this.listen();
       code = (await command.run(context)) ?? EXIT.done;
     } catch (thrown) {
-      code = await fail(world, thrown, json && !this.printedDocument, debug);
+      // A drain may end a wait by its signal; that is no failure.
+      const drained = this.drain.signal.aborted && (thrown === this.drain.signal.reason || isAbort(thrown));
+      code = drained ? EXIT.done : await fail(world, thrown, json && !this.printedDocument, debug);
     }
     code = await this.close(code, debug);
     await this.data;
@@ -202,14 +192,17 @@ class Run {
       }
     };
     for (const progress of this.progresses) progress.done();
-    await step(() => this.server?.drain(SERVER_DRAIN_MS));
+    // In a drain by signal requests under way have the whole -drain-timeout, whose watchdog ends the process.
+    const drainMs = this.drain.signal.aborted ? 2 * this.context.settings['drain-timeout'] : SERVER_DRAIN_MS;
+    await step(() => this.server?.drain(drainMs));
     for (const close of this.closers.reverse()) await step(close);
     return result;
   }
 
   private print(text: string, document: unknown): void {
     const json = this.context.settings.json;
-    if (json && (document === undefined || this.printedDocument)) return;
+    if (json && document === undefined) return;
+    invariant(!json || !this.printedDocument, 'a command prints one JSON document');
     if (json) this.printedDocument = true;
     const out = json
       ? JSON.stringify(document, (_key, value: unknown) =>

@@ -373,8 +373,11 @@ class NodeServer implements HttpServer {
         resolve();
       });
       this.server.closeIdleConnections();
-      // node:http counts a connection that has not sent a byte as busy.
-      for (const line of this.lines.values()) if (line.socket.bytesRead === 0) line.socket.destroy();
+      // Nothing was accepted on these; node:http would wait for the rest of a half-sent head.
+      for (const line of this.lines.values()) {
+        if (line.current === undefined && line.waiting.length === 0 && line.failed === undefined)
+          line.socket.destroySoon();
+      }
     });
   }
 }

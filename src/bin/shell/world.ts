@@ -1,0 +1,41 @@
+/** The process a command runs in, as the shell sees it. */
+import type { Clock } from '../../core/clock.ts';
+import { EXIT } from '../../core/errors.ts';
+import { systemClock } from './clock.ts';
+import { Screen } from './screen.ts';
+
+/** What a run needs of its process, so that a test can hand in another one. */
+export interface World {
+  readonly env: Record<string, string | undefined>;
+  readonly screen: Screen;
+  readonly clock: Clock;
+  /** Writes data to stdout and resolves when it has left. */
+  writeData(text: string): Promise<void>;
+  onSignal(signal: 'SIGTERM' | 'SIGINT', handler: () => void): void;
+  /** For failures outside any promise of the command. */
+  onUncaught(handler: (thrown: unknown) => void): void;
+  /** Ends the process at once. */
+  exit(code: number): void;
+}
+
+/** This process. A reader of stdout that has seen enough ends it with 0. */
+export function processWorld(): World {
+  process.stderr.on('error', () => {});
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.internal);
+  });
+  return {
+    env: process.env,
+    screen: new Screen(process.stderr),
+    clock: systemClock,
+    writeData: (text) => new Promise((resolve) => process.stdout.write(text, () => resolve())),
+    onSignal: (signal, handler) => {
+      process.on(signal, handler);
+    },
+    onUncaught: (handler) => {
+      process.on('uncaughtException', handler);
+      process.on('unhandledRejection', handler);
+    },
+    exit: (code) => process.exit(code),
+  };
+}
