@@ -1,0 +1,55 @@
+# The addon `millrace`: kernels, generator and broker client behind Node-API. It links the librdkafka that node-rdkafka
+# built, by a path relative to itself, so that a process has one copy of it: from the project's own node_modules, or
+# beside this package where it is installed as a dependency.
+{
+  'variables': {
+    'rdkafka_dir%': '<!(node -p "require(\'node:path\').dirname(require.resolve(\'node-rdkafka/package.json\'))")/build/deps',
+  },
+  'targets': [
+    {
+      'target_name': 'millrace',
+      'sources': [
+        '<!@(node -p "[\'binding\',\'kernel\',\'broker\'].flatMap((d)=>fs.readdirSync(\'native/\'+d).filter((f)=>f.endsWith(\'.cc\')).sort().map((f)=>\'native/\'+d+\'/\'+f)).join(\' \')")',
+      ],
+      'include_dirs': ['native', '<(rdkafka_dir)/include'],
+      'defines': ['NAPI_VERSION=9'],
+      'cflags_cc!': ['-std=gnu++17', '-std=gnu++20', '-O3'],
+      'cflags!': ['-O3'],
+      'cflags_cc': [
+        '-std=c++20', '-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-exceptions', '-fno-rtti',
+        '-fvisibility=hidden', '-O2', '-fno-omit-frame-pointer',
+      ],
+      'conditions': [
+        ['OS=="linux"', {
+          'libraries': [
+            '<(rdkafka_dir)/librdkafka.so.1',
+            "-Wl,-rpath,'$$ORIGIN/../../node_modules/node-rdkafka/build/deps'",
+            "-Wl,-rpath,'$$ORIGIN/../../../node-rdkafka/build/deps'",
+          ],
+        }],
+        ['OS=="mac"', {
+          'libraries': [
+            '<(rdkafka_dir)/librdkafka.dylib',
+            '-Wl,-rpath,@loader_path/../../node_modules/node-rdkafka/build/deps',
+            '-Wl,-rpath,@loader_path/../../../node-rdkafka/build/deps',
+          ],
+          'xcode_settings': {
+            'CLANG_CXX_LANGUAGE_STANDARD': 'c++20',
+            'MACOSX_DEPLOYMENT_TARGET': '12.0',
+            'GCC_ENABLE_CPP_EXCEPTIONS': 'NO',
+            'GCC_ENABLE_CPP_RTTI': 'NO',
+            'GCC_SYMBOLS_PRIVATE_EXTERN': 'YES',
+            'OTHER_CPLUSPLUSFLAGS': ['-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-omit-frame-pointer'],
+          },
+        }],
+      ],
+    },
+    {
+      # Puts the addon where node-pre-gyp and the loader look for it.
+      'target_name': 'install_addon',
+      'type': 'none',
+      'dependencies': ['millrace'],
+      'copies': [{ 'files': ['<(PRODUCT_DIR)/millrace.node'], 'destination': '<(module_path)' }],
+    },
+  ],
+}

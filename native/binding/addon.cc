@@ -1,0 +1,35 @@
+// The addon's entry: identity first, then the exports in the order of src/native/addon.ts. It runs
+// once for every environment (main thread and each worker), and nothing is shared between them but
+// code.
+#include <node_api.h>
+
+#include "binding/args.h"
+#include "binding/handle.h"
+#include "binding/register.h"
+#include "layout/layouts.gen.h"
+
+namespace millrace::binding {
+namespace {
+
+// Grows when a function of the surface changes its meaning.
+constexpr std::uint32_t kAbi = 1;
+
+void SetNumber(napi_env env, napi_value exports, const char* name, double value) {
+  if (napi_set_named_property(env, exports, name, ToNumber(env, value)) != napi_ok) {
+    Throw(env, kInternal, "cannot export %s", name);
+  }
+}
+
+}  // namespace
+}  // namespace millrace::binding
+
+NAPI_MODULE_INIT() {
+  using namespace millrace::binding;
+  if (!Environment::Create(env)) return nullptr;
+  SetNumber(env, exports, "layoutFingerprint", millrace::layout::kFingerprint);
+  SetNumber(env, exports, "abi", kAbi);
+  RegisterKernels(env, exports);
+  RegisterGen(env, exports);
+  RegisterBroker(env, exports);
+  return exports;
+}

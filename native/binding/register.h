@@ -1,0 +1,13 @@
+// What each part of the addon adds to the exports. The order here is the order of
+// src/native/addon.ts.
+#pragma once
+
+#include <node_api.h>
+
+namespace millrace::binding {
+
+void RegisterKernels(napi_env env, napi_value exports);
+void RegisterGen(napi_env env, napi_value exports);
+void RegisterBroker(napi_env env, napi_value exports);
+
+}  // namespace millrace::binding

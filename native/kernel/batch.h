@@ -1,0 +1,70 @@
+// Batches as kernels see them: views over a buffer whose header has been checked against the
+// buffer's real size.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernel/span.h"
+#include "layout/layouts.gen.h"
+
+namespace millrace::kernel {
+
+// What a kernel answers. Bad data is never a status: it goes to the status column of its row.
+enum class [[nodiscard]] Status : std::int32_t {
+  kOk = 0,
+  kNotThisBatch = 1,  // magic, layout id, alignment, or capacities that the buffer does not hold
+  kRowsBeyondCapacity = 2,   // the header says more rows than the batch has
+  kArenaBeyondCapacity = 3,  // the header says more arena bytes than the batch has
+  kTooFewRows = 4,           // the batch to fill has too few rows
+  kSpanOutOfRange = 5,       // a span handed in as an argument leaves its buffer
+  kBadArgument = 6,          // a number outside its range
+};
+
+// A batch and the numbers of its header, read once: memory may be shared with another thread.
+template <typename L>
+struct Rows {
+  L at;
+  std::uint32_t row_count = 0;
+  std::uint32_t row_capacity = 0;
+  std::uint32_t arena_used = 0;
+  std::uint32_t arena_capacity = 0;
+};
+
+template <typename L>
+inline constexpr bool kHasArena = requires(L batch) { batch.arena; };
+
+template <typename L>
+Status View(Span<std::uint8_t> bytes, Rows<L>* out) {
+  if (bytes.size < sizeof(layout::BatchHeader) ||
+      (reinterpret_cast<std::uintptr_t>(bytes.data) & 7U) != 0) {
+    return Status::kNotThisBatch;
+  }
+  const volatile auto* header = reinterpret_cast<const volatile layout::BatchHeader*>(bytes.data);
+  if (header->magic != static_cast<std::uint32_t>(layout::kBatchMagic) ||
+      header->layout_id != L::kId) {
+    return Status::kNotThisBatch;
+  }
+  out->row_count = header->row_count;
+  out->row_capacity = header->row_capacity;
+  std::uint64_t size = 0;
+  if constexpr (kHasArena<L>) {
+    out->arena_used = header->arena_used;
+    out->arena_capacity = header->arena_capacity;
+    size = L::Bytes(out->row_capacity, out->arena_capacity);
+  } else {
+    size = L::Bytes(out->row_capacity);
+  }
+  if (size > bytes.size) return Status::kNotThisBatch;
+  if (out->row_count > out->row_capacity) return Status::kRowsBeyondCapacity;
+  if (out->arena_used > out->arena_capacity) return Status::kArenaBeyondCapacity;
+  out->at = L::Over(bytes.data, out->row_capacity);
+  return Status::kOk;
+}
+
+// Whether [start, start + length) lies in the first `size` bytes. length >= 0.
+inline bool Inside(std::uint32_t start, std::int32_t length, std::uint64_t size) {
+  return std::uint64_t{start} + static_cast<std::uint64_t>(length) <= size;
+}
+
+}  // namespace millrace::kernel

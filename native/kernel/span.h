@@ -1,0 +1,14 @@
+// A pointer and how many cells may be touched behind it. LIFETIME: borrowed.
+#pragma once
+
+#include <cstddef>
+
+namespace millrace::kernel {
+
+template <typename T>
+struct Span {
+  T* data = nullptr;
+  std::size_t size = 0;
+};
+
+}  // namespace millrace::kernel
