@@ -42,25 +42,37 @@ export const values = fc.oneof(
   fc.constantFrom(I64_MIN, I64_MAX, -(1n << 32n), 0xffff_ffffn, -1n),
 );
 
-/** Streams with few timestamps around zero, so that boundaries, lateness and negative windows are met all the time. */
+/** Streams with few timestamps around zero, so that boundaries, lateness and negative windows are met all the time; time
+ *  moves on by `drift` an event, so that windows fire on the way. */
 export const streams = (partitions: number) =>
-  fc.array(
-    fc.record({
-      partition: fc.integer({ min: 0, max: partitions - 1 }),
-      accountId: accountIds,
-      value: values,
-      eventTs: fc.oneof(
-        { weight: 20, arbitrary: fc.bigInt({ min: -60n, max: 60n }) },
-        { weight: 1, arbitrary: fc.bigInt({ min: -2000n, max: 2000n }) },
-        { weight: 1, arbitrary: fc.constantFrom(I64_MIN, I64_MAX, 1n << 52n, -(1n << 52n) - 1n) },
+  fc
+    .tuple(
+      fc.bigInt({ min: 0n, max: 3n }),
+      fc.array(
+        fc.record({
+          partition: fc.integer({ min: 0, max: partitions - 1 }),
+          accountId: accountIds,
+          value: values,
+          eventTs: fc.oneof(
+            { weight: 60, arbitrary: fc.bigInt({ min: -30n, max: 30n }) },
+            { weight: 1, arbitrary: fc.bigInt({ min: -2000n, max: 300n }) },
+            { weight: 1, arbitrary: fc.constantFrom(I64_MIN, I64_MAX, 1n << 52n, -(1n << 52n) - 1n) },
+          ),
+          broken: fc.oneof(
+            { weight: 30, arbitrary: fc.constant(false) },
+            { weight: 1, arbitrary: fc.constant(true) },
+          ),
+        }),
+        { maxLength: 80, size: 'max' },
       ),
-      broken: fc.oneof(
-        { weight: 30, arbitrary: fc.constant(false) },
-        { weight: 1, arbitrary: fc.constant(true) },
+    )
+    .map(([drift, events]): TestEvent[] =>
+      events.map((event, i) =>
+        event.eventTs > -5000n && event.eventTs < 5000n
+          ? { ...event, eventTs: event.eventTs + BigInt(i) * drift }
+          : event,
       ),
-    }),
-    { maxLength: 80 },
-  );
+    );
 
 /** A stand-in for the shard hash: results must not depend on which one it is. */
 export function testShard(accountId: bigint, shards: number): number {
@@ -173,6 +185,12 @@ export class MemorySink implements WindowSink {
   readonly rows = new Map<string, string>();
   changed = 0;
   failures = 0;
+  /** Turns of the queue a write takes; one under way at a crash is lost. */
+  turns = 0;
+  private life = 0;
+  crash(): void {
+    this.life++;
+  }
   async migrate(): Promise<void> {}
   async check(): Promise<void> {}
   async write(pieces: readonly FiredRows[]): Promise<void> {
@@ -180,6 +198,9 @@ export class MemorySink implements WindowSink {
       this.failures--;
       throw new Error('the sink failed');
     }
+    const { life } = this;
+    for (let turn = 0; turn < this.turns; turn++) await Promise.resolve();
+    if (life !== this.life) throw new Error('killed');
     for (const { window, from, to } of pieces) {
       const rows = new AccumulatorRows(window.rows, window.rowCount);
       for (let row = from; row < to; row++) {

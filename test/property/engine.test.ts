@@ -159,6 +159,7 @@ describe('engine with crashes', () => {
             batchRows: fc.integer({ min: 1, max: 12 }),
             batches: fc.integer({ min: 0, max: 12 }),
             diskCalls: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 9 })),
+            sinkTurns: fc.constantFrom(0, 20, 200),
             interval: fc.constantFrom(1, 20, 1000),
           }),
           { maxLength: 4 },
@@ -170,6 +171,7 @@ describe('engine with crashes', () => {
             const source = new MemorySource(events, PARTITIONS, crash.shards, crash.batchRows);
             source.batchesLeft = crash.batches;
             disk.callsLeft = crash.diskCalls;
+            sink.turns = crash.sinkTurns;
             const engine = engineIn({
               job,
               partitions: PARTITIONS,
@@ -183,6 +185,7 @@ describe('engine with crashes', () => {
             await engine.run(new AbortController().signal).catch((thrown: unknown) => {
               if (!/killed|machine is off/.test(String(thrown))) throw thrown;
             });
+            sink.crash();
           }
           disk.callsLeft = Number.POSITIVE_INFINITY;
           const source = new MemorySource(events, PARTITIONS, 2, 5);
