@@ -11,6 +11,10 @@ export type MetricKind = 'counter' | 'gauge' | 'histogram';
 
 export const SERIES_MAX = 1024;
 
+const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/;
+/** `le` is the histograms' own, two leading underscores Prometheus's. */
+const LABEL = /^(?!__|le$)[a-zA-Z_][a-zA-Z0-9_]*$/;
+
 /** Seconds; fits a produce path in microseconds and a recovery in minutes. */
 export const LATENCY_BUCKETS_S: readonly number[] = [
   1e-6, 2.5e-6, 5e-6, 8e-6, 1.5e-5, 3e-5, 1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1,
@@ -192,7 +196,14 @@ export class Metrics {
     labelNames: readonly string[] = [],
     bounds: readonly number[] = LATENCY_BUCKETS_S,
   ): Histogram {
-    return this.register(name, labelNames, () => new Histogram(name, help, labelNames, bounds), Histogram);
+    const histogram = this.register(
+      name,
+      labelNames,
+      () => new Histogram(name, help, labelNames, bounds),
+      Histogram,
+    );
+    invariant(histogram.bounds.join() === bounds.join(), `metric ${name} is registered with other bounds`);
+    return histogram;
   }
 
   /** Runs before each snapshot: the place to copy counts kept elsewhere. */
@@ -219,6 +230,11 @@ export class Metrics {
       );
       return known as M;
     }
+    invariant(NAME.test(name), `${JSON.stringify(name)} is no metric name`);
+    invariant(
+      labelNames.every((label) => LABEL.test(label)),
+      `metric ${name} has a label that is none: ${labelNames.join()}`,
+    );
     const metric = make();
     this.byName.set(name, metric);
     return metric;

@@ -38,6 +38,8 @@ interface Check {
   readonly run: () => boolean | Promise<boolean>;
   last: Result | undefined;
   running: Promise<Result> | undefined;
+  /** The check itself, which may outlive the run that gave up on it. */
+  asked: Promise<string | undefined> | undefined;
 }
 
 export class Readiness {
@@ -51,7 +53,7 @@ export class Readiness {
   }
 
   add(name: string, run: () => boolean | Promise<boolean>): void {
-    this.checks.push({ name, run, last: undefined, running: undefined });
+    this.checks.push({ name, run, last: undefined, running: undefined, asked: undefined });
   }
 
   setReady(): void {
@@ -94,19 +96,24 @@ export class Readiness {
     const late = new Promise<string>((resolve) => {
       timer = setTimeout(() => resolve(`no answer within ${CHECK_TIMEOUT_MS} ms`), CHECK_TIMEOUT_MS);
     });
-    const answer = (async (): Promise<string | undefined> => {
-      try {
-        return (await check.run()) ? undefined : 'not yet';
-      } catch (thrown) {
-        return thrown instanceof Error ? thrown.message : String(thrown);
-      }
-    })();
-    const why = await Promise.race([answer, late]);
+    check.asked ??= this.ask(check).finally(() => {
+      check.asked = undefined;
+    });
+    const why = await Promise.race([check.asked, late]);
     clearTimeout(timer);
     const ok = why === undefined;
     const atMs = this.clock.monotonicMs();
     const result: Result = { ok, why, atMs, sinceMs: check.last?.ok === ok ? check.last.sinceMs : atMs };
     check.last = result;
     return result;
+  }
+
+  /** Why the check is not good, undefined when it is. */
+  private async ask(check: Check): Promise<string | undefined> {
+    try {
+      return (await check.run()) ? undefined : 'not yet';
+    } catch (thrown) {
+      return thrown instanceof Error ? thrown.message : String(thrown);
+    }
   }
 }

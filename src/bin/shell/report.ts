@@ -1,4 +1,5 @@
 /** How a failure leaves the process: one line on stderr, with -json a document on stdout, and the exit code. */
+import { inspect } from 'node:util';
 import { EXIT, findMillraceError } from '../../core/errors.ts';
 import { redactText } from './redact.ts';
 
@@ -20,10 +21,13 @@ export interface Failure {
 
 const oneLine = (text: string): string => redactText(text.replace(/\s*[\r\n]+\s*/g, ' ').trim());
 
+const textOf = (thrown: unknown): string =>
+  typeof thrown === 'string' ? thrown : inspect(thrown, { depth: 1 });
+
 /** Total for any value thrown. */
 export function failureOf(thrown: unknown): Failure {
   const known = findMillraceError(thrown);
-  const stack = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
+  const stack = thrown instanceof Error ? (thrown.stack ?? thrown.message) : textOf(thrown);
   if (known !== undefined) {
     const message = oneLine(known.message);
     const next = known.next === undefined ? {} : { next: oneLine(known.next) };
@@ -35,7 +39,7 @@ export function failureOf(thrown: unknown): Failure {
     };
   }
   const message =
-    oneLine(thrown instanceof Error ? thrown.message || thrown.name : String(thrown)) || 'unknown failure';
+    oneLine(thrown instanceof Error ? thrown.message || thrown.name : textOf(thrown)) || 'unknown failure';
   const next = 'this is a bug of millrace: run it again with -log-level=debug and report the stack';
   return {
     exit: EXIT.internal,

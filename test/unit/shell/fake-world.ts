@@ -1,0 +1,70 @@
+/** A process for the shell that a test holds in its hands. */
+
+import { systemClock } from '../../../src/bin/shell/clock.ts';
+import type { Command } from '../../../src/bin/shell/command.ts';
+import { runCommand } from '../../../src/bin/shell/run.ts';
+import { Screen } from '../../../src/bin/shell/screen.ts';
+import type { World } from '../../../src/bin/shell/world.ts';
+
+export interface FakeWorld extends World {
+  stdout(): string;
+  stderr(): string;
+  /** Log lines of stderr, parsed. */
+  logged(): ReadonlyArray<Record<string, unknown>>;
+  signal(signal: 'SIGTERM' | 'SIGINT'): void;
+  uncaught(thrown: unknown): void;
+  /** Codes handed to exit(), in order. */
+  readonly exits: number[];
+}
+
+export function fakeWorld(
+  options: { readonly tty?: boolean; readonly env?: Record<string, string> } = {},
+): FakeWorld {
+  let stdout = '';
+  let stderr = '';
+  const handlers = new Map<string, () => void>();
+  let uncaught: (thrown: unknown) => void = () => {};
+  const exits: number[] = [];
+  return {
+    env: { ...options.env },
+    screen: new Screen({ write: (text) => (stderr += text), isTTY: options.tty === true, columns: 100 }),
+    clock: systemClock,
+    writeData: (text) => {
+      stdout += text;
+      return Promise.resolve();
+    },
+    onSignal: (signal, handler) => {
+      handlers.set(signal, handler);
+    },
+    onUncaught: (handler) => {
+      uncaught = handler;
+    },
+    exit: (code) => {
+      exits.push(code);
+    },
+    stdout: () => stdout,
+    stderr: () => stderr,
+    logged: () =>
+      stderr
+        .split('\n')
+        .filter((line) => line.startsWith('{'))
+        .map((line) => JSON.parse(line) as Record<string, unknown>),
+    signal: (signal) => handlers.get(signal)?.(),
+    uncaught: (thrown) => uncaught(thrown),
+    exits,
+  };
+}
+
+/** Runs a command in a fake process; `address` waits for its server. */
+export function start(command: Command, argv: readonly string[], world: FakeWorld = fakeWorld()) {
+  const code = runCommand(command, argv, world);
+  const address = async (): Promise<string> => {
+    for (let i = 0; i < 400; i++) {
+      const found = /^listening on (http:\/\/\S+)$/m.exec(world.stderr());
+      if (found !== null) return found[1] as string;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    throw new Error(`never listened: ${world.stderr()}`);
+  };
+  return { code, address, world };
+}

@@ -1,0 +1,203 @@
+/** The small parts of the shell: screen, progress, readiness, redaction. */
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import { humanLine } from '../../../src/bin/shell/log.ts';
+import { progressText, shortDuration, shortNumber, startProgress } from '../../../src/bin/shell/progress.ts';
+import { Readiness } from '../../../src/bin/shell/readiness.ts';
+import { redactSetting, redactText } from '../../../src/bin/shell/redact.ts';
+import { Screen } from '../../../src/bin/shell/screen.ts';
+import { addressOf } from '../../../src/bin/shell/serve.ts';
+import type { Clock } from '../../../src/core/clock.ts';
+
+/** Time that moves when told. */
+function handClock(): Clock & { advance(ms: number): void } {
+  let now = 1000;
+  return {
+    wallNowMs: () => now,
+    monotonicMs: () => now,
+    advance: (ms) => {
+      now += ms;
+    },
+  };
+}
+
+function recorder(isTTY: boolean, columns = 80) {
+  let text = '';
+  const screen = new Screen({ write: (more) => (text += more), isTTY, columns });
+  return { screen, text: () => text };
+}
+
+describe('redaction', () => {
+  test.each([
+    ['postgres://me:secret@host:5432/db', 'postgres://me:***@host:5432/db'],
+    ['postgres://me:p@ss:w@host/db?x=1', 'postgres://me:***@host/db?x=1'],
+    ['postgres://me@host/db', 'postgres://me@host/db'],
+    ['http://host:8081/path', 'http://host:8081/path'],
+    ['a://u:p@h,b://v:q@k', 'a://u:***@h,b://v:***@k'],
+    ['sasl.password=hunter2,acks=all', 'sasl.password=***,acks=all'],
+    ['cannot reach postgres://me:secret@host/db now', 'cannot reach postgres://me:***@host/db now'],
+    ['host:9092,other:9092', 'host:9092,other:9092'],
+  ])('%s', (text, shown) => expect(redactText(text)).toBe(shown));
+
+  test('no password of a URL survives', () => {
+    const word = fc.stringMatching(/^[A-Za-z0-9!$&'()*+,;=:@._~-]{1,20}$/);
+    fc.assert(
+      fc.property(word, (word) => {
+        const password = `<${word}>`;
+        expect(redactText(`x postgres://user:${password}@host:1/db y`)).toBe(
+          'x postgres://user:***@host:1/db y',
+        );
+      }),
+    );
+  });
+
+  test('secrets are hidden whole, lists one by one', () => {
+    expect(redactSetting({ type: 'string', help: '', secret: true }, 'abc')).toBe('***');
+    expect(redactSetting({ type: 'string', help: '', secret: true }, undefined)).toBeUndefined();
+    expect(redactSetting({ type: 'list', help: '' }, ['a://u:p@h', 'b'])).toEqual(['a://u:***@h', 'b']);
+    expect(redactSetting({ type: 'int', help: '' }, 5)).toBe(5);
+  });
+});
+
+describe('progress', () => {
+  test('figures are short', () => {
+    expect([0, 950, 1000, 12_345, 4_560_000, 2e9, 0.5].map(shortNumber)).toEqual([
+      '0',
+      '950',
+      '1.00k',
+      '12.3k',
+      '4.56M',
+      '2.00G',
+      '0.500',
+    ]);
+    expect([0, 4400, 65_000, 3_725_000].map(shortDuration)).toEqual(['0s', '4s', '1m05s', '1h02m']);
+  });
+
+  test('says how far, how fast, how long and what failed', () => {
+    const state = {
+      what: 'gen',
+      unit: 'events',
+      count: 1_200_000,
+      errors: 1,
+      elapsedMs: 3000,
+      perSecond: 400_000,
+      total: 2_000_000,
+    };
+    expect(progressText(state)).toBe('gen: 1.20M of 2.00M events (60%), 400k/s, ETA 2s, 1 error');
+    expect(progressText({ ...state, perSecond: 0 })).toContain('ETA -');
+    expect(progressText({ ...state, total: undefined })).toBe('gen: 1.20M events in 3s, 400k/s, 1 error');
+    expect(progressText({ ...state, total: 0, count: 0 })).toContain('(100%)');
+  });
+
+  test('elsewhere than on a TTY the end is one plain line, once', () => {
+    const clock = handClock();
+    const { screen, text } = recorder(false);
+    const progress = startProgress({ what: 'load', total: 10, unit: 'orders' }, screen, clock, false);
+    progress.add(4);
+    progress.error();
+    clock.advance(2000);
+    progress.set(10);
+    progress.done();
+    progress.done();
+    expect(text()).toBe('load: 10 of 10 orders (100%), 5/s, 1 error\n');
+  });
+
+  test('quiet shows nothing', () => {
+    const { screen, text } = recorder(true);
+    const progress = startProgress({ what: 'x' }, screen, handClock(), true);
+    progress.add(1);
+    progress.done();
+    expect(text()).toBe('');
+  });
+
+  test('on a TTY one line is rewritten, and other lines go above it', async () => {
+    const { screen, text } = recorder(true, 30);
+    const progress = startProgress({ what: 'reading a long name', total: 10 }, screen, handClock(), false);
+    await expect.poll(text, { timeout: 2000 }).toContain('\r\u001b[2Kreading a long name: 0 of 10 ');
+    const standing = text().slice(text().lastIndexOf('K') + 1);
+    expect(standing.length).toBe(29);
+    screen.line('a log line');
+    expect(text().endsWith(`\r\u001b[2Ka log line\n${standing}`)).toBe(true);
+    progress.done();
+    expect(text().endsWith('0 errors\n')).toBe(true);
+  });
+});
+
+describe('readiness', () => {
+  test('not before setReady, not while a check fails, never again from a drain on', async () => {
+    const clock = handClock();
+    const readiness = new Readiness(clock);
+    let ok = false;
+    readiness.add('store', () => ok);
+    expect(await readiness.report()).toMatchObject({ ready: false, started: false });
+    readiness.setReady();
+    clock.advance(1000);
+    expect(await readiness.report()).toMatchObject({
+      ready: false,
+      started: true,
+      checks: [{ name: 'store', ok: false, why: 'not yet' }],
+    });
+    ok = true;
+    clock.advance(1000);
+    const report = await readiness.report();
+    expect(report).toMatchObject({
+      ready: true,
+      checks: [{ name: 'store', ok: true, age_ms: 0, since_ms: 0 }],
+    });
+    expect(report.checks[0]).not.toHaveProperty('why');
+    clock.advance(5000);
+    expect((await readiness.report()).checks[0]).toMatchObject({ age_ms: 0, since_ms: 5000 });
+    readiness.startDrain();
+    expect(await readiness.report()).toMatchObject({ ready: false, draining: true, checks: [{ ok: true }] });
+  });
+
+  test('a result is reused for a moment, and many askers share one run', async () => {
+    const clock = handClock();
+    const readiness = new Readiness(clock);
+    let runs = 0;
+    readiness.add('slow', async () => {
+      runs++;
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      return true;
+    });
+    await Promise.all([readiness.report(), readiness.report(), readiness.report()]);
+    clock.advance(100);
+    expect((await readiness.report()).checks[0]).toMatchObject({ age_ms: 100 });
+    expect(runs).toBe(1);
+    clock.advance(200);
+    await readiness.report();
+    expect(runs).toBe(2);
+  });
+
+  test('a throw, a rejection and a hang are reasons', async () => {
+    const clock = handClock();
+    const readiness = new Readiness(clock);
+    readiness.setReady();
+    readiness.add('throws', () => {
+      throw new Error('cold');
+    });
+    readiness.add('rejects', () => Promise.reject(new Error('gone')));
+    let hanging = 0;
+    readiness.add('hangs', () => {
+      hanging++;
+      return new Promise(() => {});
+    });
+    const { ready, checks } = await readiness.report();
+    expect(ready).toBe(false);
+    expect(checks.map((check) => check.why)).toEqual(['cold', 'gone', 'no answer within 2000 ms']);
+    clock.advance(10_000);
+    const again = readiness.report();
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(hanging).toBe(1);
+    await again;
+  });
+});
+
+test('an address is split at its last colon', () => {
+  expect(addressOf('127.0.0.1:0')).toEqual({ host: '127.0.0.1', port: 0 });
+  expect(addressOf('[::1]:8081')).toEqual({ host: '::1', port: 8081 });
+});
+
+test('a line that is not JSON is shown as it is', () => {
+  expect(humanLine('plain\n')).toBe('plain\n');
+});

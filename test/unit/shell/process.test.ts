@@ -1,0 +1,161 @@
+/** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled project. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdtempSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, describe, expect, test } from 'vitest';
+import { packageRoot, packageVersion } from '../../../src/bin/shell/package.ts';
+
+const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
+const PROBE = join(packageRoot(), 'test', 'unit', 'shell', 'fixtures', 'probe.mjs');
+
+const children: ChildProcess[] = [];
+afterEach(() => {
+  for (const child of children.splice(0)) child.kill('SIGKILL');
+});
+
+function probe(...args: readonly string[]) {
+  const child = spawn(process.execPath, [PROBE, ...args], { stdio: ['ignore', 'pipe', 'pipe'] });
+  children.push(child);
+  let out = '';
+  let err = '';
+  child.stdout.on('data', (chunk: Buffer) => {
+    out += chunk.toString();
+  });
+  child.stderr.on('data', (chunk: Buffer) => {
+    err += chunk.toString();
+  });
+  const ended = new Promise<{ code: number | null; signal: string | null }>((resolve) => {
+    child.on('close', (code, signal) => resolve({ code, signal }));
+  });
+  const listening = (): Promise<unknown> =>
+    expect.poll(() => err, { timeout: 5000 }).toContain('listening on http://127.0.0.1:');
+  return { child, ended, listening, out: () => out, err: () => err };
+}
+
+const millrace = (...args: readonly string[]) => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [LAUNCHER, ...args], { encoding: 'utf8' });
+  return { status, stdout, stderr };
+};
+
+describe('the launcher', () => {
+  test('lists the commands with a sentence each', () => {
+    for (const args of [[], ['-help'], ['--help'], ['help']]) {
+      const { status, stdout, stderr } = millrace(...args);
+      expect([status, stderr]).toEqual([0, '']);
+      expect(stdout).toMatch(/^ {2}topic +Create, list and delete topics\.$/m);
+    }
+  });
+
+  test('says its version', () => {
+    expect(millrace('-version')).toEqual({ status: 0, stdout: `${packageVersion()}\n`, stderr: '' });
+  });
+
+  test('an unknown command is 2 and names the nearest, also for the keys of every object', () => {
+    expect(millrace('topc')).toEqual({
+      status: 2,
+      stdout: '',
+      stderr: 'error: unknown command "topc"; did you mean topic? (millrace -help lists all) [usage]\n',
+    });
+    for (const name of ['constructor', '__proto__', '-unknown']) expect(millrace(name).status).toBe(2);
+  });
+
+  test('a command’s own usage errors are one line and 2', () => {
+    for (const args of [
+      ['topic', 'make', '-brokers=a:1'],
+      ['topic', 'list'],
+      ['topic', 'create', '-brokers=a:1'],
+      ['topic', 'create', '-brokers=a:1', '-topic=a b'],
+      ['topic', 'create', '-brokers=a:1', '-topic=a', '-config-entry=x'],
+    ]) {
+      const { status, stderr } = millrace(...args);
+      expect([args, status, stderr.trim().split('\n').length]).toEqual([args, 2, 1]);
+    }
+  });
+
+  test('an unreachable broker is 3 within seconds', () => {
+    const { status, stdout, stderr } = millrace(
+      'topic',
+      'list',
+      '-brokers=127.0.0.1:1',
+      '-timeout=1s',
+      '-native=off',
+      '-json',
+    );
+    expect(status).toBe(3);
+    expect(stderr).toContain('127.0.0.1:1');
+    expect(JSON.parse(stdout)).toMatchObject({ error: { kind: 'unavailable' } });
+  });
+
+  test('before the project is built it says what to run', () => {
+    const root = mkdtempSync(join(tmpdir(), 'millrace-launcher-'));
+    cpSync(LAUNCHER, join(root, 'bin', 'millrace'));
+    cpSync(join(packageRoot(), 'package.json'), join(root, 'package.json'));
+    const { status, stderr } = spawnSync(process.execPath, [join(root, 'bin', 'millrace')], {
+      encoding: 'utf8',
+    });
+    expect(existsSync(join(root, 'dist'))).toBe(false);
+    expect(status).toBe(2);
+    expect(stderr).toMatch(/^error: millrace is not built yet .* run .*bin\/bootstrap\n$/);
+  });
+});
+
+describe('a command in its process', () => {
+  test('SIGTERM during work: what is under way finishes, then 0', async () => {
+    const { child, ended, listening, out } = probe('-mode=work');
+    await listening();
+    child.kill('SIGTERM');
+    expect(await ended).toEqual({ code: 0, signal: null });
+    expect(out()).toBe('finished\n');
+  });
+
+  test('SIGINT once: the same, then 130', async () => {
+    const { child, ended, listening, out } = probe('-mode=work');
+    await listening();
+    child.kill('SIGINT');
+    expect(await ended).toEqual({ code: 130, signal: null });
+    expect(out()).toBe('finished\n');
+  });
+
+  test('SIGINT twice ends a process that hangs', async () => {
+    const { child, ended, listening, err } = probe('-mode=hang');
+    await listening();
+    child.kill('SIGINT');
+    await expect.poll(err).toContain('"drain"');
+    child.kill('SIGINT');
+    expect(await ended).toEqual({ code: 130, signal: null });
+  });
+
+  test('a drain longer than -drain-timeout is 70', async () => {
+    const { child, ended, listening, err } = probe('-mode=hang', '-drain-timeout=50ms');
+    await listening();
+    child.kill('SIGTERM');
+    expect(await ended).toEqual({ code: 70, signal: null });
+    expect(err()).toContain('error: work under way did not finish within 50 ms of SIGTERM');
+  });
+
+  test('a reader of stdout that goes away ends the process with 0 and no word', async () => {
+    const { child, ended, err } = probe('-mode=flood', '-log-level=error');
+    await new Promise((resolve) => child.stdout.once('data', resolve));
+    child.stdout.destroy();
+    expect(await ended).toEqual({ code: 0, signal: null });
+    expect(err()).not.toContain('error');
+  });
+
+  test('all of stdout leaves before the process does', async () => {
+    const { child, ended, out } = probe('-mode=large');
+    child.stdout.pause();
+    setTimeout(() => child.stdout.resume(), 100);
+    expect((await ended).code).toBe(1);
+    expect(out().length).toBe(1_000_001 + 4);
+  });
+
+  test.each([
+    ['late', 'out of the blue'],
+    ['reject', 'nobody waited'],
+  ])('what no promise catches (%s) is one line and 70', async (mode, message) => {
+    const { ended, err } = probe(`-mode=${mode}`, '-log-level=silent');
+    expect((await ended).code).toBe(70);
+    expect(err()).toMatch(new RegExp(`^listening on \\S+\\nerror: ${message}; this is a bug[^\\n]*\\n$`));
+  });
+});

@@ -1,0 +1,529 @@
+import { mkdtempSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import { type Command, type CommandContext, defineCommand } from '../../../src/bin/shell/command.ts';
+import { coreError } from '../../../src/core/errors.ts';
+import type { SettingTable } from '../../../src/core/settings.ts';
+import { fakeWorld, start } from './fake-world.ts';
+
+const TABLE = {
+  count: { type: 'int', default: '3', help: 'how many' },
+  wait: { type: 'duration', default: '5s', help: 'how long' },
+  token: { type: 'string', default: 'hunter2', secret: true, help: 'hidden' },
+  store: { type: 'string', default: 'postgres://me:pass:w@rd@db/x', help: 'where' },
+} as const satisfies SettingTable;
+
+type Context = CommandContext<typeof TABLE>;
+
+function commandOf(
+  run: (context: Context) => Promise<number | undefined>,
+  over: Partial<Command<typeof TABLE>> = {},
+) {
+  return defineCommand({ name: 'probe', summary: 'A command of the tests.', settings: TABLE, run, ...over });
+}
+
+const untilDrain = (context: Context): Promise<void> =>
+  new Promise((resolve) => context.drain.addEventListener('abort', () => resolve(), { once: true }));
+
+async function drained(context: Context): Promise<number> {
+  await untilDrain(context);
+  return 0;
+}
+
+describe('exit codes and messages', () => {
+  test.each([
+    [undefined, 0],
+    [0, 0],
+    [1, 1],
+    [4, 4],
+  ])('run resolves to %s: exit %i', async (result, code) => {
+    expect(
+      await start(
+        commandOf(() => Promise.resolve(result)),
+        [],
+      ).code,
+    ).toBe(code);
+  });
+
+  test('a known failure is one line, with -json a document, and its row’s exit code', async () => {
+    const failing = commandOf(() =>
+      Promise.reject(coreError('unreachable', 'no broker\nat postgres://u:pw@h/db', { next: 'start it' })),
+    );
+    const plain = start(failing, []);
+    expect(await plain.code).toBe(3);
+    expect(plain.world.stderr()).toContain(
+      'error: no broker at postgres://u:***@h/db; start it [unreachable]\n',
+    );
+    expect(plain.world.stdout()).toBe('');
+    const json = start(failing, ['-json']);
+    expect(await json.code).toBe(3);
+    expect(JSON.parse(json.world.stdout())).toEqual({
+      error: {
+        code: 'unreachable',
+        kind: 'unavailable',
+        message: 'no broker at postgres://u:***@h/db',
+        next: 'start it',
+      },
+    });
+  });
+
+  test('a bug is 70 and one line; the stack only at level debug', async () => {
+    const failing = commandOf(() => Promise.reject(new TypeError('x is not a function')));
+    const quiet = start(failing, []);
+    expect(await quiet.code).toBe(70);
+    expect(quiet.world.stderr()).toContain('error: x is not a function; this is a bug of millrace');
+    expect(quiet.world.stderr()).not.toContain('run.test.ts');
+    const loud = start(failing, ['-log-level=debug']);
+    expect(await loud.code).toBe(70);
+    expect(loud.world.stderr()).toContain('run.test.ts');
+  });
+
+  test('anything can be thrown', async () => {
+    for (const thrown of ['text', undefined, null, 7, { a: 1 }, Object.create(null)]) {
+      expect(
+        await start(
+          commandOf(() => Promise.reject(thrown)),
+          [],
+        ).code,
+      ).toBe(70);
+    }
+  });
+
+  test('usage errors are 2, before anything listens, and speak JSON when asked', async () => {
+    const ok = commandOf(() => Promise.resolve(0));
+    const { code, world } = start(ok, ['-cuont=3', '-json']);
+    expect(await code).toBe(2);
+    expect(world.stderr()).toBe(
+      'error: unknown flag -cuont; did you mean -count? (-help lists all) [unknown_flag]\n',
+    );
+    expect(JSON.parse(world.stdout())).toMatchObject({ error: { code: 'unknown_flag', kind: 'invalid' } });
+  });
+
+  test('what escapes every promise ends the process with its code', async () => {
+    const { code, address, world } = start(commandOf(drained), []);
+    await address();
+    world.uncaught(new Error('lost'));
+    await expect.poll(() => world.exits).toEqual([70]);
+    world.uncaught(coreError('unreachable', 'gone'));
+    await expect.poll(() => world.exits).toEqual([70, 3]);
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
+  test('-help prints the table and runs nothing', async () => {
+    let ran = false;
+    const probe = commandOf(() => {
+      ran = true;
+      return Promise.resolve(0);
+    });
+    for (const flag of ['-help', '--help', '-h']) {
+      const { code, world } = start(probe, ['-count=x', flag]);
+      expect(await code).toBe(0);
+      for (const name of ['count', 'listen', 'json', 'config', 'log-level', 'drain-timeout', 'native']) {
+        expect(world.stdout()).toContain(`  -${name}=`);
+      }
+      expect(world.stdout()).toContain('A command of the tests.');
+    }
+    expect(ran).toBe(false);
+  });
+});
+
+describe('settings and log', () => {
+  test('the start-up line has every effective setting with its source, secrets and passwords hidden', async () => {
+    const world = fakeWorld({ env: { MILLRACE_WAIT: '2m' } });
+    expect(
+      await start(
+        commandOf(() => Promise.resolve(0)),
+        ['-count=7'],
+        world,
+      ).code,
+    ).toBe(0);
+    const line = world.logged().find((one) => one['msg'] === 'start');
+    expect(line).toMatchObject({
+      level: 'info',
+      command: 'probe',
+      settings: {
+        count: '7 (flag)',
+        wait: '2m (environment)',
+        token: '*** (default)',
+        listen: '127.0.0.1:0 (default)',
+      },
+    });
+    expect(line).toMatchObject({ settings: { store: 'postgres://me:***@db/x (default)' } });
+    expect(world.stderr()).not.toMatch(/hunter2|pass:w/);
+  });
+
+  test('a config file counts below environment and flags; a bad one is one clear line', async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'millrace-config-'));
+    const file = (text: string): string => {
+      const path = join(dir, 'config.json');
+      writeFileSync(path, text);
+      return path;
+    };
+    let seen: unknown;
+    const probe = commandOf((context) => {
+      seen = context.settings;
+      return Promise.resolve(0);
+    });
+    const good = file('\uFEFF{"count": 5, "wait": "1m", "log-level": "silent"}');
+    expect(await start(probe, [`-config=${good}`, '-wait=2m']).code).toBe(0);
+    expect(seen).toMatchObject({ count: 5, wait: 120_000, 'log-level': 'silent' });
+    for (const [text, why] of [
+      ['{"count": 5', 'is not JSON'],
+      ['[1]', 'is not a JSON object'],
+      ['"text"', 'is not a JSON object'],
+      ['{"count": {"a": 1}}', 'sets count to something'],
+      ['{"count": null}', 'sets count to something'],
+      ['{"cuont": 1}', 'did you mean count?'],
+      ['{"count": "x"}', 'config count=x is not a whole number'],
+    ] as const) {
+      const { code, world } = start(probe, [`-config=${file(text)}`]);
+      expect([await code, world.stderr()], text).toEqual([2, expect.stringContaining(why)]);
+      expect(world.stderr().trim().split('\n')).toHaveLength(1);
+    }
+    const missing = start(probe, [`-config=${join(dir, 'none.json')}`]);
+    expect(await missing.code).toBe(2);
+    expect(missing.world.stderr()).toContain('cannot be read (ENOENT)');
+    const folder = start(probe, [`-config=${dir}`]);
+    expect([await folder.code, folder.world.stderr()]).toEqual([2, expect.stringContaining('EISDIR')]);
+  });
+
+  test('a required setting may stand in the config file', async () => {
+    const path = join(mkdtempSync(join(tmpdir(), 'millrace-config-')), 'c.json');
+    writeFileSync(path, '{"brokers": "a:1"}');
+    const probe = defineCommand({
+      name: 'probe',
+      summary: '',
+      settings: { brokers: { type: 'string', required: true, help: '' } },
+      run: (context) => Promise.resolve(context.settings.brokers === 'a:1' ? 0 : 1),
+    });
+    expect(await start(probe, [`-config=${path}`]).code).toBe(0);
+    expect(await start(probe, []).code).toBe(2);
+  });
+
+  test('log lines are JSON, carry bigint and errors, and keep below the level', async () => {
+    const probe = commandOf((context) => {
+      context.log.debug({}, 'unheard');
+      context.log.child({ part: 'reader' }).warn({ offset: 2n ** 63n, error: new Error('odd') }, 'heard');
+      return Promise.resolve(0);
+    });
+    const { code, world } = start(probe, []);
+    await code;
+    expect(world.logged().map((one) => one['msg'])).toEqual(['start', 'heard']);
+    expect(world.logged()[1]).toMatchObject({
+      level: 'warn',
+      part: 'reader',
+      offset: '9223372036854775808',
+      error: 'odd',
+    });
+    const silent = start(probe, ['-log-level=silent']);
+    await silent.code;
+    expect(silent.world.logged()).toEqual([]);
+  });
+
+  test('on a TTY log lines are for a person', async () => {
+    const world = fakeWorld({ tty: true });
+    const probe = commandOf((context) => {
+      context.log.warn({ topic: 'a b', n: 3 }, 'slow');
+      return Promise.resolve(0);
+    });
+    await start(probe, [], world).code;
+    expect(world.stderr()).toMatch(/^\d\d:\d\d:\d\d\.\d{3} WARN slow topic=a b n=3$/m);
+  });
+
+  test('children inherit the choice of -native', async () => {
+    const world = fakeWorld();
+    const probe = commandOf((context) => Promise.resolve(context.settings.native ? 0 : 4));
+    expect(await start(probe, ['-native=off'], world).code).toBe(4);
+    expect(world.env['MILLRACE_NATIVE']).toBe('off');
+    expect(await start(probe, [], fakeWorld({ env: { MILLRACE_NATIVE: 'off' } })).code).toBe(4);
+  });
+});
+
+describe('stdout', () => {
+  test('text without -json, the one document with it', async () => {
+    const probe = commandOf((context) => {
+      context.print('a line', { offset: 12n, name: 'x' });
+      return Promise.resolve(1);
+    });
+    const text = start(probe, []);
+    expect([await text.code, text.world.stdout()]).toEqual([1, 'a line\n']);
+    const json = start(probe, ['-json']);
+    expect([await json.code, json.world.stdout()]).toEqual([1, '{"offset":"12","name":"x"}\n']);
+  });
+
+  test('a failure after the document adds no second one', async () => {
+    const probe = commandOf((context) => {
+      context.print('', { done: false });
+      return Promise.reject(coreError('timeout', 'late'));
+    });
+    const { code, world } = start(probe, ['-json']);
+    expect([await code, world.stdout()]).toEqual([3, '{"done":false}\n']);
+  });
+});
+
+describe('signals', () => {
+  test('SIGTERM drains: not ready at once, work finishes, the command’s own code stands', async () => {
+    const order: string[] = [];
+    let finish = (): void => {};
+    const probe = commandOf(async (context) => {
+      context.setReady();
+      context.onClose(() => void order.push('first opened'));
+      context.onClose(async () => {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        order.push('last opened');
+      });
+      await untilDrain(context);
+      order.push('drain');
+      await new Promise<void>((resolve) => {
+        finish = resolve;
+      });
+      order.push('finished');
+      return 5;
+    });
+    const { code, address, world } = start(probe, []);
+    const url = await address();
+    expect((await fetch(`${url}/ready`)).status).toBe(200);
+    world.signal('SIGTERM');
+    const ready = await fetch(`${url}/ready`);
+    expect([ready.status, await ready.json()]).toEqual([
+      503,
+      expect.objectContaining({ draining: true, ready: false }),
+    ]);
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+    world.signal('SIGTERM');
+    finish();
+    expect(await code).toBe(5);
+    expect(order).toEqual(['drain', 'finished', 'last opened', 'first opened']);
+    await expect(fetch(`${url}/health`)).rejects.toThrow();
+    expect(world.exits).toEqual([]);
+  });
+
+  test('SIGINT drains and is 130; the second ends the process at once', async () => {
+    const probe = commandOf(async (context) => {
+      await untilDrain(context);
+      return 0;
+    });
+    const once = start(probe, []);
+    await once.address();
+    once.world.signal('SIGINT');
+    expect(await once.code).toBe(130);
+    expect(once.world.exits).toEqual([]);
+    const hung = start(
+      commandOf(() => new Promise(() => {})),
+      [],
+    );
+    await hung.address();
+    hung.world.signal('SIGINT');
+    hung.world.signal('SIGINT');
+    expect(hung.world.exits).toEqual([130]);
+  });
+
+  test('a drain that is not done in -drain-timeout is 70', async () => {
+    const { address, world } = start(
+      commandOf(() => new Promise(() => {})),
+      ['-drain-timeout=30ms'],
+    );
+    await address();
+    world.signal('SIGTERM');
+    await expect.poll(() => world.exits).toEqual([70]);
+    expect(world.stderr()).toContain('did not finish within 30 ms');
+  });
+
+  test('a wait that the drain signal ends is no failure', async () => {
+    const probe = commandOf(async (context) => {
+      await new Promise((_, reject) =>
+        context.drain.addEventListener('abort', () => reject(context.drain.reason)),
+      );
+      return 1;
+    });
+    const { code, address, world } = start(probe, []);
+    await address();
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
+  test('a request under way is answered before the hooks close what it uses', async () => {
+    let store: string | undefined = 'open';
+    let begun = (): void => {};
+    const started = new Promise<void>((resolve) => {
+      begun = resolve;
+    });
+    const probe = commandOf(
+      async (context) => {
+        context.onClose(() => {
+          store = undefined;
+        });
+        await untilDrain(context);
+        return 0;
+      },
+      {
+        routes: () => [
+          {
+            method: 'GET',
+            path: '/store',
+            handler: async () => {
+              begun();
+              await new Promise((resolve) => setTimeout(resolve, 50));
+              return { status: 200, body: store ?? 'closed' };
+            },
+          },
+        ],
+      },
+    );
+    const { code, address, world } = start(probe, []);
+    const answer = fetch(`${await address()}/store`);
+    await started;
+    world.signal('SIGTERM');
+    expect(await (await answer).text()).toBe('open');
+    expect(await code).toBe(0);
+  });
+
+  test('every hook runs though one throws, also after a failed run, and the failure is the code', async () => {
+    const ran: number[] = [];
+    const probe = (fails: boolean) =>
+      commandOf((context) => {
+        context.onClose(() => void ran.push(1));
+        context.onClose(() => {
+          throw coreError('unreachable', 'hook');
+        });
+        context.onClose(() => void ran.push(3));
+        return fails ? Promise.reject(coreError('usage', 'run')) : Promise.resolve(0);
+      });
+    expect(await start(probe(false), []).code).toBe(3);
+    expect(await start(probe(true), []).code).toBe(2);
+    expect(ran).toEqual([3, 1, 3, 1]);
+  });
+});
+
+describe('the shared server', () => {
+  const serving = commandOf(
+    async (context) => {
+      context.metrics.counter('probe_total', 'Probes.').add(2);
+      let up = false;
+      context.readiness('store', () => {
+        if (!up) throw new Error('store is cold');
+        return true;
+      });
+      context.metrics.onCollect(() => {
+        up = true;
+      });
+      context.setReady();
+      await untilDrain(context);
+      return 0;
+    },
+    {
+      routes: () => [
+        { method: 'GET', path: '/version', handler: () => ({ status: 200, body: 'mine' }) },
+        {
+          method: 'POST',
+          path: '/things/{id}',
+          handler: (request) => ({ status: 201, body: `${request.params['id']} ${request.body.length}` }),
+        },
+      ],
+      http: () => ({
+        bodyBytesMax: 4,
+        fallbacks: { error: (status) => ({ status, body: `own ${status}` }) },
+      }),
+    },
+  );
+
+  test('serves the command’s routes with its own limits and errors beside the shared ones', async () => {
+    const { code, address, world } = start(serving, ['-listen=:0']);
+    const url = await address();
+    expect(await (await fetch(`${url}/things/7`, { method: 'POST', body: 'abcd' })).text()).toBe('7 4');
+    const large = await fetch(`${url}/things/7`, { method: 'POST', body: 'abcde' });
+    expect([large.status, await large.text()]).toEqual([413, 'own 413']);
+    expect(await (await fetch(`${url}/nowhere`)).text()).toBe('own 404');
+    expect(await (await fetch(`${url}/version`)).text()).toBe('mine');
+    expect(await (await fetch(`${url}/health`)).json()).toEqual({ status: 'up' });
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
+  test('/ready says which check fails and why, and changes with it', async () => {
+    const { code, address, world } = start(serving, []);
+    const url = await address();
+    const cold = await fetch(`${url}/ready`);
+    expect([cold.status, await cold.json()]).toEqual([
+      503,
+      {
+        ready: false,
+        draining: false,
+        started: true,
+        checks: [
+          {
+            name: 'store',
+            ok: false,
+            why: 'store is cold',
+            age_ms: expect.any(Number),
+            since_ms: expect.any(Number),
+          },
+        ],
+      },
+    ]);
+    await (await fetch(`${url}/metrics`)).text();
+    await expect.poll(async () => (await fetch(`${url}/ready`)).status, { timeout: 2000 }).toBe(200);
+    world.signal('SIGTERM');
+    expect((await fetch(`${url}/ready`).catch(() => ({ status: 503 }))).status).toBe(503);
+    await code;
+  });
+
+  test('/metrics has the command’s, the shell’s and the process’s own', async () => {
+    const { code, address, world } = start(serving, []);
+    const url = await address();
+    await fetch(`${url}/things/1`, { method: 'POST', body: '' });
+    const answer = await fetch(`${url}/metrics`);
+    const text = await answer.text();
+    expect(answer.headers.get('content-type')).toContain('text/plain; version=0.0.4');
+    expect(text).toMatch(/^probe_total 2$/m);
+    expect(text).toMatch(/^native_addon_loaded 0$/m);
+    expect(text).toMatch(/^http_requests_total\{method="POST",route="\/things\/\{id\}",status="201"\} 1$/m);
+    expect(text).toMatch(/^build_info\{version="[^"]+",command="probe",node="v\d+[^"]*"\} 1$/m);
+    expect(text).toMatch(/^process_cpu_seconds_total \d/m);
+    expect(text).toMatch(/^nodejs_eventloop_lag_seconds /m);
+    world.signal('SIGTERM');
+    await code;
+  });
+
+  test('/version names the version, the command and the mode', async () => {
+    const { code, address, world } = start(commandOf(drained), ['-native=off']);
+    const body = await (await fetch(`${await address()}/version`)).json();
+    expect(body).toEqual({
+      name: 'millrace',
+      version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+      command: 'probe',
+      node: process.version,
+      native: 'off',
+    });
+    world.signal('SIGTERM');
+    await code;
+  });
+
+  test('a busy port is one line and 3', async () => {
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as AddressInfo;
+    const { code, world } = start(
+      commandOf(() => Promise.resolve(0)),
+      [`-listen=127.0.0.1:${port}`],
+    );
+    expect(await code).toBe(3);
+    expect(world.stderr()).toContain(
+      `error: 127.0.0.1:${port} is in use by another process; give another port with -listen`,
+    );
+    other.close();
+  });
+
+  test('a command that does not listen serves nothing and is quiet', async () => {
+    const { code, world } = start(
+      commandOf((context) => Promise.resolve(context.address === undefined ? 0 : 1), { listens: false }),
+      [],
+    );
+    expect(await code).toBe(0);
+    expect(world.stderr()).toBe('');
+  });
+});
