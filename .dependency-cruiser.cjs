@@ -34,7 +34,7 @@ module.exports = {
       name: 'port-names-no-driver',
       severity: 'error',
       comment: 'a port never shows a driver type',
-      from: { path: '^src/io/[^/]+/port\\.ts$' },
+      from: { path: '^src/io/[^/]+/(client-)?port\\.ts$' },
       to: { pathNot: '^src/(core|io/[^/]+/port\\.ts)' },
     },
     {
@@ -42,13 +42,13 @@ module.exports = {
       severity: 'error',
       comment: 'products import core, native and ports',
       from: { path: `^src/${products}/` },
-      to: { path: '^src', pathNot: `^src/(core|native|$1)/|^src/io/[^/]+/port\\.ts$` },
+      to: { path: '^src', pathNot: `^src/(core|native|$1)/|^src/io/[^/]+/(client-)?port\\.ts$` },
     },
     {
       name: 'gen-imports-down',
       severity: 'error',
       from: { path: '^src/gen/' },
-      to: { path: '^src', pathNot: '^src/(core|native|gen)/|^src/io/[^/]+/port\\.ts$' },
+      to: { path: '^src', pathNot: '^src/(core|native|gen)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
       name: 'devstack-imports-core',
@@ -60,7 +60,7 @@ module.exports = {
       name: 'sim-imports-ports',
       severity: 'error',
       from: { path: '^src/sim/' },
-      to: { path: '^src', pathNot: '^src/(core|sim)/|^src/io/[^/]+/port\\.ts$' },
+      to: { path: '^src', pathNot: '^src/(core|sim)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
       name: 'addon-by-one-door',
