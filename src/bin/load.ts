@@ -1,0 +1,226 @@
+/** `millrace load`: sends orders over HTTP on a fixed schedule and keeps a ledger of what it knows. */
+import { closeSync, openSync, writeSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError, EXIT } from '../core/errors.ts';
+import { nodeHttpClientDriver } from '../io/http/client.ts';
+import { Intents } from '../outbox/load/intents.ts';
+import { LEDGER_FORMAT, type LedgerEntry, type LedgerWriter, ledgerLine } from '../outbox/load/ledger.ts';
+import { type LoadResult, LoadRun } from '../outbox/load/run.ts';
+import { Schedule } from '../outbox/load/schedule.ts';
+import { type CommandContext, defineCommand } from './shell/command.ts';
+
+const SETTINGS = {
+  target: { type: 'string', default: 'http://127.0.0.1:8080', help: 'http address of the orders service' },
+  rate: {
+    type: 'rate',
+    default: '1000',
+    min: 0.001,
+    help: 'requests a second, first sends and repeats together',
+  },
+  count: { type: 'int', default: '0', min: 0, help: 'intents in all; 0 is no bound' },
+  duration: { type: 'duration', default: '10s', min: 0, help: 'how long intents are sent; 0 is no bound' },
+  'retry-rate': {
+    type: 'number',
+    default: '0.15',
+    min: 0,
+    max: 1,
+    help: 'share of intents that are followed by 1 to 3 repeats of a key',
+  },
+  'retry-within': { type: 'duration', default: '2s', min: 0, help: 'repeats follow within this long' },
+  keys: {
+    type: 'int',
+    default: '10000',
+    min: 1,
+    max: 4_294_967_295,
+    help: 'size of the hot set of keys that are repeated',
+  },
+  accounts: { type: 'int', default: '1000000', min: 1, max: 4_294_967_295, help: 'distinct accounts' },
+  zipf: {
+    type: 'number',
+    default: '1.1',
+    min: 0,
+    max: 4,
+    help: 'Zipf exponent of accounts and of repeated keys',
+  },
+  seed: {
+    type: 'int',
+    default: '1',
+    min: 0,
+    help: 'the same seed gives the same intents, repeats and due times',
+  },
+  ledger: { type: 'string', help: 'file for the ledger; it must not exist yet' },
+  connections: { type: 'int', default: '64', min: 1, max: 65_535, help: 'connections kept to the target' },
+  timeout: { type: 'duration', default: '10s', min: 1, help: 'how long a request may take' },
+  'give-up': {
+    type: 'duration',
+    default: '30s',
+    min: 0,
+    help: 'how long after the last intent unanswered requests are sent again',
+  },
+  'under-way-max': {
+    type: 'int',
+    default: '50000',
+    min: 1,
+    help: 'requests under way above which due ones wait',
+  },
+} as const;
+
+type Context = CommandContext<typeof SETTINGS>;
+
+const REPLY_BYTES_MAX = 1024 * 1024;
+const RESEND_FIRST_MS = 100;
+const RESEND_MAX_MS = 5000;
+
+function openLedger(context: Context): LedgerWriter {
+  const path = context.settings.ledger;
+  if (path === undefined) return { append: () => {} };
+  const failed = (cause: unknown): Error => {
+    const exists = (cause as NodeJS.ErrnoException).code === 'EEXIST';
+    return coreError(
+      'not_writable',
+      exists ? `the ledger ${path} exists` : `cannot write the ledger ${path}: ${(cause as Error).message}`,
+      {
+        next: exists
+          ? 'give another -ledger, or move it away'
+          : 'give a path in a folder that exists and can be written',
+        cause,
+      },
+    );
+  };
+  let file: number;
+  try {
+    file = openSync(path, 'wx');
+  } catch (cause) {
+    throw failed(cause);
+  }
+  context.onClose(() => closeSync(file));
+  return {
+    append: (entries) => {
+      const bytes = Buffer.from(entries.map(ledgerLine).join(''));
+      try {
+        for (let at = 0; at < bytes.length; ) at += writeSync(file, bytes, at);
+      } catch (cause) {
+        throw failed(cause);
+      }
+    },
+  };
+}
+
+function report(context: Context, result: LoadResult): void {
+  const { latency } = result;
+  const quantile = (q: number): number | null => (latency.count === 0 ? null : latency.quantileMs(q));
+  const latencyMs = {
+    p50: quantile(0.5),
+    p90: quantile(0.9),
+    p99: quantile(0.99),
+    p999: quantile(0.999),
+    max: latency.count === 0 ? null : latency.maxMs,
+  };
+  const { intents, requests, acknowledged, replayed, refused, failures, unknown, seconds } = result;
+  const shown = (ms: number | null): string => (ms === null ? '-' : ms.toFixed(1));
+  const lines = [
+    `${intents} intents, ${requests} requests in ${seconds.toFixed(2)} s (${(requests / seconds).toFixed(0)}/s)`,
+    `${acknowledged} acknowledged (${replayed} replayed), ${refused} refused, ${failures} failed and sent again, ${unknown} intents unknown`,
+    `latency from the due time, ms: p50 ${shown(latencyMs.p50)}, p99 ${shown(latencyMs.p99)}, p999 ${shown(latencyMs.p999)}, max ${shown(latencyMs.max)}`,
+  ];
+  context.print(lines.join('\n'), {
+    target: context.settings.target,
+    rate: context.settings.rate,
+    seconds,
+    intents,
+    requests,
+    requests_per_second: requests / seconds,
+    replies: result.replies,
+    acknowledged,
+    replayed,
+    refused,
+    failures,
+    unknown,
+    send_lag_ms_max: result.sendLagMsMax,
+    latency_ms: latencyMs,
+    ledger: context.settings.ledger ?? null,
+  });
+}
+
+async function run(context: Context): Promise<number> {
+  const { settings, clock, metrics } = context;
+  if (settings.count === 0 && settings.duration === 0)
+    context.log.info({}, 'no bound: sends until it is stopped');
+  const intents = new Intents({
+    seed: BigInt(settings.seed),
+    accounts: settings.accounts,
+    zipf: settings.zipf,
+    keys: settings.keys,
+    retryRate: settings['retry-rate'],
+    retryWithinMs: settings['retry-within'],
+  });
+  const schedule = new Schedule(intents, {
+    rate: settings.rate,
+    retryRate: settings['retry-rate'],
+    count: settings.count === 0 ? Number.POSITIVE_INFINITY : settings.count,
+    durationMs: settings.duration === 0 ? Number.POSITIVE_INFINITY : settings.duration,
+  });
+  const client = nodeHttpClientDriver.open({
+    target: settings.target,
+    connectionsMax: settings.connections,
+    timeoutMs: settings.timeout,
+    bodyBytesMax: REPLY_BYTES_MAX,
+  });
+  context.onClose(() => client.close());
+  const ledger = openLedger(context);
+  const start: LedgerEntry = {
+    type: 'start',
+    format: LEDGER_FORMAT,
+    target: settings.target,
+    seed: String(settings.seed),
+    started_ms: clock.wallNowMs(),
+  };
+  ledger.append([start]);
+  const answers = metrics.counter('load_requests_total', 'Requests by what they brought.', ['outcome']);
+  const seconds = metrics.histogram(
+    'load_latency_seconds',
+    'From the due time of a request to its final answer.',
+  );
+  const progress = context.progress({ what: 'load', unit: 'requests' });
+  context.setReady();
+  const result = await new LoadRun({
+    intents,
+    schedule,
+    client,
+    ledger,
+    clock,
+    sleep: (ms) => sleep(ms),
+    signal: context.drain,
+    path: '/orders',
+    resendFirstMs: RESEND_FIRST_MS,
+    resendMaxMs: RESEND_MAX_MS,
+    giveUpMs: settings['give-up'],
+    underWayMax: settings['under-way-max'],
+    onAnswer: (outcome, latencyMs) => {
+      answers.add(1, answers.series(outcome));
+      if (outcome === 'failed') return progress.error();
+      seconds.observe(latencyMs / 1000);
+      progress.add(1);
+    },
+  }).run();
+  progress.done();
+  report(context, result);
+  if (result.requests > 0 && result.replies === 0) {
+    throw coreError('unreachable', `no reply ever came from ${settings.target}`, {
+      next: 'start the orders service there, or give another -target',
+    });
+  }
+  return EXIT.done;
+}
+
+export const command = defineCommand({
+  name: 'load',
+  summary: 'Send orders over HTTP at a fixed rate, with repeats, and keep a ledger of every reply.',
+  description: [
+    'An open model: a slow server changes no due time, and latency counts from the due time. What brings no final',
+    'answer is sent again with the same key. Intents are bounded by -count and -duration, whichever is reached first.',
+    'Example: millrace load -target=http://127.0.0.1:8080 -rate=500 -duration=20s -ledger=/tmp/ledger.jsonl',
+  ].join('\n'),
+  settings: SETTINGS,
+  run,
+});
