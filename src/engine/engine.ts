@@ -245,14 +245,12 @@ export class Engine {
     const { forgetBefore } = this.retained;
     const watermark = parts.watermarks.watermark();
     const assigner = assignerOf(parts.job);
-    const state = parts.state
-      .snapshot()
-      .map(({ sliceStart, rowCount, rows }) => ({
-        windowStart: sliceStart,
-        windowEnd: assigner.firstEndOf(sliceStart),
-        rowCount,
-        rows,
-      }));
+    const state = parts.state.snapshot().map(({ sliceStart, rowCount, rows }) => ({
+      windowStart: sliceStart,
+      windowEnd: assigner.firstEndOf(sliceStart),
+      rowCount,
+      rows,
+    }));
     const cut = {
       ts: parts.clock.wallNowMs(),
       job: parts.job,

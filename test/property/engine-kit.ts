@@ -234,7 +234,12 @@ export class MemorySource implements EventSource {
     this.shards = shards;
     this.batchRows = batchRows;
     this.highs = new Array<number>(partitions).fill(0);
-    this.log = events.map((event) => ({ ...event, offset: this.highs[event.partition]++ as number }));
+    this.log = events.map((event) => ({ ...event, offset: this.takeOffset(event.partition) }));
+  }
+  private takeOffset(partition: number): number {
+    const offset = this.highs[partition] as number;
+    this.highs[partition] = offset + 1;
+    return offset;
   }
   async bounds(): Promise<readonly { readonly low: number; readonly high: number }[]> {
     return this.highs.map((high) => ({ low: 0, high }));

@@ -51,17 +51,12 @@ function runPure(job: Job, events: readonly TestEvent[], shards: number, cuts: r
   for (let at = 0, i = 0; at < events.length; i++) {
     const some = events.slice(at, at + (cuts[Math.min(i, cuts.length - 1)] as number));
     at += some.length;
-    fired.push(
-      ...firedRows(
-        operator.step(
-          batchOf(
-            some,
-            some.map((one) => next[one.partition]++ as number),
-            shards,
-          ),
-        ),
-      ),
-    );
+    const offsets = some.map(({ partition }) => {
+      const offset = next[partition] as number;
+      next[partition] = offset + 1;
+      return offset;
+    });
+    fired.push(...firedRows(operator.step(batchOf(some, offsets, shards))));
   }
   const atEnd = [...fired];
   fired.push(...firedRows(operator.drain()));
