@@ -1,8 +1,8 @@
 /** Orders as rows of a record batch: each encoded by a function that the caller hands in. */
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
-import type { LogicalOrder, OrderGenerator } from './order.ts';
-import { type OrderVersion, orderAsWritten } from './order-versions.ts';
+import type { LogicalOrder, OrderGenerator, OrderVersion } from './order.ts';
+import { orderAsWritten } from './order-versions.ts';
 import type { BatchSource } from './pump.ts';
 
 /** The key and value of a row; null for a row without a key. */

@@ -1,10 +1,9 @@
 /** What each schema version of Order knows of the logical order, and what a reader of one sees of a writer of another. */
 import { coreError } from '../core/errors.ts';
-import type { LogicalOrder } from './order.ts';
+import type { LogicalOrder, OrderVersion } from './order.ts';
 import { ORDER_AVRO, ORDER_AVRO_BREAKING } from './schemas/order-avro.ts';
 import { ORDER_PROTOBUF, ORDER_PROTOBUF_BREAKING } from './schemas/order-protobuf.ts';
 
-export type OrderVersion = 1 | 2 | 3;
 export type OrderField = keyof LogicalOrder;
 export type OrderFormat = 'avro' | 'protobuf';
 

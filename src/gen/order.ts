@@ -7,10 +7,12 @@
 import { GEN_STREAM } from '../core/layout/layouts.gen.ts';
 import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';
 import { ZipfTable } from '../core/random/zipf.ts';
-import type { OrderVersion } from './order-versions.ts';
 
 export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
 export type OrderStatus = (typeof ORDER_STATUSES)[number];
+
+/** Schema versions of Order; src/gen/order-versions.ts says what each knows. */
+export type OrderVersion = 1 | 2 | 3;
 
 export interface OrderItem {
   readonly sku: string;
