@@ -1,7 +1,7 @@
 /** What can go wrong in the window engine, and what each surface answers. */
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
-const ENGINE_ERRORS = {
+export const ENGINE_ERRORS = {
   bad_setting: errorRow('invalid'),
   bad_account: errorRow('invalid'),
   bad_range: errorRow('invalid'),
