@@ -204,7 +204,11 @@ export function machine(): Machine {
 export function commitOf(root: string): string {
   try {
     const args = ['describe', '--always', '--dirty', '--exclude=*'];
-    return execFileSync('git', args, { cwd: root, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    return execFileSync('git', args, {
+      cwd: root,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    }).trim();
   } catch {
     return 'unknown';
   }
@@ -229,7 +233,17 @@ const cellsOf = (one: BenchResult): string[] => [
   one.met === null ? '' : one.met ? 'yes' : 'NO',
 ];
 
-const HEAD: readonly string[] = ['metric', 'unit', 'value', 'spread', 'against', 'its value', 'ratio', 'goal', 'met'];
+const HEAD: readonly string[] = [
+  'metric',
+  'unit',
+  'value',
+  'spread',
+  'against',
+  'its value',
+  'ratio',
+  'goal',
+  'met',
+];
 const RIGHT = new Set([2, 3, 5, 6]);
 
 /** The report as a text table; also a valid table in Markdown. */

@@ -1,0 +1,139 @@
+/** Writes the reference pages that follow from tables: docs/commands.md from the commands' settings, docs/errors.md
+ *  from the error tables. `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
+ *  difference. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { COMMANDS } from '../src/bin/main.ts';
+import { type Command, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { CORE_ERRORS, type ErrorTable, EXIT } from '../src/core/errors.ts';
+import { describeSetting, type SettingTable } from '../src/core/settings.ts';
+import { ENGINE_ERRORS } from '../src/engine/errors.ts';
+import { BROKER_ERRORS } from '../src/io/broker/errors.ts';
+import { SQL_ERRORS } from '../src/io/sql/port.ts';
+import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
+import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
+
+const NOTE = '<!-- Generated from the tables in src by `npm run generate`; do not edit. -->';
+
+const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
+  ['Every command', 'src/core/errors.ts', CORE_ERRORS],
+  ['Broker', 'src/io/broker/errors.ts', BROKER_ERRORS],
+  ['SQL', 'src/io/sql/port.ts', SQL_ERRORS],
+  ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
+  ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
+  ['Windows', 'src/engine/errors.ts', ENGINE_ERRORS],
+];
+
+const EXIT_MEANINGS: Readonly<Record<keyof typeof EXIT, string>> = {
+  done: 'done',
+  no: 'the answer to the asked question is no: incompatible, an invariant broken, a goal missed',
+  usage: 'the call is wrong: flags, settings, files',
+  unavailable: 'a dependency is unreachable, or a port is busy',
+  internal: 'a bug of ours, or a drain that took longer than -drain-timeout',
+  interrupted: 'interrupted by SIGINT',
+};
+
+const cell = (text: string): string => text.replaceAll('|', '\\|').replace(/\s*\n\s*/g, ' ');
+const code = (text: string): string => (text === '' ? '' : `\`${cell(text)}\``);
+
+function settingRows(table: SettingTable): string[] {
+  const rows = [
+    '| flag | form | default | range | environment | meaning |',
+    '| --- | --- | --- | --- | --- | --- |',
+  ];
+  for (const [name, setting] of Object.entries(table)) {
+    const text = describeSetting(name, setting);
+    const cells = [
+      code(text.flag),
+      cell(text.form),
+      cell(text.default),
+      cell(text.range),
+      code(text.environment),
+      cell(text.help),
+    ];
+    rows.push(`| ${cells.join(' | ')} |`);
+  }
+  return rows;
+}
+
+function commandSection(command: Command): string[] {
+  const usage = `millrace ${command.name}${command.positionalHelp === undefined ? '' : ` ${command.positionalHelp}`} [flags]`;
+  const lines = [`## ${command.name}`, '', command.summary, '', '```', usage, '```', ''];
+  if (command.description !== undefined) lines.push('```', command.description.trim(), '```', '');
+  if (command.listens === false) lines.push('Ends at once, serves nothing.', '');
+  if (Object.keys(command.settings).length > 0) lines.push(...settingRows(command.settings), '');
+  return lines;
+}
+
+async function commands(): Promise<string> {
+  const lines = ['# Commands', '', NOTE, ''];
+  lines.push(
+    'Flags are accepted as `-flag=value`, `-flag value`, `--flag=value` and `--flag value`. Precedence: flag,',
+    'environment, `-config` file, default; an empty environment variable counts as unset. A list may be given several',
+    'times, any other flag once. `-no-flag` turns a switch off. stdout is data; stderr is progress and the log.',
+    '',
+    '| exit code | meaning |',
+    '| --- | --- |',
+    ...Object.entries(EXIT).map(
+      ([name, exit]) => `| ${exit} | ${EXIT_MEANINGS[name as keyof typeof EXIT]} |`,
+    ),
+    '',
+    '## Settings of every command',
+    '',
+    ...settingRows(SHARED_SETTINGS),
+    '',
+  );
+  for (const load of Object.values(COMMANDS)) lines.push(...commandSection((await load()).command));
+  return `${lines.join('\n').trimEnd()}\n`;
+}
+
+function errors(): string {
+  const lines = ['# Errors', '', NOTE, ''];
+  lines.push(
+    'An error is one line, `error: what and why; what next [code]`, and with `-json` a document with `code`, `kind`,',
+    '`message` and `next`. Match on the code or the kind. The kind says how to react: `invalid` fix the call, `conflict`',
+    'refused on meaning, `not_found` no such thing, `unavailable` retry later, `corrupt` quarantine or restore, `fenced`',
+    'another owner exists, `internal` a bug of ours.',
+    '',
+  );
+  for (const [title, source, table] of ERROR_TABLES) {
+    lines.push(`## ${title}`, '', `From \`${source}\`.`, '');
+    lines.push(
+      '| code | kind | HTTP | gRPC | exit code | error_code | metric reason |',
+      '| --- | --- | --- | --- | --- | --- | --- |',
+    );
+    for (const [name, row] of Object.entries(table)) {
+      lines.push(
+        `| ${code(name)} | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} | ${row.number ?? ''} | ${code(row.reason ?? '')} |`,
+      );
+    }
+    lines.push('');
+  }
+  return `${lines.join('\n').trimEnd()}\n`;
+}
+
+/** Generated pages by path from the project's root. */
+export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
+  return new Map([
+    ['docs/commands.md', await commands()],
+    ['docs/errors.md', errors()],
+  ]);
+}
+
+if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1]) {
+  const check = process.argv.includes('-check');
+  let different = 0;
+  for (const [path, text] of await generateDocs()) {
+    const target = join(packageRoot(), path);
+    if (!check) {
+      mkdirSync(dirname(target), { recursive: true });
+      writeFileSync(target, text);
+    } else if (readFileSync(target, 'utf8') !== text) {
+      different++;
+      process.stderr.write(`${path} differs from the tables; run npm run generate\n`);
+    }
+  }
+  process.exitCode = different === 0 ? 0 : 1;
+}
