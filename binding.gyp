@@ -17,7 +17,7 @@
       'cflags!': ['-O3'],
       'cflags_cc': [
         '-std=c++20', '-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-exceptions', '-fno-rtti',
-        '-fvisibility=hidden', '-O2', '-fno-omit-frame-pointer',
+        '-fvisibility=hidden', '-O2', '-fno-omit-frame-pointer', '-ffp-contract=off',
       ],
       'conditions': [
         ['OS=="linux"', {
@@ -39,7 +39,7 @@
             'GCC_ENABLE_CPP_EXCEPTIONS': 'NO',
             'GCC_ENABLE_CPP_RTTI': 'NO',
             'GCC_SYMBOLS_PRIVATE_EXTERN': 'YES',
-            'OTHER_CPLUSPLUSFLAGS': ['-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-omit-frame-pointer'],
+            'OTHER_CPLUSPLUSFLAGS': ['-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-omit-frame-pointer', '-ffp-contract=off'],
           },
         }],
       ],

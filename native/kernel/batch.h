@@ -31,6 +31,9 @@ struct Rows {
   std::uint32_t arena_capacity = 0;
 };
 
+// Spans are u32 offsets and i32 lengths, so an arena stays below 2 GiB, as in RecordBatch.create.
+inline constexpr std::uint32_t kArenaBytesMax = 0x7fffffffU - 64;
+
 template <typename L>
 inline constexpr bool kHasArena = requires(L batch) { batch.arena; };
 
@@ -51,6 +54,7 @@ Status View(Span<std::uint8_t> bytes, Rows<L>* out) {
   if constexpr (kHasArena<L>) {
     out->arena_used = header->arena_used;
     out->arena_capacity = header->arena_capacity;
+    if (out->arena_capacity > kArenaBytesMax) return Status::kNotThisBatch;
     size = L::Bytes(out->row_capacity, out->arena_capacity);
   } else {
     size = L::Bytes(out->row_capacity);

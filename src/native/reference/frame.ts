@@ -1,0 +1,196 @@
+/** Wire frames in TypeScript; the addon's twin is native/kernel/frame.cc.
+ *
+ *  Grammar: 00, schema id (u32 big-endian), for Protobuf the message indexes, payload. Message indexes are zigzag
+ *  varints `count, index…`, from the file down to the message; the path [0] is written as the single byte 00 and read
+ *  as `02 00` too. A varint is at most five bytes, within 32 bits, and as short as its number allows.
+ *  Source: wire format of the schema registries, magic byte 0.
+ */
+import { coreError } from '../../core/errors.ts';
+import type { FrameBatch } from '../../core/layout/frame-batch.ts';
+import {
+  FRAME,
+  FRAME_STATUS,
+  RECORD_FLAG,
+  SPAN,
+  TIMESTAMP_TYPE,
+  WIRE_FRAME,
+} from '../../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
+import { arenaOf, demandInteger, demandRows, rowsOf } from './check.ts';
+
+const VARINT_BYTES_MAX = 5;
+
+/** Where a reader of message indexes stands, and what it found. */
+class IndexReader {
+  at = 0;
+  end = 0;
+  /** Number read last. */
+  value = 0;
+  messageIndex = 0;
+  private readonly bytes: Uint8Array;
+
+  constructor(bytes: Uint8Array) {
+    this.bytes = bytes;
+  }
+
+  /** Reads one zigzag varint; FRAME_STATUS.* */
+  varint(): number {
+    let bits = 0;
+    for (let i = 0; i < VARINT_BYTES_MAX; i++) {
+      if (this.at === this.end) return FRAME_STATUS.TRUNCATED;
+      const byte = this.bytes[this.at++] as number;
+      bits |= (byte & 0x7f) << (7 * i);
+      if (byte >= 0x80) continue;
+      const past32Bits = i === VARINT_BYTES_MAX - 1 && byte > 0x0f;
+      const longerThanNeeded = i > 0 && byte === 0;
+      if (past32Bits || longerThanNeeded) return FRAME_STATUS.BAD_MESSAGE_INDEX;
+      this.value = (bits >>> 1) ^ -(bits & 1);
+      return FRAME_STATUS.OK;
+    }
+    return FRAME_STATUS.BAD_MESSAGE_INDEX;
+  }
+
+  /** Reads a whole path; FRAME_STATUS.* */
+  path(start: number, end: number): number {
+    this.at = start;
+    this.end = end;
+    this.messageIndex = 0;
+    let status = this.varint();
+    if (status !== FRAME_STATUS.OK) return status;
+    const depth = this.value;
+    if (depth < 0 || depth > FRAME.MESSAGE_DEPTH_MAX) return FRAME_STATUS.BAD_MESSAGE_INDEX;
+    for (let i = 0; i < depth; i++) {
+      status = this.varint();
+      if (status !== FRAME_STATUS.OK) return status;
+      if (this.value < 0) return FRAME_STATUS.BAD_MESSAGE_INDEX;
+      this.messageIndex = depth === 1 ? this.value : -1;
+    }
+    return FRAME_STATUS.OK;
+  }
+}
+
+/** As in Kernels. A value that leaves the arena in use is truncated; rows that are not OK hold 0 in every other
+ *  column. */
+export function scanFrames(records: RecordBatch, protobuf: boolean, into: FrameBatch): number {
+  const rows = rowsOf(records, 'records');
+  const arenaUsed = arenaOf(records, 'records');
+  rowsOf(into, 'into');
+  demandRows(into.rowCapacity, rows, 'into');
+  const { valueStart, valueLength, arena } = records.columns;
+  const bytes = new DataView(records.buffer, arena.byteOffset, arenaUsed);
+  const indexes = new IndexReader(arena);
+  const { schemaId, payloadStart, payloadLength, messageIndex, indexStart, status } = into.columns;
+  let framed = 0;
+  for (let row = 0; row < rows; row++) {
+    const start = valueStart[row] as number;
+    const length = valueLength[row] as number;
+    const end = start + length;
+    let verdict: number;
+    if (length < 0) verdict = FRAME_STATUS.NULL_VALUE;
+    else if (length === 0 || end > arenaUsed) verdict = FRAME_STATUS.TRUNCATED;
+    else if (arena[start] !== FRAME.MAGIC) verdict = FRAME_STATUS.BAD_MAGIC;
+    else if (length < FRAME.HEADER_BYTES) verdict = FRAME_STATUS.TRUNCATED;
+    else if (protobuf) verdict = indexes.path(start + FRAME.HEADER_BYTES, end);
+    else verdict = FRAME_STATUS.OK;
+    status[row] = verdict;
+    if (verdict === FRAME_STATUS.OK) {
+      const payload = protobuf ? indexes.at : start + FRAME.HEADER_BYTES;
+      schemaId[row] = bytes.getUint32(start + WIRE_FRAME.SCHEMA_ID, false);
+      payloadStart[row] = payload;
+      payloadLength[row] = end - payload;
+      messageIndex[row] = protobuf ? indexes.messageIndex : 0;
+      indexStart[row] = start + FRAME.HEADER_BYTES;
+      framed++;
+    } else {
+      schemaId[row] = 0;
+      payloadStart[row] = 0;
+      payloadLength[row] = 0;
+      messageIndex[row] = 0;
+      indexStart[row] = 0;
+    }
+  }
+  into.rowCount = rows;
+  return framed;
+}
+
+/** Zigzag varint of a number >= 0. */
+function varintBytes(value: number): number[] {
+  let bits = value * 2;
+  const out: number[] = [];
+  while (bits > 0x7f) {
+    out.push((bits % 0x80) | 0x80);
+    bits = Math.floor(bits / 0x80);
+  }
+  out.push(bits);
+  return out;
+}
+
+/** What stands before a payload: header, and the message indexes unless null. @throws out_of_range */
+function framePrefix(schemaId: number, messageIndexes: Int32Array | null): Uint8Array {
+  demandInteger(schemaId, 0, 0xffff_ffff, 'schemaId');
+  const header = [FRAME.MAGIC, schemaId >>> 24, schemaId >>> 16, schemaId >>> 8, schemaId];
+  if (messageIndexes === null) return Uint8Array.from(header);
+  const depth = messageIndexes.length;
+  if (depth < 1 || depth > FRAME.MESSAGE_DEPTH_MAX || messageIndexes.some((index) => index < 0))
+    throw coreError('out_of_range', 'messageIndexes: a number outside its range');
+  const path =
+    depth === 1 && messageIndexes[0] === 0
+      ? [0]
+      : [...varintBytes(depth), ...[...messageIndexes].flatMap(varintBytes)];
+  return Uint8Array.from([...header, ...path]);
+}
+
+/** As in Kernels. A payload length of SPAN.NULL appends a null value and no frame.
+ *  @throws out_of_range when a span leaves `payloads` or there are fewer than `count`; then nothing is written */
+export function writeFrames(
+  payloads: Uint8Array,
+  payloadStart: Uint32Array,
+  payloadLength: Int32Array,
+  count: number,
+  schemaId: number,
+  messageIndexes: Int32Array | null,
+  into: RecordBatch,
+): number {
+  demandInteger(count, 0, 0xffff_ffff, 'count');
+  let row = rowsOf(into, 'into');
+  let at = arenaOf(into, 'into');
+  const prefix = framePrefix(schemaId, messageIndexes);
+  const spansFit = (): boolean => {
+    if (payloadStart.length < count || payloadLength.length < count) return false;
+    for (let i = 0; i < count; i++) {
+      const length = payloadLength[i] as number;
+      if (length < SPAN.NULL) return false;
+      if (length >= 0 && (payloadStart[i] as number) + length > payloads.length) return false;
+    }
+    return true;
+  };
+  if (!spansFit()) throw coreError('out_of_range', 'payloads: a span leaves its buffer');
+  const c = into.columns;
+  let taken = 0;
+  for (; taken < count && row < into.rowCapacity; taken++, row++) {
+    const start = payloadStart[taken] as number;
+    const length = payloadLength[taken] as number;
+    const size = length < 0 ? 0 : prefix.length + length;
+    if (at + size > into.arenaCapacity) break;
+    if (length >= 0) {
+      c.arena.set(prefix, at);
+      c.arena.set(payloads.subarray(start, start + length), at + prefix.length);
+    }
+    c.offset[row] = BigInt(SPAN.NO_OFFSET);
+    c.timestamp[row] = 0n;
+    c.topicIndex[row] = 0;
+    c.partition[row] = -1;
+    c.keyStart[row] = at;
+    c.keyLength[row] = SPAN.NULL;
+    c.valueStart[row] = at;
+    c.valueLength[row] = length < 0 ? SPAN.NULL : size;
+    c.headersStart[row] = at + size;
+    c.headersLength[row] = 0;
+    c.timestampType[row] = TIMESTAMP_TYPE.NONE;
+    c.flags[row] = RECORD_FLAG.KEY_NULL | (length < 0 ? RECORD_FLAG.VALUE_NULL : 0);
+    at += size;
+  }
+  into.rowCount = row;
+  into.arenaUsed = at;
+  return taken;
+}
