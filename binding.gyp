@@ -11,11 +11,13 @@
       'sources': [
         '<!@(node -p "[\'binding\',\'kernel\',\'broker\'].flatMap((d)=>fs.readdirSync(\'native/\'+d).filter((f)=>f.endsWith(\'.cc\')).sort().map((f)=>\'native/\'+d+\'/\'+f)).join(\' \')")',
       ],
-      'include_dirs': ['native', '<(rdkafka_dir)/include'],
+      'include_dirs': ['native'],
       'defines': ['NAPI_VERSION=9'],
       'cflags_cc!': ['-std=gnu++17', '-std=gnu++20', '-O3'],
       'cflags!': ['-O3'],
       'cflags_cc': [
+        # A system header is spared our warnings.
+        '-isystem', '<(rdkafka_dir)/include',
         '-std=c++20', '-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-exceptions', '-fno-rtti',
         '-fvisibility=hidden', '-O2', '-fno-omit-frame-pointer', '-ffp-contract=off',
       ],
@@ -39,7 +41,7 @@
             'GCC_ENABLE_CPP_EXCEPTIONS': 'NO',
             'GCC_ENABLE_CPP_RTTI': 'NO',
             'GCC_SYMBOLS_PRIVATE_EXTERN': 'YES',
-            'OTHER_CPLUSPLUSFLAGS': ['-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-omit-frame-pointer', '-ffp-contract=off'],
+            'OTHER_CPLUSPLUSFLAGS': ['-isystem', '<(rdkafka_dir)/include', '-Wall', '-Wextra', '-Wconversion', '-Werror', '-fno-omit-frame-pointer', '-ffp-contract=off'],
           },
         }],
       ],

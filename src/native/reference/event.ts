@@ -12,23 +12,36 @@ export function decodeEvents(records: RecordBatch, into: EventBatch): number {
   demandRows(into.rowCapacity, rows, 'into');
   const { valueStart, valueLength, arena } = records.columns;
   const bytes = new DataView(records.buffer, arena.byteOffset, arenaUsed);
-  const { accountId, value, eventTs, seq, status } = into.columns;
+  // 64-bit cells as two words each: a BigInt a cell would be an allocation a cell.
+  const halves = (column: BigUint64Array | BigInt64Array): Int32Array =>
+    new Int32Array(into.buffer, column.byteOffset, rows * 2);
+  const accountId = halves(into.columns.accountId);
+  const value = halves(into.columns.value);
+  const eventTs = halves(into.columns.eventTs);
+  const seq = halves(into.columns.seq);
+  const { status } = into.columns;
   let decoded = 0;
   for (let row = 0; row < rows; row++) {
     const at = valueStart[row] as number;
     const length = valueLength[row] as number;
+    const low = 2 * row;
+    const high = low + 1;
     if (length === EVENT.BYTES && at + length <= arenaUsed) {
-      accountId[row] = bytes.getBigUint64(at + EVENT.ACCOUNT_ID, true);
-      value[row] = bytes.getBigInt64(at + EVENT.VALUE, true);
-      eventTs[row] = bytes.getBigInt64(at + EVENT.EVENT_TS, true);
-      seq[row] = bytes.getBigUint64(at + EVENT.SEQ, true);
+      accountId[low] = bytes.getInt32(at + EVENT.ACCOUNT_ID, true);
+      accountId[high] = bytes.getInt32(at + EVENT.ACCOUNT_ID + 4, true);
+      value[low] = bytes.getInt32(at + EVENT.VALUE, true);
+      value[high] = bytes.getInt32(at + EVENT.VALUE + 4, true);
+      eventTs[low] = bytes.getInt32(at + EVENT.EVENT_TS, true);
+      eventTs[high] = bytes.getInt32(at + EVENT.EVENT_TS + 4, true);
+      seq[low] = bytes.getInt32(at + EVENT.SEQ, true);
+      seq[high] = bytes.getInt32(at + EVENT.SEQ + 4, true);
       status[row] = EVENT_STATUS.OK;
       decoded++;
     } else {
-      accountId[row] = 0n;
-      value[row] = 0n;
-      eventTs[row] = 0n;
-      seq[row] = 0n;
+      for (const column of [accountId, value, eventTs, seq]) {
+        column[low] = 0;
+        column[high] = 0;
+      }
       status[row] = length < 0 ? EVENT_STATUS.NULL : EVENT_STATUS.BAD_LENGTH;
     }
   }
