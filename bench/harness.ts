@@ -54,7 +54,7 @@ export interface BenchContext {
   readonly log: Logger;
   readonly metrics: Metrics;
   /** What drivers.ts asks of a context. */
-  readonly settings: { readonly native: boolean };
+  readonly settings: { readonly native: string };
   /** A cluster to use; undefined: the bench starts its own. */
   readonly brokers: string | undefined;
   /** Aborted when the process is to end. */

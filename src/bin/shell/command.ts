@@ -16,9 +16,10 @@ export const SHARED_SETTINGS = {
   json: { type: 'bool', default: 'false', help: 'print one JSON document on stdout instead of text' },
   config: { type: 'string', help: 'JSON file with settings by flag name; flags and environment win over it' },
   native: {
-    type: 'bool',
-    default: 'true',
-    help: 'use the C++ addon; off runs the TypeScript twins and the node-rdkafka driver',
+    type: 'string',
+    choices: ['on', 'off', 'auto'],
+    default: 'auto',
+    help: 'on: the C++ addon, off: the TypeScript twins and the node-rdkafka driver, auto: the addon where it is built',
   },
   'log-level': {
     type: 'string',

@@ -5,13 +5,20 @@ import type { Gauge, Metrics } from '../../core/metrics.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { HttpDriver } from '../../io/http/port.ts';
 import type { SqlDriver } from '../../io/sql/port.ts';
+import { chooseNative, loadKernels } from '../../native/load.ts';
 import type { Kernels } from '../../native/surface.ts';
 
 /** The part of a command's context that decides; every CommandContext fits. */
 export interface DriverContext {
-  readonly settings: { readonly native: boolean };
+  /** `on`, `off` or `auto`. */
+  readonly settings: { readonly native: string };
   readonly log: Logger;
   readonly metrics: Metrics;
+}
+
+/** Whether the addon runs. */
+export function runsNative(context: Pick<DriverContext, 'settings'>): boolean {
+  return chooseNative(context.settings.native).mode === 'native';
 }
 
 /** 0 until a part asks for the addon and gets it. */
@@ -19,15 +26,16 @@ export function addonGauge(metrics: Metrics): Gauge {
   return metrics.gauge('native_addon_loaded', '1 when the C++ addon runs, 0 when its TypeScript twins do.');
 }
 
+/** Says which one runs; a warning where the twins do though nobody asked for them. */
 function note(context: DriverContext, port: string, driver: string): void {
-  const { native } = context.settings;
-  addonGauge(context.metrics).set(native ? 1 : 0);
-  context.log.info({ port, driver, native }, 'driver chosen');
+  const { mode, reason, warn } = chooseNative(context.settings.native);
+  addonGauge(context.metrics).set(mode === 'native' ? 1 : 0);
+  context.log[warn ? 'warn' : 'info']({ port, driver, mode, reason }, 'driver chosen');
 }
 
 /** Whole batches through the addon, or node-rdkafka on the main thread. */
 export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
-  const driver = context.settings.native
+  const driver = runsNative(context)
     ? (await import('../../io/broker/librdkafka.ts')).librdkafkaDriver
     : (await import('../../io/broker/node-rdkafka.ts')).nodeRdkafkaDriver;
   note(context, 'broker', driver.name);
@@ -46,10 +54,9 @@ export async function httpDriver(context: DriverContext): Promise<HttpDriver> {
   return nodeHttpDriver;
 }
 
-/** The kernels of the addon, or their twins. There is no silent fallback: a missing addon is an error. */
-export async function kernels(context: DriverContext): Promise<Kernels> {
-  const { loadKernels } = await import('../../native/load.ts');
-  const loaded = loadKernels(context.settings.native ? 'native' : 'reference');
+/** The kernels of the addon, or their twins. */
+export function kernels(context: DriverContext): Kernels {
+  const loaded = loadKernels(runsNative(context) ? 'native' : 'reference');
   note(context, 'kernels', loaded.name);
   return loaded;
 }

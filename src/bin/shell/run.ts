@@ -10,7 +10,7 @@ import { Metrics } from '../../core/metrics.ts';
 import { renderHelp } from '../../core/settings.ts';
 import type { HttpServer } from '../../io/http/port.ts';
 import type { Command, CommandContext, Progress } from './command.ts';
-import { addonGauge, httpDriver } from './drivers.ts';
+import { addonGauge, httpDriver, runsNative } from './drivers.ts';
 import { describeSettings, loadSettings, wholeTable } from './load-settings.ts';
 import { pinoLogger } from './log.ts';
 import { packageVersion } from './package.ts';
@@ -90,7 +90,7 @@ class Run {
     const settings = loaded.values;
     const level = settings['log-level'] as string;
     // Children inherit the choice.
-    world.env['MILLRACE_NATIVE'] = settings.native ? 'on' : 'off';
+    world.env['MILLRACE_NATIVE'] = runsNative({ settings }) ? 'on' : 'off';
     const log = pinoLogger(level, world.screen, { command: command.name, pid: process.pid });
     const run = this;
     this.context = {

@@ -2,6 +2,7 @@
 import type { HttpDriver, HttpRoute, HttpServer } from '../../io/http/port.ts';
 import { promExposition } from '../../io/metrics/prom.ts';
 import type { Command, CommandContext } from './command.ts';
+import { runsNative } from './drivers.ts';
 import { packageVersion } from './package.ts';
 import type { Readiness } from './readiness.ts';
 
@@ -61,7 +62,7 @@ function sharedRoutes(options: ServeOptions): HttpRoute[] {
           version,
           command: command.name,
           node: process.version,
-          native: context.settings.native ? 'on' : 'off',
+          native: runsNative(context) ? 'on' : 'off',
         }),
     },
   ];

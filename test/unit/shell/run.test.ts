@@ -236,7 +236,7 @@ describe('settings and log', () => {
 
   test('children inherit the choice of -native', async () => {
     const world = fakeWorld();
-    const probe = commandOf((context) => Promise.resolve(context.settings.native ? 0 : 4));
+    const probe = commandOf((context) => Promise.resolve(context.settings.native === 'off' ? 4 : 0));
     expect(await start(probe, ['-native=off'], world).code).toBe(4);
     expect(world.env['MILLRACE_NATIVE']).toBe('off');
     expect(await start(probe, [], fakeWorld({ env: { MILLRACE_NATIVE: 'off' } })).code).toBe(4);
