@@ -225,7 +225,7 @@ const cellsOf = (one: BenchResult): string[] => [
   one.metric,
   one.unit,
   figure(one.value),
-  `±${Math.round(one.spread * 50)}%`,
+  `${(one.spread * 100).toFixed(1)}%`,
   one.against ?? '',
   one.against_value === null ? '' : figure(one.against_value),
   one.ratio === null ? '' : one.ratio.toFixed(2),

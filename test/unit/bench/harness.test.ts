@@ -1,0 +1,188 @@
+import fc from 'fast-check';
+import { describe, expect, test } from 'vitest';
+import {
+  type BenchReport,
+  commitOf,
+  figure,
+  machine,
+  median,
+  microTurns,
+  renderTable,
+  result,
+  seriesOf,
+  takeTurns,
+} from '../../../bench/harness.ts';
+import { packageRoot } from '../../../src/bin/shell/package.ts';
+
+describe('medians', () => {
+  test('half of the values are not above it, half not below, in any order', () => {
+    fc.assert(
+      fc.property(fc.array(fc.double({ noNaN: true, min: -1e9, max: 1e9 }), { minLength: 1 }), (values) => {
+        const middle = median(values);
+        const half = values.length / 2;
+        expect(values.filter((one) => one <= middle).length).toBeGreaterThanOrEqual(half);
+        expect(values.filter((one) => one >= middle).length).toBeGreaterThanOrEqual(half);
+        expect(median([...values].reverse())).toBe(middle);
+      }),
+    );
+  });
+
+  test('a series has its spread', () => {
+    expect(seriesOf([10, 12, 8])).toEqual({ values: [10, 12, 8], median: 10, spread: 0.4 });
+    expect(seriesOf([0, 0]).spread).toBe(0);
+    expect(() => seriesOf([])).toThrow('a median needs a value');
+  });
+});
+
+describe('turns', () => {
+  test('sides alternate and the order is reversed each round', async () => {
+    const order: string[] = [];
+    let n = 0;
+    const side = (name: string) => () => {
+      order.push(name);
+      return Promise.resolve(++n);
+    };
+    const series = await takeTurns({ ours: side('a'), raw: side('b') }, 3);
+    expect(order.join('')).toBe('abbaab');
+    expect(series.ours.values).toEqual([1, 4, 5]);
+    expect(series.raw.median).toBe(3);
+  });
+
+  test('a side that fails fails the bench', async () => {
+    await expect(takeTurns({ a: () => Promise.reject(new Error('broker gone')) }, 2)).rejects.toThrow(
+      'broker gone',
+    );
+  });
+
+  test('micro turns measure nanoseconds a row: ten times the work takes clearly longer', async () => {
+    const spin = (times: number) => () => {
+      let sum = 0;
+      for (let i = 0; i < times; i++) sum = (sum * 31 + i) | 0;
+      return sum;
+    };
+    const series = await microTurns(
+      { small: spin(20_000), large: spin(200_000) },
+      { rows: 100, smoke: true, repeats: 3 },
+    );
+    expect(series.small.median).toBeGreaterThan(0);
+    expect(series.large.median / series.small.median).toBeGreaterThan(3);
+  });
+
+  test('a micro side that throws is not swallowed', async () => {
+    const broken = (): never => {
+      throw new Error('wrong answer');
+    };
+    await expect(microTurns({ broken }, { rows: 1, smoke: true, repeats: 1 })).rejects.toThrow(
+      'wrong answer',
+    );
+  });
+});
+
+describe('results', () => {
+  const ours = seriesOf([90, 100, 110]);
+  const raw = seriesOf([125]);
+
+  test('a rate: the ratio is ours to theirs', () => {
+    expect(
+      result({
+        metric: 'consume',
+        unit: 'msg/s',
+        ours,
+        against: { name: 'raw', series: raw },
+        better: 'more',
+        goal: { ratioAtLeast: 0.9 },
+      }),
+    ).toEqual({
+      metric: 'consume',
+      unit: 'msg/s',
+      value: 100,
+      spread: 0.2,
+      against: 'raw',
+      against_value: 125,
+      ratio: 0.8,
+      goal: 'ratio >= 0.9',
+      met: false,
+    });
+  });
+
+  test('a time: the ratio is theirs to ours, so that above 1 is better', () => {
+    const one = result({
+      metric: 'hash',
+      unit: 'ns/row',
+      ours,
+      against: { name: 'twin', series: raw },
+      better: 'less',
+      goal: { ratioAtLeast: 1.25 },
+    });
+    expect([one.ratio, one.met]).toEqual([1.25, true]);
+  });
+
+  test('a bound on the value itself, and no goal at all', () => {
+    const base = { metric: 'm', unit: 'u', ours, better: 'less' } as const;
+    expect(result({ ...base, goal: { valueAtMost: 100 } })).toMatchObject({
+      against: null,
+      against_value: null,
+      ratio: null,
+      goal: 'value <= 100',
+      met: true,
+    });
+    expect(result({ ...base, goal: { valueAtLeast: 101 } })).toMatchObject({
+      goal: 'value >= 101',
+      met: false,
+    });
+    expect(result(base)).toMatchObject({ goal: null, met: null });
+    expect(() => result({ ...base, goal: { ratioAtLeast: 1 } })).toThrow('needs a peer');
+  });
+
+  test('the table has one line a result, all of one width', () => {
+    const report: BenchReport = {
+      bench: 'hash',
+      commit: 'abc',
+      machine: machine(),
+      results: [
+        result({
+          metric: 'rate',
+          unit: 'msg/s',
+          ours: seriesOf([1_234_567]),
+          against: { name: 'raw', series: raw },
+          better: 'more',
+          goal: { ratioAtLeast: 0.9 },
+        }),
+        result({
+          metric: 'time',
+          unit: 'ns/row',
+          ours: seriesOf([3.24159]),
+          better: 'less',
+          goal: { valueAtMost: 3 },
+        }),
+      ],
+    };
+    const lines = renderTable(report).split('\n');
+    expect(lines[0]).toContain('hash at abc, ');
+    const table = lines.slice(2);
+    expect(new Set(table.map((line) => line.length)).size).toBe(1);
+    expect(table).toHaveLength(4);
+    expect(table[2]).toMatch(/rate .*1,235,000 .*raw .*9876\.54 .*yes/);
+    expect(table[3]).toMatch(/time .*3\.242 .*NO/);
+  });
+
+  test('figures keep four places', () => {
+    expect([0, 0.000123451, 12.3456, 999.96, 1_234_567, Number.NaN].map(figure)).toEqual([
+      '0',
+      '0.0001235',
+      '12.35',
+      '1,000',
+      '1,235,000',
+      '-',
+    ]);
+  });
+});
+
+test('the machine and the commit are named', () => {
+  const one = machine();
+  expect(one.cores).toBeGreaterThan(0);
+  expect(one.memory_bytes).toBeGreaterThan(0);
+  expect(one.node).toBe(process.version);
+  expect(commitOf(packageRoot())).toMatch(/^[0-9a-f]{7,}(-dirty)?$|^unknown$/);
+  expect(commitOf('/')).toBe('unknown');
+});
