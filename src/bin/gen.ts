@@ -11,11 +11,11 @@ import { OrderSource, orderLine } from '../gen/order-source.ts';
 import { ORDER_VERSIONS, orderSchema, orderVersionOf } from '../gen/order-versions.ts';
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
 import { ByteSink, TopicSink } from '../gen/sinks.ts';
+import { loadGenKernels } from '../native/gen.ts';
 import type { GenKernels } from '../native/gen-surface.ts';
-import { referenceGenKernels } from '../native/reference/gen.ts';
 import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver } from './shell/drivers.ts';
+import { brokerDriver, kernels } from './shell/drivers.ts';
 
 const SETTINGS = {
   kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'what is generated' },
@@ -201,9 +201,9 @@ function printSchema(context: Context, version: string): number {
   return EXIT.done;
 }
 
-function sourceOf(context: Context, kernels: GenKernels, output: Output): BatchSource {
+function sourceOf(context: Context, gen: GenKernels, output: Output): BatchSource {
   if (context.settings.kind === 'events') {
-    const generator = new EventGenerator(eventOptions(context), kernels);
+    const generator = new EventGenerator(eventOptions(context), gen);
     return { fill: (into, most) => generator.fillRecords(into, most) };
   }
   const { settings } = context;
@@ -312,8 +312,8 @@ async function run(context: Context): Promise<number> {
       next: 'give -out=file:PATH or -out=kafka:TOPIC, or leave -json out',
     });
   }
-  const kernels = referenceGenKernels;
-  const source = sourceOf(context, kernels, output);
+  const gen = loadGenKernels(kernels(context).name);
+  const source = sourceOf(context, gen, output);
   const sink = await sinkOf(context, output);
   const rowBytes = settings.kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX;
   const batches = Array.from({ length: BATCHES_UNDER_WAY }, () =>
@@ -335,7 +335,7 @@ async function run(context: Context): Promise<number> {
       ? {
           fill: (into, most) => {
             const filled = source.fill(into, most);
-            kernels.genDigest(digest, into);
+            gen.genDigest(digest, into);
             return filled;
           },
         }
@@ -361,7 +361,7 @@ async function run(context: Context): Promise<number> {
     seconds,
     rows_per_second: rows / seconds,
     xxh32: hash ?? null,
-    kernels: kernels.name,
+    kernels: gen.name,
     out: settings.out,
   };
   if (output.kind === 'stdout') context.log.info(result, 'generated');

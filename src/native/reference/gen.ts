@@ -16,11 +16,13 @@ import {
   GEN_STREAM,
   SPAN,
   TIMESTAMP_TYPE,
+  XXH32,
 } from '../../core/layout/layouts.gen.ts';
 import { threefry4x32 } from '../../core/random/threefry.ts';
 import type { ZipfTable } from '../../core/random/zipf.ts';
 import type { GenKernels } from '../gen-surface.ts';
-import { xxh32Update } from './xxh32.ts';
+import { demandHeader, demandRows, rowsOf } from './check.ts';
+import { XXH32_KEPT_WORD, XXH32_STRIPE_BYTES, xxh32Update } from './xxh32.ts';
 
 const TWO_21 = 2_097_152;
 const TWO_32 = 4_294_967_296;
@@ -32,6 +34,8 @@ const P = {
   seedHigh: GEN_PARAMS.SEED_HIGH / 8,
   accountBaseLow: GEN_PARAMS.ACCOUNT_BASE_LOW / 8,
   accountBaseHigh: GEN_PARAMS.ACCOUNT_BASE_HIGH / 8,
+  powerWhole: GEN_PARAMS.POWER_WHOLE / 8,
+  powerFraction: GEN_PARAMS.POWER_FRACTION / 8,
   valueMin: GEN_PARAMS.VALUE_MIN / 8,
   valueSpan: GEN_PARAMS.VALUE_SPAN / 8,
   baseTs: GEN_PARAMS.BASE_TS / 8,
@@ -57,6 +61,49 @@ const { SLOTS, SLOT_BITS } = ARRIVAL_WHEEL;
 const SLOT_MASK = SLOTS - 1;
 /** Milliseconds that one slot of level 2 spans. */
 const LEVEL_2_MS = 2 ** (2 * SLOT_BITS);
+
+const DELAY_MAX_MS = 2 ** 40;
+const PER_MS_MIN = 1e-9;
+
+/** Cells of the parameters with the range of each; valueSpan is at least 1. */
+const RANGES: ReadonlyArray<readonly [cell: number, least: number, most: number]> = [
+  [P.seedLow, 0, TWO_32 - 1],
+  [P.seedHigh, 0, TWO_32 - 1],
+  [P.accountBaseLow, 0, TWO_32 - 1],
+  [P.accountBaseHigh, 0, TWO_32 - 1],
+  [P.powerWhole, 0, 16],
+  [P.powerFraction, 0, TWO_32 - 1],
+  [P.valueMin, -TWO_53, TWO_53],
+  [P.valueSpan, 1, TWO_53],
+  [P.baseTs, 0, TWO_53],
+  [P.perMs, PER_MS_MIN, TWO_53],
+  [P.typicalBelow, 0, TWO_32],
+  [P.tailBelow, 0, TWO_32],
+  [P.typicalMaxMs, 0, DELAY_MAX_MS],
+  [P.tailMaxMs, 0, DELAY_MAX_MS],
+  [P.stragglerMaxMs, 0, DELAY_MAX_MS],
+  [P.count, 0, TWO_53],
+];
+
+function demand(holds: boolean, name: string): void {
+  if (!holds) throw coreError('out_of_range', `${name}: a number outside its range`);
+}
+
+function demandParams(params: Float64Array): void {
+  demand(params.length === GEN_PARAMS.BYTES / 8, 'params');
+  for (const [cell, least, most] of RANGES) {
+    const value = params[cell] as number;
+    demand(value >= least && value <= most, 'params');
+  }
+}
+
+function demandSeqs(seqs: Float64Array, count: number): void {
+  demand(count <= seqs.length, 'into');
+  for (let i = 0; i < count; i++) {
+    const seq = seqs[i] as number;
+    demand(seq >= 0 && seq < TWO_53, 'into');
+  }
+}
 
 /** Words of the last draw. */
 const words = new Uint32Array(4);
@@ -158,6 +205,7 @@ export const referenceGenKernels: GenKernels = {
   name: 'reference',
 
   genArrivals(params, queue, seqs) {
+    demandParams(params);
     const { state } = queue;
     const count = params[P.count] as number;
     const { head } = queue.wheel;
@@ -214,12 +262,11 @@ export const referenceGenKernels: GenKernels = {
   },
 
   genRecords(params, zipf, noise, seqs, count, into) {
-    if (count > into.rowCapacity || count * EVENT.BYTES > into.arenaCapacity) {
-      throw coreError(
-        'out_of_range',
-        `a record batch of ${into.rowCapacity} rows and ${into.arenaCapacity} B does not hold ${count} events`,
-      );
-    }
+    demandParams(params);
+    demand(noise.length === GEN.NOISE_BYTES, 'noise');
+    demandSeqs(seqs, count);
+    demandHeader(into, 'into');
+    demandRows(Math.min(into.rowCapacity, Math.floor(into.arenaCapacity / EVENT.BYTES)), count, 'into');
     const c = into.columns;
     const { arena } = c;
     const view = new DataView(into.buffer, arena.byteOffset, count * EVENT.BYTES);
@@ -252,12 +299,10 @@ export const referenceGenKernels: GenKernels = {
   },
 
   genEvents(params, zipf, seqs, count, into) {
-    if (count > into.rowCapacity) {
-      throw coreError(
-        'out_of_range',
-        `an event batch of ${into.rowCapacity} rows does not hold ${count} events`,
-      );
-    }
+    demandParams(params);
+    demandSeqs(seqs, count);
+    demandHeader(into, 'into');
+    demandRows(into.rowCapacity, count, 'into');
     const halves = (column: BigUint64Array | BigInt64Array): Uint32Array =>
       new Uint32Array(into.buffer, column.byteOffset, count * 2);
     const account = halves(into.columns.accountId);
@@ -280,10 +325,15 @@ export const referenceGenKernels: GenKernels = {
   },
 
   genDigest(state, records) {
+    const rows = rowsOf(records, 'records');
+    demand(state.length === XXH32.WORDS && (state[XXH32_KEPT_WORD] as number) < XXH32_STRIPE_BYTES, 'state');
     const { valueStart, valueLength, arena } = records.columns;
-    for (let row = 0; row < records.rowCount; row++) {
+    for (let row = 0; row < rows; row++) {
+      const start = valueStart[row] as number;
       const length = valueLength[row] as number;
-      if (length > 0) xxh32Update(state, arena, valueStart[row] as number, length);
+      if (length <= 0) continue;
+      if (start + length > arena.length) throw coreError('out_of_range', 'records: a span leaves its buffer');
+      xxh32Update(state, arena, start, length);
     }
   },
 };

@@ -13,6 +13,9 @@ const PRIME_5 = 0x165667b1;
 const TOTAL = 4;
 const LARGE = 5;
 const KEPT = 6;
+/** State word that counts the bytes kept for the next stripe, always fewer than a stripe has. */
+export const XXH32_KEPT_WORD = KEPT;
+export const XXH32_STRIPE_BYTES = 16;
 const KEPT_WORDS = 8;
 
 const rotate = (x: number, bits: number): number => (x << bits) | (x >>> (32 - bits));
