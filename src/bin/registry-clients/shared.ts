@@ -1,0 +1,85 @@
+/** What the producer and the consumer command share: their common settings, the registry client, topics. */
+import { coreError } from '../../core/errors.ts';
+import type { SettingTable } from '../../core/settings.ts';
+import type { BrokerAdmin } from '../../io/broker/port.ts';
+import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
+import type { CommandContext } from '../shell/command.ts';
+
+export const CLIENT_SETTINGS = {
+  brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
+  registry: { type: 'string', default: 'http://127.0.0.1:8081', help: 'address of the schema registry' },
+  format: {
+    type: 'string',
+    choices: ['avro', 'protobuf'],
+    required: true,
+    help: 'serialization format of the records',
+  },
+  subject: { type: 'string', required: true, help: 'subject of the schemas' },
+  topic: { type: 'string', help: 'topic of the records (default: the subject without -value)' },
+  instances: { type: 'int', default: '1', min: 1, max: 256, help: 'producers or group members in this process' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create the topics that are missing' },
+  partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
+  'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of each partition of a created topic' },
+  'connect-timeout': { type: 'duration', default: '10s', min: 100, help: 'how long to try to reach registry and broker' },
+  'batch-rows': { type: 'int', default: '1024', min: 1, max: 65_536, help: 'records moved at once' },
+} as const satisfies SettingTable;
+
+type Context = CommandContext<typeof CLIENT_SETTINGS>;
+
+const UNKNOWN_ID_MS = 10_000;
+const RETRIES = 2;
+const RETRY_DELAY_MS = 100;
+
+export const formatOf = (context: Context): SchemaFormat => (context.settings.format === 'avro' ? 'AVRO' : 'PROTOBUF');
+
+/** @throws bad_value for what is no address */
+export function registryClient(context: Context): RegistryClient {
+  const { registry } = context.settings;
+  if (!URL.canParse(registry) || !/^https?:$/.test(new URL(registry).protocol)) {
+    throw coreError('bad_value', `-registry=${registry} is not an address`, { next: 'give http://host:port' });
+  }
+  return new RegistryClient({
+    transport: fetchTransport({ url: registry, timeoutMs: context.settings['connect-timeout'] }),
+    clock: context.clock,
+    metrics: context.metrics,
+    unknownForMs: UNKNOWN_ID_MS,
+    retries: RETRIES,
+    retryDelayMs: RETRY_DELAY_MS,
+  });
+}
+
+const TOPIC = /^[a-zA-Z0-9._-]{1,249}$/;
+
+/** @throws bad_value */
+export function topicName(flag: string, name: string): string {
+  if (!TOPIC.test(name) || name === '.' || name === '..') {
+    throw coreError('bad_value', `${flag}=${name} is not a topic name`, {
+      next: 'use 1 to 249 letters, digits, dots, underscores and dashes',
+    });
+  }
+  return name;
+}
+
+export function topicOf(context: Context): string {
+  return topicName('-topic', context.settings.topic ?? context.settings.subject.replace(/-value$/, ''));
+}
+
+/** Quarantined records are few and wanted for long. */
+const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
+
+export async function createTopics(context: Context, admin: BrokerAdmin, topics: readonly string[], quarantine?: string): Promise<void> {
+  if (!context.settings['create-topics']) return;
+  const { partitions } = context.settings;
+  const replicationFactor = context.settings['replication-factor'];
+  await admin.createTopics([
+    ...topics.map((topic) => ({ topic, partitions, replicationFactor })),
+    ...(quarantine === undefined
+      ? []
+      : [{ topic: quarantine, partitions: 1, replicationFactor, config: { 'retention.ms': String(QUARANTINE_RETENTION_MS) } }]),
+  ]);
+}
+
+/** librdkafka waits for a broker for minutes by default; a command says so sooner. */
+export function connectProperties(context: Context): Readonly<Record<string, number>> {
+  return { 'socket.connection.setup.timeout.ms': Math.max(1000, context.settings['connect-timeout']) };
+}

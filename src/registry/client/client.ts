@@ -1,0 +1,238 @@
+/** The registry's client: two caches that fill once.
+ *
+ *  Invariants: (1) a schema id is asked for at most once a process, however many ask at the same time, unless the
+ *  registry could not answer; (2) an id the registry does not know is remembered briefly, so that a topic full of
+ *  garbage does not become a stream of requests; (3) a registry that cannot answer is an error to wait on, never a
+ *  fact about an id.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../../core/clock.ts';
+import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import type { Counter, Metrics } from '../../core/metrics.ts';
+import { REGISTRY_ERRORS, registryError } from '../errors.ts';
+import { isSchemaFormat, type SchemaFormat } from '../schemas/format.ts';
+import { parseSchema, type Schema } from '../schemas/schema.ts';
+import type { RegistryTransport, TransportAnswer } from './transport.ts';
+
+export interface RegistryClientOptions {
+  readonly transport: RegistryTransport;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  /** How long an unknown id is believed to be unknown. */
+  readonly unknownForMs: number;
+  /** Further attempts when the registry answers 5xx or 429, or not at all. */
+  readonly retries: number;
+  readonly retryDelayMs: number;
+}
+
+export interface SubjectVersion {
+  readonly subject: string;
+  readonly version: number;
+  readonly id: number;
+  readonly schema: Schema;
+}
+
+/** Ids remembered as unknown; the oldest is forgotten first. */
+const UNKNOWN_IDS_MAX = 10_000;
+
+export class RegistryClient {
+  private readonly options: RegistryClientOptions;
+  private readonly schemas = new Map<number, Schema>();
+  private readonly unknownUntilMs = new Map<number, number>();
+  private readonly fetching = new Map<number, Promise<Schema>>();
+  private readonly ids = new Map<string, Promise<number>>();
+  private readonly requests: Counter;
+  private readonly lookups: Counter;
+  private readonly series: Readonly<Record<'read' | 'write', { readonly hit: number; readonly miss: number }>>;
+
+  constructor(options: RegistryClientOptions) {
+    this.options = options;
+    const { metrics } = options;
+    this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', ['operation', 'status']);
+    this.lookups = metrics.counter('schema_cache_lookups_total', 'Lookups in the schema caches.', ['cache', 'result']);
+    const both = (cache: string): { hit: number; miss: number } => ({
+      hit: this.lookups.series(cache, 'hit'),
+      miss: this.lookups.series(cache, 'miss'),
+    });
+    this.series = { read: both('id_to_schema'), write: both('schema_to_id') };
+    const ratio = metrics.gauge('schema_cache_hit_ratio', 'Share of lookups answered without the registry.', ['cache']);
+    metrics.onCollect(() => {
+      for (const [cache, { hit, miss }] of [['id_to_schema', this.series.read], ['schema_to_id', this.series.write]] as const) {
+        const hits = this.lookups.value(hit);
+        const all = hits + this.lookups.value(miss);
+        ratio.set(all === 0 ? 0 : hits / all, ratio.series(cache));
+      }
+    });
+  }
+
+  /** Counts lookups that the caller answered from what it keeps by id. */
+  countHits(cache: 'read' | 'write', count: number): void {
+    this.lookups.add(count, this.series[cache].hit);
+  }
+
+  /** The schema of an id. @throws schema_not_found, registry_unavailable, registry_protocol */
+  schemaById(id: number): Promise<Schema> {
+    const known = this.schemas.get(id);
+    if (known !== undefined) {
+      this.lookups.add(1, this.series.read.hit);
+      return Promise.resolve(known);
+    }
+    const until = this.unknownUntilMs.get(id);
+    if (until !== undefined && this.options.clock.monotonicMs() < until) {
+      this.lookups.add(1, this.series.read.hit);
+      return Promise.reject(unknownId(id));
+    }
+    this.lookups.add(1, this.series.read.miss);
+    let under = this.fetching.get(id);
+    if (under === undefined) {
+      under = this.fetchSchema(id).finally(() => this.fetching.delete(id));
+      this.fetching.set(id, under);
+    }
+    return under;
+  }
+
+  private async fetchSchema(id: number): Promise<Schema> {
+    const answer = await this.ask('schema_by_id', 'GET', `/schemas/ids/${id}`);
+    if (answer.status === 404 && errorNumber(answer) === REGISTRY_ERRORS.schema_not_found.number) {
+      if (this.unknownUntilMs.size >= UNKNOWN_IDS_MAX) {
+        this.unknownUntilMs.delete(this.unknownUntilMs.keys().next().value as number);
+      }
+      this.unknownUntilMs.set(id, this.options.clock.monotonicMs() + this.options.unknownForMs);
+      throw unknownId(id);
+    }
+    const schema = schemaOf(this.expect(answer));
+    this.schemas.set(id, schema);
+    this.unknownUntilMs.delete(id);
+    return schema;
+  }
+
+  /** Registers a text, or finds the id it has. One request a text and subject, also when many ask at once.
+   *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
+  register(subject: string, format: SchemaFormat, text: string): Promise<number> {
+    const key = `${subject}\n${format}\n${text}`;
+    const known = this.ids.get(key);
+    if (known !== undefined) {
+      this.lookups.add(1, this.series.write.hit);
+      return known;
+    }
+    this.lookups.add(1, this.series.write.miss);
+    const asked = this.postSchema(subject, format, text);
+    this.ids.set(key, asked);
+    // A refusal may be lifted later (another level), so it is not remembered.
+    asked.catch(() => this.ids.delete(key));
+    return asked;
+  }
+
+  private async postSchema(subject: string, format: SchemaFormat, text: string): Promise<number> {
+    const path = `/subjects/${encodeURIComponent(subject)}/versions`;
+    const answer = this.expect(await this.ask('register', 'POST', path, { schema: text, schemaType: format }));
+    const id = answer['id'];
+    if (typeof id !== 'number' || !Number.isInteger(id) || id < 1) throw protocol('register answered without an id');
+    return id;
+  }
+
+  /** `version` is a number or `latest`. @throws subject_not_found, version_not_found, registry_unavailable */
+  async version(subject: string, version: string): Promise<SubjectVersion> {
+    const path = `/subjects/${encodeURIComponent(subject)}/versions/${encodeURIComponent(version)}`;
+    const answer = this.expect(await this.ask('version', 'GET', path));
+    const { version: number, id } = answer;
+    if (typeof number !== 'number' || typeof id !== 'number') throw protocol('a version without its number or id');
+    const schema = schemaOf(answer);
+    this.schemas.set(id, schema);
+    return { subject, version: number, id, schema };
+  }
+
+  /** @throws invalid_level, registry_unavailable */
+  async setLevel(subject: string, level: string): Promise<void> {
+    this.expect(await this.ask('config', 'PUT', `/config/${encodeURIComponent(subject)}`, { compatibility: level }));
+  }
+
+  private async ask(operation: string, method: 'GET' | 'POST' | 'PUT', path: string, body?: unknown): Promise<TransportAnswer> {
+    for (let attempt = 0; ; attempt++) {
+      let failure: unknown;
+      try {
+        const answer = await this.options.transport.request(method, path, body);
+        this.requests.add(1, this.requests.series(operation, String(answer.status)));
+        if (answer.status < 500 && answer.status !== 429) return answer;
+        failure = registryError('registry_unavailable', `the registry answers ${answer.status}: ${messageOf(answer)}`, {
+          next: 'see the registry\'s log',
+        });
+      } catch (thrown) {
+        this.requests.add(1, this.requests.series(operation, 'none'));
+        failure = thrown;
+      }
+      if (attempt >= this.options.retries) throw failure;
+      await sleep(this.options.retryDelayMs * 2 ** attempt);
+    }
+  }
+
+  /** The document of a success. @throws the registry's own error by its number, registry_protocol */
+  private expect(answer: TransportAnswer): Readonly<Record<string, unknown>> {
+    if (answer.status >= 200 && answer.status < 300) return documentOf(answer);
+    const number = errorNumber(answer);
+    // Newer registries say 40901 where older ones say 409.
+    const code = Object.entries(REGISTRY_ERRORS).find(([, row]) => 'number' in row && (row.number === number || (number === 40901 && row.number === 409)))?.[0];
+    if (code === undefined) throw protocol(`status ${answer.status}: ${messageOf(answer)}`);
+    throw registryError(code as keyof typeof REGISTRY_ERRORS, `the registry answers ${number}: ${messageOf(answer)}`);
+  }
+}
+
+function unknownId(id: number): MillraceError {
+  return registryError('schema_not_found', `the registry knows no schema with id ${id}`);
+}
+
+function protocol(why: string): MillraceError {
+  return registryError('registry_protocol', `unexpected answer of the registry: ${why}`, {
+    next: 'check that -registry is the address of a schema registry',
+  });
+}
+
+function documentOf(answer: TransportAnswer): Readonly<Record<string, unknown>> {
+  try {
+    const value: unknown = JSON.parse(answer.body);
+    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+  } catch {
+    // Handled below: what is not JSON is no answer of a registry.
+  }
+  throw protocol(`status ${answer.status} with a body that is no JSON object`);
+}
+
+function errorNumber(answer: TransportAnswer): number | undefined {
+  try {
+    const number = (JSON.parse(answer.body) as { error_code?: unknown } | null)?.error_code;
+    return typeof number === 'number' ? number : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function messageOf(answer: TransportAnswer): string {
+  try {
+    const { message } = JSON.parse(answer.body) as { message?: unknown };
+    if (typeof message === 'string') return message.slice(0, 4096);
+  } catch {
+    // Not JSON: its beginning says more than nothing.
+  }
+  return answer.body.slice(0, 200);
+}
+
+/** A schema that this code cannot parse is one it cannot read records of. @throws incompatible_schema, registry_protocol */
+function schemaOf(document: Readonly<Record<string, unknown>>): Schema {
+  const { schema, schemaType } = document;
+  const format = schemaType ?? 'AVRO';
+  if (typeof schema !== 'string') throw protocol('a schema without its text');
+  if (typeof format !== 'string' || !isSchemaFormat(format)) {
+    throw registryError('incompatible_schema', `schema type ${String(format)} cannot be read`);
+  }
+  try {
+    return parseSchema(format, schema);
+  } catch (cause) {
+    throw registryError('incompatible_schema', `the registry's schema cannot be parsed: ${findMillraceError(cause)?.message ?? String(cause)}`, { cause });
+  }
+}
+
+/** Whether waiting may help: the registry is away or unwell. */
+export function isRegistryAway(thrown: unknown): boolean {
+  const code = findMillraceError(thrown)?.code;
+  return code === 'registry_unavailable' || code === 'registry_protocol';
+}

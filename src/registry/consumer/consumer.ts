@@ -1,0 +1,226 @@
+/** One member of a consumer group that reads every record with its own schema.
+ *
+ *  Invariants: (1) an offset is committed after the record before it was written to the sink or acknowledged by the
+ *  quarantine, so a crash repeats records and loses none; (2) a record that cannot be read never ends the group; (3) a
+ *  registry that cannot answer is waited for, with the partitions paused and the group kept, and no record is judged
+ *  meanwhile.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../../core/clock.ts';
+import type { Logger } from '../../core/log.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Counter, Gauge, Histogram, Metrics } from '../../core/metrics.ts';
+import type { BatchConsumer, ConsumerOptions, Rebalance, TopicPartitionOffset } from '../../io/broker/port.ts';
+import { isRegistryAway } from '../client/client.ts';
+import type { BatchDecoder } from './decoder.ts';
+import type { EndTracker } from './ends.ts';
+import type { Quarantine } from './quarantine.ts';
+import type { DecodedSink } from './sink.ts';
+
+export interface ConsumerMetrics {
+  readonly consumed: Counter;
+  readonly decoded: Counter;
+  readonly errors: Counter;
+  readonly decodeSeconds: Histogram;
+  readonly registryWaits: Counter;
+  readonly lag: Gauge;
+}
+
+export function consumerMetrics(metrics: Metrics): ConsumerMetrics {
+  return {
+    consumed: metrics.counter('consumed_records_total', 'Records read from the topic.'),
+    decoded: metrics.counter('decoded_records_total', 'Records decoded with the reader schema.'),
+    errors: metrics.counter('deserialize_errors_total', 'Records that cannot be read and went to quarantine.', ['subject', 'reason']),
+    decodeSeconds: metrics.histogram('serde_decode_seconds', 'Time to decode one record, as the mean of its batch.'),
+    registryWaits: metrics.counter('registry_unavailable_total', 'Pauses because the registry did not answer.'),
+    lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', ['topic', 'partition']),
+  };
+}
+
+export interface GroupMemberOptions {
+  /** Makes the broker client with this rebalance handler. */
+  readonly connect: (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>) => Promise<BatchConsumer>;
+  readonly topic: string;
+  readonly subject: string;
+  readonly decoder: BatchDecoder;
+  readonly sink: DecodedSink | undefined;
+  readonly quarantine: Quarantine;
+  readonly metrics: ConsumerMetrics;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly drain: AbortSignal;
+  readonly batchRows: number;
+  readonly batchBytes: number;
+  /** Undefined: runs until the drain. */
+  readonly ends: EndTracker | undefined;
+  readonly onRows: (rows: number, failed: number) => void;
+}
+
+const WAIT_MS = 250;
+const COMMIT_EVERY_MS = 1000;
+const LAG_EVERY_MS = 5000;
+/** How long a rebalance waits for the batch under way. */
+const REBALANCE_WAIT_MS = 10_000;
+const REGISTRY_RETRY_MS_MAX = 5000;
+
+export class GroupMember {
+  private readonly options: GroupMemberOptions;
+  private readonly records: RecordBatch;
+  /** Takes what arrives while the registry is away; allocated at the first pause. */
+  private spare: RecordBatch | undefined;
+  /** Next offset to commit, by partition. */
+  private readonly positions = new Map<number, bigint>();
+  private readonly committed = new Map<number, bigint>();
+  private consumer: BatchConsumer | undefined;
+  private processing: Promise<void> = Promise.resolve();
+  private waitsForRegistry = false;
+  private lastCommitMs = 0;
+  private lastLagMs = 0;
+
+  constructor(options: GroupMemberOptions) {
+    this.options = options;
+    this.records = RecordBatch.create(options.batchRows, options.batchBytes);
+  }
+
+  /** Reads until the drain, or until the ends are reached. @throws not_delivered, unreachable */
+  async run(): Promise<void> {
+    const { options } = this;
+    const consumer = await options.connect({ onRebalance: (rebalance) => this.onRebalance(rebalance) });
+    this.consumer = consumer;
+    this.lastCommitMs = options.clock.monotonicMs();
+    try {
+      await consumer.subscribe([options.topic]);
+      while (!options.drain.aborted && options.ends?.done() !== true) {
+        const result = await consumer.consume(this.records, WAIT_MS);
+        for (const event of result.events) options.log.warn({ ...event }, 'broker event');
+        if (result.rowCount > 0) {
+          this.processing = this.process(this.records);
+          await this.processing;
+        }
+        for (const end of result.ends) options.ends?.reached(end.partition, end.offset);
+        const nowMs = options.clock.monotonicMs();
+        if (nowMs - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit(nowMs);
+        if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag(nowMs);
+      }
+      await this.commit(options.clock.monotonicMs());
+    } finally {
+      await consumer.close();
+    }
+  }
+
+  private async process(records: RecordBatch): Promise<void> {
+    const { options } = this;
+    if (!(await this.prepare(records))) return;
+    const startMs = options.clock.monotonicMs();
+    const { decoded, failed } = options.decoder.decode(records);
+    const rows = decoded.length + failed.length;
+    const seconds = (options.clock.monotonicMs() - startMs) / 1000;
+    if (rows > 0) options.metrics.decodeSeconds.observeMany(seconds / rows, rows);
+    await Promise.all([
+      options.sink?.write(records, decoded),
+      failed.length === 0 ? undefined : options.quarantine.write(records, options.topic, failed),
+    ]);
+    options.metrics.consumed.add(rows);
+    options.metrics.decoded.add(decoded.length);
+    for (const { reason } of failed) options.metrics.errors.add(1, options.metrics.errors.series(options.subject, reason));
+    const { partition, offset } = records.columns;
+    for (let row = 0; row < records.rowCount; row++) {
+      this.positions.set(partition[row] as number, (offset[row] as bigint) + 1n);
+    }
+    for (const [at, next] of this.positions) options.ends?.reached(at, next);
+    options.onRows(rows, failed.length);
+    const spare = this.spare;
+    if (spare !== undefined && spare !== records && spare.rowCount > 0) {
+      await this.process(spare);
+      spare.clear();
+    }
+  }
+
+  /** Makes the schemas of a batch ready, waiting for the registry as long as it takes. False: the drain came first. */
+  private async prepare(records: RecordBatch): Promise<boolean> {
+    const { options } = this;
+    const consumer = this.consumer as BatchConsumer;
+    let delayMs = 100;
+    let paused: ReturnType<BatchConsumer['assignment']> = [];
+    for (let attempt = 0; ; attempt++) {
+      try {
+        await options.decoder.prepare(records);
+        break;
+      } catch (thrown) {
+        if (!isRegistryAway(thrown)) throw thrown;
+        if (attempt === 0) {
+          options.metrics.registryWaits.add();
+          options.log.warn({ error: (thrown as Error).message }, 'the registry does not answer; paused until it does');
+          paused = consumer.assignment();
+          await consumer.pause(paused);
+          this.waitsForRegistry = true;
+        }
+        if (options.drain.aborted) return false;
+        await this.idle(records, delayMs);
+        delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
+      }
+    }
+    if (this.waitsForRegistry) {
+      this.waitsForRegistry = false;
+      const still = new Set(consumer.assignment().map((at) => at.partition));
+      await consumer.resume(paused.filter((at) => still.has(at.partition)));
+      options.log.info({}, 'the registry answers again');
+    }
+    return true;
+  }
+
+  /** Stays a member of the group: a client that does not read is thrown out of it. */
+  private async idle(records: RecordBatch, ms: number): Promise<void> {
+    const { options } = this;
+    if (this.spare === undefined) this.spare = RecordBatch.create(options.batchRows, options.batchBytes);
+    // Partitions that join during the pause are not paused and may deliver one batch, which is kept.
+    if (records === this.spare || this.spare.rowCount > 0) await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
+    else await (this.consumer as BatchConsumer).consume(this.spare, ms);
+  }
+
+  private async onRebalance(rebalance: Rebalance): Promise<void> {
+    this.options.log.info({ kind: rebalance.kind, partitions: rebalance.partitions.map((at) => at.partition) }, 'rebalance');
+    if (rebalance.kind === 'assigned') return;
+    if (rebalance.kind === 'revoked') {
+      // A batch that waits for the registry is not finished now; its new owner reads it again.
+      if (!this.waitsForRegistry) await Promise.race([this.processing.catch(() => {}), sleep(REBALANCE_WAIT_MS, undefined, { ref: false })]);
+      await this.commit(this.options.clock.monotonicMs());
+    }
+    for (const { partition } of rebalance.partitions) {
+      this.positions.delete(partition);
+      this.committed.delete(partition);
+    }
+  }
+
+  private async commit(nowMs: number): Promise<void> {
+    const { topic, log } = this.options;
+    const consumer = this.consumer as BatchConsumer;
+    const owned = new Set(consumer.assignment().map((at) => at.partition));
+    const offsets: TopicPartitionOffset[] = [];
+    for (const [partition, offset] of this.positions) {
+      if (owned.has(partition) && this.committed.get(partition) !== offset) offsets.push({ topic, partition, offset });
+    }
+    this.lastCommitMs = nowMs;
+    if (offsets.length === 0) return;
+    try {
+      await consumer.commit(offsets);
+      for (const { partition, offset } of offsets) this.committed.set(partition, offset);
+    } catch (thrown) {
+      // The records are safe; what is not committed is read again.
+      log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
+    }
+  }
+
+  private async measureLag(nowMs: number): Promise<void> {
+    this.lastLagMs = nowMs;
+    const { lag } = this.options.metrics;
+    try {
+      for (const at of await (this.consumer as BatchConsumer).lag()) {
+        const records = at.position < 0n ? at.high - at.low : at.high - at.position;
+        lag.set(Number(records), lag.series(at.topic, String(at.partition)));
+      }
+    } catch (thrown) {
+      this.options.log.debug({ error: (thrown as Error).message }, 'lag not measured');
+    }
+  }
+}

@@ -1,0 +1,164 @@
+/** Turns a batch of framed records into values and failures, with one compiled reader a writer schema.
+ *
+ *  Invariants: (1) every row that is not a tombstone ends as a value or as a failure with a reason of the closed list;
+ *  (2) nothing here waits: schemas are made ready by `prepare` before `decode` runs.
+ */
+import { findMillraceError, type MillraceError } from '../../core/errors.ts';
+import { FrameBatch } from '../../core/layout/frame-batch.ts';
+import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Kernels } from '../../native/surface.ts';
+import { isRegistryAway, type RegistryClient } from '../client/client.ts';
+import { QUARANTINE_REASONS, type QuarantineReason, registryError } from '../errors.ts';
+import type { Schema } from '../schemas/schema.ts';
+import { readerCodec } from '../serde/codec.ts';
+import type { Decode } from '../serde/decode.ts';
+import { readMessagePath } from '../serde/message-path.ts';
+
+export interface DecodedRow {
+  readonly row: number;
+  readonly schemaId: number;
+  /** Null for a tombstone. */
+  readonly value: unknown;
+}
+
+export interface FailedRow {
+  readonly row: number;
+  /** 0 where the frame holds none. */
+  readonly schemaId: number;
+  readonly reason: QuarantineReason;
+  readonly error: MillraceError;
+}
+
+export interface DecodedBatch {
+  readonly decoded: readonly DecodedRow[];
+  readonly failed: readonly FailedRow[];
+}
+
+/** What is kept of a writer schema id: the schema, or why it has none. */
+type Writer = { readonly schema: Schema; readonly byPath: Map<string, Decode | MillraceError> } | MillraceError;
+
+const isFailure = (value: object): value is MillraceError => value instanceof Error;
+
+export class BatchDecoder {
+  private readonly client: RegistryClient;
+  private readonly kernels: Kernels;
+  private readonly reader: Schema;
+  private readonly frames: FrameBatch;
+  private readonly writers = new Map<number, Writer>();
+  /** Ids unknown to the registry, for the batch under way only: the client decides how long to believe it. */
+  private readonly unknown = new Map<number, MillraceError>();
+
+  constructor(client: RegistryClient, kernels: Kernels, reader: Schema, rowCapacity: number) {
+    this.client = client;
+    this.kernels = kernels;
+    this.reader = reader;
+    this.frames = FrameBatch.create(rowCapacity);
+  }
+
+  /** Scans the frames and fetches the schemas that are not here yet. May be called again for the same batch.
+   *  @throws registry_unavailable, registry_protocol: wait and call again */
+  async prepare(records: RecordBatch): Promise<void> {
+    this.kernels.scanFrames(records, this.reader.format === 'PROTOBUF', this.frames);
+    const { status, schemaId } = this.frames.columns;
+    const missing = new Set<number>();
+    let known = 0;
+    for (let row = 0; row < records.rowCount; row++) {
+      if (status[row] !== FRAME_STATUS.OK) continue;
+      if (this.writers.has(schemaId[row] as number)) known++;
+      else missing.add(schemaId[row] as number);
+    }
+    this.unknown.clear();
+    for (const id of missing) await this.fetch(id);
+    this.client.countHits('read', known);
+  }
+
+  private async fetch(id: number): Promise<void> {
+    try {
+      const schema = await this.client.schemaById(id);
+      this.writers.set(id, { schema, byPath: new Map() });
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (error === undefined || isRegistryAway(error)) throw thrown;
+      if (error.code === 'incompatible_schema') this.writers.set(id, error);
+      else this.unknown.set(id, registryError('unknown_schema_id', error.message, { cause: error }));
+    }
+  }
+
+  /** Decodes the batch that `prepare` was called for last. */
+  decode(records: RecordBatch): DecodedBatch {
+    const { status, schemaId, payloadStart, payloadLength } = this.frames.columns;
+    const { arena } = records.columns;
+    const bytes = Buffer.from(arena.buffer as ArrayBuffer, arena.byteOffset, arena.byteLength);
+    const decoded: DecodedRow[] = [];
+    const failed: FailedRow[] = [];
+    for (let row = 0; row < records.rowCount; row++) {
+      const id = schemaId[row] as number;
+      try {
+        const verdict = status[row] as number;
+        if (verdict === FRAME_STATUS.NULL_VALUE) decoded.push({ row, schemaId: 0, value: null });
+        else {
+          if (verdict !== FRAME_STATUS.OK) throw frameError(verdict, records.columns.valueLength[row] as number);
+          const start = payloadStart[row] as number;
+          const value = this.readerOf(id, row, bytes)(bytes, start, start + (payloadLength[row] as number));
+          decoded.push({ row, schemaId: id, value });
+        }
+      } catch (thrown) {
+        const error = findMillraceError(thrown);
+        const reason = error?.row.reason as QuarantineReason | undefined;
+        // Anything without a reason is a bug of ours and must not look like a bad record.
+        if (error === undefined || reason === undefined || !QUARANTINE_REASONS.includes(reason)) throw thrown;
+        failed.push({ row, schemaId: status[row] === FRAME_STATUS.OK ? id : 0, reason, error });
+      }
+    }
+    return { decoded, failed };
+  }
+
+  private readerOf(id: number, row: number, bytes: Buffer): Decode {
+    const writer = this.writers.get(id) ?? this.unknown.get(id);
+    if (writer === undefined) throw registryError('unknown_schema_id', `no schema was prepared for id ${id}`);
+    if (isFailure(writer)) throw writer;
+    const { messageIndex, indexStart, payloadStart } = this.frames.columns;
+    const single = messageIndex[row] as number;
+    let key = '0';
+    let path: readonly number[] | undefined;
+    if (this.reader.format === 'PROTOBUF') {
+      if (single >= 0) key = String(single);
+      else {
+        path = readMessagePath(bytes, indexStart[row] as number, payloadStart[row] as number);
+        key = path.join();
+      }
+    }
+    let made = writer.byPath.get(key);
+    if (made === undefined) {
+      made = compile(this.reader, writer.schema, path ?? [Math.max(0, single)]);
+      if (writer.byPath.size < PATHS_MAX) writer.byPath.set(key, made);
+    }
+    if (isFailure(made)) throw made;
+    return made;
+  }
+}
+
+/** Message paths kept a writer schema; hostile paths beyond it are judged anew each time. */
+const PATHS_MAX = 1024;
+
+function compile(reader: Schema, writer: Schema, path: readonly number[]): Decode | MillraceError {
+  try {
+    return readerCodec(reader, writer, path);
+  } catch (thrown) {
+    const error = findMillraceError(thrown);
+    if (error === undefined) throw thrown;
+    return error.row.reason === undefined ? registryError('incompatible_schema', error.message, { cause: error }) : error;
+  }
+}
+
+function frameError(status: number, length: number): MillraceError {
+  switch (status) {
+    case FRAME_STATUS.BAD_MAGIC:
+      return registryError('bad_magic', 'the value does not begin with the magic byte 0x00');
+    case FRAME_STATUS.BAD_MESSAGE_INDEX:
+      return registryError('bad_message_index', 'the message indexes are cut short, negative or too deep');
+    default:
+      return registryError('truncated_frame', `a value of ${length} bytes is too short for a frame`);
+  }
+}

@@ -1,0 +1,101 @@
+/** Where decoded records go, as JSON lines: a port with its two drivers, a file and a topic.
+ *
+ *  A line is `{"partition":0,"offset":"17","schema_id":3,"value":{…}}`; 64-bit integers are decimal texts, bytes are
+ *  base64.
+ */
+import { type FileHandle, open } from 'node:fs/promises';
+import { coreError } from '../../core/errors.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { BatchProducer } from '../../io/broker/port.ts';
+import { registryError } from '../errors.ts';
+import type { DecodedRow } from './decoder.ts';
+
+export interface DecodedSink {
+  /** Settles when the rows survive the death of this process; offsets are committed only after. */
+  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<void>;
+  close(): Promise<void>;
+}
+
+function plain(_name: string, value: unknown): unknown {
+  if (typeof value === 'bigint') return value.toString();
+  // Buffer has a toJSON of its own, which ran before this.
+  const bytes = value as { type?: unknown; data?: unknown } | null;
+  if (typeof value === 'object' && bytes?.type === 'Buffer' && Array.isArray(bytes.data)) {
+    return Buffer.from(bytes.data as number[]).toString('base64');
+  }
+  return value;
+}
+
+export function decodedLine(records: RecordBatch, decoded: DecodedRow): string {
+  const { partition, offset } = records.columns;
+  const at = `{"partition":${partition[decoded.row]},"offset":"${offset[decoded.row]}","schema_id":${decoded.schemaId}`;
+  return `${at},"value":${JSON.stringify(decoded.value, plain)}}`;
+}
+
+/** Appends to a file that several consumer instances of one process share. */
+export class FileSink implements DecodedSink {
+  private readonly file: FileHandle;
+  private writes: Promise<void> = Promise.resolve();
+
+  private constructor(file: FileHandle) {
+    this.file = file;
+  }
+
+  /** @throws not_writable */
+  static async open(path: string): Promise<FileSink> {
+    try {
+      return new FileSink(await open(path, 'a'));
+    } catch (cause) {
+      throw coreError('not_writable', `cannot write to ${path}: ${(cause as NodeJS.ErrnoException).code ?? cause}`, {
+        next: 'give -out=file:PATH in a folder that this user may write',
+        cause,
+      });
+    }
+  }
+
+  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<void> {
+    let text = '';
+    for (const row of rows) text += `${decodedLine(records, row)}\n`;
+    const result = this.writes.then(async () => {
+      await this.file.appendFile(text);
+    });
+    this.writes = result.catch(() => {});
+    return result;
+  }
+
+  async close(): Promise<void> {
+    await this.writes;
+    await this.file.close();
+  }
+}
+
+/** Sends each line to a topic under the key of its record. */
+export class TopicSink implements DecodedSink {
+  private readonly producer: BatchProducer;
+  private readonly topics: readonly string[];
+
+  constructor(producer: BatchProducer, topic: string) {
+    this.producer = producer;
+    this.topics = [topic];
+  }
+
+  async write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<void> {
+    if (rows.length === 0) return;
+    const values = rows.map((row) => Buffer.from(decodedLine(records, row), 'utf8'));
+    const keys = rows.map((row) => records.key(row.row));
+    const bytes = values.reduce((sum, value, i) => sum + value.length + (keys[i]?.length ?? 0), 0);
+    const batch = RecordBatch.create(rows.length, bytes);
+    values.forEach((value, i) => {
+      batch.append({ key: keys[i] ?? null, value });
+    });
+    const report = await this.producer.produce(batch, this.topics);
+    if (report.failed > 0) {
+      const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
+      throw registryError('not_delivered', `${report.failed} decoded records were not acknowledged by topic ${this.topics[0]}: ${why}`, {
+        next: 'check the broker; their offsets are not committed',
+      });
+    }
+  }
+
+  async close(): Promise<void> {}
+}

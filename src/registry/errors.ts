@@ -1,0 +1,53 @@
+/** Errors of the registry and its clients: one table, from which HTTP bodies, exit codes and metric reasons follow.
+ *  `number` is the error_code of the HTTP body; its first three digits are the status. */
+import { type ErrorTable, errorRow, errorsOf } from '../core/errors.ts';
+
+export const REGISTRY_ERRORS = {
+  subject_not_found: errorRow('not_found', { number: 40401 }),
+  version_not_found: errorRow('not_found', { number: 40402 }),
+  schema_not_found: errorRow('not_found', { number: 40403 }),
+  subject_level_not_set: errorRow('not_found', { number: 40408 }),
+  incompatible: errorRow('conflict', { number: 409 }),
+  invalid_schema: errorRow('invalid', { http: 422, number: 42201 }),
+  invalid_version: errorRow('invalid', { http: 422, number: 42202 }),
+  invalid_level: errorRow('invalid', { http: 422, number: 42203 }),
+  not_permitted: errorRow('invalid', { http: 422, number: 42205 }),
+  invalid_subject: errorRow('invalid', { http: 422, number: 42208 }),
+  schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
+  malformed_request: errorRow('invalid', { number: 400 }),
+  not_acceptable: errorRow('invalid', { http: 406, number: 406 }),
+  unsupported_media_type: errorRow('invalid', { http: 415, number: 415 }),
+  store_failed: errorRow('unavailable', { http: 500, number: 50001 }),
+  store_corrupt: errorRow('corrupt', { http: 500, number: 50001 }),
+  store_locked: errorRow('unavailable', { http: 503, number: 50001 }),
+  /** The registry still reads its log. */
+  starting: errorRow('unavailable', { number: 503 }),
+  /** The registry cannot be reached or answers 5xx: a reason to wait, never a fact about a record. */
+  registry_unavailable: errorRow('unavailable'),
+  /** The registry answers something that is not its protocol. */
+  registry_protocol: errorRow('unavailable'),
+  /** A value does not fit the schema it is written with. */
+  value_refused: errorRow('invalid'),
+  bad_magic: errorRow('corrupt', { reason: 'bad_magic' }),
+  truncated_frame: errorRow('corrupt', { reason: 'truncated_frame' }),
+  unknown_schema_id: errorRow('corrupt', { reason: 'unknown_schema_id' }),
+  bad_message_index: errorRow('corrupt', { reason: 'bad_message_index' }),
+  incompatible_schema: errorRow('corrupt', { reason: 'incompatible_schema' }),
+  malformed_payload: errorRow('corrupt', { reason: 'malformed_payload' }),
+  /** Records that could not be published or parked; the run stops before it loses one. */
+  not_delivered: errorRow('unavailable'),
+} as const satisfies ErrorTable;
+
+export const registryError = errorsOf(REGISTRY_ERRORS);
+
+/** Why a record was quarantined. The list is closed: a dashboard may rely on it. */
+export const QUARANTINE_REASONS = [
+  'bad_magic',
+  'truncated_frame',
+  'unknown_schema_id',
+  'bad_message_index',
+  'incompatible_schema',
+  'malformed_payload',
+] as const;
+
+export type QuarantineReason = (typeof QUARANTINE_REASONS)[number];

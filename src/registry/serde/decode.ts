@@ -1,0 +1,21 @@
+/** What a compiled reader is, and how it says that bytes are no payload. */
+import { isCompatible, findingLine } from '../compatibility/finding.ts';
+import { checkPair } from '../compatibility/modes.ts';
+import { registryError } from '../errors.ts';
+import type { Schema } from '../schemas/schema.ts';
+
+/** Reads the payload in `bytes[start, end)`. 64-bit integers are bigint, absent optional values null.
+ *  @throws malformed_payload; never reads outside the span */
+export type Decode = (bytes: Buffer, start: number, end: number) => unknown;
+
+export function malformed(why: string, cause?: unknown): Error {
+  return registryError('malformed_payload', why, cause === undefined ? {} : { cause });
+}
+
+/** @throws incompatible_schema where the rules refuse the pair: a silent wrong value is worse than a parked record */
+export function demandCompatible(reader: Schema, writer: Schema): void {
+  const findings = checkPair(reader, writer);
+  if (isCompatible(findings)) return;
+  const lines = findings.filter((finding) => !isCompatible([finding])).map(findingLine);
+  throw registryError('incompatible_schema', `the reader's schema cannot read the writer's: ${lines.join('; ')}`);
+}
