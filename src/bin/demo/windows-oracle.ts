@@ -1,0 +1,121 @@
+/** Brings in the independent program: starts it, and puts what it says into tables beside the sink, so that SQL can
+ *  compare them. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool, SqlValue } from '../../io/sql/port.ts';
+
+const LAUNCHER = fileURLToPath(new URL('../../../../bin/millrace', import.meta.url));
+const ORACLE = fileURLToPath(new URL('../../../bench/peers/oracle/main.js', import.meta.url));
+const COLUMNS = [
+  'account_id',
+  'window_start',
+  'window_end',
+  'count',
+  'sum',
+  'min',
+  'max',
+  'last_update_ts',
+  'overflow',
+];
+const ROWS_AT_ONCE = 50_000;
+
+export interface OracleCounts {
+  readonly rows: number;
+  /** By partition, decimal. */
+  readonly consumed: readonly string[];
+  readonly dropped_late: readonly string[];
+  readonly invalid: readonly string[];
+}
+
+async function codeOf(child: ChildProcess): Promise<number | null> {
+  if (child.exitCode === null && child.signalCode === null) await once(child, 'close');
+  return child.exitCode;
+}
+
+/** account_id goes into an int8 bit for bit, as the sink keeps it. */
+function cells(line: string): readonly SqlValue[] {
+  const [accountId, ...rest] = line.split(',');
+  return [BigInt.asIntN(64, BigInt(accountId as string)), ...rest];
+}
+
+/** Copies the program's rows into a table of its own and returns its counts. */
+async function load(pool: SqlPool, table: string, oracle: ChildProcess): Promise<OracleCounts> {
+  await pool.query(`CREATE UNLOGGED TABLE ${table} (account_id int8, window_start int8, window_end int8, count int8,
+    sum int8, min int8, max int8, last_update_ts int8, overflow bool,
+    PRIMARY KEY (account_id, window_start, window_end))`);
+  let waiting: (readonly SqlValue[])[] = [];
+  let last = '';
+  for await (const line of createInterface({ input: oracle.stdout as NodeJS.ReadableStream })) {
+    if (line.startsWith('{')) {
+      last = line;
+      continue;
+    }
+    waiting.push(cells(line));
+    if (waiting.length >= ROWS_AT_ONCE) {
+      await pool.copyIn(table, COLUMNS, waiting);
+      waiting = [];
+    }
+  }
+  await pool.copyIn(table, COLUMNS, waiting);
+  const code = await codeOf(oracle);
+  if (code !== 0 || last === '') {
+    throw coreError('internal', `the oracle for ${table} ended with ${code ?? oracle.signalCode}`, {
+      next: 'see stderr',
+    });
+  }
+  await pool.query(`ANALYZE ${table}`);
+  return JSON.parse(last) as OracleCounts;
+}
+
+export interface ArrivalRules {
+  readonly sizeMs: number;
+  readonly skewMs: number;
+  readonly latenessMs: number;
+}
+
+/** The topic as it arrived, read over a connection of the oracle's own. */
+export function loadArrival(
+  pool: SqlPool,
+  table: string,
+  brokers: string,
+  topic: string,
+  rules: ArrivalRules,
+): Promise<OracleCounts> {
+  const args = [
+    ORACLE,
+    'arrival',
+    `-brokers=${brokers}`,
+    `-topic=${topic}`,
+    `-size=${rules.sizeMs}`,
+    `-skew=${rules.skewMs}`,
+    `-lateness=${rules.latenessMs}`,
+  ];
+  return load(pool, table, spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] }));
+}
+
+/** The generator's events in their true order, by a pipe from its process to the oracle's. */
+export async function loadTrueOrder(
+  pool: SqlPool,
+  table: string,
+  genArgs: readonly string[],
+  sizeMs: number,
+): Promise<OracleCounts> {
+  const gen = spawn(
+    process.execPath,
+    [LAUNCHER, 'gen', ...genArgs, '-order=true', '-out=-', '-log-level=error'],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  );
+  const oracle = spawn(process.execPath, [ORACLE, 'batch', `-size=${sizeMs}`], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
+  gen.stdout?.pipe(oracle.stdin as NodeJS.WritableStream);
+  const [counts, code] = await Promise.all([load(pool, table, oracle), codeOf(gen)]);
+  if (code !== 0)
+    throw coreError('internal', `the generator ended with ${code ?? gen.signalCode}`, { next: 'see stderr' });
+  return counts;
+}

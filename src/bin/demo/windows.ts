@@ -1,0 +1,282 @@
+/** The windows slice: events in delayed order through Kafka into tumbling windows, the engine killed on the way.
+ *
+ *  Run 1 keeps every delay within skew + lateness; run 2 has stragglers. The engine reads while the generator writes.
+ *  The generator is held (SIGSTOP) at a part of the stream until the engine has been killed: the topic itself then
+ *  bounds what the dead process can have consumed.
+ */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { TopicReader } from '../../../bench/peers/oracle/kafka.ts';
+import { coreError } from '../../core/errors.ts';
+import { pgDriver } from '../../io/sql/pg.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { Slice, SliceContext, SliceProcess } from './fact.ts';
+import {
+  consumedOf,
+  judgeLate,
+  judgeOnTime,
+  type Kill,
+  newestManifest,
+  type RunRecord,
+  sum,
+} from './windows-judge.ts';
+import { loadArrival, loadTrueOrder } from './windows-oracle.ts';
+
+const RULES = { sizeMs: 20_000, skewMs: 5_000, latenessMs: 10_000 };
+const PARTITIONS = 4;
+/** Events of each run at scale 1. */
+const ON_TIME_EVENTS = 2_000_000;
+const LATE_EVENTS = 1_000_000;
+const PAST_CHECKPOINT = 100_000;
+/** Parts of the stream that the topic may hold before the kill, one after the other. */
+const HOLDS = [0.45, 0.55, 0.65, 0.72];
+const KILL_FROM = 0.22;
+const POLL_MS = 10;
+/** How long a run may wait for its kill, or for a process to end, before the slice gives up. */
+const WAIT_MS = 240_000;
+
+export interface WindowsRun {
+  readonly onTime: RunRecord;
+  readonly late: RunRecord;
+}
+
+interface Plan {
+  readonly name: string;
+  readonly id: string;
+  readonly events: number;
+  readonly stragglers: boolean;
+}
+
+function connect(context: SliceContext): Promise<SqlPool> {
+  return pgDriver.connect({
+    url: context.stack.postgres,
+    connectionsMax: 4,
+    applicationName: 'millrace demo',
+    connectTimeoutMs: 5000,
+  });
+}
+
+const genArgs = (context: SliceContext, plan: Plan): readonly string[] => [
+  '-kind=events',
+  `-seed=${context.seed}`,
+  `-count=${plan.events}`,
+  '-accounts=50000',
+  '-zipf=1.1',
+  // 400 s of event time in run 1, whatever the scale, so that windows fire all along.
+  `-per-ms=${plan.events / 400_000}`,
+];
+
+const delayArgs = (plan: Plan): readonly string[] =>
+  plan.stragglers
+    ? ['-typical-max=3s', '-tail=0.02', '-tail-max=1m', '-stragglers=0.001', '-straggler-max=2h']
+    : ['-typical-max=3s', '-tail=0.05', '-tail-max=15s', '-stragglers=0'];
+
+async function succeed(what: string, child: SliceProcess): Promise<void> {
+  const { code, signal } = await child.ended;
+  if (code !== 0)
+    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
+}
+
+/** engine_events_total as /metrics shows it; 0 before it answers. */
+async function consumedNow(address: string): Promise<number> {
+  try {
+    const text = await (await fetch(`http://${address}/metrics`)).text();
+    return Number(/^engine_events_total (\S+)$/m.exec(text)?.[1] ?? 0);
+  } catch {
+    return 0;
+  }
+}
+
+async function heldIn(reader: TopicReader): Promise<number> {
+  const ends: number[] = [];
+  for (const partition of reader.partitions) ends.push(Number(await reader.end(partition)));
+  return sum(ends);
+}
+
+interface Hunt {
+  readonly plan: Plan;
+  readonly stateDir: string;
+  readonly reader: TopicReader;
+  readonly gen: SliceProcess;
+  readonly startEngine: () => SliceProcess;
+  readonly pastCheckpoint: number;
+}
+
+/** Kills the engine once it is far enough past a checkpoint; the generator goes on afterwards. */
+async function killInTheMiddle(hunt: Hunt): Promise<Kill> {
+  const { plan, stateDir, reader, gen, pastCheckpoint } = hunt;
+  const deadline = Date.now() + WAIT_MS;
+  let hold = 0;
+  let isHeld = false;
+  let kill: Kill | undefined;
+  while (kill === undefined) {
+    const engine = hunt.startEngine();
+    const address = await engine.address();
+    for (;;) {
+      if (Date.now() > deadline)
+        throw coreError('timeout', `${plan.name}: no moment to kill the engine came`, {
+          next: `see ${engine.logPath}`,
+        });
+      const held = await heldIn(reader);
+      const consumed = await consumedNow(address);
+      if (!isHeld && held >= (HOLDS[hold] as number) * plan.events) {
+        gen.kill('SIGSTOP');
+        isHeld = true;
+      }
+      const newest = await newestManifest(stateDir);
+      const checkpointed = newest === undefined ? 0 : consumedOf(newest.recorded);
+      if (
+        consumed >= KILL_FROM * plan.events &&
+        checkpointed > 0 &&
+        consumed - checkpointed >= pastCheckpoint
+      ) {
+        // Held first, so that the topic's ends after the kill still bound what was consumed before it.
+        if (!isHeld) gen.kill('SIGSTOP');
+        isHeld = true;
+        engine.kill('SIGKILL');
+        const { signal } = await engine.ended;
+        const left = await newestManifest(stateDir);
+        const behind = left === undefined ? 0 : consumedOf(left.recorded);
+        kill = { consumed, held: await heldIn(reader), checkpointed: behind, signal };
+        break;
+      }
+      if (isHeld && consumed >= (await heldIn(reader)) && hold < HOLDS.length - 1) {
+        hold++;
+        isHeld = false;
+        gen.kill('SIGCONT');
+      }
+      await sleep(POLL_MS);
+    }
+    // A checkpoint may have completed between the last look and the kill; then the engine is started and killed again.
+    if (kill.consumed - kill.checkpointed < pastCheckpoint && kill.held < 0.75 * plan.events) {
+      kill = undefined;
+      isHeld = false;
+      gen.kill('SIGCONT');
+    }
+  }
+  gen.kill('SIGCONT');
+  return kill;
+}
+
+async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise<RunRecord> {
+  const { stack } = context;
+  const started = Date.now();
+  const say = (line: string): void =>
+    context.say(`${plan.name}: ${line} (${((Date.now() - started) / 1000).toFixed(1)} s)`);
+  const topic = `events-${plan.id}`;
+  const sinkTable = `windows_${plan.id}`;
+  const stateDir = join(context.dir, `engine-${plan.id}`);
+  const pastCheckpoint = Math.round(PAST_CHECKPOINT * Math.min(1, context.scale));
+  await succeed(
+    'topic create',
+    context.spawn('topic', [
+      'topic',
+      'create',
+      `-brokers=${stack.brokers}`,
+      `-topic=${topic}`,
+      `-partitions=${PARTITIONS}`,
+    ]),
+  );
+  const gen = context.spawn(`gen-${plan.id}`, [
+    'gen',
+    ...genArgs(context, plan),
+    ...delayArgs(plan),
+    '-order=delayed',
+    `-out=kafka:${topic}`,
+    `-brokers=${stack.brokers}`,
+    `-partitions=${PARTITIONS}`,
+    '-compression=none',
+  ]);
+  const startEngine = (name: string, ...more: readonly string[]): SliceProcess =>
+    context.spawn(`engine-${plan.id}-${name}`, [
+      'engine',
+      `-brokers=${stack.brokers}`,
+      `-topic=${topic}`,
+      '-window=tumbling',
+      `-size=${RULES.sizeMs}ms`,
+      `-allowed-skew=${RULES.skewMs}ms`,
+      `-allowed-lateness=${RULES.latenessMs}ms`,
+      '-state=mem',
+      '-shards=2',
+      `-state-dir=${stateDir}`,
+      '-checkpoint-interval=250ms',
+      `-sink=postgres:${stack.postgres}`,
+      `-sink-table=${sinkTable}`,
+      '-migrate',
+      ...more,
+    ]);
+  say(`generating ${plan.events.toLocaleString('en-US')} events in delayed order`);
+  const reader = await TopicReader.open(stack.brokers, topic);
+  let kill: Kill;
+  try {
+    kill = await killInTheMiddle({
+      plan,
+      stateDir,
+      reader,
+      gen,
+      pastCheckpoint,
+      startEngine: () => startEngine('killed'),
+    });
+  } finally {
+    reader.close();
+    gen.kill('SIGCONT');
+  }
+  say(`engine killed at ${kill.consumed.toLocaleString('en-US')} events`);
+  await succeed('gen', gen);
+  await succeed('engine', startEngine('restarted', '-bounded'));
+  say('engine restarted from its checkpoint and done');
+  const arrivalTable = `arrival_${plan.id}`;
+  const trueTable = `truth_${plan.id}`;
+  const [arrival] = await Promise.all([
+    loadArrival(pool, arrivalTable, stack.brokers, topic, RULES),
+    loadTrueOrder(pool, trueTable, genArgs(context, plan), RULES.sizeMs),
+  ]);
+  say('the oracle has read the topic and the true order');
+  return {
+    name: plan.name,
+    topic,
+    events: plan.events,
+    pastCheckpoint,
+    stateDir,
+    sinkTable,
+    arrivalTable,
+    arrival,
+    trueTable,
+    kill,
+  };
+}
+
+export const windowsSlice: Slice<WindowsRun> = {
+  name: 'windows',
+  async run(context) {
+    const pool = await connect(context);
+    const id = randomBytes(4).toString('hex');
+    const events = (full: number): number => Math.max(10_000, Math.round(full * context.scale));
+    try {
+      const onTime = await runOne(context, pool, {
+        name: 'run 1',
+        id: `1_${id}`,
+        events: events(ON_TIME_EVENTS),
+        stragglers: false,
+      });
+      const late = await runOne(context, pool, {
+        name: 'run 2',
+        id: `2_${id}`,
+        events: events(LATE_EVENTS),
+        stragglers: true,
+      });
+      return { onTime, late };
+    } finally {
+      await pool.close();
+    }
+  },
+  async judge(context, run) {
+    const pool = await connect(context);
+    try {
+      return [...(await judgeOnTime(pool, run.onTime)), ...(await judgeLate(pool, run.late))];
+    } finally {
+      await pool.close();
+    }
+  },
+};
