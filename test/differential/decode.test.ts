@@ -1,0 +1,83 @@
+/** Event decode: the addon answers the twin's bytes, for any batch, and both what the requirement says. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { batchOf, batchPlans, both, native, reference, soil } from './kernel-kit.ts';
+
+const event = fc
+  .tuple(fc.bigInt(0n, 2n ** 64n - 1n), fc.bigInt(-(2n ** 63n), 2n ** 63n - 1n), fc.nat(255))
+  .map(([key, value, fill]) => {
+    const bytes = new Uint8Array(256).fill(fill);
+    const view = new DataView(bytes.buffer);
+    view.setBigUint64(0, key, true);
+    view.setBigInt64(8, value, true);
+    view.setBigInt64(16, value ^ 0x5555n, true);
+    view.setBigUint64(24, key ^ 0xffffn, true);
+    return bytes;
+  });
+const values = fc.oneof(
+  { weight: 4, arbitrary: event },
+  { weight: 1, arbitrary: fc.uint8Array({ maxLength: 300 }) },
+);
+
+describe('decodeEvents', () => {
+  it('is the same in both kernels, byte for byte, for any spans and headers', () => {
+    fc.assert(
+      fc.property(batchPlans(values), fc.integer({ min: 1, max: 16 }), fc.nat(255), (plan, rows, pattern) => {
+        const [twin, addon] = both(
+          () => ({ records: batchOf(plan), into: soil(EventBatch.create(rows, plan.shared), pattern) }),
+          (kernels, { records, into }) => kernels.decodeEvents(records, into),
+          ({ records, into }) => [records, into],
+        );
+        expect(addon).toEqual(twin);
+      }),
+      { numRuns: 400 },
+    );
+  });
+
+  it.each([reference, native])('reads what was written: $name', (kernels) => {
+    fc.assert(
+      fc.property(fc.array(fc.option(values, { freq: 5 }), { minLength: 1, maxLength: 20 }), (rows) => {
+        const records = RecordBatch.create(rows.length, rows.length * 300);
+        // One byte before the first value puts all of them off their natural alignment.
+        records.arenaUsed = 1;
+        for (const value of rows) expect(records.append({ value })).toBe(true);
+        const into = EventBatch.create(rows.length);
+        const decoded = kernels.decodeEvents(records, into);
+        expect(into.rowCount).toBe(rows.length);
+        expect(decoded).toBe(rows.filter((value) => value?.length === 256).length);
+        rows.forEach((value, row) => {
+          const c = into.columns;
+          const cells = [c.accountId[row], c.value[row], c.eventTs[row], c.seq[row]];
+          if (value?.length !== 256) {
+            expect(c.status[row]).toBe(value === null ? EVENT_STATUS.NULL : EVENT_STATUS.BAD_LENGTH);
+            expect(cells).toEqual([0n, 0n, 0n, 0n]);
+            return;
+          }
+          const bytes = Buffer.from(value);
+          expect(c.status[row]).toBe(EVENT_STATUS.OK);
+          expect(cells).toEqual([
+            bytes.readBigUInt64LE(0),
+            bytes.readBigInt64LE(8),
+            bytes.readBigInt64LE(16),
+            bytes.readBigUInt64LE(24),
+          ]);
+        });
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it.each([reference, native])('refuses a batch with too few rows and writes nothing: $name', (kernels) => {
+    const records = RecordBatch.create(3, 10);
+    for (let i = 0; i < 3; i++) records.append({ value: Uint8Array.of(1) });
+    const into = soil(EventBatch.create(2), 7);
+    const before = Buffer.from(new Uint8Array(into.buffer)).toString('hex');
+    expect(() => kernels.decodeEvents(records, into)).toThrow(
+      expect.objectContaining({ code: 'out_of_range' }),
+    );
+    expect(Buffer.from(new Uint8Array(into.buffer)).toString('hex')).toBe(before);
+  });
+});
