@@ -16,7 +16,7 @@ import {
   WIRE_FRAME,
 } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
-import { arenaOf, demandInteger, demandRows, rowsOf } from './check.ts';
+import { arenaOf, demandHeader, demandInteger, demandRows, rowsOf } from './check.ts';
 
 const VARINT_BYTES_MAX = 5;
 
@@ -127,7 +127,6 @@ function varintBytes(value: number): number[] {
 
 /** What stands before a payload: header, and the message indexes unless null. @throws out_of_range */
 function framePrefix(schemaId: number, messageIndexes: Int32Array | null): Uint8Array {
-  demandInteger(schemaId, 0, 0xffff_ffff, 'schemaId');
   const header = [FRAME.MAGIC, schemaId >>> 24, schemaId >>> 16, schemaId >>> 8, schemaId];
   if (messageIndexes === null) return Uint8Array.from(header);
   const depth = messageIndexes.length;
@@ -151,7 +150,9 @@ export function writeFrames(
   messageIndexes: Int32Array | null,
   into: RecordBatch,
 ): number {
+  demandHeader(into, 'into');
   demandInteger(count, 0, 0xffff_ffff, 'count');
+  demandInteger(schemaId, 0, 0xffff_ffff, 'schemaId');
   let row = rowsOf(into, 'into');
   let at = arenaOf(into, 'into');
   const prefix = framePrefix(schemaId, messageIndexes);
