@@ -3,6 +3,7 @@
 #include "binding/args.h"
 #include "binding/register.h"
 #include "kernel/gen.h"
+#include "kernel/xxh32.h"
 
 namespace millrace::binding {
 namespace {

@@ -187,6 +187,20 @@ class Queue {
     return Spread(kSlots + ((clock >> kBits) & kMask), clock);
   }
 
+  // The next millisecond after `clock` with something to do: an arrival, a slot to hand down, or
+  // the event due at `due_ms`.
+  std::uint64_t NextStop(std::uint64_t clock, double due_ms) const {
+    const auto due = static_cast<std::uint64_t>(due_ms < kTwo53 ? due_ms : kTwo53);
+    std::uint64_t at = clock + 1;
+    while ((at & kMask) != 0 && at < due && head_[at & kMask] == -1) at++;
+    if ((at & kMask) != 0) return at;
+    while ((at & ((kSlots << kBits) - 1)) != 0 && at + kSlots <= due &&
+           head_[kSlots + ((at >> kBits) & kMask)] == -1) {
+      at += kSlots;
+    }
+    return at;
+  }
+
   std::int32_t* head() { return head_; }
   std::int32_t* next() { return next_; }
   double* seq() { return seq_; }
@@ -344,7 +358,7 @@ Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::Arr
     }
     queue.head()[list] = row;
     if (row == -1) {
-      clock++;
+      clock = queue.NextStop(clock, next_seq < count ? SinceBase(params, next_seq) : kTwo53);
       if (!queue.Advance(clock)) return Status::kSpanOutOfRange;
     }
   }
@@ -413,76 +427,6 @@ Status GenEvents(const GenParams& params, const Rows<layout::ZipfTable>& zipf, S
     c.status[row] = layout::kEventStatusOk;
   }
   c.header->row_count = static_cast<std::uint32_t>(count);
-  return Status::kOk;
-}
-
-namespace {
-
-constexpr std::uint32_t kPrime1 = 0x9e3779b1U;
-constexpr std::uint32_t kPrime2 = 0x85ebca77U;
-constexpr std::size_t kTotalWord = 4;
-constexpr std::size_t kLargeWord = 5;
-constexpr std::size_t kKeptWord = 6;
-constexpr std::size_t kKeptBytesWord = 8;
-constexpr std::size_t kStripe = 16;
-
-inline std::uint32_t Lane(std::uint32_t lane, const std::uint8_t* bytes) {
-  std::uint32_t word;
-  std::memcpy(&word, bytes, sizeof word);
-  lane = std::rotl(lane + word * kPrime2, 13) * kPrime1;
-  // Keeps the lane in a register of its own: packed 32-bit multiplication is slower where it is
-  // emulated.
-  __asm__("" : "+r"(lane));
-  return lane;
-}
-
-inline void Stripe(std::uint32_t (&lanes)[4], const std::uint8_t* bytes) {
-  lanes[0] = Lane(lanes[0], bytes);
-  lanes[1] = Lane(lanes[1], bytes + 4);
-  lanes[2] = Lane(lanes[2], bytes + 8);
-  lanes[3] = Lane(lanes[3], bytes + 12);
-}
-
-}  // namespace
-
-void Xxh32Update(std::uint32_t* state, const std::uint8_t* bytes, std::size_t length) {
-  const std::uint8_t* const end = bytes + length;
-  auto* keep = reinterpret_cast<std::uint8_t*>(state + kKeptBytesWord);
-  std::size_t kept = state[kKeptWord];
-  state[kTotalWord] += static_cast<std::uint32_t>(length);
-  if (kept + length < kStripe) {
-    std::memcpy(keep + kept, bytes, length);
-    state[kKeptWord] = static_cast<std::uint32_t>(kept + length);
-    return;
-  }
-  state[kLargeWord] = 1;
-  std::uint32_t lanes[4];
-  std::memcpy(lanes, state, sizeof lanes);
-  if (kept > 0) {
-    std::memcpy(keep + kept, bytes, kStripe - kept);
-    bytes += kStripe - kept;
-    Stripe(lanes, keep);
-  }
-  for (; static_cast<std::size_t>(end - bytes) >= kStripe; bytes += kStripe) Stripe(lanes, bytes);
-  std::memcpy(state, lanes, sizeof lanes);
-  kept = static_cast<std::size_t>(end - bytes);
-  std::memcpy(keep, bytes, kept);
-  state[kKeptWord] = static_cast<std::uint32_t>(kept);
-}
-
-Status GenDigest(Span<std::uint32_t> state, const Rows<layout::RecordBatch>& records) {
-  if (state.size != static_cast<std::size_t>(layout::kXxh32Words) ||
-      state.data[kKeptWord] >= kStripe) {
-    return Status::kBadArgument;
-  }
-  const layout::RecordBatch& c = records.at;
-  for (std::uint32_t row = 0; row < records.row_count; row++) {
-    const std::uint32_t start = c.value_start[row];
-    const std::int32_t length = c.value_length[row];
-    if (length <= 0) continue;
-    if (!Inside(start, length, records.arena_capacity)) return Status::kSpanOutOfRange;
-    Xxh32Update(state.data, c.arena + start, static_cast<std::size_t>(length));
-  }
   return Status::kOk;
 }
 

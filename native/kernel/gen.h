@@ -1,7 +1,7 @@
-// The event generator: events as a pure function of parameters and a number, the order in which
-// delayed events arrive, and the digest of what was written. Byte for byte the twin in
-// src/native/reference/gen.ts; docs/generator.md is the definition. Floating-point operations stand
-// in the order of the definition and must not be fused.
+// The event generator: events as a pure function of parameters and a number, and the order in which
+// delayed events arrive. Byte for byte the twin in src/native/reference/gen.ts; docs/generator.md
+// is the definition. Floating-point operations stand in the order of the definition and must not be
+// fused.
 #pragma once
 
 #include <cstddef>
@@ -53,12 +53,5 @@ Status GenRecords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
 // Replaces the content of `into` by the same events as columns.
 Status GenEvents(const GenParams& params, const Rows<layout::ZipfTable>& zipf, Span<double> seqs,
                  std::size_t count, Rows<layout::EventBatch>* into);
-
-// Adds bytes to a streaming XXH32. REQUIRES: state has layout::kXxh32Words words, at most 15 bytes
-// kept.
-void Xxh32Update(std::uint32_t* state, const std::uint8_t* bytes, std::size_t length);
-
-// Adds the values of a batch in row order.
-Status GenDigest(Span<std::uint32_t> state, const Rows<layout::RecordBatch>& records);
 
 }  // namespace millrace::kernel

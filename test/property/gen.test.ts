@@ -6,10 +6,13 @@ import { RandomStream, seedOf } from '../../src/core/random/threefry.ts';
 import { ZipfTable } from '../../src/core/random/zipf.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator } from '../../src/gen/events.ts';
-import { referenceGenKernels } from '../../src/native/reference/gen.ts';
+import { loadGenKernels } from '../../src/native/gen.ts';
+import { chooseNative } from '../../src/native/load.ts';
+
+const kernels = loadGenKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
 
 function seqsOf(options: EventOptions, batchRows: readonly number[]): number[] {
-  const generator = new EventGenerator(options, referenceGenKernels);
+  const generator = new EventGenerator(options, kernels);
   const batch = EventBatch.create(Math.max(...batchRows));
   const seqs: number[] = [];
   for (let turn = 0; ; turn++) {

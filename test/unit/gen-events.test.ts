@@ -4,10 +4,11 @@ import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { DEFAULT_EVENTS, delayMaxMs, type EventOptions } from '../../src/gen/event-options.ts';
 import { EventGenerator, noiseOf } from '../../src/gen/events.ts';
-import { referenceGenKernels } from '../../src/native/reference/gen.ts';
+import { loadGenKernels } from '../../src/native/gen.ts';
+import { chooseNative } from '../../src/native/load.ts';
 import { xxh32Create, xxh32Digest } from '../../src/native/reference/xxh32.ts';
 
-const kernels = referenceGenKernels;
+const kernels = loadGenKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
 const delayed = (over: Partial<EventOptions> = {}): EventOptions => ({
   ...DEFAULT_EVENTS,
   count: 10_000,

@@ -201,6 +201,23 @@ function advance(queue: ArrivalQueue, clock: number): void {
   if (clock % SLOTS === 0) spread(queue, SLOTS + (Math.floor(clock / SLOTS) & SLOT_MASK), clock);
 }
 
+/** The next millisecond after `clock` with something to do: an arrival, a slot to hand down, or the event due at
+ *  `dueMs`. */
+function nextStop(queue: ArrivalQueue, clock: number, dueMs: number): number {
+  const { head } = queue.wheel;
+  let at = clock + 1;
+  while (at % SLOTS !== 0 && at < dueMs && head[at % SLOTS] === -1) at++;
+  if (at % SLOTS !== 0) return at;
+  while (
+    at % LEVEL_2_MS !== 0 &&
+    at + SLOTS <= dueMs &&
+    head[SLOTS + (Math.floor(at / SLOTS) & SLOT_MASK)] === -1
+  ) {
+    at += SLOTS;
+  }
+  return at;
+}
+
 export const referenceGenKernels: GenKernels = {
   name: 'reference',
 
@@ -248,7 +265,11 @@ export const referenceGenKernels: GenKernels = {
       }
       head[list] = row;
       if (row === -1) {
-        clock++;
+        clock = nextStop(
+          queue,
+          clock,
+          nextSeq < count ? sinceBase(params, nextSeq) : Number.POSITIVE_INFINITY,
+        );
         advance(queue, clock);
       }
     }
