@@ -12,6 +12,8 @@ export class RawClient {
   readonly socket: Socket;
   private received = Buffer.alloc(0);
   private ended = false;
+  /** Code of the error that ended the connection, e.g. ECONNRESET; undefined for a clean end. */
+  error: string | undefined;
   private readonly waiters = new Set<() => void>();
 
   private constructor(socket: Socket) {
@@ -22,6 +24,9 @@ export class RawClient {
     socket.on('data', (chunk) => {
       this.received = Buffer.concat([this.received, chunk]);
       wake();
+    });
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      this.error = error.code;
     });
     for (const event of ['end', 'close', 'error']) {
       socket.on(event, () => {
@@ -45,6 +50,20 @@ export class RawClient {
   send(bytes: string | Uint8Array): this {
     if (!this.socket.destroyed) this.socket.write(bytes);
     return this;
+  }
+
+  /** Sends as fast as the connection takes it, until it is gone. */
+  feed(chunk: Uint8Array): void {
+    const more = (): void => {
+      while (!this.socket.destroyed && this.socket.writable && this.socket.write(chunk));
+      if (!this.socket.destroyed) this.socket.once('drain', more);
+    };
+    more();
+  }
+
+  /** Bytes that have left this process. */
+  get bytesSent(): number {
+    return this.socket.bytesWritten - this.socket.writableLength;
   }
 
   close(): void {

@@ -29,6 +29,7 @@ export const PIPELINE_MAX = 64;
 /** How long, and for how many bytes, a refused upload is read and thrown away so that its client sees the answer. */
 const LINGER_MS = 500;
 const LINGER_BYTES_MAX = 256 * 1024;
+const LINGER_LOOK_MS = 20;
 
 const EMPTY = new Uint8Array(0);
 const TEXT = 'text/plain; charset=utf-8';
@@ -256,11 +257,7 @@ class NodeServer implements HttpServer {
   private refuseUpload(line: Line, pending: Pending, response: HttpResponse): void {
     line.failed = response.status;
     this.forget(line, () => true);
-    let dropped = 0;
-    pending.incoming.on('data', (chunk: Uint8Array) => {
-      dropped += chunk.length;
-      if (dropped > LINGER_BYTES_MAX) line.socket.destroy();
-    });
+    pending.incoming.resume();
     this.lastAnswer(line, response, pending.method);
     this.report(pending, response.status);
   }
@@ -359,9 +356,12 @@ class NodeServer implements HttpServer {
     socket.write(head.join('\r\n'), 'latin1');
     socket.end(method === 'HEAD' ? EMPTY : body);
     socket.resume();
-    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
-    socket.once('close', () => clearTimeout(timer));
-    socket.once('end', () => socket.destroy());
+    const bytesMax = socket.bytesRead + LINGER_BYTES_MAX;
+    const endMs = performance.now() + LINGER_MS;
+    const timer = setInterval(() => {
+      if (socket.bytesRead > bytesMax || performance.now() > endMs) socket.destroy();
+    }, LINGER_LOOK_MS);
+    socket.once('close', () => clearInterval(timer));
   }
 
   async drain(timeoutMs: number): Promise<void> {

@@ -43,7 +43,7 @@ export interface HttpRoute {
 /** The answers a server gives by itself, so that each product keeps its own error shape. */
 export interface HttpFallbacks {
   /** 404 (unknown path), 405 (known path, other method; `allow` is set by the driver), 400 (malformed), 408 (slow),
-   *  413 (body over the limit), 500 (handler threw), 503 (draining). */
+   *  413 (body over the limit), 417 (an expectation that is none of ours), 431 (head over the limit), 500 (handler threw), 503 (draining). */
   error(status: number, request: Pick<HttpRequest, 'method' | 'path'>): HttpResponse;
 }
 

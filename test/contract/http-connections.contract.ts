@@ -1,0 +1,190 @@
+/** What any HTTP driver must do with connections: keep-alive, pipelining, clients that leave or never hurry. */
+import { describe, expect, test } from 'vitest';
+import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
+import { gate, get, HOST, httpHarness, KERNEL_BUFFERS_BYTES, post, ROUTES } from './http-harness.ts';
+
+export function httpConnectionsContract(driver: HttpDriver): void {
+  const { start, open } = httpHarness(driver);
+
+  describe('connections', () => {
+    test('keep-alive serves many requests; Connection: close and HTTP/1.0 end it', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      for (let i = 0; i < 20; i++)
+        expect((await client.send(get('/subjects/latest')).answer()).status).toBe(200);
+      await client.send(get('/', 'Connection: close\r\n')).answer();
+      await client.closed();
+      const old = await open(server);
+      expect((await old.send('GET / HTTP/1.0\r\n\r\n').answer()).status).toBe(200);
+      await old.closed();
+    });
+
+    test('an idle connection ends after the keep-alive time, a slow handler does not', async () => {
+      const routes: HttpRoute[] = [
+        {
+          method: 'GET',
+          path: '/slow',
+          handler: async () => {
+            await new Promise((resolve) => setTimeout(resolve, 500));
+            return { status: 200, body: 'late' };
+          },
+        },
+      ];
+      const server = await start(routes, { keepAliveTimeoutMs: 100, requestTimeoutMs: 200 });
+      const client = await open(server);
+      client.send(get('/slow') + get('/slow'));
+      expect((await client.answer()).body.toString()).toBe('late');
+      expect((await client.answer()).body.toString()).toBe('late');
+      await client.closed();
+    });
+
+    test('pipelined requests are answered in their order, however long each takes', async () => {
+      const waits = [30, 0, 15, 0];
+      const server = await start([
+        {
+          method: 'POST',
+          path: '/wait/{n}',
+          handler: async (request) => {
+            await new Promise((resolve) => setTimeout(resolve, waits[Number(request.params['n'])]));
+            return { status: 200, body: `${request.params['n']}:${Buffer.from(request.body).toString()}` };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(waits.map((_, n) => post(`/wait/${n}`, `body${n}`)).join(''));
+      const seen: string[] = [];
+      for (const _ of waits) seen.push((await client.answer()).body.toString());
+      expect(seen).toEqual(['0:body0', '1:body1', '2:body2', '3:body3']);
+    });
+
+    test('garbage behind pipelined requests is answered after them, then the connection closes', async () => {
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/wait',
+          handler: async () => {
+            await new Promise((resolve) => setTimeout(resolve, 20));
+            return { status: 200, body: 'good' };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(`${get('/wait')}${get('/wait')}\x00\x01 garbage\r\n\r\n`);
+      const statuses = [await client.answer(), await client.answer(), await client.answer()].map(
+        (one) => one.status,
+      );
+      expect(statuses).toEqual([200, 200, 400]);
+      expect(await client.closed()).toBe('');
+      expect(server.inFlight()).toBe(0);
+    });
+
+    test('a flood of pipelined requests is bounded: answers stay in order until the connection closes', async () => {
+      let handled = 0;
+      const first = gate();
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/n',
+          handler: async () => {
+            await first.opened;
+            return { status: 200, body: `${handled++}` };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(get('/n').repeat(1000));
+      await new Promise((resolve) => setTimeout(resolve, 50));
+      expect(server.inFlight()).toBeLessThan(500);
+      first.open();
+      const seen: string[] = [];
+      for (;;) {
+        const answer = await client.answer().catch(() => undefined);
+        if (answer?.status !== 200) break;
+        seen.push(answer.body.toString());
+      }
+      await client.closed();
+      expect(seen).toEqual(seen.map((_, index) => `${index}`));
+      expect(seen.length).toBe(handled);
+    });
+
+    test('a flood behind a request that takes long is not read on', async () => {
+      const door = gate();
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/n',
+          handler: async () => {
+            await door.opened;
+            return { status: 200, body: 'x' };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.feed(Buffer.from(get('/n').repeat(1000)));
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect(client.bytesSent).toBeLessThan(KERNEL_BUFFERS_BYTES);
+      door.open();
+      await client.closed();
+      expect(server.inFlight()).toBe(0);
+    });
+
+    test('a client that goes away aborts the signal of the request under way', async () => {
+      const aborted = gate();
+      const begun = gate();
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/long',
+          handler: async (request) => {
+            expect(request.signal.aborted).toBe(false);
+            request.signal.addEventListener('abort', () => aborted.open());
+            begun.open();
+            await aborted.opened;
+            return { status: 200, body: 'for nobody' };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(get('/long'));
+      await begun.opened;
+      expect(server.inFlight()).toBe(1);
+      client.close();
+      await aborted.opened;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+      expect(server.inFlight()).toBe(0);
+    });
+
+    test('a request that stays incomplete is 408 and closed', async () => {
+      const server = await start(ROUTES, { requestTimeoutMs: 100 });
+      const head = await open(server);
+      head.send('GET / HTTP/1.1\r\nHost: te');
+      expect((await head.answer()).status).toBe(408);
+      await head.closed();
+      const body = await open(server);
+      body.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 10\r\n\r\nhalf`);
+      expect((await body.answer()).status).toBe(408);
+      await body.closed();
+      expect(server.inFlight()).toBe(0);
+    });
+
+    test('a client that never reads its answer loses the connection', async () => {
+      const server = await start(
+        [
+          {
+            method: 'GET',
+            path: '/big',
+            handler: () => ({ status: 200, body: Buffer.alloc(32 * 1024 * 1024) }),
+          },
+        ],
+        {
+          requestTimeoutMs: 200,
+        },
+      );
+      const client = await open(server);
+      client.socket.pause();
+      client.send(get('/big'));
+      await expect.poll(() => server.inFlight(), { timeout: 3000 }).toBe(1);
+      await expect.poll(() => server.inFlight(), { timeout: 3000 }).toBe(0);
+    });
+  });
+}

@@ -1,0 +1,228 @@
+/** What any HTTP driver must do with hostile bytes, and when it begins and ends to listen. */
+import { describe, expect, test } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import type { HttpDriver } from '../../src/io/http/port.ts';
+import { gate, get, HOST, httpHarness, json, post, ROUTES } from './http-harness.ts';
+import { RawClient } from './raw-client.ts';
+
+export function httpLimitsContract(driver: HttpDriver): void {
+  const { start, open, ask } = httpHarness(driver);
+
+  describe('hostile bytes', () => {
+    const refused: ReadonlyArray<readonly [string, string | Uint8Array]> = [
+      ['no HTTP at all', '\x16\x03\x01\x02\x00\x01\x00\r\n\r\n'],
+      ['a NUL in the path', 'GET /a\x00b HTTP/1.1\r\nHost: x\r\n\r\n'],
+      ['a NUL in a header', 'GET / HTTP/1.1\r\nHost: x\r\nX-A: a\x00b\r\n\r\n'],
+      ['a control character in a header name', 'GET / HTTP/1.1\r\nHost: x\r\nX\x01A: a\r\n\r\n'],
+      ['a blank before the colon', 'GET / HTTP/1.1\r\nHost: x\r\nX-A : a\r\n\r\n'],
+      ['a folded header', 'GET / HTTP/1.1\r\nHost: x\r\nX-A: a\r\n b\r\n\r\n'],
+      [
+        'raw bytes above ASCII in the path',
+        Buffer.from('GET /caf\u00e9 HTTP/1.1\r\nHost: x\r\n\r\n', 'latin1'),
+      ],
+      ['a fragment in the target', 'GET /a#b HTTP/1.1\r\nHost: x\r\n\r\n'],
+      ['a target without its slash', 'GET subjects HTTP/1.1\r\nHost: x\r\n\r\n'],
+      ['no Host', 'GET / HTTP/1.1\r\n\r\n'],
+      ['two Hosts', 'GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n'],
+      ['two lengths', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 1\r\nContent-Length: 2\r\n\r\nab`],
+      ['a length that is no number', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 1x\r\n\r\na`],
+      ['a negative length', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: -1\r\n\r\na`],
+      ['a length with a sign', `POST /echo HTTP/1.1\r\n${HOST}Content-Length: +1\r\n\r\na`],
+      [
+        'a length beyond 64 bits',
+        `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 99999999999999999999999\r\n\r\na`,
+      ],
+      [
+        'a length and chunks (smuggling CL.TE)',
+        `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 6\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nG`,
+      ],
+      [
+        'chunks and a length (smuggling TE.CL)',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n1\r\na\r\n0\r\n\r\n`,
+      ],
+      [
+        'an encoding after chunked',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n`,
+      ],
+      ['an obscured chunked', `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n`],
+      [
+        'a chunk size that is no number',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\nzz\r\na\r\n0\r\n\r\n`,
+      ],
+      [
+        'a chunk longer than it says',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n`,
+      ],
+      ['another protocol', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
+      ['a version to come', 'GET / HTTP/3.7\r\nHost: x\r\n\r\n'],
+      ['a tunnel', 'CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n'],
+    ];
+    test.each(refused)('%s is refused without a handler, and the server lives', async (_what, bytes) => {
+      let handled = 0;
+      const server = await start([
+        { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: `${++handled}` }) },
+        { method: 'GET', path: '/', handler: () => ({ status: 200, body: `${++handled}` }) },
+        { method: 'GET', path: '/alive', handler: () => ({ status: 200, body: 'yes' }) },
+      ]);
+      const client = await open(server);
+      const answer = await client.send(bytes).answer();
+      expect(answer.status).toBe(400);
+      expect(json(answer.body)['refused']).toBe(400);
+      expect(handled).toBe(0);
+      client.close();
+      expect((await ask(server, get('/alive'))).body.toString()).toBe('yes');
+    });
+
+    test('a flood of headers and a huge target are refused before the limit is passed twice', async () => {
+      const server = await start(ROUTES);
+      const flood = await open(server);
+      flood.send(`GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(5000)}\r\n`);
+      expect((await flood.answer()).status).toBe(431);
+      await flood.closed();
+      const huge = await open(server);
+      huge.send(`GET /${'x'.repeat(20_000)} HTTP/1.1\r\n${HOST}\r\n`);
+      expect((await huge.answer()).status).toBe(431);
+      await huge.closed();
+    });
+
+    test('as many headers as fit all arrive', async () => {
+      const server = await start(
+        [
+          {
+            method: 'GET',
+            path: '/',
+            handler: (request) => ({ status: 200, body: `${request.header('a').length}` }),
+          },
+        ],
+        {
+          headerBytesMax: 64 * 1024,
+        },
+      );
+      const answer = await ask(server, `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(5000)}\r\n`);
+      expect(answer.body.toString()).toBe('5000');
+    });
+  });
+
+  describe('listening and draining', () => {
+    test('port 0 takes a free port and says which; a busy one is busy_port with what next', async () => {
+      const server = await start(ROUTES);
+      expect(server.port).toBeGreaterThan(0);
+      expect(server.host).toBe('127.0.0.1');
+      const error = await start(ROUTES, { port: server.port }).then(
+        () => undefined,
+        (thrown: unknown) => findMillraceError(thrown),
+      );
+      expect(error?.code).toBe('busy_port');
+      expect(error?.row.exit).toBe(3);
+      expect(error?.toLine()).toContain(`127.0.0.1:${server.port} is in use`);
+      expect(error?.next).toContain('-listen');
+    });
+
+    test('a drain lets requests under way finish, refuses those after, and ends idle connections', async () => {
+      const door = gate();
+      const begun = gate();
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/long',
+          handler: async () => {
+            begun.open();
+            await door.opened;
+            return { status: 200, body: 'finished' };
+          },
+        },
+      ]);
+      const idle = await open(server);
+      const silent = await open(server);
+      const half = await open(server);
+      const busy = await open(server);
+      half.send('GET / HTTP/1.1\r\nHo');
+      await idle.send(get('/nowhere')).answer();
+      busy.send(get('/long'));
+      await begun.opened;
+      const drained = server.drain(3000);
+      await Promise.all([idle.closed(), silent.closed(), half.closed()]);
+      await expect(RawClient.open(server.port)).rejects.toThrow('ECONNREFUSED');
+      busy.send(get('/long'));
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      door.open();
+      const answer = await busy.answer();
+      expect(answer.body.toString()).toBe('finished');
+      const after = await busy.answer().catch(() => undefined);
+      expect(after === undefined || after.status === 503).toBe(true);
+      await busy.closed();
+      await drained;
+      expect(server.inFlight()).toBe(0);
+    });
+
+    test('an answer given in a drain tells the client not to come back on its connection', async () => {
+      const door = gate();
+      const begun = gate();
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/long',
+          handler: async () => {
+            begun.open();
+            await door.opened;
+            return { status: 200, body: 'finished' };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(get('/long'));
+      await begun.opened;
+      const drained = server.drain(3000);
+      door.open();
+      expect(await client.answer()).toMatchObject({ status: 200, headers: { connection: 'close' } });
+      await Promise.all([client.closed(), drained]);
+    });
+
+    test('a drain ends at its time whatever a handler does', async () => {
+      const begun = gate();
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/never',
+          handler: () => {
+            begun.open();
+            return new Promise(() => {});
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(get('/never'));
+      await begun.opened;
+      const before = Date.now();
+      await server.drain(100);
+      expect(Date.now() - before).toBeLessThan(2000);
+      await client.closed();
+    });
+
+    test('every answer is reported with the pattern of its route', async () => {
+      const seen: string[] = [];
+      const server = await start(ROUTES, {
+        onAnswer: ({ method, route, status, seconds }) => {
+          expect(seconds).toBeGreaterThanOrEqual(0);
+          seen.push(`${method} ${route} ${status}`);
+        },
+      });
+      for (const bytes of [
+        get('/subjects/a'),
+        get('/nowhere'),
+        get('/throws'),
+        get('/bad-status'),
+        post('/echo', 'x'.repeat(2000)),
+      ]) {
+        await ask(server, bytes);
+      }
+      expect(seen).toEqual([
+        'GET /subjects/{subject} 200',
+        'GET  404',
+        'GET /throws 500',
+        'GET /bad-status 500',
+        'POST /echo 413',
+      ]);
+    });
+  });
+}

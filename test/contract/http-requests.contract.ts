@@ -1,0 +1,247 @@
+/** What any HTTP driver must do with requests: routing, headers, bodies, handlers that fail. */
+import { describe, expect, test } from 'vitest';
+import type { HttpDriver } from '../../src/io/http/port.ts';
+import { get, HOST, httpHarness, json, KERNEL_BUFFERS_BYTES, post, ROUTES } from './http-harness.ts';
+
+export function httpRequestsContract(driver: HttpDriver): void {
+  const { start, open, ask } = httpHarness(driver);
+
+  describe('routing', () => {
+    test('a named part is decoded after the split, so an encoded slash stays in it', async () => {
+      const server = await start(ROUTES);
+      const answer = await ask(server, get('/subjects/a%2Fb%20c/versions/%C3%A9?x=1&x=2&y=%20+z'));
+      expect(answer.status).toBe(200);
+      expect(json(answer.body)).toMatchObject({
+        path: '/subjects/a%2Fb%20c/versions/%C3%A9',
+        params: { subject: 'a/b c', version: 'é' },
+        query: [
+          ['x', '1'],
+          ['x', '2'],
+          ['y', '  z'],
+        ],
+      });
+    });
+
+    test('a literal part wins, and a named one is tried where the literal leads nowhere', async () => {
+      const server = await start(ROUTES);
+      expect((await ask(server, get('/subjects/latest'))).body.toString()).toBe('literal');
+      expect((await ask(server, get('/subjects/latest/versions'))).body.toString()).toBe(
+        'versions of latest',
+      );
+      const answer = await ask(server, get('/subjects/latest/versions/1'));
+      expect(json(answer.body)['params']).toEqual({ subject: 'latest', version: '1' });
+    });
+
+    test('one trailing slash means nothing, an empty part matches nothing', async () => {
+      const server = await start(ROUTES);
+      expect((await ask(server, get('/subjects/'))).status).toBe(200);
+      expect((await ask(server, get('/subjects//'))).status).toBe(404);
+      expect((await ask(server, get('/subjects//versions/1'))).status).toBe(404);
+    });
+
+    test('an encoded literal is the literal; keys of every object are ordinary names', async () => {
+      const server = await start(ROUTES);
+      expect((await ask(server, get('/%73ubjects'))).status).toBe(200);
+      const answer = await ask(server, get('/subjects/__proto__'));
+      expect(json(answer.body)['params']).toEqual({ subject: '__proto__' });
+      expect((await ask(server, get('/__proto__'))).status).toBe(404);
+      expect((await ask(server, get('/constructor'))).status).toBe(404);
+    });
+
+    test('unknown path 404, other method 405 with Allow, each in the product’s own form', async () => {
+      const server = await start(ROUTES);
+      const missing = await ask(server, get('/nowhere?x=1'));
+      expect(missing.status).toBe(404);
+      expect(missing.headers['content-type']).toBe('application/problem+json');
+      expect(json(missing.body)).toEqual({ refused: 404, path: '/nowhere' });
+      const wrong = await ask(server, post('/subjects/x', ''));
+      expect(wrong.status).toBe(405);
+      expect(wrong.headers['allow']).toBe('DELETE, GET, HEAD, OPTIONS');
+      expect(json(wrong.body)['refused']).toBe(405);
+    });
+
+    test('HEAD is GET without the body', async () => {
+      const server = await start(ROUTES);
+      const full = await ask(server, get('/subjects/x'));
+      const client = await open(server);
+      client.send(get('/subjects/x').replace('GET', 'HEAD'));
+      const head = await client.answer({ head: true });
+      expect(head.status).toBe(200);
+      expect(Number(head.headers['content-length'])).toBe(full.body.length + 1); // HEAD is one letter longer than GET
+      client.send(get('/subjects/latest'));
+      expect((await client.answer()).body.toString()).toBe('literal');
+      client.send(get('/nowhere').replace('GET', 'HEAD'));
+      expect((await client.answer({ head: true })).status).toBe(404);
+    });
+
+    test('OPTIONS answers 204 with Allow', async () => {
+      const server = await start(ROUTES);
+      const answer = await ask(server, get('/echo').replace('GET', 'OPTIONS'));
+      expect([answer.status, answer.headers['allow'], answer.headers['content-length']]).toEqual([
+        204,
+        'OPTIONS, POST',
+        undefined,
+      ]);
+      expect((await ask(server, get('*').replace('GET', 'OPTIONS'))).status).toBe(204);
+      expect((await ask(server, get('/nowhere').replace('GET', 'OPTIONS'))).status).toBe(404);
+    });
+
+    test('an absolute target means its path', async () => {
+      const server = await start(ROUTES);
+      const answer = await ask(server, get('http://test/subjects/x?q=1'));
+      expect(json(answer.body)).toMatchObject({ path: '/subjects/x', query: [['q', '1']] });
+      expect((await ask(server, get('http://test'))).status).toBe(200);
+    });
+
+    test('a percent sign that begins no character is malformed', async () => {
+      const server = await start(ROUTES);
+      for (const path of ['/subjects/%', '/subjects/%zz', '/subjects/%ff', '/subjects/%C3']) {
+        expect((await ask(server, get(path))).status, path).toBe(400);
+      }
+    });
+  });
+
+  describe('headers and bodies', () => {
+    test('several lines of one header stay apart, in order, trimmed, in Latin-1', async () => {
+      const server = await start(ROUTES);
+      const head = Buffer.from(get('/', 'X-Thing:  a, b \t\r\nx-thing:\r\nX-THING: caf\u00e9\r\n'), 'latin1');
+      expect(json((await ask(server, head)).body)['x']).toEqual(['a, b', '', 'café']);
+    });
+
+    test('a body arrives whole whether it has a length, chunks, or trickles in', async () => {
+      const server = await start(ROUTES);
+      expect(json((await ask(server, post('/echo', 'hello'))).body)['body']).toBe('hello');
+      const chunked = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n5;ext=1\r\nhello\r\n1\r\n!\r\n0\r\nX-Trailer: t\r\n\r\n`;
+      expect(json((await ask(server, chunked)).body)['body']).toBe('hello!');
+      const client = await open(server);
+      for (const byte of post('/echo', 'slowly')) {
+        client.send(byte);
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      expect(json((await client.answer()).body)['body']).toBe('slowly');
+    });
+
+    test('bytes and text leave as they are', async () => {
+      const server = await start(ROUTES);
+      const bytes = await ask(server, get('/bytes'));
+      expect([...bytes.body]).toEqual([0, 255, 13, 10]);
+      const text = await ask(server, get('/utf8'));
+      expect(text.body.toString('utf8')).toBe('zażółć €');
+      expect(text.headers['content-type']).toBe('text/plain; charset=utf-8');
+      const none = await ask(server, get('/subjects/x').replace('GET', 'DELETE'));
+      expect([none.status, none.headers['content-length']]).toEqual([204, undefined]);
+    });
+
+    test('the limit itself passes; one byte more is 413 without a handler, and the connection closes', async () => {
+      let handled = 0;
+      const server = await start([
+        { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: `${++handled}` }) },
+      ]);
+      expect((await ask(server, post('/echo', 'x'.repeat(1024)))).status).toBe(200);
+      const declared = await open(server);
+      declared.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 1025\r\n\r\n`);
+      const answer = await declared.answer();
+      expect([answer.status, answer.headers['connection']]).toEqual([413, 'close']);
+      expect(json(answer.body)).toEqual({ refused: 413, path: '/echo' });
+      expect(await declared.closed()).toBe('');
+      const chunked = await open(server);
+      chunked.send(`POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n`);
+      for (let i = 0; i < 3; i++) chunked.send(`200\r\n${'x'.repeat(512)}\r\n`);
+      expect((await chunked.answer()).status).toBe(413);
+      await chunked.closed();
+      expect(handled).toBe(1);
+      expect(server.inFlight()).toBe(0);
+    });
+
+    test('a client that sends all of a refused body first still gets a clean answer', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      client.send(post('/echo', 'x'.repeat(100_000)));
+      expect((await client.answer()).status).toBe(413);
+      expect(await client.closed()).toBe('');
+      expect(client.error).toBeUndefined();
+    });
+
+    test('a client that goes on uploading after 413 is cut off, and not read to the end', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      client.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 100000000000\r\n\r\n`);
+      client.feed(Buffer.alloc(64 * 1024));
+      expect((await client.answer()).status).toBe(413);
+      await client.closed();
+      expect(client.bytesSent).toBeLessThan(KERNEL_BUFFERS_BYTES);
+    });
+
+    test('a refused client that never closes is let go', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      client.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 5000\r\n\r\n`);
+      expect((await client.answer()).status).toBe(413);
+      const before = Date.now();
+      await server.drain(20_000);
+      expect(Date.now() - before).toBeLessThan(4000);
+    });
+
+    test('Expect: 100-continue is granted to a good request and refused to a bad one before its body', async () => {
+      const server = await start(ROUTES);
+      const expects = 'Expect: 100-continue\r\n';
+      const good = await open(server);
+      good.send(`POST /echo HTTP/1.1\r\n${HOST}${expects}Content-Length: 2\r\n\r\n`);
+      expect((await good.answer()).status).toBe(100);
+      expect(json((await good.send('ok').answer()).body)['body']).toBe('ok');
+      for (const [path, length, status] of [
+        ['/echo', 5000, 413],
+        ['/nowhere', 2, 404],
+        ['/', 2, 405],
+      ] as const) {
+        const bad = await open(server);
+        bad.send(`POST ${path} HTTP/1.1\r\n${HOST}${expects}Content-Length: ${length}\r\n\r\n`);
+        expect((await bad.answer()).status).toBe(status);
+        await bad.closed();
+      }
+    });
+
+    test('a body sent to an unknown path is read within the limit and the connection lives on', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      client.send(post('/nowhere', 'x'.repeat(1000)));
+      expect((await client.answer()).status).toBe(404);
+      client.send(get('/subjects/latest'));
+      expect((await client.answer()).body.toString()).toBe('literal');
+    });
+  });
+
+  describe('failures of a handler', () => {
+    test('a throw and a rejection are 500 without a word of the cause', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      for (const path of ['/throws', '/rejects']) {
+        const answer = await client.send(get(path)).answer();
+        expect(answer.status).toBe(500);
+        expect(answer.body.toString()).not.toContain('secret');
+      }
+      expect((await client.send(get('/subjects/latest')).answer()).status).toBe(200);
+    });
+
+    test('an answer that cannot be written is 500, not a split header', async () => {
+      const server = await start(ROUTES);
+      const bad = await ask(server, get('/bad-header'));
+      expect([bad.status, bad.headers['set-cookie'], bad.headers['x-first']]).toEqual([
+        500,
+        undefined,
+        undefined,
+      ]);
+      expect((await ask(server, get('/bad-status'))).status).toBe(500);
+    });
+
+    test('a fallback that throws still gives the status', async () => {
+      const fallbacks = {
+        error: () => {
+          throw new Error('no form');
+        },
+      };
+      const server = await start(ROUTES, { fallbacks });
+      expect((await ask(server, get('/nowhere'))).status).toBe(404);
+    });
+  });
+}
