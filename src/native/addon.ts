@@ -4,6 +4,7 @@
  *  checks what it gets: a wrong type is a TypeError, everything else an Error with a code of core/errors.ts. Only
  *  load.ts and the drivers see this surface.
  */
+import type { BrokerFunctions } from './broker-functions.ts';
 
 /** Bytes of a batch; see `batchBytes`. */
 export type BatchBytes = ArrayBuffer | Uint8Array;
@@ -56,7 +57,7 @@ interface GenFunctions {
   genDigest(state: Uint32Array, records: BatchBytes): void;
 }
 
-export interface Addon extends Identity, KernelFunctions, GenFunctions {}
+export interface Addon extends Identity, KernelFunctions, GenFunctions, BrokerFunctions {}
 
 /** Grows when a function of the addon changes its meaning; native/binding/addon.cc has the same number. */
 export const ADDON_ABI = 1;

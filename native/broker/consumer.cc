@@ -1,0 +1,547 @@
+#include "broker/consumer.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "broker/library.h"
+
+namespace millrace::broker {
+namespace {
+
+constexpr int kSliceMs = 250;
+constexpr std::int64_t kOffsetStored = RD_KAFKA_OFFSET_STORED;
+
+using List = rd_kafka_topic_partition_list_t;
+
+List* ListOf(const std::vector<Place>& places) {
+  List* list = rd_kafka_topic_partition_list_new(static_cast<int>(places.size()));
+  for (const Place& place : places) {
+    rd_kafka_topic_partition_list_add(list, place.topic.c_str(), place.partition)->offset =
+        place.offset;
+  }
+  return list;
+}
+
+std::vector<Place> PlacesOf(const List* list) {
+  std::vector<Place> places;
+  for (int i = 0; i < list->cnt; i++) {
+    const rd_kafka_topic_partition_t& one = list->elems[i];
+    places.push_back({one.topic, one.partition, one.offset, static_cast<int>(one.err)});
+  }
+  return places;
+}
+
+// The first error among the entries of a list.
+Event FirstError(const List* list) {
+  for (int i = 0; i < list->cnt; i++) {
+    const rd_kafka_topic_partition_t& one = list->elems[i];
+    if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
+    Event event = EventOf(one.err);
+    event.topic = one.topic;
+    event.partition = one.partition;
+    return event;
+  }
+  return {};
+}
+
+Event Settle(rd_kafka_error_t* error) {
+  if (error == nullptr) return {};
+  Event event = EventOf(rd_kafka_error_code(error));
+  event.message = rd_kafka_error_string(error);
+  event.fatal = rd_kafka_error_is_fatal(error) != 0;
+  rd_kafka_error_destroy(error);
+  return event;
+}
+
+}  // namespace
+
+struct Consumer::Filling {
+  RecordRows into;
+  ConsumeOutcome* out;
+  std::uint32_t rows = 0;
+  std::uint32_t used = 0;
+};
+
+std::unique_ptr<Consumer> Consumer::Open(const Properties& properties, ConsumerHost* host,
+                                         std::string* error) {
+  std::unique_ptr<Consumer> consumer(new Consumer(host));
+  rd_kafka_conf_t* conf = MakeConf(properties, consumer.get(), error);
+  if (conf == nullptr) return nullptr;
+  rd_kafka_conf_set_rebalance_cb(
+      conf, [](rd_kafka_t* client, rd_kafka_resp_err_t code, List* list, void* opaque) {
+        OnRebalance(client, code, list, opaque);
+      });
+  char text[512];
+  consumer->client_ = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
+  if (consumer->client_ == nullptr) {
+    rd_kafka_conf_destroy(conf);
+    *error = text;
+    return nullptr;
+  }
+  rd_kafka_poll_set_consumer(consumer->client_);
+  consumer->queue_ = rd_kafka_queue_get_consumer(consumer->client_);
+  return consumer;
+}
+
+Consumer::~Consumer() {
+  DropHeld(nullptr);
+  for (const Rebalance& one : rebalances_) rd_kafka_topic_partition_list_destroy(one.partitions);
+  for (const Topic& topic : topics_) rd_kafka_topic_destroy(topic.handle);
+  if (queue_ != nullptr) rd_kafka_queue_destroy(queue_);
+  if (client_ != nullptr) rd_kafka_destroy_flags(client_, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
+}
+
+void Consumer::Wake() { rd_kafka_queue_yield(queue_); }
+
+void Consumer::OnRebalance(rd_kafka_t*, int error, List* list, void* opaque) {
+  auto* self = static_cast<Consumer*>(static_cast<Journal*>(opaque));
+  const Rebalance rebalance{error == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
+                            rd_kafka_topic_partition_list_copy(list)};
+  if (self->leaving_) {
+    // Inside the last close nobody is asked any more.
+    self->Complete(rebalance);
+    return;
+  }
+  self->rebalances_.push_back(rebalance);
+  self->Wake();
+}
+
+void Consumer::CarryOutAll() {
+  while (!rebalances_.empty()) {
+    const Rebalance first = rebalances_.front();
+    rebalances_.erase(rebalances_.begin());
+    CarryOut(first);
+  }
+}
+
+void Consumer::CarryOut(const Rebalance& rebalance) {
+  const bool lost = rd_kafka_assignment_lost(client_) != 0;
+  const RebalanceKind kind = rebalance.assign ? RebalanceKind::kAssigned
+                             : lost           ? RebalanceKind::kLost
+                                              : RebalanceKind::kRevoked;
+  if (!host_->Stopping()) host_->OnRebalance(kind, PlacesOf(rebalance.partitions));
+  Complete(rebalance);
+}
+
+// Takes over the list.
+void Consumer::Complete(const Rebalance& rebalance) {
+  const std::vector<Place> places = PlacesOf(rebalance.partitions);
+  // While the group is being left librdkafka says NONE; the way of before holds then.
+  const char* protocol = rd_kafka_rebalance_protocol(client_);
+  if (std::strcmp(protocol, "NONE") != 0) {
+    cooperative_ = std::strcmp(protocol, "COOPERATIVE") == 0;
+  }
+  Event failed;
+  if (cooperative_) {
+    failed =
+        Settle(rebalance.assign ? rd_kafka_incremental_assign(client_, rebalance.partitions)
+                                : rd_kafka_incremental_unassign(client_, rebalance.partitions));
+  } else if (const auto code =
+                 rd_kafka_assign(client_, rebalance.assign ? rebalance.partitions : nullptr);
+             code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    failed = EventOf(code);
+  }
+  rd_kafka_topic_partition_list_destroy(rebalance.partitions);
+  if (failed.code != 0) Note(failed);
+  for (const Place& place : places) {
+    if (rebalance.assign && failed.code == 0) {
+      Enter(place, kOffsetStored);
+    } else if (Partition* partition = PartitionOf(place)) {
+      Forget(*partition);
+    }
+  }
+  if (rebalance.assign && failed.code == 0 && !places.empty()) Pause(places, false);
+}
+
+void Consumer::Enter(const Place& place, std::int64_t position) {
+  Partition* partition = PartitionOf(place);
+  if (partition == nullptr) {
+    rd_kafka_topic_t* topic = nullptr;
+    for (const Topic& known : topics_) {
+      if (known.name == place.topic) topic = known.handle;
+    }
+    if (topic == nullptr) {
+      topic = rd_kafka_topic_new(client_, place.topic.c_str(), nullptr);
+      if (topic == nullptr) return;
+      topics_.push_back({topic, place.topic});
+    }
+    partition = PartitionOf(topic, place.partition);
+  }
+  DropHeld(partition);
+  partition->assigned = true;
+  partition->paused = false;
+  partition->position = position;
+}
+
+void Consumer::Forget(const Partition& partition) {
+  DropHeld(&partition);
+  const_cast<Partition&>(partition).assigned = false;
+}
+
+// Held records of one partition, or of all (null).
+void Consumer::DropHeld(const Partition* partition) {
+  const auto gone = [&](rd_kafka_message_t* message) {
+    if (partition != nullptr &&
+        (message->rkt != partition->topic || message->partition != partition->partition)) {
+      return false;
+    }
+    rd_kafka_message_destroy(message);
+    return true;
+  };
+  held_.erase(std::remove_if(held_.begin(), held_.end(), gone), held_.end());
+}
+
+std::uint32_t Consumer::TopicIndex(rd_kafka_topic_t* topic) {
+  for (std::uint32_t i = 0; i < topics_.size(); i++) {
+    if (topics_[i].handle == topic) return i;
+  }
+  // A second handle keeps the pointer from being given to another topic.
+  const char* name = rd_kafka_topic_name(topic);
+  rd_kafka_topic_t* handle = rd_kafka_topic_new(client_, name, nullptr);
+  topics_.push_back({handle, name});
+  return static_cast<std::uint32_t>(topics_.size() - 1);
+}
+
+Consumer::Partition* Consumer::PartitionOf(rd_kafka_topic_t* topic, std::int32_t partition) {
+  if (last_ < partitions_.size() && partitions_[last_].topic == topic &&
+      partitions_[last_].partition == partition) {
+    return &partitions_[last_];
+  }
+  for (std::uint32_t i = 0; i < partitions_.size(); i++) {
+    if (partitions_[i].topic == topic && partitions_[i].partition == partition) {
+      last_ = i;
+      return &partitions_[i];
+    }
+  }
+  last_ = static_cast<std::uint32_t>(partitions_.size());
+  partitions_.push_back({topic, partition, TopicIndex(topic), false, false, kOffsetStored});
+  return &partitions_[last_];
+}
+
+Consumer::Partition* Consumer::PartitionOf(const Place& place) {
+  for (Partition& one : partitions_) {
+    if (one.partition == place.partition && topics_[one.topic_index].name == place.topic) {
+      return &one;
+    }
+  }
+  return nullptr;
+}
+
+// Moves what is there to the end of `held_`, waiting for the first only.
+std::size_t Consumer::Draw(std::size_t most, int wait_ms) {
+  const std::size_t before = held_.size();
+  held_.resize(before + most);
+  ssize_t got = rd_kafka_consume_batch_queue(queue_, 0, held_.data() + before, most);
+  if (got == 0 && wait_ms > 0 && rebalances_.empty()) {
+    got = rd_kafka_consume_batch_queue(queue_, wait_ms, held_.data() + before, 1);
+    if (got == 1 && most > 1) {
+      const ssize_t more =
+          rd_kafka_consume_batch_queue(queue_, 0, held_.data() + before + 1, most - 1);
+      if (more > 0) got += more;
+    }
+  }
+  const std::size_t taken = got > 0 ? static_cast<std::size_t>(got) : 0;
+  held_.resize(before + taken);
+  return taken;
+}
+
+void Consumer::Consume(const RecordRows& into, int wait_ms, ConsumeOutcome* out) {
+  const std::int64_t deadline = NowMs() + wait_ms;
+  Filling filling{into, out};
+  for (;;) {
+    host_->ServeJobs();
+    CarryOutAll();
+    Fill(&filling);
+    const std::int64_t left = deadline - NowMs();
+    const bool full = filling.rows >= into.row_capacity || !held_.empty();
+    if (!full && !host_->Interrupted()) {
+      const double room = (into.arena_capacity - filling.used) / bytes_a_row_ + 1;
+      const auto most = static_cast<std::size_t>(
+          std::min<double>(into.row_capacity - filling.rows, std::max(1.0, room)));
+      const bool first = filling.rows == 0 && out->ends.empty();
+      const int wait = first ? static_cast<int>(std::clamp<std::int64_t>(left, 0, kSliceMs)) : 0;
+      if (Draw(most, wait) > 0) Fill(&filling);
+    }
+    out->events = Journal::Take();
+    const bool something = filling.rows > 0 || !out->ends.empty() || !out->events.empty();
+    if (something || left <= 0 || host_->Interrupted()) break;
+    // Only rows of paused partitions are held: wait without spinning.
+    if (!held_.empty()) Draw(1, static_cast<int>(std::min<std::int64_t>(left, 10)));
+  }
+  into.at.header->row_count = filling.rows;
+  into.at.header->arena_used = filling.used;
+  out->rows = filling.rows;
+  for (; topics_told_ < topics_.size(); topics_told_++) {
+    out->topics.push_back(topics_[topics_told_].name);
+  }
+}
+
+// Moves held records into the batch, in order, as far as they fit.
+void Consumer::Fill(Filling* filling) {
+  std::size_t kept = 0;
+  std::size_t at = 0;
+  for (; at < held_.size(); at++) {
+    rd_kafka_message_t* message = held_[at];
+    if (message->rkt == nullptr || message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
+      if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        filling->out->ends.push_back(
+            {rd_kafka_topic_name(message->rkt), message->partition, message->offset});
+      } else {
+        Event event = EventOf(message->err);
+        if (const char* why = rd_kafka_message_errstr(message)) event.message = why;
+        if (message->rkt != nullptr) event.topic = rd_kafka_topic_name(message->rkt);
+        event.partition = message->partition;
+        Note(std::move(event));
+      }
+      rd_kafka_message_destroy(message);
+      continue;
+    }
+    Partition* partition = PartitionOf(message->rkt, message->partition);
+    if (!partition->assigned) {
+      rd_kafka_message_destroy(message);
+    } else if (partition->paused) {
+      held_[kept++] = message;
+    } else if (Append(filling, message, partition)) {
+      rd_kafka_message_destroy(message);
+    } else {
+      break;
+    }
+  }
+  if (kept == at) return;
+  held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(kept),
+              held_.begin() + static_cast<std::ptrdiff_t>(at));
+}
+
+namespace {
+
+std::size_t HeaderBytes(const rd_kafka_headers_t* headers) {
+  const char* name = nullptr;
+  const void* value = nullptr;
+  std::size_t size = 0;
+  std::size_t bytes = 0;
+  for (std::size_t i = 0;
+       rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
+       i++) {
+    bytes += layout::RecordHeader::kBytes + std::strlen(name) + (value == nullptr ? 0 : size);
+  }
+  return bytes;
+}
+
+void CopyHeaders(const rd_kafka_headers_t* headers, std::uint8_t* to) {
+  const char* name = nullptr;
+  const void* value = nullptr;
+  std::size_t size = 0;
+  for (std::size_t i = 0;
+       rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
+       i++) {
+    const auto name_length = static_cast<std::uint32_t>(std::strlen(name));
+    const std::int32_t value_length =
+        value == nullptr ? layout::kSpanNull : static_cast<std::int32_t>(size);
+    std::memcpy(to + layout::RecordHeader::kNameLengthAt, &name_length, 4);
+    std::memcpy(to + layout::RecordHeader::kValueLengthAt, &value_length, 4);
+    to += layout::RecordHeader::kBytes;
+    std::memcpy(to, name, name_length);
+    to += name_length;
+    if (value != nullptr) std::memcpy(to, value, size);
+    if (value != nullptr) to += size;
+  }
+}
+
+}  // namespace
+
+// False, and nothing written, when the record does not fit.
+bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* partition) {
+  const RecordRows& into = filling->into;
+  if (filling->rows >= into.row_capacity) return false;
+  rd_kafka_headers_t* headers = nullptr;
+  const bool has_headers =
+      rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  const std::size_t header_bytes = has_headers ? HeaderBytes(headers) : 0;
+  const std::size_t key_bytes = message->key == nullptr ? 0 : message->key_len;
+  const std::size_t value_bytes = message->payload == nullptr ? 0 : message->len;
+  const std::size_t bytes = key_bytes + value_bytes + header_bytes;
+  if (bytes > into.arena_capacity - filling->used) {
+    if (filling->rows == 0) {
+      Event event;
+      event.code = kErrOversize;
+      event.topic = topics_[partition->topic_index].name;
+      event.partition = message->partition;
+      char text[160];
+      std::snprintf(text, sizeof text,
+                    "the record at offset %lld has %zu bytes, more than the arena's %u",
+                    static_cast<long long>(message->offset), bytes, into.arena_capacity);
+      event.message = text;
+      Note(std::move(event));
+    }
+    return false;
+  }
+  const layout::RecordBatch& batch = into.at;
+  const std::uint32_t row = filling->rows;
+  std::uint32_t at = filling->used;
+  rd_kafka_timestamp_type_t type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
+  batch.offset[row] = message->offset;
+  batch.timestamp[row] = rd_kafka_message_timestamp(message, &type);
+  batch.timestamp_type[row] = static_cast<std::uint8_t>(type);
+  batch.topic_index[row] = static_cast<std::int32_t>(partition->topic_index);
+  batch.partition[row] = message->partition;
+  batch.key_start[row] = at;
+  batch.key_length[row] =
+      message->key == nullptr ? layout::kSpanNull : static_cast<std::int32_t>(key_bytes);
+  if (key_bytes > 0) std::memcpy(batch.arena + at, message->key, key_bytes);
+  at += static_cast<std::uint32_t>(key_bytes);
+  batch.value_start[row] = at;
+  batch.value_length[row] =
+      message->payload == nullptr ? layout::kSpanNull : static_cast<std::int32_t>(value_bytes);
+  if (value_bytes > 0) std::memcpy(batch.arena + at, message->payload, value_bytes);
+  at += static_cast<std::uint32_t>(value_bytes);
+  batch.headers_start[row] = at;
+  batch.headers_length[row] = static_cast<std::int32_t>(header_bytes);
+  if (header_bytes > 0) CopyHeaders(headers, batch.arena + at);
+  at += static_cast<std::uint32_t>(header_bytes);
+  batch.flags[row] =
+      static_cast<std::uint8_t>((message->key == nullptr ? layout::kRecordFlagKeyNull : 0) |
+                                (message->payload == nullptr ? layout::kRecordFlagValueNull : 0) |
+                                (header_bytes > 0 ? layout::kRecordFlagHasHeaders : 0));
+  partition->position = message->offset + 1;
+  bytes_a_row_ += (static_cast<double>(bytes) - bytes_a_row_) / 64;
+  filling->used = at;
+  filling->rows = row + 1;
+  return true;
+}
+
+Event Consumer::Subscribe(const std::vector<std::string>& topics) {
+  List* list = rd_kafka_topic_partition_list_new(static_cast<int>(topics.size()));
+  for (const std::string& topic : topics) {
+    rd_kafka_topic_partition_list_add(list, topic.c_str(), RD_KAFKA_PARTITION_UA);
+  }
+  const rd_kafka_resp_err_t code = rd_kafka_subscribe(client_, list);
+  rd_kafka_topic_partition_list_destroy(list);
+  return code == RD_KAFKA_RESP_ERR_NO_ERROR ? Event{} : EventOf(code);
+}
+
+Event Consumer::Assign(const std::vector<Place>& places) {
+  List* list = ListOf(places);
+  const rd_kafka_resp_err_t code = rd_kafka_assign(client_, list);
+  rd_kafka_topic_partition_list_destroy(list);
+  if (code != RD_KAFKA_RESP_ERR_NO_ERROR) return EventOf(code);
+  DropHeld(nullptr);
+  for (Partition& one : partitions_) one.assigned = false;
+  for (const Place& place : places) {
+    Enter(place, place.offset >= 0 ? place.offset : kOffsetStored);
+  }
+  return {};
+}
+
+Event Consumer::Pause(const std::vector<Place>& places, bool pause) {
+  List* list = ListOf(places);
+  const rd_kafka_resp_err_t code =
+      pause ? rd_kafka_pause_partitions(client_, list) : rd_kafka_resume_partitions(client_, list);
+  Event event = code == RD_KAFKA_RESP_ERR_NO_ERROR ? FirstError(list) : EventOf(code);
+  rd_kafka_topic_partition_list_destroy(list);
+  for (const Place& place : places) {
+    if (Partition* partition = PartitionOf(place)) partition->paused = pause;
+  }
+  return event;
+}
+
+Event Consumer::Seek(const Place& place, int timeout_ms) {
+  const std::int64_t deadline = NowMs() + timeout_ms;
+  for (;;) {
+    List* list = ListOf({place});
+    Event event = Settle(rd_kafka_seek_partitions(client_, list, 4 * kSliceMs));
+    if (event.code == 0) event = FirstError(list);
+    rd_kafka_topic_partition_list_destroy(list);
+    Partition* partition = PartitionOf(place);
+    if (event.code == 0 && partition != nullptr) {
+      DropHeld(partition);
+      partition->position = place.offset >= 0 ? place.offset : kOffsetStored;
+      return {};
+    }
+    // A partition that was assigned a moment ago has no fetcher to seek in yet.
+    const bool soon =
+        partition != nullptr && partition->assigned &&
+        (event.code == RD_KAFKA_RESP_ERR__STATE || event.code == RD_KAFKA_RESP_ERR__TIMED_OUT ||
+         event.code == RD_KAFKA_RESP_ERR__IN_PROGRESS);
+    if (!soon || NowMs() > deadline || host_->Stopping()) {
+      return event.code == 0 ? EventOf(kErrState) : event;
+    }
+    Draw(1, 10);
+  }
+}
+
+void Consumer::Leave(int timeout_ms) {
+  const std::int64_t deadline = NowMs() + timeout_ms;
+  List* subscribed = nullptr;
+  const bool member = rd_kafka_subscription(client_, &subscribed) == RD_KAFKA_RESP_ERR_NO_ERROR &&
+                      subscribed->cnt > 0;
+  if (subscribed != nullptr) rd_kafka_topic_partition_list_destroy(subscribed);
+  CarryOutAll();
+  if (member) {
+    rd_kafka_unsubscribe(client_);
+    const auto holds = [this] {
+      return std::any_of(partitions_.begin(), partitions_.end(),
+                         [](const Partition& one) { return one.assigned; });
+    };
+    while (holds() && NowMs() < deadline && !host_->Stopping()) {
+      host_->ServeJobs();
+      Draw(1, 20);
+      DropHeld(nullptr);
+      CarryOutAll();
+    }
+  }
+  leaving_ = true;
+  DropHeld(nullptr);
+  rd_kafka_consumer_close(client_);
+}
+
+std::vector<Place> Consumer::Positions() const {
+  std::vector<Place> places;
+  for (const Partition& one : partitions_) {
+    if (one.assigned)
+      places.push_back({topics_[one.topic_index].name, one.partition, one.position});
+  }
+  return places;
+}
+
+Event Consumer::Commit(const std::vector<Place>& offsets, int timeout_ms) {
+  rd_kafka_queue_t* queue = rd_kafka_queue_new(client_);
+  List* list = ListOf(offsets);
+  const rd_kafka_resp_err_t code = rd_kafka_commit_queue(client_, list, queue, nullptr, nullptr);
+  rd_kafka_topic_partition_list_destroy(list);
+  Event answer = EventOf(code);
+  bool answered = code != RD_KAFKA_RESP_ERR_NO_ERROR;
+  const std::int64_t deadline = NowMs() + timeout_ms;
+  while (!answered) {
+    rd_kafka_event_t* event = rd_kafka_queue_poll(queue, kSliceMs);
+    if (event != nullptr && rd_kafka_event_type(event) == RD_KAFKA_EVENT_OFFSET_COMMIT) {
+      answered = true;
+      answer = EventOf(rd_kafka_event_error(event));
+      const List* done = rd_kafka_event_topic_partition_list(event);
+      if (answer.code == 0 && done != nullptr) answer = FirstError(done);
+    } else if (host_->Stopping() || NowMs() > deadline) {
+      answered = true;
+      answer = EventOf(host_->Stopping() ? kErrDestroy : kErrTimedOut);
+    }
+    if (event != nullptr) rd_kafka_event_destroy(event);
+  }
+  rd_kafka_queue_destroy(queue);
+  return answer;
+}
+
+Event Consumer::Committed(std::vector<Place>* places, int timeout_ms) {
+  const std::int64_t deadline = NowMs() + timeout_ms;
+  for (;;) {
+    List* list = ListOf(*places);
+    const auto left = static_cast<int>(std::max<std::int64_t>(1, deadline - NowMs()));
+    const rd_kafka_resp_err_t code =
+        rd_kafka_committed(client_, list, std::min(left, 4 * kSliceMs));
+    if (code == RD_KAFKA_RESP_ERR_NO_ERROR) *places = PlacesOf(list);
+    Event event = code == RD_KAFKA_RESP_ERR_NO_ERROR ? FirstError(list) : EventOf(code);
+    rd_kafka_topic_partition_list_destroy(list);
+    const bool again = event.code == kErrTimedOut || event.code == RD_KAFKA_RESP_ERR__TRANSPORT;
+    if (!again || host_->Stopping() || NowMs() >= deadline) return event;
+  }
+}
+
+}  // namespace millrace::broker

@@ -1,0 +1,121 @@
+// The batch consumer: whole batches from librdkafka's consumer queue into the columns and the arena
+// of the caller.
+//
+// Threads: everything but the calls named so runs on the one reader thread. A rebalance is noted
+// where librdkafka announces it and carried out between two fills, so a fill never mixes rows of
+// before and after. Ownership: a batch is borrowed for the length of Consume. Records taken from
+// librdkafka that did not fit are held, in order, for the next Consume.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "broker/client.h"
+#include "kernel/batch.h"
+#include "layout/layouts.gen.h"
+
+struct rd_kafka_s;
+struct rd_kafka_queue_s;
+struct rd_kafka_topic_s;
+struct rd_kafka_message_s;
+struct rd_kafka_topic_partition_list_s;
+
+namespace millrace::broker {
+
+using RecordRows = kernel::Rows<layout::RecordBatch>;
+
+enum class RebalanceKind { kAssigned, kRevoked, kLost };
+
+// Who runs the reader thread.
+class ConsumerHost : public Waiter {
+ public:
+  // Runs what was asked of the reader thread meanwhile.
+  virtual void ServeJobs() = 0;
+  // Something waits that must not run inside a fill: end it.
+  virtual bool Interrupted() = 0;
+  // Tells the application and waits for its answer, serving jobs.
+  virtual void OnRebalance(RebalanceKind kind, const std::vector<Place>& places) = 0;
+};
+
+struct ConsumeOutcome {
+  std::uint32_t rows = 0;
+  std::vector<Place> ends;
+  std::vector<Event> events;
+  // Names of the topics met since the last time; their indices go on where those ended.
+  std::vector<std::string> topics;
+};
+
+class Consumer : public Journal {
+ public:
+  // Null, and `error` set, for bad properties.
+  static std::unique_ptr<Consumer> Open(const Properties& properties, ConsumerHost* host,
+                                        std::string* error);
+  ~Consumer();
+
+  void Consume(const RecordRows& into, int wait_ms, ConsumeOutcome* out);
+  Event Subscribe(const std::vector<std::string>& topics);
+  Event Assign(const std::vector<Place>& places);
+  Event Pause(const std::vector<Place>& places, bool pause);
+  Event Seek(const Place& place, int timeout_ms);
+  // Gives the partitions back, telling the application, and leaves the group.
+  void Leave(int timeout_ms);
+  std::vector<Place> Positions() const;
+
+  // From any thread.
+  void Wake();
+  Event Commit(const std::vector<Place>& offsets, int timeout_ms);
+  Event Committed(std::vector<Place>* places, int timeout_ms);
+  rd_kafka_s* client() const { return client_; }
+
+ private:
+  struct Partition {
+    rd_kafka_topic_s* topic;
+    std::int32_t partition;
+    std::uint32_t topic_index;
+    bool assigned;
+    bool paused;
+    std::int64_t position;
+  };
+  struct Topic {
+    rd_kafka_topic_s* handle;
+    std::string name;
+  };
+  struct Rebalance {
+    bool assign;
+    rd_kafka_topic_partition_list_s* partitions;
+  };
+  struct Filling;
+
+  explicit Consumer(ConsumerHost* host) : host_(host) {}
+  static void OnRebalance(rd_kafka_s* client, int error, rd_kafka_topic_partition_list_s* list,
+                          void* opaque);
+  void CarryOut(const Rebalance& rebalance);
+  void CarryOutAll();
+  void Complete(const Rebalance& rebalance);
+  std::size_t Draw(std::size_t most, int wait_ms);
+  void Fill(Filling* filling);
+  bool Append(Filling* filling, rd_kafka_message_s* message, Partition* partition);
+  Partition* PartitionOf(rd_kafka_topic_s* topic, std::int32_t partition);
+  Partition* PartitionOf(const Place& place);
+  std::uint32_t TopicIndex(rd_kafka_topic_s* topic);
+  void Enter(const Place& place, std::int64_t position);
+  void Forget(const Partition& partition);
+  void DropHeld(const Partition* partition);
+
+  ConsumerHost* host_;
+  rd_kafka_s* client_ = nullptr;
+  rd_kafka_queue_s* queue_ = nullptr;
+  std::vector<Topic> topics_;
+  std::uint32_t topics_told_ = 0;
+  std::vector<Partition> partitions_;
+  std::uint32_t last_ = 0;
+  std::vector<rd_kafka_message_s*> held_;
+  std::vector<Rebalance> rebalances_;
+  bool cooperative_ = true;
+  bool leaving_ = false;
+  double bytes_a_row_ = 512;
+};
+
+}  // namespace millrace::broker

@@ -1,0 +1,391 @@
+/** The librdkafka driver: the addon reads and writes whole batches on threads of its own. Runs in any thread.
+ *
+ *  One call a batch crosses into C++; librdkafka is the copy that node-rdkafka built, so a process has one of it.
+ *  Topics are administered through node-rdkafka, which runs on the main thread only.
+ */
+import { invariant } from '../../core/errors.ts';
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
+import { batchBytes } from '../../native/addon.ts';
+import type {
+  ConsumerHandle,
+  NativeAnswer,
+  NativeEvent,
+  NativePlace,
+  ProducerHandle,
+} from '../../native/broker-functions.ts';
+import { callAddon, loadAddon } from '../../native/load.ts';
+import {
+  type BROKER_ERRORS,
+  brokerError,
+  brokerEvent,
+  closedError,
+  ERR,
+  errorOfEvent,
+  unreachable,
+} from './errors.ts';
+import { nodeRdkafkaDriver } from './node-rdkafka.ts';
+import {
+  type BatchConsumer,
+  type BatchProducer,
+  type BrokerDriver,
+  type BrokerEvent,
+  type BrokerOptions,
+  type ConsumeResult,
+  type ConsumerOptions,
+  type DeliveryReport,
+  NO_OFFSET,
+  type PartitionLag,
+  type ProducerOptions,
+  type Rebalance,
+  type TopicPartition,
+  type TopicPartitionOffset,
+} from './port.ts';
+import { CONNECT_TIMEOUT_MS, consumerProperties, producerProperties, QUEUE_BYTES_MAX } from './properties.ts';
+
+const ANSWER_TIMEOUT_MS = 30_000;
+const SEEK_TIMEOUT_MS = 5000;
+const LEAVE_TIMEOUT_MS = 10_000;
+const FLUSH_AT_CLOSE_MS = 30_000;
+
+type Addon = ReturnType<typeof loadAddon>;
+
+const eventOf = ([code, message, fatal, topic, partition]: NativeEvent): BrokerEvent =>
+  brokerEvent(
+    code,
+    message,
+    { ...(topic === null ? {} : { topic }), ...(partition < 0 ? {} : { partition }) },
+    fatal,
+  );
+
+const placeOf = ([topic, partition, offset]: NativePlace): TopicPartitionOffset => ({
+  topic,
+  partition,
+  offset,
+});
+
+function flat(
+  places: ReadonlyArray<TopicPartition & { readonly offset?: bigint }>,
+): [string[], Int32Array, BigInt64Array] {
+  return [
+    places.map((at) => at.topic),
+    Int32Array.from(places, (at) => at.partition),
+    BigInt64Array.from(places, (at) => at.offset ?? NO_OFFSET),
+  ];
+}
+
+function demand(what: string, [failure, places]: NativeAnswer): readonly NativePlace[] {
+  if (failure !== null) throw errorOfEvent(what, eventOf(failure));
+  return places ?? [];
+}
+
+const pairs = (properties: Readonly<Record<string, string>>): string[] => Object.entries(properties).flat();
+
+/** Opens a native client; what librdkafka refuses is the caller's mistake. */
+function open<H>(make: () => H): H {
+  try {
+    return callAddon(make);
+  } catch (thrown) {
+    if ((thrown as { code?: unknown }).code !== 'bad_broker_property') throw thrown;
+    const options = { next: 'see the configuration page of librdkafka', cause: thrown };
+    throw brokerError(
+      'bad_broker_property' satisfies keyof typeof BROKER_ERRORS,
+      (thrown as Error).message,
+      options,
+    );
+  }
+}
+
+class NativeConsumer implements BatchConsumer {
+  readonly topics: string[] = [];
+  private readonly addon: Addon;
+  private readonly options: ConsumerOptions;
+  private readonly handle: ConsumerHandle;
+  private readonly assigned = new Map<string, TopicPartition>();
+  private consuming = false;
+  private fatal: BrokerEvent | undefined;
+  private failures: BrokerEvent[] = [];
+  private closing: Promise<void> | undefined;
+  /** Above zero while onRebalance runs; it may commit even though close has begun. */
+  private rebalanceDepth = 0;
+
+  constructor(addon: Addon, options: ConsumerOptions) {
+    this.addon = addon;
+    this.options = options;
+    this.handle = open(() =>
+      addon.brokerConsumerOpen(
+        pairs(consumerProperties(options)),
+        (kind, places) => void this.rebalance(kind, places),
+      ),
+    );
+  }
+
+  async connect(): Promise<void> {
+    const [failure] = await this.addon.brokerConsumerConnect(
+      this.handle,
+      this.options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+    );
+    if (failure === null) return;
+    this.addon.brokerConsumerClose(this.handle);
+    throw unreachable(this.options.brokers, failure[1]);
+  }
+
+  async assign(partitions: readonly TopicPartitionOffset[]): Promise<void> {
+    this.checkOpen();
+    demand('assign', await this.addon.brokerConsumerAssign(this.handle, ...flat(partitions)));
+    this.assigned.clear();
+    for (const at of partitions) this.enter(at);
+  }
+
+  async subscribe(topics: readonly string[]): Promise<void> {
+    this.checkOpen();
+    this.checkGroup('subscribe');
+    demand('subscribe', await this.addon.brokerConsumerSubscribe(this.handle, topics));
+  }
+
+  async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
+    this.checkOpen();
+    invariant(!this.consuming, 'one consume at a time');
+    this.consuming = true;
+    into.clear();
+    try {
+      const [rowCount, ends, events, topics] = await callAddon(() =>
+        this.addon.brokerConsumerConsume(this.handle, batchBytes(into), Math.max(0, Math.ceil(waitMs))),
+      );
+      this.topics.push(...topics);
+      const noted = [...this.failures, ...events.map(eventOf)];
+      this.failures = [];
+      this.fatal ??= noted.find((event) => event.fatal);
+      if (this.fatal !== undefined && rowCount === 0)
+        throw errorOfEvent('the consumer cannot go on', this.fatal);
+      return { rowCount, ends: ends.map(placeOf), events: noted };
+    } finally {
+      this.consuming = false;
+    }
+  }
+
+  async pause(partitions: readonly TopicPartition[]): Promise<void> {
+    this.checkOpen();
+    demand('pause', await this.addon.brokerConsumerPause(this.handle, ...flat(partitions)));
+  }
+
+  async resume(partitions: readonly TopicPartition[]): Promise<void> {
+    this.checkOpen();
+    demand('resume', await this.addon.brokerConsumerResume(this.handle, ...flat(partitions)));
+  }
+
+  async seek(position: TopicPartitionOffset): Promise<void> {
+    this.checkOpen();
+    const what = `seek ${position.topic}/${position.partition}`;
+    demand(what, await this.addon.brokerConsumerSeek(this.handle, ...flat([position]), SEEK_TIMEOUT_MS));
+  }
+
+  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+    this.checkOpen();
+    this.checkGroup('commit');
+    if (offsets.length === 0) return;
+    demand('commit', await this.addon.brokerConsumerCommit(this.handle, ...flat(offsets), ANSWER_TIMEOUT_MS));
+  }
+
+  async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
+    this.checkOpen();
+    return demand(
+      'committed',
+      await this.addon.brokerConsumerCommitted(this.handle, ...flat(partitions), ANSWER_TIMEOUT_MS),
+    ).map(placeOf);
+  }
+
+  assignment(): readonly TopicPartition[] {
+    return [...this.assigned.values()];
+  }
+
+  async lag(): Promise<readonly PartitionLag[]> {
+    this.checkOpen();
+    const positions = demand('positions', await this.addon.brokerConsumerPositions(this.handle)).map(placeOf);
+    const marks = demand(
+      'offsets',
+      await this.addon.brokerConsumerWatermarks(this.handle, ...flat(positions), ANSWER_TIMEOUT_MS),
+    );
+    return positions.map(({ topic, partition, offset }, i) => ({
+      topic,
+      partition,
+      low: (marks[2 * i] as NativePlace)[2],
+      high: (marks[2 * i + 1] as NativePlace)[2],
+      position: offset,
+    }));
+  }
+
+  async watermarkOffsets(
+    at: TopicPartition,
+    timeoutMs: number,
+  ): Promise<{ readonly low: bigint; readonly high: bigint }> {
+    this.checkOpen();
+    const answer = await this.addon.brokerConsumerWatermarks(this.handle, ...flat([at]), timeoutMs);
+    const [low, high] = demand(`offsets of ${at.topic}/${at.partition}`, answer) as [
+      NativePlace,
+      NativePlace,
+    ];
+    return { low: low[2], high: high[2] };
+  }
+
+  close(): Promise<void> {
+    this.closing ??= this.leave();
+    return this.closing;
+  }
+
+  private async leave(): Promise<void> {
+    await this.addon.brokerConsumerLeave(this.handle, LEAVE_TIMEOUT_MS);
+    this.addon.brokerConsumerClose(this.handle);
+    this.assigned.clear();
+  }
+
+  private checkOpen(): void {
+    if (this.closing !== undefined && this.rebalanceDepth === 0) throw closedError('consumer');
+  }
+
+  private checkGroup(what: string): void {
+    if (this.options.group === undefined)
+      throw brokerError('bad_broker_property', `${what} needs a group`, { next: 'give -group' });
+  }
+
+  private enter(at: TopicPartition): void {
+    this.assigned.set(`${at.partition}@${at.topic}`, { topic: at.topic, partition: at.partition });
+  }
+
+  private async rebalance(kind: Rebalance['kind'], places: readonly NativePlace[]): Promise<void> {
+    const partitions = places.map(([topic, partition]) => ({ topic, partition }));
+    this.rebalanceDepth++;
+    try {
+      await this.options.onRebalance?.({ kind, partitions });
+    } catch (thrown) {
+      const why = thrown instanceof Error ? thrown.message : String(thrown);
+      this.failures.push(brokerEvent(ERR.APPLICATION, `onRebalance failed: ${why}`));
+    } finally {
+      this.rebalanceDepth--;
+    }
+    for (const at of partitions) {
+      if (kind === 'assigned') this.enter(at);
+      else this.assigned.delete(`${at.partition}@${at.topic}`);
+    }
+    this.addon.brokerConsumerAnswer(this.handle);
+  }
+}
+
+class NativeProducer implements BatchProducer {
+  private readonly addon: Addon;
+  private readonly options: ProducerOptions;
+  private readonly handle: ProducerHandle;
+  private readonly queueBytesMax: number;
+  private readonly flights = new Set<Promise<unknown>>();
+  private turn: Promise<void> = Promise.resolve();
+  private bytes = 0;
+  /** Called when bytes have left. */
+  private wake: (() => void) | undefined;
+  private closing: Promise<void> | undefined;
+
+  constructor(addon: Addon, options: ProducerOptions) {
+    this.addon = addon;
+    this.options = options;
+    this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
+    this.handle = open(() => addon.brokerProducerOpen(pairs(producerProperties(options))));
+  }
+
+  async connect(): Promise<void> {
+    const [failure] = await this.addon.brokerProducerConnect(
+      this.handle,
+      this.options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
+    );
+    if (failure === null) return;
+    this.addon.brokerProducerClose(this.handle);
+    throw unreachable(this.options.brokers, failure[1]);
+  }
+
+  async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {
+    this.checkUsable();
+    const before = this.turn;
+    let next = (): void => {};
+    this.turn = new Promise((resolve) => {
+      next = resolve;
+    });
+    const rows = batch.rowCount;
+    const report = { status: new Int32Array(rows), offset: new BigInt64Array(rows).fill(NO_OFFSET) };
+    const bytes = batch.arenaUsed;
+    let flight: ReturnType<Addon['brokerProducerProduce']>;
+    try {
+      await before;
+      while (this.bytes >= this.queueBytesMax) {
+        await new Promise<void>((resolve) => {
+          this.wake = resolve;
+        });
+      }
+      this.checkUsable(true);
+      flight = callAddon(() =>
+        this.addon.brokerProducerProduce(
+          this.handle,
+          batchBytes(batch),
+          topics,
+          report.status,
+          report.offset,
+        ),
+      );
+      this.bytes += bytes;
+      this.flights.add(flight);
+    } finally {
+      next();
+    }
+    try {
+      const [failed, events] = await flight;
+      return { delivered: rows - failed, failed, ...report, events: events.map(eventOf) };
+    } finally {
+      this.flights.delete(flight);
+      this.bytes -= bytes;
+      this.wake?.();
+    }
+  }
+
+  queuedBytes(): number {
+    return this.bytes;
+  }
+
+  async flush(timeoutMs: number): Promise<void> {
+    if (this.closing !== undefined) throw closedError('producer');
+    demand('flush', await this.addon.brokerProducerFlush(this.handle, Math.ceil(timeoutMs)));
+  }
+
+  close(): Promise<void> {
+    this.closing ??= this.leave();
+    return this.closing;
+  }
+
+  private async leave(): Promise<void> {
+    await this.turn;
+    await this.addon.brokerProducerLeave(this.handle, FLUSH_AT_CLOSE_MS);
+    this.addon.brokerProducerClose(this.handle);
+    await Promise.allSettled(this.flights);
+  }
+
+  /** A call that waited for its turn may still go out while close waits for it. */
+  private checkUsable(waited = false): void {
+    if (this.closing !== undefined && !waited) throw closedError('producer');
+    const fatal = this.addon.brokerProducerFatal(this.handle);
+    if (fatal !== null) throw errorOfEvent('the producer cannot go on', eventOf(fatal));
+  }
+}
+
+async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
+  const made = new NativeConsumer(loadAddon(), options);
+  await made.connect();
+  return made;
+}
+
+async function producer(options: ProducerOptions): Promise<BatchProducer> {
+  const made = new NativeProducer(loadAddon(), options);
+  await made.connect();
+  return made;
+}
+
+export const librdkafkaDriver: BrokerDriver = {
+  name: 'librdkafka',
+  consumer,
+  producer,
+  admin: (options: BrokerOptions) => nodeRdkafkaDriver.admin(options),
+};
