@@ -76,6 +76,9 @@ class Reader {
     this.at += length;
     return this.bytes.toString('utf8', this.at - length, this.at);
   }
+  skip(bytes: number): void {
+    this.at += bytes;
+  }
   /** Zigzag varint of up to 53 bits: lengths and deltas are small. */
   varint(): number {
     let value = 0;
@@ -223,13 +226,13 @@ export class TopicReader {
       const error = answer.int16();
       if (error !== 0) throw new Error(`topic ${topic}: error ${error} of the broker`);
       answer.text();
-      answer.at += 1;
+      answer.skip(1);
       for (let p = answer.int32(); p > 0; p--) {
         answer.int16();
         const partition = answer.int32();
         leaders.set(partition, nodes.get(answer.int32()) as Connection);
-        answer.at += 4 * answer.int32();
-        answer.at += 4 * answer.int32();
+        answer.skip(4 * answer.int32());
+        answer.skip(4 * answer.int32());
       }
     }
     return new TopicReader(topic, leaders, [first, ...nodes.values()]);
@@ -284,7 +287,7 @@ export class TopicReader {
       if (error !== 0) throw new Error(`partition ${partition} from ${next}: error ${error} of the broker`);
       answer.int64();
       answer.int64();
-      for (let i = answer.int32(); i > 0; i--) answer.at += 16;
+      answer.skip(16 * Math.max(0, answer.int32()));
       const length = answer.int32();
       next = readBatches(answer.bytes.subarray(answer.at, answer.at + Math.max(0, length)), next, take);
     }

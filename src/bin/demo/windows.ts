@@ -33,6 +33,8 @@ const PAST_CHECKPOINT = 100_000;
 const HOLDS = [0.45, 0.55, 0.65, 0.72];
 const KILL_FROM = 0.22;
 const POLL_MS = 10;
+/** Least time that the generator takes, so that there is a middle to kill in at any scale. */
+const GENERATE_S = 2;
 /** How long a run may wait for its kill, or for a process to end, before the slice gives up. */
 const WAIT_MS = 240_000;
 
@@ -187,6 +189,7 @@ async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise
     `-brokers=${stack.brokers}`,
     `-partitions=${PARTITIONS}`,
     '-compression=none',
+    `-rate=${Math.ceil(plan.events / GENERATE_S)}`,
   ]);
   const startEngine = (name: string, ...more: readonly string[]): SliceProcess =>
     context.spawn(`engine-${plan.id}-${name}`, [
