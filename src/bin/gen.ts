@@ -14,6 +14,8 @@ import { ByteSink, TopicSink } from '../gen/sinks.ts';
 import { loadGenKernels } from '../native/gen.ts';
 import type { GenKernels } from '../native/gen-surface.ts';
 import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
+import type { Kernels } from '../native/surface.ts';
+import { framedOrders } from './gen/framed-orders.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels } from './shell/drivers.ts';
 
@@ -98,6 +100,18 @@ const SETTINGS = {
   },
   digest: { type: 'bool', default: 'true', help: 'print the XXH32 of all values' },
   'batch-rows': { type: 'int', default: '4096', min: 1, max: 65_536, help: 'rows moved at once' },
+  registry: {
+    type: 'string',
+    default: 'http://127.0.0.1:8081',
+    help: 'orders in a topic: address of the schema registry',
+  },
+  subject: { type: 'string', help: 'orders in a topic: subject of the schemas (default TOPIC-value)' },
+  'connect-timeout': {
+    type: 'duration',
+    default: '10s',
+    min: 100,
+    help: 'how long to try to reach registry and broker',
+  },
   brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
@@ -201,19 +215,18 @@ function printSchema(context: Context, version: string): number {
   return EXIT.done;
 }
 
-function sourceOf(context: Context, gen: GenKernels, output: Output): BatchSource {
-  if (context.settings.kind === 'events') {
+async function sourceOf(
+  context: Context,
+  chosen: Kernels,
+  gen: GenKernels,
+  output: Output,
+): Promise<BatchSource> {
+  const { settings, clock, metrics } = context;
+  if (settings.kind === 'events') {
     const generator = new EventGenerator(eventOptions(context), gen);
     return { fill: (into, most) => generator.fillRecords(into, most) };
   }
-  const { settings } = context;
-  if (settings.format !== 'json' || output.kind === 'kafka') {
-    throw coreError(
-      'usage',
-      `orders in ${settings.format} go nowhere but to a topic, json to a file or stdout`,
-      { next: 'give -out=file:PATH or -out=- with -format=json' },
-    );
-  }
+  const versions = versionsOf(context);
   const generator = new OrderGenerator({
     seed: BigInt(settings.seed),
     accounts: settings.accounts,
@@ -221,7 +234,29 @@ function sourceOf(context: Context, gen: GenKernels, output: Output): BatchSourc
     accountBase: accountBaseOf(context, DEFAULT_ORDERS.accountBase),
     baseMs: settings.base,
   });
-  return new OrderSource(generator, versionsOf(context), orderLine, countOf(context));
+  let encode = orderLine;
+  if (output.kind === 'kafka') {
+    if (settings.format === 'json') {
+      throw coreError('usage', 'orders in a topic are framed records', {
+        next: 'give -format=avro or -format=protobuf',
+      });
+    }
+    encode = await framedOrders({
+      registry: settings.registry,
+      subject: settings.subject ?? `${output.topic}-value`,
+      format: settings.format as 'avro' | 'protobuf',
+      versions,
+      timeoutMs: settings['connect-timeout'],
+      kernels: chosen,
+      clock,
+      metrics,
+    });
+  } else if (settings.format !== 'json') {
+    throw coreError('usage', `orders in ${settings.format} go to a topic only`, {
+      next: 'give -out=kafka:TOPIC, or -format=json',
+    });
+  }
+  return new OrderSource(generator, versions, encode, countOf(context));
 }
 
 async function topicSink(context: Context, topic: string): Promise<BatchSink> {
@@ -229,7 +264,11 @@ async function topicSink(context: Context, topic: string): Promise<BatchSink> {
   if (settings.brokers === undefined)
     throw coreError('usage', `-out=kafka:${topic} needs -brokers`, { next: 'give -brokers=host:port' });
   const driver = await brokerDriver(context);
-  const options = { brokers: settings.brokers, clientId: 'millrace-gen' };
+  const options = {
+    brokers: settings.brokers,
+    clientId: 'millrace-gen',
+    properties: { 'socket.connection.setup.timeout.ms': Math.max(1000, settings['connect-timeout']) },
+  };
   if (settings['create-topics']) {
     const admin = await driver.admin(options);
     try {
@@ -312,8 +351,9 @@ async function run(context: Context): Promise<number> {
       next: 'give -out=file:PATH or -out=kafka:TOPIC, or leave -json out',
     });
   }
-  const gen = loadGenKernels(kernels(context).name);
-  const source = sourceOf(context, gen, output);
+  const chosen = kernels(context);
+  const gen = loadGenKernels(chosen.name);
+  const source = await sourceOf(context, chosen, gen, output);
   const sink = await sinkOf(context, output);
   const rowBytes = settings.kind === 'events' ? EVENT.BYTES : ORDER_BYTES_MAX;
   const batches = Array.from({ length: BATCHES_UNDER_WAY }, () =>
