@@ -1,0 +1,64 @@
+/** What the contracts slice hands to its judge, and how both talk to the registry. */
+import type { OrderVersion } from '../../gen/order.ts';
+import type { OrderFormat } from '../../gen/order-versions.ts';
+import type { QuarantineReason } from '../../registry/index.ts';
+
+export interface FlowPlan {
+  readonly name: string;
+  readonly format: OrderFormat;
+  readonly writer: OrderVersion;
+  readonly reader: OrderVersion;
+  readonly topic: string;
+  readonly quarantine: string;
+  readonly seed: number;
+  readonly orders: number;
+  /** The consumer's output: a decoded record a line. */
+  readonly decodedPath: string;
+}
+
+export interface BadRecord {
+  readonly partition: number;
+  readonly offset: string;
+  readonly reason: QuarantineReason;
+  readonly keyHex: string;
+  readonly valueHex: string;
+}
+
+export interface FlowRun extends FlowPlan {
+  readonly writerId: number;
+  readonly bad: readonly BadRecord[];
+  /** deserialize_errors_total by reason, as the consumer's /metrics said at its end. */
+  readonly counted: Readonly<Record<string, number>>;
+}
+
+export interface Refusal {
+  readonly format: OrderFormat;
+  readonly status: number;
+  readonly message: string;
+}
+
+export interface ContractsRun {
+  /** `http://host:port` of the registry, which runs on until the demo ends. */
+  readonly registry: string;
+  /** Ids by subject, in version order, as given before the registry was killed. */
+  readonly ids: Readonly<Record<string, readonly number[]>>;
+  readonly refusals: readonly Refusal[];
+  readonly flows: readonly FlowRun[];
+  readonly producedPerSecond: number;
+}
+
+export const subjectOf = (format: OrderFormat): string => `orders-${format}-value`;
+export const formatName = (format: OrderFormat): string => (format === 'avro' ? 'AVRO' : 'PROTOBUF');
+
+export interface RegistryAnswer {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+export async function ask(url: string, method: string, path: string, body?: unknown): Promise<RegistryAnswer> {
+  const response = await fetch(`${url}${path}`, {
+    method,
+    ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' } }),
+  });
+  return { status: response.status, body: await response.json() };
+}

@@ -1,0 +1,87 @@
+/** Topics as the contracts slice needs them: written by hand, and read from the first record to the last. */
+import { coreError } from '../../core/errors.ts';
+import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
+import { nodeRdkafkaDriver } from '../../io/broker/node-rdkafka.ts';
+import type { TopicSpec } from '../../io/broker/port.ts';
+
+const WAIT_MS = 500;
+const BATCH_ROWS = 2000;
+const BATCH_BYTES = 16 << 20;
+/** A topic that does not give its records within this time is a fact of its own. */
+const READ_MS_MAX = 120_000;
+
+export interface TopicRecord {
+  readonly partition: number;
+  readonly offset: bigint;
+  readonly key: Uint8Array | null;
+  readonly value: Uint8Array | null;
+  readonly headers: () => ReadonlyMap<string, string>;
+}
+
+export async function createTopics(brokers: string, specs: readonly TopicSpec[]): Promise<void> {
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
+  try {
+    await admin.createTopics(specs);
+  } finally {
+    await admin.close();
+  }
+}
+
+/** Appends records and returns where each of them is. @throws unreachable */
+export async function append(
+  brokers: string,
+  topic: string,
+  records: readonly RecordInput[],
+): Promise<ReadonlyArray<{ readonly partition: number; readonly offset: bigint }>> {
+  const producer = await nodeRdkafkaDriver.producer({ brokers, clientId: 'millrace-demo', acks: -1 });
+  try {
+    const batch = RecordBatch.create(records.length, 1 << 20);
+    for (const record of records) batch.append(record);
+    const report = await producer.produce(batch, [topic]);
+    if (report.failed > 0) throw coreError('unreachable', `${report.failed} records were not taken by ${topic}`);
+    return records.map((record, row) => ({ partition: record.partition ?? -1, offset: report.offset[row] as bigint }));
+  } finally {
+    await producer.close();
+  }
+}
+
+/** Calls `each` for every record that the topic holds now; key and value are borrowed for the call.
+ *  Returns the number of records. @throws timeout */
+export async function readTopic(brokers: string, topic: string, each: (record: TopicRecord) => void): Promise<number> {
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
+  const partitions = (await admin.listTopics().finally(() => admin.close())).find((one) => one.topic === topic)?.partitions ?? [];
+  const consumer = await nodeRdkafkaDriver.consumer({ brokers, clientId: 'millrace-demo' });
+  try {
+    const open = new Map<number, bigint>();
+    const from: Array<{ topic: string; partition: number; offset: bigint }> = [];
+    for (const partition of partitions) {
+      const { low, high } = await consumer.watermarkOffsets({ topic, partition }, 10_000);
+      if (high <= low) continue;
+      open.set(partition, high);
+      from.push({ topic, partition, offset: low });
+    }
+    if (from.length === 0) return 0;
+    await consumer.assign(from);
+    const batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
+    const deadline = Date.now() + READ_MS_MAX;
+    let count = 0;
+    while (open.size > 0) {
+      if (Date.now() > deadline) throw coreError('timeout', `topic ${topic} did not give all its records`);
+      const { rowCount } = await consumer.consume(batch, WAIT_MS);
+      const { partition, offset } = batch.columns;
+      for (let row = 0; row < rowCount; row++) {
+        const at = { partition: partition[row] as number, offset: offset[row] as bigint };
+        const end = open.get(at.partition);
+        if (end === undefined || at.offset >= end) continue;
+        count++;
+        if (at.offset + 1n >= end) open.delete(at.partition);
+        const headers = (): ReadonlyMap<string, string> =>
+          new Map(batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString('utf8')]));
+        each({ ...at, key: batch.key(row), value: batch.value(row), headers });
+      }
+    }
+    return count;
+  } finally {
+    await consumer.close();
+  }
+}
