@@ -1,0 +1,144 @@
+/** What the HTTP client port promises, over real sockets. */
+import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import { MillraceError } from '../../src/core/errors.ts';
+import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
+import type { HttpClient, HttpClientOptions } from '../../src/io/http/client-port.ts';
+
+const closers: Array<() => void> = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+async function listening(server: Server | HttpServer): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  closers.push(() => server.close());
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+/** A server that answers each connection's bytes by a function. */
+function rawServer(answer: (socket: Socket) => void): Promise<string> {
+  return listening(
+    createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => answer(socket));
+    }),
+  );
+}
+
+function open(target: string, over: Partial<HttpClientOptions> = {}): HttpClient {
+  const client = nodeHttpClientDriver.open({
+    target,
+    connectionsMax: 4,
+    timeoutMs: 2000,
+    bodyBytesMax: 100_000,
+    ...over,
+  });
+  closers.push(() => client.close());
+  return client;
+}
+
+const POST = {
+  method: 'POST',
+  path: '/orders',
+  headers: { 'content-type': 'application/json' },
+  body: '{"a":"ß"}',
+};
+
+async function failureOf(sent: Promise<unknown>): Promise<MillraceError> {
+  const thrown = await sent.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
+  expect(thrown).toBeInstanceOf(MillraceError);
+  return thrown as MillraceError;
+}
+
+describe('the HTTP client', () => {
+  test('sends method, path, headers and body, and gives the whole reply', async () => {
+    const target = await listening(
+      createHttpServer((request, response) => {
+        const chunks: Buffer[] = [];
+        request.on('data', (chunk: Buffer) => chunks.push(chunk));
+        request.on('end', () => {
+          response.writeHead(201, { 'X-Thing': 'one', 'set-cookie': ['a', 'b'] });
+          response.write('first ');
+          setTimeout(
+            () =>
+              response.end(
+                `${request.method} ${request.url} ${request.headers['content-length']} ${Buffer.concat(chunks)}`,
+              ),
+            5,
+          );
+        });
+      }),
+    );
+    const reply = await open(`${target}/api/`).send(POST);
+    expect(reply.status).toBe(201);
+    expect(reply.headers).toMatchObject({ 'x-thing': 'one', 'set-cookie': 'a' });
+    expect(Buffer.from(reply.body).toString()).toBe('first POST /api/orders 10 {"a":"ß"}');
+  });
+
+  test('keeps connections and holds no more than it may', async () => {
+    const sockets = new Set<Socket>();
+    let most = 0;
+    let underWay = 0;
+    const server = createHttpServer((request, response) => {
+      sockets.add(request.socket);
+      underWay++;
+      most = Math.max(most, underWay);
+      setTimeout(() => {
+        underWay--;
+        response.end('ok');
+      }, 2);
+    });
+    const client = open(await listening(server), { connectionsMax: 3 });
+    const replies = await Promise.all(Array.from({ length: 60 }, () => client.send(POST)));
+    expect(replies.every((reply) => reply.status === 200)).toBe(true);
+    expect(sockets.size).toBe(3);
+    expect(most).toBe(3);
+  });
+
+  test('gives up after its time, waiting for a connection included', async () => {
+    const client = open(await rawServer(() => {}), { connectionsMax: 1, timeoutMs: 100 });
+    const [first, second] = [client.send(POST), client.send(POST)];
+    expect((await failureOf(first)).code).toBe('timeout');
+    expect((await failureOf(second)).code).toBe('timeout');
+  });
+
+  test.each<[string, (socket: Socket) => void]>([
+    ['closes without a word', (socket) => socket.end()],
+    ['resets', (socket) => socket.resetAndDestroy()],
+    ['stops in the header', (socket) => socket.end('HTTP/1.1 200 OK\r\nContent-')],
+    ['stops in the body', (socket) => socket.end('HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc')],
+    ['does not speak HTTP', (socket) => socket.end('220 mail.example.com\r\n')],
+    [
+      'floods',
+      (socket) => socket.write(`HTTP/1.1 200 OK\r\nContent-Length: 200000\r\n\r\n${'x'.repeat(200_000)}`),
+    ],
+  ])('a server that %s is unreachable, with a reason', async (_what, answer) => {
+    const failure = await failureOf(open(await rawServer(answer)).send(POST));
+    expect(failure.code).toBe('unreachable');
+    expect(String(failure.details['reason'])).toMatch(/\w/);
+  });
+
+  test('nobody listening is unreachable', async () => {
+    const failure = await failureOf(open('http://127.0.0.1:1').send(POST));
+    expect(failure).toMatchObject({ code: 'unreachable', details: { reason: 'ECONNREFUSED' } });
+  });
+
+  test('closed, requests under way fail', async () => {
+    const client = open(await rawServer(() => {}));
+    const failure = failureOf(client.send(POST));
+    setTimeout(() => client.close(), 20);
+    expect((await failure).code).toBe('unreachable');
+  });
+
+  test.each(['localhost:8080', 'https://a', 'http://', 'ftp://a', 'http://a?b=1', ''])(
+    'refuses the target %j',
+    (target) => {
+      expect(() => open(target)).toThrow('is not an http address');
+    },
+  );
+});
