@@ -140,7 +140,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       await idle.send(get('/nowhere')).answer();
       busy.send(get('/long'));
       await begun.opened;
-      const drained = server.drain(3000);
+      const drained = server.drain(20_000);
       await Promise.all([idle.closed(), silent.closed(), half.closed()]);
       await expect(RawClient.open(server.port)).rejects.toThrow('ECONNREFUSED');
       busy.send(get('/long'));

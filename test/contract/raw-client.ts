@@ -126,6 +126,11 @@ export class RawClient {
     );
   }
 
+  /** Resolves when nothing can be sent any more. */
+  async gone(timeoutMs = 3000): Promise<void> {
+    await this.until(() => (this.socket.destroyed ? true : undefined), 'loss of the connection', timeoutMs);
+  }
+
   /** Resolves when the server has ended the connection, to what came and was not read as an answer. */
   closed(timeoutMs = 3000): Promise<string> {
     return this.until(

@@ -26,10 +26,9 @@ import { RouteTable } from './route.ts';
 
 /** Pipelined requests that may wait on one connection; one more closes it after the answers before. */
 export const PIPELINE_MAX = 64;
-/** How long, and for how many bytes, a refused upload is read and thrown away so that its client sees the answer. */
+/** A connection is closed this long after its last answer: closing over unread bytes at once would take the answer
+ *  away from a client that is still sending. */
 const LINGER_MS = 500;
-const LINGER_BYTES_MAX = 256 * 1024;
-const LINGER_LOOK_MS = 20;
 
 const EMPTY = new Uint8Array(0);
 const TEXT = 'text/plain; charset=utf-8';
@@ -253,11 +252,10 @@ class NodeServer implements HttpServer {
     return this.refusal(413, pending.method, targetOf(pending.incoming.url ?? '')?.path ?? '');
   }
 
-  /** The answer leaves at once, the rest of the body is not kept, the connection closes. */
+  /** The answer leaves at once, the rest of the body is not read, the connection closes. */
   private refuseUpload(line: Line, pending: Pending, response: HttpResponse): void {
     line.failed = response.status;
     this.forget(line, () => true);
-    pending.incoming.resume();
     this.lastAnswer(line, response, pending.method);
     this.report(pending, response.status);
   }
@@ -355,13 +353,9 @@ class NodeServer implements HttpServer {
     );
     socket.write(head.join('\r\n'), 'latin1');
     socket.end(method === 'HEAD' ? EMPTY : body);
-    socket.resume();
-    const bytesMax = socket.bytesRead + LINGER_BYTES_MAX;
-    const endMs = performance.now() + LINGER_MS;
-    const timer = setInterval(() => {
-      if (socket.bytesRead > bytesMax || performance.now() > endMs) socket.destroy();
-    }, LINGER_LOOK_MS);
-    socket.once('close', () => clearInterval(timer));
+    socket.pause();
+    const timer = setTimeout(() => socket.destroy(), LINGER_MS);
+    socket.once('close', () => clearTimeout(timer));
   }
 
   async drain(timeoutMs: number): Promise<void> {
