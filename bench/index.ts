@@ -6,4 +6,5 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   frame: () => import('./frame.ts'),
   hash: () => import('./hash.ts'),
   decode: () => import('./decode.ts'),
+  gen: () => import('./gen.ts'),
 };
