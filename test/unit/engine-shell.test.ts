@@ -377,6 +377,9 @@ describe('folder', () => {
 
   it('says which folder it cannot write', async () => {
     await writeFile(join(dir, 'file'), 'x');
+    await expect(openDisk(join(dir, 'file'))).rejects.toMatchObject({ code: 'not_writable' });
+    await expect(openDisk('/proc/engine')).rejects.toMatchObject({ code: 'not_writable' });
+    expect((await openDisk(join(dir, 'one', 'two', 'three'))).where).toBe(join(dir, 'one', 'two', 'three'));
     await expect(openDisk(join(dir, 'file', 'below'))).rejects.toMatchObject({
       code: 'not_writable',
       row: { exit: 2 },

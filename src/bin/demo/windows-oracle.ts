@@ -2,13 +2,14 @@
  *  compare them. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/sql/port.ts';
+import { packageRoot } from '../shell/package.ts';
 
-const LAUNCHER = fileURLToPath(new URL('../../../../bin/millrace', import.meta.url));
-const ORACLE = fileURLToPath(new URL('../../../bench/peers/oracle/main.js', import.meta.url));
+const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
+const ORACLE = join(packageRoot(), 'dist', 'bench', 'peers', 'oracle', 'main.js');
 const COLUMNS = [
   'account_id',
   'window_start',

@@ -13,7 +13,7 @@ import {
   writeFile,
 } from 'node:fs/promises';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import type { Disk } from './port.ts';
 
@@ -158,13 +158,26 @@ class NodeDisk implements Disk {
   }
 }
 
+/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (thrown) {
+    if (codeOf(thrown) === 'EEXIST') return;
+    if (codeOf(thrown) !== 'ENOENT' || dirname(path) === path) throw thrown;
+    await makeFolder(dirname(path));
+    await mkdir(path);
+  }
+}
+
 /** Makes the folder where it is missing. @throws not_writable */
 export async function openDisk(where: string): Promise<Disk> {
   try {
-    await mkdir(where, { recursive: true });
+    await makeFolder(resolve(where));
+    if (!(await stat(where)).isDirectory()) throw new Error('it is not a folder');
     await access(where, constants.W_OK);
   } catch (thrown) {
     throw notWritable(where, thrown);
   }
-  return new NodeDisk(where);
+  return new NodeDisk(resolve(where));
 }
