@@ -52,7 +52,9 @@ async function listing(): Promise<string> {
 }
 
 async function dispatch(argv: readonly string[], world: World): Promise<number> {
-  const [name, ...rest] = argv;
+  // `help COMMAND` is `COMMAND -help`.
+  const asked = argv[0] === 'help' && argv[1] !== undefined ? [argv[1], '-help'] : argv;
+  const [name, ...rest] = asked;
   if (name === undefined || /^(--?help|--?h|help)$/.test(name)) {
     await world.writeData(await listing());
     return EXIT.done;

@@ -1,6 +1,6 @@
 /** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled project. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync } from 'node:fs';
+import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -96,6 +96,7 @@ describe('the launcher', () => {
     });
     expect(existsSync(join(root, 'dist'))).toBe(false);
     expect(status).toBe(2);
+    rmSync(root, { recursive: true });
     expect(stderr).toMatch(/^error: millrace is not built yet .* run .*bin\/bootstrap\n$/);
   });
 });

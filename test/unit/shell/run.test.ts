@@ -1,13 +1,23 @@
-import { mkdtempSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, test } from 'vitest';
+import { afterAll, describe, expect, test } from 'vitest';
 import { type Command, type CommandContext, defineCommand } from '../../../src/bin/shell/command.ts';
 import { coreError } from '../../../src/core/errors.ts';
 import type { SettingTable } from '../../../src/core/settings.ts';
 import { fakeWorld, start } from './fake-world.ts';
+
+const folders: string[] = [];
+function folder(): string {
+  const path = mkdtempSync(join(tmpdir(), 'millrace-config-'));
+  folders.push(path);
+  return path;
+}
+afterAll(() => {
+  for (const path of folders) rmSync(path, { recursive: true });
+});
 
 const TABLE = {
   count: { type: 'int', default: '3', help: 'how many' },
@@ -157,7 +167,7 @@ describe('settings and log', () => {
   });
 
   test('a config file counts below environment and flags; a bad one is one clear line', async () => {
-    const dir = mkdtempSync(join(tmpdir(), 'millrace-config-'));
+    const dir = folder();
     const file = (text: string): string => {
       const path = join(dir, 'config.json');
       writeFileSync(path, text);
@@ -187,12 +197,15 @@ describe('settings and log', () => {
     const missing = start(probe, [`-config=${join(dir, 'none.json')}`]);
     expect(await missing.code).toBe(2);
     expect(missing.world.stderr()).toContain('cannot be read (ENOENT)');
-    const folder = start(probe, [`-config=${dir}`]);
-    expect([await folder.code, folder.world.stderr()]).toEqual([2, expect.stringContaining('EISDIR')]);
+    const unreadable = start(probe, [`-config=${dir}`]);
+    expect([await unreadable.code, unreadable.world.stderr()]).toEqual([
+      2,
+      expect.stringContaining('EISDIR'),
+    ]);
   });
 
   test('a required setting may stand in the config file', async () => {
-    const path = join(mkdtempSync(join(tmpdir(), 'millrace-config-')), 'c.json');
+    const path = join(folder(), 'c.json');
     writeFileSync(path, '{"brokers": "a:1"}');
     const probe = defineCommand({
       name: 'probe',

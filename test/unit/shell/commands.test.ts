@@ -1,0 +1,60 @@
+/** What holds for every command's table. */
+import { describe, expect, test } from 'vitest';
+import { COMMANDS } from '../../../src/bin/main.ts';
+import { type Command, SHARED_SETTINGS } from '../../../src/bin/shell/command.ts';
+import { loadSettings, wholeTable } from '../../../src/bin/shell/load-settings.ts';
+import { helpText } from '../../../src/bin/shell/run.ts';
+import { environmentName, formatValue, parseSettings } from '../../../src/core/settings.ts';
+
+const commands = new Map<string, Command>();
+for (const [name, load] of Object.entries(COMMANDS)) commands.set(name, (await load()).command);
+
+describe.each([...commands])('%s', (name, command) => {
+  const table = wholeTable(command);
+
+  test('is called as it is listed, and says what it does in one line', () => {
+    expect(command.name).toBe(name);
+    expect(command.summary).toMatch(/^[A-Z][^\n]{10,100}$/);
+    expect(command.description ?? '').not.toContain('\t');
+  });
+
+  test('names every setting in one way and explains it', () => {
+    for (const [flag, setting] of Object.entries(table)) {
+      expect(flag).toMatch(/^[a-z][a-z0-9]*(-[a-z0-9]+)*$/);
+      expect(setting.help.trim(), flag).not.toBe('');
+      expect(setting.help, flag).not.toContain('\n');
+    }
+    const variables = Object.entries(table).flatMap(([flag, setting]) => [
+      environmentName(flag),
+      ...(setting.env ?? []),
+    ]);
+    expect(new Set(variables).size).toBe(variables.length);
+  });
+
+  test('has defaults that its own parser accepts, and that survive being written and read', () => {
+    const lenient = Object.fromEntries(
+      Object.entries(table).map(([flag, setting]) => [flag, { ...setting, required: false }]),
+    );
+    const { values } = parseSettings(lenient, { argv: [], env: {} });
+    for (const [flag, setting] of Object.entries(table)) {
+      if (setting.default === undefined) continue;
+      const value = (values as Record<string, unknown>)[flag];
+      const again = parseSettings(
+        { [flag]: { ...setting, required: false } },
+        { argv: [`-${flag}=${formatValue(setting.type, value)}`], env: {} },
+      );
+      expect((again.values as Record<string, unknown>)[flag], flag).toEqual(value);
+    }
+  });
+
+  test('changes no type of a shared setting', () => {
+    for (const [flag, shared] of Object.entries(SHARED_SETTINGS)) {
+      if (table[flag] !== undefined) expect([flag, table[flag].type]).toEqual([flag, shared.type]);
+    }
+  });
+
+  test('has help, and refuses an unknown flag', () => {
+    expect(helpText(command)).toContain(`millrace ${name}`);
+    expect(() => loadSettings(command, ['-no-such-flag-here=1'], {})).toThrow('unknown flag');
+  });
+});
