@@ -1,0 +1,14 @@
+/** Runnable: fetches the broker's jars, for the set-up. Prints one line, or one line of error and exits with its code. */
+import { EXIT, findMillraceError } from '../core/errors.ts';
+import { fetchKafka } from './kafka/jars.ts';
+
+try {
+  const jars = await fetchKafka();
+  process.stderr.write(
+    `Apache Kafka ${jars.version}: jars ${jars.fetched ? 'fetched to' : 'in'} ${jars.folder}\n`,
+  );
+} catch (thrown) {
+  const known = findMillraceError(thrown);
+  process.stderr.write(`${known === undefined ? String(thrown) : known.toLine()}\n`);
+  process.exitCode = known?.row.exit ?? EXIT.internal;
+}

@@ -1,0 +1,63 @@
+/** Files of the stack: written whole or not at all, and paths that hold in a clone, in `dist` and in an installation. */
+import { randomBytes } from 'node:crypto';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { coreError } from '../core/errors.ts';
+
+/** The folder of our package.json: the same whether this file runs from `src` or from `dist`. */
+export function packageRoot(): string {
+  for (let at = dirname(fileURLToPath(import.meta.url)); ; at = dirname(at)) {
+    const manifest = join(at, 'package.json');
+    if (existsSync(manifest) && readFileSync(manifest, 'utf8').includes('"name": "millrace"')) return at;
+    if (at === dirname(at)) {
+      throw coreError('internal', 'no package.json of millrace above its own code', {
+        next: 'reinstall the package',
+      });
+    }
+  }
+}
+
+export const randomName = (): string => randomBytes(6).toString('hex');
+
+/** Replaces a file in one step: a reader sees the old text or the new one. */
+export function writeWhole(path: string, text: string, mode = 0o644): void {
+  const beside = `${path}.${process.pid}.${randomName()}`;
+  writeFileSync(beside, text, { mode });
+  renameSync(beside, path);
+}
+
+/** Makes a folder that we can write to.
+ *  @throws not_writable */
+export function writableFolder(path: string, flag: string): void {
+  try {
+    mkdirSync(path, { recursive: true });
+    accessSync(path, constants.W_OK | constants.X_OK);
+  } catch (thrown) {
+    const { code, message } = thrown as NodeJS.ErrnoException;
+    throw coreError('not_writable', `cannot write to ${path}: ${code ?? message}`, {
+      next: `make the folder writable or give another one with ${flag}`,
+      cause: thrown,
+    });
+  }
+}
+
+/** One word of a POSIX shell command, whatever it contains. */
+export const shellWord = (text: string): string => `'${text.replaceAll("'", `'\\''`)}'`;
+
+/** The last lines of a log, for an error message. */
+export function tailOf(path: string, lines: number): string {
+  try {
+    return readFileSync(path, 'utf8').trimEnd().split('\n').slice(-lines).join('\n');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,128 @@
+/** The broker's jars, brought by Maven from the pinned pom.xml into `.millrace/kafka-jars/<version>-<hash of the pom>`.
+ *
+ *  Invariant: the folder exists whole or not at all; what exists is never fetched again.
+ */
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+} from 'node:fs';
+import { join } from 'node:path';
+import { coreError } from '../../core/errors.ts';
+import { stackError } from '../errors.ts';
+import { packageRoot, randomName } from '../files.ts';
+
+const MAIN_JAR = /^kafka_2\.13-(.+)\.jar$/;
+
+export interface KafkaJars {
+  readonly folder: string;
+  readonly version: string;
+  /** True when this call brought them. */
+  readonly fetched: boolean;
+}
+
+function pomPath(): string {
+  return join(packageRoot(), 'src', 'devstack', 'kafka', 'pom.xml');
+}
+
+/** Where the jars are, or would be. An installed package that cannot be written to keeps them in the working folder. */
+export function kafkaJarsFolder(): { readonly folder: string; readonly version: string } {
+  const pom = readFileSync(pomPath(), 'utf8');
+  const version = /<kafka\.version>([^<]+)</.exec(pom)?.[1];
+  if (version === undefined) throw coreError('internal', 'the pom of the broker names no kafka.version');
+  const name = `${version}-${createHash('sha256').update(pom).digest('hex').slice(0, 12)}`;
+  const below = (home: string) => join(home, '.millrace', 'kafka-jars', name);
+  const own = below(packageRoot());
+  if (existsSync(own)) return { folder: own, version };
+  try {
+    accessSync(packageRoot(), constants.W_OK);
+    return { folder: own, version };
+  } catch {
+    return { folder: below(process.cwd()), version };
+  }
+}
+
+/** The jars if they are here already. */
+export function presentKafka(): KafkaJars | undefined {
+  const { folder, version } = kafkaJarsFolder();
+  return existsSync(folder) ? { folder, version, fetched: false } : undefined;
+}
+
+function runMaven(into: string): Promise<{ readonly code: number | null; readonly output: string }> {
+  const args = [
+    '-q',
+    '-B',
+    '-f',
+    pomPath(),
+    'dependency:copy-dependencies',
+    '-DincludeScope=runtime',
+    `-DoutputDirectory=${into}`,
+  ];
+  return new Promise((resolve, reject) => {
+    const child = spawn('mvn', args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    let output = '';
+    const keep = (chunk: Buffer) => {
+      output = (output + chunk.toString('utf8')).slice(-16_384);
+    };
+    child.stdout.on('data', keep);
+    child.stderr.on('data', keep);
+    child.on('error', () => {
+      reject(
+        stackError(
+          'missing_tool',
+          'mvn (Apache Maven) is not installed; it fetches the jars of Apache Kafka',
+          {
+            next: 'run bin/bootstrap, or install Maven (Debian: apt-get install maven)',
+          },
+        ),
+      );
+    });
+    child.on('close', (code) => resolve({ code, output }));
+  });
+}
+
+/** Brings the jars if they are missing.
+ *  @throws missing_tool, fetch_failed, not_writable */
+export async function fetchKafka(): Promise<KafkaJars> {
+  const { folder, version } = kafkaJarsFolder();
+  if (existsSync(folder)) return { folder, version, fetched: false };
+  const part = `${folder}.part-${randomName()}`;
+  try {
+    mkdirSync(part, { recursive: true });
+  } catch (thrown) {
+    throw coreError('not_writable', `cannot write to ${folder}`, {
+      next: 'make the folder writable',
+      cause: thrown,
+    });
+  }
+  try {
+    const { code, output } = await runMaven(part);
+    const line = output.split('\n').find((one) => one.includes('ERROR')) ?? output.split('\n')[0] ?? '';
+    if (code !== 0) {
+      throw stackError('fetch_failed', `Maven could not fetch the jars of Apache Kafka: ${line.trim()}`, {
+        next: 'check the network and the mirror settings of Maven, then run it again',
+      });
+    }
+    if (!readdirSync(part).some((name) => MAIN_JAR.exec(name)?.[1] === version)) {
+      throw stackError('fetch_failed', `Maven fetched no jar of Apache Kafka ${version}`, {
+        next: 'run it again',
+      });
+    }
+    try {
+      renameSync(part, folder);
+    } catch (thrown) {
+      // Another process was first; its jars are the same.
+      if (!existsSync(folder)) throw thrown;
+    }
+    return { folder, version, fetched: true };
+  } finally {
+    rmSync(part, { recursive: true, force: true });
+  }
+}

@@ -1,0 +1,205 @@
+/** Apache Kafka in KRaft mode, every node broker and controller in one: format, configuration, start script.
+ *
+ *  Paths inside the configuration are relative to the stack's folder, which is the working folder of the JVM: Kafka
+ *  splits its log.dirs at commas, and a clone may stand in a folder of any name.
+ */
+import { execFile } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { chmodSync, existsSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { promisify } from 'node:util';
+import { stackError } from '../errors.ts';
+import { shellWord, writeWhole } from '../files.ts';
+import { deathSignalWords } from '../guard.ts';
+import { LOOPBACK } from '../ports.ts';
+
+/** One node of the cluster. `name` is its data folder, its log and its script. */
+export interface KafkaNode {
+  readonly id: number;
+  readonly name: string;
+  readonly port: number;
+  readonly controllerPort: number;
+}
+
+export interface KafkaOptions {
+  /** The stack's folder. */
+  readonly folder: string;
+  readonly jars: string;
+  readonly java: string;
+  readonly heapBytes: number;
+  readonly clusterId: string;
+  readonly nodes: readonly KafkaNode[];
+}
+
+/** Largest batch that a broker takes, stated so that no default of another version changes it. */
+export const MESSAGE_BYTES_MAX = 1_048_588;
+const FORMAT_TIMEOUT_MS = 60_000;
+const JAVA_MAJOR_MIN = 17;
+const REPLICATION_MAX = 3;
+
+/** A cluster id in Kafka's form: 16 random bytes in unpadded base64url, not starting with a dash. */
+export function newClusterId(): string {
+  for (;;) {
+    const id = randomBytes(16).toString('base64url');
+    if (!id.startsWith('-')) return id;
+  }
+}
+
+/** The text of server.properties for one node; `logDir` is relative to the stack's folder. */
+export function serverProperties(node: KafkaNode, nodes: readonly KafkaNode[], logDir: string): string {
+  const replication = Math.min(REPLICATION_MAX, nodes.length);
+  const inSync = Math.min(2, replication);
+  const settings: Readonly<Record<string, string | number | boolean>> = {
+    'process.roles': 'broker,controller',
+    'node.id': node.id,
+    'controller.quorum.voters': nodes.map((one) => `${one.id}@${LOOPBACK}:${one.controllerPort}`).join(','),
+    listeners: `PLAINTEXT://${LOOPBACK}:${node.port},CONTROLLER://${LOOPBACK}:${node.controllerPort}`,
+    'advertised.listeners': `PLAINTEXT://${LOOPBACK}:${node.port}`,
+    'listener.security.protocol.map': 'PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT',
+    'inter.broker.listener.name': 'PLAINTEXT',
+    'controller.listener.names': 'CONTROLLER',
+    'log.dirs': logDir,
+    'auto.create.topics.enable': false,
+    'default.replication.factor': replication,
+    'min.insync.replicas': inSync,
+    'message.max.bytes': MESSAGE_BYTES_MAX,
+    'replica.fetch.max.bytes': MESSAGE_BYTES_MAX,
+    'group.initial.rebalance.delay.ms': 0,
+    'group.min.session.timeout.ms': 1000,
+    'offsets.topic.num.partitions': 4,
+    'offsets.topic.replication.factor': replication,
+    'transaction.state.log.num.partitions': 4,
+    'transaction.state.log.replication.factor': replication,
+    'transaction.state.log.min.isr': inSync,
+    'share.coordinator.state.topic.num.partitions': 4,
+    'share.coordinator.state.topic.replication.factor': replication,
+    'share.coordinator.state.topic.min.isr': inSync,
+    // One node has nobody to hand its partitions to, and would wait for itself.
+    'controlled.shutdown.enable': nodes.length > 1,
+  };
+  return `${Object.entries(settings)
+    .map(([name, value]) => `${name}=${value}`)
+    .join('\n')}\n`;
+}
+
+const LOG_CONFIG = `status=error
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=[%d] %p %m (%c{1})%n
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=out
+logger.server.name=kafka.server
+logger.server.level=INFO
+`;
+
+const run = promisify(execFile);
+
+/** The java to use: JAVA_HOME's, else the one on the path. */
+export function javaProgram(environment: NodeJS.ProcessEnv): string {
+  const home = environment['JAVA_HOME'];
+  const own = home === undefined || home === '' ? undefined : join(home, 'bin', 'java');
+  return own !== undefined && existsSync(own) ? own : 'java';
+}
+
+/** The version text of a java.
+ *  @throws missing_tool when it does not start or is too old */
+export async function checkJava(java: string): Promise<string> {
+  const next = 'run bin/bootstrap, or install it (Debian: apt-get install openjdk-17-jre-headless)';
+  let text: string;
+  try {
+    text = (await run(java, ['-version'])).stderr;
+  } catch (thrown) {
+    const why = `${java} does not start; Apache Kafka needs Java ${JAVA_MAJOR_MIN} or newer`;
+    throw stackError('missing_tool', why, { next, cause: thrown });
+  }
+  const version = /version "(\d+)[^"]*"/.exec(text);
+  if (version === null || Number(version[1]) < JAVA_MAJOR_MIN) {
+    throw stackError(
+      'missing_tool',
+      `${java} is ${text.split('\n')[0]}; Java ${JAVA_MAJOR_MIN} or newer is needed`,
+      { next },
+    );
+  }
+  return version[0].slice('version '.length).replaceAll('"', '');
+}
+
+/** Formats the storage of every node that has none, into a folder beside, then renames it: what stands is whole. */
+export async function formatKafka(options: KafkaOptions): Promise<void> {
+  const format = async (node: KafkaNode) => {
+    const data = join(options.folder, node.name);
+    if (existsSync(data)) return;
+    const part = `${node.name}.part`;
+    rmSync(join(options.folder, part), { recursive: true, force: true });
+    const config = join('run', `${node.name}-format.properties`);
+    writeWhole(join(options.folder, config), serverProperties(node, options.nodes, part));
+    const words = [
+      ...deathSignalWords(),
+      options.java,
+      '-Xmx128m',
+      '-Xshare:auto',
+      '-XX:TieredStopAtLevel=1',
+      '-XX:+UseSerialGC',
+      '-cp',
+      join(options.jars, '*'),
+      `-Dlog4j2.configurationFile=${logConfigUrl(options.folder)}`,
+      'kafka.tools.StorageTool',
+      'format',
+      '-t',
+      options.clusterId,
+      '-c',
+      config,
+    ];
+    try {
+      await run(words[0] as string, words.slice(1), { cwd: options.folder, timeout: FORMAT_TIMEOUT_MS });
+    } catch (thrown) {
+      const { stderr, message } = thrown as { stderr?: string; message: string };
+      throw stackError(
+        'server_failed',
+        `the storage of Kafka could not be formatted: ${(stderr || message).trim().split('\n')[0]}`,
+        {
+          next: `check the space and the rights of ${options.folder}`,
+          cause: thrown,
+        },
+      );
+    }
+    renameSync(join(options.folder, part), data);
+  };
+  await Promise.all(options.nodes.map(format));
+}
+
+const logConfigUrl = (folder: string): string => pathToFileURL(join(folder, 'run', 'log4j2.properties')).href;
+
+/** Writes the logging configuration that format and servers share. */
+export function writeKafkaLogging(folder: string): void {
+  writeWhole(join(folder, 'run', 'log4j2.properties'), LOG_CONFIG);
+}
+
+/** Writes each node's configuration and start script. */
+export function writeKafkaScripts(options: KafkaOptions): void {
+  for (const node of options.nodes) {
+    const config = join('run', `${node.name}.properties`);
+    writeWhole(join(options.folder, config), serverProperties(node, options.nodes, node.name));
+    const heapMiB = Math.floor(options.heapBytes / 2 ** 20);
+    const words = [
+      ...deathSignalWords(),
+      options.java,
+      `-Xmx${heapMiB}m`,
+      '-Xshare:auto',
+      '-XX:+UseG1GC',
+      '-XX:MaxGCPauseMillis=20',
+      '-XX:-UsePerfData',
+      '-Djava.awt.headless=true',
+      '-Djava.net.preferIPv4Stack=true',
+      `-Dlog4j2.configurationFile=${logConfigUrl(options.folder)}`,
+      '-cp',
+      join(options.jars, '*'),
+      'kafka.Kafka',
+      config,
+    ];
+    const script = join(options.folder, 'run', `${node.name}.sh`);
+    writeWhole(script, `echo $$ >run/${node.name}.pid\nexec ${words.map(shellWord).join(' ')}\n`);
+    chmodSync(script, 0o755);
+  }
+}

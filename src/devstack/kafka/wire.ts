@@ -1,0 +1,99 @@
+/** One question to a broker over its own protocol: who are you, and who is alive? Enough to know that a broker is ready
+ *  and that it is ours, without a client library.
+ *
+ *  Metadata request, version 2, no topics (Source: Kafka protocol guide):
+ *    size i32 | key i16 = 3 | version i16 = 2 | correlation i32 | client id: i16 length, bytes | topics i32 = 0
+ *  Response:
+ *    size i32 | correlation i32 | brokers i32 x (id i32, host str, port i32, rack nullable str) | cluster id nullable str
+ *    | controller id i32 | topics i32
+ */
+import { connect } from 'node:net';
+
+export interface BrokerAddress {
+  readonly id: number;
+  readonly host: string;
+  readonly port: number;
+}
+
+export interface ClusterView {
+  readonly clusterId: string | undefined;
+  readonly controllerId: number;
+  /** Brokers that take requests. */
+  readonly brokers: readonly BrokerAddress[];
+}
+
+const CORRELATION = 0x6d72;
+const RESPONSE_BYTES_MAX = 65_536;
+const BROKERS_MAX = 1_000;
+
+export function encodeMetadataRequest(): Buffer {
+  const client = Buffer.from('millrace-up');
+  const body = Buffer.alloc(2 + 2 + 4 + 2 + client.length + 4);
+  body.writeInt16BE(3, 0);
+  body.writeInt16BE(2, 2);
+  body.writeInt32BE(CORRELATION, 4);
+  body.writeInt16BE(client.length, 8);
+  client.copy(body, 10);
+  const size = Buffer.alloc(4);
+  size.writeInt32BE(body.length, 0);
+  return Buffer.concat([size, body]);
+}
+
+/** Reads the response after its size field; undefined when it is not one. */
+export function decodeMetadataResponse(body: Buffer): ClusterView | undefined {
+  let at = 0;
+  const i32 = () => {
+    at += 4;
+    return body.readInt32BE(at - 4);
+  };
+  const text = () => {
+    const length = body.readInt16BE(at);
+    at += 2;
+    if (length < 0) return undefined;
+    if (at + length > body.length) throw new RangeError('text past the end');
+    at += length;
+    return body.toString('utf8', at - length, at);
+  };
+  try {
+    if (i32() !== CORRELATION) return undefined;
+    const count = i32();
+    if (count < 0 || count > BROKERS_MAX) return undefined;
+    const brokers: BrokerAddress[] = [];
+    for (let i = 0; i < count; i++) {
+      const id = i32();
+      const host = text() ?? '';
+      const port = i32();
+      text();
+      brokers.push({ id, host, port });
+    }
+    const clusterId = text();
+    return { brokers, clusterId, controllerId: i32() };
+  } catch (thrown) {
+    if (thrown instanceof RangeError) return undefined;
+    throw thrown;
+  }
+}
+
+/** Asks once. Undefined when nobody answers in time, or the answer is not Kafka's. */
+export function askBroker(host: string, port: number, timeoutMs: number): Promise<ClusterView | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    let received = Buffer.alloc(0);
+    const end = (view: ClusterView | undefined) => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(view);
+    };
+    const timer = setTimeout(() => end(undefined), timeoutMs);
+    socket.once('connect', () => socket.write(encodeMetadataRequest()));
+    socket.on('error', () => end(undefined));
+    socket.on('close', () => end(undefined));
+    socket.on('data', (chunk) => {
+      received = Buffer.concat([received, chunk]);
+      if (received.length < 4) return;
+      const size = received.readInt32BE(0);
+      if (size < 0 || size > RESPONSE_BYTES_MAX) return end(undefined);
+      if (received.length >= 4 + size) end(decodeMetadataResponse(received.subarray(4, 4 + size)));
+    });
+  });
+}

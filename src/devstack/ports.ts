@@ -1,0 +1,67 @@
+/** Ports of 127.0.0.1. */
+import { randomInt } from 'node:crypto';
+import { connect, createServer } from 'node:net';
+import { coreError } from '../core/errors.ts';
+
+export const LOOPBACK = '127.0.0.1';
+
+// Below the range that systems give to outgoing connections, which could take a port between the look and the use.
+const FREE_PORT_FIRST = 20_000;
+const FREE_PORT_END = 32_000;
+const ATTEMPTS_MAX = 200;
+
+function canListen(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once('error', () => resolve(false));
+    server.listen({ host: LOOPBACK, port, exclusive: true }, () => server.close(() => resolve(true)));
+  });
+}
+
+/** A port that nobody listens on, and none of `taken`. */
+export async function freePort(taken: ReadonlySet<number>): Promise<number> {
+  for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+    const port = randomInt(FREE_PORT_FIRST, FREE_PORT_END);
+    if (!taken.has(port) && (await canListen(port))) return port;
+  }
+  throw coreError('busy_port', `no free port between ${FREE_PORT_FIRST} and ${FREE_PORT_END}`, {
+    next: 'end some servers or give ports by flag',
+  });
+}
+
+/** The port asked for, the one used before when it is still free, or a free one.
+ *  @throws busy_port when the port asked for is taken */
+export async function choosePort(
+  flag: string,
+  given: number | undefined,
+  before: number | undefined,
+  taken: Set<number>,
+): Promise<number> {
+  let port = before;
+  if (given !== undefined) {
+    if (taken.has(given) || !(await canListen(given))) {
+      throw coreError('busy_port', `port ${given} of ${LOOPBACK} is in use`, {
+        next: `give another ${flag}, or leave it out for a free one`,
+      });
+    }
+    port = given;
+  } else if (port === undefined || taken.has(port) || !(await canListen(port))) {
+    port = await freePort(taken);
+  }
+  taken.add(port);
+  return port;
+}
+
+/** Whether anything accepts connections on the port. */
+export function isListening(port: number, timeoutMs: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: LOOPBACK, port });
+    const end = (answer: boolean) => {
+      socket.destroy();
+      resolve(answer);
+    };
+    socket.setTimeout(timeoutMs, () => end(false));
+    socket.once('connect', () => end(true));
+    socket.once('error', () => end(false));
+  });
+}

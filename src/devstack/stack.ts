@@ -1,0 +1,432 @@
+/** The embedded stack: real Apache Kafka and real PostgreSQL of one folder, started, recognised and ended.
+ *
+ *  Invariants: (1) nothing is written to a server before it has proven to be the one that was formatted in the folder;
+ *  (2) a stack that is not ready dies with the process that starts it, and an owned one always does, SIGKILL included;
+ *  (3) a folder is formatted whole or formatted again; (4) one process at a time starts or stops a folder's stack.
+ *
+ *  A stack's folder: identity.json (who the servers are), stack.json (ports, processes), lock, run/ (configurations,
+ *  scripts, pid files), logs/, kafka-1/ and postgres/ (data).
+ */
+import { randomBytes } from 'node:crypto';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError } from '../core/errors.ts';
+import { stackError } from './errors.ts';
+import { tailOf, writableFolder } from './files.ts';
+import { Guard } from './guard.ts';
+import { fetchKafka } from './kafka/jars.ts';
+import {
+  checkJava,
+  formatKafka,
+  javaProgram,
+  type KafkaNode,
+  type KafkaOptions,
+  newClusterId,
+  writeKafkaLogging,
+  writeKafkaScripts,
+} from './kafka/server.ts';
+import { askBroker } from './kafka/wire.ts';
+import { lockFolder } from './lock.ts';
+import { choosePort, LOOPBACK } from './ports.ts';
+import { postgresBinaries } from './postgres/binaries.ts';
+import {
+  askSystemId,
+  ensureDatabase,
+  forgetPostmaster,
+  formatPostgres,
+  POSTGRES_NAME,
+  recordedSystemId,
+  writePostgresScript,
+} from './postgres/server.ts';
+import { isAlive, type ProcessId, signalProcess, waitForEnd } from './process.ts';
+import {
+  addressesOf,
+  forgetProcesses,
+  readIdentity,
+  readState,
+  removeParts,
+  runningServers,
+  type ServerState,
+  type StackIdentity,
+  type StackState,
+  writeIdentity,
+  writeState,
+} from './state.ts';
+
+export interface StackOptions {
+  /** Absolute. Undefined makes an ephemeral stack: a temporary folder, removed at the end; always owned. */
+  readonly folder: string | undefined;
+  /** The stack dies with this process. */
+  readonly owned: boolean;
+  readonly brokerCount: number;
+  /** Of the first broker; free ones otherwise. */
+  readonly kafkaPort: number | undefined;
+  readonly postgresPort: number | undefined;
+  readonly kafkaHeapBytes: number;
+  /** Where JAVA_HOME is looked up. */
+  readonly environment: NodeJS.ProcessEnv;
+  readonly startTimeoutMs: number;
+  /** Told what takes time. */
+  readonly onStep: (step: string) => void;
+  readonly signal: AbortSignal | undefined;
+}
+
+export interface StackAddresses {
+  readonly brokers: string;
+  readonly postgres: string;
+}
+
+export interface Stack extends StackAddresses {
+  readonly folder: string;
+  /** True when this call found it running and started nothing. */
+  readonly alreadyRunning: boolean;
+  /** From the call to ready. */
+  readonly readyMs: number;
+  /** Gives up ownership: from here on the stack lives until it is stopped. */
+  release(): Promise<void>;
+  /** Ends an owned stack, in order; an ephemeral one at once. Does nothing on a stack that is not owned. */
+  close(): Promise<void>;
+}
+
+export const DEFAULT_KAFKA_HEAP_BYTES = 512 * 2 ** 20;
+export const START_TIMEOUT_MS = 90_000;
+const ASK_TIMEOUT_MS = 2_000;
+const POLL_MS = 25;
+const LOG_LINES_SHOWN = 3;
+const STOP_GRACE_MS = 10_000;
+const KILL_BOUND_MS = 5_000;
+const PORT_ATTEMPTS_MAX = 3;
+
+interface Started {
+  readonly guard: Guard;
+  readonly state: StackState;
+}
+
+function kafkaOptions(
+  options: StackOptions,
+  folder: string,
+  jars: string,
+  clusterId: string,
+  nodes: readonly KafkaNode[],
+): KafkaOptions {
+  return {
+    folder,
+    jars,
+    java: javaProgram(options.environment),
+    heapBytes: options.kafkaHeapBytes,
+    clusterId,
+    nodes,
+  };
+}
+
+async function chooseNodes(
+  options: StackOptions,
+  before: StackState | undefined,
+  taken: Set<number>,
+): Promise<readonly KafkaNode[]> {
+  const nodes: KafkaNode[] = [];
+  for (let i = 0; i < options.brokerCount; i++) {
+    const old = before?.brokers[i];
+    const given = options.kafkaPort === undefined ? undefined : options.kafkaPort + i;
+    const port = await choosePort('-kafka-port', given, old?.port, taken);
+    const controllerPort = await choosePort('-kafka-port', undefined, old?.controllerPort, taken);
+    nodes.push({ id: i + 1, name: `kafka-${i + 1}`, port, controllerPort });
+  }
+  return nodes;
+}
+
+function prepareFolder(folder: string): void {
+  if (
+    existsSync(folder) &&
+    !existsSync(join(folder, 'run')) &&
+    readdirSync(folder).some((name) => !name.startsWith('lock'))
+  ) {
+    throw stackError('strange_folder', `${folder} holds files and no stack`, {
+      next: 'give an empty or a new folder with -dir',
+    });
+  }
+  for (const name of ['run', 'logs']) mkdirSync(join(folder, name), { recursive: true, mode: 0o755 });
+}
+
+/** Formats what is not formatted. The identity is written last: without it everything is formatted again. */
+async function ensureFormatted(
+  options: StackOptions,
+  folder: string,
+  jars: string,
+  nodes: readonly KafkaNode[],
+): Promise<StackIdentity> {
+  const known = readIdentity(folder);
+  if (known !== undefined) {
+    if (known.kafkaNodes === nodes.length) return known;
+    throw stackError(
+      'strange_folder',
+      `the stack in ${folder} has ${known.kafkaNodes} brokers, not ${nodes.length}`,
+      { next: 'give another folder with -dir' },
+    );
+  }
+  options.onStep('formatting the storage of Kafka and PostgreSQL');
+  removeParts(folder);
+  for (const name of [POSTGRES_NAME, ...nodes.map((node) => node.name)])
+    rmSync(join(folder, name), { recursive: true, force: true });
+  const kafkaClusterId = newClusterId();
+  const postgresPassword = randomBytes(12).toString('hex');
+  const binaries = postgresBinaries(join(folder, 'run'));
+  await Promise.all([
+    formatKafka(kafkaOptions(options, folder, jars, kafkaClusterId, nodes)),
+    formatPostgres({ folder, binaries, password: postgresPassword, ephemeral: options.folder === undefined }),
+  ]);
+  const identity: StackIdentity = {
+    format: 1,
+    kafkaClusterId,
+    postgresSystemId: recordedSystemId(folder),
+    postgresPassword,
+    kafkaNodes: nodes.length,
+  };
+  writeIdentity(folder, identity);
+  return identity;
+}
+
+function wrongServer(what: string, expected: string, found: string): Error {
+  return coreError(
+    'wrong_server',
+    `${what} answers as ${found}, but the folder was formatted as ${expected}; nothing was written to it`,
+    {
+      next: 'give the port free, or remove the folder to start with an empty stack',
+    },
+  );
+}
+
+/** Whether a broker is ready; throws when the answer is a stranger's. */
+async function brokerReady(node: KafkaNode, identity: StackIdentity): Promise<boolean> {
+  const view = await askBroker(LOOPBACK, node.port, ASK_TIMEOUT_MS);
+  if (view === undefined || view.clusterId === undefined) return false;
+  if (view.clusterId !== identity.kafkaClusterId) {
+    throw wrongServer(
+      `the broker on port ${node.port}`,
+      `cluster ${identity.kafkaClusterId}`,
+      `cluster ${view.clusterId}`,
+    );
+  }
+  return view.brokers.length === identity.kafkaNodes && view.brokers.some((one) => one.id === node.id);
+}
+
+async function postgresReady(port: number, identity: StackIdentity): Promise<boolean> {
+  const id = await askSystemId(port, identity.postgresPassword, ASK_TIMEOUT_MS);
+  if (id === undefined) return false;
+  if (id === identity.postgresSystemId) return true;
+  throw wrongServer(
+    `PostgreSQL on port ${port}`,
+    `system ${identity.postgresSystemId}`,
+    id === 'stranger' ? 'one with another password' : `system ${id}`,
+  );
+}
+
+function serverFailed(folder: string, name: string, why: string): Error {
+  const log = join(folder, 'logs', `${name}.log`);
+  const tail = tailOf(log, LOG_LINES_SHOWN).replaceAll('\n', ' | ');
+  return stackError('server_failed', `${name} ${why}${tail === '' ? '' : `: ${tail}`}`, {
+    next: `see ${log}`,
+    details: { portTaken: /Address already in use|could not bind|BindException/.test(tailOf(log, 200)) },
+  });
+}
+
+async function waitReady(
+  options: StackOptions,
+  folder: string,
+  server: ServerState,
+  ready: () => Promise<boolean>,
+): Promise<void> {
+  const deadline = performance.now() + options.startTimeoutMs;
+  while (!(await ready())) {
+    if (options.signal?.aborted === true)
+      throw stackError('interrupted', 'interrupted while the stack was starting');
+    if (!isAlive(server.process)) throw serverFailed(folder, server.name, 'ended while it was starting');
+    if (performance.now() > deadline)
+      throw serverFailed(folder, server.name, `was not ready after ${options.startTimeoutMs} ms`);
+    await sleep(POLL_MS);
+  }
+}
+
+/** Starts the servers of a formatted folder and waits until each has proven ready and ours. */
+async function launch(options: StackOptions, folder: string, jars: string): Promise<Started> {
+  const before = readState(folder);
+  const taken = new Set<number>();
+  // Ports that were asked for come first, so that none of ours takes them.
+  const postgresPort = await choosePort('-postgres-port', options.postgresPort, before?.postgresPort, taken);
+  const nodes = await chooseNodes(options, before, taken);
+  writeKafkaLogging(folder);
+  const identity = await ensureFormatted(options, folder, jars, nodes);
+  if (options.signal?.aborted === true)
+    throw stackError('interrupted', 'interrupted while the stack was starting');
+  const binaries = postgresBinaries(join(folder, 'run'));
+  writeKafkaScripts(kafkaOptions(options, folder, jars, identity.kafkaClusterId, nodes));
+  writePostgresScript(
+    { folder, binaries, password: identity.postgresPassword, ephemeral: options.folder === undefined },
+    postgresPort,
+  );
+  forgetPostmaster(folder);
+  options.onStep('starting Kafka and PostgreSQL');
+  const guard = new Guard({ folder, removeAtEnd: options.folder === undefined ? folder : undefined });
+  try {
+    const servers: ServerState[] = [];
+    for (const node of nodes)
+      servers.push({ name: node.name, process: await guard.start(node.name, 'KILL') });
+    const postgres = { name: POSTGRES_NAME, process: await guard.start(POSTGRES_NAME, 'QUIT') };
+    servers.push(postgres);
+    await Promise.all([
+      ...nodes.map((node, i) =>
+        waitReady(options, folder, servers[i] as ServerState, () => brokerReady(node, identity)),
+      ),
+      waitReady(options, folder, postgres, () => postgresReady(postgresPort, identity)),
+    ]);
+    await ensureDatabase(postgresPort, identity.postgresPassword, options.startTimeoutMs);
+    return { guard, state: { brokers: nodes, postgresPort, servers } };
+  } catch (thrown) {
+    await guard.end();
+    throw thrown;
+  }
+}
+
+const lostPort = (thrown: unknown): boolean =>
+  (thrown as { readonly details?: { readonly portTaken?: boolean } }).details?.portTaken === true;
+
+/** A port can be taken between the look and the use; one that nobody asked for is chosen again. */
+async function launchOnFreePorts(options: StackOptions, folder: string, jars: string): Promise<Started> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await launch(options, folder, jars);
+    } catch (thrown) {
+      if (options.folder === undefined || attempt === PORT_ATTEMPTS_MAX || !lostPort(thrown)) throw thrown;
+      if (options.kafkaPort !== undefined || options.postgresPort !== undefined) throw thrown;
+    }
+  }
+}
+
+/** The running stack of a folder, after its servers have proven to be the folder's.
+ *  @throws wrong_server */
+async function findRunning(folder: string): Promise<StackAddresses | undefined> {
+  const state = readState(folder);
+  const identity = readIdentity(folder);
+  if (state === undefined || identity === undefined || state.servers.length === 0) return undefined;
+  if (!state.servers.every((server) => isAlive(server.process))) return undefined;
+  const answers = await Promise.all([
+    postgresReady(state.postgresPort, identity),
+    ...state.brokers.map((node) => brokerReady(node, identity)),
+  ]);
+  return answers.every((ready) => ready) ? addressesOf(state, identity) : undefined;
+}
+
+/** Ends processes in order: the signal that each shuts down on, then SIGKILL after the bound. Returns who was killed. */
+async function stopServers(servers: readonly ServerState[]): Promise<readonly string[]> {
+  for (const { name, process } of servers)
+    signalProcess(process, name === POSTGRES_NAME ? 'SIGINT' : 'SIGTERM');
+  const ids: ProcessId[] = servers.map((server) => server.process);
+  if (await waitForEnd(ids, STOP_GRACE_MS)) return [];
+  const stubborn = servers.filter((server) => isAlive(server.process));
+  for (const { process } of stubborn) signalProcess(process, 'SIGKILL');
+  await waitForEnd(ids, KILL_BOUND_MS);
+  return stubborn.map((server) => server.name);
+}
+
+const nothing = async (): Promise<void> => {};
+
+function ownedStack(
+  folder: string,
+  addresses: StackAddresses,
+  started: Started,
+  ephemeral: boolean,
+  readyMs: number,
+): Stack {
+  let released = false;
+  return {
+    ...addresses,
+    folder,
+    readyMs,
+    alreadyRunning: false,
+    async release() {
+      if (released) return;
+      released = true;
+      await started.guard.release();
+    },
+    async close() {
+      if (released) return;
+      if (!ephemeral) {
+        await stopServers(started.state.servers);
+        forgetProcesses(folder);
+      }
+      await started.guard.end();
+    },
+  };
+}
+
+/** Starts the stack of a folder, or finds it running.
+ *  @throws busy_port, wrong_server, not_writable, missing_tool, fetch_failed, server_failed, stack_locked, strange_folder */
+export async function startStack(options: StackOptions): Promise<Stack> {
+  const startedMs = performance.now();
+  await checkJava(javaProgram(options.environment));
+  const jars = (await fetchKafka()).folder;
+  const ephemeral = options.folder === undefined;
+  const wanted = options.folder ?? mkdtempSync(join(realpathSync(tmpdir()), 'millrace-'));
+  writableFolder(wanted, '-dir');
+  const folder = realpathSync(wanted);
+  const unlock = await lockFolder(folder, options.startTimeoutMs);
+  try {
+    prepareFolder(folder);
+    const found = await findRunning(folder);
+    if (found !== undefined) {
+      const readyMs = performance.now() - startedMs;
+      return { ...found, folder, alreadyRunning: true, readyMs, release: nothing, close: nothing };
+    }
+    // Half a stack, or one that does not answer, is of no use to anybody.
+    await stopServers(runningServers(folder));
+    const started = await launchOnFreePorts(options, folder, jars);
+    const identity = readIdentity(folder) as StackIdentity;
+    writeState(folder, started.state);
+    const stack = ownedStack(
+      folder,
+      addressesOf(started.state, identity),
+      started,
+      ephemeral,
+      performance.now() - startedMs,
+    );
+    if (!options.owned && !ephemeral) await stack.release();
+    return stack;
+  } catch (thrown) {
+    if (ephemeral) rmSync(folder, { recursive: true, force: true });
+    throw thrown;
+  } finally {
+    unlock();
+  }
+}
+
+export interface StopReport {
+  /** Names of the servers that ran. */
+  readonly stopped: readonly string[];
+  /** Those of them that had to be killed. */
+  readonly killed: readonly string[];
+}
+
+/** Ends the stack of a folder; data stays.
+ *  @throws stack_locked */
+export async function stopStack(folder: string, lockBoundMs: number): Promise<StopReport> {
+  if (!existsSync(folder)) return { stopped: [], killed: [] };
+  const at = realpathSync(folder);
+  if (!existsSync(join(at, 'run'))) return { stopped: [], killed: [] };
+  const unlock = await lockFolder(at, lockBoundMs);
+  try {
+    const servers = runningServers(at);
+    const killed = await stopServers(servers);
+    forgetProcesses(at);
+    return { stopped: servers.map((server) => server.name), killed };
+  } finally {
+    unlock();
+  }
+}
+
+/** Addresses of the stack of a folder if it runs and is the folder's own.
+ *  @throws wrong_server */
+export async function runningStack(folder: string): Promise<StackAddresses | undefined> {
+  return existsSync(join(folder, 'run')) ? findRunning(realpathSync(folder)) : undefined;
+}

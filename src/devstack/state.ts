@@ -1,0 +1,124 @@
+/** What a stack's folder remembers: who its servers are (from formatting on) and which processes run them. */
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { stackError } from './errors.ts';
+import { writeWhole } from './files.ts';
+import type { KafkaNode } from './kafka/server.ts';
+import { LOOPBACK } from './ports.ts';
+import { POSTGRES_NAME, postgresUrl, postmasterPid } from './postgres/server.ts';
+import { folderOf, identify, isAlive, type ProcessId } from './process.ts';
+
+/** Written once, when the folder is formatted; a server is ours if it gives the same answers. */
+export interface StackIdentity {
+  readonly format: 1;
+  readonly kafkaClusterId: string;
+  readonly postgresSystemId: string;
+  readonly postgresPassword: string;
+  readonly kafkaNodes: number;
+}
+
+export interface ServerState {
+  readonly name: string;
+  readonly process: ProcessId;
+}
+
+/** Written when the stack is ready. */
+export interface StackState {
+  readonly brokers: readonly KafkaNode[];
+  readonly postgresPort: number;
+  readonly servers: readonly ServerState[];
+}
+
+const IDENTITY = 'identity.json';
+const STATE = 'stack.json';
+
+function readJson<T>(path: string): T | undefined {
+  if (!existsSync(path)) return undefined;
+  try {
+    return JSON.parse(readFileSync(path, 'utf8')) as T;
+  } catch (thrown) {
+    throw stackError('strange_folder', `${path} cannot be read: ${(thrown as Error).message}`, {
+      next: 'remove the folder to start with an empty stack',
+      cause: thrown,
+    });
+  }
+}
+
+const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
+
+export function readIdentity(folder: string): StackIdentity | undefined {
+  const identity = readJson<StackIdentity>(join(folder, IDENTITY));
+  if (identity === undefined) return undefined;
+  const whole =
+    identity.format === 1 &&
+    isText(identity.kafkaClusterId) &&
+    isText(identity.postgresSystemId) &&
+    isText(identity.postgresPassword) &&
+    Number.isInteger(identity.kafkaNodes);
+  if (whole) return identity;
+  throw stackError(
+    'strange_folder',
+    `${join(folder, IDENTITY)} is not the identity of a stack of this version`,
+    {
+      next: 'remove the folder to start with an empty stack',
+    },
+  );
+}
+
+export function writeIdentity(folder: string, identity: StackIdentity): void {
+  writeWhole(join(folder, IDENTITY), `${JSON.stringify(identity, undefined, 2)}\n`, 0o600);
+}
+
+/** The ports and processes of the last start, alive or not. */
+export function readState(folder: string): StackState | undefined {
+  const state = readJson<StackState>(join(folder, STATE));
+  const whole =
+    Array.isArray(state?.brokers) && Array.isArray(state.servers) && Number.isInteger(state.postgresPort);
+  return whole ? state : undefined;
+}
+
+export function writeState(folder: string, state: StackState): void {
+  writeWhole(join(folder, STATE), `${JSON.stringify(state, undefined, 2)}\n`, 0o600);
+}
+
+/** Keeps the ports for the next start and forgets the processes. */
+export function forgetProcesses(folder: string): void {
+  const state = readState(folder);
+  if (state !== undefined && state.servers.length > 0) writeState(folder, { ...state, servers: [] });
+}
+
+export const brokersOf = (nodes: readonly KafkaNode[]): string =>
+  nodes.map((node) => `${LOOPBACK}:${node.port}`).join(',');
+
+export function addressesOf(state: StackState, identity: StackIdentity) {
+  return {
+    brokers: brokersOf(state.brokers),
+    postgres: postgresUrl(state.postgresPort, identity.postgresPassword),
+  };
+}
+
+/** Every server that runs in the folder: those recorded, and those of a start that did not come to record them, known
+ *  by their pid file and their working folder. */
+export function runningServers(folder: string): readonly ServerState[] {
+  const found = (readState(folder)?.servers ?? []).filter((server) => isAlive(server.process));
+  const known = new Set(found.map((server) => server.process.pid));
+  const add = (name: string, pid: number | undefined, workingFolder: string) => {
+    if (pid === undefined || known.has(pid) || folderOf(pid) !== workingFolder) return;
+    const id = identify(pid);
+    if (id !== undefined) found.push({ name, process: id });
+  };
+  add(POSTGRES_NAME, postmasterPid(folder), join(folder, POSTGRES_NAME));
+  for (const file of existsSync(join(folder, 'run')) ? readdirSync(join(folder, 'run')) : []) {
+    if (/^kafka-\d+\.pid$/.test(file)) {
+      add(file.slice(0, -'.pid'.length), Number(readFileSync(join(folder, 'run', file), 'utf8')), folder);
+    }
+  }
+  return found;
+}
+
+/** Removes what a formatting that did not finish left behind. */
+export function removeParts(folder: string): void {
+  for (const entry of readdirSync(folder)) {
+    if (entry.endsWith('.part')) rmSync(join(folder, entry), { recursive: true, force: true });
+  }
+}
