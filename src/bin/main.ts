@@ -3,8 +3,7 @@ import { coreError, EXIT } from '../core/errors.ts';
 import { nearest } from '../core/settings.ts';
 import type { Command } from './shell/command.ts';
 import { packageVersion } from './shell/package.ts';
-import { failureOf } from './shell/report.ts';
-import { runCommand } from './shell/run.ts';
+import { fail, isJson, runCommand } from './shell/run.ts';
 import { processWorld, type World } from './shell/world.ts';
 
 type Load = () => Promise<{ readonly command: Command }>;
@@ -85,8 +84,6 @@ export async function main(argv: readonly string[]): Promise<void> {
     await world.writeData('');
     world.exit(code);
   } catch (thrown) {
-    const failure = failureOf(thrown);
-    world.screen.line(failure.line);
-    world.exit(failure.exit);
+    world.exit(await fail(world, thrown, argv.some(isJson), false));
   }
 }

@@ -7,7 +7,7 @@
  */
 import { invariant } from './errors.ts';
 
-export type MetricKind = 'counter' | 'gauge' | 'histogram';
+type MetricKind = 'counter' | 'gauge' | 'histogram';
 
 export const SERIES_MAX = 1024;
 
@@ -21,7 +21,7 @@ export const LATENCY_BUCKETS_S: readonly number[] = [
   0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
 
-export interface Sample {
+interface Sample {
   readonly labels: Readonly<Record<string, string>>;
   /** counter, gauge: the value. histogram: undefined. */
   readonly value?: number;

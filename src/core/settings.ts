@@ -62,7 +62,7 @@ export type SettingsOf<T extends SettingTable> = {
     : ValueOf<T[K]> | undefined;
 };
 
-export type SettingSource = 'flag' | 'environment' | 'config' | 'default' | 'unset';
+type SettingSource = 'flag' | 'environment' | 'config' | 'default' | 'unset';
 
 export interface ParsedSettings<T extends SettingTable> {
   readonly values: SettingsOf<T>;

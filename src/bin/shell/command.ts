@@ -49,7 +49,7 @@ export interface Progress {
   done(): void;
 }
 
-export interface ServiceAddress {
+interface ServiceAddress {
   readonly host: string;
   readonly port: number;
 }
@@ -76,7 +76,7 @@ export interface CommandContext<T extends SettingTable> {
   print(text: string, document?: unknown): void;
 }
 
-export type HttpLimits = Partial<
+type HttpLimits = Partial<
   Pick<
     HttpServerOptions,
     'fallbacks' | 'bodyBytesMax' | 'headerBytesMax' | 'requestTimeoutMs' | 'keepAliveTimeoutMs'

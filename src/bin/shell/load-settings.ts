@@ -11,9 +11,9 @@ import {
 import { type Command, SHARED_SETTINGS } from './command.ts';
 import { redactSetting } from './redact.ts';
 
-export const CONFIG_BYTES_MAX = 1024 * 1024;
+const CONFIG_BYTES_MAX = 1024 * 1024;
 
-export type WithShared<T extends SettingTable> = SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS>;
+type WithShared<T extends SettingTable> = SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS>;
 
 export interface LoadedSettings<T extends SettingTable> extends Omit<ParsedSettings<T>, 'values'> {
   readonly values: WithShared<T>;

@@ -5,10 +5,10 @@
  */
 import type { Clock } from '../../core/clock.ts';
 
-export const CHECK_TIMEOUT_MS = 2000;
+const CHECK_TIMEOUT_MS = 2000;
 const CACHE_MS = 250;
 
-export interface CheckReport {
+interface CheckReport {
   readonly name: string;
   readonly ok: boolean;
   /** Why not. */

@@ -1,7 +1,7 @@
 /** What may be shown of a setting: secrets never, and URLs without their password. */
 import type { Setting } from '../../core/settings.ts';
 
-export const HIDDEN = '***';
+const HIDDEN = '***';
 
 /** Replaces the password of every URL in a text, and the value of key=value pairs that name a secret. */
 export function redactText(text: string): string {

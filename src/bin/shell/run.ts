@@ -24,7 +24,8 @@ import type { World } from './world.ts';
 const SERVER_DRAIN_MS = 2000;
 
 const isHelp = (token: string): boolean => /^(--?help|--?h|-\?)$/.test(token);
-const isJson = (token: string): boolean => /^--?json(=(true|yes|on|1))?$/i.test(token);
+/** Whether a failure before the settings are parsed is to be a document. */
+export const isJson = (token: string): boolean => /^--?json(=(true|yes|on|1))?$/i.test(token);
 
 export function helpText(command: Command): string {
   const parts = [
@@ -42,7 +43,7 @@ export function helpText(command: Command): string {
 }
 
 /** Ends a failed run: one line, with -json the document, the stack at level debug. */
-async function fail(world: World, thrown: unknown, json: boolean, debug: boolean): Promise<number> {
+export async function fail(world: World, thrown: unknown, json: boolean, debug: boolean): Promise<number> {
   const failure = failureOf(thrown);
   world.screen.clear();
   world.screen.line(failure.line);

@@ -25,7 +25,7 @@ import type {
 import { RouteTable } from './route.ts';
 
 /** Pipelined requests that may wait on one connection; one more closes it after the answers before. */
-export const PIPELINE_MAX = 64;
+const PIPELINE_MAX = 64;
 /** A connection is closed this long after its last answer: closing over unread bytes at once would take the answer
  *  away from a client that is still sending. */
 const LINGER_MS = 500;
