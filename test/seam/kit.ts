@@ -1,0 +1,54 @@
+/** The raw addon and valid arguments for every kernel function, for tests that spoil them. */
+import { createRequire } from 'node:module';
+import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import type { Addon } from '../../src/native/addon.ts';
+import { findAddon } from '../../src/native/load.ts';
+
+export const addonPath = findAddon() ?? '';
+
+/** The addon as JavaScript sees it: functions that take anything. */
+export type RawFunction = (...args: readonly unknown[]) => unknown;
+export const raw = createRequire(import.meta.url)(addonPath) as Record<string, RawFunction>;
+export const typed = raw as unknown as Addon;
+
+export function records(rows = 4, shared = false): RecordBatch {
+  const batch = RecordBatch.create(rows, rows * 256, shared);
+  for (let i = 0; i < rows; i++) batch.append({ value: new Uint8Array(256).fill(i) });
+  return batch;
+}
+
+const bytes = (batch: { readonly buffer: ArrayBufferLike }): Uint8Array => new Uint8Array(batch.buffer);
+
+/** Fresh valid arguments of each kernel function, batches as views of all their bytes. */
+export const VALID: Readonly<Record<string, (shared?: boolean) => unknown[]>> = {
+  shardOf: (shared) => [bytes(EventBatch.create(4, shared)), 3, new Int32Array(4)],
+  decodeEvents: (shared) => [bytes(records(4, shared)), bytes(EventBatch.create(4, shared))],
+  scanFrames: (shared) => [bytes(records(4, shared)), true, bytes(FrameBatch.create(4))],
+  writeFrames: (shared) => [
+    new Uint8Array(10),
+    Uint32Array.of(0, 5),
+    Int32Array.of(5, 5),
+    2,
+    7,
+    Int32Array.of(1),
+    bytes(RecordBatch.create(4, 100, shared)),
+  ],
+};
+
+export interface Thrown {
+  readonly name: string;
+  readonly code: string | undefined;
+}
+
+/** What a call throws, or null. */
+export function thrownBy(call: () => unknown): Thrown | null {
+  try {
+    call();
+    return null;
+  } catch (thrown) {
+    const error = thrown as Error & { code?: string };
+    return { name: error.name, code: error.code };
+  }
+}
