@@ -1,0 +1,77 @@
+/** `millrace topic` against a real broker. */
+import { spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { sharedStack } from './stack.ts';
+
+const { brokers } = await sharedStack();
+
+function topic(
+  ...args: readonly string[]
+): Promise<{ status: number | null; stdout: string; stderr: string }> {
+  return new Promise((resolve) => {
+    const launcher = join(packageRoot(), 'bin', 'millrace');
+    const child = spawn(process.execPath, [launcher, 'topic', ...args, `-brokers=${brokers}`], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let stdout = '';
+    let stderr = '';
+    child.stdout.on('data', (chunk: Buffer) => {
+      stdout += chunk.toString();
+    });
+    child.stderr.on('data', (chunk: Buffer) => {
+      stderr += chunk.toString();
+    });
+    child.on('close', (status) => resolve({ status, stdout, stderr }));
+  });
+}
+
+test('creates, leaves alone what exists, lists and deletes', async () => {
+  const first = `topic-test-${randomUUID()}`;
+  const second = `topic-test-${randomUUID()}`;
+  const create = await topic(
+    'create',
+    `-topic=${first},${second}`,
+    '-partitions=3',
+    '-config-entry=cleanup.policy=compact,delete,retention.ms=3600000',
+  );
+  expect(create).toEqual({
+    status: 0,
+    stdout: `created ${first} with 3 partitions\ncreated ${second} with 3 partitions\n`,
+    stderr: '',
+  });
+
+  const again = await topic('create', `-topic=${first}`, '-partitions=5', '-json');
+  expect([again.status, JSON.parse(again.stdout)]).toEqual([
+    0,
+    { topics: [{ topic: first, created: false }] },
+  ]);
+
+  const list = await topic('list', '-json', '-topic', first, '-topic', second);
+  const sorted = [first, second].sort();
+  expect(JSON.parse(list.stdout)).toEqual({ topics: sorted.map((name) => ({ topic: name, partitions: 3 })) });
+  expect((await topic('list')).stdout).toContain(`${first} 3\n`);
+
+  expect(await topic('delete', `-topic=${first}`)).toEqual({
+    status: 0,
+    stdout: `deleted ${first}\n`,
+    stderr: '',
+  });
+  await expect
+    .poll(async () => (await topic('list')).stdout, { timeout: 10_000, interval: 200 })
+    .not.toContain(first);
+  await topic('delete', `-topic=${second}`);
+}, 60_000);
+
+test('a setting that the broker refuses is one line and no bug', async () => {
+  const { status, stderr } = await topic(
+    'create',
+    `-topic=topic-test-${randomUUID()}`,
+    '-config-entry=no.such.setting=1',
+  );
+  expect(status).not.toBe(70);
+  expect(status).not.toBe(0);
+  expect(stderr.trim().split('\n')).toHaveLength(1);
+}, 60_000);
