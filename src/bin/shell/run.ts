@@ -142,7 +142,9 @@ class Run {
       context.log[level]({ version: packageVersion(), settings: shown }, 'start');
       if (command.listens !== false) await this.listen();
       code = (await command.run(context)) ?? EXIT.done;
+      this.endProgress();
     } catch (thrown) {
+      this.endProgress();
       // A drain may end a wait by its signal; that is no failure.
       const drained = this.drain.signal.aborted && (thrown === this.drain.signal.reason || isAbort(thrown));
       code = drained ? EXIT.done : await fail(world, thrown, json && !this.printedDocument, debug);
@@ -150,6 +152,10 @@ class Run {
     code = await this.close(code, debug);
     await this.data;
     return this.interrupted ? EXIT.interrupted : code;
+  }
+
+  private endProgress(): void {
+    for (const progress of this.progresses) progress.done();
   }
 
   private async listen(): Promise<void> {
@@ -192,7 +198,6 @@ class Run {
         if (result === EXIT.done) result = failed;
       }
     };
-    for (const progress of this.progresses) progress.done();
     // In a drain by signal requests under way have the whole -drain-timeout, whose watchdog ends the process.
     const drainMs = this.drain.signal.aborted ? 2 * this.context.settings['drain-timeout'] : SERVER_DRAIN_MS;
     await step(() => this.server?.drain(drainMs));

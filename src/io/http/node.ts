@@ -417,6 +417,7 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
 export const nodeHttpDriver: HttpDriver = {
   name: 'node:http',
   limits: [
+    'a client that shuts down its sending side counts as gone',
     'requests of one connection are handled one after the other, also where HTTP would allow two at once',
   ],
   listen,

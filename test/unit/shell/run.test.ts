@@ -91,6 +91,16 @@ describe('exit codes and messages', () => {
     expect(loud.world.stderr()).toContain('run.test.ts');
   });
 
+  test('progress ends before the error line, which stands last', async () => {
+    const failing = commandOf((context) => {
+      context.progress({ what: 'copy', unit: 'rows' }).add(3);
+      return Promise.reject(coreError('timeout', 'late'));
+    });
+    const { code, world } = start(failing, ['-log-level=error']);
+    expect(await code).toBe(3);
+    expect(world.stderr()).toMatch(/\ncopy: 3 rows in 0s, [^\n]+\nerror: late \[timeout\]\n$/);
+  });
+
   test('anything can be thrown', async () => {
     for (const thrown of ['text', undefined, null, 7, { a: 1 }, Object.create(null)]) {
       expect(
