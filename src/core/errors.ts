@@ -109,6 +109,7 @@ export const CORE_ERRORS = {
   unreachable: errorRow('unavailable'),
   wrong_server: errorRow('unavailable'),
   timeout: errorRow('unavailable'),
+  addon_missing: errorRow('unavailable'),
   layout_mismatch: errorRow('internal'),
   closed: errorRow('internal'),
   out_of_range: errorRow('invalid'),

@@ -3,7 +3,7 @@
  *  There is no silent fallback. `on` demands the addon, `off` never touches it, and only where nothing is said and no
  *  addon was built do the twins stand in, with a reason for the log.
  */
-import { existsSync } from 'node:fs';
+import { existsSync, readdirSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -33,25 +33,33 @@ function packageRoot(): string {
   return at;
 }
 
-/** `linux-x64-glibc`, the folder that node-pre-gyp gives a build of this machine. */
-function prebuildName(): string {
-  if (process.platform !== 'linux') return `${process.platform}-${process.arch}-unknown`;
+/** The C library of this process, as node-pre-gyp names it. */
+function libc(): string {
+  if (process.platform !== 'linux') return 'unknown';
   const { header } = process.report.getReport() as { header?: { glibcVersionRuntime?: string } };
-  return `linux-${process.arch}-${header?.glibcVersionRuntime === undefined ? 'musl' : 'glibc'}`;
+  return header?.glibcVersionRuntime === undefined ? 'musl' : 'glibc';
 }
 
-/** Where the addon is: the installed build first, then what node-gyp left. Undefined when it was not built. */
-export function findAddon(root: string = packageRoot()): string | undefined {
-  const installed = join(root, 'prebuilds');
-  const candidates = existsSync(installed) ? [join(installed, prebuildName(), 'millrace.node')] : [];
-  return [...candidates, join(root, 'build', 'Release', 'millrace.node')].find((path) => existsSync(path));
+/** The installed build of this machine, `prebuilds/linux-x64-glibc/millrace.node`. */
+function findInstalled(folder: string): string | undefined {
+  if (!existsSync(folder)) return undefined;
+  const machine = `${process.platform}-${process.arch}-`;
+  const names = readdirSync(folder).filter(
+    (name) => name.startsWith(machine) && existsSync(join(folder, name, 'millrace.node')),
+  );
+  // A process report is slow, so it is asked only where there is a choice.
+  const name = names.length > 1 ? names.find((one) => one === `${machine}${libc()}`) : names[0];
+  return name === undefined ? undefined : join(folder, name, 'millrace.node');
+}
+
+/** Where the addon is: the installed build first, then what node-gyp left. Null when it was not built. */
+export function findAddon(root: string = packageRoot()): string | null {
+  const built = join(root, 'build', 'Release', 'millrace.node');
+  return findInstalled(join(root, 'prebuilds')) ?? (existsSync(built) ? built : null);
 }
 
 /** What MILLRACE_NATIVE means: `on`, `off`, or nothing (`auto`). @throws bad_value */
-export function chooseNative(
-  setting: string | undefined,
-  found: string | undefined = findAddon(),
-): NativeChoice {
+export function chooseNative(setting: string | undefined, found: string | null = findAddon()): NativeChoice {
   switch (setting) {
     case 'on':
       return { mode: 'native', reason: 'MILLRACE_NATIVE=on', warn: false };
@@ -60,7 +68,7 @@ export function chooseNative(
     case undefined:
     case '':
     case 'auto':
-      return found === undefined
+      return found === null
         ? { mode: 'reference', reason: `the addon is not built; ${BUILD}`, warn: true }
         : { mode: 'native', reason: 'the addon is built', warn: false };
     default:
@@ -70,21 +78,18 @@ export function chooseNative(
 
 const loaded = new Map<string, Addon>();
 
-/** The addon, loaded once a thread. @throws layout_mismatch when it is missing, broken, or built from other sources */
-export function loadAddon(path: string | undefined = findAddon()): Addon {
-  if (path === undefined) {
-    throw coreError('layout_mismatch', 'the native addon is not built', { next: BUILD });
-  }
+/** The addon, loaded once a thread.
+ *  @throws addon_missing when it was not built or does not load, layout_mismatch when built from other sources */
+export function loadAddon(path: string | null = findAddon()): Addon {
+  if (path === null) throw coreError('addon_missing', 'the native addon is not built', { next: BUILD });
   const known = loaded.get(path);
   if (known !== undefined) return known;
   let addon: Partial<Addon>;
   try {
     addon = createRequire(import.meta.url)(path) as Partial<Addon>;
   } catch (cause) {
-    throw coreError('layout_mismatch', `the native addon does not load: ${(cause as Error).message}`, {
-      next: BUILD,
-      cause,
-    });
+    const why = (cause as Error).message.split('\n')[0];
+    throw coreError('addon_missing', `the native addon does not load: ${why}`, { next: BUILD, cause });
   }
   if (addon.layoutFingerprint !== LAYOUT_FINGERPRINT || addon.abi !== ADDON_ABI) {
     const is = `layout=${hex(addon.layoutFingerprint)} abi=${addon.abi}`;
@@ -137,7 +142,7 @@ function nativeKernels(addon: Addon): Kernels {
   };
 }
 
-/** The kernels of the addon, or their twins. @throws layout_mismatch as `loadAddon` does */
+/** The kernels of the addon, or their twins. @throws addon_missing, layout_mismatch as `loadAddon` does */
 export function loadKernels(mode: NativeMode): Kernels {
   return mode === 'native' ? nativeKernels(loadAddon()) : referenceKernels;
 }

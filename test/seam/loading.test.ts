@@ -1,0 +1,198 @@
+/** How the addon is found and loaded, who is refused, and that nobody loads it who was told not to. */
+import { spawnSync } from 'node:child_process';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
+import { ADDON_ABI } from '../../src/native/addon.ts';
+import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/native/load.ts';
+import { projectRoot } from '../house/root.ts';
+import { addonPath, raw } from './kit.ts';
+
+const scratch = mkdtempSync(join(tmpdir(), 'millrace-seam-'));
+afterAll(() => rmSync(scratch, { recursive: true, force: true }));
+
+/** Where the headers of the running node are. */
+function includeFolder(): string {
+  const beside = join(dirname(dirname(process.execPath)), 'include', 'node');
+  const given = process.env['npm_config_nodedir'];
+  return [beside, ...(given === undefined ? [] : [join(given, 'include', 'node')])].find((path) =>
+    existsSync(join(path, 'node_api.h')),
+  ) as string;
+}
+
+function buildStranger(name: string, defines: readonly string[]): string {
+  const path = join(scratch, `${name}.node`);
+  const args = ['-shared', '-fPIC', '-x', 'c', `-I${includeFolder()}`, '-DNAPI_VERSION=9', ...defines];
+  const source = join(projectRoot, 'test', 'seam', 'stranger.c');
+  const built = spawnSync('c++', [...args, source, '-o', path], { encoding: 'utf8' });
+  expect(built.stderr).toBe('');
+  return path;
+}
+
+const code = (expected: string) => expect.objectContaining({ name: 'MillraceError', code: expected });
+
+describe('the addon', () => {
+  it('reports the layouts and the ABI of these sources', () => {
+    const addon = loadAddon();
+    expect(addon.layoutFingerprint).toBe(LAYOUT_FINGERPRINT);
+    expect(addon.abi).toBe(ADDON_ABI);
+    expect(loadAddon()).toBe(addon);
+  });
+
+  it('exports what addon.ts declares, in that order', () => {
+    const declared = ['addon.ts', 'broker-functions.ts'].flatMap((file) => {
+      const text = readFileSync(join(projectRoot, 'src', 'native', file), 'utf8');
+      const bodies = text.matchAll(/interface \w+(?: extends [^{]+)? \{\n(.*?)^\}/gms);
+      return [...bodies].flatMap(([, body]) =>
+        [...(body as string).matchAll(/^ {2}(?:readonly )?(\w+)[(:]/gm)].map(([, name]) => name as string),
+      );
+    });
+    expect(Object.keys(raw)).toEqual(declared);
+  });
+
+  it.each([
+    ['other layouts', [`-DLAYOUT=${LAYOUT_FINGERPRINT ^ 1}`, `-DABI=${ADDON_ABI}`]],
+    ['another ABI', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI + 1}`]],
+    ['no identity', []],
+  ])('is refused with %s, and the message says what to do', (name, defines) => {
+    const path = buildStranger(name.replaceAll(' ', '-'), defines);
+    expect(() => loadAddon(path)).toThrow(code('layout_mismatch'));
+    expect(() => loadAddon(path)).toThrow(
+      expect.objectContaining({ next: expect.stringContaining('build:native') }),
+    );
+  });
+
+  it('is accepted with the right identity, so that the refusals above are for the reason given', () => {
+    const path = buildStranger('twin', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI}`]);
+    expect(loadAddon(path).layoutFingerprint).toBe(LAYOUT_FINGERPRINT);
+  });
+
+  it('is refused when it is missing or no addon at all', () => {
+    expect(() => loadAddon(join(scratch, 'nowhere.node'))).toThrow(code('addon_missing'));
+    cpSync(join(projectRoot, 'LICENSE'), join(scratch, 'text.node'));
+    expect(() => loadAddon(join(scratch, 'text.node'))).toThrow(code('addon_missing'));
+  });
+
+  it('is looked for in prebuilds first, then in build/Release', () => {
+    const root = mkdtempSync(join(scratch, 'root-'));
+    expect(findAddon(root)).toBeNull();
+    const built = join(root, 'build', 'Release', 'millrace.node');
+    mkdirSync(dirname(built), { recursive: true });
+    cpSync(addonPath, built);
+    expect(findAddon(root)).toBe(built);
+    const foreign = join(root, 'prebuilds', 'plan9-mips-unknown', 'millrace.node');
+    mkdirSync(dirname(foreign), { recursive: true });
+    cpSync(addonPath, foreign);
+    expect(findAddon(root)).toBe(built);
+    const name = dirname(addonPath).split('/').at(-1) as string;
+    const installed = join(root, 'prebuilds', name, 'millrace.node');
+    mkdirSync(dirname(installed), { recursive: true });
+    cpSync(addonPath, installed);
+    expect(findAddon(root)).toBe(installed);
+    // With builds for two C libraries, the one of this process.
+    const machine = `${process.platform}-${process.arch}`;
+    for (const libc of ['aaa', 'musl', 'zzz']) {
+      const other = join(root, 'prebuilds', `${machine}-${libc}`, 'millrace.node');
+      mkdirSync(dirname(other), { recursive: true });
+      cpSync(addonPath, other);
+    }
+    expect(findAddon(root)).toBe(installed);
+  });
+});
+
+describe('MILLRACE_NATIVE', () => {
+  it('on demands the addon, off leaves it, and no word takes it where it was built', () => {
+    expect(chooseNative('on', null)).toMatchObject({ mode: 'native', warn: false });
+    expect(chooseNative('off', addonPath)).toMatchObject({ mode: 'reference', warn: false });
+    for (const silent of [undefined, '', 'auto']) {
+      expect(chooseNative(silent, addonPath)).toMatchObject({ mode: 'native', warn: false });
+      const fallen = chooseNative(silent, null);
+      expect(fallen).toMatchObject({ mode: 'reference', warn: true });
+      expect(fallen.reason).toContain('npm run build:native');
+    }
+    for (const wrong of ['ON', 'true', '1', 'no'])
+      expect(() => chooseNative(wrong, addonPath)).toThrow(code('bad_value'));
+  });
+
+  it('names which kernels run', () => {
+    expect(loadKernels('native').name).toBe('native');
+    expect(loadKernels('reference').name).toBe('reference');
+  });
+});
+
+interface Ran {
+  readonly status: number | null;
+  readonly stdout: string;
+  readonly stderr: string;
+  /** Addons and client libraries that were mapped at the end. */
+  readonly mapped: readonly string[];
+}
+
+function runMapped(root: string, args: readonly string[], native: string): Ran {
+  const env = { ...process.env, MILLRACE_NATIVE: native, NODE_OPTIONS: '' };
+  const maps = join(projectRoot, 'test', 'seam', 'maps.cjs');
+  const { status, stdout, stderr } = spawnSync(process.execPath, ['--require', maps, ...args], {
+    cwd: root,
+    env,
+    encoding: 'utf8',
+    timeout: 30_000,
+  });
+  const line = /^mapped=(.*)$/m.exec(stderr)?.[1];
+  return { status, stdout, stderr, mapped: line === undefined ? ['unknown'] : JSON.parse(line) };
+}
+
+describe('a process', () => {
+  it.each([
+    join('prebuilds', dirname(addonPath).split('/').at(-1) as string, 'millrace.node'),
+    join('build', 'Release', 'millrace.node'),
+  ])('with node-rdkafka and %s has one copy of the client library', (path) => {
+    const script = `
+      const addon = require(${JSON.stringify(join(projectRoot, path))});
+      const client = require('node-rdkafka');
+      if (client.librdkafkaVersion !== addon.brokerLibrary()[0]) throw new Error('two versions');
+    `;
+    for (const text of [script, `require('node-rdkafka');${script}`]) {
+      const ran = runMapped(projectRoot, ['-e', text], 'on');
+      expect(ran.status, ran.stderr).toBe(0);
+      expect(ran.mapped.filter((one) => one.endsWith('millrace.node'))).toEqual([join(projectRoot, path)]);
+      const libraries = ran.mapped.filter((one) => /librdkafka\.so/.test(one));
+      expect(libraries).toEqual([expect.stringMatching(/node-rdkafka\/build\/deps\/librdkafka\.so\.1$/)]);
+    }
+  });
+
+  /** The built project in another folder, without an addon. */
+  function withoutAddon(): string {
+    const root = mkdtempSync(join(scratch, 'project-'));
+    for (const part of ['bin', join('dist', 'src'), 'package.json'])
+      cpSync(join(projectRoot, part), join(root, part), { recursive: true });
+    symlinkSync(join(projectRoot, 'node_modules'), join(root, 'node_modules'));
+    return root;
+  }
+  const gen = ['bin/millrace', 'gen', '-kind=events', '-count=500', '-seed=7', '-out=-', '-log-level=info'];
+
+  it('told `off` never maps the addon, and answers the same bytes with the file gone', () => {
+    const on = runMapped(projectRoot, gen, 'on');
+    expect(on.status, on.stderr).toBe(0);
+    expect(on.mapped).toContain(addonPath);
+    expect(on.stdout.length).toBeGreaterThan(1000);
+
+    const off = runMapped(projectRoot, gen, 'off');
+    expect([off.status, off.mapped.filter((path) => path.endsWith('millrace.node'))]).toEqual([0, []]);
+    expect(off.stdout).toBe(on.stdout);
+
+    const root = withoutAddon();
+    const gone = runMapped(root, gen, 'off');
+    expect([gone.status, gone.mapped.filter((path) => path.endsWith('millrace.node'))]).toEqual([0, []]);
+    expect(gone.stdout).toBe(on.stdout);
+  });
+
+  it('told `on` ends with one clear line when the file is gone', () => {
+    const gone = runMapped(withoutAddon(), gen, 'on');
+    expect(gone.status).toBe(3);
+    expect(gone.stdout).toBe('');
+    expect(gone.stderr).toMatch(/native addon is not built.*npm run build:native/);
+    expect(gone.stderr).not.toMatch(/^\s+at /m);
+  });
+});
