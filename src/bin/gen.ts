@@ -11,6 +11,7 @@ import { OrderSource, orderLine } from '../gen/order-source.ts';
 import { ORDER_VERSIONS, orderSchema, orderVersionOf } from '../gen/order-versions.ts';
 import { type BatchSink, type BatchSource, pump } from '../gen/pump.ts';
 import { ByteSink, TopicSink } from '../gen/sinks.ts';
+import type { BrokerAdmin } from '../io/broker/port.ts';
 import { loadGenKernels } from '../native/gen.ts';
 import type { GenKernels } from '../native/gen-surface.ts';
 import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
@@ -259,6 +260,23 @@ async function sourceOf(
   return new OrderSource(generator, versions, encode, countOf(context));
 }
 
+/** Creates the topic, or demands that it is there: a producer would wait for it for minutes. */
+async function demandTopic(context: Context, admin: BrokerAdmin, topic: string): Promise<void> {
+  const { settings } = context;
+  if (settings['create-topics']) {
+    const config = { 'retention.ms': String(settings.retention) };
+    const replicationFactor = settings['replication-factor'];
+    await admin.createTopics([{ topic, partitions: settings.partitions, replicationFactor, config }]);
+    return;
+  }
+  const topics = await admin.listTopics();
+  if (!topics.some((known) => known.topic === topic)) {
+    throw coreError('bad_value', `the topic ${topic} does not exist`, {
+      next: 'create it, or leave -create-topics on',
+    });
+  }
+}
+
 async function topicSink(context: Context, topic: string): Promise<BatchSink> {
   const { settings } = context;
   if (settings.brokers === undefined)
@@ -269,20 +287,11 @@ async function topicSink(context: Context, topic: string): Promise<BatchSink> {
     clientId: 'millrace-gen',
     properties: { 'socket.connection.setup.timeout.ms': Math.max(1000, settings['connect-timeout']) },
   };
-  if (settings['create-topics']) {
-    const admin = await driver.admin(options);
-    try {
-      await admin.createTopics([
-        {
-          topic,
-          partitions: settings.partitions,
-          replicationFactor: settings['replication-factor'],
-          config: { 'retention.ms': String(settings.retention) },
-        },
-      ]);
-    } finally {
-      await admin.close();
-    }
+  const admin = await driver.admin(options);
+  try {
+    await demandTopic(context, admin, topic);
+  } finally {
+    await admin.close();
   }
   const producer = await driver.producer({
     ...options,

@@ -1,0 +1,171 @@
+/** `millrace gen` to a real topic: what arrives is what the generator says, in its order per partition. */
+import protobuf from 'protobufjs';
+import { afterAll, describe, expect, test } from 'vitest';
+import { command as gen } from '../../src/bin/gen.ts';
+import { command as registry } from '../../src/bin/registry.ts';
+import { brokerDriver } from '../../src/bin/shell/drivers.ts';
+import { EVENT } from '../../src/core/layout/layouts.gen.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { DEFAULT_EVENTS } from '../../src/gen/event-options.ts';
+import { EventGenerator } from '../../src/gen/events.ts';
+import { DEFAULT_ORDERS, OrderGenerator } from '../../src/gen/order.ts';
+import { ORDER_VERSIONS, orderSchema } from '../../src/gen/order-versions.ts';
+import { loadGenKernels } from '../../src/native/gen.ts';
+import { chooseNative } from '../../src/native/load.ts';
+import { allOf, fresh, readUntil, rowCount } from '../contract/broker-world.ts';
+import { start } from '../unit/shell/fake-world.ts';
+import { sharedStack } from './stack.ts';
+
+const { brokers } = await sharedStack();
+const native = process.env['MILLRACE_NATIVE'] ?? 'auto';
+const driver = await brokerDriver({ settings: { native }, log: silentLogger, metrics: new Metrics() });
+const closers: Array<() => Promise<unknown>> = [];
+afterAll(async () => {
+  for (const close of closers.splice(0)) await close();
+});
+
+const PARTITIONS = 4;
+const latin1 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('latin1');
+
+async function run(...argv: readonly string[]) {
+  const { code, world } = start(gen, [
+    ...argv,
+    `-brokers=${brokers}`,
+    `-native=${native}`,
+    '-log-level=warn',
+    '-json',
+  ]);
+  const ended = await code;
+  expect([ended, world.stderr()]).toEqual([0, expect.any(String)]);
+  return JSON.parse(world.stdout());
+}
+
+async function read(topic: string, count: number) {
+  const consumer = await driver.consumer({ brokers, clientId: 'gen-test' });
+  closers.push(() => consumer.close());
+  await consumer.assign(allOf(topic, PARTITIONS));
+  const { rows } = await readUntil(consumer, rowCount(count), { into: RecordBatch.create(2000, 4 << 20) });
+  return rows;
+}
+
+describe('events in a topic', () => {
+  test('are the stream of the seed, per partition in its order, one partition a key', async () => {
+    const topic = fresh('gen-events');
+    const count = 20_000;
+    const report = await run(
+      `-out=kafka:${topic}`,
+      `-partitions=${PARTITIONS}`,
+      `-count=${count}`,
+      '-order=delayed',
+      '-accounts=500',
+      '-seed=3',
+    );
+    expect(report).toMatchObject({ rows: count, kind: 'events' });
+
+    const expected: string[] = [];
+    const batch = RecordBatch.create(1000, 1000 * EVENT.BYTES);
+    const generator = new EventGenerator(
+      { ...DEFAULT_EVENTS, seed: 3n, count, accounts: 500, order: 'delayed' },
+      loadGenKernels(chooseNative(native).mode),
+    );
+    while (generator.fillRecords(batch) > 0) {
+      for (let row = 0; row < batch.rowCount; row++) expected.push(latin1(batch.value(row) as Uint8Array));
+    }
+    const rows = await read(topic, count);
+    const partitionOf = new Map<string, number>();
+    const byPartition: string[][] = Array.from({ length: PARTITIONS }, () => []);
+    for (const row of rows) {
+      expect(row.key).toBe((row.value as string).slice(0, 8));
+      expect(partitionOf.get(row.key as string) ?? row.partition).toBe(row.partition);
+      partitionOf.set(row.key as string, row.partition);
+      byPartition[row.partition]?.push(row.value as string);
+    }
+    expect(byPartition.every((values) => values.length > 0)).toBe(true);
+    for (let partition = 0; partition < PARTITIONS; partition++) {
+      const mine = expected.filter((value) => partitionOf.get(value.slice(0, 8)) === partition);
+      expect(byPartition[partition]?.length).toBe(mine.length);
+      expect(byPartition[partition]?.every((value, i) => value === mine[i])).toBe(true);
+    }
+  });
+
+  test('leave record timestamps to the broker, so that old event times do not meet retention', async () => {
+    const topic = fresh('gen-now');
+    await run(`-out=kafka:${topic}`, `-partitions=${PARTITIONS}`, '-count=10', '-base=1000');
+    for (const row of await read(topic, 10))
+      expect(Math.abs(Number(row.timestamp) - Date.now())).toBeLessThan(120_000);
+  });
+
+  test.each([
+    ['does not exist', 2, [`-brokers=${brokers}`, '-create-topics=false']],
+    ['127.0.0.1:1', 3, ['-brokers=127.0.0.1:1', '-connect-timeout=1s']],
+  ] as const)('are refused in one line: %s', async (why, expected, flags) => {
+    const argv = [
+      `-out=kafka:${fresh('none')}`,
+      '-count=1',
+      `-native=${native}`,
+      '-log-level=warn',
+      ...flags,
+    ];
+    const { code, world } = start(gen, argv);
+    expect(await code).toBe(expected);
+    expect(world.stderr()).toContain(why);
+  });
+});
+
+describe('orders in a topic', () => {
+  test.each(['avro', 'protobuf'] as const)(
+    'are framed %s records of mixed versions, registered once each',
+    async (format) => {
+      const server = start(registry, ['-store=memory', '-listen=127.0.0.1:0', '-log-level=warn']);
+      const address = await server.address();
+      closers.push(() => {
+        server.world.signal('SIGTERM');
+        return server.code;
+      });
+      const topic = fresh('gen-orders');
+      const count = 600;
+      await run(
+        '-kind=orders',
+        `-out=kafka:${topic}`,
+        `-partitions=${PARTITIONS}`,
+        `-count=${count}`,
+        '-versions=1,2,3',
+        '-seed=8',
+        `-format=${format}`,
+        `-registry=${address}`,
+      );
+      const rows = await read(topic, count);
+
+      const ids = new Map<number, 1 | 2 | 3>();
+      for (const version of ORDER_VERSIONS) {
+        const answer = await fetch(`${address}/subjects/${topic}-value/versions/${version}`);
+        const { id, schema } = (await answer.json()) as { id: number; schema: string };
+        ids.set(id, version);
+        if (format === 'avro') expect(JSON.parse(schema)).toEqual(JSON.parse(orderSchema(version, format)));
+      }
+      const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 8n });
+      const orders = new Map(Array.from({ length: count }, (_, i) => [generator.order(i).order_id, i]));
+      // The first field of an Avro order: a length byte, then 36 characters.
+      const orderIdOf = (version: 1 | 2 | 3, payload: Buffer): string => {
+        if (format === 'avro') return payload.subarray(1, 37).toString();
+        const { root } = protobuf.parse(orderSchema(version, 'protobuf'), { keepCase: true });
+        const decoded = root.lookupType('shop.orders.Order').decode(payload.subarray(1));
+        return (decoded as unknown as { readonly order_id: string }).order_id;
+      };
+      const seen = new Set<number>();
+      for (const row of rows) {
+        const value = Buffer.from(row.value as string, 'latin1');
+        expect(value[0]).toBe(0);
+        const version = ids.get(value.readUInt32BE(1)) as 1 | 2 | 3;
+        const orderId = orderIdOf(version, value.subarray(5));
+        expect(row.key).toBe(orderId);
+        const index = orders.get(orderId) as number;
+        expect(generator.versionOf(index, ORDER_VERSIONS)).toBe(version);
+        seen.add(index);
+      }
+      expect(seen.size).toBe(count);
+    },
+  );
+});
