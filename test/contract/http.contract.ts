@@ -3,10 +3,12 @@ import { describe } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { httpConnectionsContract } from './http-connections.contract.ts';
 import { httpLimitsContract } from './http-limits.contract.ts';
+import { httpRandomContract } from './http-random.contract.ts';
 import { httpRequestsContract } from './http-requests.contract.ts';
 
 export function httpContract(driver: HttpDriver): void {
   describe('requests', () => httpRequestsContract(driver));
   describe('the life of a connection', () => httpConnectionsContract(driver));
+  describe('random bytes', () => httpRandomContract(driver));
   describe('limits', () => httpLimitsContract(driver));
 }

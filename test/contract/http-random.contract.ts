@@ -1,0 +1,106 @@
+/** What any HTTP driver must do whatever the bytes are and however they are cut. */
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
+import { get, HOST, httpHarness, post } from './http-harness.ts';
+
+const ROUTES: readonly HttpRoute[] = [
+  {
+    method: 'GET',
+    path: '/a/{x}',
+    handler: (request) => ({ status: 200, body: `get ${request.params['x']}` }),
+  },
+  {
+    method: 'POST',
+    path: '/b',
+    handler: async (request) => {
+      await new Promise((resolve) => setImmediate(resolve));
+      return { status: 201, body: `post ${Buffer.from(request.body).toString('latin1')}` };
+    },
+  },
+];
+
+interface Asked {
+  readonly bytes: string;
+  readonly status: number;
+  readonly body: string;
+}
+
+const word = fc.stringMatching(/^[a-z0-9]{1,8}$/);
+const request: fc.Arbitrary<Asked> = fc.oneof(
+  word.map((x) => ({ bytes: get(`/a/${x}`), status: 200, body: `get ${x}` })),
+  word.map((x) => ({ bytes: post('/b', x), status: 201, body: `post ${x}` })),
+  fc.array(word, { minLength: 1, maxLength: 4 }).map((parts) => ({
+    bytes: `POST /b HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n${parts.map((part) => `${part.length.toString(16)}\r\n${part}\r\n`).join('')}0\r\n\r\n`,
+    status: 201,
+    body: `post ${parts.join('')}`,
+  })),
+  word.map((x) => ({
+    bytes: get(`/${x}/unknown`),
+    status: 404,
+    body: `{"refused":404,"path":"/${x}/unknown"}`,
+  })),
+);
+
+export function httpRandomContract(driver: HttpDriver): void {
+  const { start, open, ask } = httpHarness(driver);
+
+  test('a pipeline is answered in order, wherever its bytes are cut', async () => {
+    const server = await start(ROUTES);
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(request, { minLength: 1, maxLength: 8 }),
+        fc.array(fc.nat({ max: 2000 }), { maxLength: 6 }),
+        async (asked, cuts) => {
+          const bytes = asked.map((one) => one.bytes).join('');
+          const places = [0, ...cuts.map((cut) => cut % bytes.length), bytes.length].sort((a, b) => a - b);
+          const client = await open(server);
+          for (let i = 1; i < places.length; i++) {
+            client.send(bytes.slice(places[i - 1], places[i]));
+            await new Promise((resolve) => setImmediate(resolve));
+          }
+          for (const one of asked) {
+            const answer = await client.answer();
+            expect([answer.status, answer.body.toString()]).toEqual([one.status, one.body]);
+          }
+          client.close();
+        },
+      ),
+      { numRuns: 60 },
+    );
+    await expect.poll(() => server.inFlight()).toBe(0);
+  });
+
+  test('requests with spoiled bytes are answered or cut off, and never hurt the next client', async () => {
+    const server = await start(ROUTES, { requestTimeoutMs: 150 });
+    const spoil = fc.record({
+      at: fc.nat(),
+      byte: fc.integer({ min: 0, max: 255 }),
+      how: fc.constantFrom('set', 'insert', 'cut'),
+    });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(request, { minLength: 1, maxLength: 3 }),
+        fc.array(spoil, { minLength: 1, maxLength: 4 }),
+        async (asked, spoils) => {
+          let bytes = Buffer.from(asked.map((one) => one.bytes).join(''), 'latin1');
+          for (const { at, byte, how } of spoils) {
+            const place = at % bytes.length;
+            if (how === 'set') bytes[place] = byte;
+            else if (how === 'insert')
+              bytes = Buffer.concat([bytes.subarray(0, place), Buffer.of(byte), bytes.subarray(place)]);
+            else bytes = Buffer.concat([bytes.subarray(0, place), bytes.subarray(place + 1)]);
+          }
+          const client = await open(server);
+          client.send(bytes);
+          client.socket.end();
+          await client.closed();
+          client.close();
+        },
+      ),
+      { numRuns: 150 },
+    );
+    expect((await ask(server, get('/a/alive'))).body.toString()).toBe('get alive');
+    await expect.poll(() => server.inFlight()).toBe(0);
+  });
+}

@@ -1,0 +1,48 @@
+/** The reference pages say what the tables say. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { COMMANDS } from '../../../src/bin/main.ts';
+import { packageRoot } from '../../../src/bin/shell/package.ts';
+import { CORE_ERRORS } from '../../../src/core/errors.ts';
+import { generateDocs } from '../../../tools/docs-gen.ts';
+
+const pages = await generateDocs();
+
+test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
+  expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
+});
+
+test('every command has its section and every setting its row', async () => {
+  const text = pages.get('docs/commands.md') ?? '';
+  for (const [name, load] of Object.entries(COMMANDS)) {
+    const start = text.indexOf(`\n## ${name}\n`);
+    expect(start, name).toBeGreaterThan(0);
+    const section = text.slice(
+      start,
+      text.indexOf('\n## ', start + 5) < 0 ? undefined : text.indexOf('\n## ', start + 5),
+    );
+    for (const flag of Object.keys((await load()).command.settings))
+      expect(section).toContain(`| \`-${flag}\` |`);
+  }
+});
+
+test('every code of the shared table is on the page', () => {
+  const text = pages.get('docs/errors.md') ?? '';
+  for (const [code, row] of Object.entries(CORE_ERRORS))
+    expect(text).toContain(`| \`${code}\` | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} |`);
+});
+
+test('all rows of a table have as many cells as its head', () => {
+  for (const text of pages.values()) {
+    let width = 0;
+    let rows = 0;
+    for (const line of text.split('\n')) {
+      const cells = line.startsWith('|') ? line.split(/(?<!\\)\|/).length : 0;
+      if (width > 0 && cells > 0) expect(cells, line).toBe(width);
+      width = cells;
+      if (cells > 0) rows++;
+    }
+    expect(rows).toBeGreaterThan(20);
+  }
+});
