@@ -209,6 +209,7 @@ class Queue {
   static constexpr std::uint64_t kSlots = layout::kArrivalWheelSlots;
   static constexpr std::uint64_t kBits = layout::kArrivalWheelSlotBits;
   static constexpr std::uint64_t kMask = kSlots - 1;
+  static constexpr std::uint64_t kSpanMs = kSlots << (2 * kBits);
 
  private:
   bool Spread(std::uint64_t list, std::uint64_t clock) {
@@ -318,6 +319,9 @@ Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::Arr
   auto free_head = static_cast<std::int32_t>(free_cell);
   bool pool_full = false;
   std::size_t out = 0;
+  // The clock when something last came or went: what waits is never further away than the wheel
+  // spans.
+  std::uint64_t moved = clock;
   while (out < seqs.size) {
     if (pending == 0) {
       if (next_seq >= count) break;
@@ -343,6 +347,7 @@ Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::Arr
       }
       next_seq++;
       pending++;
+      moved = clock;
     }
     if (pool_full) break;
     const std::uint64_t list = clock & Queue::kMask;
@@ -355,9 +360,11 @@ Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::Arr
       free_head = row;
       row = next;
       pending--;
+      moved = clock;
     }
     queue.head()[list] = row;
     if (row == -1) {
+      if (pending > 0 && clock - moved > Queue::kSpanMs) return Status::kSpanOutOfRange;
       clock = queue.NextStop(clock, next_seq < count ? SinceBase(params, next_seq) : kTwo53);
       if (!queue.Advance(clock)) return Status::kSpanOutOfRange;
     }

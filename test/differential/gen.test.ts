@@ -244,6 +244,11 @@ describe('the addon with a broken queue or table', () => {
       ),
       { numRuns: 150 },
     );
+    // Events that are said to wait in lists that are empty.
+    const empty = new ArrivalQueue(16);
+    empty.state[ARRIVAL_STATE.PENDING / 8] = 5;
+    empty.state[ARRIVAL_STATE.NEXT_SEQ / 8] = 2 ** 53;
+    expect(() => native.genArrivals(params, empty, new Float64Array(1))).toThrow('leaves');
     const queue = new ArrivalQueue(16);
     queue.state[ARRIVAL_STATE.FREE_HEAD / 8] = 99;
     expect(() => native.genArrivals(params, queue, new Float64Array(1))).toThrow(/outside its range|leaves/);
