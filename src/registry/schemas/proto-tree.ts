@@ -48,6 +48,8 @@ export interface ProtoFile {
   readonly root: protobuf.Root;
 }
 
+const NUMBER_MAX = 2 ** 29 - 1;
+
 function fail(why: string, cause?: unknown): never {
   throw registryError('invalid_schema', `invalid Protobuf schema: ${why}`, {
     next: 'correct the schema',
@@ -82,6 +84,8 @@ export function parseProto(text: string): { readonly canonical: string; readonly
   }
   const tokens = protoTokens(text);
   if (depthOf(tokens) > SCHEMA_DEPTH_MAX) fail(`it is nested deeper than ${SCHEMA_DEPTH_MAX} blocks`);
+  // The parser would leave such a name out without a word.
+  if (tokens.includes('__proto__')) fail('__proto__ is a name that JavaScript objects cannot hold');
   const syntax = syntaxOf(tokens);
   const canonical = protoText(tokens);
   const root = new protobuf.Root();
@@ -147,8 +151,8 @@ class Builder {
       const other = seen.get(field.id);
       if (other !== undefined) fail(`${message.name} gives number ${field.id} to ${other} and to ${field.name}`);
       seen.set(field.id, field.name);
+      if (field.id < 1 || field.id > NUMBER_MAX) fail(`${message.name}.${field.name} has number ${field.id}; numbers are 1 to ${NUMBER_MAX}`);
       if (field.id >= 19000 && field.id <= 19999) fail(`${message.name}.${field.name} uses number ${field.id}, which Protobuf keeps for itself`);
-      if (field.name === '__proto__') fail(`${message.name}.__proto__ is a name that JavaScript objects cannot hold`);
       message.fields.push(this.field(field));
     }
     message.fields.sort((a, b) => a.number - b.number);

@@ -2,15 +2,12 @@
 import avsc from 'avsc';
 import { registryError } from '../errors.ts';
 import type { AvroSchema, Schema } from '../schemas/schema.ts';
-import { AVRO_LONG } from './avro-long.ts';
+import { avroTypeHook } from './avro-long.ts';
 import { compileAvroVerify } from './avro-verify.ts';
 import type { Encode } from './codec.ts';
 import { type Decode, demandCompatible, malformed } from './decode.ts';
 
 const types = new WeakMap<AvroSchema, avsc.Type>();
-
-const isLong = (schema: unknown): boolean =>
-  schema === 'long' || (typeof schema === 'object' && schema !== null && (schema as { type?: unknown }).type === 'long');
 
 /** @throws invalid_schema for what the specification allows and the codec does not */
 function typeOf(schema: AvroSchema): avsc.Type {
@@ -19,7 +16,7 @@ function typeOf(schema: AvroSchema): avsc.Type {
   try {
     const type = avsc.Type.forSchema(JSON.parse(schema.text), {
       omitRecordMethods: true,
-      typeHook: (part) => (isLong(part) ? AVRO_LONG : undefined),
+      typeHook: avroTypeHook,
     });
     types.set(schema, type);
     return type;

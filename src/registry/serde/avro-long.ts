@@ -1,4 +1,8 @@
-/** Avro's long as bigint, for avsc. Variable-length zigzag; what fits 49 bits goes through a double, exactly. */
+/** Avro's long as bigint, for avsc. Variable-length zigzag; what fits 49 bits goes through a double, exactly.
+ *
+ *  avsc reads a long as a float or double through its zigzag form, which loses the sign bit beyond 2^52; so these two
+ *  types read it as a bigint first.
+ */
 import avsc from 'avsc';
 
 const LONG_BYTES_MAX = 10;
@@ -59,3 +63,30 @@ export const AVRO_LONG = avsc.types.LongType.__with(
   },
   true,
 );
+
+/** The parts of avsc's types that its declarations leave out. */
+interface Readable {
+  _read?: (tap: unknown) => unknown;
+}
+type Update = (this: unknown, resolver: Readable, writer: avsc.Type) => void;
+
+function readsLongs<T extends avsc.Type>(type: T): T {
+  const update = (type as unknown as { _update: Update })._update;
+  const own: Update = (resolver, writer) => {
+    if (writer !== (AVRO_LONG as avsc.Type)) update.call(type, resolver, writer);
+    else resolver._read = (tap) => Number((AVRO_LONG as Readable)._read?.call(AVRO_LONG, tap));
+  };
+  // avsc freezes its types, so the change is made in one that inherits from it.
+  return Object.freeze(Object.create(type, { _update: { value: own } })) as T;
+}
+
+const AVRO_FLOAT = readsLongs(avsc.Type.forSchema('float'));
+const AVRO_DOUBLE = readsLongs(avsc.Type.forSchema('double'));
+
+/** avsc's `typeHook`: our number types in place of its own. */
+export function avroTypeHook(part: unknown): avsc.Type | undefined {
+  const name = typeof part === 'string' ? part : (part as { type?: unknown } | null)?.type;
+  if (name === 'long') return AVRO_LONG;
+  if (name === 'float') return AVRO_FLOAT;
+  return name === 'double' ? AVRO_DOUBLE : undefined;
+}

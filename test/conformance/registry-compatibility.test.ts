@@ -1,0 +1,94 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { judge, type Level, parseSchema, type Schema } from '../../src/registry/index.ts';
+import { verdictLines } from '../../src/registry/store/registry.ts';
+
+type AvroFieldCase = readonly [string, unknown, unknown?, string?];
+interface Case {
+  readonly format: 'AVRO' | 'PROTOBUF';
+  readonly change: string;
+  readonly syntax?: string;
+  readonly old: readonly AvroFieldCase[] | string;
+  readonly new: readonly AvroFieldCase[] | string;
+  readonly BACKWARD: boolean;
+  readonly FORWARD: boolean;
+  readonly FULL: boolean;
+  readonly NONE?: boolean;
+  readonly names?: string;
+}
+
+const { cases } = JSON.parse(
+  readFileSync(new URL('./registry-compatibility.json', import.meta.url), 'utf8'),
+) as { cases: readonly Case[] };
+
+function avroField([name, type, value, alias]: AvroFieldCase): Record<string, unknown> {
+  if (value === 'ALIAS') return { name, type, aliases: [alias] };
+  return value === undefined ? { name, type } : { name, type, default: value };
+}
+
+function schemaOf(one: Case, which: 'old' | 'new'): Schema {
+  const source = one[which];
+  if (typeof source === 'string') {
+    return parseSchema('PROTOBUF', `syntax = "${one.syntax ?? 'proto3'}"; message Order { ${source} }`);
+  }
+  return parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: source.map(avroField) }));
+}
+
+describe.each(cases)('$format: $change', (one) => {
+  const proposed = schemaOf(one, 'new');
+  const versions = [{ version: 1, schema: schemaOf(one, 'old') }];
+  for (const mode of ['BACKWARD', 'FORWARD', 'FULL'] as const) {
+    for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
+      it(`${level}: ${one[mode] ? 'accepted' : 'refused'}`, () => {
+        const verdict = judge(proposed, level, versions);
+        expect(verdict.compatible).toBe(one[mode]);
+        if (!one[mode]) expect(verdictLines(verdict).join('\n')).toContain(one.names ?? '');
+        else expect(verdictLines(verdict)).toEqual([]);
+      });
+    }
+  }
+  it('NONE: decided by the number history alone', () => {
+    expect(judge(proposed, 'NONE', versions).compatible).toBe(one.NONE ?? true);
+  });
+});
+
+describe('over several versions', () => {
+  const avro = (...fields: ReadonlyArray<AvroFieldCase>): Schema =>
+    parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: fields.map(avroField) }));
+  const proto = (body: string): Schema => parseSchema('PROTOBUF', `syntax = "proto3"; message Order { ${body} }`);
+  const ever = (...schemas: readonly Schema[]) => schemas.map((schema, i) => ({ version: i + 1, schema }));
+
+  it('a default dropped later passes BACKWARD and fails BACKWARD_TRANSITIVE', () => {
+    const versions = ever(avro(['id', 'string']), avro(['id', 'string'], ['note', 'string', '']));
+    const proposed = avro(['id', 'string'], ['note', 'string']);
+    expect(judge(proposed, 'BACKWARD', versions).compatible).toBe(true);
+    const verdict = judge(proposed, 'BACKWARD_TRANSITIVE', versions);
+    expect(verdictLines(verdict)).toEqual([expect.stringMatching(/version 1: field "note" has no default/)]);
+  });
+
+  it.each(['NONE', 'BACKWARD', 'FORWARD', 'FULL', 'FULL_TRANSITIVE'] as const)('a Protobuf number that vanished never comes back under %s', (level) => {
+    const versions = ever(proto('string phone = 2; string id = 1;'), proto('string id = 1;'));
+    for (const body of ['string id = 1; string mail = 2;', 'string id = 1; string phone = 2;', 'string id = 1; int64 phone = 2;']) {
+      const verdict = judge(proto(body), level, versions);
+      expect(verdict.compatible).toBe(false);
+      expect(verdictLines(verdict).join('\n')).toMatch(/in any mode: number 2 was/);
+    }
+    expect(judge(proto('string id = 1; string mail = 3;'), level, versions).compatible).toBe(true);
+  });
+
+  it('a number whose message vanished with it never comes back', () => {
+    const one = 'syntax = "proto3"; message Order { string id = 1; } message Extra { string a = 1; }';
+    const versions = ever(parseSchema('PROTOBUF', one), proto('string id = 1;'));
+    expect(judge(parseSchema('PROTOBUF', one.replace('string a', 'string b')), 'NONE', versions).compatible).toBe(false);
+  });
+
+  it('same number, same type, new name in the next version is a rename', () => {
+    expect(judge(proto('string memo = 2;'), 'FULL', ever(proto('string note = 2;'))).compatible).toBe(true);
+  });
+
+  it('another format is refused unless the level is NONE', () => {
+    const versions = ever(avro(['id', 'string']));
+    expect(judge(proto('string id = 1;'), 'BACKWARD', versions).compatible).toBe(false);
+    expect(judge(proto('string id = 1;'), 'NONE', versions).compatible).toBe(true);
+  });
+});
