@@ -14,6 +14,8 @@ export interface DriverContext {
   readonly settings: { readonly native: string };
   readonly log: Logger;
   readonly metrics: Metrics;
+  /** A command that serves nothing says its drivers at level debug only. */
+  readonly address?: unknown;
 }
 
 /** Whether the addon runs. */
@@ -30,7 +32,8 @@ export function addonGauge(metrics: Metrics): Gauge {
 function note(context: DriverContext, port: string, driver: string): void {
   const { mode, reason, warn } = chooseNative(context.settings.native);
   addonGauge(context.metrics).set(mode === 'native' ? 1 : 0);
-  context.log[warn ? 'warn' : 'info']({ port, driver, mode, reason }, 'driver chosen');
+  const level = warn ? 'warn' : context.address === undefined ? 'debug' : 'info';
+  context.log[level]({ port, driver, mode, reason }, 'driver chosen');
 }
 
 /** Whole batches through the addon, or node-rdkafka on the main thread. */

@@ -24,9 +24,7 @@ export function wholeTable(command: Pick<Command, 'settings' | 'listens'>): Sett
   const table: Record<string, SettingTable[string]> = { ...command.settings };
   for (const [name, setting] of Object.entries(SHARED_SETTINGS)) {
     if (name === 'listen' && command.listens === false) continue;
-    // A command that ends at once speaks only when something is wrong.
-    const quiet = name === 'log-level' && command.listens === false ? { default: 'warn' } : {};
-    table[name] ??= { ...setting, ...quiet };
+    table[name] ??= setting;
   }
   return table;
 }

@@ -5,7 +5,7 @@ import type { LogFields, Logger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { findAddon } from '../../../src/native/load.ts';
 
-function contextOf(native: string) {
+function contextOf(native: string, address: unknown = {}) {
   const lines: Array<{ level: string; fields: LogFields }> = [];
   const at = (level: string) => (fields: LogFields) => void lines.push({ level, fields });
   const log: Logger = {
@@ -17,7 +17,7 @@ function contextOf(native: string) {
   };
   const metrics = new Metrics();
   const loaded = (): number => metrics.gauge('native_addon_loaded', '').value();
-  return { context: { settings: { native }, log, metrics }, lines, loaded };
+  return { context: { settings: { native }, log, metrics, address }, lines, loaded };
 }
 
 describe('the choice of drivers', () => {
@@ -37,6 +37,12 @@ describe('the choice of drivers', () => {
         fields: { port: 'broker', driver: 'node-rdkafka', mode: 'reference', reason: 'MILLRACE_NATIVE=off' },
       },
     ]);
+  });
+
+  test('a command that serves nothing is not chatty about it', async () => {
+    const { context, lines } = contextOf('off', undefined);
+    await brokerDriver({ ...context, address: undefined });
+    expect(lines.map((line) => line.level)).toEqual(['debug']);
   });
 
   test('on: the addon or an error, never the twins', () => {
