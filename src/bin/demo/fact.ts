@@ -48,4 +48,11 @@ export interface Slice<Run> {
   readonly name: Fact['slice'];
   run(context: SliceContext): Promise<Run>;
   judge(context: SliceContext, run: Run): Promise<readonly Fact[]>;
+  /** The long-lived processes of the slice, to be started again where the demo is to stay: name and arguments. */
+  services?(context: SliceContext, run: Run): readonly Service[];
+}
+
+export interface Service {
+  readonly name: string;
+  readonly args: readonly string[];
 }

@@ -7,11 +7,11 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
 import { coreError } from '../../core/errors.ts';
+import { packageRoot } from '../shell/package.ts';
 import type { SliceProcess } from './fact.ts';
 
-const LAUNCHER = fileURLToPath(new URL('../../../../bin/millrace', import.meta.url));
+const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const SETPRIV = '/usr/bin/setpriv';
 /** How long a process may take until it says where it listens. */
 const ADDRESS_TIMEOUT_MS = 60_000;
