@@ -1,0 +1,80 @@
+/** Handles: tagged, closed once or more often, dead afterwards, and closed by the collector when forgotten. */
+import { readdirSync } from 'node:fs';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { describe, expect, it } from 'vitest';
+import { type RawFunction, raw, thrownBy } from './kit.ts';
+
+const f = (name: string): RawFunction => raw[name] as RawFunction;
+const WRONG_TYPE = { name: 'TypeError', code: 'ERR_INVALID_ARG_TYPE' };
+const CLOSED = { name: 'Error', code: 'closed' };
+const openConsumer = (): unknown => f('brokerConsumerOpen')(['group.id', 'seam'], () => undefined);
+const openProducer = (): unknown => f('brokerProducerOpen')([]);
+
+const KINDS = [
+  ['consumer', openConsumer, 'brokerConsumerClose', 'brokerConsumerPositions'],
+  ['producer', openProducer, 'brokerProducerClose', 'brokerProducerFatal'],
+] as const;
+
+describe.each(KINDS)('a %s handle', (_, open, close, use) => {
+  it('may be closed again, and is of no use afterwards', async () => {
+    const handle = open();
+    // Of a call that is under way when its handle closes, no more is asked than an end.
+    const underWay = Promise.resolve(f(use)(handle)).then(
+      () => undefined,
+      (error: Error & { code?: string }) => expect(error.code).toBe('closed'),
+    );
+    expect(f(close)(handle)).toBeUndefined();
+    expect(f(close)(handle)).toBeUndefined();
+    expect(thrownBy(() => f(use)(handle))).toEqual(CLOSED);
+    await underWay;
+  });
+
+  it('is not to be mistaken for anything else', () => {
+    const handle = open() as object;
+    const other = close === 'brokerProducerClose' ? openConsumer() : openProducer();
+    const foreign = [
+      other,
+      {},
+      Object.create(handle),
+      { ...handle },
+      null,
+      undefined,
+      1,
+      'handle',
+      [],
+      () => 0,
+    ];
+    for (const name of [close, use])
+      for (const value of foreign)
+        expect(
+          thrownBy(() => f(name)(value)),
+          String(value),
+        ).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => f(close)(new Proxy(handle, {})))).toEqual(WRONG_TYPE);
+    expect(thrownBy(() => f(close)())).toEqual(WRONG_TYPE);
+    f(close)(handle);
+    f(close === 'brokerProducerClose' ? 'brokerConsumerClose' : 'brokerProducerClose')(other);
+  });
+
+  it('is closed by the collector when it was forgotten', async () => {
+    setFlagsFromString('--expose-gc');
+    const gc = runInNewContext('gc') as () => void;
+    const threads = (): number => readdirSync('/proc/self/task').length;
+    f(close)(open());
+    const settle = async (): Promise<void> => {
+      for (let i = 0; i < 4; i++) {
+        gc();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    };
+    await settle();
+    const before = threads();
+    (() => {
+      for (let i = 0; i < 5; i++) open();
+    })();
+    expect(threads()).toBeGreaterThan(before);
+    for (let i = 0; i < 20 && threads() > before; i++) await settle();
+    expect(threads()).toBeLessThanOrEqual(before);
+  });
+});

@@ -1,0 +1,71 @@
+// Runs the seam's calls over and over in a process of its own and says how much memory is left over, as JSON:
+//   node --expose-gc leak.mjs ADDON CASE CYCLES
+import { createRequire } from 'node:module';
+
+const [path, name, cycles] = process.argv.slice(2);
+const addon = createRequire(import.meta.url)(path);
+const MAGIC = 0x3142524d;
+
+/** A batch of 4 rows by its header; `bytes` is enough for any layout. */
+function batch(id, bytes, shared, arena = 0) {
+  const buffer = shared ? new SharedArrayBuffer(bytes) : new ArrayBuffer(bytes);
+  const header = new Uint32Array(buffer, 0, 6);
+  header.set([MAGIC, id, 4, 4, arena, arena]);
+  return new Uint8Array(buffer);
+}
+
+const CASES = {
+  calls(i) {
+    const shared = i % 2 === 0;
+    const events = batch(2, 8192, shared);
+    const records = batch(1, 8192, shared, 4096);
+    addon.decodeEvents(records, events);
+    addon.scanFrames(records, true, batch(3, 8192, shared));
+    addon.shardOf(events, 5, new Int32Array(4));
+    addon.writeFrames(
+      new Uint8Array(8),
+      Uint32Array.of(0),
+      Int32Array.of(8),
+      1,
+      7,
+      Int32Array.of(1, 2),
+      records,
+    );
+  },
+  errors(i) {
+    for (const call of [
+      () => addon.shardOf(batch(1, 8192, false, 64), 5, new Int32Array(4)),
+      () => addon.shardOf(batch(2, 8192, false), 0, new Int32Array(4)),
+      () => addon.decodeEvents({ i }, `${i}`),
+      () => addon.brokerProducerClose({ i }),
+    ]) {
+      try {
+        call();
+        throw new Error('nothing was thrown');
+      } catch (error) {
+        if (error.code === undefined) throw error;
+      }
+    }
+  },
+  handles() {
+    const producer = addon.brokerProducerOpen([]);
+    addon.brokerProducerClose(producer);
+    addon.brokerProducerClose(producer);
+  },
+};
+
+async function run(count) {
+  for (let i = 0; i < count; i++) {
+    CASES[name](i);
+    if (i % 200 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  for (let i = 0; i < 5; i++) {
+    globalThis.gc();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return process.memoryUsage.rss();
+}
+
+const warm = await run(Number(cycles) / 4);
+const end = await run(Number(cycles));
+process.stdout.write(JSON.stringify({ warm, end, grown: end - warm }));

@@ -1,0 +1,22 @@
+/** Memory after many cycles of calls, errors and handles, each in a process of its own. */
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { expect, it } from 'vitest';
+import { addonPath } from './kit.ts';
+
+/** What the allocators may keep; a leak of 1 KiB a cycle would exceed it. */
+const GROWN_BYTES_MAX = 8 << 20;
+
+it.each([
+  ['calls', 10_000],
+  ['errors', 10_000],
+  ['handles', 10_000],
+] as const)('%s leave nothing behind after %i cycles', { timeout: 60_000 }, (name, cycles) => {
+  const script = fileURLToPath(new URL('./leak.mjs', import.meta.url));
+  const run = spawnSync(process.execPath, ['--expose-gc', script, addonPath, name, String(cycles)], {
+    encoding: 'utf8',
+  });
+  expect(run.stderr).toBe('');
+  expect(run.status).toBe(0);
+  expect(JSON.parse(run.stdout).grown).toBeLessThan(GROWN_BYTES_MAX);
+});

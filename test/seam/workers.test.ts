@@ -1,0 +1,102 @@
+/** The addon in several threads of one process: loaded at once, used at once, ended in the middle. */
+import { readdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { Worker } from 'node:worker_threads';
+import { afterEach, describe, expect, it } from 'vitest';
+import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import { loadKernels } from '../../src/native/load.ts';
+import { addonPath, records } from './kit.ts';
+
+const ROWS = 64;
+const workers: Worker[] = [];
+afterEach(async () => {
+  await Promise.all(workers.splice(0).map((worker) => worker.terminate()));
+});
+
+function start(mode: 'once' | 'forever' | 'forget' | 'fall'): Worker {
+  const worker = new Worker(fileURLToPath(new URL('./worker.mjs', import.meta.url)), {
+    workerData: {
+      path: addonPath,
+      mode,
+      rows: ROWS,
+      records: records(ROWS, true).buffer,
+      events: EventBatch.create(ROWS, true).buffer,
+    },
+  });
+  workers.push(worker);
+  return worker;
+}
+
+const message = (worker: Worker): Promise<unknown> =>
+  new Promise((resolve, reject) => {
+    worker.once('message', resolve);
+    worker.once('error', reject);
+  });
+const exit = (worker: Worker): Promise<number> => new Promise((resolve) => void worker.once('exit', resolve));
+
+/** What this thread computes from the same batch. */
+function expected() {
+  const kernels = loadKernels('native');
+  const events = EventBatch.create(ROWS);
+  const owners = new Int32Array(ROWS);
+  const decoded = kernels.decodeEvents(records(ROWS), events);
+  kernels.shardOf(events, 7, owners);
+  return { decoded, owners: [...owners], code: 'ERR_INVALID_ARG_TYPE', name: 'TypeError' };
+}
+
+const threads = (): number => readdirSync('/proc/self/task').length;
+
+async function until(condition: () => boolean, what: string): Promise<void> {
+  for (let i = 0; i < 200; i++) {
+    if (condition()) return;
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+  throw new Error(`${what} within 5 s`);
+}
+
+describe('the addon', () => {
+  it('loads in many threads at once, and each computes the same', async () => {
+    const running = Array.from({ length: 6 }, () => start('once'));
+    const answers = await Promise.all(running.map(message));
+    expect(answers).toEqual(running.map(expected));
+  });
+
+  it('loads again in a thread after the last one that had it has gone', async () => {
+    for (let round = 0; round < 5; round++) {
+      const worker = start('once');
+      const ended = exit(worker);
+      expect(await message(worker)).toEqual(expected());
+      expect(await ended).toBe(0);
+    }
+  });
+
+  it('survives threads that are ended in the middle of their work', async () => {
+    for (let round = 0; round < 4; round++) {
+      const running = Array.from({ length: 4 }, () => start('forever'));
+      expect(await Promise.all(running.map(message))).toEqual(running.map(() => 'working'));
+      expect(expected().decoded).toBe(ROWS);
+      expect(await Promise.all(running.map((worker) => worker.terminate()))).toEqual([1, 1, 1, 1]);
+    }
+    expect(expected().decoded).toBe(ROWS);
+  });
+
+  it.each(['forget', 'fall'] as const)(
+    'closes the handles of a thread that ends without closing them (%s): their threads go too',
+    async (mode) => {
+      // What the first client starts for good is there before the count.
+      const first = start('fall');
+      await message(first);
+      await first.terminate();
+      const before = threads();
+      const running = [start(mode), start(mode)];
+      const ended = running.map(exit);
+      expect(await Promise.all(running.map(message))).toEqual([2, 2]);
+      if (mode === 'forget') {
+        expect(threads()).toBeGreaterThan(before + 2);
+        for (const worker of running) void worker.terminate();
+      }
+      await Promise.all(ended);
+      await until(() => threads() <= before, 'threads of forgotten clients end');
+    },
+  );
+});
