@@ -29,12 +29,15 @@ const PARTITIONS = 4;
 const ON_TIME_EVENTS = 2_000_000;
 const LATE_EVENTS = 1_000_000;
 const PAST_CHECKPOINT = 100_000;
-/** Parts of the stream that the topic may hold before the kill, one after the other. */
-const HOLDS = [0.45, 0.55, 0.65, 0.72];
+/** Part of the stream that the topic holds until there is a checkpoint, and until the engine has been killed. */
+const HOLD_FIRST = 0.5;
+const HOLD_LAST = 0.7;
+/** Long enough that the engine gets well past a checkpoint before the next; the twins need longer. */
+const CHECKPOINT_INTERVAL = process.env['MILLRACE_NATIVE'] === 'off' ? '4s' : '1200ms';
 const KILL_FROM = 0.22;
 const POLL_MS = 10;
 /** Least time that the generator takes, so that there is a middle to kill in at any scale. */
-const GENERATE_S = 2;
+const GENERATE_S = 4;
 /** How long a run may wait for its kill, or for a process to end, before the slice gives up. */
 const WAIT_MS = 240_000;
 
@@ -107,58 +110,76 @@ interface Hunt {
 
 /** Kills the engine once it is far enough past a checkpoint; the generator goes on afterwards. */
 async function killInTheMiddle(hunt: Hunt): Promise<Kill> {
-  const { plan, stateDir, reader, gen, pastCheckpoint } = hunt;
-  const deadline = Date.now() + WAIT_MS;
-  let hold = 0;
-  let isHeld = false;
-  let kill: Kill | undefined;
-  while (kill === undefined) {
-    const engine = hunt.startEngine();
-    const address = await engine.address();
+  const { plan, gen } = hunt;
+  const tap = new Tap(gen);
+  try {
     for (;;) {
-      if (Date.now() > deadline)
-        throw coreError('timeout', `${plan.name}: no moment to kill the engine came`, {
-          next: `see ${engine.logPath}`,
-        });
-      const held = await heldIn(reader);
-      const consumed = await consumedNow(address);
-      if (!isHeld && held >= (HOLDS[hold] as number) * plan.events) {
-        gen.kill('SIGSTOP');
-        isHeld = true;
-      }
-      const newest = await newestManifest(stateDir);
-      const checkpointed = newest === undefined ? 0 : consumedOf(newest.recorded);
-      if (
-        consumed >= KILL_FROM * plan.events &&
-        checkpointed > 0 &&
-        consumed - checkpointed >= pastCheckpoint
-      ) {
-        // Held first, so that the topic's ends after the kill still bound what was consumed before it.
-        if (!isHeld) gen.kill('SIGSTOP');
-        isHeld = true;
-        engine.kill('SIGKILL');
-        const { signal } = await engine.ended;
-        const left = await newestManifest(stateDir);
-        const behind = left === undefined ? 0 : consumedOf(left.recorded);
-        kill = { consumed, held: await heldIn(reader), checkpointed: behind, signal };
-        break;
-      }
-      if (isHeld && consumed >= (await heldIn(reader)) && hold < HOLDS.length - 1) {
-        hold++;
-        isHeld = false;
-        gen.kill('SIGCONT');
-      }
-      await sleep(POLL_MS);
+      const kill = await killOnce(hunt, tap);
+      // A checkpoint may have completed between the last look and the kill; then there is another try if there is room.
+      const proven = kill.consumed - kill.checkpointed >= hunt.pastCheckpoint;
+      if (proven || kill.held >= HOLD_LAST * plan.events) return kill;
     }
-    // A checkpoint may have completed between the last look and the kill; then the engine is started and killed again.
-    if (kill.consumed - kill.checkpointed < pastCheckpoint && kill.held < 0.75 * plan.events) {
-      kill = undefined;
-      isHeld = false;
-      gen.kill('SIGCONT');
-    }
+  } finally {
+    tap.open();
   }
-  gen.kill('SIGCONT');
-  return kill;
+}
+
+/** The generator as a tap: SIGSTOP and SIGCONT, each sent once. */
+class Tap {
+  private readonly gen: SliceProcess;
+  private isClosed = false;
+
+  constructor(gen: SliceProcess) {
+    this.gen = gen;
+  }
+  close(): void {
+    if (!this.isClosed) this.gen.kill('SIGSTOP');
+    this.isClosed = true;
+  }
+  open(): void {
+    if (this.isClosed) this.gen.kill('SIGCONT');
+    this.isClosed = false;
+  }
+}
+
+async function killOnce(hunt: Hunt, tap: Tap): Promise<Kill> {
+  const { plan, stateDir, reader, pastCheckpoint } = hunt;
+  const engine = hunt.startEngine();
+  const address = await engine.address();
+  const deadline = Date.now() + WAIT_MS;
+  for (;;) {
+    const held = await heldIn(reader);
+    const consumed = await consumedNow(address);
+    const newest = await newestManifest(stateDir);
+    const checkpointed = newest === undefined ? 0 : consumedOf(newest.recorded);
+    if (held >= (checkpointed > 0 ? HOLD_LAST : HOLD_FIRST) * plan.events) tap.close();
+    else tap.open();
+    if (
+      consumed >= KILL_FROM * plan.events &&
+      checkpointed > 0 &&
+      consumed - checkpointed >= pastCheckpoint
+    ) {
+      // Closed first, so that the topic's ends after the kill still bound what was consumed before it.
+      tap.close();
+      engine.kill('SIGKILL');
+      const { signal } = await engine.ended;
+      const left = await newestManifest(stateDir);
+      return {
+        consumed,
+        held: await heldIn(reader),
+        checkpointed: left === undefined ? 0 : consumedOf(left.recorded),
+        signal,
+      };
+    }
+    const stuck =
+      held >= HOLD_LAST * plan.events && consumed >= held && consumed - checkpointed < pastCheckpoint;
+    if (stuck || Date.now() > deadline) {
+      throw coreError('timeout', `${plan.name}: no moment to kill the engine came`, {
+        next: `see ${engine.logPath}`,
+      });
+    }
+    await sleep(POLL_MS);
+  }
 }
 
 async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise<RunRecord> {
@@ -203,7 +224,7 @@ async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise
       '-state=mem',
       '-shards=2',
       `-state-dir=${stateDir}`,
-      '-checkpoint-interval=250ms',
+      `-checkpoint-interval=${CHECKPOINT_INTERVAL}`,
       `-sink=postgres:${stack.postgres}`,
       `-sink-table=${sinkTable}`,
       '-migrate',
@@ -223,7 +244,6 @@ async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise
     });
   } finally {
     reader.close();
-    gen.kill('SIGCONT');
   }
   say(`engine killed at ${kill.consumed.toLocaleString('en-US')} events`);
   await succeed('gen', gen);

@@ -1,0 +1,102 @@
+/** Runs the real launcher for the engine's tests and ends what it started. */
+import { spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+
+const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
+const STARTED_WITHIN_MS = 30_000;
+
+export interface Launcher {
+  /** A folder of this file's own, gone afterwards. */
+  readonly dir: string;
+  /** Ends names that must be unique on a shared stack. */
+  readonly suffix: string;
+  spawn(name: string, args: readonly string[]): SliceProcess;
+  /** Runs to the end. */
+  run(args: readonly string[]): Promise<{
+    readonly code: number | null;
+    readonly signal: string | null;
+    readonly stdout: string;
+    readonly stderr: string;
+  }>;
+}
+
+export function launcher(): Launcher {
+  const dir = mkdtempSync(join(tmpdir(), 'engine-e2e-'));
+  const living = new Set<SliceProcess>();
+  let count = 0;
+  const start = (name: string, args: readonly string[]): SliceProcess => {
+    mkdirSync(dir, { recursive: true });
+    const logPath = join(dir, `${count++}-${name}.log`);
+    const child = spawn(process.execPath, [LAUNCHER, ...args], {
+      stdio: ['ignore', 'pipe', openSync(logPath, 'a')],
+    });
+    let out = '';
+    let over = false;
+    child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
+      out += chunk;
+    });
+    const one: SliceProcess = {
+      pid: child.pid as number,
+      logPath,
+      stdout: () => out,
+      kill: (signal) => void child.kill(signal),
+      ended: new Promise((resolve) =>
+        child.once('close', (code, signal) => {
+          over = true;
+          living.delete(one);
+          resolve({ code, signal });
+        }),
+      ),
+      address: async () => {
+        for (let waited = 0; waited < STARTED_WITHIN_MS && !over; waited += 20) {
+          const found = /listening on http:\/\/(\S+)/.exec(readFileSync(logPath, 'utf8'))?.[1];
+          if (found !== undefined) return found;
+          await sleep(20);
+        }
+        throw new Error(`${name} did not start: ${readFileSync(logPath, 'utf8')}`);
+      },
+    };
+    living.add(one);
+    return one;
+  };
+  afterAll(async () => {
+    for (const one of living) {
+      one.kill('SIGCONT');
+      one.kill('SIGKILL');
+    }
+    await Promise.all([...living].map((one) => one.ended));
+    rmSync(dir, { recursive: true, force: true });
+  });
+  return {
+    dir,
+    suffix: randomBytes(4).toString('hex'),
+    spawn: start,
+    run: async (args) => {
+      const one = start(args[0] ?? 'none', args);
+      const { code, signal } = await one.ended;
+      return { code, signal, stdout: one.stdout(), stderr: readFileSync(one.logPath, 'utf8') };
+    },
+  };
+}
+
+/** Asks again until the answer is there. */
+export async function until<T>(
+  what: string,
+  ask: () => Promise<T | undefined>,
+  withinMs = 20_000,
+): Promise<T> {
+  const deadline = Date.now() + withinMs;
+  for (;;) {
+    const found = await ask().catch(() => undefined);
+    if (found !== undefined) return found;
+    if (Date.now() > deadline) throw new Error(`${what} did not come`);
+    await sleep(50);
+  }
+}

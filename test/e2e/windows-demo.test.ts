@@ -1,0 +1,143 @@
+/** The windows slice of the demo, small: every tick is there, and every tick turns into a cross when its fact breaks. */
+import { readFile, writeFile } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { SliceContext } from '../../src/bin/demo/fact.ts';
+import { type WindowsRun, windowsSlice } from '../../src/bin/demo/windows.ts';
+import { newestManifest, type RunRecord } from '../../src/bin/demo/windows-judge.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { launcher } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale: 0.02 };
+
+let run: WindowsRun;
+let pool: SqlPool;
+
+beforeAll(async () => {
+  pool = await pgDriver.connect({
+    url: stack.postgres,
+    connectionsMax: 2,
+    applicationName: 'test',
+    connectTimeoutMs: 5000,
+  });
+  run = await windowsSlice.run(context);
+}, 120_000);
+afterAll(() => pool.close());
+
+/** Claims that do not hold. */
+async function crosses(judged: WindowsRun = run): Promise<string[]> {
+  return (await windowsSlice.judge(context, judged)).filter((fact) => !fact.holds).map((fact) => fact.claim);
+}
+
+/** Breaks a fact in a transaction of its own making, looks, and puts it back. */
+async function broken(breakIt: string, mend: string): Promise<string[]> {
+  await pool.query(breakIt);
+  try {
+    return await crosses();
+  } finally {
+    await pool.query(mend);
+  }
+}
+
+const one = (table: string): string => `(SELECT ctid FROM ${table} LIMIT 1)`;
+
+describe('windows slice', () => {
+  it('ticks every fact of an honest run', async () => {
+    const facts = await windowsSlice.judge(context, run);
+    expect(facts.filter((fact) => !fact.holds)).toEqual([]);
+    expect(facts).toHaveLength(7);
+    expect(facts.every((fact) => fact.slice === 'windows' && /\d/.test(fact.seen))).toBe(true);
+  });
+
+  describe.each(['onTime', 'late'] as const)('%s', (which) => {
+    const record = (): RunRecord => run[which];
+    const claim = (): RegExp => new RegExp(`^${record().name}: the sink equals`);
+
+    it.each(['count', 'sum', 'min', 'max', 'last_update_ts'])(
+      'crosses a sink row whose %s is off by one',
+      async (column) => {
+        const { sinkTable } = record();
+        const found = await broken(
+          `UPDATE ${sinkTable} SET ${column} = ${column} + 1 WHERE (account_id, window_start) = (SELECT min(account_id), 1750000020000 FROM ${sinkTable} WHERE window_start = 1750000020000)`,
+          `UPDATE ${sinkTable} SET ${column} = ${column} - 1 WHERE (account_id, window_start) = (SELECT min(account_id), 1750000020000 FROM ${sinkTable} WHERE window_start = 1750000020000)`,
+        );
+        expect(found).toContainEqual(expect.stringMatching(claim()));
+      },
+    );
+
+    it('crosses a sink row that is gone', async () => {
+      const { sinkTable } = record();
+      await pool.query(
+        `CREATE TABLE kept_${own.suffix} AS SELECT * FROM ${sinkTable} WHERE ctid = ${one(sinkTable)}`,
+      );
+      const found = await broken(
+        `DELETE FROM ${sinkTable} WHERE ctid = ${one(sinkTable)}`,
+        `INSERT INTO ${sinkTable} SELECT * FROM kept_${own.suffix}`,
+      );
+      await pool.query(`DROP TABLE kept_${own.suffix}`);
+      expect(found).toContainEqual(expect.stringMatching(claim()));
+      expect(await crosses()).toEqual([]);
+    });
+
+    it('crosses a sink row too many, even an empty one', async () => {
+      const { sinkTable } = record();
+      const found = await broken(
+        `INSERT INTO ${sinkTable} VALUES (-5, 1750000020000, 1750000040000, 0, 0, 0, 0, 0, false)`,
+        `DELETE FROM ${sinkTable} WHERE account_id = -5`,
+      );
+      expect(found).toContainEqual(expect.stringMatching(claim()));
+    });
+
+    it('crosses an overflow mark that is wrong', async () => {
+      const { sinkTable } = record();
+      const found = await broken(
+        `UPDATE ${sinkTable} SET overflow = true WHERE account_id = 1`,
+        `UPDATE ${sinkTable} SET overflow = false WHERE account_id = 1`,
+      );
+      expect(found).toContainEqual(expect.stringMatching(claim()));
+    });
+
+    it('crosses a recorded dropped_late that is off by one', async () => {
+      const path = (await newestManifest(record().stateDir))?.path as string;
+      const clean = await readFile(path, 'utf8');
+      await writeFile(
+        path,
+        clean.replace(/"droppedLate": (\d+)/, (_, n: string) => `"droppedLate": ${Number(n) + 1}`),
+      );
+      const found = await crosses();
+      await writeFile(path, clean);
+      expect(found).toEqual([expect.stringMatching(new RegExp(`^${record().name}: dropped_late`))]);
+    });
+
+    it('crosses a kill that came too early, too late, too near its checkpoint, before any, or not at all', async () => {
+      const { kill, events, pastCheckpoint } = record();
+      const killed = (over: Partial<RunRecord['kill']>): Promise<string[]> =>
+        crosses({ ...run, [which]: { ...record(), kill: { ...kill, ...over } } });
+      for (const over of [
+        { consumed: Math.floor(events * 0.19) },
+        { held: Math.ceil(events * 0.81) },
+        { checkpointed: kill.consumed - pastCheckpoint + 1 },
+        { checkpointed: 0 },
+        { signal: null },
+        { signal: 'SIGTERM' },
+      ]) {
+        expect(await killed(over)).toEqual([
+          expect.stringMatching(new RegExp(`^${record().name}: the engine was killed`)),
+        ]);
+      }
+    });
+  });
+
+  it('crosses an error that the drops do not explain', async () => {
+    const { sinkTable } = run.late;
+    const found = await broken(
+      `UPDATE ${sinkTable} SET count = count + 1 WHERE account_id = 1 AND window_start = 1750000020000`,
+      `UPDATE ${sinkTable} SET count = count - 1 WHERE account_id = 1 AND window_start = 1750000020000`,
+    );
+    expect(found).toContainEqual(expect.stringContaining('the error against the true order'));
+    expect(await crosses()).toEqual([]);
+  });
+});
