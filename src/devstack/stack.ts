@@ -84,6 +84,8 @@ export interface Stack extends StackAddresses {
   readonly alreadyRunning: boolean;
   /** From the call to ready. */
   readonly readyMs: number;
+  /** Resolves with the error when a server of an owned stack ends by itself, with undefined when `signal` aborts. */
+  broken(signal: AbortSignal): Promise<Error | undefined>;
   /** Gives up ownership: from here on the stack lives until it is stopped. */
   release(): Promise<void>;
   /** Ends an owned stack, in order; an ephemeral one at once. Does nothing on a stack that is not owned. */
@@ -94,6 +96,7 @@ export const DEFAULT_KAFKA_HEAP_BYTES = 512 * 2 ** 20;
 export const START_TIMEOUT_MS = 90_000;
 const ASK_TIMEOUT_MS = 2_000;
 const POLL_MS = 25;
+const WATCH_MS = 500;
 const LOG_LINES_SHOWN = 3;
 const STOP_GRACE_MS = 10_000;
 const KILL_BOUND_MS = 5_000;
@@ -330,7 +333,7 @@ async function stopServers(servers: readonly ServerState[]): Promise<readonly st
   return stubborn.map((server) => server.name);
 }
 
-const nothing = async (): Promise<void> => {};
+const nothing = async (): Promise<undefined> => undefined;
 
 function ownedStack(
   folder: string,
@@ -345,6 +348,14 @@ function ownedStack(
     folder,
     readyMs,
     alreadyRunning: false,
+    async broken(signal) {
+      while (!signal.aborted) {
+        const dead = started.state.servers.find((server) => !isAlive(server.process));
+        if (dead !== undefined) return serverFailed(folder, dead.name, 'ended');
+        await sleep(WATCH_MS, undefined, { signal }).catch(() => {});
+      }
+      return undefined;
+    },
     async release() {
       if (released) return;
       released = true;
@@ -377,7 +388,15 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     const found = await findRunning(folder);
     if (found !== undefined) {
       const readyMs = performance.now() - startedMs;
-      return { ...found, folder, alreadyRunning: true, readyMs, release: nothing, close: nothing };
+      return {
+        ...found,
+        folder,
+        alreadyRunning: true,
+        readyMs,
+        broken: nothing,
+        release: nothing,
+        close: nothing,
+      };
     }
     // Half a stack, or one that does not answer, is of no use to anybody.
     await stopServers(runningServers(folder));

@@ -18,7 +18,10 @@ import { join } from 'node:path';
 import { coreError } from '../../core/errors.ts';
 import { stackError } from '../errors.ts';
 import { packageRoot, randomName } from '../files.ts';
+import { deathSignalWords } from '../guard.ts';
 
+/** What a shell, or a program that starts another, answers where that does not exist. */
+const NOT_FOUND_STATUS = 127;
 const MAIN_JAR = /^kafka_2\.13-(.+)\.jar$/;
 
 export interface KafkaJars {
@@ -55,6 +58,14 @@ export function presentKafka(): KafkaJars | undefined {
   return existsSync(folder) ? { folder, version, fetched: false } : undefined;
 }
 
+function mavenMissing(): Error {
+  return stackError(
+    'missing_tool',
+    'mvn (Apache Maven) is not installed; it fetches the jars of Apache Kafka',
+    { next: 'run bin/bootstrap, or install Maven (Debian: apt-get install maven)' },
+  );
+}
+
 function runMaven(into: string): Promise<{ readonly code: number | null; readonly output: string }> {
   const args = [
     '-q',
@@ -66,25 +77,20 @@ function runMaven(into: string): Promise<{ readonly code: number | null; readonl
     `-DoutputDirectory=${into}`,
   ];
   return new Promise((resolve, reject) => {
-    const child = spawn('mvn', args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    // `up` killed while it fetches leaves no Maven behind.
+    const words = [...deathSignalWords(), 'mvn', ...args];
+    const child = spawn(words[0] as string, words.slice(1), { stdio: ['ignore', 'pipe', 'pipe'] });
     let output = '';
     const keep = (chunk: Buffer) => {
       output = (output + chunk.toString('utf8')).slice(-16_384);
     };
     child.stdout.on('data', keep);
     child.stderr.on('data', keep);
-    child.on('error', () => {
-      reject(
-        stackError(
-          'missing_tool',
-          'mvn (Apache Maven) is not installed; it fetches the jars of Apache Kafka',
-          {
-            next: 'run bin/bootstrap, or install Maven (Debian: apt-get install maven)',
-          },
-        ),
-      );
+    child.on('error', () => reject(mavenMissing()));
+    child.on('close', (code) => {
+      if (code === NOT_FOUND_STATUS) reject(mavenMissing());
+      else resolve({ code, output });
     });
-    child.on('close', (code) => resolve({ code, output }));
   });
 }
 

@@ -75,8 +75,10 @@ export function serverProperties(node: KafkaNode, nodes: readonly KafkaNode[], l
     'share.coordinator.state.topic.num.partitions': 4,
     'share.coordinator.state.topic.replication.factor': replication,
     'share.coordinator.state.topic.min.isr': inSync,
-    // One node has nobody to hand its partitions to, and would wait for itself.
-    'controlled.shutdown.enable': nodes.length > 1,
+    // After a crash the controller takes a broker back when the session of its last life is over: short enough to
+    // restart quickly, long enough for a machine that is busy with the tests.
+    'broker.heartbeat.interval.ms': 1000,
+    'broker.session.timeout.ms': 5000,
   };
   return `${Object.entries(settings)
     .map(([name, value]) => `${name}=${value}`)

@@ -1,0 +1,69 @@
+/** `millrace up`: real Apache Kafka and real PostgreSQL on this machine, without Docker. */
+import { join, resolve } from 'node:path';
+import { coreError } from '../core/errors.ts';
+import { START_TIMEOUT_MS, startStack } from '../devstack/stack.ts';
+import { defineCommand } from './shell/command.ts';
+
+const DEFAULT_FOLDER = join('.millrace', 'stack');
+
+export const command = defineCommand({
+  name: 'up',
+  summary: 'start Kafka and PostgreSQL on this machine and print their addresses',
+  description: `
+Returns when both are ready; they live until \`millrace down\`. A second \`up\` of the same folder prints the same
+addresses. Data outlives down and up.
+
+  millrace up
+  millrace up -ephemeral -kafka-port=9092 -postgres-port=5432`,
+  listens: false,
+  settings: {
+    dir: {
+      type: 'string',
+      help: `folder of the stack; another folder is another stack (default ${DEFAULT_FOLDER})`,
+    },
+    ephemeral: {
+      type: 'bool',
+      default: 'false',
+      help: 'stay in the foreground, on a temporary folder that is removed at the end; the servers die with this process',
+    },
+    'kafka-port': { type: 'int', min: 1, max: 65_535, help: 'port of the broker (default: a free one)' },
+    'postgres-port': { type: 'int', min: 1, max: 65_535, help: 'port of PostgreSQL (default: a free one)' },
+    'kafka-heap': { type: 'size', default: '512MiB', min: 128 * 2 ** 20, help: 'heap of the broker' },
+    'start-timeout': {
+      type: 'duration',
+      default: `${START_TIMEOUT_MS}ms`,
+      min: 1000,
+      help: 'how long the servers may take to be ready',
+    },
+  },
+  async run(context) {
+    const { settings, log, drain } = context;
+    if (settings.ephemeral && settings.dir !== undefined) {
+      throw coreError('usage', '-ephemeral takes no -dir: its folder is temporary', {
+        next: 'leave one out',
+      });
+    }
+    const stack = await startStack({
+      folder: settings.ephemeral ? undefined : resolve(settings.dir ?? DEFAULT_FOLDER),
+      owned: settings.ephemeral,
+      brokerCount: 1,
+      kafkaPort: settings['kafka-port'],
+      postgresPort: settings['postgres-port'],
+      kafkaHeapBytes: settings['kafka-heap'],
+      environment: process.env,
+      startTimeoutMs: settings['start-timeout'],
+      onStep: (step) => log.info({}, step),
+      signal: drain,
+    });
+    context.onClose(() => stack.close());
+    const { brokers, postgres } = stack;
+    const seconds = (stack.readyMs / 1000).toFixed(1);
+    const first = stack.alreadyRunning ? `already running in ${stack.folder}` : `ready in ${seconds} s`;
+    context.print(`${first}\nbrokers   ${brokers}\npostgres  ${postgres}`, { brokers, postgres });
+    log.info({ folder: stack.folder, readyMs: Math.round(stack.readyMs) }, first);
+    if (!settings.ephemeral) return undefined;
+    const failed = await stack.broken(drain);
+    if (failed !== undefined) throw failed;
+    return undefined;
+  },
+});
