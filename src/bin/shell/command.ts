@@ -72,6 +72,8 @@ export interface CommandContext<T extends SettingTable> {
   /** Runs after `run` settled, last registered first, also when it threw. */
   onClose(close: () => Promise<void> | void): void;
   progress(options: ProgressOptions): Progress;
+  /** One plain line of what is happening, on stderr and above the progress line. */
+  say(line: string): void;
   /** Data for stdout: a line of text, or with -json the one document (call once). */
   print(text: string, document?: unknown): void;
 }

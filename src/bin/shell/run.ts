@@ -115,6 +115,7 @@ class Run {
         this.progresses.push(progress);
         return progress;
       },
+      say: (line) => world.screen.line(line),
       print: (text, document) => this.print(text, document),
     };
     addonGauge(this.context.metrics);

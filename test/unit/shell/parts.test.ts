@@ -1,6 +1,6 @@
 /** The small parts of the shell: screen, progress, readiness, redaction. */
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, test, vi } from 'vitest';
 import { humanLine } from '../../../src/bin/shell/log.ts';
 import { progressText, shortDuration, shortNumber, startProgress } from '../../../src/bin/shell/progress.ts';
 import { Readiness } from '../../../src/bin/shell/readiness.ts';
@@ -100,6 +100,31 @@ describe('progress', () => {
     progress.done();
     progress.done();
     expect(text()).toBe('load: 10 of 10 orders (100%), 5/s, 1 error\n');
+  });
+
+  test('elsewhere than on a TTY a plain line comes every 10 s, with the rate of late', () => {
+    vi.useFakeTimers();
+    try {
+      const clock = handClock();
+      const { screen, text } = recorder(false);
+      const progress = startProgress({ what: 'copy', total: 1000 }, screen, clock, false);
+      const pass = (ms: number, count: number): void => {
+        progress.add(count);
+        clock.advance(ms);
+        vi.advanceTimersByTime(ms);
+      };
+      pass(9_999, 100);
+      expect(text()).toBe('');
+      pass(1, 0);
+      expect(text()).toBe('copy: 100 of 1.00k (10%), 10/s, ETA 1m30s, 0 errors\n');
+      pass(10_000, 400);
+      expect(text().split('\n')[1]).toBe('copy: 500 of 1.00k (50%), 40/s, ETA 13s, 0 errors');
+      progress.done();
+      pass(60_000, 0);
+      expect(text().split('\n')).toHaveLength(4);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test('quiet shows nothing', () => {

@@ -1,0 +1,118 @@
+import { expect, test } from 'vitest';
+import { type Bench, type BenchContext, result, seriesOf } from '../../../bench/harness.ts';
+import { BENCHES } from '../../../bench/index.ts';
+import { benchCommand } from '../../../src/bin/bench.ts';
+import type { Command } from '../../../src/bin/shell/command.ts';
+import { start } from '../shell/fake-world.ts';
+
+let seen: Pick<BenchContext, 'smoke' | 'repeats' | 'brokers'> | undefined;
+let closed = 0;
+
+const probe = (goal: number): Bench => ({
+  name: 'probe',
+  summary: 'A bench of the tests.',
+  run: (context) => {
+    const { smoke, repeats, brokers } = context;
+    seen = { smoke, repeats, brokers };
+    context.onClose(() => {
+      closed++;
+    });
+    const raw = { name: 'raw', series: seriesOf([100]) };
+    return Promise.resolve([
+      result({
+        metric: 'rate',
+        unit: 'msg/s',
+        ours: seriesOf([90]),
+        against: raw,
+        better: 'more',
+        goal: { ratioAtLeast: goal },
+      }),
+      result({ metric: 'bytes', unit: 'B', ours: seriesOf([5]), better: 'less' }),
+    ]);
+  },
+});
+
+const command = benchCommand({
+  easy: () => Promise.resolve({ bench: probe(0.9) }),
+  hard: () => Promise.resolve({ bench: probe(0.95) }),
+}) as unknown as Command;
+
+test('the document has exactly the fields that are promised', async () => {
+  const { code, world } = start(command, ['easy', '-json', '-smoke']);
+  expect(await code).toBe(0);
+  expect(JSON.parse(world.stdout())).toEqual({
+    bench: 'easy',
+    commit: expect.any(String),
+    machine: {
+      cpu: expect.any(String),
+      cores: expect.any(Number),
+      memory_bytes: expect.any(Number),
+      os: expect.any(String),
+      arch: process.arch,
+      node: process.version,
+    },
+    results: [
+      {
+        metric: 'rate',
+        unit: 'msg/s',
+        value: 90,
+        spread: 0,
+        against: 'raw',
+        against_value: 100,
+        ratio: 0.9,
+        goal: 'ratio >= 0.9',
+        met: true,
+      },
+      {
+        metric: 'bytes',
+        unit: 'B',
+        value: 5,
+        spread: 0,
+        against: null,
+        against_value: null,
+        ratio: null,
+        goal: null,
+        met: null,
+      },
+    ],
+  });
+});
+
+test('a missed goal is 1 with -check only, and the table is printed all the same', async () => {
+  const lenient = start(command, ['hard']);
+  expect(await lenient.code).toBe(0);
+  const strict = start(command, ['hard', '-check']);
+  expect(await strict.code).toBe(1);
+  expect(strict.world.stdout()).toMatch(/^\| rate .*0\.90 .*ratio >= 0\.95 .*NO/m);
+  expect(strict.world.stderr()).toContain('missed: rate: ratio >= 0.95, it is 0.9\n');
+  expect(await start(command, ['easy', '-check']).code).toBe(0);
+});
+
+test('a bench is told how long, how often and where, and closes what it opened', async () => {
+  closed = 0;
+  await start(command, ['easy']).code;
+  expect(seen).toEqual({ smoke: false, repeats: 5, brokers: undefined });
+  await start(command, ['easy', '-smoke']).code;
+  expect(seen).toEqual({ smoke: true, repeats: 2, brokers: undefined });
+  await start(command, ['easy', '-smoke', '-repeats=7', '-brokers=a:1']).code;
+  expect(seen).toEqual({ smoke: true, repeats: 7, brokers: 'a:1' });
+  expect(closed).toBe(3);
+});
+
+test('without a name the benches are listed; an unknown one is 2 with the nearest', async () => {
+  const list = start(command, []);
+  expect(await list.code).toBe(0);
+  expect(list.world.stdout()).toContain('  easy       A bench of the tests.');
+  const unknown = start(command, ['esay']);
+  expect(await unknown.code).toBe(2);
+  expect(unknown.world.stderr()).toContain('unknown benchmark "esay"; did you mean easy?');
+});
+
+test.each(Object.entries(BENCHES))(
+  'the bench %s is called so and says what it measures',
+  async (name, load) => {
+    const { bench } = await load();
+    expect(bench.name).toBe(name);
+    expect(bench.summary).toMatch(/^[^\n]{10,120}$/);
+  },
+);
