@@ -12,21 +12,48 @@ import {
   registryError,
   TopicSink,
 } from '../registry/index.ts';
-import { CLIENT_SETTINGS, connectProperties, createTopics, formatOf, registryClient, topicName, topicOf } from './registry-clients/shared.ts';
+import {
+  CLIENT_SETTINGS,
+  connectProperties,
+  createTopics,
+  formatOf,
+  registryClient,
+  topicName,
+  topicOf,
+} from './registry-clients/shared.ts';
 import { defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from './shell/drivers.ts';
 
 const SETTINGS = {
   ...CLIENT_SETTINGS,
-  'reader-version': { type: 'string', default: 'latest', help: 'version of the subject that records are read with; a number or latest' },
+  'reader-version': {
+    type: 'string',
+    default: 'latest',
+    help: 'version of the subject that records are read with; a number or latest',
+  },
   group: { type: 'string', help: 'consumer group (default: millrace-TOPIC)' },
   'quarantine-topic': { type: 'string', help: 'where unreadable records go (default: TOPIC.quarantine)' },
-  out: { type: 'string', help: 'where decoded records go as JSON lines: file:PATH or kafka:TOPIC; nowhere when absent' },
-  'exit-at-end': { type: 'bool', default: 'false', help: 'stop at the offsets that were the end at the start' },
-  'batch-bytes': { type: 'size', default: '8MiB', min: 65_536, max: 1_073_741_824, help: 'bytes read at once; a larger record cannot be read' },
+  out: {
+    type: 'string',
+    help: 'where decoded records go as JSON lines: file:PATH or kafka:TOPIC; nowhere when absent',
+  },
+  'exit-at-end': {
+    type: 'bool',
+    default: 'false',
+    help: 'stop at the offsets that were the end at the start',
+  },
+  'batch-bytes': {
+    type: 'size',
+    default: '8MiB',
+    min: 65_536,
+    max: 1_073_741_824,
+    help: 'bytes read at once; a larger record cannot be read',
+  },
 } as const;
 
-type Output = { readonly kind: 'file'; readonly path: string } | { readonly kind: 'kafka'; readonly topic: string };
+type Output =
+  | { readonly kind: 'file'; readonly path: string }
+  | { readonly kind: 'kafka'; readonly topic: string };
 
 function outputOf(out: string | undefined): Output | undefined {
   if (out === undefined) return undefined;
@@ -36,10 +63,19 @@ function outputOf(out: string | undefined): Output | undefined {
   throw coreError('bad_value', `-out=${out} is not an output`, { next: 'give file:PATH or kafka:TOPIC' });
 }
 
-async function endsOf(driver: BrokerDriver, base: BrokerOptions, partitions: readonly TopicPartition[], timeoutMs: number): Promise<EndTracker> {
+async function endsOf(
+  driver: BrokerDriver,
+  base: BrokerOptions,
+  partitions: readonly TopicPartition[],
+  timeoutMs: number,
+): Promise<EndTracker> {
   const probe = await driver.consumer({ ...base, clientId: 'millrace-consumer-ends' });
   try {
-    return new EndTracker(await Promise.all(partitions.map(async (at) => ({ ...at, ...(await probe.watermarkOffsets(at, timeoutMs)) }))));
+    return new EndTracker(
+      await Promise.all(
+        partitions.map(async (at) => ({ ...at, ...(await probe.watermarkOffsets(at, timeoutMs)) })),
+      ),
+    );
   } finally {
     await probe.close();
   }
@@ -54,7 +90,10 @@ export const command = defineCommand({
   async run(context) {
     const { settings } = context;
     const topic = topicOf(context);
-    const quarantineTopic = topicName('-quarantine-topic', settings['quarantine-topic'] ?? `${topic}.quarantine`);
+    const quarantineTopic = topicName(
+      '-quarantine-topic',
+      settings['quarantine-topic'] ?? `${topic}.quarantine`,
+    );
     const group = settings.group ?? `millrace-${topic}`;
     const output = outputOf(settings.out);
     const fileSink = output?.kind === 'file' ? await FileSink.open(output.path) : undefined;
@@ -62,29 +101,60 @@ export const command = defineCommand({
     const client = registryClient(context);
     const reader = await client.version(settings.subject, settings['reader-version']);
     if (reader.schema.format !== formatOf(context)) {
-      throw registryError('invalid_schema', `version ${reader.version} of ${settings.subject} is ${reader.schema.format}, not ${formatOf(context)}`, {
-        next: 'give the -format of the subject',
-      });
+      throw registryError(
+        'invalid_schema',
+        `version ${reader.version} of ${settings.subject} is ${reader.schema.format}, not ${formatOf(context)}`,
+        {
+          next: 'give the -format of the subject',
+        },
+      );
     }
     context.metrics
-      .gauge('consumer_reader_schema_version', 'Version of the subject that records are read with.', ['subject'])
-      .set(reader.version, context.metrics.gauge('consumer_reader_schema_version', '', ['subject']).series(settings.subject));
+      .gauge('consumer_reader_schema_version', 'Version of the subject that records are read with.', [
+        'subject',
+      ])
+      .set(
+        reader.version,
+        context.metrics.gauge('consumer_reader_schema_version', '', ['subject']).series(settings.subject),
+      );
 
     const kernels = await chooseKernels(context);
     const driver = await brokerDriver(context);
-    const base = { brokers: settings.brokers, clientId: 'millrace-consumer', properties: connectProperties(context) };
+    const base = {
+      brokers: settings.brokers,
+      clientId: 'millrace-consumer',
+      properties: connectProperties(context),
+    };
     const admin = await driver.admin(base);
     context.onClose(() => admin.close());
-    await createTopics(context, admin, [topic, ...(output?.kind === 'kafka' ? [output.topic] : [])], quarantineTopic);
+    await createTopics(
+      context,
+      admin,
+      [topic, ...(output?.kind === 'kafka' ? [output.topic] : [])],
+      quarantineTopic,
+    );
     const info = (await admin.listTopics()).find((one) => one.topic === topic);
     if (info === undefined) {
-      throw coreError('unreachable', `topic ${topic} does not exist`, { next: 'create it, or leave -create-topics on' });
+      throw coreError('unreachable', `topic ${topic} does not exist`, {
+        next: 'create it, or leave -create-topics on',
+      });
     }
-    const producer = await driver.producer({ ...base, clientId: 'millrace-consumer-out', acks: -1, idempotence: true });
+    const producer = await driver.producer({
+      ...base,
+      clientId: 'millrace-consumer-out',
+      acks: -1,
+      idempotence: true,
+    });
     context.onClose(() => producer.close());
-    const sink: DecodedSink | undefined = output?.kind === 'kafka' ? new TopicSink(producer, output.topic) : fileSink;
+    const sink: DecodedSink | undefined =
+      output?.kind === 'kafka' ? new TopicSink(producer, output.topic) : fileSink;
     const ends = settings['exit-at-end']
-      ? await endsOf(driver, base, info.partitions.map((partition) => ({ topic, partition })), settings['connect-timeout'])
+      ? await endsOf(
+          driver,
+          base,
+          info.partitions.map((partition) => ({ topic, partition })),
+          settings['connect-timeout'],
+        )
       : undefined;
 
     const metrics = consumerMetrics(context.metrics);
@@ -95,7 +165,14 @@ export const command = defineCommand({
       const log = context.log.child({ member: i });
       return new GroupMember({
         connect: (hooks) =>
-          driver.consumer({ ...base, ...hooks, clientId: `millrace-consumer-${i}`, group, autoOffsetReset: 'earliest', partitionEof: true }),
+          driver.consumer({
+            ...base,
+            ...hooks,
+            clientId: `millrace-consumer-${i}`,
+            group,
+            autoOffsetReset: 'earliest',
+            partitionEof: true,
+          }),
         topic,
         subject: settings.subject,
         decoder: new BatchDecoder(client, kernels, reader.schema, settings['batch-rows']),
@@ -119,14 +196,17 @@ export const command = defineCommand({
     context.setReady();
     await Promise.all(members.map((member) => member.run()));
     progress.done();
-    context.print(`read ${read} records of ${topic} as version ${reader.version}, ${quarantined} of them to ${quarantineTopic}`, {
-      topic,
-      subject: settings.subject,
-      readerVersion: reader.version,
-      records: read,
-      quarantined,
-      quarantineTopic,
-    });
+    context.print(
+      `read ${read} records of ${topic} as version ${reader.version}, ${quarantined} of them to ${quarantineTopic}`,
+      {
+        topic,
+        subject: settings.subject,
+        readerVersion: reader.version,
+        records: read,
+        quarantined,
+        quarantineTopic,
+      },
+    );
     return EXIT.done;
   },
 });

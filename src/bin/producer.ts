@@ -2,8 +2,22 @@
 import { readFileSync } from 'node:fs';
 import { coreError, EXIT } from '../core/errors.ts';
 import { DEFAULT_ORDERS, type LogicalOrder, OrderGenerator } from '../gen/order.ts';
-import { FramedProducer, LEVELS, parseSchema, producerMetrics, runProducers, writerCodec } from '../registry/index.ts';
-import { CLIENT_SETTINGS, connectProperties, createTopics, formatOf, registryClient, topicOf } from './registry-clients/shared.ts';
+import {
+  FramedProducer,
+  LEVELS,
+  parseSchema,
+  producerMetrics,
+  runProducers,
+  writerCodec,
+} from '../registry/index.ts';
+import {
+  CLIENT_SETTINGS,
+  connectProperties,
+  createTopics,
+  formatOf,
+  registryClient,
+  topicOf,
+} from './registry-clients/shared.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from './shell/drivers.ts';
 
@@ -11,7 +25,12 @@ const SETTINGS = {
   ...CLIENT_SETTINGS,
   schema: { type: 'string', required: true, help: 'file with the schema that the records are written with' },
   compat: { type: 'string', choices: LEVELS, help: 'set the compatibility level of the subject first' },
-  rate: { type: 'rate', default: '0', min: 0, help: 'records a second over all instances; 0 is as fast as the broker takes them' },
+  rate: {
+    type: 'rate',
+    default: '0',
+    min: 0,
+    help: 'records a second over all instances; 0 is as fast as the broker takes them',
+  },
   count: { type: 'int', default: '0', min: 0, help: 'how many records; 0 goes on until it is stopped' },
   seed: { type: 'int', default: '1', min: 0, help: 'the same seed gives the same orders' },
   key: { type: 'string', default: 'order_id', help: 'field that is the record key; empty for no key' },
@@ -30,10 +49,14 @@ function readSchema(path: string): string {
   try {
     return readFileSync(path, 'utf8');
   } catch (cause) {
-    throw coreError('bad_file', `the schema file ${path} cannot be read (${(cause as NodeJS.ErrnoException).code ?? cause})`, {
-      next: 'give -schema=PATH of a schema file',
-      cause,
-    });
+    throw coreError(
+      'bad_file',
+      `the schema file ${path} cannot be read (${(cause as NodeJS.ErrnoException).code ?? cause})`,
+      {
+        next: 'give -schema=PATH of a schema file',
+        cause,
+      },
+    );
   }
 }
 
@@ -44,7 +67,9 @@ function keyOf(context: Context): (value: unknown) => string | null {
   return (value) => {
     const key = (value as Readonly<Record<string, unknown>>)[name];
     if (typeof key !== 'string' && typeof key !== 'bigint' && typeof key !== 'number') {
-      throw coreError('bad_value', `-key=${name} is no text or number field of an order`, { next: 'give a field name, or -key= for none' });
+      throw coreError('bad_value', `-key=${name} is no text or number field of an order`, {
+        next: 'give a field name, or -key= for none',
+      });
     }
     return String(key);
   };
@@ -103,11 +128,16 @@ export const command = defineCommand({
       );
     }
     context.setReady();
-    const progress = context.progress({ what: `orders to ${topic}`, unit: 'records', ...(settings.count === 0 ? {} : { total: settings.count }) });
+    const progress = context.progress({
+      what: `orders to ${topic}`,
+      unit: 'records',
+      ...(settings.count === 0 ? {} : { total: settings.count }),
+    });
     const startMs = context.clock.monotonicMs();
     const sent = await runProducers({
       instances,
-      source: (from, count) => Array.from({ length: count }, (_, i): LogicalOrder => generator.order(from + i)),
+      source: (from, count) =>
+        Array.from({ length: count }, (_, i): LogicalOrder => generator.order(from + i)),
       count: settings.count,
       rate: settings.rate,
       batchRows: settings['batch-rows'],
@@ -122,16 +152,19 @@ export const command = defineCommand({
     progress.done();
     const seconds = (context.clock.monotonicMs() - startMs) / 1000;
     const rate = Math.round(sent / Math.max(seconds, 0.001));
-    context.print(`produced ${sent} records to ${topic} with schema id ${schemaId} in ${seconds.toFixed(1)} s (${rate} a second)`, {
-      topic,
-      subject: settings.subject,
-      schemaId,
-      records: sent,
-      seconds,
-      perSecond: rate,
-      encodeSecondsP50: metrics.encodeSeconds.quantile(0.5),
-      encodeSecondsP99: metrics.encodeSeconds.quantile(0.99),
-    });
+    context.print(
+      `produced ${sent} records to ${topic} with schema id ${schemaId} in ${seconds.toFixed(1)} s (${rate} a second)`,
+      {
+        topic,
+        subject: settings.subject,
+        schemaId,
+        records: sent,
+        seconds,
+        perSecond: rate,
+        encodeSecondsP50: metrics.encodeSeconds.quantile(0.5),
+        encodeSecondsP99: metrics.encodeSeconds.quantile(0.99),
+      },
+    );
     return EXIT.done;
   },
 });

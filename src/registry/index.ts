@@ -1,20 +1,35 @@
 /** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
 export { REGISTRY_BODY_BYTES_MAX, registryFallbacks, registryRoutes } from './api/routes.ts';
-export { isRegistryAway, RegistryClient, type RegistryClientOptions, type SubjectVersion } from './client/client.ts';
-export { type FetchTransportOptions, fetchTransport, type RegistryTransport, type TransportAnswer } from './client/transport.ts';
+export {
+  isRegistryAway,
+  RegistryClient,
+  type RegistryClientOptions,
+  type SubjectVersion,
+} from './client/client.ts';
+export {
+  type FetchTransportOptions,
+  fetchTransport,
+  type RegistryTransport,
+  type TransportAnswer,
+} from './client/transport.ts';
 export { type Finding, findingLine, isCompatible, type Severity } from './compatibility/finding.ts';
 export { checkPair, judge, LEVELS, type Level, type Verdict } from './compatibility/modes.ts';
-export { type ConsumerMetrics, consumerMetrics, GroupMember, type GroupMemberOptions } from './consumer/consumer.ts';
+export {
+  type ConsumerMetrics,
+  consumerMetrics,
+  GroupMember,
+  type GroupMemberOptions,
+} from './consumer/consumer.ts';
 export { BatchDecoder, type DecodedBatch, type DecodedRow, type FailedRow } from './consumer/decoder.ts';
 export { EndTracker } from './consumer/ends.ts';
-export { Quarantine, QUARANTINE_HEADER } from './consumer/quarantine.ts';
+export { QUARANTINE_HEADER, Quarantine } from './consumer/quarantine.ts';
 export { type DecodedSink, FileSink, TopicSink } from './consumer/sink.ts';
 export { QUARANTINE_REASONS, type QuarantineReason, REGISTRY_ERRORS, registryError } from './errors.ts';
 export { FramedProducer, type FramedProducerOptions, producerMetrics } from './producer/producer.ts';
 export { type ProducerRun, runProducers } from './producer/run.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from './schemas/format.ts';
 export { parseSchema, type Schema } from './schemas/schema.ts';
-export { readerCodec, writerCodec, type WriterCodec } from './serde/codec.ts';
+export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';
 export { FileLog } from './store/file-log.ts';
 export { MemoryLog, type RegistryLog } from './store/log.ts';
 export { Registry } from './store/registry.ts';

@@ -31,7 +31,10 @@ function schemaOf(one: Case, which: 'old' | 'new'): Schema {
   if (typeof source === 'string') {
     return parseSchema('PROTOBUF', `syntax = "${one.syntax ?? 'proto3'}"; message Order { ${source} }`);
   }
-  return parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: source.map(avroField) }));
+  return parseSchema(
+    'AVRO',
+    JSON.stringify({ type: 'record', name: 'Order', fields: source.map(avroField) }),
+  );
 }
 
 describe.each(cases)('$format: $change', (one) => {
@@ -55,7 +58,8 @@ describe.each(cases)('$format: $change', (one) => {
 describe('over several versions', () => {
   const avro = (...fields: ReadonlyArray<AvroFieldCase>): Schema =>
     parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: fields.map(avroField) }));
-  const proto = (body: string): Schema => parseSchema('PROTOBUF', `syntax = "proto3"; message Order { ${body} }`);
+  const proto = (body: string): Schema =>
+    parseSchema('PROTOBUF', `syntax = "proto3"; message Order { ${body} }`);
   const ever = (...schemas: readonly Schema[]) => schemas.map((schema, i) => ({ version: i + 1, schema }));
 
   it('a default dropped later passes BACKWARD and fails BACKWARD_TRANSITIVE', () => {
@@ -66,20 +70,29 @@ describe('over several versions', () => {
     expect(verdictLines(verdict)).toEqual([expect.stringMatching(/version 1: field "note" has no default/)]);
   });
 
-  it.each(['NONE', 'BACKWARD', 'FORWARD', 'FULL', 'FULL_TRANSITIVE'] as const)('a Protobuf number that vanished never comes back under %s', (level) => {
-    const versions = ever(proto('string phone = 2; string id = 1;'), proto('string id = 1;'));
-    for (const body of ['string id = 1; string mail = 2;', 'string id = 1; string phone = 2;', 'string id = 1; int64 phone = 2;']) {
-      const verdict = judge(proto(body), level, versions);
-      expect(verdict.compatible).toBe(false);
-      expect(verdictLines(verdict).join('\n')).toMatch(/in any mode: number 2 was/);
-    }
-    expect(judge(proto('string id = 1; string mail = 3;'), level, versions).compatible).toBe(true);
-  });
+  it.each(['NONE', 'BACKWARD', 'FORWARD', 'FULL', 'FULL_TRANSITIVE'] as const)(
+    'a Protobuf number that vanished never comes back under %s',
+    (level) => {
+      const versions = ever(proto('string phone = 2; string id = 1;'), proto('string id = 1;'));
+      for (const body of [
+        'string id = 1; string mail = 2;',
+        'string id = 1; string phone = 2;',
+        'string id = 1; int64 phone = 2;',
+      ]) {
+        const verdict = judge(proto(body), level, versions);
+        expect(verdict.compatible).toBe(false);
+        expect(verdictLines(verdict).join('\n')).toMatch(/in any mode: number 2 was/);
+      }
+      expect(judge(proto('string id = 1; string mail = 3;'), level, versions).compatible).toBe(true);
+    },
+  );
 
   it('a number whose message vanished with it never comes back', () => {
     const one = 'syntax = "proto3"; message Order { string id = 1; } message Extra { string a = 1; }';
     const versions = ever(parseSchema('PROTOBUF', one), proto('string id = 1;'));
-    expect(judge(parseSchema('PROTOBUF', one.replace('string a', 'string b')), 'NONE', versions).compatible).toBe(false);
+    expect(
+      judge(parseSchema('PROTOBUF', one.replace('string a', 'string b')), 'NONE', versions).compatible,
+    ).toBe(false);
   });
 
   it('same number, same type, new name in the next version is a rename', () => {

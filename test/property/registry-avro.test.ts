@@ -28,7 +28,16 @@ const WITNESSES: Readonly<Record<Primitive, readonly unknown[]>> = {
   bytes: [Buffer.from('plain'), Buffer.from([0xff, 0xfe, 0x00]), Buffer.alloc(0)],
   string: ['', 'ascii', 'größe 本町 🚚'],
 };
-const DEFAULTS: Readonly<Record<Primitive, unknown>> = { null: null, boolean: true, int: 7, long: 8, float: 1.5, double: 2.5, bytes: '\u0001', string: 'none' };
+const DEFAULTS: Readonly<Record<Primitive, unknown>> = {
+  null: null,
+  boolean: true,
+  int: 7,
+  long: 8,
+  float: 1.5,
+  double: 2.5,
+  bytes: '\u0001',
+  string: 'none',
+};
 
 const WRONG = Symbol('no promise');
 
@@ -61,7 +70,12 @@ function defaultValue(value: unknown, type: unknown): unknown {
     const { type: kind, items, fields } = type as { type: string; items?: unknown; fields?: FieldJson[] };
     if (kind === 'array') return (value as unknown[]).map((item) => defaultValue(item, items));
     if (kind === 'record') {
-      return Object.fromEntries((fields as FieldJson[]).map((field) => [field.name, defaultValue((value as Json)[field.name], field.type)]));
+      return Object.fromEntries(
+        (fields as FieldJson[]).map((field) => [
+          field.name,
+          defaultValue((value as Json)[field.name], field.type),
+        ]),
+      );
     }
   }
   return value;
@@ -70,7 +84,13 @@ function defaultValue(value: unknown, type: unknown): unknown {
 function project(value: unknown, writer: unknown, reader: unknown): unknown {
   if (isPrimitive(writer) && isPrimitive(reader)) return promote(value, writer, reader);
   if (JSON.stringify(writer) === JSON.stringify(reader)) return value;
-  const w = writer as { type?: string; items?: unknown; fields?: FieldJson[]; symbols?: string[]; name?: string };
+  const w = writer as {
+    type?: string;
+    items?: unknown;
+    fields?: FieldJson[];
+    symbols?: string[];
+    name?: string;
+  };
   const r = reader as typeof w;
   if (w.type !== r.type) return WRONG;
   if (w.type === 'array') {
@@ -101,7 +121,9 @@ function typeOf(json: unknown): avsc.Type {
 }
 
 const plain = (value: unknown): string =>
-  JSON.stringify(value, (_key, item: unknown) => (typeof item === 'bigint' ? `${item}n` : Object.is(item, -0) ? 0 : item));
+  JSON.stringify(value, (_key, item: unknown) =>
+    typeof item === 'bigint' ? `${item}n` : Object.is(item, -0) ? 0 : item,
+  );
 
 /** True: every witness comes back as promised. */
 function liveDecode(writer: unknown, reader: unknown, witnesses: readonly unknown[]): boolean {
@@ -111,7 +133,10 @@ function liveDecode(writer: unknown, reader: unknown, witnesses: readonly unknow
     const resolver = readerType.createResolver(writerType);
     return witnesses.every((witness) => {
       const promised = project(witness, writer, reader);
-      return promised !== WRONG && plain(readerType.fromBuffer(writerType.toBuffer(witness), resolver)) === plain(promised);
+      return (
+        promised !== WRONG &&
+        plain(readerType.fromBuffer(writerType.toBuffer(witness), resolver)) === plain(promised)
+      );
     });
   } catch {
     return false;
@@ -124,7 +149,9 @@ function verdict(writer: unknown, reader: unknown): readonly Finding[] {
 
 function agree(writer: unknown, reader: unknown, witnesses: readonly unknown[]): void {
   const findings = verdict(writer, reader);
-  expect({ accepted: isCompatible(findings), findings, writer, reader }).toMatchObject({ accepted: liveDecode(writer, reader, witnesses) });
+  expect({ accepted: isCompatible(findings), findings, writer, reader }).toMatchObject({
+    accepted: liveDecode(writer, reader, witnesses),
+  });
 }
 
 const record = (fields: readonly FieldJson[]): Json => ({ type: 'record', name: 'Order', fields });
@@ -142,7 +169,17 @@ describe('every pair of primitive types', () => {
 
 const primitive = fc.constantFrom(...PRIMITIVES.slice(1));
 const STATUS = { type: 'enum', name: 'Status', symbols: ['A', 'B', 'C'] };
-const ITEM = (type: Primitive): Json => ({ type: 'array', items: { type: 'record', name: 'Item', fields: [{ name: 'sku', type: 'string' }, { name: 'n', type }] } });
+const ITEM = (type: Primitive): Json => ({
+  type: 'array',
+  items: {
+    type: 'record',
+    name: 'Item',
+    fields: [
+      { name: 'sku', type: 'string' },
+      { name: 'n', type },
+    ],
+  },
+});
 
 /** A type that a field may have, with its witnesses and a default. */
 const fieldType: fc.Arbitrary<{ type: unknown; values: readonly unknown[]; default: unknown }> = fc.oneof(
@@ -161,37 +198,59 @@ interface Shape {
   readonly values: ReadonlyArray<readonly unknown[]>;
 }
 
-const shape: fc.Arbitrary<Shape> = fc.array(fc.tuple(fieldType, fc.boolean()), { minLength: 1, maxLength: 5 }).map((parts) => {
-  // One enum and one item type a record: a name is defined once.
-  const seen = new Set<string>();
-  const kept = parts.filter(([{ type }]) => {
-    const text = JSON.stringify(type);
-    const name = text.includes('"Item"') ? 'Item' : text.includes('"Status"') ? 'Status' : undefined;
-    if (name === undefined) return true;
-    if (seen.has(name)) return false;
-    seen.add(name);
-    return true;
+const shape: fc.Arbitrary<Shape> = fc
+  .array(fc.tuple(fieldType, fc.boolean()), { minLength: 1, maxLength: 5 })
+  .map((parts) => {
+    // One enum and one item type a record: a name is defined once.
+    const seen = new Set<string>();
+    const kept = parts.filter(([{ type }]) => {
+      const text = JSON.stringify(type);
+      const name = text.includes('"Item"') ? 'Item' : text.includes('"Status"') ? 'Status' : undefined;
+      if (name === undefined) return true;
+      if (seen.has(name)) return false;
+      seen.add(name);
+      return true;
+    });
+    return {
+      writer: kept.map(([part, hasDefault], i) => ({
+        name: `f${i}`,
+        type: part.type,
+        ...(hasDefault ? { default: part.default } : {}),
+      })),
+      values: kept.map(([part]) => part.values),
+    };
   });
-  return {
-    writer: kept.map(([part, hasDefault], i) => ({ name: `f${i}`, type: part.type, ...(hasDefault ? { default: part.default } : {}) })),
-    values: kept.map(([part]) => part.values),
-  };
-});
 
 /** One change of the five classes, at one field. */
 const change = fc.record({
-  kind: fc.constantFrom('add optional', 'add required', 'remove', 'rename', 'rename with alias', 'retype', 'retype inside', 'reorder'),
+  kind: fc.constantFrom(
+    'add optional',
+    'add required',
+    'remove',
+    'rename',
+    'rename with alias',
+    'retype',
+    'retype inside',
+    'reorder',
+  ),
   at: fc.nat(),
   type: primitive,
 });
 
-function changed(fields: readonly FieldJson[], { kind, at, type }: { kind: string; at: number; type: Primitive }): FieldJson[] {
+function changed(
+  fields: readonly FieldJson[],
+  { kind, at, type }: { kind: string; at: number; type: Primitive },
+): FieldJson[] {
   const index = at % fields.length;
   const field = fields[index] as FieldJson;
   const replaced = (by: FieldJson): FieldJson[] => fields.map((one, i) => (i === index ? by : one));
   switch (kind) {
     case 'add optional':
-      return [...fields.slice(0, index), { name: 'added', type, default: DEFAULTS[type] }, ...fields.slice(index)];
+      return [
+        ...fields.slice(0, index),
+        { name: 'added', type, default: DEFAULTS[type] },
+        ...fields.slice(index),
+      ];
     case 'add required':
       return [...fields, { name: 'added', type }];
     case 'remove':
@@ -201,9 +260,13 @@ function changed(fields: readonly FieldJson[], { kind, at, type }: { kind: strin
     case 'rename with alias':
       return replaced({ ...field, name: 'renamed', aliases: [field.name] });
     case 'retype':
-      return Array.isArray(field.type) ? [...fields] : replaced({ name: field.name, type, default: DEFAULTS[type] });
+      return Array.isArray(field.type)
+        ? [...fields]
+        : replaced({ name: field.name, type, default: DEFAULTS[type] });
     case 'retype inside':
-      return JSON.stringify(field.type).includes('"Item"') ? replaced({ name: field.name, type: ITEM(type) }) : [...fields];
+      return JSON.stringify(field.type).includes('"Item"')
+        ? replaced({ name: field.name, type: ITEM(type) })
+        : [...fields];
     default:
       return [...fields].reverse();
   }
@@ -213,7 +276,12 @@ function changed(fields: readonly FieldJson[], { kind, at, type }: { kind: strin
 function events({ writer, values }: Shape): Json[] {
   const most = Math.max(...values.map((list) => list.length));
   return Array.from({ length: most }, (_, i) =>
-    Object.fromEntries(writer.map((field, at) => [field.name, (values[at] as readonly unknown[])[i % (values[at] as readonly unknown[]).length]])),
+    Object.fromEntries(
+      writer.map((field, at) => [
+        field.name,
+        (values[at] as readonly unknown[])[i % (values[at] as readonly unknown[]).length],
+      ]),
+    ),
   );
 }
 
@@ -222,7 +290,9 @@ describe('generated records, one or two changes of the five classes', () => {
     fc.assert(
       fc.property(shape, fc.array(change, { minLength: 1, maxLength: 2 }), (start, changes) => {
         let fields = start.writer;
-        for (const one of changes) if (fields.length > 0 && !fields.some(({ name }) => name === 'added' || name === 'renamed')) fields = changed(fields, one);
+        for (const one of changes)
+          if (fields.length > 0 && !fields.some(({ name }) => name === 'added' || name === 'renamed'))
+            fields = changed(fields, one);
         agree(record(start.writer), record(fields), events(start));
       }),
       { numRuns: 400 },
@@ -235,10 +305,13 @@ describe('generated records, one or two changes of the five classes', () => {
         const fields = changed(start.writer, one);
         // The witnesses of the changed record: its own types at full range.
         const witnesses = fields.map((field): readonly unknown[] => {
-          const known = start.writer.findIndex(({ name, type }) => name === field.name && type === field.type);
+          const known = start.writer.findIndex(
+            ({ name, type }) => name === field.name && type === field.type,
+          );
           if (known >= 0) return start.values[known] as readonly unknown[];
           if (isPrimitive(field.type)) return WITNESSES[field.type];
-          if (field.name === 'renamed') return start.values[one.at % start.writer.length] as readonly unknown[];
+          if (field.name === 'renamed')
+            return start.values[one.at % start.writer.length] as readonly unknown[];
           return [[], WITNESSES[one.type].map((n) => ({ sku: 's', n }))];
         });
         fc.pre(fields.length > 0);

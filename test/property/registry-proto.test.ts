@@ -6,8 +6,21 @@ import { describe, expect, it } from 'vitest';
 import { checkPair, isCompatible, parseSchema } from '../../src/registry/index.ts';
 
 const SCALARS = [
-  'int32', 'int64', 'uint32', 'uint64', 'sint32', 'sint64', 'fixed32', 'fixed64', 'sfixed32', 'sfixed64',
-  'bool', 'float', 'double', 'string', 'bytes',
+  'int32',
+  'int64',
+  'uint32',
+  'uint64',
+  'sint32',
+  'sint64',
+  'fixed32',
+  'fixed64',
+  'sfixed32',
+  'sfixed64',
+  'bool',
+  'float',
+  'double',
+  'string',
+  'bytes',
 ] as const;
 type Scalar = (typeof SCALARS)[number];
 
@@ -46,18 +59,31 @@ interface Field {
 const textOf = (fields: readonly Field[]): string =>
   `syntax = "proto3"; message Order { ${fields.map((f) => `${f.optional ? 'optional ' : ''}${f.type} ${f.name} = ${f.number};`).join(' ')} }`;
 
-const typeOf = (text: string): protobuf.Type => protobuf.parse(text, { keepCase: true }).root.lookupType('Order');
+const typeOf = (text: string): protobuf.Type =>
+  protobuf.parse(text, { keepCase: true }).root.lookupType('Order');
+
+/** What protobufjs takes for an integer: a number, or two words. */
+function wireInteger(value: bigint, type: Scalar): unknown {
+  if (!type.endsWith('64')) return Number(value);
+  const unsigned = type === 'uint64' || type === 'fixed64';
+  return { low: Number(BigInt.asIntN(32, value)), high: Number(BigInt.asIntN(32, value >> 32n)), unsigned };
+}
 
 type Outcome = 'exact' | 'lossy' | 'refused';
 
 /** What a live decode does to one event; `expected` by field number. */
-function decodeOne(writer: protobuf.Type, reader: protobuf.Type, readers: readonly Field[], event: ReadonlyMap<number, unknown>, writers: readonly Field[]): Outcome {
+function decodeOne(
+  writer: protobuf.Type,
+  reader: protobuf.Type,
+  readers: readonly Field[],
+  event: ReadonlyMap<number, unknown>,
+  writers: readonly Field[],
+): Outcome {
   const object: Record<string, unknown> = {};
   for (const field of writers) {
     const value = event.get(field.number);
     if (value === undefined) continue;
-    object[field.name] = typeof value === 'bigint' ? protobuf.util.Long.fromString(String(value), /^(u|f)/.test(field.type) && field.type !== 'float') : value;
-    if (typeof value === 'bigint' && !field.type.endsWith('64')) object[field.name] = Number(value);
+    object[field.name] = typeof value === 'bigint' ? wireInteger(value, field.type) : value;
   }
   let decoded: Record<string, unknown>;
   try {
@@ -88,11 +114,25 @@ describe('every pair of scalar types', () => {
       for (const reader of SCALARS) {
         const w: Field = { name: 'f', number: 1, type: writer, optional: false };
         const r: Field = { ...w, type: reader };
-        const outcomes = witnesses(writer).map((value) => decodeOne(typeOf(textOf([w])), typeOf(textOf([r])), [r], new Map([[1, value]]), [w]));
+        const outcomes = witnesses(writer).map((value) =>
+          decodeOne(typeOf(textOf([w])), typeOf(textOf([r])), [r], new Map([[1, value]]), [w]),
+        );
         const cast = CASTS.some((group) => group.includes(writer) && group.includes(reader));
-        const live = outcomes.every((one) => one === 'exact') ? 'exact' : cast && !outcomes.includes('refused') ? 'lossy' : 'fail';
-        const findings = checkPair(parseSchema('PROTOBUF', textOf([r])), parseSchema('PROTOBUF', textOf([w])));
-        const said = findings.length === 0 ? 'exact' : findings.every(({ severity }) => severity === 'lossy') ? 'lossy' : 'fail';
+        const live = outcomes.every((one) => one === 'exact')
+          ? 'exact'
+          : cast && !outcomes.includes('refused')
+            ? 'lossy'
+            : 'fail';
+        const findings = checkPair(
+          parseSchema('PROTOBUF', textOf([r])),
+          parseSchema('PROTOBUF', textOf([w])),
+        );
+        const said =
+          findings.length === 0
+            ? 'exact'
+            : findings.every(({ severity }) => severity === 'lossy')
+              ? 'lossy'
+              : 'fail';
         expect({ writer, reader, said }).toEqual({ writer, reader, said: live });
       }
     });
@@ -100,18 +140,33 @@ describe('every pair of scalar types', () => {
 });
 
 const fields: fc.Arbitrary<readonly Field[]> = fc
-  .uniqueArray(fc.record({ number: fc.integer({ min: 1, max: 40 }), type: fc.constantFrom(...SCALARS), optional: fc.boolean() }), {
-    minLength: 1,
-    maxLength: 6,
-    selector: ({ number }) => number,
-  })
+  .uniqueArray(
+    fc.record({
+      number: fc.integer({ min: 1, max: 40 }),
+      type: fc.constantFrom(...SCALARS),
+      optional: fc.boolean(),
+    }),
+    {
+      minLength: 1,
+      maxLength: 6,
+      selector: ({ number }) => number,
+    },
+  )
   .map((list) => list.map((field) => ({ ...field, name: `f${field.number}` })));
 
-const change = fc.record({ kind: fc.constantFrom('add', 'remove', 'rename', 'retype', 'reorder'), at: fc.nat(), type: fc.constantFrom(...SCALARS) });
+const change = fc.record({
+  kind: fc.constantFrom('add', 'remove', 'rename', 'retype', 'reorder'),
+  at: fc.nat(),
+  type: fc.constantFrom(...SCALARS),
+});
 
-function changed(list: readonly Field[], { kind, at, type }: { kind: string; at: number; type: Scalar }): Field[] {
+function changed(
+  list: readonly Field[],
+  { kind, at, type }: { kind: string; at: number; type: Scalar },
+): Field[] {
   const index = at % list.length;
-  const replaced = (by: Partial<Field>): Field[] => list.map((field, i) => (i === index ? { ...field, ...by } : field));
+  const replaced = (by: Partial<Field>): Field[] =>
+    list.map((field, i) => (i === index ? { ...field, ...by } : field));
   if (kind === 'add') return [...list, { name: 'added', number: 41, type, optional: at % 2 === 0 }];
   if (kind === 'remove') return list.filter((_, i) => i !== index);
   if (kind === 'rename') return replaced({ name: 'renamed' });
@@ -130,15 +185,27 @@ describe('generated messages with a change of the five classes', () => {
         const most = 8;
         const outcomes: Outcome[] = [];
         for (let i = 0; i < most; i++) {
-          const event = new Map(writers.map((field) => [field.number, witnesses(field.type)[i % witnesses(field.type).length]]));
+          const event = new Map(
+            writers.map((field) => [field.number, witnesses(field.type)[i % witnesses(field.type).length]]),
+          );
           outcomes.push(decodeOne(writer, reader, readers, event, writers));
         }
-        const findings = checkPair(parseSchema('PROTOBUF', textOf(readers)), parseSchema('PROTOBUF', textOf(writers)));
+        const findings = checkPair(
+          parseSchema('PROTOBUF', textOf(readers)),
+          parseSchema('PROTOBUF', textOf(writers)),
+        );
         const isLossy = findings.some(({ severity }) => severity === 'lossy');
         const context = { writers: textOf(writers), readers: textOf(readers), findings, outcomes };
-        if (!isCompatible(findings)) expect({ ...context, hurt: outcomes.some((outcome) => outcome !== 'exact') }).toMatchObject({ hurt: true });
-        else if (isLossy) expect({ ...context, refused: outcomes.includes('refused') }).toMatchObject({ refused: false });
-        else expect({ ...context, exact: outcomes.every((outcome) => outcome === 'exact') }).toMatchObject({ exact: true });
+        if (!isCompatible(findings))
+          expect({ ...context, hurt: outcomes.some((outcome) => outcome !== 'exact') }).toMatchObject({
+            hurt: true,
+          });
+        else if (isLossy)
+          expect({ ...context, refused: outcomes.includes('refused') }).toMatchObject({ refused: false });
+        else
+          expect({ ...context, exact: outcomes.every((outcome) => outcome === 'exact') }).toMatchObject({
+            exact: true,
+          });
       }),
       { numRuns: 300 },
     );

@@ -33,36 +33,77 @@ interface Answer {
   readonly body: unknown;
 }
 
-async function call(method: string, path: string, body?: unknown, headers: Readonly<Record<string, string>> = { 'content-type': TYPE }): Promise<Answer> {
-  const response = await fetch(base + path, { method, headers, ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }) });
+async function call(
+  method: string,
+  path: string,
+  body?: unknown,
+  headers: Readonly<Record<string, string>> = { 'content-type': TYPE },
+): Promise<Answer> {
+  const response = await fetch(base + path, {
+    method,
+    headers,
+    ...(body === undefined ? {} : { body: typeof body === 'string' ? body : JSON.stringify(body) }),
+  });
   return { status: response.status, type: response.headers.get('content-type'), body: await response.json() };
 }
 
-const field = (name: string, type: unknown, rest: Readonly<Record<string, unknown>> = {}): unknown => ({ name, type, ...rest });
-const avro = (...fields: readonly unknown[]): string => JSON.stringify({ type: 'record', name: 'Order', fields });
+const field = (name: string, type: unknown, rest: Readonly<Record<string, unknown>> = {}): unknown => ({
+  name,
+  type,
+  ...rest,
+});
+const avro = (...fields: readonly unknown[]): string =>
+  JSON.stringify({ type: 'record', name: 'Order', fields });
 const V1 = avro(field('id', 'string'), field('amount', 'long'));
 const V2 = avro(field('id', 'string'), field('amount', 'long'), field('note', 'string', { default: '' }));
 const BREAKING = avro(field('id', 'string'), field('amount', 'string'));
 const PROTO = 'syntax = "proto3"; message Order { string id = 1; }';
 
-const error = (status: number, number: number, message: unknown = expect.any(String)): unknown => ({ status, type: TYPE, body: { error_code: number, message } });
+const error = (status: number, number: number, message: unknown = expect.any(String)): unknown => ({
+  status,
+  type: TYPE,
+  body: { error_code: number, message },
+});
 
 describe('registering and reading', () => {
   it('registers, repeats, looks up, lists and reads, in the shapes of the protocol', async () => {
-    expect(await call('POST', '/subjects/orders-value/versions', { schema: V1 })).toEqual({ status: 200, type: TYPE, body: { id: 1 } });
-    expect(await call('POST', '/subjects/orders-value/versions', { schema: V1, schemaType: 'AVRO', unknownProperty: {} })).toMatchObject({ body: { id: 1 } });
-    expect(await call('POST', '/subjects/orders-value/versions', { schema: V2, references: [], metadata: null })).toMatchObject({ body: { id: 2 } });
+    expect(await call('POST', '/subjects/orders-value/versions', { schema: V1 })).toEqual({
+      status: 200,
+      type: TYPE,
+      body: { id: 1 },
+    });
+    expect(
+      await call('POST', '/subjects/orders-value/versions', {
+        schema: V1,
+        schemaType: 'AVRO',
+        unknownProperty: {},
+      }),
+    ).toMatchObject({ body: { id: 1 } });
+    expect(
+      await call('POST', '/subjects/orders-value/versions', { schema: V2, references: [], metadata: null }),
+    ).toMatchObject({ body: { id: 2 } });
     expect(await call('POST', '/subjects/other/versions', { schema: V2 })).toMatchObject({ body: { id: 2 } });
     expect(await call('GET', '/subjects')).toMatchObject({ body: ['orders-value', 'other'] });
     expect(await call('GET', '/subjects?subjectPrefix=ot')).toMatchObject({ body: ['other'] });
     expect(await call('GET', '/subjects/orders-value/versions')).toMatchObject({ body: [1, 2] });
     const second = { subject: 'orders-value', version: 2, id: 2, schemaType: 'AVRO', schema: V2 };
     for (const version of ['2', 'latest', '-1']) {
-      expect(await call('GET', `/subjects/orders-value/versions/${version}`)).toMatchObject({ status: 200, body: second });
+      expect(await call('GET', `/subjects/orders-value/versions/${version}`)).toMatchObject({
+        status: 200,
+        body: second,
+      });
     }
-    expect(await call('POST', '/subjects/orders-value', { schema: V2 })).toMatchObject({ status: 200, body: second });
+    expect(await call('POST', '/subjects/orders-value', { schema: V2 })).toMatchObject({
+      status: 200,
+      body: second,
+    });
     expect((await call('GET', '/schemas/ids/2')).body).toEqual({ schemaType: 'AVRO', schema: V2 });
-    expect((await call('GET', '/schemas/ids/2?subject=other')).body).toEqual({ schemaType: 'AVRO', schema: V2, subject: 'other', version: 1 });
+    expect((await call('GET', '/schemas/ids/2?subject=other')).body).toEqual({
+      schemaType: 'AVRO',
+      schema: V2,
+      subject: 'other',
+      version: 1,
+    });
     expect((await call('GET', '/schemas/ids/2/versions')).body).toEqual([
       { subject: 'orders-value', version: 2 },
       { subject: 'other', version: 1 },
@@ -73,14 +114,23 @@ describe('registering and reading', () => {
   });
 
   it('takes Protobuf, and answers with its type', async () => {
-    const { body } = await call('POST', '/subjects/proto-value/versions', { schema: PROTO, schemaType: 'PROTOBUF' });
+    const { body } = await call('POST', '/subjects/proto-value/versions', {
+      schema: PROTO,
+      schemaType: 'PROTOBUF',
+    });
     const { id } = body as { id: number };
-    expect((await call('GET', `/schemas/ids/${id}`)).body).toMatchObject({ schemaType: 'PROTOBUF', schema: expect.stringContaining('message Order') });
+    expect((await call('GET', `/schemas/ids/${id}`)).body).toMatchObject({
+      schemaType: 'PROTOBUF',
+      schema: expect.stringContaining('message Order'),
+    });
   });
 
   it('decodes the subject of the path, slashes and all', async () => {
     const name = encodeURIComponent('a/b:{c} "ü" %');
-    expect(await call('POST', `/subjects/${name}/versions`, { schema: V1 })).toMatchObject({ status: 200, body: { id: 1 } });
+    expect(await call('POST', `/subjects/${name}/versions`, { schema: V1 })).toMatchObject({
+      status: 200,
+      body: { id: 1 },
+    });
     expect(await call('GET', `/subjects/${name}/versions`)).toMatchObject({ body: [1] });
   });
 });
@@ -89,7 +139,9 @@ describe('refusals', () => {
   it('409 names field and reason', async () => {
     await call('POST', '/subjects/refused/versions', { schema: V1 });
     const answer = await call('POST', '/subjects/refused/versions', { schema: BREAKING });
-    expect(answer).toEqual(error(409, 409, expect.stringMatching(/"refused".*BACKWARD against version 1.*Order\.amount/)));
+    expect(answer).toEqual(
+      error(409, 409, expect.stringMatching(/"refused".*BACKWARD against version 1.*Order\.amount/)),
+    );
     expect(await call('GET', '/subjects/refused/versions')).toMatchObject({ body: [1] });
   });
 
@@ -98,12 +150,26 @@ describe('refusals', () => {
     ['an unknown format', 'POST', '/subjects/x/versions', { schema: '{}', schemaType: 'JSON' }, 422, 42201],
     ['an empty schema', 'POST', '/subjects/x/versions', { schema: '' }, 422, 42201],
     ['no schema', 'POST', '/subjects/x/versions', {}, 422, 42201],
-    ['references', 'POST', '/subjects/x/versions', { schema: V1, references: [{ name: 'n', subject: 's', version: 1 }] }, 422, 42201],
+    [
+      'references',
+      'POST',
+      '/subjects/x/versions',
+      { schema: V1, references: [{ name: 'n', subject: 's', version: 1 }] },
+      422,
+      42201,
+    ],
     ['an id of its own', 'POST', '/subjects/x/versions', { schema: V1, id: 7 }, 422, 42205],
     ['a control character', 'POST', '/subjects/a%07b/versions', { schema: V1 }, 422, 42208],
     ['a body that is no JSON', 'POST', '/subjects/x/versions', '{"schema":', 400, 400],
     ['a body that is no object', 'POST', '/subjects/x/versions', '[]', 400, 400],
-    ['a body that is too large', 'POST', '/subjects/x/versions', { schema: 'x'.repeat(BODY_BYTES_MAX) }, 413, 413],
+    [
+      'a body that is too large',
+      'POST',
+      '/subjects/x/versions',
+      { schema: 'x'.repeat(BODY_BYTES_MAX) },
+      413,
+      413,
+    ],
     ['an unknown subject', 'GET', '/subjects/nobody/versions', undefined, 404, 40401],
     ['an unknown subject in a lookup', 'POST', '/subjects/nobody', { schema: V1 }, 404, 40401],
     ['an unknown content in a lookup', 'POST', '/subjects/orders-value', { schema: BREAKING }, 404, 40403],
@@ -114,7 +180,14 @@ describe('refusals', () => {
     ['an id that is none', 'GET', '/schemas/ids/abc', undefined, 404, 40403],
     ['an unknown level', 'PUT', '/config', { compatibility: 'SIDEWAYS' }, 422, 42203],
     ['a level that is not set', 'GET', '/config/orders-value', undefined, 404, 40408],
-    ['a version nobody has, to be compared with', 'POST', '/compatibility/subjects/orders-value/versions/9', { schema: V1 }, 404, 40402],
+    [
+      'a version nobody has, to be compared with',
+      'POST',
+      '/compatibility/subjects/orders-value/versions/9',
+      { schema: V1 },
+      404,
+      40402,
+    ],
     ['an unknown path', 'GET', '/nothing/here', undefined, 404, 404],
     ['another method', 'PATCH', '/config', undefined, 405, 405],
   ])('%s', async (_what, method, path, body, status, number) => {
@@ -122,11 +195,28 @@ describe('refusals', () => {
   });
 
   it('negotiates content types', async () => {
-    expect(await call('GET', '/subjects', undefined, { accept: 'text/html' })).toEqual(error(406, 406, 'HTTP 406 Not Acceptable'));
-    expect(await call('GET', '/subjects', undefined, { accept: 'application/json' })).toMatchObject({ status: 200, type: 'application/json' });
-    expect(await call('GET', '/subjects', undefined, { accept: 'text/html, */*;q=0.1' })).toMatchObject({ status: 200, type: TYPE });
-    expect(await call('POST', '/subjects/x/versions', { schema: V1 }, { 'content-type': 'text/plain' })).toEqual(error(415, 415, 'HTTP 415 Unsupported Media Type'));
-    expect(await call('POST', '/subjects/ct/versions', { schema: V1 }, { 'content-type': 'application/json; charset=utf-8' })).toMatchObject({ status: 200 });
+    expect(await call('GET', '/subjects', undefined, { accept: 'text/html' })).toEqual(
+      error(406, 406, 'HTTP 406 Not Acceptable'),
+    );
+    expect(await call('GET', '/subjects', undefined, { accept: 'application/json' })).toMatchObject({
+      status: 200,
+      type: 'application/json',
+    });
+    expect(await call('GET', '/subjects', undefined, { accept: 'text/html, */*;q=0.1' })).toMatchObject({
+      status: 200,
+      type: TYPE,
+    });
+    expect(
+      await call('POST', '/subjects/x/versions', { schema: V1 }, { 'content-type': 'text/plain' }),
+    ).toEqual(error(415, 415, 'HTTP 415 Unsupported Media Type'));
+    expect(
+      await call(
+        'POST',
+        '/subjects/ct/versions',
+        { schema: V1 },
+        { 'content-type': 'application/json; charset=utf-8' },
+      ),
+    ).toMatchObject({ status: 200 });
   });
 });
 
@@ -140,19 +230,32 @@ describe('compatibility and levels', () => {
       is_compatible: false,
       messages: [expect.stringMatching(/cannot read long at Order\.amount \(AVRO_TYPE_CHANGED\)/)],
     });
-    expect((await call('POST', `${path}?verbose=true`, { schema: BREAKING })).body).toMatchObject({ is_compatible: false });
-    expect((await call('POST', '/compatibility/subjects/nobody/versions/latest', { schema: V1 })).body).toEqual({ is_compatible: true });
+    expect((await call('POST', `${path}?verbose=true`, { schema: BREAKING })).body).toMatchObject({
+      is_compatible: false,
+    });
+    expect(
+      (await call('POST', '/compatibility/subjects/nobody/versions/latest', { schema: V1 })).body,
+    ).toEqual({ is_compatible: true });
     expect(await call('POST', `${path}/latest`, { schema: '{' })).toEqual(error(422, 42201));
-    expect((await call('POST', `${path}/latest?verbose=true`, { schema: '{' })).body).toMatchObject({ is_compatible: false, messages: [expect.stringMatching(/is not JSON/)] });
+    expect((await call('POST', `${path}/latest?verbose=true`, { schema: '{' })).body).toMatchObject({
+      is_compatible: false,
+      messages: [expect.stringMatching(/is not JSON/)],
+    });
   });
 
   it('PUT echoes compatibility, GET answers compatibilityLevel, and the level decides', async () => {
     expect((await call('GET', '/config')).body).toEqual({ compatibilityLevel: 'BACKWARD' });
-    expect((await call('PUT', '/config/leveled', { compatibility: 'NONE' })).body).toEqual({ compatibility: 'NONE' });
+    expect((await call('PUT', '/config/leveled', { compatibility: 'NONE' })).body).toEqual({
+      compatibility: 'NONE',
+    });
     expect((await call('GET', '/config/leveled')).body).toEqual({ compatibilityLevel: 'NONE' });
-    expect((await call('GET', '/config/orders-value?defaultToGlobal=true')).body).toEqual({ compatibilityLevel: 'BACKWARD' });
+    expect((await call('GET', '/config/orders-value?defaultToGlobal=true')).body).toEqual({
+      compatibilityLevel: 'BACKWARD',
+    });
     await call('POST', '/subjects/leveled/versions', { schema: V1 });
-    expect(await call('POST', '/subjects/leveled/versions', { schema: BREAKING })).toMatchObject({ status: 200 });
+    expect(await call('POST', '/subjects/leveled/versions', { schema: BREAKING })).toMatchObject({
+      status: 200,
+    });
     expect((await call('GET', '/mode')).body).toEqual({ mode: 'READWRITE' });
   });
 });

@@ -1,10 +1,18 @@
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../src/core/metrics.ts';
-import { isRegistryAway, RegistryClient, registryError, type TransportAnswer } from '../../src/registry/index.ts';
+import {
+  isRegistryAway,
+  RegistryClient,
+  registryError,
+  type TransportAnswer,
+} from '../../src/registry/index.ts';
 
 const SCHEMA = JSON.stringify({ type: 'record', name: 'R', fields: [] });
 const ok = (document: unknown): TransportAnswer => ({ status: 200, body: JSON.stringify(document) });
-const notFound: TransportAnswer = { status: 404, body: '{"error_code":40403,"message":"Schema 9 not found"}' };
+const notFound: TransportAnswer = {
+  status: 404,
+  body: '{"error_code":40403,"message":"Schema 9 not found"}',
+};
 
 function setUp(answers: (path: string, attempt: number) => TransportAnswer | Error) {
   const asked: string[] = [];
@@ -27,11 +35,27 @@ function setUp(answers: (path: string, attempt: number) => TransportAnswer | Err
     retryDelayMs: 1,
   });
   const metric = (name: string): Record<string, number> =>
-    Object.fromEntries((metrics.snapshot().find((one) => one.name === name)?.samples ?? []).map((sample) => [Object.values(sample.labels).join(' '), sample.value as number]));
-  return { client, asked, metric, wait: (ms: number) => { nowMs += ms; } };
+    Object.fromEntries(
+      (metrics.snapshot().find((one) => one.name === name)?.samples ?? []).map((sample) => [
+        Object.values(sample.labels).join(' '),
+        sample.value as number,
+      ]),
+    );
+  return {
+    client,
+    asked,
+    metric,
+    wait: (ms: number) => {
+      nowMs += ms;
+    },
+  };
 }
 
-const code = (work: Promise<unknown>): Promise<unknown> => work.then(() => 'done', (thrown: { code?: string }) => thrown.code);
+const code = (work: Promise<unknown>): Promise<unknown> =>
+  work.then(
+    () => 'done',
+    (thrown: { code?: string }) => thrown.code,
+  );
 
 describe('the read cache', () => {
   it('asks once for an id, however many want it at once and later', async () => {
@@ -45,7 +69,9 @@ describe('the read cache', () => {
   });
 
   it('believes an unknown id for a while, then asks again', async () => {
-    const { client, asked, wait } = setUp((_path, attempt) => (attempt === 1 ? notFound : ok({ schema: SCHEMA })));
+    const { client, asked, wait } = setUp((_path, attempt) =>
+      attempt === 1 ? notFound : ok({ schema: SCHEMA }),
+    );
     expect(await code(client.schemaById(9))).toBe('schema_not_found');
     expect(await code(client.schemaById(9))).toBe('schema_not_found');
     expect(asked).toHaveLength(1);
@@ -71,13 +97,17 @@ describe('the read cache', () => {
   });
 
   it('retries a registry that comes back', async () => {
-    const { client, asked } = setUp((_path, attempt) => (attempt < 3 ? { status: 503, body: '' } : ok({ schema: SCHEMA })));
+    const { client, asked } = setUp((_path, attempt) =>
+      attempt < 3 ? { status: 503, body: '' } : ok({ schema: SCHEMA }),
+    );
     await client.schemaById(1);
     expect(asked).toHaveLength(3);
   });
 
   it('a schema it cannot read is incompatible, not unavailable', async () => {
-    const { client } = setUp((path) => ok(path.endsWith('/1') ? { schema: '{}', schemaType: 'JSON' } : { schema: '{"type":"nonsense"}' }));
+    const { client } = setUp((path) =>
+      ok(path.endsWith('/1') ? { schema: '{}', schemaType: 'JSON' } : { schema: '{"type":"nonsense"}' }),
+    );
     expect(await code(client.schemaById(1))).toBe('incompatible_schema');
     expect(await code(client.schemaById(2))).toBe('incompatible_schema');
   });
@@ -93,9 +123,15 @@ describe('the write cache', () => {
   });
 
   it.each([409, 40901])('hands on a refusal with error_code %i and does not remember it', async (number) => {
-    const { client, asked } = setUp(() => ({ status: 409, body: JSON.stringify({ error_code: number, message: 'field "x"' }) }));
+    const { client, asked } = setUp(() => ({
+      status: 409,
+      body: JSON.stringify({ error_code: number, message: 'field "x"' }),
+    }));
     const refused = client.register('a', 'AVRO', SCHEMA);
-    await expect(refused).rejects.toMatchObject({ code: 'incompatible', message: expect.stringContaining('field "x"') });
+    await expect(refused).rejects.toMatchObject({
+      code: 'incompatible',
+      message: expect.stringContaining('field "x"'),
+    });
     await expect(client.register('a', 'AVRO', SCHEMA)).rejects.toMatchObject({ code: 'incompatible' });
     expect(asked).toHaveLength(2);
   });

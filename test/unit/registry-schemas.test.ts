@@ -24,17 +24,33 @@ describe('Avro', () => {
     ['__proto__ as a field', avro(record({ name: '__proto__', type: 'int' })), /JavaScript/],
     ['a field twice', avro(record({ name: 'a', type: 'int' }, { name: 'a', type: 'int' })), /stands twice/],
     ['a field without a type', avro(record({ name: 'a' })), /field R\.a has no type/],
-    ['a name defined twice', avro(record({ name: 'a', type: { type: 'fixed', name: 'R', size: 2 } })), /R is defined twice/],
+    [
+      'a name defined twice',
+      avro(record({ name: 'a', type: { type: 'fixed', name: 'R', size: 2 } })),
+      /R is defined twice/,
+    ],
     ['an enum without symbols', avro({ type: 'enum', name: 'E', symbols: [] }), /without symbols/],
     ['an enum symbol twice', avro({ type: 'enum', name: 'E', symbols: ['A', 'A'] }), /a name twice/],
-    ['an enum default that is no symbol', avro({ type: 'enum', name: 'E', symbols: ['A'], default: 'B' }), /none of its symbols/],
+    [
+      'an enum default that is no symbol',
+      avro({ type: 'enum', name: 'E', symbols: ['A'], default: 'B' }),
+      /none of its symbols/,
+    ],
     ['a fixed of no size', avro({ type: 'fixed', name: 'F', size: 0 }), /size 0/],
     ['an array without items', avro({ type: 'array' }), /without items/],
     ['a union in a union', avro(['null', ['int']]), /union directly inside/],
     ['a union with a type twice', avro(['int', 'int']), /int twice/],
-    ['a default of another type', avro(record({ name: 'a', type: 'int', default: 'x' })), /field R\.a has a default that does not fit/],
+    [
+      'a default of another type',
+      avro(record({ name: 'a', type: 'int', default: 'x' })),
+      /field R\.a has a default that does not fit/,
+    ],
     ['a default beyond int', avro(record({ name: 'a', type: 'int', default: 2 ** 31 })), /is not an int/],
-    ['a default of the second branch', avro(record({ name: 'a', type: ['string', 'null'], default: null })), /does not fit/],
+    [
+      'a default of the second branch',
+      avro(record({ name: 'a', type: ['string', 'null'], default: null })),
+      /does not fit/,
+    ],
     ['a number as a schema', '5', /not a type/],
     ['a hostile depth', `${'{"type":"array","items":'.repeat(100)}"int"${'}'.repeat(100)}`, /nested deeper/],
   ])('refuses %s', (_what, text, why) => {
@@ -49,14 +65,32 @@ describe('Avro', () => {
   it('stores one line with the keys in their order, documentation and properties kept', () => {
     const text = parseSchema(
       'AVRO',
-      avro({ fields: [{ default: null, type: ['null', { type: 'string' }], doc: 'd', order: 'ascending', name: 'a' }], owner: 'x', aliases: ['Old'], namespace: 'n', doc: 'D', name: 'R', type: 'record' }),
+      avro({
+        fields: [
+          { default: null, type: ['null', { type: 'string' }], doc: 'd', order: 'ascending', name: 'a' },
+        ],
+        owner: 'x',
+        aliases: ['Old'],
+        namespace: 'n',
+        doc: 'D',
+        name: 'R',
+        type: 'record',
+      }),
     ).text;
-    expect(text).toBe('{"type":"record","name":"R","namespace":"n","doc":"D","fields":[{"name":"a","type":["null","string"],"doc":"d","default":null}],"owner":"x","aliases":["Old"]}');
+    expect(text).toBe(
+      '{"type":"record","name":"R","namespace":"n","doc":"D","fields":[{"name":"a","type":["null","string"],"doc":"d","default":null}],"owner":"x","aliases":["Old"]}',
+    );
   });
 
   it('tells schemas apart by documentation, not by white space, key order or a repeated namespace', () => {
-    const one = parseSchema('AVRO', '{"type":"record","name":"n.R","fields":[{"name":"a","type":{"type":"enum","name":"E","namespace":"n","symbols":["A"]}}]}');
-    const same = parseSchema('AVRO', '{ "name": "R", "namespace": "n", "fields": [ {"type": {"name":"E","symbols":["A"],"type":"enum"}, "name":"a"} ], "type":"record" }');
+    const one = parseSchema(
+      'AVRO',
+      '{"type":"record","name":"n.R","fields":[{"name":"a","type":{"type":"enum","name":"E","namespace":"n","symbols":["A"]}}]}',
+    );
+    const same = parseSchema(
+      'AVRO',
+      '{ "name": "R", "namespace": "n", "fields": [ {"type": {"name":"E","symbols":["A"],"type":"enum"}, "name":"a"} ], "type":"record" }',
+    );
     const other = parseSchema('AVRO', one.text.replace('"fields"', '"doc":"x","fields"'));
     expect(same.identity).toBe(one.identity);
     expect(other.identity).not.toBe(one.identity);
@@ -64,7 +98,9 @@ describe('Avro', () => {
   });
 
   it('takes a recursive schema', () => {
-    expect(refusal('AVRO', avro(record({ name: 'next', type: ['null', 'R'], default: null })))).toBe('accepted');
+    expect(refusal('AVRO', avro(record({ name: 'next', type: ['null', 'R'], default: null })))).toBe(
+      'accepted',
+    );
   });
 });
 
@@ -78,27 +114,50 @@ describe('Protobuf', () => {
     ['a reserved number', message('reserved 1; int32 a = 1;'), /reserved/],
     ['number 0', message('int32 a = 0;'), /numbers are 1 to/],
     ["a number of Protobuf's own", message('int32 a = 19500;'), /keeps for itself/],
-    ['an import', `syntax = "proto3"; import "x.proto"; message M { int32 a = 1; }`, /imports are not supported: x\.proto/],
+    [
+      'an import',
+      `syntax = "proto3"; import "x.proto"; message M { int32 a = 1; }`,
+      /imports are not supported: x\.proto/,
+    ],
     ['no message', 'syntax = "proto3";', /declares no message/],
     ['an edition', 'edition = "2023"; message M { int32 a = 1; }', /editions are not supported/],
     ['__proto__ as a field', message('int32 __proto__ = 1;'), /JavaScript/],
-    ['a hostile depth', `syntax = "proto3"; ${'message M { '.repeat(100)}${'}'.repeat(100)}`, /nested deeper/],
+    [
+      'a hostile depth',
+      `syntax = "proto3"; ${'message M { '.repeat(100)}${'}'.repeat(100)}`,
+      /nested deeper/,
+    ],
   ])('refuses %s', (_what, text, why) => {
     expect(refusal('PROTOBUF', text)).toMatch(/^invalid_schema: /);
     expect(refusal('PROTOBUF', text)).toMatch(why);
   });
 
   it('stores the same text for every layout and comment, and parses it again', () => {
-    const one = parseSchema('PROTOBUF', 'syntax="proto3";package a.b;/* c */message M{optional int64 n=2[deprecated=true];map<string,int32>m=3;oneof q{bool x=4;}reserved 9 to 12;}');
-    const same = parseSchema('PROTOBUF', `// head\nsyntax = "proto3";\n\npackage a.b;\nmessage M {\n optional int64 n = 2 [deprecated = true]; // n\n map < string, int32 > m = 3;\n oneof q { bool x = 4; }\n reserved 9 to 12;\n}\n`);
+    const one = parseSchema(
+      'PROTOBUF',
+      'syntax="proto3";package a.b;/* c */message M{optional int64 n=2[deprecated=true];map<string,int32>m=3;oneof q{bool x=4;}reserved 9 to 12;}',
+    );
+    const same = parseSchema(
+      'PROTOBUF',
+      `// head\nsyntax = "proto3";\n\npackage a.b;\nmessage M {\n optional int64 n = 2 [deprecated = true]; // n\n map < string, int32 > m = 3;\n oneof q { bool x = 4; }\n reserved 9 to 12;\n}\n`,
+    );
     expect(same.text).toBe(one.text);
     expect(parseSchema('PROTOBUF', one.text).text).toBe(one.text);
     expect(one.text).toContain('  optional int64 n = 2 [deprecated = true];\n');
   });
 
   it('numbers messages as the wire does: messages only, outer before inner', () => {
-    const schema = parseSchema('PROTOBUF', 'syntax = "proto3"; enum E { Z = 0; } message A { message B { int32 x = 1; } enum F { Y = 0; } message C { B b = 1; } } message D { A.C c = 1; }');
-    const paths = schema.format === 'PROTOBUF' ? schema.tree.messages.map(({ name, path }) => [name, path.join()]) : [];
-    expect(paths).toEqual([['A', '0'], ['A.B', '0,0'], ['A.C', '0,1'], ['D', '1']]);
+    const schema = parseSchema(
+      'PROTOBUF',
+      'syntax = "proto3"; enum E { Z = 0; } message A { message B { int32 x = 1; } enum F { Y = 0; } message C { B b = 1; } } message D { A.C c = 1; }',
+    );
+    const paths =
+      schema.format === 'PROTOBUF' ? schema.tree.messages.map(({ name, path }) => [name, path.join()]) : [];
+    expect(paths).toEqual([
+      ['A', '0'],
+      ['A.B', '0,0'],
+      ['A.C', '0,1'],
+      ['D', '1'],
+    ]);
   });
 });

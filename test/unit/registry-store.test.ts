@@ -16,10 +16,21 @@ afterEach(() => {
 });
 
 const record = (...fields: readonly string[]): string =>
-  JSON.stringify({ type: 'record', name: 'Order', fields: fields.map((name) => ({ name, type: 'string', default: '' })) });
-const code = (work: Promise<unknown>): Promise<string> => work.then(() => 'done', (thrown: { code?: string }) => thrown.code ?? String(thrown));
+  JSON.stringify({
+    type: 'record',
+    name: 'Order',
+    fields: fields.map((name) => ({ name, type: 'string', default: '' })),
+  });
+const code = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'done',
+    (thrown: { code?: string }) => thrown.code ?? String(thrown),
+  );
 
-async function withFile<T>(work: (registry: Registry) => Promise<T>, logger: Logger = silentLogger): Promise<T> {
+async function withFile<T>(
+  work: (registry: Registry) => Promise<T>,
+  logger: Logger = silentLogger,
+): Promise<T> {
   const registry = await Registry.open(new FileLog(dir), logger);
   try {
     return await work(registry);
@@ -35,8 +46,14 @@ describe('registering', () => {
     const registry = await open();
     const first = await registry.register('a', 'AVRO', record('x'));
     expect(first).toMatchObject({ id: 1, version: 1, created: true });
-    expect(await registry.register('a', 'AVRO', JSON.stringify(JSON.parse(record('x')), null, 2))).toMatchObject({ id: 1, version: 1, created: false });
-    expect(await registry.register('b', 'AVRO', record('x'))).toMatchObject({ id: 1, version: 1, created: true });
+    expect(
+      await registry.register('a', 'AVRO', JSON.stringify(JSON.parse(record('x')), null, 2)),
+    ).toMatchObject({ id: 1, version: 1, created: false });
+    expect(await registry.register('b', 'AVRO', record('x'))).toMatchObject({
+      id: 1,
+      version: 1,
+      created: true,
+    });
     expect(await registry.register('b', 'AVRO', record('x', 'y'))).toMatchObject({ id: 2, version: 2 });
     expect(registry.schema(1).uses).toEqual([
       { subject: 'a', version: 1 },
@@ -46,7 +63,8 @@ describe('registering', () => {
 
   it('answers a text the subject already has before any check', async () => {
     const registry = await open();
-    const typed = (type: string): string => JSON.stringify({ type: 'record', name: 'Order', fields: [{ name: 'x', type }] });
+    const typed = (type: string): string =>
+      JSON.stringify({ type: 'record', name: 'Order', fields: [{ name: 'x', type }] });
     await registry.setLevel('a', 'NONE');
     await registry.register('a', 'AVRO', typed('int'));
     await registry.register('a', 'AVRO', typed('string'));
@@ -57,19 +75,31 @@ describe('registering', () => {
 
   it('gives ids without gaps or repeats when many register at once', async () => {
     const registry = await open();
-    const all = await Promise.all(Array.from({ length: 50 }, (_, i) => registry.register(`s${i % 5}`, 'AVRO', record(`f${i % 10}`))));
+    const all = await Promise.all(
+      Array.from({ length: 50 }, (_, i) => registry.register(`s${i % 5}`, 'AVRO', record(`f${i % 10}`))),
+    );
     expect(new Set(all.map(({ id }) => id))).toEqual(new Set(Array.from({ length: 10 }, (_, i) => i + 1)));
     for (const subject of registry.subjects()) {
       expect(registry.versionsOf(subject).map(({ version }) => version)).toEqual([1, 2]);
     }
   });
 
-  it.each(['', 'a\u0000b', '__GLOBAL', '__EMPTY', 'x'.repeat(2000)])('refuses the subject %j', async (subject) => {
-    expect(await code((await open()).register(subject, 'AVRO', record('x')))).toBe('invalid_subject');
-  });
+  it.each(['', 'a\u0000b', '__GLOBAL', '__EMPTY', 'x'.repeat(2000)])(
+    'refuses the subject %j',
+    async (subject) => {
+      expect(await code((await open()).register(subject, 'AVRO', record('x')))).toBe('invalid_subject');
+    },
+  );
 
   it('shows nothing of a write that was not kept', async () => {
-    const failing: RegistryLog = { name: 'failing', open: async () => ({ events: [], tornBytes: 0 }), append: async () => { throw new Error('disk full'); }, close: async () => {} };
+    const failing: RegistryLog = {
+      name: 'failing',
+      open: async () => ({ events: [], tornBytes: 0 }),
+      append: async () => {
+        throw new Error('disk full');
+      },
+      close: async () => {},
+    };
     const registry = await open(failing);
     expect(await code(registry.register('a', 'AVRO', record('x')))).toMatch(/disk full/);
     expect(registry.subjects()).toEqual([]);
@@ -89,7 +119,9 @@ describe('the file store', () => {
       expect(registry.level('a/b c', false)).toBe('FULL_TRANSITIVE');
       expect(registry.level(null, true)).toBe('NONE');
       expect(registry.version('p', 'latest')).toMatchObject({ id: 2, version: 1 });
-      expect(await registry.register('p', 'PROTOBUF', 'syntax="proto3";\n// again\nmessage M{int32 a=1;}')).toMatchObject({ id: 2, created: false });
+      expect(
+        await registry.register('p', 'PROTOBUF', 'syntax="proto3";\n// again\nmessage M{int32 a=1;}'),
+      ).toMatchObject({ id: 2, created: false });
     });
   });
 
@@ -104,7 +136,11 @@ describe('the file store', () => {
     for (let cut = 1; cut < torn.length; cut++) {
       writeFileSync(path, Buffer.concat([whole, torn.subarray(0, cut)]));
       const warnings: LogFields[] = [];
-      const logger: Logger = { ...silentLogger, warn: (fields) => warnings.push(fields), child: () => logger };
+      const logger: Logger = {
+        ...silentLogger,
+        warn: (fields) => warnings.push(fields),
+        child: () => logger,
+      };
       await withFile(async (registry) => {
         expect(registry.subjects()).toEqual(['a']);
         expect(registry.level('a', true)).toBe('BACKWARD');
@@ -161,6 +197,8 @@ describe('the file store', () => {
 
   it('refuses a folder that cannot be made', async () => {
     writeFileSync(join(dir, 'plain'), '');
-    expect(await code(Registry.open(new FileLog(join(dir, 'plain', 'sub')), silentLogger))).toBe('not_writable');
+    expect(await code(Registry.open(new FileLog(join(dir, 'plain', 'sub')), silentLogger))).toBe(
+      'not_writable',
+    );
   });
 });

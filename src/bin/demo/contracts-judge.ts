@@ -4,7 +4,15 @@ import { createReadStream, existsSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { DEFAULT_ORDERS, OrderGenerator } from '../../gen/order.ts';
 import { type OrderFormat, orderAsRead, orderSchema } from '../../gen/order-versions.ts';
-import { ask, type BadRecord, type ContractsRun, type FlowRun, formatName, type Refusal, subjectOf } from './contracts-model.ts';
+import {
+  ask,
+  type BadRecord,
+  type ContractsRun,
+  type FlowRun,
+  formatName,
+  type Refusal,
+  subjectOf,
+} from './contracts-model.ts';
 import { readTopic } from './contracts-topic.ts';
 import type { Fact, SliceContext } from './fact.ts';
 
@@ -40,17 +48,23 @@ interface QuarantinedRecord {
   readonly valueHex: string;
 }
 
-const hex = (bytes: Uint8Array | null): string => (bytes === null ? 'null' : Buffer.from(bytes).toString('hex'));
+const hex = (bytes: Uint8Array | null): string =>
+  bytes === null ? 'null' : Buffer.from(bytes).toString('hex');
 const placeOf = (partition: number | string, offset: bigint | string): string => `${partition}/${offset}`;
 
 /** Key order says nothing about equality. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== 'object' || value === null) return value;
-  return Object.fromEntries(Object.entries(value).sort(([a], [b]) => (a < b ? -1 : 1)).map(([key, item]) => [key, sorted(item)]));
+  return Object.fromEntries(
+    Object.entries(value)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, item]) => [key, sorted(item)]),
+  );
 }
 
-const asText = (value: unknown): string => JSON.stringify(value, (_key, item: unknown) => (typeof item === 'bigint' ? item.toString() : item));
+const asText = (value: unknown): string =>
+  JSON.stringify(value, (_key, item: unknown) => (typeof item === 'bigint' ? item.toString() : item));
 
 interface DecodedLine {
   readonly partition: number;
@@ -59,14 +73,20 @@ interface DecodedLine {
   readonly value: Readonly<Record<string, unknown>>;
 }
 
-async function readDecoded(flow: FlowRun): Promise<Pick<FlowSight, 'wrong' | 'decoded' | 'repeated' | 'orders'>> {
+async function readDecoded(
+  flow: FlowRun,
+): Promise<Pick<FlowSight, 'wrong' | 'decoded' | 'repeated' | 'orders'>> {
   const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(flow.seed) });
   const wrong: string[] = [];
   const decoded = new Set<string>();
   const orders = new Set<number>();
   let repeated = 0;
-  if (!existsSync(flow.decodedPath)) return { wrong: ['the decoded file is missing'], decoded, repeated, orders };
-  for await (const text of createInterface({ input: createReadStream(flow.decodedPath), crlfDelay: Number.POSITIVE_INFINITY })) {
+  if (!existsSync(flow.decodedPath))
+    return { wrong: ['the decoded file is missing'], decoded, repeated, orders };
+  for await (const text of createInterface({
+    input: createReadStream(flow.decodedPath),
+    crlfDelay: Number.POSITIVE_INFINITY,
+  })) {
     let line: DecodedLine;
     try {
       line = JSON.parse(text) as DecodedLine;
@@ -84,8 +104,11 @@ async function readDecoded(flow: FlowRun): Promise<Pick<FlowSight, 'wrong' | 'de
       continue;
     }
     const expected = orderAsRead(generator.order(index), flow.writer, flow.reader);
-    const isSame = JSON.stringify(line.value) === asText(expected) || asText(sorted(line.value)) === asText(sorted(JSON.parse(asText(expected))));
-    if (!isSame || line.schema_id !== flow.writerId) wrong.push(`${place} is not order ${index} as version ${flow.reader} must see it`);
+    const isSame =
+      JSON.stringify(line.value) === asText(expected) ||
+      asText(sorted(line.value)) === asText(sorted(JSON.parse(asText(expected))));
+    if (!isSame || line.schema_id !== flow.writerId)
+      wrong.push(`${place} is not order ${index} as version ${flow.reader} must see it`);
     else orders.add(index);
   }
   return { wrong, decoded, repeated, orders };
@@ -98,10 +121,14 @@ async function look(context: SliceContext, flow: FlowRun): Promise<FlowSight> {
   const faults: string[] = [];
   await readTopic(brokers, flow.quarantine, (record) => {
     const headers = record.headers();
-    if (headers.get('millrace.source_topic') !== flow.topic) faults.push(`a record of ${headers.get('millrace.source_topic')}`);
+    if (headers.get('millrace.source_topic') !== flow.topic)
+      faults.push(`a record of ${headers.get('millrace.source_topic')}`);
     if (headers.get('origin') !== 'demo') faults.push('a record without its own headers');
     quarantined.push({
-      place: placeOf(headers.get('millrace.source_partition') ?? '?', headers.get('millrace.source_offset') ?? '?'),
+      place: placeOf(
+        headers.get('millrace.source_partition') ?? '?',
+        headers.get('millrace.source_offset') ?? '?',
+      ),
       reason: headers.get('millrace.reason') ?? 'none',
       keyHex: hex(record.key),
       valueHex: hex(record.value),
@@ -114,8 +141,12 @@ async function look(context: SliceContext, flow: FlowRun): Promise<FlowSight> {
     const place = placeOf(record.partition, record.offset);
     const bytes = record.value === null ? Buffer.alloc(0) : Buffer.from(record.value);
     const isDecoded = lines.decoded.has(place);
-    if (isDecoded === parked.has(place)) astray.push(`${place} is ${isDecoded ? 'decoded and in quarantine' : 'neither decoded nor in quarantine'}`);
-    if (isDecoded && bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === flow.writerId) framed++;
+    if (isDecoded === parked.has(place))
+      astray.push(
+        `${place} is ${isDecoded ? 'decoded and in quarantine' : 'neither decoded nor in quarantine'}`,
+      );
+    if (isDecoded && bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === flow.writerId)
+      framed++;
   });
   faults.push(...compareQuarantine(flow.bad, quarantined));
   return { flow, ...lines, inTopic, framed, astray, quarantined, quarantineFaults: faults };
@@ -125,21 +156,26 @@ async function look(context: SliceContext, flow: FlowRun): Promise<FlowSight> {
 function compareQuarantine(bad: readonly BadRecord[], quarantined: readonly QuarantinedRecord[]): string[] {
   const faults: string[] = [];
   const byPlace = new Map(quarantined.map((record) => [record.place, record]));
-  if (byPlace.size !== quarantined.length) faults.push(`${quarantined.length - byPlace.size} records stand twice`);
+  if (byPlace.size !== quarantined.length)
+    faults.push(`${quarantined.length - byPlace.size} records stand twice`);
   for (const record of bad) {
     const place = placeOf(record.partition, record.offset);
     const found = byPlace.get(place);
     byPlace.delete(place);
     if (found === undefined) faults.push(`${record.reason} at ${place} is missing`);
-    else if (found.keyHex !== record.keyHex || found.valueHex !== record.valueHex) faults.push(`the record of ${place} was changed`);
-    else if (found.reason !== record.reason) faults.push(`${place} is there for ${found.reason}, not ${record.reason}`);
+    else if (found.keyHex !== record.keyHex || found.valueHex !== record.valueHex)
+      faults.push(`the record of ${place} was changed`);
+    else if (found.reason !== record.reason)
+      faults.push(`${place} is there for ${found.reason}, not ${record.reason}`);
   }
   for (const place of byPlace.keys()) faults.push(`${place} was put there and is none of the bad records`);
   return faults;
 }
 
 const examples = (faults: readonly string[]): string =>
-  faults.length === 0 ? '' : `; ${faults.slice(0, EXAMPLES_MAX).join('; ')}${faults.length > EXAMPLES_MAX ? `; and ${faults.length - EXAMPLES_MAX} more` : ''}`;
+  faults.length === 0
+    ? ''
+    : `; ${faults.slice(0, EXAMPLES_MAX).join('; ')}${faults.length > EXAMPLES_MAX ? `; and ${faults.length - EXAMPLES_MAX} more` : ''}`;
 
 /** What the registry holds now: the two versions, under the ids given before it was killed, and nothing else. */
 async function judgeAccepted(run: ContractsRun): Promise<Fact> {
@@ -148,13 +184,18 @@ async function judgeAccepted(run: ContractsRun): Promise<Fact> {
   for (const [subject, ids] of Object.entries(run.ids)) {
     const format: OrderFormat = subject.includes('protobuf') ? 'protobuf' : 'avro';
     const versions = await ask(run.registry, 'GET', `/subjects/${subject}/versions`);
-    if (JSON.stringify(versions.body) !== '[1,2]') faults.push(`${subject} has the versions ${JSON.stringify(versions.body)}`);
+    if (JSON.stringify(versions.body) !== '[1,2]')
+      faults.push(`${subject} has the versions ${JSON.stringify(versions.body)}`);
     for (const [i, id] of ids.entries()) {
       const { body } = await ask(run.registry, 'GET', `/schemas/ids/${id}`);
       const { schemaType } = body as { schemaType?: string };
-      const lookup = await ask(run.registry, 'POST', `/subjects/${subject}`, { schema: orderSchema((i + 1) as 1 | 2, format), schemaType: formatName(format) });
+      const lookup = await ask(run.registry, 'POST', `/subjects/${subject}`, {
+        schema: orderSchema((i + 1) as 1 | 2, format),
+        schemaType: formatName(format),
+      });
       const found = lookup.body as { id?: number; version?: number };
-      if (schemaType !== formatName(format) || found.id !== id || found.version !== i + 1) faults.push(`${subject} version ${i + 1} is not id ${id}`);
+      if (schemaType !== formatName(format) || found.id !== id || found.version !== i + 1)
+        faults.push(`${subject} version ${i + 1} is not id ${id}`);
     }
     seen.push(`${subject}: versions 1, 2 as ids ${ids.join(', ')}`);
   }
@@ -171,17 +212,26 @@ async function judgeRefused(run: ContractsRun): Promise<Fact> {
   const faults: string[] = [];
   for (const refusal of run.refusals) {
     const subject = subjectOf(refusal.format);
-    if (refusal.status !== 409 || !refusal.message.includes(BROKEN_FIELD)) faults.push(`${refusal.format}: ${refusal.status} ${refusal.message}`);
+    if (refusal.status !== 409 || !refusal.message.includes(BROKEN_FIELD))
+      faults.push(`${refusal.format}: ${refusal.status} ${refusal.message}`);
     const body = { schema: orderSchema('breaking', refusal.format), schemaType: formatName(refusal.format) };
-    const verdict = (await ask(run.registry, 'POST', `/compatibility/subjects/${subject}/versions/latest?verbose=true`, body)).body as {
+    const verdict = (
+      await ask(run.registry, 'POST', `/compatibility/subjects/${subject}/versions/latest?verbose=true`, body)
+    ).body as {
       is_compatible?: boolean;
       messages?: readonly string[];
     };
-    if (verdict.is_compatible !== false || !(verdict.messages ?? []).some((message) => message.includes(BROKEN_FIELD))) {
+    if (
+      verdict.is_compatible !== false ||
+      !(verdict.messages ?? []).some((message) => message.includes(BROKEN_FIELD))
+    ) {
       faults.push(`${refusal.format}: the registry calls the breaking version compatible`);
     }
   }
-  const reason = (refusal: Refusal | undefined): string => /BACKWARD against version \d+: [^;]*amount_cents[^;]*/.exec(refusal?.message ?? '')?.[0] ?? refusal?.message ?? 'nothing';
+  const reason = (refusal: Refusal | undefined): string =>
+    /BACKWARD against version \d+: [^;]*amount_cents[^;]*/.exec(refusal?.message ?? '')?.[0] ??
+    refusal?.message ??
+    'nothing';
   return {
     slice: 'contracts',
     claim: `A breaking v3 is refused in both formats, and the reason names the field`,
@@ -190,14 +240,16 @@ async function judgeRefused(run: ContractsRun): Promise<Fact> {
   };
 }
 
-const sumOf = (sights: readonly FlowSight[], count: (sight: FlowSight) => number): number => sights.reduce((sum, sight) => sum + count(sight), 0);
+const sumOf = (sights: readonly FlowSight[], count: (sight: FlowSight) => number): number =>
+  sights.reduce((sum, sight) => sum + count(sight), 0);
 
 function judgeEqual(run: ContractsRun, sights: readonly FlowSight[]): Fact {
   const wrong = sights.flatMap((sight) => sight.wrong.map((fault) => `${sight.flow.name}: ${fault}`));
   const right = sumOf(sights, (sight) => sight.orders.size);
   return {
     slice: 'contracts',
-    claim: "Every decoded order equals the generator's order as the reader's version must see it, both ways and in both formats",
+    claim:
+      "Every decoded order equals the generator's order as the reader's version must see it, both ways and in both formats",
     seen: `${right} orders compared field by field, ${wrong.length} wrong (${sights.map(({ flow, orders }) => `${flow.format} v${flow.writer} to v${flow.reader}: ${orders.size}`).join(', ')}); ${run.producedPerSecond} a second from generator to decoded file${examples(wrong)}`,
     holds: wrong.length === 0 && right > 0,
   };
@@ -207,9 +259,14 @@ function judgeComplete(sights: readonly FlowSight[]): Fact {
   const faults = sights.flatMap((sight) => {
     const { flow } = sight;
     const found = sight.astray.map((fault) => `${flow.name}: ${fault}`);
-    if (sight.orders.size !== flow.orders) found.push(`${flow.name}: ${sight.orders.size} of ${flow.orders} orders were decoded`);
-    if (sight.inTopic !== flow.orders + flow.bad.length) found.push(`${flow.name}: the topic holds ${sight.inTopic} records, not ${flow.orders + flow.bad.length}`);
-    if (sight.framed !== flow.orders) found.push(`${flow.name}: ${sight.framed} decoded records are frames of id ${flow.writerId}`);
+    if (sight.orders.size !== flow.orders)
+      found.push(`${flow.name}: ${sight.orders.size} of ${flow.orders} orders were decoded`);
+    if (sight.inTopic !== flow.orders + flow.bad.length)
+      found.push(
+        `${flow.name}: the topic holds ${sight.inTopic} records, not ${flow.orders + flow.bad.length}`,
+      );
+    if (sight.framed !== flow.orders)
+      found.push(`${flow.name}: ${sight.framed} decoded records are frames of id ${flow.writerId}`);
     return found;
   });
   const repeated = sumOf(sights, (sight) => sight.repeated);
@@ -222,11 +279,14 @@ function judgeComplete(sights: readonly FlowSight[]): Fact {
 }
 
 function judgeQuarantine(sights: readonly FlowSight[]): Fact {
-  const faults = sights.flatMap((sight) => sight.quarantineFaults.map((fault) => `${sight.flow.name}: ${fault}`));
+  const faults = sights.flatMap((sight) =>
+    sight.quarantineFaults.map((fault) => `${sight.flow.name}: ${fault}`),
+  );
   const reasons = new Set(sights.flatMap((sight) => sight.quarantined.map(({ reason }) => reason)));
   return {
     slice: 'contracts',
-    claim: 'Truncated frames, unknown ids and garbage are in quarantine, untouched and with their reason, and nothing else is',
+    claim:
+      'Truncated frames, unknown ids and garbage are in quarantine, untouched and with their reason, and nothing else is',
     seen: `${sumOf(sights, (sight) => sight.quarantined.length)} records, byte for byte the ${sumOf(sights, (sight) => sight.flow.bad.length)} injected ones: ${[...reasons].sort().join(', ')}${examples(faults)}`,
     holds: faults.length === 0 && sumOf(sights, (sight) => sight.quarantined.length) > 0,
   };
@@ -237,9 +297,12 @@ function judgeCounter(sights: readonly FlowSight[]): Fact {
   for (const { flow, quarantined } of sights) {
     const inTopic: Record<string, number> = {};
     for (const { reason } of quarantined) inTopic[reason] = (inTopic[reason] ?? 0) + 1;
-    if (asText(sorted(inTopic)) !== asText(sorted(flow.counted))) faults.push(`${flow.name}: counted ${asText(flow.counted)}, in quarantine ${asText(inTopic)}`);
+    if (asText(sorted(inTopic)) !== asText(sorted(flow.counted)))
+      faults.push(`${flow.name}: counted ${asText(flow.counted)}, in quarantine ${asText(inTopic)}`);
   }
-  const counted = sumOf(sights, ({ flow }) => Object.values(flow.counted).reduce((sum, count) => sum + count, 0));
+  const counted = sumOf(sights, ({ flow }) =>
+    Object.values(flow.counted).reduce((sum, count) => sum + count, 0),
+  );
   return {
     slice: 'contracts',
     claim: 'deserialize_errors_total says, reason by reason, what the quarantine topics hold',

@@ -55,10 +55,20 @@ export interface RegistryAnswer {
   readonly body: unknown;
 }
 
-export async function ask(url: string, method: string, path: string, body?: unknown): Promise<RegistryAnswer> {
+export async function ask(
+  url: string,
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<RegistryAnswer> {
   const response = await fetch(`${url}${path}`, {
     method,
-    ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' } }),
+    ...(body === undefined
+      ? {}
+      : {
+          body: JSON.stringify(body),
+          headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
+        }),
   });
   return { status: response.status, body: await response.json() };
 }

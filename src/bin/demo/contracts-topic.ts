@@ -38,8 +38,12 @@ export async function append(
     const batch = RecordBatch.create(records.length, 1 << 20);
     for (const record of records) batch.append(record);
     const report = await producer.produce(batch, [topic]);
-    if (report.failed > 0) throw coreError('unreachable', `${report.failed} records were not taken by ${topic}`);
-    return records.map((record, row) => ({ partition: record.partition ?? -1, offset: report.offset[row] as bigint }));
+    if (report.failed > 0)
+      throw coreError('unreachable', `${report.failed} records were not taken by ${topic}`);
+    return records.map((record, row) => ({
+      partition: record.partition ?? -1,
+      offset: report.offset[row] as bigint,
+    }));
   } finally {
     await producer.close();
   }
@@ -47,9 +51,15 @@ export async function append(
 
 /** Calls `each` for every record that the topic holds now; key and value are borrowed for the call.
  *  Returns the number of records. @throws timeout */
-export async function readTopic(brokers: string, topic: string, each: (record: TopicRecord) => void): Promise<number> {
+export async function readTopic(
+  brokers: string,
+  topic: string,
+  each: (record: TopicRecord) => void,
+): Promise<number> {
   const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
-  const partitions = (await admin.listTopics().finally(() => admin.close())).find((one) => one.topic === topic)?.partitions ?? [];
+  const partitions =
+    (await admin.listTopics().finally(() => admin.close())).find((one) => one.topic === topic)?.partitions ??
+    [];
   const consumer = await nodeRdkafkaDriver.consumer({ brokers, clientId: 'millrace-demo' });
   try {
     const open = new Map<number, bigint>();
@@ -76,7 +86,9 @@ export async function readTopic(brokers: string, topic: string, each: (record: T
         count++;
         if (at.offset + 1n >= end) open.delete(at.partition);
         const headers = (): ReadonlyMap<string, string> =>
-          new Map(batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString('utf8')]));
+          new Map(
+            batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString('utf8')]),
+          );
         each({ ...at, key: batch.key(row), value: batch.value(row), headers });
       }
     }

@@ -13,7 +13,17 @@ import type { RecordInput } from '../../core/layout/record-batch.ts';
 import { orderSchema } from '../../gen/order-versions.ts';
 import type { QuarantineReason } from '../../registry/index.ts';
 import { judgeContracts } from './contracts-judge.ts';
-import { ask, type BadRecord, type ContractsRun, type FlowPlan, type FlowRun, formatName, type Refusal, type RegistryAnswer, subjectOf } from './contracts-model.ts';
+import {
+  ask,
+  type BadRecord,
+  type ContractsRun,
+  type FlowPlan,
+  type FlowRun,
+  formatName,
+  type Refusal,
+  type RegistryAnswer,
+  subjectOf,
+} from './contracts-model.ts';
 import { append, createTopics } from './contracts-topic.ts';
 import type { Slice, SliceContext, SliceProcess } from './fact.ts';
 
@@ -30,7 +40,11 @@ const VERSIONS = [1, 2] as const;
 const FORMATS = ['avro', 'protobuf'] as const;
 
 function demand(what: string, answer: RegistryAnswer): Record<string, unknown> {
-  if (answer.status !== 200) throw coreError('internal', `${what}: the registry answers ${answer.status} ${JSON.stringify(answer.body)}`);
+  if (answer.status !== 200)
+    throw coreError(
+      'internal',
+      `${what}: the registry answers ${answer.status} ${JSON.stringify(answer.body)}`,
+    );
   return answer.body as Record<string, unknown>;
 }
 
@@ -40,8 +54,14 @@ interface Registered {
   readonly refusals: Refusal[];
 }
 
-async function startRegistry(context: SliceContext): Promise<{ readonly child: SliceProcess; readonly url: string }> {
-  const child = context.spawn('registry', ['registry', `-store=file:${join(context.dir, 'registry')}`, '-listen=127.0.0.1:0']);
+async function startRegistry(
+  context: SliceContext,
+): Promise<{ readonly child: SliceProcess; readonly url: string }> {
+  const child = context.spawn('registry', [
+    'registry',
+    `-store=file:${join(context.dir, 'registry')}`,
+    '-listen=127.0.0.1:0',
+  ]);
   return { child, url: `http://${await child.address()}` };
 }
 
@@ -56,12 +76,19 @@ async function register(context: SliceContext): Promise<Registered> {
     ids[subject] = [];
     for (const version of VERSIONS) {
       const body = { schema: orderSchema(version, format), schemaType };
-      const answer = demand(`${subject} version ${version}`, await ask(first.url, 'POST', `/subjects/${subject}/versions`, body));
+      const answer = demand(
+        `${subject} version ${version}`,
+        await ask(first.url, 'POST', `/subjects/${subject}/versions`, body),
+      );
       ids[subject].push(answer['id'] as number);
     }
     const breaking = { schema: orderSchema('breaking', format), schemaType };
     const refused = await ask(first.url, 'POST', `/subjects/${subject}/versions`, breaking);
-    refusals.push({ format, status: refused.status, message: String((refused.body as Record<string, unknown>)['message'] ?? '') });
+    refusals.push({
+      format,
+      status: refused.status,
+      message: String((refused.body as Record<string, unknown>)['message'] ?? ''),
+    });
   }
   first.child.kill('SIGKILL');
   await first.child.ended;
@@ -70,7 +97,12 @@ async function register(context: SliceContext): Promise<Registered> {
 }
 
 /** What nobody can read, spread over the partitions. */
-function badRecords(context: SliceContext, flow: FlowPlan, writerId: number, round: number): Array<RecordInput & { readonly reason: QuarantineReason }> {
+function badRecords(
+  context: SliceContext,
+  flow: FlowPlan,
+  writerId: number,
+  round: number,
+): Array<RecordInput & { readonly reason: QuarantineReason }> {
   const id = (value: number): Buffer => {
     const bytes = Buffer.alloc(4);
     bytes.writeUInt32BE(value);
@@ -97,7 +129,12 @@ function badRecords(context: SliceContext, flow: FlowPlan, writerId: number, rou
   );
 }
 
-async function inject(context: SliceContext, flow: FlowPlan, writerId: number, round: number): Promise<BadRecord[]> {
+async function inject(
+  context: SliceContext,
+  flow: FlowPlan,
+  writerId: number,
+  round: number,
+): Promise<BadRecord[]> {
   const records = badRecords(context, flow, writerId, round);
   const places = await append(context.stack.brokers, flow.topic, records);
   return records.map((record, i) => ({
@@ -113,7 +150,12 @@ function plansOf(context: SliceContext): FlowPlan[] {
   const run = randomBytes(4).toString('hex');
   const orders = Math.max(100, Math.round(FLOW_ORDERS * context.scale));
   return FORMATS.flatMap((format) =>
-    ([[1, 2], [2, 1]] as const).map(([writer, reader], direction) => {
+    (
+      [
+        [1, 2],
+        [2, 1],
+      ] as const
+    ).map(([writer, reader], direction) => {
       const name = `${format}-${writer}-to-${reader}`;
       const topic = `millrace-demo-orders-${run}-${name}`;
       return {
@@ -137,24 +179,38 @@ export async function metricsOf(address: string): Promise<string> {
 
 /** Sum of a metric's series. */
 function total(metrics: string, name: string): number {
-  return [...metrics.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))].reduce((sum, match) => sum + Number(match[1]), 0);
+  return [...metrics.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'))].reduce(
+    (sum, match) => sum + Number(match[1]),
+    0,
+  );
 }
 
 function countedErrors(metrics: string): Record<string, number> {
   const counted: Record<string, number> = {};
-  for (const match of metrics.matchAll(/^deserialize_errors_total\{[^}]*reason="([a-z_]+)"[^}]*\} (\S+)$/gm)) {
+  for (const match of metrics.matchAll(
+    /^deserialize_errors_total\{[^}]*reason="([a-z_]+)"[^}]*\} (\S+)$/gm,
+  )) {
     counted[match[1] as string] = Number(match[2]);
   }
   return counted;
 }
 
-async function consumed(flow: FlowPlan, consumer: SliceProcess, address: string, records: number): Promise<string> {
+async function consumed(
+  flow: FlowPlan,
+  consumer: SliceProcess,
+  address: string,
+  records: number,
+): Promise<string> {
   const deadline = Date.now() + CONSUME_MS_MAX;
   for (;;) {
     const metrics = await metricsOf(address);
     if (total(metrics, 'consumed_records_total') >= records) return metrics;
     if (Date.now() > deadline) {
-      throw coreError('timeout', `${flow.name}: ${total(metrics, 'consumed_records_total')} of ${records} records were consumed`, { next: `see ${consumer.logPath}` });
+      throw coreError(
+        'timeout',
+        `${flow.name}: ${total(metrics, 'consumed_records_total')} of ${records} records were consumed`,
+        { next: `see ${consumer.logPath}` },
+      );
     }
     await sleep(POLL_MS);
   }
@@ -162,18 +218,38 @@ async function consumed(flow: FlowPlan, consumer: SliceProcess, address: string,
 
 async function succeed(what: string, child: SliceProcess): Promise<string> {
   const { code, signal } = await child.ended;
-  if (code !== 0) throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
+  if (code !== 0)
+    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
   return child.stdout();
 }
 
 async function runFlow(context: SliceContext, flow: FlowPlan, registered: Registered): Promise<FlowRun> {
   const subject = subjectOf(flow.format);
-  const shared = [`-brokers=${context.stack.brokers}`, `-registry=${registered.registry}`, `-format=${flow.format}`, `-subject=${subject}`, `-topic=${flow.topic}`, '-create-topics=false'];
+  const shared = [
+    `-brokers=${context.stack.brokers}`,
+    `-registry=${registered.registry}`,
+    `-format=${flow.format}`,
+    `-subject=${subject}`,
+    `-topic=${flow.topic}`,
+    '-create-topics=false',
+  ];
   const writerId = registered.ids[subject]?.[flow.writer - 1] as number;
   const bad = await inject(context, flow, writerId, 0);
-  const consumer = context.spawn(`consumer-${flow.name}`, ['consumer', ...shared, `-reader-version=${flow.reader}`, `-out=file:${flow.decodedPath}`]);
+  const consumer = context.spawn(`consumer-${flow.name}`, [
+    'consumer',
+    ...shared,
+    `-reader-version=${flow.reader}`,
+    `-out=file:${flow.decodedPath}`,
+  ]);
   const schema = join(context.dir, 'schemas', `order-${flow.format}-${flow.writer}`);
-  const producer = context.spawn(`producer-${flow.name}`, ['producer', ...shared, `-schema=${schema}`, `-count=${flow.orders}`, `-seed=${flow.seed}`, '-json']);
+  const producer = context.spawn(`producer-${flow.name}`, [
+    'producer',
+    ...shared,
+    `-schema=${schema}`,
+    `-count=${flow.orders}`,
+    `-seed=${flow.seed}`,
+    '-json',
+  ]);
   const address = await consumer.address();
   await succeed(`producer ${flow.name}`, producer);
   bad.push(...(await inject(context, flow, writerId, 1)));
@@ -186,9 +262,12 @@ async function runFlow(context: SliceContext, flow: FlowPlan, registered: Regist
 async function run(context: SliceContext): Promise<ContractsRun> {
   mkdirSync(join(context.dir, 'schemas'), { recursive: true });
   for (const format of FORMATS) {
-    for (const version of VERSIONS) writeFileSync(join(context.dir, 'schemas', `order-${format}-${version}`), orderSchema(version, format));
+    for (const version of VERSIONS)
+      writeFileSync(join(context.dir, 'schemas', `order-${format}-${version}`), orderSchema(version, format));
   }
-  context.say('contracts: Order v1 and v2 to the registry in two formats, a breaking v3 refused, the registry killed and restarted');
+  context.say(
+    'contracts: Order v1 and v2 to the registry in two formats, a breaking v3 refused, the registry killed and restarted',
+  );
   const registered = await register(context);
   const plans = plansOf(context);
   await createTopics(
@@ -203,7 +282,9 @@ async function run(context: SliceContext): Promise<ContractsRun> {
   // Two at a time: a writer and a reader of both formats keep two cores busy.
   for (let i = 0; i < 2; i++) {
     const pair = plans.filter((_, index) => index % 2 === i);
-    context.say(`contracts: ${pair.map((flow) => `${flow.orders} orders ${flow.format} v${flow.writer} to v${flow.reader}`).join(', ')}, with bad records among them`);
+    context.say(
+      `contracts: ${pair.map((flow) => `${flow.orders} orders ${flow.format} v${flow.writer} to v${flow.reader}`).join(', ')}, with bad records among them`,
+    );
     flows.push(...(await Promise.all(pair.map((flow) => runFlow(context, flow, registered)))));
   }
   const seconds = (Date.now() - startMs) / 1000;
@@ -211,4 +292,8 @@ async function run(context: SliceContext): Promise<ContractsRun> {
   return { ...registered, flows, producedPerSecond: Math.round(orders / seconds) };
 }
 
-export const contractsSlice: Slice<ContractsRun> = { name: 'contracts', run, judge: (context, done) => judgeContracts(context, done) };
+export const contractsSlice: Slice<ContractsRun> = {
+  name: 'contracts',
+  run,
+  judge: (context, done) => judgeContracts(context, done),
+};

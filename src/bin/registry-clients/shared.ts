@@ -16,11 +16,28 @@ export const CLIENT_SETTINGS = {
   },
   subject: { type: 'string', required: true, help: 'subject of the schemas' },
   topic: { type: 'string', help: 'topic of the records (default: the subject without -value)' },
-  instances: { type: 'int', default: '1', min: 1, max: 256, help: 'producers or group members in this process' },
+  instances: {
+    type: 'int',
+    default: '1',
+    min: 1,
+    max: 256,
+    help: 'producers or group members in this process',
+  },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topics that are missing' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
-  'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of each partition of a created topic' },
-  'connect-timeout': { type: 'duration', default: '10s', min: 100, help: 'how long to try to reach registry and broker' },
+  'replication-factor': {
+    type: 'int',
+    default: '1',
+    min: 1,
+    max: 32_767,
+    help: 'copies of each partition of a created topic',
+  },
+  'connect-timeout': {
+    type: 'duration',
+    default: '10s',
+    min: 100,
+    help: 'how long to try to reach registry and broker',
+  },
   'batch-rows': { type: 'int', default: '1024', min: 1, max: 65_536, help: 'records moved at once' },
 } as const satisfies SettingTable;
 
@@ -30,13 +47,16 @@ const UNKNOWN_ID_MS = 10_000;
 const RETRIES = 2;
 const RETRY_DELAY_MS = 100;
 
-export const formatOf = (context: Context): SchemaFormat => (context.settings.format === 'avro' ? 'AVRO' : 'PROTOBUF');
+export const formatOf = (context: Context): SchemaFormat =>
+  context.settings.format === 'avro' ? 'AVRO' : 'PROTOBUF';
 
 /** @throws bad_value for what is no address */
 export function registryClient(context: Context): RegistryClient {
   const { registry } = context.settings;
   if (!URL.canParse(registry) || !/^https?:$/.test(new URL(registry).protocol)) {
-    throw coreError('bad_value', `-registry=${registry} is not an address`, { next: 'give http://host:port' });
+    throw coreError('bad_value', `-registry=${registry} is not an address`, {
+      next: 'give http://host:port',
+    });
   }
   return new RegistryClient({
     transport: fetchTransport({ url: registry, timeoutMs: context.settings['connect-timeout'] }),
@@ -67,7 +87,12 @@ export function topicOf(context: Context): string {
 /** Quarantined records are few and wanted for long. */
 const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
 
-export async function createTopics(context: Context, admin: BrokerAdmin, topics: readonly string[], quarantine?: string): Promise<void> {
+export async function createTopics(
+  context: Context,
+  admin: BrokerAdmin,
+  topics: readonly string[],
+  quarantine?: string,
+): Promise<void> {
   if (!context.settings['create-topics']) return;
   const { partitions } = context.settings;
   const replicationFactor = context.settings['replication-factor'];
@@ -75,7 +100,14 @@ export async function createTopics(context: Context, admin: BrokerAdmin, topics:
     ...topics.map((topic) => ({ topic, partitions, replicationFactor })),
     ...(quarantine === undefined
       ? []
-      : [{ topic: quarantine, partitions: 1, replicationFactor, config: { 'retention.ms': String(QUARANTINE_RETENTION_MS) } }]),
+      : [
+          {
+            topic: quarantine,
+            partitions: 1,
+            replicationFactor,
+            config: { 'retention.ms': String(QUARANTINE_RETENTION_MS) },
+          },
+        ]),
   ]);
 }
 

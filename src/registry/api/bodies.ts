@@ -8,12 +8,21 @@ import { registryError } from '../errors.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 
 export const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
-const REQUEST_TYPES = [REGISTRY_CONTENT_TYPE, 'application/vnd.schemaregistry+json', 'application/json', 'application/octet-stream'];
+const REQUEST_TYPES = [
+  REGISTRY_CONTENT_TYPE,
+  'application/vnd.schemaregistry+json',
+  'application/json',
+  'application/octet-stream',
+];
 const ANSWER_TYPES = [REGISTRY_CONTENT_TYPE, 'application/vnd.schemaregistry+json', 'application/json'];
 
 const HEADERS = { 'cache-control': 'no-cache, no-store, must-revalidate' };
 
-export function answer(status: number, document: unknown, type: string = REGISTRY_CONTENT_TYPE): HttpResponse {
+export function answer(
+  status: number,
+  document: unknown,
+  type: string = REGISTRY_CONTENT_TYPE,
+): HttpResponse {
   return { status, headers: { ...HEADERS, 'content-type': type }, body: JSON.stringify(document) };
 }
 
@@ -24,7 +33,7 @@ export function errorAnswer(status: number, number: number, message: string): Ht
 
 export function answerOf(thrown: unknown): HttpResponse | undefined {
   const error = findMillraceError(thrown);
-  if (error === undefined || error.row.http >= 500 && error.row.number === undefined) return undefined;
+  if (error === undefined || (error.row.http >= 500 && error.row.number === undefined)) return undefined;
   return errorAnswer(error.row.http, error.row.number ?? error.row.http, error.message);
 }
 
@@ -75,10 +84,19 @@ export function readSchemaRequest(request: HttpRequest): SchemaRequest {
     throw registryError('invalid_schema', 'schemaType is not a string');
   }
   if (Array.isArray(references) && references.length > 0) {
-    throw registryError('invalid_schema', 'schema references are not supported; put the referenced types into the schema');
+    throw registryError(
+      'invalid_schema',
+      'schema references are not supported; put the referenced types into the schema',
+    );
   }
   if ((typeof id === 'number' && id > 0) || (typeof version === 'number' && version > 0)) {
-    throw registryError('not_permitted', 'an id or a version can be given only in mode IMPORT, which this registry does not have');
+    throw registryError(
+      'not_permitted',
+      'an id or a version can be given only in mode IMPORT, which this registry does not have',
+    );
   }
-  return { format: (schemaType as string | null | undefined) ?? ('AVRO' satisfies SchemaFormat), text: schema };
+  return {
+    format: (schemaType as string | null | undefined) ?? ('AVRO' satisfies SchemaFormat),
+    text: schema,
+  };
 }

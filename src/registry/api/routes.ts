@@ -5,9 +5,9 @@ import { findingLine } from '../compatibility/finding.ts';
 import type { Comparison } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { SCHEMA_FORMATS } from '../schemas/format.ts';
-import type { StoredVersion } from '../store/state.ts';
-import { type Registry, verdictLines } from '../store/registry.ts';
 import { SCHEMA_ID_MAX } from '../store/event.ts';
+import { type Registry, verdictLines } from '../store/registry.ts';
+import type { StoredVersion } from '../store/state.ts';
 import { answer, answerOf, errorAnswer, negotiate, readBody, readSchemaRequest } from './bodies.ts';
 
 /** Larger than the largest schema text in its JSON string. */
@@ -30,7 +30,8 @@ function handler(make: Make): HttpHandler {
 }
 
 const param = (request: HttpRequest, name: string): string => request.params[name] as string;
-const flag = (request: HttpRequest, name: string): boolean => request.query.get(name)?.toLowerCase() === 'true';
+const flag = (request: HttpRequest, name: string): boolean =>
+  request.query.get(name)?.toLowerCase() === 'true';
 
 /** @throws schema_not_found for what can be no id */
 function idOf(request: HttpRequest): number {
@@ -59,7 +60,11 @@ function remarks(comparisons: readonly Comparison[]): string[] {
 
 /** @param registryOf the registry, or an error while it is not open yet */
 export function registryRoutes(registryOf: () => Registry): readonly HttpRoute[] {
-  const route = (method: string, path: string, make: Make): HttpRoute => ({ method, path, handler: handler(make) });
+  const route = (method: string, path: string, make: Make): HttpRoute => ({
+    method,
+    path,
+    handler: handler(make),
+  });
   return [
     route('GET', '/', () => ({})),
     route('GET', '/schemas/types', () => [...SCHEMA_FORMATS].reverse()),
@@ -78,14 +83,18 @@ export function registryRoutes(registryOf: () => Registry): readonly HttpRoute[]
     route('GET', '/subjects', (request) => {
       const prefix = request.query.get('subjectPrefix') ?? '';
       // `:*:` asks for every context; there is one.
-      return registryOf().subjects().filter((subject) => prefix === ':*:' || subject.startsWith(prefix));
+      return registryOf()
+        .subjects()
+        .filter((subject) => prefix === ':*:' || subject.startsWith(prefix));
     }),
     route('POST', '/subjects/{subject}', (request) => {
       const { format, text } = readSchemaRequest(request);
       return versionDocument(registryOf().lookup(param(request, 'subject'), format, text));
     }),
     route('GET', '/subjects/{subject}/versions', (request) =>
-      registryOf().versionsOf(param(request, 'subject')).map(({ version }) => version),
+      registryOf()
+        .versionsOf(param(request, 'subject'))
+        .map(({ version }) => version),
     ),
     route('POST', '/subjects/{subject}/versions', async (request) => {
       const { format, text } = readSchemaRequest(request);
@@ -97,7 +106,9 @@ export function registryRoutes(registryOf: () => Registry): readonly HttpRoute[]
     {
       method: 'GET',
       path: '/subjects/{subject}/versions/{version}/schema',
-      handler: rawSchema((request) => registryOf().version(param(request, 'subject'), param(request, 'version')).schema.text),
+      handler: rawSchema(
+        (request) => registryOf().version(param(request, 'subject'), param(request, 'version')).schema.text,
+      ),
     },
     route('POST', '/compatibility/subjects/{subject}/versions/{version}', (request) =>
       compatibility(request, (format, text) =>
@@ -105,14 +116,18 @@ export function registryRoutes(registryOf: () => Registry): readonly HttpRoute[]
       ),
     ),
     route('POST', '/compatibility/subjects/{subject}/versions', (request) =>
-      compatibility(request, (format, text) => registryOf().compatibilityAsRegistered(param(request, 'subject'), format, text)),
+      compatibility(request, (format, text) =>
+        registryOf().compatibilityAsRegistered(param(request, 'subject'), format, text),
+      ),
     ),
     route('GET', '/config', () => ({ compatibilityLevel: registryOf().level(null, true) })),
     route('PUT', '/config', (request) => setLevel(registryOf(), null, request)),
     route('GET', '/config/{subject}', (request) => ({
       compatibilityLevel: registryOf().level(param(request, 'subject'), flag(request, 'defaultToGlobal')),
     })),
-    route('PUT', '/config/{subject}', (request) => setLevel(registryOf(), param(request, 'subject'), request)),
+    route('PUT', '/config/{subject}', (request) =>
+      setLevel(registryOf(), param(request, 'subject'), request),
+    ),
     route('GET', '/mode', () => ({ mode: 'READWRITE' })),
     route('GET', '/contexts', () => ['.']),
   ];
@@ -124,7 +139,10 @@ async function setLevel(registry: Registry, subject: string | null, request: Htt
 
 function compatibility(
   request: HttpRequest,
-  judge: (format: string, text: string) => { readonly compatible: boolean; readonly comparisons: readonly Comparison[] },
+  judge: (
+    format: string,
+    text: string,
+  ) => { readonly compatible: boolean; readonly comparisons: readonly Comparison[] },
 ): unknown {
   const { format, text } = readSchemaRequest(request);
   const verbose = flag(request, 'verbose');
@@ -155,5 +173,6 @@ function rawSchema(text: (request: HttpRequest) => string): HttpHandler {
 
 /** What the server answers by itself, in the registry's error shape. */
 export const registryFallbacks: HttpFallbacks = {
-  error: (status) => errorAnswer(status, status === 500 ? 50001 : status, `HTTP ${status} ${STATUS_CODES[status] ?? 'Error'}`),
+  error: (status) =>
+    errorAnswer(status, status === 500 ? 50001 : status, `HTTP ${status} ${STATUS_CODES[status] ?? 'Error'}`),
 };

@@ -7,7 +7,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
-import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Counter, Metrics } from '../../core/metrics.ts';
 import { REGISTRY_ERRORS, registryError } from '../errors.ts';
 import { isSchemaFormat, type SchemaFormat } from '../schemas/format.ts';
@@ -43,21 +43,34 @@ export class RegistryClient {
   private readonly ids = new Map<string, Promise<number>>();
   private readonly requests: Counter;
   private readonly lookups: Counter;
-  private readonly series: Readonly<Record<'read' | 'write', { readonly hit: number; readonly miss: number }>>;
+  private readonly series: Readonly<
+    Record<'read' | 'write', { readonly hit: number; readonly miss: number }>
+  >;
 
   constructor(options: RegistryClientOptions) {
     this.options = options;
     const { metrics } = options;
-    this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', ['operation', 'status']);
-    this.lookups = metrics.counter('schema_cache_lookups_total', 'Lookups in the schema caches.', ['cache', 'result']);
+    this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', [
+      'operation',
+      'status',
+    ]);
+    this.lookups = metrics.counter('schema_cache_lookups_total', 'Lookups in the schema caches.', [
+      'cache',
+      'result',
+    ]);
     const both = (cache: string): { hit: number; miss: number } => ({
       hit: this.lookups.series(cache, 'hit'),
       miss: this.lookups.series(cache, 'miss'),
     });
     this.series = { read: both('id_to_schema'), write: both('schema_to_id') };
-    const ratio = metrics.gauge('schema_cache_hit_ratio', 'Share of lookups answered without the registry.', ['cache']);
+    const ratio = metrics.gauge('schema_cache_hit_ratio', 'Share of lookups answered without the registry.', [
+      'cache',
+    ]);
     metrics.onCollect(() => {
-      for (const [cache, { hit, miss }] of [['id_to_schema', this.series.read], ['schema_to_id', this.series.write]] as const) {
+      for (const [cache, { hit, miss }] of [
+        ['id_to_schema', this.series.read],
+        ['schema_to_id', this.series.write],
+      ] as const) {
         const hits = this.lookups.value(hit);
         const all = hits + this.lookups.value(miss);
         ratio.set(all === 0 ? 0 : hits / all, ratio.series(cache));
@@ -125,9 +138,12 @@ export class RegistryClient {
 
   private async postSchema(subject: string, format: SchemaFormat, text: string): Promise<number> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
-    const answer = this.expect(await this.ask('register', 'POST', path, { schema: text, schemaType: format }));
+    const answer = this.expect(
+      await this.ask('register', 'POST', path, { schema: text, schemaType: format }),
+    );
     const id = answer['id'];
-    if (typeof id !== 'number' || !Number.isInteger(id) || id < 1) throw protocol('register answered without an id');
+    if (typeof id !== 'number' || !Number.isInteger(id) || id < 1)
+      throw protocol('register answered without an id');
     return id;
   }
 
@@ -136,7 +152,8 @@ export class RegistryClient {
     const path = `/subjects/${encodeURIComponent(subject)}/versions/${encodeURIComponent(version)}`;
     const answer = this.expect(await this.ask('version', 'GET', path));
     const { version: number, id } = answer;
-    if (typeof number !== 'number' || typeof id !== 'number') throw protocol('a version without its number or id');
+    if (typeof number !== 'number' || typeof id !== 'number')
+      throw protocol('a version without its number or id');
     const schema = schemaOf(answer);
     this.schemas.set(id, schema);
     return { subject, version: number, id, schema };
@@ -144,19 +161,30 @@ export class RegistryClient {
 
   /** @throws invalid_level, registry_unavailable */
   async setLevel(subject: string, level: string): Promise<void> {
-    this.expect(await this.ask('config', 'PUT', `/config/${encodeURIComponent(subject)}`, { compatibility: level }));
+    this.expect(
+      await this.ask('config', 'PUT', `/config/${encodeURIComponent(subject)}`, { compatibility: level }),
+    );
   }
 
-  private async ask(operation: string, method: 'GET' | 'POST' | 'PUT', path: string, body?: unknown): Promise<TransportAnswer> {
+  private async ask(
+    operation: string,
+    method: 'GET' | 'POST' | 'PUT',
+    path: string,
+    body?: unknown,
+  ): Promise<TransportAnswer> {
     for (let attempt = 0; ; attempt++) {
       let failure: unknown;
       try {
         const answer = await this.options.transport.request(method, path, body);
         this.requests.add(1, this.requests.series(operation, String(answer.status)));
         if (answer.status < 500 && answer.status !== 429) return answer;
-        failure = registryError('registry_unavailable', `the registry answers ${answer.status}: ${messageOf(answer)}`, {
-          next: 'see the registry\'s log',
-        });
+        failure = registryError(
+          'registry_unavailable',
+          `the registry answers ${answer.status}: ${messageOf(answer)}`,
+          {
+            next: "see the registry's log",
+          },
+        );
       } catch (thrown) {
         this.requests.add(1, this.requests.series(operation, 'none'));
         failure = thrown;
@@ -171,9 +199,14 @@ export class RegistryClient {
     if (answer.status >= 200 && answer.status < 300) return documentOf(answer);
     const number = errorNumber(answer);
     // Newer registries say 40901 where older ones say 409.
-    const code = Object.entries(REGISTRY_ERRORS).find(([, row]) => 'number' in row && (row.number === number || (number === 40901 && row.number === 409)))?.[0];
+    const code = Object.entries(REGISTRY_ERRORS).find(
+      ([, row]) => 'number' in row && (row.number === number || (number === 40901 && row.number === 409)),
+    )?.[0];
     if (code === undefined) throw protocol(`status ${answer.status}: ${messageOf(answer)}`);
-    throw registryError(code as keyof typeof REGISTRY_ERRORS, `the registry answers ${number}: ${messageOf(answer)}`);
+    throw registryError(
+      code as keyof typeof REGISTRY_ERRORS,
+      `the registry answers ${number}: ${messageOf(answer)}`,
+    );
   }
 }
 
@@ -190,7 +223,8 @@ function protocol(why: string): MillraceError {
 function documentOf(answer: TransportAnswer): Readonly<Record<string, unknown>> {
   try {
     const value: unknown = JSON.parse(answer.body);
-    if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
+    if (typeof value === 'object' && value !== null && !Array.isArray(value))
+      return value as Record<string, unknown>;
   } catch {
     // Handled below: what is not JSON is no answer of a registry.
   }
@@ -227,7 +261,11 @@ function schemaOf(document: Readonly<Record<string, unknown>>): Schema {
   try {
     return parseSchema(format, schema);
   } catch (cause) {
-    throw registryError('incompatible_schema', `the registry's schema cannot be parsed: ${findMillraceError(cause)?.message ?? String(cause)}`, { cause });
+    throw registryError(
+      'incompatible_schema',
+      `the registry's schema cannot be parsed: ${findMillraceError(cause)?.message ?? String(cause)}`,
+      { cause },
+    );
   }
 }
 

@@ -28,7 +28,10 @@ export function fetchTransport(options: FetchTransportOptions): RegistryTranspor
       try {
         const response = await fetch(`${base}${path}`, {
           method,
-          headers: { accept: `${CONTENT_TYPE}, application/json; q=0.5`, ...(body === undefined ? {} : { 'content-type': CONTENT_TYPE }) },
+          headers: {
+            accept: `${CONTENT_TYPE}, application/json; q=0.5`,
+            ...(body === undefined ? {} : { 'content-type': CONTENT_TYPE }),
+          },
           signal: AbortSignal.timeout(options.timeoutMs),
           redirect: 'error',
           ...(body === undefined ? {} : { body: JSON.stringify(body) }),
@@ -37,10 +40,14 @@ export function fetchTransport(options: FetchTransportOptions): RegistryTranspor
         if (text.length > ANSWER_CHARS_MAX) throw new Error(`an answer of ${text.length} characters`);
         return { status: response.status, body: text };
       } catch (cause) {
-        throw registryError('registry_unavailable', `the registry at ${base} cannot be reached: ${reasonOf(cause)}`, {
-          next: 'check -registry, and that the registry runs',
-          cause,
-        });
+        throw registryError(
+          'registry_unavailable',
+          `the registry at ${base} cannot be reached: ${reasonOf(cause)}`,
+          {
+            next: 'check -registry, and that the registry runs',
+            cause,
+          },
+        );
       }
     },
   };

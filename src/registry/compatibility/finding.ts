@@ -20,7 +20,12 @@ export function isCompatible(findings: readonly Finding[]): boolean {
 
 /** One line for a person. */
 export function findingLine(finding: Finding): string {
-  const word = finding.severity === 'unjudged' ? 'not judged, so refused: ' : finding.severity === 'lossy' ? 'lossy: ' : '';
+  const word =
+    finding.severity === 'unjudged'
+      ? 'not judged, so refused: '
+      : finding.severity === 'lossy'
+        ? 'lossy: '
+        : '';
   return `${word}${finding.message} at ${finding.path} (${finding.rule})`;
 }
 
@@ -33,7 +38,8 @@ export class Findings {
   add(severity: Severity, rule: string, path: string, message: string): void {
     if (this.list.length < FINDINGS_MAX) this.list.push({ rule, severity, path, message });
     // A refusal is never lost behind a list of notes.
-    else if (severity === 'fail' || severity === 'unjudged') this.list[FINDINGS_MAX - 1] = { rule, severity, path, message };
+    else if (severity === 'fail' || severity === 'unjudged')
+      this.list[FINDINGS_MAX - 1] = { rule, severity, path, message };
   }
 
   all(): readonly Finding[] {

@@ -5,7 +5,15 @@ import { type Finding, isCompatible } from './finding.ts';
 import { checkProto } from './proto.ts';
 import { checkNumberHistory } from './proto-history.ts';
 
-export const LEVELS = ['NONE', 'BACKWARD', 'BACKWARD_TRANSITIVE', 'FORWARD', 'FORWARD_TRANSITIVE', 'FULL', 'FULL_TRANSITIVE'] as const;
+export const LEVELS = [
+  'NONE',
+  'BACKWARD',
+  'BACKWARD_TRANSITIVE',
+  'FORWARD',
+  'FORWARD_TRANSITIVE',
+  'FULL',
+  'FULL_TRANSITIVE',
+] as const;
 export type Level = (typeof LEVELS)[number];
 
 export function isLevel(text: unknown): text is Level {
@@ -16,7 +24,8 @@ export function isLevel(text: unknown): text is Level {
 export function checkPair(reader: Schema, writer: Schema): readonly Finding[] {
   if (reader.identity === writer.identity) return [];
   if (reader.format === 'AVRO' && writer.format === 'AVRO') return checkAvro(reader.tree, writer.tree);
-  if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF') return checkProto(reader.tree, writer.tree);
+  if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
+    return checkProto(reader.tree, writer.tree);
   return [
     {
       rule: 'FORMAT_CHANGED',
@@ -45,7 +54,11 @@ export interface Verdict {
 }
 
 /** Compares a proposed schema with each of the given versions, in the directions the level asks for. */
-export function compareWith(proposed: Schema, level: Level, versions: readonly EarlierVersion[]): Comparison[] {
+export function compareWith(
+  proposed: Schema,
+  level: Level,
+  versions: readonly EarlierVersion[],
+): Comparison[] {
   const comparisons: Comparison[] = [];
   const backward = level.startsWith('BACKWARD') || level.startsWith('FULL');
   const forward = level.startsWith('FORWARD') || level.startsWith('FULL');
@@ -59,8 +72,12 @@ export function compareWith(proposed: Schema, level: Level, versions: readonly E
 /** The rules that no level switches off, over every version the subject ever had. */
 export function compareHistory(proposed: Schema, ever: readonly EarlierVersion[]): Comparison[] {
   if (proposed.format !== 'PROTOBUF') return [];
-  const versions = ever.flatMap(({ version, schema }) => (schema.format === 'PROTOBUF' ? [{ version, tree: schema.tree }] : []));
-  return [{ version: undefined, direction: 'HISTORY', findings: checkNumberHistory(proposed.tree, versions) }];
+  const versions = ever.flatMap(({ version, schema }) =>
+    schema.format === 'PROTOBUF' ? [{ version, tree: schema.tree }] : [],
+  );
+  return [
+    { version: undefined, direction: 'HISTORY', findings: checkNumberHistory(proposed.tree, versions) },
+  ];
 }
 
 /** What a registration is judged by: the level's pairs and the history. `versions` oldest first. */

@@ -35,7 +35,10 @@ export interface ProtoVersion {
 }
 
 /** @param versions every version the subject ever had, oldest first */
-export function checkNumberHistory(proposed: ProtoFile, versions: readonly ProtoVersion[]): readonly Finding[] {
+export function checkNumberHistory(
+  proposed: ProtoFile,
+  versions: readonly ProtoVersion[],
+): readonly Finding[] {
   const findings = new Findings();
   for (const message of proposed.messages) {
     for (const field of message.fields) checkNumber(findings, message, field, versions);
@@ -43,7 +46,12 @@ export function checkNumberHistory(proposed: ProtoFile, versions: readonly Proto
   return findings.all();
 }
 
-function checkNumber(findings: Findings, message: ProtoMessage, field: ProtoField, versions: readonly ProtoVersion[]): void {
+function checkNumber(
+  findings: Findings,
+  message: ProtoMessage,
+  field: ProtoField,
+  versions: readonly ProtoVersion[],
+): void {
   const path = `${message.name}.${field.name}`;
   let last: { readonly version: number; readonly field: ProtoField } | undefined;
   let vanishedIn: number | undefined;
@@ -53,12 +61,22 @@ function checkNumber(findings: Findings, message: ProtoMessage, field: ProtoFiel
       last = { version, field: held };
       vanishedIn = undefined;
       if (wireGroup(held) !== wireGroup(field)) {
-        findings.add('fail', 'PROTO_NUMBER_RETYPED', path, `number ${field.number} was ${held.type} "${held.name}" in version ${version} and can never be ${field.type} "${field.name}"`);
+        findings.add(
+          'fail',
+          'PROTO_NUMBER_RETYPED',
+          path,
+          `number ${field.number} was ${held.type} "${held.name}" in version ${version} and can never be ${field.type} "${field.name}"`,
+        );
         return;
       }
     } else if (last !== undefined) vanishedIn ??= version;
   }
   if (last !== undefined && vanishedIn !== undefined) {
-    findings.add('fail', 'PROTO_NUMBER_REUSED', path, `number ${field.number} was "${last.field.name}" until version ${last.version}, vanished in version ${vanishedIn}, and never comes back as "${field.name}"`);
+    findings.add(
+      'fail',
+      'PROTO_NUMBER_REUSED',
+      path,
+      `number ${field.number} was "${last.field.name}" until version ${last.version}, vanished in version ${vanishedIn}, and never comes back as "${field.name}"`,
+    );
   }
 }

@@ -7,10 +7,15 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
-import type { Logger } from '../../core/log.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Logger } from '../../core/log.ts';
 import type { Counter, Gauge, Histogram, Metrics } from '../../core/metrics.ts';
-import type { BatchConsumer, ConsumerOptions, Rebalance, TopicPartitionOffset } from '../../io/broker/port.ts';
+import type {
+  BatchConsumer,
+  ConsumerOptions,
+  Rebalance,
+  TopicPartitionOffset,
+} from '../../io/broker/port.ts';
 import { isRegistryAway } from '../client/client.ts';
 import type { BatchDecoder } from './decoder.ts';
 import type { EndTracker } from './ends.ts';
@@ -30,10 +35,23 @@ export function consumerMetrics(metrics: Metrics): ConsumerMetrics {
   return {
     consumed: metrics.counter('consumed_records_total', 'Records read from the topic.'),
     decoded: metrics.counter('decoded_records_total', 'Records decoded with the reader schema.'),
-    errors: metrics.counter('deserialize_errors_total', 'Records that cannot be read and went to quarantine.', ['subject', 'reason']),
-    decodeSeconds: metrics.histogram('serde_decode_seconds', 'Time to decode one record, as the mean of its batch.'),
-    registryWaits: metrics.counter('registry_unavailable_total', 'Pauses because the registry did not answer.'),
-    lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', ['topic', 'partition']),
+    errors: metrics.counter(
+      'deserialize_errors_total',
+      'Records that cannot be read and went to quarantine.',
+      ['subject', 'reason'],
+    ),
+    decodeSeconds: metrics.histogram(
+      'serde_decode_seconds',
+      'Time to decode one record, as the mean of its batch.',
+    ),
+    registryWaits: metrics.counter(
+      'registry_unavailable_total',
+      'Pauses because the registry did not answer.',
+    ),
+    lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', [
+      'topic',
+      'partition',
+    ]),
   };
 }
 
@@ -122,7 +140,8 @@ export class GroupMember {
     ]);
     options.metrics.consumed.add(rows);
     options.metrics.decoded.add(decoded.length);
-    for (const { reason } of failed) options.metrics.errors.add(1, options.metrics.errors.series(options.subject, reason));
+    for (const { reason } of failed)
+      options.metrics.errors.add(1, options.metrics.errors.series(options.subject, reason));
     const { partition, offset } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
       this.positions.set(partition[row] as number, (offset[row] as bigint) + 1n);
@@ -150,7 +169,10 @@ export class GroupMember {
         if (!isRegistryAway(thrown)) throw thrown;
         if (attempt === 0) {
           options.metrics.registryWaits.add();
-          options.log.warn({ error: (thrown as Error).message }, 'the registry does not answer; paused until it does');
+          options.log.warn(
+            { error: (thrown as Error).message },
+            'the registry does not answer; paused until it does',
+          );
           paused = consumer.assignment();
           await consumer.pause(paused);
           this.waitsForRegistry = true;
@@ -174,16 +196,24 @@ export class GroupMember {
     const { options } = this;
     if (this.spare === undefined) this.spare = RecordBatch.create(options.batchRows, options.batchBytes);
     // Partitions that join during the pause are not paused and may deliver one batch, which is kept.
-    if (records === this.spare || this.spare.rowCount > 0) await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
+    if (records === this.spare || this.spare.rowCount > 0)
+      await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
     else await (this.consumer as BatchConsumer).consume(this.spare, ms);
   }
 
   private async onRebalance(rebalance: Rebalance): Promise<void> {
-    this.options.log.info({ kind: rebalance.kind, partitions: rebalance.partitions.map((at) => at.partition) }, 'rebalance');
+    this.options.log.info(
+      { kind: rebalance.kind, partitions: rebalance.partitions.map((at) => at.partition) },
+      'rebalance',
+    );
     if (rebalance.kind === 'assigned') return;
     if (rebalance.kind === 'revoked') {
       // A batch that waits for the registry is not finished now; its new owner reads it again.
-      if (!this.waitsForRegistry) await Promise.race([this.processing.catch(() => {}), sleep(REBALANCE_WAIT_MS, undefined, { ref: false })]);
+      if (!this.waitsForRegistry)
+        await Promise.race([
+          this.processing.catch(() => {}),
+          sleep(REBALANCE_WAIT_MS, undefined, { ref: false }),
+        ]);
       await this.commit(this.options.clock.monotonicMs());
     }
     for (const { partition } of rebalance.partitions) {
@@ -198,7 +228,8 @@ export class GroupMember {
     const owned = new Set(consumer.assignment().map((at) => at.partition));
     const offsets: TopicPartitionOffset[] = [];
     for (const [partition, offset] of this.positions) {
-      if (owned.has(partition) && this.committed.get(partition) !== offset) offsets.push({ topic, partition, offset });
+      if (owned.has(partition) && this.committed.get(partition) !== offset)
+        offsets.push({ topic, partition, offset });
     }
     this.lastCommitMs = nowMs;
     if (offsets.length === 0) return;

@@ -36,7 +36,9 @@ export interface DecodedBatch {
 }
 
 /** What is kept of a writer schema id: the schema, or why it has none. */
-type Writer = { readonly schema: Schema; readonly byPath: Map<string, Decode | MillraceError> } | MillraceError;
+type Writer =
+  | { readonly schema: Schema; readonly byPath: Map<string, Decode | MillraceError> }
+  | MillraceError;
 
 const isFailure = (value: object): value is MillraceError => value instanceof Error;
 
@@ -98,7 +100,8 @@ export class BatchDecoder {
         const verdict = status[row] as number;
         if (verdict === FRAME_STATUS.NULL_VALUE) decoded.push({ row, schemaId: 0, value: null });
         else {
-          if (verdict !== FRAME_STATUS.OK) throw frameError(verdict, records.columns.valueLength[row] as number);
+          if (verdict !== FRAME_STATUS.OK)
+            throw frameError(verdict, records.columns.valueLength[row] as number);
           const start = payloadStart[row] as number;
           const value = this.readerOf(id, row, bytes)(bytes, start, start + (payloadLength[row] as number));
           decoded.push({ row, schemaId: id, value });
@@ -148,7 +151,9 @@ function compile(reader: Schema, writer: Schema, path: readonly number[]): Decod
   } catch (thrown) {
     const error = findMillraceError(thrown);
     if (error === undefined) throw thrown;
-    return error.row.reason === undefined ? registryError('incompatible_schema', error.message, { cause: error }) : error;
+    return error.row.reason === undefined
+      ? registryError('incompatible_schema', error.message, { cause: error })
+      : error;
   }
 }
 

@@ -50,7 +50,10 @@ export class Quarantine {
       await this.flush(this.batch);
       if (this.batch.append(input)) continue;
       // A record larger than the batch gets one of its own.
-      const bytes = input.headers.reduce((sum, [name, value]) => sum + 16 + name.length * 4 + (value?.length ?? 0), 0);
+      const bytes = input.headers.reduce(
+        (sum, [name, value]) => sum + 16 + name.length * 4 + (value?.length ?? 0),
+        0,
+      );
       const single = RecordBatch.create(1, bytes + (input.key?.length ?? 0) + (input.value?.length ?? 0));
       single.append(input);
       await this.flush(single);
@@ -77,9 +80,13 @@ export class Quarantine {
     const report = await this.options.producer.produce(batch, this.topics);
     if (report.failed > 0) {
       const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
-      throw registryError('not_delivered', `${report.failed} records could not be parked in ${this.options.topic}: ${why}`, {
-        next: 'check the broker and that the quarantine topic takes records this large; their offsets are not committed',
-      });
+      throw registryError(
+        'not_delivered',
+        `${report.failed} records could not be parked in ${this.options.topic}: ${why}`,
+        {
+          next: 'check the broker and that the quarantine topic takes records this large; their offsets are not committed',
+        },
+      );
     }
     batch.clear();
   }

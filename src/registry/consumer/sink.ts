@@ -46,10 +46,14 @@ export class FileSink implements DecodedSink {
     try {
       return new FileSink(await open(path, 'a'));
     } catch (cause) {
-      throw coreError('not_writable', `cannot write to ${path}: ${(cause as NodeJS.ErrnoException).code ?? cause}`, {
-        next: 'give -out=file:PATH in a folder that this user may write',
-        cause,
-      });
+      throw coreError(
+        'not_writable',
+        `cannot write to ${path}: ${(cause as NodeJS.ErrnoException).code ?? cause}`,
+        {
+          next: 'give -out=file:PATH in a folder that this user may write',
+          cause,
+        },
+      );
     }
   }
 
@@ -91,9 +95,13 @@ export class TopicSink implements DecodedSink {
     const report = await this.producer.produce(batch, this.topics);
     if (report.failed > 0) {
       const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
-      throw registryError('not_delivered', `${report.failed} decoded records were not acknowledged by topic ${this.topics[0]}: ${why}`, {
-        next: 'check the broker; their offsets are not committed',
-      });
+      throw registryError(
+        'not_delivered',
+        `${report.failed} decoded records were not acknowledged by topic ${this.topics[0]}: ${why}`,
+        {
+          next: 'check the broker; their offsets are not committed',
+        },
+      );
     }
   }
 

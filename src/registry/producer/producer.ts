@@ -43,7 +43,10 @@ export function producerMetrics(metrics: Metrics): ProducerMetrics {
   return {
     produced: metrics.counter('produced_records_total', 'Records acknowledged by the broker.'),
     bytes: metrics.counter('produced_bytes_total', 'Bytes of the values of those records.'),
-    encodeSeconds: metrics.histogram('serde_encode_seconds', 'Time to encode one value, without framing and network.'),
+    encodeSeconds: metrics.histogram(
+      'serde_encode_seconds',
+      'Time to encode one value, without framing and network.',
+    ),
   };
 }
 
@@ -60,7 +63,8 @@ export class FramedProducer {
     this.options = options;
     this.topics = [options.topic];
     this.payloads = new Payloads(options.batchRows, options.batchRows * ROW_BYTES);
-    for (let i = 0; i < BATCHES_UNDER_WAY; i++) this.free.push(RecordBatch.create(options.batchRows, options.batchRows * ROW_BYTES));
+    for (let i = 0; i < BATCHES_UNDER_WAY; i++)
+      this.free.push(RecordBatch.create(options.batchRows, options.batchRows * ROW_BYTES));
   }
 
   /** Encodes and hands over; waits for room, not for acknowledgements.
@@ -98,7 +102,8 @@ export class FramedProducer {
     // What did not fit goes into batches made for it: rows larger than usual are rare.
     while (done < payloads.count) {
       const rows = payloads.count - done;
-      const bytes = payloads.used - (payloads.start[done] as number) + rows * FRAME_BYTES_MAX + keyBytes(keys, done);
+      const bytes =
+        payloads.used - (payloads.start[done] as number) + rows * FRAME_BYTES_MAX + keyBytes(keys, done);
       const extra = RecordBatch.create(rows, bytes);
       done += this.fill(extra, keys, done);
       this.produce(extra);
@@ -117,7 +122,15 @@ export class FramedProducer {
       fits++;
     }
     batch.clear();
-    const taken = kernels.writeFrames(payloads.bytes, payloads.start.subarray(from), payloads.length.subarray(from), fits, schemaId, codec.messageIndexes, batch);
+    const taken = kernels.writeFrames(
+      payloads.bytes,
+      payloads.start.subarray(from),
+      payloads.length.subarray(from),
+      fits,
+      schemaId,
+      codec.messageIndexes,
+      batch,
+    );
     const { keyStart, keyLength, flags, arena } = batch.columns;
     let at = batch.arenaUsed;
     for (let row = 0; row < taken; row++) {
@@ -143,9 +156,13 @@ export class FramedProducer {
       .then((report) => {
         if (report.failed > 0) {
           const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
-          throw registryError('not_delivered', `${report.failed} of ${batch.rowCount} records were not acknowledged by topic ${this.options.topic}: ${why}`, {
-            next: 'check the broker and run again',
-          });
+          throw registryError(
+            'not_delivered',
+            `${report.failed} of ${batch.rowCount} records were not acknowledged by topic ${this.options.topic}: ${why}`,
+            {
+              next: 'check the broker and run again',
+            },
+          );
         }
         let bytes = 0;
         for (let row = 0; row < batch.rowCount; row++) bytes += batch.columns.valueLength[row] as number;

@@ -16,7 +16,11 @@ const KNOWN = {
 } as const;
 const FIELD = ['name', 'type', 'doc', 'default', 'order'] as const;
 
-function ordered(source: Json, known: readonly string[], convert: (key: string, value: unknown) => unknown): Json {
+function ordered(
+  source: Json,
+  known: readonly string[],
+  convert: (key: string, value: unknown) => unknown,
+): Json {
   const out: Json = {};
   const put = (key: string): void => {
     const value = convert(key, source[key]);
@@ -34,7 +38,9 @@ function canonical(schema: unknown, enclosing: string): unknown {
   const source = schema as Json;
   const type = source['type'];
   if (typeof type !== 'string') {
-    return Object.keys(source).length === 1 ? canonical(type, enclosing) : ordered(source, ['type'], (key, value) => (key === 'type' ? canonical(value, enclosing) : value));
+    return Object.keys(source).length === 1
+      ? canonical(type, enclosing)
+      : ordered(source, ['type'], (key, value) => (key === 'type' ? canonical(value, enclosing) : value));
   }
   // {"type":"string"} says no more than "string".
   if (Object.keys(source).length === 1) return type;
@@ -45,11 +51,17 @@ function canonical(schema: unknown, enclosing: string): unknown {
   const namespace = dot >= 0 ? name.slice(0, dot) : typeof own === 'string' ? own : enclosing;
   const isNamed = 'name' in source && Object.hasOwn(KNOWN, type) && type !== 'array' && type !== 'map';
   const body = isNamed
-    ? { type, name: dot >= 0 ? name.slice(dot + 1) : name, namespace, ...without(source, ['type', 'name', 'namespace']) }
+    ? {
+        type,
+        name: dot >= 0 ? name.slice(dot + 1) : name,
+        namespace,
+        ...without(source, ['type', 'name', 'namespace']),
+      }
     : source;
   return ordered(body, known, (key, value) => {
     if (key === 'namespace') return namespace === enclosing ? undefined : value;
-    if (key === 'fields' && Array.isArray(value)) return value.map((field) => canonicalField(field as Json, namespace));
+    if (key === 'fields' && Array.isArray(value))
+      return value.map((field) => canonicalField(field as Json, namespace));
     if (key === 'items' || key === 'values') return canonical(value, namespace);
     return value;
   });

@@ -91,7 +91,9 @@ const isPrimitive = (name: string): name is AvroPrimitive =>
   (AVRO_PRIMITIVES as readonly string[]).includes(name);
 
 function fail(where: string, why: string): never {
-  throw registryError('invalid_schema', `invalid Avro schema: ${where} ${why}`, { next: 'correct the schema' });
+  throw registryError('invalid_schema', `invalid Avro schema: ${where} ${why}`, {
+    next: 'correct the schema',
+  });
 }
 
 /** The name that tells a union's branches apart, and the name of a type in messages. */
@@ -138,10 +140,18 @@ class Reader {
         return this.fixed(schema, namespace, logical);
       case 'array':
         if (schema['items'] === undefined) fail(where, 'is an array without items');
-        return { kind: 'array', items: this.type(schema['items'], namespace, `${where}[]`, depth + 1), ...logical };
+        return {
+          kind: 'array',
+          items: this.type(schema['items'], namespace, `${where}[]`, depth + 1),
+          ...logical,
+        };
       case 'map':
         if (schema['values'] === undefined) fail(where, 'is a map without values');
-        return { kind: 'map', values: this.type(schema['values'], namespace, `${where}{}`, depth + 1), ...logical };
+        return {
+          kind: 'map',
+          values: this.type(schema['values'], namespace, `${where}{}`, depth + 1),
+          ...logical,
+        };
       default:
         return this.reference(type, namespace, where);
     }
@@ -161,7 +171,8 @@ class Reader {
     if (isPrimitive(name)) return { kind: 'primitive', type: name };
     const full = name.includes('.') || namespace === '' ? name : `${namespace}.${name}`;
     const known = this.named.get(full) ?? this.named.get(name);
-    if (known === undefined) fail(where, `names the type ${JSON.stringify(name)}, which is not defined before it`);
+    if (known === undefined)
+      fail(where, `names the type ${JSON.stringify(name)}, which is not defined before it`);
     return known;
   }
 
@@ -200,7 +211,8 @@ class Reader {
     if (value === undefined) return [];
     if (!Array.isArray(value)) fail(where, 'is not a list of names');
     for (const name of value) {
-      if (typeof name !== 'string' || !form.test(name)) fail(where, `has ${JSON.stringify(name)}, not an Avro name`);
+      if (typeof name !== 'string' || !form.test(name))
+        fail(where, `has ${JSON.stringify(name)}, not an Avro name`);
     }
     if (new Set(value).size !== value.length) fail(where, 'has a name twice');
     return [...(value as string[])];
@@ -212,7 +224,12 @@ class Reader {
     return node;
   }
 
-  private record(schema: Json, enclosing: string, depth: number, logical: { logical?: AvroLogical }): AvroNode {
+  private record(
+    schema: Json,
+    enclosing: string,
+    depth: number,
+    logical: { logical?: AvroLogical },
+  ): AvroNode {
     const { name, namespace, aliases } = this.header(schema, enclosing);
     const fields: AvroField[] = [];
     const node = this.define({ kind: 'record' as const, name, aliases, fields, ...logical });
@@ -231,7 +248,13 @@ class Reader {
       const hasDefault = Object.hasOwn(item, 'default');
       if (hasDefault) this.defaults.push({ where, value: item['default'], type });
       const fieldAliases = this.names(item['aliases'], `aliases of ${where}`, NAME);
-      fields.push({ name: fieldName, aliases: fieldAliases, type, hasDefault, defaultValue: item['default'] });
+      fields.push({
+        name: fieldName,
+        aliases: fieldAliases,
+        type,
+        hasDefault,
+        defaultValue: item['default'],
+      });
     }
     return node;
   }
@@ -245,7 +268,14 @@ class Reader {
       fail(name, `has the default ${JSON.stringify(defaultSymbol)}, which is none of its symbols`);
     }
     const fallback = defaultSymbol as string | undefined;
-    return this.define({ kind: 'enum' as const, name, aliases, symbols, defaultSymbol: fallback, ...logical });
+    return this.define({
+      kind: 'enum' as const,
+      name,
+      aliases,
+      symbols,
+      defaultSymbol: fallback,
+      ...logical,
+    });
   }
 
   private fixed(schema: Json, enclosing: string, logical: { logical?: AvroLogical }): AvroNode {
@@ -266,7 +296,9 @@ function misfit(value: unknown, type: AvroNode, depth: number): string | undefin
     case 'primitive':
       return misfitPrimitive(value, type.type, not);
     case 'enum':
-      return typeof value === 'string' && type.symbols.includes(value) ? undefined : not(`a symbol of ${type.name}`);
+      return typeof value === 'string' && type.symbols.includes(value)
+        ? undefined
+        : not(`a symbol of ${type.name}`);
     case 'fixed':
       return typeof value === 'string' && value.length === type.size && isLatin1(value)
         ? undefined
@@ -279,7 +311,9 @@ function misfit(value: unknown, type: AvroNode, depth: number): string | undefin
     }
     case 'map': {
       if (!isObject(value)) return not('a map');
-      return Object.values(value).map((item) => misfit(item, type.values, depth + 1)).find((why) => why !== undefined);
+      return Object.values(value)
+        .map((item) => misfit(item, type.values, depth + 1))
+        .find((why) => why !== undefined);
     }
     case 'record': {
       if (!isObject(value)) return not(`a record ${type.name}`);
@@ -296,9 +330,13 @@ function misfit(value: unknown, type: AvroNode, depth: number): string | undefin
   }
 }
 
-const isLatin1 = (text: string): boolean => /^[\u0000-\u00ff]*$/.test(text);
+const isLatin1 = (text: string): boolean => !/[^\p{ASCII}\u0080-\u00ff]/u.test(text);
 
-function misfitPrimitive(value: unknown, type: AvroPrimitive, not: (what: string) => string): string | undefined {
+function misfitPrimitive(
+  value: unknown,
+  type: AvroPrimitive,
+  not: (what: string) => string,
+): string | undefined {
   switch (type) {
     case 'null':
       return value === null ? undefined : not('null');
@@ -313,7 +351,9 @@ function misfitPrimitive(value: unknown, type: AvroPrimitive, not: (what: string
     case 'double':
       return typeof value === 'number' ? undefined : not('a number');
     case 'bytes':
-      return typeof value === 'string' && isLatin1(value) ? undefined : not('bytes as a text of U+0000 to U+00FF');
+      return typeof value === 'string' && isLatin1(value)
+        ? undefined
+        : not('bytes as a text of U+0000 to U+00FF');
     case 'string':
       return typeof value === 'string' ? undefined : not('a string');
   }
@@ -322,7 +362,10 @@ function misfitPrimitive(value: unknown, type: AvroPrimitive, not: (what: string
 /** Parses and checks a schema text. @throws invalid_schema */
 export function parseAvro(text: string): { readonly json: unknown; readonly tree: AvroNode } {
   if (text.length > SCHEMA_TEXT_CHARS_MAX) {
-    throw registryError('schema_too_large', `the schema has ${text.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`);
+    throw registryError(
+      'schema_too_large',
+      `the schema has ${text.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`,
+    );
   }
   let json: unknown;
   try {

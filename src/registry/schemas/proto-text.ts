@@ -6,7 +6,7 @@
 import { registryError } from '../errors.ts';
 
 const TOKEN =
-  /\s+|\/\/[^\n]*|\/\*[^]*?\*\/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+]?\.?\d(?:[eE][-+]\d|[\w.])*|[A-Za-z_.][\w.]*|[{}[\]()<>=;:,/-]/y;
+  /\s+|\/\/[^\n]*|\/\*[\s\S]*?\*\/|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|[-+]?\.?\d(?:[eE][-+]\d|[\w.])*|[A-Za-z_.][\w.]*|[{}[\]()<>=;:,/-]/y;
 
 /** Tokens without comments and blanks. @throws invalid_schema at a character that begins no token */
 export function protoTokens(text: string): string[] {
@@ -52,7 +52,12 @@ export function protoText(tokens: readonly string[]): string {
       line = '}';
       flush();
     } else {
-      const tight = line === '' || CLOSERS.has(token) || OPENERS.has(before) || token === '<' || (before === ')' && token.startsWith('.'));
+      const tight =
+        line === '' ||
+        CLOSERS.has(token) ||
+        OPENERS.has(before) ||
+        token === '<' ||
+        (before === ')' && token.startsWith('.'));
       line += tight ? token : ` ${token}`;
       if (token === '{' && brackets === 0) {
         flush();

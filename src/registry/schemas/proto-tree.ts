@@ -80,7 +80,10 @@ function depthOf(tokens: readonly string[]): number {
 /** Parses and checks a schema text. @throws invalid_schema */
 export function parseProto(text: string): { readonly canonical: string; readonly tree: ProtoFile } {
   if (text.length > SCHEMA_TEXT_CHARS_MAX) {
-    throw registryError('schema_too_large', `the schema has ${text.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`);
+    throw registryError(
+      'schema_too_large',
+      `the schema has ${text.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`,
+    );
   }
   const tokens = protoTokens(text);
   if (depthOf(tokens) > SCHEMA_DEPTH_MAX) fail(`it is nested deeper than ${SCHEMA_DEPTH_MAX} blocks`);
@@ -121,7 +124,12 @@ class Builder {
     let scope: protobuf.NamespaceBase = this.root;
     while (scope.nestedArray.length === 1) {
       const only: protobuf.ReflectionObject | undefined = scope.nestedArray[0];
-      if (!(only instanceof protobuf.Namespace) || only instanceof protobuf.Type || only instanceof protobuf.Service) break;
+      if (
+        !(only instanceof protobuf.Namespace) ||
+        only instanceof protobuf.Type ||
+        only instanceof protobuf.Service
+      )
+        break;
       scope = only;
     }
     this.collect(scope, []);
@@ -133,7 +141,12 @@ class Builder {
     let index = 0;
     for (const nested of scope.nestedArray) {
       if (!(nested instanceof protobuf.Type)) continue;
-      const message: ProtoMessage = { name: bare(nested.fullName), path: [...path, index++], fields: [], unjudged: [] };
+      const message: ProtoMessage = {
+        name: bare(nested.fullName),
+        path: [...path, index++],
+        fields: [],
+        unjudged: [],
+      };
       this.messages.push(message);
       if (this.messages.length > SCHEMA_NODES_MAX) fail(`it declares more than ${SCHEMA_NODES_MAX} messages`);
       this.byName.set(message.name, message);
@@ -145,14 +158,18 @@ class Builder {
   private fill(type: protobuf.Type, message: ProtoMessage): void {
     if (type.extensions !== undefined && type.extensions.length > 0) message.unjudged.push('extensions');
     if ('group' in type && type.group === true) message.unjudged.push('a group');
-    for (const nested of type.nestedArray) if (nested instanceof protobuf.Field) message.unjudged.push('extend');
+    for (const nested of type.nestedArray)
+      if (nested instanceof protobuf.Field) message.unjudged.push('extend');
     const seen = new Map<number, string>();
     for (const field of type.fieldsArray) {
       const other = seen.get(field.id);
-      if (other !== undefined) fail(`${message.name} gives number ${field.id} to ${other} and to ${field.name}`);
+      if (other !== undefined)
+        fail(`${message.name} gives number ${field.id} to ${other} and to ${field.name}`);
       seen.set(field.id, field.name);
-      if (field.id < 1 || field.id > NUMBER_MAX) fail(`${message.name}.${field.name} has number ${field.id}; numbers are 1 to ${NUMBER_MAX}`);
-      if (field.id >= 19000 && field.id <= 19999) fail(`${message.name}.${field.name} uses number ${field.id}, which Protobuf keeps for itself`);
+      if (field.id < 1 || field.id > NUMBER_MAX)
+        fail(`${message.name}.${field.name} has number ${field.id}; numbers are 1 to ${NUMBER_MAX}`);
+      if (field.id >= 19000 && field.id <= 19999)
+        fail(`${message.name}.${field.name} uses number ${field.id}, which Protobuf keeps for itself`);
       message.fields.push(this.field(field));
     }
     message.fields.sort((a, b) => a.number - b.number);
@@ -170,7 +187,8 @@ class Builder {
     } else if (resolved !== null) {
       type = 'message';
       message = this.byName.get(bare(resolved.fullName));
-      if (message === undefined) fail(`${field.fullName} has the type ${resolved.fullName}, which is not in this file`);
+      if (message === undefined)
+        fail(`${field.fullName} has the type ${resolved.fullName}, which is not in this file`);
     }
     const partOf = field.partOf;
     return {
@@ -190,6 +208,7 @@ class Builder {
 
 function enumOf(source: protobuf.Enum): ProtoEnum {
   const values = new Map<number, string>();
-  for (const [name, number] of Object.entries(source.values)) if (!values.has(number)) values.set(number, name);
+  for (const [name, number] of Object.entries(source.values))
+    if (!values.has(number)) values.set(number, name);
   return { name: bare(source.fullName), values };
 }

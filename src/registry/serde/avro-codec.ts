@@ -21,7 +21,11 @@ function typeOf(schema: AvroSchema): avsc.Type {
     types.set(schema, type);
     return type;
   } catch (cause) {
-    throw registryError('invalid_schema', `the Avro codec cannot use this schema: ${(cause as Error).message}`, { cause });
+    throw registryError(
+      'invalid_schema',
+      `the Avro codec cannot use this schema: ${(cause as Error).message}`,
+      { cause },
+    );
   }
 }
 
@@ -36,7 +40,11 @@ export function avroWriter(schema: AvroSchema): Encode {
       try {
         end = type.encode(value, into.bytes, into.used);
       } catch (cause) {
-        throw registryError('value_refused', `a value does not fit its Avro schema: ${(cause as Error).message}`, { cause });
+        throw registryError(
+          'value_refused',
+          `a value does not fit its Avro schema: ${(cause as Error).message}`,
+          { cause },
+        );
       }
       if (end >= 0) {
         into.push(end);
@@ -71,6 +79,10 @@ function resolverOf(reader: avsc.Type, writer: avsc.Type): ReturnType<avsc.Type[
   try {
     return reader.createResolver(writer);
   } catch (cause) {
-    throw registryError('incompatible_schema', `the Avro decoder refuses this pair: ${(cause as Error).message}`, { cause });
+    throw registryError(
+      'incompatible_schema',
+      `the Avro decoder refuses this pair: ${(cause as Error).message}`,
+      { cause },
+    );
   }
 }

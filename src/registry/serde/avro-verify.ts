@@ -115,7 +115,8 @@ class Compiler {
         const fields = node.fields.map((field) => this.compile(field.type));
         const { name } = node;
         return (cursor) => {
-          if (++cursor.depth > PAYLOAD_DEPTH_MAX) throw malformed(`${name} is nested deeper than ${PAYLOAD_DEPTH_MAX} values`);
+          if (++cursor.depth > PAYLOAD_DEPTH_MAX)
+            throw malformed(`${name} is nested deeper than ${PAYLOAD_DEPTH_MAX} values`);
           for (let i = 0; i < fields.length; i++) (fields[i] as Step)(cursor);
           cursor.depth--;
         };
@@ -154,16 +155,19 @@ class Compiler {
 /** Blocks of items: a count, or a negative count and the bytes of the block; a count of 0 ends them. */
 function blocks(item: Step): Step {
   return (cursor) => {
-    if (++cursor.depth > PAYLOAD_DEPTH_MAX) throw malformed(`arrays and maps are nested deeper than ${PAYLOAD_DEPTH_MAX} values`);
+    if (++cursor.depth > PAYLOAD_DEPTH_MAX)
+      throw malformed(`arrays and maps are nested deeper than ${PAYLOAD_DEPTH_MAX} values`);
     for (let count = varint(cursor, 10); count !== 0; count = varint(cursor, 10)) {
       const bytes = count < 0 ? varint(cursor, 10) : undefined;
       const from = cursor.at;
       for (let left = Math.abs(count); left > 0; left--) {
         const before = cursor.at;
         item(cursor);
-        if (cursor.at === before && ++cursor.emptyItems > EMPTY_ITEMS_MAX) throw malformed(`more than ${EMPTY_ITEMS_MAX} items take no byte`);
+        if (cursor.at === before && ++cursor.emptyItems > EMPTY_ITEMS_MAX)
+          throw malformed(`more than ${EMPTY_ITEMS_MAX} items take no byte`);
       }
-      if (bytes !== undefined && cursor.at - from !== bytes) throw malformed('a block says another length than it has');
+      if (bytes !== undefined && cursor.at - from !== bytes)
+        throw malformed('a block says another length than it has');
     }
     cursor.depth--;
   };

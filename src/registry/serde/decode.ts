@@ -1,5 +1,5 @@
 /** What a compiled reader is, and how it says that bytes are no payload. */
-import { isCompatible, findingLine } from '../compatibility/finding.ts';
+import { findingLine, isCompatible } from '../compatibility/finding.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { Schema } from '../schemas/schema.ts';
@@ -17,5 +17,8 @@ export function demandCompatible(reader: Schema, writer: Schema): void {
   const findings = checkPair(reader, writer);
   if (isCompatible(findings)) return;
   const lines = findings.filter((finding) => !isCompatible([finding])).map(findingLine);
-  throw registryError('incompatible_schema', `the reader's schema cannot read the writer's: ${lines.join('; ')}`);
+  throw registryError(
+    'incompatible_schema',
+    `the reader's schema cannot read the writer's: ${lines.join('; ')}`,
+  );
 }

@@ -18,7 +18,10 @@ export function readMessagePath(bytes: Uint8Array, start: number, end: number): 
   const count = next();
   if (count === 0) return [0];
   if (count < 0 || count > FRAME.MESSAGE_DEPTH_MAX) {
-    throw registryError('bad_message_index', `${count} message indexes; at most ${FRAME.MESSAGE_DEPTH_MAX} are taken`);
+    throw registryError(
+      'bad_message_index',
+      `${count} message indexes; at most ${FRAME.MESSAGE_DEPTH_MAX} are taken`,
+    );
   }
   return Array.from({ length: count }, () => {
     const index = next();

@@ -31,7 +31,8 @@ const isUnsigned = (type: string): boolean => type === 'uint64' || type === 'fix
 const WORD = 4_294_967_296;
 
 function refuse(where: string, value: unknown, type: string): never {
-  const shown = typeof value === 'bigint' ? `${value}n` : (JSON.stringify(value)?.slice(0, 64) ?? String(value));
+  const shown =
+    typeof value === 'bigint' ? `${value}n` : (JSON.stringify(value)?.slice(0, 64) ?? String(value));
   throw registryError('value_refused', `${where} cannot hold ${shown}: it is ${type}`);
 }
 
@@ -40,7 +41,12 @@ function toScalar(type: string, where: string): Convert {
   if (range !== undefined && isWide(type)) {
     const unsigned = isUnsigned(type);
     return (value) => {
-      const wide = typeof value === 'bigint' ? value : Number.isSafeInteger(value) ? BigInt(value as number) : refuse(where, value, type);
+      const wide =
+        typeof value === 'bigint'
+          ? value
+          : Number.isSafeInteger(value)
+            ? BigInt(value as number)
+            : refuse(where, value, type);
       if (wide < range[0] || wide > range[1]) refuse(where, value, type);
       return { low: Number(BigInt.asIntN(32, wide)), high: Number(BigInt.asIntN(32, wide >> 32n)), unsigned };
     };
@@ -48,12 +54,15 @@ function toScalar(type: string, where: string): Convert {
   if (range !== undefined) {
     const least = Number(range[0]);
     const most = Number(range[1]);
-    return (value) => (Number.isInteger(value) && (value as number) >= least && (value as number) <= most ? value : refuse(where, value, type));
+    return (value) =>
+      Number.isInteger(value) && (value as number) >= least && (value as number) <= most
+        ? value
+        : refuse(where, value, type);
   }
   if (type === 'bytes') return (value) => (value instanceof Uint8Array ? value : refuse(where, value, type));
-  const wanted = type === 'string' ? 'string' : type === 'bool' ? 'boolean' : 'number';
-  // biome-ignore lint/suspicious/useValidTypeof: the word comes from the table above
-  return (value) => (typeof value === wanted ? value : refuse(where, value, type));
+  if (type === 'string') return (value) => (typeof value === 'string' ? value : refuse(where, value, type));
+  if (type === 'bool') return (value) => (typeof value === 'boolean' ? value : refuse(where, value, type));
+  return (value) => (typeof value === 'number' ? value : refuse(where, value, type));
 }
 
 function fromWide(type: string): Convert {
@@ -104,7 +113,9 @@ class Adapters {
       const out: Plain = {};
       for (let i = 0; i < fields.length; i++) {
         const field = fields[i] as FieldAdapter;
-        out[field.name] = Object.hasOwn(source, field.name) ? field.fromWire(source[field.name]) : field.absent();
+        out[field.name] = Object.hasOwn(source, field.name)
+          ? field.fromWire(source[field.name])
+          : field.absent();
       }
       return out;
     };
@@ -117,13 +128,18 @@ class Adapters {
     const shared = { name: field.name, required: field.required };
     if (field.mapKey !== undefined) {
       if (isWide(field.mapKey)) {
-        throw registryError('incompatible_schema', `${where} is a map with 64-bit keys, which the Protobuf codec does not take`);
+        throw registryError(
+          'incompatible_schema',
+          `${where} is a map with 64-bit keys, which the Protobuf codec does not take`,
+        );
       }
-      const each = (convert: Convert): Convert => (value) => {
-        const out: Plain = Object.create(null) as Plain;
-        for (const [key, item] of Object.entries(value as Plain)) out[key] = convert(item);
-        return out;
-      };
+      const each =
+        (convert: Convert): Convert =>
+        (value) => {
+          const out: Plain = Object.create(null) as Plain;
+          for (const [key, item] of Object.entries(value as Plain)) out[key] = convert(item);
+          return out;
+        };
       return { ...shared, toWire: each(to), fromWire: each(from), absent: () => ({}) };
     }
     if (field.repeated) {
@@ -134,13 +150,22 @@ class Adapters {
         absent: () => [],
       };
     }
-    return { ...shared, toWire: to, fromWire: from, absent: field.presence || field.required ? () => null : () => fallback };
+    return {
+      ...shared,
+      toWire: to,
+      fromWire: from,
+      absent: field.presence || field.required ? () => null : () => fallback,
+    };
   }
 
   private single(field: ProtoField, where: string): { to: Convert; from: Convert; fallback: unknown } {
     if (field.message !== undefined) {
       const adapter = this.of(field.message);
-      return { to: (value) => adapter.toWire(value), from: (value) => adapter.fromWire(value), fallback: null };
+      return {
+        to: (value) => adapter.toWire(value),
+        from: (value) => adapter.fromWire(value),
+        fallback: null,
+      };
     }
     if (field.enumeration !== undefined) return enumAdapter(field.enumeration, where);
     const same: Convert = (value) => value;
@@ -161,12 +186,17 @@ interface FieldAdapter {
 }
 
 /** By name where the number has one, else the bare number, as open enums demand. */
-function enumAdapter(enumeration: ProtoEnum, where: string): { to: Convert; from: Convert; fallback: unknown } {
+function enumAdapter(
+  enumeration: ProtoEnum,
+  where: string,
+): { to: Convert; from: Convert; fallback: unknown } {
   const numbers = new Map([...enumeration.values].map(([number, name]) => [name, number]));
   const name: Convert = (number) => enumeration.values.get(number as number) ?? number;
   const first = [...enumeration.values.keys()][0] ?? 0;
   return {
-    to: (value) => (typeof value === 'string' ? numbers.get(value) : undefined) ?? (Number.isInteger(value) ? value : refuse(where, value, `enum ${enumeration.name}`)),
+    to: (value) =>
+      (typeof value === 'string' ? numbers.get(value) : undefined) ??
+      (Number.isInteger(value) ? value : refuse(where, value, `enum ${enumeration.name}`)),
     from: name,
     fallback: name(first),
   };
@@ -174,7 +204,10 @@ function enumAdapter(enumeration: ProtoEnum, where: string): { to: Convert; from
 
 const codecs = new WeakMap<ProtoSchema, Adapters>();
 
-function codecOf(schema: ProtoSchema, message: ProtoMessage): { readonly type: protobuf.Type; readonly adapter: Adapter } {
+function codecOf(
+  schema: ProtoSchema,
+  message: ProtoMessage,
+): { readonly type: protobuf.Type; readonly adapter: Adapter } {
   const adapters = codecs.get(schema) ?? new Adapters();
   codecs.set(schema, adapters);
   return { type: schema.tree.root.lookupType(message.name), adapter: adapters.of(message) };
@@ -184,7 +217,9 @@ function codecOf(schema: ProtoSchema, message: ProtoMessage): { readonly type: p
 export function protoWriter(schema: ProtoSchema, name: string | undefined): WriterCodec {
   const message = name === undefined ? schema.tree.messages[0] : schema.tree.byName.get(name);
   if (message === undefined) {
-    throw registryError('invalid_schema', `the schema has no message ${name}`, { next: `choose from ${[...schema.tree.byName.keys()].join(', ')}` });
+    throw registryError('invalid_schema', `the schema has no message ${name}`, {
+      next: `choose from ${[...schema.tree.byName.keys()].join(', ')}`,
+    });
   }
   const { type, adapter } = codecOf(schema, message);
   const writer = protobuf.Writer.create();
@@ -208,9 +243,11 @@ export function protoReader(reader: ProtoSchema, writer: Schema, path: readonly 
   if (writer.format !== 'PROTOBUF') throw registryError('incompatible_schema', 'the record is not Protobuf');
   const key = path.join();
   const written = writer.tree.messages.find((message) => message.path.join() === key);
-  if (written === undefined) throw registryError('bad_message_index', `the writer's schema has no message at [${path.join(', ')}]`);
+  if (written === undefined)
+    throw registryError('bad_message_index', `the writer's schema has no message at [${path.join(', ')}]`);
   const message = reader.tree.byName.get(written.name);
-  if (message === undefined) throw registryError('incompatible_schema', `the reader's schema has no message ${written.name}`);
+  if (message === undefined)
+    throw registryError('incompatible_schema', `the reader's schema has no message ${written.name}`);
   const { type, adapter } = codecOf(reader, message);
   let source: protobuf.Reader | undefined;
   let over: Buffer | undefined;

@@ -1,6 +1,7 @@
 /** What happened to the registry, one event a line of its log. The state is nothing but these, applied in order. */
-import { registryError } from '../errors.ts';
+
 import { isLevel, type Level } from '../compatibility/modes.ts';
+import { registryError } from '../errors.ts';
 import { isSchemaFormat, type SchemaFormat } from '../schemas/format.ts';
 
 export interface SchemaRegistered {
@@ -56,7 +57,11 @@ export function decodeEvent(bytes: Uint8Array): RegistryEvent {
   if (kind === 'level' && (subject === null || typeof subject === 'string') && isLevel(level)) {
     return { kind, subject, level };
   }
-  throw registryError('store_corrupt', `a record of the registry log is of no known kind: ${JSON.stringify(kind)}`, {
-    next: 'a newer release may have written it; run that one',
-  });
+  throw registryError(
+    'store_corrupt',
+    `a record of the registry log is of no known kind: ${JSON.stringify(kind)}`,
+    {
+      next: 'a newer release may have written it; run that one',
+    },
+  );
 }

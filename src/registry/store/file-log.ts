@@ -29,7 +29,8 @@ export const REGISTRY_LOG_FILE = 'registry.log';
 function recordAt(bytes: Buffer, at: number): Buffer | undefined {
   if (at + HEADER_BYTES > bytes.length) return undefined;
   const length = bytes.readUInt32LE(at);
-  if (length === 0 || length > PAYLOAD_BYTES_MAX || at + HEADER_BYTES + length > bytes.length) return undefined;
+  if (length === 0 || length > PAYLOAD_BYTES_MAX || at + HEADER_BYTES + length > bytes.length)
+    return undefined;
   if (crc32(bytes.subarray(at, at + 8)) !== bytes.readUInt32LE(at + 8)) return undefined;
   const payload = bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length);
   return crc32(payload) === bytes.readUInt32LE(at + 4) ? payload : undefined;
@@ -116,9 +117,13 @@ export class FileLog implements RegistryLog {
     if (tornBytes > 0) {
       for (let later = at + 1; later + HEADER_BYTES < bytes.length; later++) {
         if (recordAt(bytes, later) === undefined) continue;
-        throw registryError('store_corrupt', `${this.path} is damaged at byte ${at}, and sound records follow at byte ${later}`, {
-          next: 'restore the file from a backup; nothing was changed',
-        });
+        throw registryError(
+          'store_corrupt',
+          `${this.path} is damaged at byte ${at}, and sound records follow at byte ${later}`,
+          {
+            next: 'restore the file from a backup; nothing was changed',
+          },
+        );
       }
       await file.truncate(at);
       await file.datasync();

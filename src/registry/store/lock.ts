@@ -56,10 +56,14 @@ export function lockDirectory(dir: string): () => void {
   try {
     scratch = mkdtempSync(join(dir, '.lock-'));
   } catch (cause) {
-    throw coreError('not_writable', `cannot write to the registry store ${dir}: ${(cause as NodeJS.ErrnoException).code ?? cause}`, {
-      next: 'give -store=file:DIR with a folder that this user may write',
-      cause,
-    });
+    throw coreError(
+      'not_writable',
+      `cannot write to the registry store ${dir}: ${(cause as NodeJS.ErrnoException).code ?? cause}`,
+      {
+        next: 'give -store=file:DIR with a folder that this user may write',
+        cause,
+      },
+    );
   }
   try {
     const prepared = join(scratch, 'mine');
@@ -80,9 +84,13 @@ export function lockDirectory(dir: string): () => void {
       }
       takeAwayStale(path, join(scratch, `stale-${attempt}`), dir);
     }
-    throw registryError('store_locked', `the registry store ${dir} is being taken by several processes at once`, {
-      next: 'start one of them again',
-    });
+    throw registryError(
+      'store_locked',
+      `the registry store ${dir} is being taken by several processes at once`,
+      {
+        next: 'start one of them again',
+      },
+    );
   } finally {
     rmSync(scratch, { recursive: true, force: true });
   }
@@ -97,9 +105,13 @@ function takeAwayStale(path: string, aside: string, dir: string): void {
   }
   if (holds(text)) {
     const owner = JSON.parse(text) as Owner;
-    throw registryError('store_locked', `the registry store ${dir} is in use by process ${owner.pid} on ${owner.host}`, {
-      next: 'stop that process, or give another -store',
-    });
+    throw registryError(
+      'store_locked',
+      `the registry store ${dir} is in use by process ${owner.pid} on ${owner.host}`,
+      {
+        next: 'stop that process, or give another -store',
+      },
+    );
   }
   try {
     renameSync(path, aside);

@@ -7,9 +7,9 @@
 import type { Logger } from '../../core/log.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import {
+  type Comparison,
   compareHistory,
   compareWith,
-  type Comparison,
   type EarlierVersion,
   isLevel,
   judge,
@@ -20,8 +20,8 @@ import {
 import { registryError } from '../errors.ts';
 import { isSchemaFormat } from '../schemas/format.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
-import { VERSION_MAX } from './event.ts';
 import type { RegistryEvent } from './event.ts';
+import { VERSION_MAX } from './event.ts';
 import type { RegistryLog } from './log.ts';
 import { RegistryState, type StoredSchema, type StoredVersion } from './state.ts';
 
@@ -67,9 +67,16 @@ export class Registry {
   static async open(log: RegistryLog, logger: Logger): Promise<Registry> {
     const registry = new Registry(log, logger);
     const { events, tornBytes } = await log.open();
-    if (tornBytes > 0) logger.warn({ store: log.name, tornBytes }, 'cut off an unfinished write, which nobody was told had succeeded');
+    if (tornBytes > 0)
+      logger.warn(
+        { store: log.name, tornBytes },
+        'cut off an unfinished write, which nobody was told had succeeded',
+      );
     for (const event of events) registry.state.apply(event);
-    logger.info({ store: log.name, events: events.length, ...registry.state.counts() }, 'registry store open');
+    logger.info(
+      { store: log.name, events: events.length, ...registry.state.counts() },
+      'registry store open',
+    );
     return registry;
   }
 
@@ -87,16 +94,21 @@ export class Registry {
     const schema = parse(format, text);
     return this.exclusively(async () => {
       const known = this.find(subject, schema);
-      if (known !== undefined) return { id: known.id, version: known.version, created: false, comparisons: [] };
+      if (known !== undefined)
+        return { id: known.id, version: known.version, created: false, comparisons: [] };
       const versions = this.state.versions(subject);
       const level = this.state.levelOf(subject);
       const verdict = judge(schema, level, versions);
       if (!verdict.compatible) {
         const lines = verdictLines(verdict);
-        throw registryError('incompatible', `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`, {
-          next: 'change the schema, or the level of the subject',
-          details: { subject, level, lines },
-        });
+        throw registryError(
+          'incompatible',
+          `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`,
+          {
+            next: 'change the schema, or the level of the subject',
+            details: { subject, level, lines },
+          },
+        );
       }
       const id = this.state.idOf(schema.identity) ?? this.state.nextId();
       const version = (versions.at(-1)?.version ?? 0) + 1;
@@ -116,15 +128,27 @@ export class Registry {
 
   /** Judges a text against one version in the subject's level, and against the number history. `latest` of an
    *  unknown subject has nothing to be compared with. @throws version_not_found, invalid_schema, invalid_version */
-  compatibility(subject: string, wanted: string, format: string, text: string): Verdict & { readonly compared: readonly number[] } {
+  compatibility(
+    subject: string,
+    wanted: string,
+    format: string,
+    text: string,
+  ): Verdict & { readonly compared: readonly number[] } {
     const versions = this.state.versions(subject);
     const number = parseVersion(wanted);
     const schema = parse(format, text);
     if (number === 'latest' && versions.length === 0) return { ...verdictOf([]), compared: [] };
-    const against = number === 'latest' ? (versions.at(-1) as StoredVersion) : versions.find((one) => one.version === number);
+    const against =
+      number === 'latest'
+        ? (versions.at(-1) as StoredVersion)
+        : versions.find((one) => one.version === number);
     if (against === undefined) throw registryError('version_not_found', `Version ${wanted} not found.`);
-    if (this.find(subject, schema)?.version === against.version) return { ...verdictOf([]), compared: [against.version] };
-    const comparisons = [...compareWith(schema, this.state.levelOf(subject), [against]), ...compareHistory(schema, this.history(subject, schema))];
+    if (this.find(subject, schema)?.version === against.version)
+      return { ...verdictOf([]), compared: [against.version] };
+    const comparisons = [
+      ...compareWith(schema, this.state.levelOf(subject), [against]),
+      ...compareHistory(schema, this.history(subject, schema)),
+    ];
     return { ...verdictOf(comparisons), compared: [against.version] };
   }
 
@@ -173,7 +197,10 @@ export class Registry {
     const own = this.state.ownLevel(subject);
     if (own !== undefined) return own;
     if (!defaultToGlobal) {
-      throw registryError('subject_level_not_set', `Subject '${subject}' does not have subject-level compatibility configured`);
+      throw registryError(
+        'subject_level_not_set',
+        `Subject '${subject}' does not have subject-level compatibility configured`,
+      );
     }
     return this.state.globalLevel();
   }
@@ -182,7 +209,10 @@ export class Registry {
   async setLevel(subject: string | null, level: unknown): Promise<Level> {
     if (subject !== null) checkSubject(subject);
     if (!isLevel(level)) {
-      throw registryError('invalid_level', 'Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive');
+      throw registryError(
+        'invalid_level',
+        'Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive',
+      );
     }
     return this.exclusively(async () => {
       const present = subject === null ? this.state.globalLevel() : this.state.ownLevel(subject);
@@ -208,7 +238,12 @@ export class Registry {
 }
 
 function checkSubject(subject: string): void {
-  if (subject === '' || subject.length > SUBJECT_CHARS_MAX || CONTROL.test(subject) || RESERVED_SUBJECTS.includes(subject)) {
+  if (
+    subject === '' ||
+    subject.length > SUBJECT_CHARS_MAX ||
+    CONTROL.test(subject) ||
+    RESERVED_SUBJECTS.includes(subject)
+  ) {
     throw registryError('invalid_subject', `The specified subject '${subject.slice(0, 64)}' is not valid.`, {
       next: `use 1 to ${SUBJECT_CHARS_MAX} characters without control characters`,
     });
@@ -217,7 +252,10 @@ function checkSubject(subject: string): void {
 
 function parse(format: string, text: string): Schema {
   if (!isSchemaFormat(format)) {
-    throw registryError('invalid_schema', `Invalid schema type ${format}; this registry takes AVRO and PROTOBUF`);
+    throw registryError(
+      'invalid_schema',
+      `Invalid schema type ${format}; this registry takes AVRO and PROTOBUF`,
+    );
   }
   if (text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
   return parseSchema(format, text);

@@ -45,7 +45,10 @@ export class RegistryState {
 
   private addVersion(event: SchemaRegistered): void {
     const versions = this.versionsBySubject.get(event.subject) ?? [];
-    invariant(event.version === (versions.at(-1)?.version ?? 0) + 1, `version ${event.version} of ${event.subject} follows its predecessor`);
+    invariant(
+      event.version === (versions.at(-1)?.version ?? 0) + 1,
+      `version ${event.version} of ${event.subject} follows its predecessor`,
+    );
     const known = this.byId.get(event.id);
     const schema = known?.schema ?? parseSchema(event.format, event.text);
     const entry = known ?? { id: event.id, schema, uses: [] };

@@ -1,0 +1,392 @@
+/** Producer and consumer over a broker in memory: what is framed, what is committed when, and what waits. */
+import { describe, expect, it } from 'vitest';
+import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import type {
+  BatchConsumer,
+  BatchProducer,
+  DeliveryReport,
+  TopicPartitionOffset,
+} from '../../src/io/broker/port.ts';
+import { referenceKernels } from '../../src/native/reference/kernels.ts';
+import {
+  BatchDecoder,
+  consumerMetrics,
+  type DecodedSink,
+  EndTracker,
+  FramedProducer,
+  GroupMember,
+  parseSchema,
+  producerMetrics,
+  QUARANTINE_HEADER,
+  Quarantine,
+  RegistryClient,
+  registryError,
+  runProducers,
+  writerCodec,
+} from '../../src/registry/index.ts';
+
+const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+const WRITER = parseSchema(
+  'AVRO',
+  JSON.stringify({
+    type: 'record',
+    name: 'R',
+    fields: [
+      { name: 'n', type: 'int' },
+      { name: 'text', type: 'string' },
+    ],
+  }),
+);
+const READER = parseSchema(
+  'AVRO',
+  JSON.stringify({
+    type: 'record',
+    name: 'R',
+    fields: [
+      { name: 'n', type: 'long' },
+      { name: 'more', type: 'string', default: 'd' },
+    ],
+  }),
+);
+const BROKEN = parseSchema(
+  'AVRO',
+  JSON.stringify({ type: 'record', name: 'R', fields: [{ name: 'n', type: 'string' }] }),
+);
+
+interface Stored {
+  readonly topic: string;
+  readonly key: string | null;
+  readonly value: Buffer;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+class MemoryProducer implements BatchProducer {
+  readonly stored: Stored[] = [];
+  fails = false;
+  async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    const status = new Int32Array(batch.rowCount).fill(this.fails ? -192 : 0);
+    const offset = new BigInt64Array(batch.rowCount);
+    if (this.fails)
+      return {
+        delivered: 0,
+        failed: batch.rowCount,
+        status,
+        offset,
+        events: [
+          { code: -192, name: '_MSG_TIMED_OUT', message: 'timed out', retriable: false, fatal: false },
+        ],
+      };
+    for (let row = 0; row < batch.rowCount; row++) {
+      const key = batch.key(row);
+      this.stored.push({
+        topic: topics[batch.columns.topicIndex[row] as number] as string,
+        key: key === null ? null : Buffer.from(key).toString(),
+        value: Buffer.from(batch.value(row) ?? []),
+        headers: Object.fromEntries(
+          batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString()]),
+        ),
+      });
+    }
+    return { delivered: batch.rowCount, failed: 0, status, offset, events: [] };
+  }
+  queuedBytes(): number {
+    return 0;
+  }
+  async flush(): Promise<void> {}
+  async close(): Promise<void> {}
+}
+
+class MemoryConsumer implements BatchConsumer {
+  readonly topics = ['t'];
+  readonly commits: TopicPartitionOffset[][] = [];
+  readonly paused: boolean[] = [];
+  private readonly batches: RecordInput[][];
+  private isPaused = false;
+  constructor(batches: RecordInput[][]) {
+    this.batches = batches;
+  }
+  async consume(into: RecordBatch): ReturnType<BatchConsumer['consume']> {
+    await new Promise((resolve) => setTimeout(resolve, 1));
+    into.clear();
+    const next = this.isPaused ? undefined : this.batches.shift();
+    for (const record of next ?? []) into.append(record);
+    return { rowCount: into.rowCount, ends: [], events: [] };
+  }
+  async pause(): Promise<void> {
+    this.paused.push(true);
+    this.isPaused = true;
+  }
+  async resume(): Promise<void> {
+    this.paused.push(false);
+    this.isPaused = false;
+  }
+  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+    this.commits.push([...offsets]);
+  }
+  assignment(): ReturnType<BatchConsumer['assignment']> {
+    return [{ topic: 't', partition: 0 }];
+  }
+  async assign(): Promise<void> {}
+  async subscribe(): Promise<void> {}
+  async seek(): Promise<void> {}
+  async committed(): Promise<readonly TopicPartitionOffset[]> {
+    return [];
+  }
+  async lag(): ReturnType<BatchConsumer['lag']> {
+    return [];
+  }
+  async watermarkOffsets(): ReturnType<BatchConsumer['watermarkOffsets']> {
+    return { low: 0n, high: 0n };
+  }
+  async close(): Promise<void> {}
+}
+
+const frame = (id: number, value: unknown): Buffer => {
+  const batch = RecordBatch.create(1, 4096);
+  const payload = Buffer.alloc(512);
+  const payloads = {
+    bytes: payload,
+    used: 0,
+    count: 0,
+    start: new Uint32Array(1),
+    length: new Int32Array(1),
+    push(end: number) {
+      this.length[0] = end;
+      this.used = end;
+    },
+  };
+  writerCodec(WRITER).encode(value, payloads as never);
+  referenceKernels.writeFrames(payload, payloads.start, payloads.length, 1, id, null, batch);
+  return Buffer.from(batch.value(0) ?? []);
+};
+
+const rows = (...values: ReadonlyArray<Buffer | null>): RecordInput[] =>
+  values.map((value, i) => ({
+    partition: 0,
+    offset: BigInt(i),
+    timestamp: 1000n + BigInt(i),
+    key: Buffer.from(`k${i}`),
+    value,
+    headers: [['own', Buffer.from('h')]],
+  }));
+
+function setUp(
+  batches: RecordInput[][],
+  answer: (path: string) => { status: number; body: string } | Error = known,
+) {
+  const metrics = new Metrics();
+  const asked: string[] = [];
+  const client = new RegistryClient({
+    transport: {
+      async request(_method, path) {
+        asked.push(path);
+        const given = answer(path);
+        if (given instanceof Error) throw given;
+        return given;
+      },
+    },
+    clock,
+    metrics,
+    unknownForMs: 1000,
+    retries: 0,
+    retryDelayMs: 1,
+  });
+  const consumer = new MemoryConsumer(batches);
+  const producer = new MemoryProducer();
+  const lines: unknown[] = [];
+  const sink: DecodedSink = {
+    write: async (_records, decoded) => {
+      lines.push(...decoded.map(({ value }) => value));
+    },
+    close: async () => {},
+  };
+  const drain = new AbortController();
+  const end = BigInt(batches.reduce((sum, batch) => sum + batch.length, 0));
+  const counters = consumerMetrics(metrics);
+  const member = new GroupMember({
+    connect: async () => consumer,
+    topic: 't',
+    subject: 's',
+    decoder: new BatchDecoder(client, referenceKernels, READER, 64),
+    sink,
+    quarantine: new Quarantine({ producer, topic: 't.quarantine', readerVersion: 2 }),
+    metrics: counters,
+    clock,
+    log: silentLogger,
+    drain: drain.signal,
+    batchRows: 64,
+    batchBytes: 1 << 16,
+    ends: new EndTracker([{ topic: 't', partition: 0, low: 0n, high: end }]),
+    onRows: () => {},
+  });
+  const errors = (): Record<string, number> =>
+    Object.fromEntries(
+      metrics
+        .snapshot()
+        .flatMap((one) =>
+          one.name === 'deserialize_errors_total'
+            ? one.samples.map((sample) => [
+                `${sample.labels['subject']}/${sample.labels['reason']}`,
+                sample.value as number,
+              ])
+            : [],
+        ),
+    );
+  return { member, consumer, producer, lines, drain, asked, errors, counters };
+}
+
+function known(path: string): { status: number; body: string } {
+  if (path === '/schemas/ids/1')
+    return { status: 200, body: JSON.stringify({ schema: WRITER.text, schemaType: 'AVRO' }) };
+  if (path === '/schemas/ids/3')
+    return { status: 200, body: JSON.stringify({ schema: BROKEN.text, schemaType: 'AVRO' }) };
+  return { status: 404, body: '{"error_code":40403,"message":"Schema not found"}' };
+}
+
+describe('the consumer', () => {
+  it('decodes what it can and parks the rest, untouched, with its reason', async () => {
+    const good = frame(1, { n: 5, text: 'x' });
+    const bad = [
+      Buffer.from([0, 0]),
+      Buffer.from('garbage'),
+      frame(9, { n: 1, text: '' }),
+      frame(3, { n: 1, text: '' }),
+      good.subarray(0, good.length - 1),
+    ];
+    const { member, consumer, producer, lines, errors, asked } = setUp([rows(good, ...bad, null, good)]);
+    await member.run();
+    expect(lines).toEqual([
+      expect.objectContaining({ n: 5n, more: 'd' }),
+      null,
+      expect.objectContaining({ n: 5n }),
+    ]);
+    const reasons = [
+      'truncated_frame',
+      'bad_magic',
+      'unknown_schema_id',
+      'incompatible_schema',
+      'malformed_payload',
+    ];
+    expect(producer.stored.map(({ headers }) => headers[QUARANTINE_HEADER.reason])).toEqual(reasons);
+    producer.stored.forEach((stored, i) => {
+      expect(stored).toMatchObject({ topic: 't.quarantine', key: `k${i + 1}`, value: bad[i] });
+      expect(stored.headers).toMatchObject({
+        own: 'h',
+        [QUARANTINE_HEADER.readerVersion]: '2',
+        [QUARANTINE_HEADER.sourceTopic]: 't',
+        [QUARANTINE_HEADER.sourcePartition]: '0',
+        [QUARANTINE_HEADER.sourceOffset]: String(i + 1),
+        [QUARANTINE_HEADER.schemaId]: ['', '', '9', '3', '1'][i],
+      });
+    });
+    expect(errors()).toEqual(Object.fromEntries(reasons.map((reason) => [`s/${reason}`, 1])));
+    expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 8n }]);
+    expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/9', '/schemas/ids/3']);
+  });
+
+  it('commits nothing of a batch whose quarantine failed', async () => {
+    const { member, consumer, producer, counters } = setUp([rows(Buffer.from('garbage'))]);
+    producer.fails = true;
+    await expect(member.run()).rejects.toMatchObject({ code: 'not_delivered' });
+    expect(consumer.commits).toEqual([]);
+    expect(counters.consumed.value()).toBe(0);
+  });
+
+  it('pauses while the registry is away, judges nothing, and goes on', async () => {
+    let away = 3;
+    const good = frame(1, { n: 5, text: 'x' });
+    const { member, consumer, producer, lines, counters } = setUp([rows(good, good)], (path) =>
+      away-- > 0 ? registryError('registry_unavailable', 'ECONNREFUSED') : known(path),
+    );
+    await member.run();
+    expect(lines).toHaveLength(2);
+    expect(producer.stored).toEqual([]);
+    expect(consumer.paused).toEqual([true, false]);
+    expect(counters.registryWaits.value()).toBe(1);
+    expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 2n }]);
+  });
+
+  it('ends a drain while the registry is away without a commit', async () => {
+    const { member, consumer, drain } = setUp([rows(frame(1, { n: 5, text: 'x' }))], () =>
+      registryError('registry_unavailable', 'ECONNREFUSED'),
+    );
+    setTimeout(() => drain.abort(), 30);
+    await member.run();
+    expect(consumer.commits).toEqual([]);
+  });
+});
+
+describe('the producer', () => {
+  const make = (producer: BatchProducer, batchRows = 8): FramedProducer =>
+    new FramedProducer({
+      producer,
+      topic: 'out',
+      codec: writerCodec(WRITER),
+      schemaId: 0x01020304,
+      kernels: referenceKernels,
+      clock,
+      batchRows,
+      keyOf: (value) => `k${(value as { n: number }).n}`,
+      metrics: producerMetrics(new Metrics()),
+    });
+
+  it('frames each value under its key, batches and oversize rows alike', async () => {
+    const producer = new MemoryProducer();
+    const framed = make(producer);
+    const values = Array.from({ length: 50 }, (_, n) => ({
+      n,
+      text: n % 7 === 0 ? 'x'.repeat(20_000) : 'short',
+    }));
+    await framed.send(values);
+    await framed.finish();
+    expect(producer.stored.map(({ key }) => key)).toEqual(values.map(({ n }) => `k${n}`));
+    for (const [i, { value, topic }] of producer.stored.entries()) {
+      expect(topic).toBe('out');
+      expect(value.subarray(0, 5)).toEqual(Buffer.from([0, 1, 2, 3, 4]));
+      expect(value.length).toBe(frameLength(values[i] as { n: number; text: string }));
+    }
+  });
+
+  it('a value that does not fit its schema ends the run, and so does a row that is not acknowledged', async () => {
+    const producer = new MemoryProducer();
+    const framed = make(producer);
+    await expect(
+      framed.send([
+        { n: 1, text: 'ok' },
+        { n: 'one', text: 'x' },
+      ]),
+    ).rejects.toMatchObject({ code: 'value_refused' });
+    await framed.send([{ n: 2, text: 'ok' }]);
+    await framed.finish();
+    expect(producer.stored).toHaveLength(1);
+    producer.fails = true;
+    await framed.send([{ n: 3, text: 'ok' }]);
+    await expect(framed.finish()).rejects.toMatchObject({ code: 'not_delivered' });
+  });
+
+  it('several instances share one count, each value once', async () => {
+    const producer = new MemoryProducer();
+    const sent = await runProducers({
+      instances: [make(producer), make(producer), make(producer)],
+      source: (from, count) => Array.from({ length: count }, (_, i) => ({ n: from + i, text: '' })),
+      count: 1001,
+      rate: 0,
+      batchRows: 8,
+      clock,
+      drain: new AbortController().signal,
+      onSent: () => {},
+    });
+    expect(sent).toBe(1001);
+    expect(new Set(producer.stored.map(({ key }) => key)).size).toBe(1001);
+    expect(producer.stored).toHaveLength(1001);
+  });
+});
+
+/** Header, zigzag n in one or two bytes, length of the text, text. */
+function frameLength({ n, text }: { n: number; text: string }): number {
+  const varint = (value: number): number => (value < 64 ? 1 : value < 8192 ? 2 : 3);
+  return 5 + varint(n) + varint(text.length) + text.length;
+}
