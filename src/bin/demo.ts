@@ -5,12 +5,9 @@ import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { coreError, EXIT } from '../core/errors.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, type Stack, startStack } from '../devstack/stack.ts';
-import { contractsSlice } from './demo/contracts.ts';
-import { effectsSlice } from './demo/effects.ts';
 import type { Fact, Service, Slice, SliceContext } from './demo/fact.ts';
 import { Processes } from './demo/processes.ts';
 import { renderFacts } from './demo/table.ts';
-import { windowsSlice } from './demo/windows.ts';
 import { defineCommand } from './shell/command.ts';
 import { packageRoot } from './shell/package.ts';
 import { aborted } from './shell/wait.ts';
@@ -23,17 +20,15 @@ interface Outcome {
 }
 
 /** Hides what a slice remembers between its run and its verdict. */
-const play =
-  <Run>(slice: Slice<Run>) =>
-  async (context: SliceContext): Promise<Outcome> => {
-    const run = await slice.run(context);
-    return { facts: await slice.judge(context, run), services: slice.services?.(context, run) ?? [] };
-  };
+async function play<Run>(slice: Slice<Run>, context: SliceContext): Promise<Outcome> {
+  const run = await slice.run(context);
+  return { facts: await slice.judge(context, run), services: slice.services?.(context, run) ?? [] };
+}
 
 const SLICES: Readonly<Record<Fact['slice'], (context: SliceContext) => Promise<Outcome>>> = {
-  contracts: play(contractsSlice),
-  effects: play(effectsSlice),
-  windows: play(windowsSlice),
+  contracts: async (context) => play((await import('./demo/contracts.ts')).contractsSlice, context),
+  effects: async (context) => play((await import('./demo/effects.ts')).effectsSlice, context),
+  windows: async (context) => play((await import('./demo/windows.ts')).windowsSlice, context),
 };
 
 export const command = defineCommand({
