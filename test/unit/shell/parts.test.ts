@@ -195,26 +195,33 @@ describe('readiness', () => {
   });
 
   test('a throw, a rejection and a hang are reasons', async () => {
-    const clock = handClock();
-    const readiness = new Readiness(clock);
-    readiness.setReady();
-    readiness.add('throws', () => {
-      throw new Error('cold');
-    });
-    readiness.add('rejects', () => Promise.reject(new Error('gone')));
-    let hanging = 0;
-    readiness.add('hangs', () => {
-      hanging++;
-      return new Promise(() => {});
-    });
-    const { ready, checks } = await readiness.report();
-    expect(ready).toBe(false);
-    expect(checks.map((check) => check.why)).toEqual(['cold', 'gone', 'no answer within 2000 ms']);
-    clock.advance(10_000);
-    const again = readiness.report();
-    await new Promise((resolve) => setTimeout(resolve, 5));
-    expect(hanging).toBe(1);
-    await again;
+    vi.useFakeTimers();
+    try {
+      const clock = handClock();
+      const readiness = new Readiness(clock);
+      readiness.setReady();
+      readiness.add('throws', () => {
+        throw new Error('cold');
+      });
+      readiness.add('rejects', () => Promise.reject(new Error('gone')));
+      let asked = 0;
+      readiness.add('hangs', () => {
+        asked++;
+        return new Promise(() => {});
+      });
+      const first = readiness.report();
+      await vi.advanceTimersByTimeAsync(2000);
+      const { ready, checks } = await first;
+      expect(ready).toBe(false);
+      expect(checks.map((check) => check.why)).toEqual(['cold', 'gone', 'no answer within 2000 ms']);
+      clock.advance(10_000);
+      const again = readiness.report();
+      await vi.advanceTimersByTimeAsync(2000);
+      expect((await again).checks[2]?.since_ms).toBe(10_000);
+      expect(asked).toBe(1);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });
 

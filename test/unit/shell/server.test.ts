@@ -1,0 +1,135 @@
+/** What every command serves over HTTP. */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, expect, test } from 'vitest';
+import { start } from './fake-world.ts';
+import { commandOf, drained, untilDrain } from './probe-command.ts';
+
+describe('the shared server', () => {
+  const serving = commandOf(
+    async (context) => {
+      context.metrics.counter('probe_total', 'Probes.').add(2);
+      let up = false;
+      context.readiness('store', () => {
+        if (!up) throw new Error('store is cold');
+        return true;
+      });
+      context.metrics.onCollect(() => {
+        up = true;
+      });
+      context.setReady();
+      await untilDrain(context);
+      return 0;
+    },
+    {
+      routes: () => [
+        { method: 'GET', path: '/version', handler: () => ({ status: 200, body: 'mine' }) },
+        {
+          method: 'POST',
+          path: '/things/{id}',
+          handler: (request) => ({ status: 201, body: `${request.params['id']} ${request.body.length}` }),
+        },
+      ],
+      http: () => ({
+        bodyBytesMax: 4,
+        fallbacks: { error: (status) => ({ status, body: `own ${status}` }) },
+      }),
+    },
+  );
+
+  test('serves the command’s routes with its own limits and errors beside the shared ones', async () => {
+    const { code, address, world } = start(serving, ['-listen=:0']);
+    const url = await address();
+    expect(await (await fetch(`${url}/things/7`, { method: 'POST', body: 'abcd' })).text()).toBe('7 4');
+    const large = await fetch(`${url}/things/7`, { method: 'POST', body: 'abcde' });
+    expect([large.status, await large.text()]).toEqual([413, 'own 413']);
+    expect(await (await fetch(`${url}/nowhere`)).text()).toBe('own 404');
+    expect(await (await fetch(`${url}/version`)).text()).toBe('mine');
+    expect(await (await fetch(`${url}/health`)).json()).toEqual({ status: 'up' });
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
+  test('/ready says which check fails and why, and changes with it', async () => {
+    const { code, address, world } = start(serving, []);
+    const url = await address();
+    const cold = await fetch(`${url}/ready`);
+    expect([cold.status, await cold.json()]).toEqual([
+      503,
+      {
+        ready: false,
+        draining: false,
+        started: true,
+        checks: [
+          {
+            name: 'store',
+            ok: false,
+            why: 'store is cold',
+            age_ms: expect.any(Number),
+            since_ms: expect.any(Number),
+          },
+        ],
+      },
+    ]);
+    await (await fetch(`${url}/metrics`)).text();
+    await expect.poll(async () => (await fetch(`${url}/ready`)).status, { timeout: 2000 }).toBe(200);
+    world.signal('SIGTERM');
+    expect((await fetch(`${url}/ready`).catch(() => ({ status: 503 }))).status).toBe(503);
+    await code;
+  });
+
+  test('/metrics has the command’s, the shell’s and the process’s own', async () => {
+    const { code, address, world } = start(serving, []);
+    const url = await address();
+    await fetch(`${url}/things/1`, { method: 'POST', body: '' });
+    const answer = await fetch(`${url}/metrics`);
+    const text = await answer.text();
+    expect(answer.headers.get('content-type')).toContain('text/plain; version=0.0.4');
+    expect(text).toMatch(/^probe_total 2$/m);
+    expect(text).toMatch(/^native_addon_loaded 0$/m);
+    expect(text).toMatch(/^http_requests_total\{method="POST",route="\/things\/\{id\}",status="201"\} 1$/m);
+    expect(text).toMatch(/^build_info\{version="[^"]+",command="probe",node="v\d+[^"]*"\} 1$/m);
+    expect(text).toMatch(/^process_cpu_seconds_total \d/m);
+    expect(text).toMatch(/^nodejs_eventloop_lag_seconds /m);
+    world.signal('SIGTERM');
+    await code;
+  });
+
+  test('/version names the version, the command and the mode', async () => {
+    const { code, address, world } = start(commandOf(drained), ['-native=off']);
+    const body = await (await fetch(`${await address()}/version`)).json();
+    expect(body).toEqual({
+      name: 'millrace',
+      version: expect.stringMatching(/^\d+\.\d+\.\d+/),
+      command: 'probe',
+      node: process.version,
+      native: 'off',
+    });
+    world.signal('SIGTERM');
+    await code;
+  });
+
+  test('a busy port is one line and 3', async () => {
+    const other = createServer();
+    await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+    const { port } = other.address() as AddressInfo;
+    const { code, world } = start(
+      commandOf(() => Promise.resolve(0)),
+      [`-listen=127.0.0.1:${port}`],
+    );
+    expect(await code).toBe(3);
+    expect(world.stderr()).toContain(
+      `error: 127.0.0.1:${port} is in use by another process; give another port with -listen`,
+    );
+    other.close();
+  });
+
+  test('a command that does not listen serves nothing and is quiet', async () => {
+    const { code, world } = start(
+      commandOf((context) => Promise.resolve(context.address === undefined ? 0 : 1), { listens: false }),
+      [],
+    );
+    expect(await code).toBe(0);
+    expect(world.stderr()).toBe('');
+  });
+});
