@@ -1,0 +1,99 @@
+/** `millrace load` against the real orders service: what the ledger says is what the database has, through a restart. */
+import { createHash } from 'node:crypto';
+import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, test } from 'vitest';
+import { command as load } from '../../src/bin/load.ts';
+import { command as orders } from '../../src/bin/orders.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import { readLedger, summarizeLedger } from '../../src/outbox/load/ledger.ts';
+import { start } from '../unit/shell/fake-world.ts';
+import { sharedStack } from './stack.ts';
+
+const { postgres } = await sharedStack();
+const dir = mkdtempSync(join(tmpdir(), 'millrace-load-'));
+const pool = await pgDriver.connect({
+  url: postgres,
+  connectionsMax: 1,
+  applicationName: 'load test',
+  connectTimeoutMs: 5000,
+});
+afterAll(async () => {
+  await pool.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const schema = `load_${process.pid}_${Date.now().toString(36)}`;
+
+async function serve(port = 0) {
+  const service = start(orders, [
+    `-postgres=${postgres}`,
+    `-schema=${schema}`,
+    '-migrate',
+    `-listen=127.0.0.1:${port}`,
+    '-log-level=error',
+  ]);
+  const address = await service.address();
+  await expect
+    .poll(
+      () =>
+        fetch(`${address}/ready`).then(
+          (answer) => answer.status,
+          () => 0,
+        ),
+      { timeout: 10_000 },
+    )
+    .toBe(200);
+  return { service, address };
+}
+
+test('the ledger, the orders and the stored answers agree, also when the service goes away and comes back', async () => {
+  const first = await serve();
+  const ledger = join(dir, 'ledger.jsonl');
+  const client = start(load, [
+    `-target=${first.address}`,
+    '-rate=300',
+    '-count=600',
+    '-retry-rate=0.15',
+    '-keys=100',
+    '-retry-within=300ms',
+    `-ledger=${ledger}`,
+    '-json',
+    '-log-level=warn',
+  ]);
+  await new Promise((resolve) => setTimeout(resolve, 700));
+  first.service.world.signal('SIGTERM');
+  expect(await first.service.code).toBe(0);
+  await new Promise((resolve) => setTimeout(resolve, 300));
+  const second = await serve(Number(new URL(first.address).port));
+  expect(await client.code).toBe(0);
+  second.service.world.signal('SIGTERM');
+  expect(await second.service.code).toBe(0);
+
+  const report = JSON.parse(client.world.stdout());
+  expect(report).toMatchObject({ intents: 600, unknown: 0, refused: 0 });
+  expect(report.failures).toBeGreaterThan(0);
+  expect(report.replayed).toBeGreaterThan(20);
+
+  const { intents, end } = await summarizeLedger(readLedger(createReadStream(ledger)));
+  expect(end).toMatchObject({ intents: 600, unknown: 0 });
+  const { rows } = await pool.query(
+    `SELECT k.idem_key, k.response_code, k.response_body::text AS body, o.account_id, o.amount_cents
+       FROM ${schema}.idempotency_keys k JOIN ${schema}.orders o USING (order_id)`,
+  );
+  expect(rows.length).toBe(600);
+  for (const row of rows) {
+    const record = intents.get(row['idem_key'] as string);
+    expect(record).toMatchObject({
+      accountId: Number(row['account_id']),
+      amountCents: Number(row['amount_cents']),
+      different: 0,
+    });
+    const hash = createHash('sha256')
+      .update(row['body'] as string)
+      .digest('hex');
+    expect(record?.answer).toBe(`${row['response_code']} ${hash}`);
+  }
+  expect(Number((await pool.query(`SELECT count(*) FROM ${schema}.orders`)).rows[0]?.['count'])).toBe(600);
+});
