@@ -2,6 +2,7 @@
  *  compare them. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { closeSync, openSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { coreError } from '../../core/errors.ts';
@@ -31,6 +32,13 @@ export interface OracleCounts {
   readonly invalid: readonly string[];
 }
 
+function start(args: readonly string[], stdin: 'ignore' | 'pipe', logPath: string): ChildProcess {
+  const log = openSync(logPath, 'a');
+  const child = spawn(process.execPath, args, { stdio: [stdin, 'pipe', log] });
+  closeSync(log);
+  return child;
+}
+
 async function codeOf(child: ChildProcess): Promise<number | null> {
   if (child.exitCode === null && child.signalCode === null) await once(child, 'close');
   return child.exitCode;
@@ -43,7 +51,12 @@ function cells(line: string): readonly SqlValue[] {
 }
 
 /** Copies the program's rows into a table of its own and returns its counts. */
-async function load(pool: SqlPool, table: string, oracle: ChildProcess): Promise<OracleCounts> {
+async function load(
+  pool: SqlPool,
+  table: string,
+  oracle: ChildProcess,
+  logPath: string,
+): Promise<OracleCounts> {
   await pool.query(`CREATE UNLOGGED TABLE ${table} (account_id int8, window_start int8, window_end int8, count int8,
     sum int8, min int8, max int8, last_update_ts int8, overflow bool,
     PRIMARY KEY (account_id, window_start, window_end))`);
@@ -64,7 +77,7 @@ async function load(pool: SqlPool, table: string, oracle: ChildProcess): Promise
   const code = await codeOf(oracle);
   if (code !== 0 || last === '') {
     throw coreError('internal', `the oracle for ${table} ended with ${code ?? oracle.signalCode}`, {
-      next: 'see stderr',
+      next: `see ${logPath}`,
     });
   }
   await pool.query(`ANALYZE ${table}`);
@@ -84,6 +97,7 @@ export function loadArrival(
   brokers: string,
   topic: string,
   rules: ArrivalRules,
+  logPath: string,
 ): Promise<OracleCounts> {
   const args = [
     ORACLE,
@@ -94,7 +108,7 @@ export function loadArrival(
     `-skew=${rules.skewMs}`,
     `-lateness=${rules.latenessMs}`,
   ];
-  return load(pool, table, spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'inherit'] }));
+  return load(pool, table, start(args, 'ignore', logPath), logPath);
 }
 
 /** The generator's events in their true order, by a pipe from its process to the oracle's. */
@@ -103,20 +117,22 @@ export async function loadTrueOrder(
   table: string,
   genArgs: readonly string[],
   sizeMs: number,
+  logPath: string,
 ): Promise<OracleCounts> {
-  const gen = spawn(
-    process.execPath,
+  const gen = start(
     [LAUNCHER, 'gen', ...genArgs, '-order=true', '-out=-', '-log-level=error'],
-    {
-      stdio: ['ignore', 'pipe', 'inherit'],
-    },
+    'ignore',
+    logPath,
   );
-  const oracle = spawn(process.execPath, [ORACLE, 'batch', `-size=${sizeMs}`], {
-    stdio: ['pipe', 'pipe', 'inherit'],
-  });
-  gen.stdout?.pipe(oracle.stdin as NodeJS.WritableStream);
-  const [counts, code] = await Promise.all([load(pool, table, oracle), codeOf(gen)]);
+  const oracle = start([ORACLE, 'batch', `-size=${sizeMs}`], 'pipe', logPath);
+  const input = oracle.stdin as NodeJS.WritableStream;
+  // An oracle that ended early is reported by its exit code.
+  input.on('error', () => gen.kill());
+  gen.stdout?.pipe(input);
+  const [counts, code] = await Promise.all([load(pool, table, oracle, logPath), codeOf(gen)]);
   if (code !== 0)
-    throw coreError('internal', `the generator ended with ${code ?? gen.signalCode}`, { next: 'see stderr' });
+    throw coreError('internal', `the generator ended with ${code ?? gen.signalCode}`, {
+      next: `see ${logPath}`,
+    });
   return counts;
 }

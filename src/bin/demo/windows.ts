@@ -249,11 +249,12 @@ async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise
   await succeed('gen', gen);
   await succeed('engine', startEngine('restarted', '-bounded'));
   say('engine restarted from its checkpoint and done');
+  const logPath = (what: string): string => join(context.dir, `oracle-${plan.id}-${what}.log`);
   const arrivalTable = `arrival_${plan.id}`;
   const trueTable = `truth_${plan.id}`;
   const [arrival] = await Promise.all([
-    loadArrival(pool, arrivalTable, stack.brokers, topic, RULES),
-    loadTrueOrder(pool, trueTable, genArgs(context, plan), RULES.sizeMs),
+    loadArrival(pool, arrivalTable, stack.brokers, topic, RULES, logPath('arrival')),
+    loadTrueOrder(pool, trueTable, genArgs(context, plan), RULES.sizeMs, logPath('truth')),
   ]);
   say('the oracle has read the topic and the true order');
   return {
