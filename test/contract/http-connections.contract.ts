@@ -19,6 +19,28 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       await old.closed();
     });
 
+    test('what comes behind Connection: close is neither handled nor answered', async () => {
+      let handled = 0;
+      const server = await start([
+        {
+          method: 'GET',
+          path: '/n',
+          handler: async () => {
+            handled++;
+            await new Promise((resolve) => setTimeout(resolve, 20));
+            return { status: 200, body: 'x' };
+          },
+        },
+      ]);
+      const client = await open(server);
+      client.send(get('/n') + get('/n', 'Connection: close\r\n') + get('/n') + get('/n'));
+      expect((await client.answer()).status).toBe(200);
+      expect((await client.answer()).headers['connection']).toBe('close');
+      expect(await client.closed()).toBe('');
+      expect(handled).toBe(2);
+      expect(server.inFlight()).toBe(0);
+    });
+
     test('an idle connection ends after the keep-alive time, a slow handler does not', async () => {
       const routes: HttpRoute[] = [
         {
