@@ -9,6 +9,7 @@ import { type Command, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { CORE_ERRORS, type ErrorTable, EXIT } from '../src/core/errors.ts';
 import { describeSetting, type SettingTable } from '../src/core/settings.ts';
+import { DEVSTACK_ERRORS } from '../src/devstack/errors.ts';
 import { ENGINE_ERRORS } from '../src/engine/errors.ts';
 import { BROKER_ERRORS } from '../src/io/broker/errors.ts';
 import { SQL_ERRORS } from '../src/io/sql/port.ts';
@@ -24,6 +25,7 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
   ['Windows', 'src/engine/errors.ts', ENGINE_ERRORS],
+  ['Embedded stack', 'src/devstack/errors.ts', DEVSTACK_ERRORS],
 ];
 
 const EXIT_MEANINGS: Readonly<Record<keyof typeof EXIT, string>> = {

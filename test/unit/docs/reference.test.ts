@@ -1,5 +1,5 @@
 /** The reference pages say what the tables say. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { COMMANDS } from '../../../src/bin/main.ts';
@@ -31,6 +31,22 @@ test('every code of the shared table is on the page', () => {
   const text = pages.get('docs/errors.md') ?? '';
   for (const [code, row] of Object.entries(CORE_ERRORS))
     expect(text).toContain(`| \`${code}\` | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} |`);
+});
+
+test('no error table of the sources is left out', () => {
+  const source = join(packageRoot(), 'src');
+  const tables = readdirSync(source, { recursive: true, encoding: 'utf8' })
+    .filter(
+      (path) =>
+        path.endsWith('.ts') &&
+        /^export const [A-Z_]*ERRORS = \{/m.test(readFileSync(join(source, path), 'utf8')),
+    )
+    .map((path) => `src/${path}`)
+    .sort();
+  const told = [...(pages.get('docs/errors.md') ?? '').matchAll(/^From `(.+)`\.$/gm)]
+    .map((match) => match[1])
+    .sort();
+  expect(told).toEqual(tables);
 });
 
 test('all rows of a table have as many cells as its head', () => {
