@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
 import { EVENT } from '../core/layout/layouts.gen.ts';
 import { RecordBatch } from '../core/layout/record-batch.ts';
+import { ZIPF_EXPONENT_MAX, ZIPF_RANKS_MAX } from '../core/random/zipf.ts';
 import { DEFAULT_EVENTS, type EventOptions } from '../gen/event-options.ts';
 import { EventGenerator } from '../gen/events.ts';
 import { DEFAULT_ORDERS, OrderGenerator, type OrderVersion } from '../gen/order.ts';
@@ -31,12 +32,12 @@ const SETTINGS = {
     min: 0,
     help: 'a second, on a schedule of its own (open model); 0 is as fast as the output takes them',
   },
-  accounts: { type: 'int', default: '1000000', min: 1, max: 4_294_967_295, help: 'distinct accounts' },
+  accounts: { type: 'int', default: '1000000', min: 1, max: ZIPF_RANKS_MAX, help: 'distinct accounts' },
   zipf: {
     type: 'number',
     default: '1.1',
     min: 0,
-    max: 4,
+    max: ZIPF_EXPONENT_MAX,
     help: 'Zipf exponent of the accounts; 0 is uniform',
   },
   'account-base': {

@@ -2,6 +2,7 @@
 import { closeSync, openSync, writeSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
+import { ZIPF_EXPONENT_MAX, ZIPF_RANKS_MAX } from '../core/random/zipf.ts';
 import { nodeHttpClientDriver } from '../io/http/client.ts';
 import { Intents } from '../outbox/load/intents.ts';
 import { LEDGER_FORMAT, type LedgerEntry, type LedgerWriter, ledgerLine } from '../outbox/load/ledger.ts';
@@ -31,15 +32,15 @@ const SETTINGS = {
     type: 'int',
     default: '10000',
     min: 1,
-    max: 4_294_967_295,
+    max: ZIPF_RANKS_MAX,
     help: 'size of the hot set of keys that are repeated',
   },
-  accounts: { type: 'int', default: '1000000', min: 1, max: 4_294_967_295, help: 'distinct accounts' },
+  accounts: { type: 'int', default: '1000000', min: 1, max: ZIPF_RANKS_MAX, help: 'distinct accounts' },
   zipf: {
     type: 'number',
     default: '1.1',
     min: 0,
-    max: 4,
+    max: ZIPF_EXPONENT_MAX,
     help: 'Zipf exponent of accounts and of repeated keys',
   },
   seed: {

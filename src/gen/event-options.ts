@@ -40,13 +40,13 @@ export interface EventOptions {
 }
 
 /** Event numbers and times are exact in a double below this. */
-export const EXACT_MAX = 9_007_199_254_740_991;
-export const PER_MS_MIN = 1e-4;
-export const PER_MS_MAX = 1e6;
+const EXACT_MAX = 9_007_199_254_740_991;
+const PER_MS_MIN = 1e-4;
+const PER_MS_MAX = 1e6;
 const TWO_32 = 4_294_967_296;
 
 /** 95% of delays within three seconds, a tail of minutes, one event in a thousand hours late. */
-export const DEFAULT_DELAYS: DelayOptions = {
+const DEFAULT_DELAYS: DelayOptions = {
   tail: 0.049,
   stragglers: 0.001,
   typicalMaxMs: 3_000,

@@ -6,7 +6,7 @@ import { orderAsWritten } from './order-versions.ts';
 import type { BatchSource } from './pump.ts';
 
 /** The key and value of a row; null for a row without a key. */
-export interface EncodedOrder {
+interface EncodedOrder {
   readonly key: Uint8Array | null;
   readonly value: Uint8Array;
 }

@@ -9,12 +9,12 @@ import { RandomStream, seedOf, uuidOf } from '../core/random/threefry.ts';
 import { ZipfTable } from '../core/random/zipf.ts';
 
 export const ORDER_STATUSES = ['PLACED', 'PAID', 'SHIPPED'] as const;
-export type OrderStatus = (typeof ORDER_STATUSES)[number];
+type OrderStatus = (typeof ORDER_STATUSES)[number];
 
 /** Schema versions of Order; src/gen/order-versions.ts says what each knows. */
 export type OrderVersion = 1 | 2 | 3;
 
-export interface OrderItem {
+interface OrderItem {
   readonly sku: string;
   readonly qty: number;
   readonly price_cents: bigint;

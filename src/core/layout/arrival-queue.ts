@@ -19,7 +19,7 @@ import {
 /** Delays stay below what the wheel spans: SLOTS^LEVELS ms less one slot of the highest level. */
 export const ARRIVAL_DELAY_MAX_MS =
   (ARRIVAL_WHEEL.SLOTS - 1) * ARRIVAL_WHEEL.SLOTS ** (ARRIVAL_WHEEL.LEVELS - 1);
-export const ARRIVAL_POOL_ROWS_MAX = 1 << 27;
+const ARRIVAL_POOL_ROWS_MAX = 1 << 27;
 
 function stamp(header: Int32Array, id: number, rows: number): void {
   header[BATCH_HEADER.MAGIC / 4] = BATCH.MAGIC;

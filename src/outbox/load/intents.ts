@@ -33,7 +33,7 @@ export interface IntentOptions {
   readonly retryWithinMs: number;
 }
 
-export const REPEATS_MAX = 3;
+const REPEATS_MAX = 3;
 /** Mean repeats of an intent that is repeated. */
 export const REPEATS_MEAN = 2;
 const AMOUNT_CENTS_MAX = 1_000_000;

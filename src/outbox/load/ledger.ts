@@ -8,9 +8,9 @@ import { coreError } from '../../core/errors.ts';
 
 export const LEDGER_FORMAT = 'millrace-load-ledger-1';
 /** A line longer than this is no ledger line. */
-export const LINE_CHARACTERS_MAX = 64 * 1024;
+const LINE_CHARACTERS_MAX = 64 * 1024;
 
-export interface LedgerStart {
+interface LedgerStart {
   readonly type: 'start';
   readonly format: typeof LEDGER_FORMAT;
   readonly target: string;
@@ -29,7 +29,7 @@ export interface LedgerIntent {
   readonly due_ms: number;
 }
 
-export interface LedgerReply {
+interface LedgerReply {
   readonly type: 'reply';
   readonly intent: number;
   readonly kind: 'first' | 'repeat' | 'resend';
@@ -42,7 +42,7 @@ export interface LedgerReply {
   readonly latency_ms: number;
 }
 
-export interface LedgerFailure {
+interface LedgerFailure {
   readonly type: 'failure';
   readonly intent: number;
   readonly kind: 'first' | 'repeat' | 'resend';
@@ -50,7 +50,7 @@ export interface LedgerFailure {
   readonly error: string;
 }
 
-export interface LedgerEnd {
+interface LedgerEnd {
   readonly type: 'end';
   readonly intents: number;
   readonly replies: number;
@@ -137,7 +137,7 @@ export async function* readLedger(
 }
 
 /** What the ledger says about one intent. */
-export interface IntentRecord {
+interface IntentRecord {
   readonly index: number;
   readonly key: string;
   readonly accountId: number;

@@ -13,7 +13,7 @@ import { LatencyHistogram } from './latency.ts';
 import { isFinalStatus, type LedgerEntry, type LedgerIntent, type LedgerWriter } from './ledger.ts';
 import type { Schedule, Send } from './schedule.ts';
 
-export type SendOutcome = 'acknowledged' | 'refused' | 'failed';
+type SendOutcome = 'acknowledged' | 'refused' | 'failed';
 
 export interface LoadOptions {
   readonly intents: Intents;

@@ -6,7 +6,7 @@
  */
 import { type Intents, REPEATS_MEAN } from './intents.ts';
 
-export type SendKind = 'first' | 'repeat' | 'resend';
+type SendKind = 'first' | 'repeat' | 'resend';
 
 export interface Send {
   readonly index: number;
