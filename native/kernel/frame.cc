@@ -7,8 +7,12 @@ namespace {
 
 constexpr int kVarintBytesMax = 5;
 
+constexpr std::int32_t Unzigzag(std::uint32_t bits) {
+  return static_cast<std::int32_t>((bits >> 1) ^ (0U - (bits & 1U)));
+}
+
 // One zigzag varint at *at, which it moves. FRAME_STATUS.OK, TRUNCATED at `end`, BAD_MESSAGE_INDEX.
-std::int32_t ReadVarint(const std::uint8_t** at, const std::uint8_t* end, std::int32_t* value) {
+std::int32_t ReadLongVarint(const std::uint8_t** at, const std::uint8_t* end, std::int32_t* value) {
   std::uint32_t bits = 0;
   for (int i = 0; i < kVarintBytesMax; i++) {
     if (*at == end) return layout::kFrameStatusTruncated;
@@ -18,10 +22,20 @@ std::int32_t ReadVarint(const std::uint8_t** at, const std::uint8_t* end, std::i
     const bool past_32_bits = i == kVarintBytesMax - 1 && byte > 0x0fU;
     const bool longer_than_needed = i > 0 && byte == 0;
     if (past_32_bits || longer_than_needed) return layout::kFrameStatusBadMessageIndex;
-    *value = static_cast<std::int32_t>((bits >> 1) ^ (0U - (bits & 1U)));
+    *value = Unzigzag(bits);
     return layout::kFrameStatusOk;
   }
   return layout::kFrameStatusBadMessageIndex;
+}
+
+// The same; nearly every number of a path takes one byte.
+inline std::int32_t ReadVarint(const std::uint8_t** at, const std::uint8_t* end,
+                               std::int32_t* value) {
+  if (*at != end && **at < 0x80U) [[likely]] {
+    *value = Unzigzag(*(*at)++);
+    return layout::kFrameStatusOk;
+  }
+  return ReadLongVarint(at, end, value);
 }
 
 // Reads a path of message indexes; `message_index` as in the column of that name.
