@@ -8,7 +8,7 @@ import type { Engine } from './engine.ts';
 import { engineError } from './errors.ts';
 
 /** Windows in one answer; a `Link` header with rel="next" goes on. */
-export const WINDOWS_LIMIT_MAX = 10_000;
+const WINDOWS_LIMIT_MAX = 10_000;
 const WINDOWS_LIMIT = 1_000;
 const U64_MAX = (1n << 64n) - 1n;
 

@@ -13,7 +13,7 @@ export interface Job {
 }
 
 /** Windows with a length of this many ms or more; shorter ones only cost. */
-export const WINDOW_SIZE_MS_MIN = 1;
+const WINDOW_SIZE_MS_MIN = 1;
 
 /** @throws bad_setting */
 export function checkJob(job: Job): Job {

@@ -25,8 +25,8 @@ export interface EngineMetrics {
   readonly stageQuantile: Gauge;
 }
 
-export const STAGES = ['accumulate', 'fire', 'sink'] as const;
-export const QUANTILES = [0.5, 0.99, 0.999] as const;
+const STAGES = ['accumulate', 'fire', 'sink'] as const;
+const QUANTILES = [0.5, 0.99, 0.999] as const;
 
 export function engineMetrics(metrics: Metrics): EngineMetrics {
   const made: EngineMetrics = {

@@ -32,7 +32,7 @@ const U64 = (1n << 64n) - 1n;
 const I64_MIN = -(1n << 63n);
 const I64_MAX = (1n << 63n) - 1n;
 
-export const accountIds = fc.oneof(
+const accountIds = fc.oneof(
   fc.bigInt({ min: 0n, max: 5n }),
   fc.constantFrom(0n, 1n << 32n, 1n << 63n, (1n << 63n) - 1n, U64),
 );
@@ -75,11 +75,11 @@ export const streams = (partitions: number) =>
     );
 
 /** A stand-in for the shard hash: results must not depend on which one it is. */
-export function testShard(accountId: bigint, shards: number): number {
+function testShard(accountId: bigint, shards: number): number {
   return Number((accountId * 0x9e37_79b9n) % BigInt(shards));
 }
 
-export const shardOfKeys =
+const shardOfKeys =
   (shards: number) =>
   (keys: BigUint64Array): Int32Array =>
     Int32Array.from(keys, (key) => testShard(key, shards));
@@ -115,8 +115,6 @@ export function tell(oracle: Oracle, events: readonly TestEvent[]): void {
     else oracle.event(event.partition, event.accountId, event.value, event.eventTs);
   }
 }
-
-export type Row = ReturnType<typeof rowText>;
 
 const rowText = (r: {
   accountId: bigint;

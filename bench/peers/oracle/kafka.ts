@@ -154,7 +154,7 @@ export interface ReadRecord {
 }
 
 /** Calls `take` for each record of the record batches in `bytes` from `from` on; returns the next offset to read. */
-export function readBatches(bytes: Buffer, from: bigint, take: (record: ReadRecord) => void): bigint {
+function readBatches(bytes: Buffer, from: bigint, take: (record: ReadRecord) => void): bigint {
   let next = from;
   let at = 0;
   // The last batch of an answer may be cut short: what is missing comes with the next fetch.

@@ -12,7 +12,7 @@ import type { FiredRows, WindowSink } from './port.ts';
 
 export const SINK_ROWS_MAX = 50_000;
 /** Rows waiting for the sink above which reading pauses. */
-export const SINK_ROWS_WAITING_MAX = 1_000_000;
+const SINK_ROWS_WAITING_MAX = 1_000_000;
 const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
 

@@ -11,7 +11,7 @@ import { engineError } from '../errors.ts';
 const LOAD = 0.7;
 const SLOTS_MIN = 256;
 /** 4 GiB of slots a (window, shard). */
-export const SLOTS_MAX = 2 ** 26;
+const SLOTS_MAX = 2 ** 26;
 
 const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
 const COUNT = ACCUMULATOR.COUNT / 4;

@@ -20,7 +20,7 @@ import type { Disk } from './port.ts';
 
 const LOCK = 'lock';
 /** Written under this ending and renamed; what a crash leaves behind is never read. */
-export const UNFINISHED = '.tmp';
+const UNFINISHED = '.tmp';
 
 const codeOf = (thrown: unknown): string | undefined => (thrown as NodeJS.ErrnoException).code;
 
