@@ -4,6 +4,8 @@
 {
   'variables': {
     'rdkafka_dir%': '<!(node -p "require(\'node:path\').dirname(require.resolve(\'node-rdkafka/package.json\'))")/build/deps',
+    # node-pre-gyp says where its builds go; a plain node-gyp leaves the addon in build/Release alone.
+    'module_path%': '',
   },
   'targets': [
     {
@@ -46,12 +48,18 @@
         }],
       ],
     },
-    {
-      # Puts the addon where node-pre-gyp and the loader look for it.
-      'target_name': 'install_addon',
-      'type': 'none',
-      'dependencies': ['millrace'],
-      'copies': [{ 'files': ['<(PRODUCT_DIR)/millrace.node'], 'destination': '<(module_path)' }],
-    },
+  ],
+  'conditions': [
+    ['module_path!=""', {
+      'targets': [
+        {
+          # Puts the addon where the loader looks first.
+          'target_name': 'install_addon',
+          'type': 'none',
+          'dependencies': ['millrace'],
+          'copies': [{ 'files': ['<(PRODUCT_DIR)/millrace.node'], 'destination': '<(module_path)' }],
+        },
+      ],
+    }],
   ],
 }
