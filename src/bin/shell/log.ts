@@ -1,6 +1,7 @@
 /** The pino driver of the logger port: JSON lines on stderr, and lines for a person where stderr is a TTY. */
 import { type Logger as PinoLogger, pino } from 'pino';
 import type { LogFields, Logger } from '../../core/log.ts';
+import { visibleLine } from './redact.ts';
 import type { Screen } from './screen.ts';
 
 /** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. */
@@ -37,7 +38,7 @@ export function humanLine(jsonLine: string): string {
   const pairs = Object.entries(rest).map(
     ([name, value]) => `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
   );
-  return `${[clock, String(level).toUpperCase(), String(msg), ...pairs].join(' ')}\n`;
+  return `${visibleLine([clock, String(level).toUpperCase(), String(msg), ...pairs].join(' '))}\n`;
 }
 
 export function pinoLogger(level: string, screen: Screen, base: LogFields): Logger {

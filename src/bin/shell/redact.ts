@@ -1,4 +1,4 @@
-/** What may be shown of a setting: secrets never, and URLs without their password. */
+/** What may be shown: secrets never, URLs without their password, and no byte that a terminal would act on. */
 import type { Setting } from '../../core/settings.ts';
 
 const HIDDEN = '***';
@@ -16,4 +16,12 @@ export function redactSetting(setting: Setting, value: unknown): unknown {
   if (typeof value === 'string') return redactText(value);
   if (Array.isArray(value)) return value.map((one) => (typeof one === 'string' ? redactText(one) : one));
   return value;
+}
+
+/** One line of a text that may come from anywhere: line ends become blanks, other control characters are spelled out. */
+export function visibleLine(text: string): string {
+  return text
+    .replace(/\s*[\r\n]+\s*/g, ' ')
+    .replace(/\p{Cc}/gu, (one) => `\\x${(one.codePointAt(0) as number).toString(16).padStart(2, '0')}`)
+    .trim();
 }

@@ -1,7 +1,7 @@
 /** How a failure leaves the process: one line on stderr, with -json a document on stdout, and the exit code. */
 import { inspect } from 'node:util';
 import { EXIT, findMillraceError } from '../../core/errors.ts';
-import { redactText } from './redact.ts';
+import { redactText, visibleLine } from './redact.ts';
 
 export interface Failure {
   readonly exit: number;
@@ -19,7 +19,7 @@ export interface Failure {
   readonly stack: string;
 }
 
-const oneLine = (text: string): string => redactText(text.replace(/\s*[\r\n]+\s*/g, ' ').trim());
+const oneLine = (text: string): string => redactText(visibleLine(text));
 
 const textOf = (thrown: unknown): string =>
   typeof thrown === 'string' ? thrown : inspect(thrown, { depth: 1 });

@@ -5,6 +5,7 @@ import { humanLine } from '../../../src/bin/shell/log.ts';
 import { progressText, shortDuration, shortNumber, startProgress } from '../../../src/bin/shell/progress.ts';
 import { Readiness } from '../../../src/bin/shell/readiness.ts';
 import { redactSetting, redactText } from '../../../src/bin/shell/redact.ts';
+import { failureOf } from '../../../src/bin/shell/report.ts';
 import { Screen } from '../../../src/bin/shell/screen.ts';
 import { addressOf } from '../../../src/bin/shell/serve.ts';
 import type { Clock } from '../../../src/core/clock.ts';
@@ -228,6 +229,14 @@ describe('readiness', () => {
 test('an address is split at its last colon', () => {
   expect(addressOf('127.0.0.1:0')).toEqual({ host: '127.0.0.1', port: 0 });
   expect(addressOf('[::1]:8081')).toEqual({ host: '::1', port: 8081 });
+});
+
+test('no line of a log or an error can drive the terminal', () => {
+  const line = humanLine(
+    `${JSON.stringify({ level: 'warn', time: '', msg: 'odd', path: '/\u001b[2J\u0007\nnext\u009b1m' })}\n`,
+  );
+  expect(line).toBe('WARN odd path=/\\x1b[2J\\x07 next\\x9b1m\n');
+  expect(failureOf(new Error('a\u001b[31m\r\nb')).line).toMatch(/^error: a\\x1b\[31m b; /);
 });
 
 test('a line that is not JSON is shown as it is', () => {
