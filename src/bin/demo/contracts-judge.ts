@@ -13,7 +13,7 @@ import {
   type Refusal,
   subjectOf,
 } from './contracts-model.ts';
-import { readTopic } from './contracts-topic.ts';
+import { TopicReader } from './contracts-topic.ts';
 import type { Fact, SliceContext } from './fact.ts';
 
 /** The field that the breaking version 3 breaks. */
@@ -114,12 +114,11 @@ async function readDecoded(
   return { wrong, decoded, repeated, orders };
 }
 
-async function look(context: SliceContext, flow: FlowRun): Promise<FlowSight> {
-  const { brokers } = context.stack;
+async function look(reader: TopicReader, flow: FlowRun): Promise<FlowSight> {
   const lines = await readDecoded(flow);
   const quarantined: QuarantinedRecord[] = [];
   const faults: string[] = [];
-  await readTopic(brokers, flow.quarantine, (record) => {
+  await reader.read(flow.quarantine, (record) => {
     const headers = record.headers();
     if (headers.get('millrace.source_topic') !== flow.topic)
       faults.push(`a record of ${headers.get('millrace.source_topic')}`);
@@ -137,7 +136,7 @@ async function look(context: SliceContext, flow: FlowRun): Promise<FlowSight> {
   const parked = new Set(quarantined.map(({ place }) => place));
   const astray: string[] = [];
   let framed = 0;
-  const inTopic = await readTopic(brokers, flow.topic, (record) => {
+  const inTopic = await reader.read(flow.topic, (record) => {
     const place = placeOf(record.partition, record.offset);
     const bytes = record.value === null ? Buffer.alloc(0) : Buffer.from(record.value);
     const isDecoded = lines.decoded.has(place);
@@ -314,7 +313,12 @@ function judgeCounter(sights: readonly FlowSight[]): Fact {
 export async function judgeContracts(context: SliceContext, run: ContractsRun): Promise<readonly Fact[]> {
   context.say('contracts: reading topics and decoded files back');
   const sights: FlowSight[] = [];
-  for (const flow of run.flows) sights.push(await look(context, flow));
+  const reader = await TopicReader.open(context.stack.brokers);
+  try {
+    for (const flow of run.flows) sights.push(await look(reader, flow));
+  } finally {
+    await reader.close();
+  }
   return [
     await judgeAccepted(run),
     await judgeRefused(run),

@@ -2,9 +2,10 @@
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
 import { nodeRdkafkaDriver } from '../../io/broker/node-rdkafka.ts';
-import type { TopicSpec } from '../../io/broker/port.ts';
+import type { BatchConsumer, TopicPartitionOffset, TopicSpec } from '../../io/broker/port.ts';
 
 const WAIT_MS = 500;
+const OFFSETS_MS_MAX = 10_000;
 const BATCH_ROWS = 2000;
 const BATCH_BYTES = 16 << 20;
 /** A topic that does not give its records within this time is a fact of its own. */
@@ -49,35 +50,48 @@ export async function append(
   }
 }
 
-/** Calls `each` for every record that the topic holds now; key and value are borrowed for the call.
- *  Returns the number of records. @throws timeout */
-export async function readTopic(
-  brokers: string,
-  topic: string,
-  each: (record: TopicRecord) => void,
-): Promise<number> {
-  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
-  const partitions =
-    (await admin.listTopics().finally(() => admin.close())).find((one) => one.topic === topic)?.partitions ??
-    [];
-  const consumer = await nodeRdkafkaDriver.consumer({ brokers, clientId: 'millrace-demo' });
-  try {
+/** Reads whole topics, one after the other, through one client. */
+export class TopicReader {
+  private readonly consumer: BatchConsumer;
+  private readonly partitions: ReadonlyMap<string, readonly number[]>;
+  private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
+
+  private constructor(consumer: BatchConsumer, partitions: ReadonlyMap<string, readonly number[]>) {
+    this.consumer = consumer;
+    this.partitions = partitions;
+  }
+
+  /** Sees the topics that exist now. */
+  static async open(brokers: string): Promise<TopicReader> {
+    const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
+    const topics = await admin.listTopics().finally(() => admin.close());
+    const consumer = await nodeRdkafkaDriver.consumer({ brokers, clientId: 'millrace-demo' });
+    return new TopicReader(consumer, new Map(topics.map(({ topic, partitions }) => [topic, partitions])));
+  }
+
+  close(): Promise<void> {
+    return this.consumer.close();
+  }
+
+  /** Calls `each` for every record that the topic holds now; key and value are borrowed for the call.
+   *  Returns the number of records. @throws timeout */
+  async read(topic: string, each: (record: TopicRecord) => void): Promise<number> {
     const open = new Map<number, bigint>();
-    const from: Array<{ topic: string; partition: number; offset: bigint }> = [];
-    for (const partition of partitions) {
-      const { low, high } = await consumer.watermarkOffsets({ topic, partition }, 10_000);
+    const from: TopicPartitionOffset[] = [];
+    for (const partition of this.partitions.get(topic) ?? []) {
+      const { low, high } = await this.consumer.watermarkOffsets({ topic, partition }, OFFSETS_MS_MAX);
       if (high <= low) continue;
       open.set(partition, high);
       from.push({ topic, partition, offset: low });
     }
     if (from.length === 0) return 0;
-    await consumer.assign(from);
-    const batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
+    await this.consumer.assign(from);
+    const { batch } = this;
     const deadline = Date.now() + READ_MS_MAX;
     let count = 0;
     while (open.size > 0) {
       if (Date.now() > deadline) throw coreError('timeout', `topic ${topic} did not give all its records`);
-      const { rowCount } = await consumer.consume(batch, WAIT_MS);
+      const { rowCount } = await this.consumer.consume(batch, WAIT_MS);
       const { partition, offset } = batch.columns;
       for (let row = 0; row < rowCount; row++) {
         const at = { partition: partition[row] as number, offset: offset[row] as bigint };
@@ -93,7 +107,5 @@ export async function readTopic(
       }
     }
     return count;
-  } finally {
-    await consumer.close();
   }
 }

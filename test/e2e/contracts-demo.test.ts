@@ -1,0 +1,216 @@
+/** The contracts slice of the demo, small: every tick is there, and every tick turns into a cross when its fact breaks. */
+import { readFile, writeFile } from 'node:fs/promises';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { contractsSlice } from '../../src/bin/demo/contracts.ts';
+import { ask, type ContractsRun, type FlowRun, subjectOf } from '../../src/bin/demo/contracts-model.ts';
+import { append, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
+import type { Fact, SliceContext } from '../../src/bin/demo/fact.ts';
+import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import { orderSchema } from '../../src/gen/order-versions.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 5, scale: 0.02 };
+
+/** A word of each claim, in the order of the table. */
+const CLAIM = {
+  accepted: /are registered in Avro/,
+  refused: /breaking v3 is refused/,
+  equal: /equals the generator/,
+  complete: /Nothing is lost/,
+  quarantine: /in quarantine, untouched/,
+  counter: /deserialize_errors_total/,
+} as const;
+
+let run: ContractsRun;
+
+beforeAll(async () => {
+  run = await contractsSlice.run(context);
+}, 120_000);
+
+async function judge(judged: ContractsRun = run): Promise<readonly Fact[]> {
+  return contractsSlice.judge(context, judged);
+}
+
+/** Names of the facts that do not hold. */
+async function crosses(judged: ContractsRun = run): Promise<string[]> {
+  const facts = await judge(judged);
+  return Object.entries(CLAIM).flatMap(([name, words]) =>
+    facts.some((fact) => words.test(fact.claim) && !fact.holds) ? [name] : [],
+  );
+}
+
+const flow = (index: number): FlowRun => run.flows[index] as FlowRun;
+
+/** Rewrites a decoded file for one judgement. */
+async function withLines(index: number, change: (lines: string[]) => string[]): Promise<string[]> {
+  const { decodedPath } = flow(index);
+  const text = await readFile(decodedPath, 'utf8');
+  await writeFile(decodedPath, `${change(text.trimEnd().split('\n')).join('\n')}\n`);
+  try {
+    return await crosses();
+  } finally {
+    await writeFile(decodedPath, text);
+  }
+}
+
+/** Makes a topic of one partition anew with the records that `keep` lets through, headers and all. */
+async function rewriteTopic(topic: string, keep: (index: number) => boolean): Promise<void> {
+  const records: RecordInput[] = [];
+  const reader = await TopicReader.open(stack.brokers);
+  await reader.read(topic, ({ key, value, headers }) => {
+    const copy = (bytes: Uint8Array | null): Uint8Array | null =>
+      bytes === null ? null : Buffer.from(bytes);
+    records.push({
+      partition: 0,
+      key: copy(key),
+      value: copy(value),
+      headers: [...headers()].map(([name, text]) => [name, Buffer.from(text)]),
+    });
+  });
+  await reader.close();
+  const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+  await admin.deleteTopics([topic]);
+  await until('the topic to be gone', async () =>
+    (await admin.listTopics()).some((one) => one.topic === topic) ? undefined : true,
+  );
+  await until('the topic to be back', async () => (await admin.createTopics([{ topic, partitions: 1 }]))[0]);
+  await admin.close();
+  await append(
+    stack.brokers,
+    topic,
+    records.filter((_, index) => keep(index)),
+  );
+}
+
+describe('contracts slice', () => {
+  it('ticks every fact of an honest run', async () => {
+    const facts = await judge();
+    expect(facts.filter((fact) => !fact.holds)).toEqual([]);
+    expect(facts).toHaveLength(Object.keys(CLAIM).length);
+    expect(facts.every((fact) => fact.slice === 'contracts' && /\d/.test(fact.seen))).toBe(true);
+    expect(facts.some((fact) => fact.seen.includes('4000 orders compared'))).toBe(true);
+  });
+
+  it.each([0, 1, 2, 3])('crosses an altered decoded order of flow %i', async (index) => {
+    const found = await withLines(index, ([first = '', ...rest]) => [
+      first.replace(
+        /"amount_cents":"(\d)/,
+        (_all, digit: string) => `"amount_cents":"${(Number(digit) % 9) + 1}`,
+      ),
+      ...rest,
+    ]);
+    expect(found).toContain('equal');
+  });
+
+  it('crosses an altered digit of a number beyond 2^53', async () => {
+    const found = await withLines(0, ([first = '', ...rest]) => [
+      first.replace(
+        /"account_id":"(\d+)(\d)"/,
+        (_all, head: string, last: string) => `"account_id":"${head}${(Number(last) + 1) % 10}"`,
+      ),
+      ...rest,
+    ]);
+    expect(found).toContain('equal');
+  });
+
+  it('crosses a wrong default of the newer reader', async () => {
+    expect(
+      await withLines(0, ([first = '', ...rest]) => [first.replace('"coupon":null', '"coupon":""'), ...rest]),
+    ).toContain('equal');
+  });
+
+  it('crosses an order that is missing from the decoded file', async () => {
+    expect(await withLines(1, (lines) => lines.slice(1))).toEqual(['complete']);
+  });
+
+  it('crosses an order decoded in the place of another', async () => {
+    const found = await withLines(2, ([first = '', second = '', ...rest]) => {
+      const value = second.slice(second.indexOf('"value"'));
+      return [first.slice(0, first.indexOf('"value"')) + value, second, ...rest];
+    });
+    expect(found).toEqual(['complete']);
+  });
+
+  it('crosses a counter that disagrees with the topic', async () => {
+    const flows = run.flows.map((one, i) =>
+      i === 0 ? { ...one, counted: { ...one.counted, bad_magic: 3 } } : one,
+    );
+    expect(await crosses({ ...run, flows })).toEqual(['counter']);
+  });
+
+  it('crosses a refusal that does not name the field, or was none', async () => {
+    const [first, second] = run.refusals as [
+      ContractsRun['refusals'][number],
+      ContractsRun['refusals'][number],
+    ];
+    expect(await crosses({ ...run, refusals: [{ ...first, message: 'incompatible' }, second] })).toEqual([
+      'refused',
+    ]);
+    expect(await crosses({ ...run, refusals: [first, { ...second, status: 200 }] })).toEqual(['refused']);
+  });
+
+  it('crosses a registry that calls the breaking version compatible', async () => {
+    const subject = subjectOf('avro');
+    await ask(run.registry, 'PUT', `/config/${subject}`, { compatibility: 'NONE' });
+    expect(await crosses()).toEqual(['refused']);
+    await ask(run.registry, 'PUT', `/config/${subject}`, { compatibility: 'FULL' });
+    expect(await crosses()).toEqual([]);
+  });
+
+  it('crosses a record in quarantine that is none of the bad ones', async () => {
+    const { quarantine, topic } = flow(3);
+    const headers = (place: string): Array<[string, Uint8Array]> =>
+      Object.entries({
+        origin: 'demo',
+        'millrace.reason': 'bad_magic',
+        'millrace.source_topic': topic,
+        'millrace.source_partition': '0',
+        'millrace.source_offset': place,
+      }).map(([name, value]) => [name, Buffer.from(value)]);
+    await append(stack.brokers, quarantine, [
+      { partition: 0, key: Buffer.from('k'), value: Buffer.from('good after all'), headers: headers('5') },
+    ]);
+    expect(await crosses()).toEqual(expect.arrayContaining(['complete', 'quarantine', 'counter']));
+  });
+
+  it('crosses a quarantined record that was dropped', async () => {
+    await rewriteTopic(flow(2).quarantine, (index) => index !== 3);
+    const facts = await judge();
+    const seen = facts.find((fact) => CLAIM.quarantine.test(fact.claim));
+    expect(seen).toMatchObject({ holds: false, seen: expect.stringMatching(/is missing/) });
+    expect(facts.find((fact) => CLAIM.complete.test(fact.claim))).toMatchObject({ holds: false });
+  });
+
+  it('crosses a quarantined record whose bytes were changed', async () => {
+    const [bad, ...rest] = flow(1).bad;
+    const flows = run.flows.map((one, i) =>
+      i === 1 && bad !== undefined
+        ? { ...one, bad: [{ ...bad, valueHex: `${bad.valueHex.slice(0, -2)}aa` }, ...rest] }
+        : one,
+    );
+    const facts = await judge({ ...run, flows });
+    expect(facts.find((fact) => CLAIM.quarantine.test(fact.claim))?.seen).toMatch(/was changed/);
+  });
+
+  it('crosses a record that was produced and never read', async () => {
+    await append(stack.brokers, flow(0).topic, [
+      { partition: 1, key: null, value: Buffer.from([0, 0, 0, 0, 1, 2]) },
+    ]);
+    const facts = await judge();
+    expect(facts.find((fact) => CLAIM.complete.test(fact.claim))?.seen).toMatch(
+      /neither decoded nor in quarantine/,
+    );
+  });
+
+  it('crosses a third version', async () => {
+    await ask(run.registry, 'POST', `/subjects/${subjectOf('protobuf')}/versions`, {
+      schema: orderSchema(3, 'protobuf'),
+      schemaType: 'PROTOBUF',
+    });
+    expect(await crosses()).toContain('accepted');
+  });
+});
