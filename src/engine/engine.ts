@@ -157,7 +157,7 @@ export class Engine {
             columns.rowCount,
             stage.series('accumulate'),
           );
-          stage.observe((now - from) / 1000, stage.series('fire'));
+          stage.observe((now - from) / 1000, stage.series('step'));
           parts.onConsumed?.(operator.totals().consumed - this.consumedBefore);
         }
         const now = parts.clock.monotonicMs();

@@ -1,5 +1,5 @@
-/** The engine's metrics. Stages: `accumulate` is batch received to accumulators updated, for every event; `fire` the
- *  cutting of fired windows; `sink` window fired to result durable. */
+/** The engine's metrics. Stages: `accumulate` is batch received to accumulators updated, counted for every event; `step`
+ *  the operator's part of it, for every batch; `sink` window fired to result durable, for every result. */
 import type { Counter, Gauge, Histogram, Metrics } from '../core/metrics.ts';
 
 export interface EngineMetrics {
@@ -25,7 +25,7 @@ export interface EngineMetrics {
   readonly stageQuantile: Gauge;
 }
 
-const STAGES = ['accumulate', 'fire', 'sink'] as const;
+const STAGES = ['accumulate', 'step', 'sink'] as const;
 const QUANTILES = [0.5, 0.99, 0.999] as const;
 
 export function engineMetrics(metrics: Metrics): EngineMetrics {
