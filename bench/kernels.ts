@@ -10,7 +10,7 @@ import { type BenchContext, type BenchResult, microTurns, result } from './harne
 const KERNEL_GAIN_GOAL = 1.5;
 export const BATCH_ROWS = 4096;
 /** Batches are used in a ring, so that what is measured includes the way to memory. */
-export const RING_BATCHES = 8;
+const RING_BATCHES = 8;
 
 export interface KernelCase {
   readonly metric: string;

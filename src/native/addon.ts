@@ -5,9 +5,7 @@
  *  load.ts and the drivers see this surface.
  */
 import type { BrokerFunctions } from './broker-functions.ts';
-
-/** Bytes of a batch; see `batchBytes`. */
-export type BatchBytes = ArrayBuffer | Uint8Array;
+import type { BatchBytes } from './bytes.ts';
 
 interface Identity {
   /** LAYOUT_FINGERPRINT of the sources the addon was built from. */

@@ -3,7 +3,7 @@
  *  Lists cross as flat arrays: places as topics, partitions and offsets of one length. Answers are promises; an error of
  *  the broker is a value in them. A batch, and the status and offset columns, are borrowed until the promise settles.
  */
-import type { BatchBytes } from './addon.ts';
+import type { BatchBytes } from './bytes.ts';
 
 /** code, message, fatal, topic, partition (-1: none) */
 export type NativeEvent = readonly [number, string, boolean, string | null, number];

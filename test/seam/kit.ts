@@ -3,7 +3,6 @@ import { createRequire } from 'node:module';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { Addon } from '../../src/native/addon.ts';
 import { findAddon } from '../../src/native/load.ts';
 
 export const addonPath = findAddon() ?? '';
@@ -11,7 +10,6 @@ export const addonPath = findAddon() ?? '';
 /** The addon as JavaScript sees it: functions that take anything. */
 export type RawFunction = (...args: readonly unknown[]) => unknown;
 export const raw = createRequire(import.meta.url)(addonPath) as Record<string, RawFunction>;
-export const typed = raw as unknown as Addon;
 
 export function records(rows = 4, shared = false): RecordBatch {
   const batch = RecordBatch.create(rows, rows * 256, shared);

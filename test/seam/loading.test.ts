@@ -3,6 +3,7 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
 import { ADDON_ABI } from '../../src/native/addon.ts';
@@ -26,7 +27,7 @@ function buildStranger(name: string, defines: readonly string[]): string {
   const path = join(scratch, `${name}.node`);
   const args = ['-shared', '-fPIC', '-x', 'c', `-I${includeFolder()}`, '-DNAPI_VERSION=9', ...defines];
   const source = join(projectRoot, 'test', 'seam', 'stranger.c');
-  const built = spawnSync('c++', [...args, source, '-o', path], { encoding: 'utf8' });
+  const built = spawnSync(process.env['CXX'] ?? 'c++', [...args, source, '-o', path], { encoding: 'utf8' });
   expect(built.stderr).toBe('');
   return path;
 }
@@ -132,7 +133,7 @@ interface Ran {
 
 function runMapped(root: string, args: readonly string[], native: string): Ran {
   const env = { ...process.env, MILLRACE_NATIVE: native, NODE_OPTIONS: '' };
-  const maps = join(projectRoot, 'test', 'seam', 'maps.cjs');
+  const maps = fileURLToPath(new URL('./maps.cjs', import.meta.url));
   const { status, stdout, stderr } = spawnSync(process.execPath, ['--require', maps, ...args], {
     cwd: root,
     env,
