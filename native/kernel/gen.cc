@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernel/threefry.h"
+
 namespace millrace::kernel {
 namespace {
 
@@ -12,7 +14,6 @@ static_assert(std::endian::native == std::endian::little,
 
 constexpr double kTwo32 = 4294967296.0;
 constexpr double kTwo53 = 9007199254740992.0;
-constexpr std::uint32_t kParity = 0x1bd11bda;
 constexpr std::uint64_t kPadBytes = layout::Event::kBytes - layout::Event::kPadAt;
 constexpr double kDelayMaxMs = 1099511627776.0;
 constexpr double kPerMsMin = 1e-9;
@@ -20,49 +21,42 @@ constexpr double kPerMsMin = 1e-9;
 // table.
 constexpr std::uint32_t kAttemptsMax = 1000;
 
-template <int kA, int kB>
-inline void EvenRound(std::uint32_t (&x)[4]) {
-  x[0] += x[1];
-  x[1] = std::rotl(x[1], kA) ^ x[0];
-  x[2] += x[3];
-  x[3] = std::rotl(x[3], kB) ^ x[2];
-}
-
-template <int kA, int kB>
-inline void OddRound(std::uint32_t (&x)[4]) {
-  x[0] += x[3];
-  x[3] = std::rotl(x[3], kA) ^ x[0];
-  x[2] += x[1];
-  x[1] = std::rotl(x[1], kB) ^ x[2];
-}
-
-template <std::uint32_t kInjection>
-inline void FourRounds(std::uint32_t (&x)[4], const std::uint32_t (&key)[5]) {
-  if constexpr ((kInjection & 1U) == 1) {
-    EvenRound<10, 26>(x);
-    OddRound<11, 21>(x);
-    EvenRound<13, 27>(x);
-    OddRound<23, 5>(x);
-  } else {
-    EvenRound<6, 20>(x);
-    OddRound<17, 11>(x);
-    EvenRound<25, 10>(x);
-    OddRound<18, 20>(x);
-  }
-  x[0] += key[kInjection % 5];
-  x[1] += key[(kInjection + 1) % 5];
-  x[2] += key[(kInjection + 2) % 5];
-  x[3] += key[(kInjection + 3) % 5] + kInjection;
-}
-
 inline void Draw(const GenParams& params, std::int32_t stream, std::uint64_t seq,
                  std::uint32_t attempt, std::uint32_t (&out)[4]) {
   const std::uint32_t key[4] = {params.seed_low, params.seed_high,
                                 static_cast<std::uint32_t>(stream),
                                 static_cast<std::uint32_t>(layout::kGenKey)};
-  const std::uint32_t counter[4] = {static_cast<std::uint32_t>(seq),
-                                    static_cast<std::uint32_t>(seq >> 32), attempt, 0};
-  Threefry4x32(key, counter, out);
+  out[0] = static_cast<std::uint32_t>(seq);
+  out[1] = static_cast<std::uint32_t>(seq >> 32);
+  out[2] = attempt;
+  out[3] = 0;
+  Threefry(key, out);
+}
+
+// The first attempt of four events at once: out[word][lane].
+inline void DrawFour(const GenParams& params, std::int32_t stream,
+                     const std::uint64_t (&seqs)[kLanes], Words (&out)[4]) {
+  const std::uint32_t key[4] = {params.seed_low, params.seed_high,
+                                static_cast<std::uint32_t>(stream),
+                                static_cast<std::uint32_t>(layout::kGenKey)};
+  for (std::size_t lane = 0; lane < kLanes; lane++) {
+    out[0][lane] = static_cast<std::uint32_t>(seqs[lane]);
+    out[1][lane] = static_cast<std::uint32_t>(seqs[lane] >> 32);
+  }
+  out[2] = Words{};
+  out[3] = Words{};
+  Threefry(key, out);
+}
+
+// floor of a number that is not negative; from 2^53 on it is whole anyway. Without the instruction
+// of newer processors std::floor is a call, and conversions of unsigned numbers take a branch.
+inline double Floor(double number) {
+  return number < kTwo53 ? static_cast<double>(static_cast<std::int64_t>(number)) : number;
+}
+
+// A whole number below 2^53.
+inline double ToDouble(std::uint64_t number) {
+  return static_cast<double>(static_cast<std::int64_t>(number));
 }
 
 double PowerOf(const GenParams& params, double base) {
@@ -87,11 +81,12 @@ inline bool RankOfWords(const GenParams& params, const Rows<layout::ZipfTable>& 
     run = static_cast<std::uint32_t>(other);
   }
   const std::uint64_t at =
-      table.first[run] + static_cast<std::uint64_t>(words[2] / kTwo32 * table.size[run]);
+      table.first[run] +
+      static_cast<std::uint64_t>(static_cast<std::int64_t>(words[2] / kTwo32 * table.size[run]));
   const double keep = words[3] / kTwo32;
   *rank = at;
   if (keep < table.sure[run]) return true;
-  if (!(keep * PowerOf(params, static_cast<double>(at)) < table.top[run])) *rank = 0;
+  if (!(keep * PowerOf(params, ToDouble(at)) < table.top[run])) *rank = 0;
   return true;
 }
 
@@ -104,30 +99,42 @@ struct Fields {
 };
 
 inline double SinceBase(const GenParams& params, std::uint64_t seq) {
-  return std::floor(static_cast<double>(seq) / params.per_ms);
+  return Floor(ToDouble(seq) / params.per_ms);
 }
 
+// Fields of `count` events, at most kLanes. False for a number that is no event, or a broken table.
 inline bool ComputeFields(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
-                          double number, Fields* out) {
-  if (!(number >= 0 && number < kTwo53)) return false;
-  const auto seq = static_cast<std::uint64_t>(number);
-  std::uint32_t words[4];
-  std::uint64_t rank = 0;
-  for (std::uint32_t attempt = 0; rank == 0; attempt++) {
-    if (attempt == kAttemptsMax) return false;
-    Draw(params, layout::kGenStreamAccount, seq, attempt, words);
-    if (!RankOfWords(params, zipf, words, &rank)) return false;
+                          const double* numbers, std::size_t count, Fields (&out)[kLanes]) {
+  std::uint64_t seqs[kLanes] = {};
+  for (std::size_t lane = 0; lane < count; lane++) {
+    if (!(numbers[lane] >= 0 && numbers[lane] < kTwo53)) return false;
+    seqs[lane] = static_cast<std::uint64_t>(static_cast<std::int64_t>(numbers[lane]));
   }
-  Draw(params, layout::kGenStreamEvent, seq, 0, words);
-  const auto high = static_cast<double>((std::uint64_t{words[0]} << 21) | (words[1] >> 11));
-  const double value = params.value_min + std::floor(high / kTwo53 * params.value_span);
-  const double event_ts = params.base_ts + SinceBase(params, seq);
-  if (!(event_ts < kTwo53)) return false;
-  out->account_id = params.account_base + (rank - 1);
-  out->value = static_cast<std::int64_t>(value);
-  out->event_ts = static_cast<std::int64_t>(event_ts);
-  out->seq = seq;
-  out->noise_at = words[2] >> 16;
+  Words accounts[4];
+  Words events[4];
+  DrawFour(params, layout::kGenStreamAccount, seqs, accounts);
+  DrawFour(params, layout::kGenStreamEvent, seqs, events);
+  for (std::size_t lane = 0; lane < count; lane++) {
+    std::uint32_t words[4] = {accounts[0][lane], accounts[1][lane], accounts[2][lane],
+                              accounts[3][lane]};
+    std::uint64_t rank = 0;
+    if (!RankOfWords(params, zipf, words, &rank)) return false;
+    for (std::uint32_t attempt = 1; rank == 0; attempt++) {
+      if (attempt == kAttemptsMax) return false;
+      Draw(params, layout::kGenStreamAccount, seqs[lane], attempt, words);
+      if (!RankOfWords(params, zipf, words, &rank)) return false;
+    }
+    const std::uint64_t high = (std::uint64_t{events[0][lane]} << 21) | (events[1][lane] >> 11);
+    const double value = params.value_min + Floor(ToDouble(high) / kTwo53 * params.value_span);
+    const double event_ts = params.base_ts + SinceBase(params, seqs[lane]);
+    if (!(event_ts < kTwo53)) return false;
+    Fields& fields = out[lane];
+    fields.account_id = params.account_base + (rank - 1);
+    fields.value = static_cast<std::int64_t>(value);
+    fields.event_ts = static_cast<std::int64_t>(event_ts);
+    fields.seq = seqs[lane];
+    fields.noise_at = events[2][lane] >> 16;
+  }
   return true;
 }
 
@@ -136,12 +143,12 @@ double DelayOf(const GenParams& params, std::uint64_t seq) {
   Draw(params, layout::kGenStreamDelay, seq, 0, words);
   const double kind = words[0];
   const double u = words[1] / kTwo32;
-  if (kind < params.typical_below) return std::floor(u * u * (params.typical_max_ms + 1));
+  if (kind < params.typical_below) return Floor(u * u * (params.typical_max_ms + 1));
   if (kind < params.tail_below) {
     return params.typical_max_ms +
-           std::floor(u * u * u * (params.tail_max_ms - params.typical_max_ms + 1));
+           Floor(u * u * u * (params.tail_max_ms - params.typical_max_ms + 1));
   }
-  return params.tail_max_ms + std::floor(u * (params.straggler_max_ms - params.tail_max_ms + 1));
+  return params.tail_max_ms + Floor(u * (params.straggler_max_ms - params.tail_max_ms + 1));
 }
 
 // The arrival queue while a call runs. Times are whole ms after the first event.
@@ -280,20 +287,6 @@ Status ReadGenParams(Span<double> cells, GenParams* out) {
   return ok ? Status::kOk : Status::kBadArgument;
 }
 
-void Threefry4x32(const std::uint32_t (&key)[4], const std::uint32_t (&counter)[4],
-                  std::uint32_t (&out)[4]) {
-  const std::uint32_t five[5] = {key[0], key[1], key[2], key[3],
-                                 kParity ^ key[0] ^ key[1] ^ key[2] ^ key[3]};
-  std::uint32_t x[4] = {counter[0] + five[0], counter[1] + five[1], counter[2] + five[2],
-                        counter[3] + five[3]};
-  FourRounds<1>(x, five);
-  FourRounds<2>(x, five);
-  FourRounds<3>(x, five);
-  FourRounds<4>(x, five);
-  FourRounds<5>(x, five);
-  std::memcpy(out, x, sizeof x);
-}
-
 Status GenArrivals(const GenParams& params, Span<double> state, Rows<layout::ArrivalWheel>* wheel,
                    Rows<layout::ArrivalPool>* pool, Span<double> seqs, std::size_t* written) {
   using S = layout::ArrivalState;
@@ -392,27 +385,33 @@ Status GenRecords(const GenParams& params, const Rows<layout::ZipfTable>& zipf,
   }
   const layout::RecordBatch& c = into->at;
   std::uint32_t at = 0;
-  for (std::size_t row = 0; row < count; row++, at += static_cast<std::uint32_t>(E::kBytes)) {
-    Fields fields;
-    if (!ComputeFields(params, zipf, seqs.data[row], &fields)) return Status::kBadArgument;
-    std::uint8_t* event = c.arena + at;
-    std::memcpy(event + E::kAccountIdAt, &fields.account_id, sizeof fields.account_id);
-    std::memcpy(event + E::kValueAt, &fields.value, sizeof fields.value);
-    std::memcpy(event + E::kEventTsAt, &fields.event_ts, sizeof fields.event_ts);
-    std::memcpy(event + E::kSeqAt, &fields.seq, sizeof fields.seq);
-    std::memcpy(event + E::kPadAt, noise.data + fields.noise_at, kPadBytes);
-    c.offset[row] = layout::kSpanNoOffset;
-    c.timestamp[row] = 0;
-    c.topic_index[row] = 0;
-    c.partition[row] = -1;
-    c.key_start[row] = at + static_cast<std::uint32_t>(E::kAccountIdAt);
-    c.key_length[row] = sizeof fields.account_id;
-    c.value_start[row] = at;
-    c.value_length[row] = static_cast<std::int32_t>(E::kBytes);
-    c.headers_start[row] = at + static_cast<std::uint32_t>(E::kBytes);
-    c.headers_length[row] = 0;
-    c.timestamp_type[row] = layout::kTimestampTypeNone;
-    c.flags[row] = 0;
+  for (std::size_t from = 0; from < count; from += kLanes) {
+    Fields four[kLanes];
+    const std::size_t lanes = count - from < kLanes ? count - from : kLanes;
+    if (!ComputeFields(params, zipf, seqs.data + from, lanes, four)) return Status::kBadArgument;
+    for (std::size_t lane = 0; lane < lanes; lane++) {
+      const Fields& fields = four[lane];
+      const std::size_t row = from + lane;
+      std::uint8_t* event = c.arena + at;
+      std::memcpy(event + E::kAccountIdAt, &fields.account_id, sizeof fields.account_id);
+      std::memcpy(event + E::kValueAt, &fields.value, sizeof fields.value);
+      std::memcpy(event + E::kEventTsAt, &fields.event_ts, sizeof fields.event_ts);
+      std::memcpy(event + E::kSeqAt, &fields.seq, sizeof fields.seq);
+      std::memcpy(event + E::kPadAt, noise.data + fields.noise_at, kPadBytes);
+      c.offset[row] = layout::kSpanNoOffset;
+      c.timestamp[row] = 0;
+      c.topic_index[row] = 0;
+      c.partition[row] = -1;
+      c.key_start[row] = at + static_cast<std::uint32_t>(E::kAccountIdAt);
+      c.key_length[row] = sizeof fields.account_id;
+      c.value_start[row] = at;
+      c.value_length[row] = static_cast<std::int32_t>(E::kBytes);
+      c.headers_length[row] = 0;
+      c.timestamp_type[row] = layout::kTimestampTypeNone;
+      c.flags[row] = 0;
+      at += static_cast<std::uint32_t>(E::kBytes);
+      c.headers_start[row] = at;
+    }
   }
   c.header->row_count = static_cast<std::uint32_t>(count);
   c.header->arena_used = at;
@@ -424,14 +423,18 @@ Status GenEvents(const GenParams& params, const Rows<layout::ZipfTable>& zipf, S
   if (count > seqs.size || zipf.row_count == 0) return Status::kBadArgument;
   if (count > into->row_capacity) return Status::kTooFewRows;
   const layout::EventBatch& c = into->at;
-  for (std::size_t row = 0; row < count; row++) {
-    Fields fields;
-    if (!ComputeFields(params, zipf, seqs.data[row], &fields)) return Status::kBadArgument;
-    c.account_id[row] = fields.account_id;
-    c.value[row] = fields.value;
-    c.event_ts[row] = fields.event_ts;
-    c.seq[row] = fields.seq;
-    c.status[row] = layout::kEventStatusOk;
+  for (std::size_t from = 0; from < count; from += kLanes) {
+    Fields four[kLanes];
+    const std::size_t lanes = count - from < kLanes ? count - from : kLanes;
+    if (!ComputeFields(params, zipf, seqs.data + from, lanes, four)) return Status::kBadArgument;
+    for (std::size_t lane = 0; lane < lanes; lane++) {
+      const std::size_t row = from + lane;
+      c.account_id[row] = four[lane].account_id;
+      c.value[row] = four[lane].value;
+      c.event_ts[row] = four[lane].event_ts;
+      c.seq[row] = four[lane].seq;
+      c.status[row] = layout::kEventStatusOk;
+    }
   }
   c.header->row_count = static_cast<std::uint32_t>(count);
   return Status::kOk;

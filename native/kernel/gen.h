@@ -35,10 +35,6 @@ struct GenParams {
 // Reads layout::GenParams. kBadArgument when a cell is outside its range.
 Status ReadGenParams(Span<double> cells, GenParams* out);
 
-// Threefry-4x32-20 of a key and a counter.
-void Threefry4x32(const std::uint32_t (&key)[4], const std::uint32_t (&counter)[4],
-                  std::uint32_t (&out)[4]);
-
 // Fills `seqs` with the next events in the order of arrival; `written` says how many.
 // REQUIRES: state is layout::ArrivalState. Rows that the lists name are checked, so a broken queue
 // is a status.
