@@ -1,5 +1,5 @@
 // A worker that uses the raw addon: `once` answers and ends, `forever` works until it is terminated, `forget` opens
-// handles and ends without closing them.
+// handles and is terminated with a call of each under way, `fall` opens handles and ends by itself.
 import { createRequire } from 'node:module';
 import { parentPort, workerData } from 'node:worker_threads';
 
@@ -26,6 +26,15 @@ if (mode === 'once') {
   for (;;) work();
 } else {
   const kept = [addon.brokerProducerOpen([]), addon.brokerConsumerOpen(['group.id', 'forgotten'], () => {})];
+  if (mode === 'forget') {
+    const forever = 600_000;
+    const refused = (error) => parentPort.postMessage(`refused: ${error.message}`);
+    addon.brokerConsumerConsume(kept[1], new Uint8Array(records), forever).catch(refused);
+    addon.brokerProducerFlush(kept[0], forever).catch(refused);
+    addon
+      .brokerConsumerCommitted(kept[1], ['t'], Int32Array.of(0), BigInt64Array.of(-1n), forever)
+      .catch(refused);
+    setInterval(() => {}, 1000);
+  }
   parentPort.postMessage(kept.length);
-  if (mode === 'forget') setInterval(() => {}, 1000);
 }
