@@ -61,7 +61,7 @@ async function withLines(index: number, change: (lines: string[]) => string[]): 
 async function rewriteTopic(topic: string, keep: (index: number) => boolean): Promise<void> {
   const records: RecordInput[] = [];
   const reader = await TopicReader.open(stack.brokers);
-  await reader.read(topic, ({ key, value, headers }) => {
+  await reader.read([topic], (_topic, { key, value, headers }) => {
     const copy = (bytes: Uint8Array | null): Uint8Array | null =>
       bytes === null ? null : Buffer.from(bytes);
     records.push({

@@ -114,16 +114,25 @@ async function readDecoded(
   return { wrong, decoded, repeated, orders };
 }
 
-async function look(reader: TopicReader, flow: FlowRun): Promise<FlowSight> {
-  const lines = await readDecoded(flow);
-  const quarantined: QuarantinedRecord[] = [];
-  const faults: string[] = [];
-  await reader.read(flow.quarantine, (record) => {
+/** Everything in the quarantine topics, by flow. */
+async function readQuarantines(
+  reader: TopicReader,
+  flows: readonly FlowRun[],
+): Promise<Map<FlowRun, { readonly records: QuarantinedRecord[]; readonly faults: string[] }>> {
+  const byTopic = new Map(
+    flows.map((flow) => [
+      flow.quarantine,
+      { flow, records: [] as QuarantinedRecord[], faults: [] as string[] },
+    ]),
+  );
+  await reader.read([...byTopic.keys()], (topic, record) => {
+    const sight = byTopic.get(topic);
+    if (sight === undefined) return;
     const headers = record.headers();
-    if (headers.get('millrace.source_topic') !== flow.topic)
-      faults.push(`a record of ${headers.get('millrace.source_topic')}`);
-    if (headers.get('origin') !== 'demo') faults.push('a record without its own headers');
-    quarantined.push({
+    if (headers.get('millrace.source_topic') !== sight.flow.topic)
+      sight.faults.push(`a record of ${headers.get('millrace.source_topic')}`);
+    if (headers.get('origin') !== 'demo') sight.faults.push('a record without its own headers');
+    sight.records.push({
       place: placeOf(
         headers.get('millrace.source_partition') ?? '?',
         headers.get('millrace.source_offset') ?? '?',
@@ -133,22 +142,48 @@ async function look(reader: TopicReader, flow: FlowRun): Promise<FlowSight> {
       valueHex: hex(record.value),
     });
   });
-  const parked = new Set(quarantined.map(({ place }) => place));
-  const astray: string[] = [];
-  let framed = 0;
-  const inTopic = await reader.read(flow.topic, (record) => {
+  return new Map([...byTopic.values()].map(({ flow, records, faults }) => [flow, { records, faults }]));
+}
+
+async function look(reader: TopicReader, flows: readonly FlowRun[]): Promise<FlowSight[]> {
+  const quarantines = await readQuarantines(reader, flows);
+  const sights: Array<FlowSight & { framed: number; inTopic: number; astray: string[] }> = [];
+  for (const flow of flows) {
+    const { records, faults } = quarantines.get(flow) as { records: QuarantinedRecord[]; faults: string[] };
+    const lines = await readDecoded(flow);
+    const quarantineFaults = [...faults, ...compareQuarantine(flow.bad, records)];
+    sights.push({
+      flow,
+      ...lines,
+      inTopic: 0,
+      framed: 0,
+      astray: [],
+      quarantined: records,
+      quarantineFaults,
+    });
+  }
+  const byTopic = new Map(
+    sights.map((sight) => [
+      sight.flow.topic,
+      { sight, parked: new Set(sight.quarantined.map(({ place }) => place)) },
+    ]),
+  );
+  await reader.read([...byTopic.keys()], (topic, record) => {
+    const { sight, parked } = byTopic.get(topic) as { sight: (typeof sights)[number]; parked: Set<string> };
     const place = placeOf(record.partition, record.offset);
     const bytes = record.value === null ? Buffer.alloc(0) : Buffer.from(record.value);
-    const isDecoded = lines.decoded.has(place);
-    if (isDecoded === parked.has(place))
-      astray.push(
+    const isDecoded = sight.decoded.has(place);
+    sight.inTopic++;
+    if (isDecoded === parked.has(place)) {
+      sight.astray.push(
         `${place} is ${isDecoded ? 'decoded and in quarantine' : 'neither decoded nor in quarantine'}`,
       );
-    if (isDecoded && bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === flow.writerId)
-      framed++;
+    }
+    const isFrame =
+      bytes.length > HEADER_BYTES && bytes[0] === 0 && bytes.readUInt32BE(1) === sight.flow.writerId;
+    if (isDecoded && isFrame) sight.framed++;
   });
-  faults.push(...compareQuarantine(flow.bad, quarantined));
-  return { flow, ...lines, inTopic, framed, astray, quarantined, quarantineFaults: faults };
+  return sights;
 }
 
 /** Exactly the injected records, untouched, each once and with its reason. */
@@ -312,13 +347,8 @@ function judgeCounter(sights: readonly FlowSight[]): Fact {
 
 export async function judgeContracts(context: SliceContext, run: ContractsRun): Promise<readonly Fact[]> {
   context.say('contracts: reading topics and decoded files back');
-  const sights: FlowSight[] = [];
   const reader = await TopicReader.open(context.stack.brokers);
-  try {
-    for (const flow of run.flows) sights.push(await look(reader, flow));
-  } finally {
-    await reader.close();
-  }
+  const sights = await look(reader, run.flows).finally(() => reader.close());
   return [
     await judgeAccepted(run),
     await judgeRefused(run),

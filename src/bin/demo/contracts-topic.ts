@@ -73,39 +73,47 @@ export class TopicReader {
     return this.consumer.close();
   }
 
-  /** Calls `each` for every record that the topic holds now; key and value are borrowed for the call.
-   *  Returns the number of records. @throws timeout */
-  async read(topic: string, each: (record: TopicRecord) => void): Promise<number> {
-    const open = new Map<number, bigint>();
+  /** Calls `each` for every record that the topics hold now; key and value are borrowed for the call.
+   *  Returns the number of records by topic. @throws timeout */
+  async read(
+    topics: readonly string[],
+    each: (topic: string, record: TopicRecord) => void,
+  ): Promise<ReadonlyMap<string, number>> {
+    const counts = new Map(topics.map((topic) => [topic, 0]));
+    const open = new Map<string, bigint>();
     const from: TopicPartitionOffset[] = [];
-    for (const partition of this.partitions.get(topic) ?? []) {
-      const { low, high } = await this.consumer.watermarkOffsets({ topic, partition }, OFFSETS_MS_MAX);
-      if (high <= low) continue;
-      open.set(partition, high);
-      from.push({ topic, partition, offset: low });
+    for (const topic of topics) {
+      for (const partition of this.partitions.get(topic) ?? []) {
+        const { low, high } = await this.consumer.watermarkOffsets({ topic, partition }, OFFSETS_MS_MAX);
+        if (high <= low) continue;
+        open.set(`${topic}/${partition}`, high);
+        from.push({ topic, partition, offset: low });
+      }
     }
-    if (from.length === 0) return 0;
+    if (from.length === 0) return counts;
     await this.consumer.assign(from);
     const { batch } = this;
     const deadline = Date.now() + READ_MS_MAX;
-    let count = 0;
     while (open.size > 0) {
-      if (Date.now() > deadline) throw coreError('timeout', `topic ${topic} did not give all its records`);
+      if (Date.now() > deadline)
+        throw coreError('timeout', `${[...open.keys()].join(', ')} did not give all their records`);
       const { rowCount } = await this.consumer.consume(batch, WAIT_MS);
-      const { partition, offset } = batch.columns;
+      const { topicIndex, partition, offset } = batch.columns;
       for (let row = 0; row < rowCount; row++) {
+        const topic = this.consumer.topics[topicIndex[row] as number] as string;
         const at = { partition: partition[row] as number, offset: offset[row] as bigint };
-        const end = open.get(at.partition);
+        const place = `${topic}/${at.partition}`;
+        const end = open.get(place);
         if (end === undefined || at.offset >= end) continue;
-        count++;
-        if (at.offset + 1n >= end) open.delete(at.partition);
+        counts.set(topic, (counts.get(topic) ?? 0) + 1);
+        if (at.offset + 1n >= end) open.delete(place);
         const headers = (): ReadonlyMap<string, string> =>
           new Map(
             batch.headers(row).map(([name, value]) => [name, Buffer.from(value ?? []).toString('utf8')]),
           );
-        each({ ...at, key: batch.key(row), value: batch.value(row), headers });
+        each(topic, { ...at, key: batch.key(row), value: batch.value(row), headers });
       }
     }
-    return count;
+    return counts;
   }
 }
