@@ -16,7 +16,9 @@ it('gives a database that takes writes and can be decoded', async () => {
   const client = new pg.Client({ connectionString: stack.postgres });
   await client.connect();
   try {
-    const { rows } = await client.query("select current_setting('wal_level') as wal, current_setting('server_version_num')::int as version");
+    const { rows } = await client.query(
+      "select current_setting('wal_level') as wal, current_setting('server_version_num')::int as version",
+    );
     expect(rows[0].wal).toBe('logical');
     expect(rows[0].version).toBeGreaterThanOrEqual(180_000);
   } finally {

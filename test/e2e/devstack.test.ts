@@ -1,0 +1,310 @@
+/** The embedded stack from the outside: the commands run as a user runs them, judged by the servers themselves. */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { askBroker, type ClusterView } from '../../src/devstack/kafka/wire.ts';
+import { startOf, waitForEnd } from '../../src/devstack/process.ts';
+import { readState, runningServers, type ServerState } from '../../src/devstack/state.ts';
+
+const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
+const DEATH_BOUND_MS = 2_000;
+/** Commas, quotes and spaces: Kafka splits its folders at commas, shells split at the others. */
+const base = mkdtempSync(join(tmpdir(), "millrace up, o'clock "));
+const folderOf = (name: string) => join(base, name);
+
+interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+function millrace(...args: readonly string[]): Promise<Outcome> {
+  return new Promise((resolve) => {
+    execFile(process.execPath, [LAUNCHER, ...args, '-log-level=warn'], (error, stdout, stderr) => {
+      resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
+    });
+  });
+}
+
+interface Addresses {
+  readonly brokers: string;
+  readonly postgres: string;
+}
+
+async function up(folder: string, ...args: readonly string[]): Promise<Addresses> {
+  const outcome = await millrace('up', `-dir=${folder}`, '-json', ...args);
+  expect(outcome.stderr).toBe('');
+  expect(outcome.code).toBe(0);
+  return JSON.parse(outcome.stdout);
+}
+
+async function query(url: string, sql: string): Promise<readonly Record<string, unknown>[]> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    return (await client.query(sql)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+function clusterAt(brokers: string): Promise<ClusterView | undefined> {
+  const [host, port] = brokers.split(':');
+  return askBroker(host as string, Number(port), 2_000);
+}
+
+const processesOf = (servers: readonly ServerState[]) => servers.map((server) => server.process);
+
+/** Starts `up` as a child and resolves with its addresses once it printed them. */
+function foreground(...args: readonly string[]): { child: ChildProcess; ready: Promise<Addresses> } {
+  const child = spawn(process.execPath, [LAUNCHER, 'up', '-json', ...args, '-log-level=error'], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ready = new Promise<Addresses>((resolve, reject) => {
+    createInterface({ input: child.stdout as NodeJS.ReadableStream }).once('line', (line) =>
+      resolve(JSON.parse(line)),
+    );
+    child.once('exit', (code) => reject(new Error(`up ended with ${code} before it was ready`)));
+  });
+  return { child, ready };
+}
+
+const exitOf = (child: ChildProcess): Promise<number | null> =>
+  new Promise((resolve) => {
+    if (child.exitCode !== null) resolve(child.exitCode);
+    else child.once('exit', (code) => resolve(code));
+  });
+
+async function until(condition: () => boolean, boundMs: number): Promise<boolean> {
+  const deadline = performance.now() + boundMs;
+  while (!condition()) {
+    if (performance.now() > deadline) return false;
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  return true;
+}
+
+afterAll(async () => {
+  for (const name of readdirSync(base)) await millrace('down', `-dir=${folderOf(name)}`);
+  rmSync(base, { recursive: true, force: true });
+}, 60_000);
+
+describe('a stack that stays', () => {
+  const folder = folderOf('stays');
+  let first: Addresses;
+  let clusterId: string | undefined;
+
+  beforeAll(async () => {
+    // Two at once: one starts it, the other waits and finds it.
+    const [a, b] = await Promise.all([up(folder), up(folder)]);
+    expect(b).toEqual(a);
+    first = a;
+    clusterId = (await clusterAt(first.brokers))?.clusterId;
+  }, 60_000);
+
+  it('prints the two addresses and nothing else as JSON', () => {
+    expect(Object.keys(first).sort()).toEqual(['brokers', 'postgres']);
+    expect(first.brokers).toMatch(/^127\.0\.0\.1:\d+$/);
+    expect(first.postgres).toMatch(/^postgres:\/\/millrace:[0-9a-f]+@127\.0\.0\.1:\d+\/millrace$/);
+    expect(clusterId).toMatch(/^[\w-]{22}$/);
+  });
+
+  it('keeps its secret from other users', async () => {
+    const stranger = first.postgres.replace(/:[0-9a-f]+@/, ':wrong@');
+    await expect(query(stranger, 'select 1')).rejects.toThrow(/password authentication failed/);
+  });
+
+  it('is found running by a second up, with the same addresses', async () => {
+    const outcome = await millrace('up', `-dir=${folder}`);
+    expect(outcome.stdout).toContain('already running');
+    expect(outcome.stdout).toContain(first.brokers);
+    expect(outcome.stdout).toContain(first.postgres);
+  });
+
+  it('does not start beside another one that was asked for the same port', async () => {
+    const port = first.brokers.split(':')[1] as string;
+    const outcome = await millrace('up', `-dir=${folderOf('busy')}`, `-kafka-port=${port}`);
+    expect(outcome.code).toBe(3);
+    expect(outcome.stderr.trim().split('\n')).toHaveLength(1);
+    expect(outcome.stderr).toContain(`port ${port} of 127.0.0.1 is in use`);
+    expect(runningServers(folderOf('busy'))).toEqual([]);
+  });
+
+  it('keeps tables and the cluster through down and up, on the same ports', async () => {
+    await query(first.postgres, 'create table kept as select 42 as answer');
+    const servers = runningServers(folder);
+    expect(servers.map((server) => server.name).sort()).toEqual(['kafka-1', 'postgres']);
+    const down = await millrace('down', `-dir=${folder}`, '-json');
+    expect(JSON.parse(down.stdout)).toMatchObject({ stopped: ['kafka-1', 'postgres'], killed: [] });
+    expect(processesOf(servers).map((id) => startOf(id.pid))).toEqual([undefined, undefined]);
+    expect(await up(folder)).toEqual(first);
+    expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
+    expect((await clusterAt(first.brokers))?.clusterId).toBe(clusterId);
+  });
+
+  it.each([
+    ['kafkaClusterId', 'AAAAAAAAAAAAAAAAAAAAAA', 'the broker'],
+    ['postgresSystemId', '1', 'PostgreSQL'],
+  ])('refuses servers that are not the recorded ones: %s', async (field, value, named) => {
+    const path = join(folder, 'identity.json');
+    const recorded = readFileSync(path, 'utf8');
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(recorded), [field]: value }));
+    try {
+      const outcome = await millrace('up', `-dir=${folder}`);
+      expect(outcome.code).toBe(3);
+      expect(outcome.stderr).toContain(named);
+      expect(outcome.stderr).toContain('[wrong_server]');
+    } finally {
+      writeFileSync(path, recorded, { mode: 0o600 });
+    }
+  });
+
+  it('ends with one server killed from outside, and starts again whole', async () => {
+    const before = readState(folder);
+    const postgres = before?.servers.find((server) => server.name === 'postgres') as ServerState;
+    process.kill(postgres.process.pid, 'SIGKILL');
+    expect(await waitForEnd([postgres.process], DEATH_BOUND_MS)).toBe(true);
+    expect(await up(folder)).toEqual(first);
+    expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
+  });
+
+  it('reports nothing to end with exit 0', async () => {
+    await millrace('down', `-dir=${folder}`);
+    const outcome = await millrace('down', `-dir=${folder}`);
+    expect(outcome).toMatchObject({ code: 0, stderr: '' });
+    expect(outcome.stdout).toContain('nothing is running');
+  });
+
+  it('refuses, before it writes, a database that answers in the place of its own', async () => {
+    // The recorded identity is swapped while nothing runs: the freshly started servers are the strangers.
+    const path = join(folder, 'identity.json');
+    const recorded = readFileSync(path, 'utf8');
+    writeFileSync(path, JSON.stringify({ ...JSON.parse(recorded), postgresSystemId: '2' }));
+    try {
+      const outcome = await millrace('up', `-dir=${folder}`);
+      expect(outcome.code).toBe(3);
+      expect(outcome.stderr).toContain('[wrong_server]');
+      expect(runningServers(folder)).toEqual([]);
+    } finally {
+      writeFileSync(path, recorded, { mode: 0o600 });
+    }
+  });
+});
+
+describe('an ephemeral stack', () => {
+  it('stands beside another one, dies with SIGKILL on its owner, and leaves no folder', async () => {
+    const before = new Set(readdirSync(tmpdir()));
+    const { child, ready } = foreground('-ephemeral');
+    const { brokers, postgres } = await ready;
+    const mine = readdirSync(tmpdir())
+      .filter((name) => /^millrace-\w{6}$/.test(name) && !before.has(name))
+      .map((name) => join(tmpdir(), name))
+      .find((folder) => readState(folder)?.brokers.some((node) => brokers.endsWith(`:${node.port}`)));
+    expect(mine).toBeDefined();
+    const servers = runningServers(mine as string);
+    expect(servers).toHaveLength(2);
+    await query(postgres, 'create table t as select 1');
+    child.kill('SIGKILL');
+    expect(await waitForEnd(processesOf(servers), DEATH_BOUND_MS)).toBe(true);
+    expect(await until(() => !existsSync(mine as string), DEATH_BOUND_MS)).toBe(true);
+  });
+
+  it('ends on SIGTERM with exit 0', async () => {
+    const { child, ready } = foreground('-ephemeral');
+    const { brokers } = await ready;
+    child.kill('SIGTERM');
+    expect(await exitOf(child)).toBe(0);
+    expect(await clusterAt(brokers)).toBeUndefined();
+  });
+
+  it('takes no folder', async () => {
+    const outcome = await millrace('up', '-ephemeral', `-dir=${folderOf('x')}`);
+    expect(outcome.code).toBe(2);
+  });
+});
+
+describe('a start that is cut off', () => {
+  it('leaves no process, and the folder can be started', async () => {
+    const folder = folderOf('cut');
+    const { child, ready } = foreground(`-dir=${folder}`);
+    ready.catch(() => {});
+    // As soon as the broker's process is there, long before it is ready.
+    expect(await until(() => existsSync(join(folder, 'run', 'kafka-1.pid')), 30_000)).toBe(true);
+    const servers = runningServers(folder);
+    child.kill('SIGKILL');
+    await exitOf(child);
+    expect(await waitForEnd(processesOf(servers), DEATH_BOUND_MS)).toBe(true);
+    expect(await until(() => runningServers(folder).length === 0, DEATH_BOUND_MS)).toBe(true);
+    await up(folder);
+    expect(runningServers(folder)).toHaveLength(2);
+    await millrace('down', `-dir=${folder}`);
+  }, 60_000);
+
+  it('formats a half-formatted folder again', async () => {
+    const folder = folderOf('half');
+    for (const name of ['run', 'logs', 'postgres.part', 'kafka-1'])
+      mkdirSync(join(folder, name), { recursive: true });
+    writeFileSync(join(folder, 'postgres.part', 'PG_VERSION'), '18\n');
+    await up(folder);
+    expect(existsSync(join(folder, 'postgres.part'))).toBe(false);
+    await millrace('down', `-dir=${folder}`);
+  }, 60_000);
+});
+
+describe('folders that are no stack', () => {
+  it('refuses one with other files', async () => {
+    const folder = folderOf('others');
+    mkdirSync(folder);
+    writeFileSync(join(folder, 'thesis.txt'), 'mine');
+    const outcome = await millrace('up', `-dir=${folder}`);
+    expect(outcome.code).toBe(2);
+    expect(outcome.stderr).toContain('[strange_folder]');
+    expect(readdirSync(folder)).toEqual(['thesis.txt']);
+  });
+
+  it('refuses one below a file', async () => {
+    const file = folderOf('file');
+    writeFileSync(file, '');
+    const outcome = await millrace('up', `-dir=${join(file, 'below')}`);
+    expect(outcome.code).toBe(2);
+    expect(outcome.stderr).toContain('[not_writable]');
+    rmSync(file);
+  });
+
+  it('refuses a port that anybody holds', async () => {
+    const server = createServer();
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const { port } = server.address() as { port: number };
+    const outcome = await millrace('up', `-dir=${folderOf('port')}`, `-postgres-port=${port}`);
+    server.close();
+    expect(outcome.code).toBe(3);
+    expect(outcome.stderr).toContain('[busy_port]');
+  });
+
+  it('names the Java that is missing', async () => {
+    const outcome = await new Promise<Outcome>((resolve) => {
+      execFile(
+        process.execPath,
+        [LAUNCHER, 'up', `-dir=${folderOf('java')}`],
+        { env: { PATH: folderOf('nothing'), HOME: base } },
+        (error, stdout, stderr) => resolve({ code: Number(error?.code ?? 0), stdout, stderr }),
+      );
+    });
+    expect(outcome.code).toBe(3);
+    expect(outcome.stderr).toContain('[missing_tool]');
+  });
+});
