@@ -71,6 +71,8 @@ type Context = CommandContext<typeof SETTINGS>;
 const REPLY_BYTES_MAX = 1024 * 1024;
 const RESEND_FIRST_MS = 100;
 const RESEND_MAX_MS = 5000;
+/** Of -drain-timeout, kept for the end of the ledger and the report. */
+const DRAIN_RESERVE_MS = 3000;
 
 function openLedger(context: Context): LedgerWriter {
   const path = context.settings.ledger;
@@ -196,6 +198,7 @@ async function run(context: Context): Promise<number> {
     resendFirstMs: RESEND_FIRST_MS,
     resendMaxMs: RESEND_MAX_MS,
     giveUpMs: settings['give-up'],
+    giveUpDrainingMs: Math.max(0, settings['drain-timeout'] - DRAIN_RESERVE_MS),
     underWayMax: settings['under-way-max'],
     onAnswer: (outcome, latencyMs) => {
       answers.add(1, answers.series(outcome));

@@ -30,6 +30,8 @@ export interface LoadOptions {
   readonly resendMaxMs: number;
   /** How long after the last intent unanswered requests are still sent again. */
   readonly giveUpMs: number;
+  /** The same, counted from the moment `signal` was aborted. */
+  readonly giveUpDrainingMs: number;
   /** Requests under way above which due ones wait. Their latency counts all the same. */
   readonly underWayMax: number;
   readonly onAnswer?: (outcome: SendOutcome, latencyMs: number) => void;
@@ -86,13 +88,17 @@ export class LoadRun {
 
   /** @throws what the ledger throws */
   async run(): Promise<LoadResult> {
-    const { schedule, signal, sleep, giveUpMs, underWayMax } = this.options;
+    const { schedule, signal, sleep, giveUpMs, giveUpDrainingMs, underWayMax } = this.options;
     let plannedUntilMs = 0;
     let planned = -1;
+    let drainUntilMs = Number.POSITIVE_INFINITY;
     for (;;) {
       if (this.failure !== undefined) throw this.failure.thrown;
-      if (signal.aborted) schedule.stop();
       const nowMs = this.nowMs();
+      if (signal.aborted) {
+        schedule.stop();
+        drainUntilMs = Math.min(drainUntilMs, nowMs + giveUpDrainingMs);
+      }
       this.start(schedule.due(nowMs, underWayMax - this.underWay), nowMs);
       this.flush();
       if (schedule.planned !== planned) {
@@ -100,7 +106,7 @@ export class LoadRun {
         plannedUntilMs = nowMs;
       }
       if (schedule.isDone && this.underWay === 0) break;
-      if (schedule.isPlanned && nowMs - plannedUntilMs > giveUpMs) break;
+      if (nowMs > drainUntilMs || (schedule.isPlanned && nowMs - plannedUntilMs > giveUpMs)) break;
       const waitMs = Math.min(schedule.nextDueMs() - this.nowMs(), WAIT_MAX_MS);
       await sleep(Math.max(waitMs, WAIT_MIN_MS));
     }

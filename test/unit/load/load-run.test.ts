@@ -84,6 +84,7 @@ async function simulate(
     resendFirstMs: 100,
     resendMaxMs: 400,
     giveUpMs: 2000,
+    giveUpDrainingMs: 1000,
     underWayMax: 10_000,
     ...options,
   }).run();
@@ -193,6 +194,20 @@ describe('the load client', () => {
     expect(result.intents).toBeLessThan(30);
     expect(result.unknown).toBe(0);
     expect(entries.filter((entry) => entry.type === 'reply').length).toBe(result.intents);
+  });
+
+  test('drained before a server that never answers, it ends in time and says what is unknown', async () => {
+    const stop = new AbortController();
+    const { result, entries } = await simulate(
+      (_request, number) => {
+        if (number === 20) stop.abort();
+        return { ms: 60_000 };
+      },
+      { signal: stop.signal, retryRate: 0, giveUpMs: 30_000 },
+    );
+    expect(result.seconds).toBeLessThan(2);
+    expect(result.unknown).toBe(result.intents);
+    expect(entries.at(-1)).toMatchObject({ type: 'end', unknown: result.intents });
   });
 
   test('a ledger that cannot be written ends it', async () => {
