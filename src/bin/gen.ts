@@ -17,7 +17,6 @@ import { loadGenKernels } from '../native/gen.ts';
 import type { GenKernels } from '../native/gen-surface.ts';
 import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
 import type { Kernels } from '../native/surface.ts';
-import { framedOrders } from './gen/framed-orders.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels } from './shell/drivers.ts';
 
@@ -243,6 +242,8 @@ async function sourceOf(
         next: 'give -format=avro or -format=protobuf',
       });
     }
+    // The codecs are loaded by those who need them.
+    const { framedOrders } = await import('./gen/framed-orders.ts');
     encode = await framedOrders({
       registry: settings.registry,
       subject: settings.subject ?? `${output.topic}-value`,
