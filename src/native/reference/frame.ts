@@ -174,7 +174,7 @@ export function writeFrames(
     const size = length < 0 ? 0 : prefix.length + length;
     if (at + size > into.arenaCapacity) break;
     if (length >= 0) {
-      c.arena.set(prefix, at);
+      for (let i = 0; i < prefix.length; i++) c.arena[at + i] = prefix[i] as number;
       c.arena.set(payloads.subarray(start, start + length), at + prefix.length);
     }
     c.offset[row] = BigInt(SPAN.NO_OFFSET);
