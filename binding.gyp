@@ -29,6 +29,7 @@
             '<(rdkafka_dir)/librdkafka.so.1',
             "-Wl,-rpath,'$$ORIGIN/../../node_modules/node-rdkafka/build/deps'",
             "-Wl,-rpath,'$$ORIGIN/../../../node-rdkafka/build/deps'",
+            '-Wl,--version-script=<(module_root_dir)/native/exports.map',
           ],
         }],
         ['OS=="mac"', {

@@ -53,6 +53,22 @@ describe('the addon', () => {
     expect(Object.keys(raw)).toEqual(declared);
   });
 
+  it('shows the process its two entry points, and finds its library by paths relative to itself', () => {
+    const dynamic = spawnSync('readelf', ['-dW', addonPath], { encoding: 'utf8' }).stdout;
+    expect(dynamic).toMatch(/\(NEEDED\) .*\[librdkafka\.so\.1\]/);
+    const runpath = /\(R(?:UN)?PATH\) .*\[(.*)\]/.exec(dynamic)?.[1] ?? '';
+    expect(runpath.split(':')).toEqual([
+      '$ORIGIN/../../node_modules/node-rdkafka/build/deps',
+      '$ORIGIN/../../../node-rdkafka/build/deps',
+    ]);
+    const symbols = spawnSync('nm', ['-D', '--defined-only', addonPath], { encoding: 'utf8' }).stdout;
+    const shown = symbols
+      .trim()
+      .split('\n')
+      .map((line) => line.split(' ').at(-1));
+    expect(shown.sort()).toEqual(['napi_register_module_v1', 'node_api_module_get_api_version_v1']);
+  });
+
   it.each([
     ['other layouts', [`-DLAYOUT=${LAYOUT_FINGERPRINT ^ 1}`, `-DABI=${ADDON_ABI}`]],
     ['another ABI', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI + 1}`]],

@@ -1,0 +1,44 @@
+/** The kernel benches in their smoke form: they run, say one digest for both sides, and compare what they should. */
+import { expect, it } from 'vitest';
+import type { Bench, BenchContext } from '../../../bench/harness.ts';
+import { BENCHES } from '../../../bench/index.ts';
+import type { Logger } from '../../../src/core/log.ts';
+import { Metrics } from '../../../src/core/metrics.ts';
+
+const quiet = (): void => undefined;
+const log: Logger = { debug: quiet, info: quiet, warn: quiet, error: quiet, child: () => log };
+
+async function smoke(bench: Bench) {
+  const said: string[] = [];
+  const context: BenchContext = {
+    smoke: true,
+    repeats: 1,
+    log,
+    metrics: new Metrics(),
+    settings: { native: 'on' },
+    brokers: undefined,
+    drain: new AbortController().signal,
+    say: (line) => void said.push(line),
+    onClose: quiet,
+  };
+  return { said, results: await bench.run(context) };
+}
+
+it.each([
+  ['hash', 2],
+  ['decode', 2],
+  ['frame', 6],
+] as const)('bench %s measures %i kernels beside their twins', { timeout: 30_000 }, async (name, cases) => {
+  const load = BENCHES[name] as () => Promise<{ readonly bench: Bench }>;
+  const { bench } = await load();
+  expect(bench.name).toBe(name);
+  const { said, results } = await smoke(bench);
+  expect(said).toHaveLength(cases);
+  for (const line of said) expect(line).toMatch(/: xxh32 [0-9a-f]{8} on both sides$/);
+  expect(results).toHaveLength(cases);
+  for (const one of results) {
+    expect(one).toMatchObject({ unit: 'ns/row', against: 'TypeScript twin', goal: 'ratio >= 1.5' });
+    expect(one.value).toBeGreaterThan(0);
+    expect(one.ratio).toBeCloseTo((one.against_value as number) / one.value);
+  }
+});
