@@ -19,7 +19,9 @@ constexpr HandleType kConsumerType = {{0x6d5f3f0c1b7a4e21U, 0x9c8e2f4417d0ab35U}
 
 // A rebalance that the application does not answer is completed after this.
 constexpr std::int64_t kRebalanceAnswerMs = 120'000;
-constexpr int kRebalancePollMs = 20;
+
+// How long a consumer waits for the group to let it go.
+constexpr int kLeaveMs = 10'000;
 
 const char* NameOf(broker::RebalanceKind kind) {
   switch (kind) {
@@ -70,8 +72,8 @@ class ConsumerHandle final : public Resource,
   void Answer() { answered_.store(true); }
 
   // On the reader thread: leaves the group and frees the client.
-  void Leave(int timeout_ms) {
-    consumer_->Leave(timeout_ms);
+  void Leave() {
+    consumer_->Leave(kLeaveMs);
     // Nobody may ask a client that is gone.
     asking_stop_.store(true);
     Refuse(*channel_, asking_.Close());
@@ -406,16 +408,14 @@ napi_value ConsumerAnswer(napi_env env, napi_callback_info info) {
   return Undefined(env);
 }
 
-// (handle, timeoutMs) -> promise; after it only close may follow
+// (handle) -> promise; after it only close may follow
 napi_value ConsumerLeave(napi_env env, napi_callback_info info) {
   Call call(env, info);
-  std::int64_t timeout = 0;
-  if (!call.Takes(2) || !call.Integer(1, "timeoutMs", 0, INT32_MAX, &timeout)) return nullptr;
-  return Control(call, {}, Where::kReaderAlone,
-                 [timeout](ConsumerHandle& handle, std::vector<Place>*) {
-                   handle.Leave(static_cast<int>(timeout));
-                   return Event{};
-                 });
+  if (!call.Takes(1)) return nullptr;
+  return Control(call, {}, Where::kReaderAlone, [](ConsumerHandle& handle, std::vector<Place>*) {
+    handle.Leave();
+    return Event{};
+  });
 }
 
 }  // namespace

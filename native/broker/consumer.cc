@@ -98,11 +98,6 @@ void Consumer::OnRebalance(rd_kafka_t*, int error, List* list, void* opaque) {
   auto* self = static_cast<Consumer*>(static_cast<Journal*>(opaque));
   const Rebalance rebalance{error == RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS,
                             rd_kafka_topic_partition_list_copy(list)};
-  if (self->leaving_) {
-    // Inside the last close nobody is asked any more.
-    self->Complete(rebalance);
-    return;
-  }
   self->rebalances_.push_back(rebalance);
   self->Wake();
 }
@@ -471,28 +466,22 @@ Event Consumer::Seek(const Place& place, int timeout_ms) {
 }
 
 void Consumer::Leave(int timeout_ms) {
+  // Not rd_kafka_consumer_close: a wake-up ends its wait, and the group is not left then.
+  rd_kafka_queue_t* queue = rd_kafka_queue_new(client_);
   const std::int64_t deadline = NowMs() + timeout_ms;
-  List* subscribed = nullptr;
-  const bool member = rd_kafka_subscription(client_, &subscribed) == RD_KAFKA_RESP_ERR_NO_ERROR &&
-                      subscribed->cnt > 0;
-  if (subscribed != nullptr) rd_kafka_topic_partition_list_destroy(subscribed);
   CarryOutAll();
-  if (member) {
-    rd_kafka_unsubscribe(client_);
-    const auto holds = [this] {
-      return std::any_of(partitions_.begin(), partitions_.end(),
-                         [](const Partition& one) { return one.assigned; });
-    };
-    while (holds() && NowMs() < deadline && !host_->Stopping()) {
-      host_->ServeJobs();
-      Draw(1, 20);
-      DropHeld(nullptr);
-      CarryOutAll();
-    }
-  }
-  leaving_ = true;
   DropHeld(nullptr);
-  rd_kafka_consumer_close(client_);
+  Event failed = Settle(rd_kafka_consumer_close_queue(client_, queue));
+  while (failed.code == 0 && rd_kafka_consumer_closed(client_) == 0 && !host_->Stopping() &&
+         NowMs() < deadline) {
+    rd_kafka_message_t* message = nullptr;
+    if (rd_kafka_consume_batch_queue(queue, 20, &message, 1) == 1) {
+      rd_kafka_message_destroy(message);
+    }
+    host_->ServeJobs();
+    CarryOutAll();
+  }
+  rd_kafka_queue_destroy(queue);
 }
 
 std::vector<Place> Consumer::Positions() const {

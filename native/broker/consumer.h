@@ -114,7 +114,6 @@ class Consumer : public Journal {
   std::vector<rd_kafka_message_s*> held_;
   std::vector<Rebalance> rebalances_;
   bool cooperative_ = true;
-  bool leaving_ = false;
   double bytes_a_row_ = 512;
 };
 

@@ -59,7 +59,7 @@ export interface BrokerFunctions {
   brokerConsumerPositions(handle: ConsumerHandle): Promise<NativeAnswer>;
   brokerConsumerAnswer(handle: ConsumerHandle): void;
   /** Gives the partitions back and leaves the group; after it only close may follow. */
-  brokerConsumerLeave(handle: ConsumerHandle, timeoutMs: number): Promise<NativeAnswer>;
+  brokerConsumerLeave(handle: ConsumerHandle): Promise<NativeAnswer>;
   brokerConsumerClose(handle: ConsumerHandle): void;
 
   brokerProducerOpen(properties: readonly string[]): ProducerHandle;

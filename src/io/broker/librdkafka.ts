@@ -14,6 +14,7 @@ import type {
   ProducerHandle,
 } from '../../native/broker-functions.ts';
 import { callAddon, loadAddon } from '../../native/load.ts';
+import { commitThroughRebalance } from './commit.ts';
 import {
   type BROKER_ERRORS,
   brokerError,
@@ -44,7 +45,6 @@ import { CONNECT_TIMEOUT_MS, consumerProperties, producerProperties, QUEUE_BYTES
 
 const ANSWER_TIMEOUT_MS = 30_000;
 const SEEK_TIMEOUT_MS = 5000;
-const LEAVE_TIMEOUT_MS = 10_000;
 const FLUSH_AT_CLOSE_MS = 30_000;
 
 type Addon = ReturnType<typeof loadAddon>;
@@ -183,7 +183,15 @@ class NativeConsumer implements BatchConsumer {
     this.checkOpen();
     this.checkGroup('commit');
     if (offsets.length === 0) return;
-    demand('commit', await this.addon.brokerConsumerCommit(this.handle, ...flat(offsets), ANSWER_TIMEOUT_MS));
+    const once = async (): Promise<BrokerEvent | undefined> => {
+      const [failure] = await this.addon.brokerConsumerCommit(
+        this.handle,
+        ...flat(offsets),
+        ANSWER_TIMEOUT_MS,
+      );
+      return failure === null ? undefined : eventOf(failure);
+    };
+    await commitThroughRebalance(once, offsets, (at) => this.assigned.has(`${at.partition}@${at.topic}`));
   }
 
   async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
@@ -233,7 +241,7 @@ class NativeConsumer implements BatchConsumer {
   }
 
   private async leave(): Promise<void> {
-    await this.addon.brokerConsumerLeave(this.handle, LEAVE_TIMEOUT_MS);
+    await this.addon.brokerConsumerLeave(this.handle);
     this.addon.brokerConsumerClose(this.handle);
     this.assigned.clear();
   }
@@ -348,7 +356,11 @@ class NativeProducer implements BatchProducer {
 
   async flush(timeoutMs: number): Promise<void> {
     if (this.closing !== undefined) throw closedError('producer');
-    demand('flush', await this.addon.brokerProducerFlush(this.handle, Math.ceil(timeoutMs)));
+    const deadline = performance.now() + timeoutMs;
+    await Promise.race([this.turn, new Promise((resolve) => setTimeout(resolve, timeoutMs).unref())]);
+    if (this.closing !== undefined) throw closedError('producer');
+    const left = Math.max(1, Math.ceil(deadline - performance.now()));
+    demand('flush', await this.addon.brokerProducerFlush(this.handle, left));
   }
 
   close(): Promise<void> {

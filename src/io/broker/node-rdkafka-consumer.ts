@@ -9,6 +9,7 @@ import type { KafkaConsumer, LibrdKafkaError, Message } from 'node-rdkafka';
 import { invariant } from '../../core/errors.ts';
 import { TIMESTAMP_TYPE } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
+import { commitThroughRebalance } from './commit.ts';
 import {
   brokerError,
   brokerEvent,
@@ -38,6 +39,7 @@ const IDLE_READ_MS_MAX = 8;
 const ANSWER_TIMEOUT_MS = 30_000;
 const SEEK_TIMEOUT_MS = 5000;
 const LEAVE_TIMEOUT_MS = 10_000;
+const LEAVE_GRACE_MS = 50;
 
 interface End {
   readonly end: TopicPartitionOffset;
@@ -224,6 +226,14 @@ export class NodeConsumer implements BatchConsumer {
     if (this.options.group === undefined)
       throw brokerError('bad_broker_property', 'commit needs a group', { next: 'give -group' });
     if (offsets.length === 0) return;
+    await commitThroughRebalance(
+      () => this.commitOnce(offsets),
+      offsets,
+      (at) => this.assigned.has(keyOf(at)),
+    );
+  }
+
+  private async commitOnce(offsets: readonly TopicPartitionOffset[]): Promise<BrokerEvent | undefined> {
     const list = offsets.map((at) => ({
       topic: at.topic,
       partition: at.partition,
@@ -251,7 +261,7 @@ export class NodeConsumer implements BatchConsumer {
     }
     void this.pump();
     const error = await answer;
-    if (error !== undefined) throw errorOfEvent('commit', thrownEvent(error));
+    return error === undefined ? undefined : thrownEvent(error);
   }
 
   async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
@@ -318,6 +328,8 @@ export class NodeConsumer implements BatchConsumer {
         await sleep(2);
         await this.rebalancing;
       }
+      // The request to leave the group goes out on a thread that disconnect would end.
+      await sleep(LEAVE_GRACE_MS);
     }
     for (const waiting of this.commits.splice(0)) waiting.settle(undefined);
     await new Promise<void>((resolve) => this.client.disconnect(() => resolve()));

@@ -146,17 +146,18 @@ export class NodeProducer implements BatchProducer {
     );
   }
 
-  private checkUsable(): void {
-    if (this.closing !== undefined) throw closedError('producer');
+  /** A call that waited for its turn may still go out while close waits for it. */
+  private checkUsable(waited = false): void {
+    if (this.closing !== undefined && !waited) throw closedError('producer');
     if (this.fatal !== undefined) throw errorOfEvent('the producer cannot go on', this.fatal);
   }
 
   private async send(flight: Flight, number: number, topics: readonly string[]): Promise<void> {
     while (this.bytes >= this.queueBytesMax) {
-      this.checkUsable();
+      this.checkUsable(true);
       await sleep(POLL_MS);
     }
-    this.checkUsable();
+    this.checkUsable(true);
     this.flights.set(number, flight);
     void this.poll();
     const { topicIndex, partition, timestamp } = flight.batch.columns;

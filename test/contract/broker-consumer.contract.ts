@@ -1,0 +1,162 @@
+/** A consumer of explicit partitions: where it stands, where it goes, what it answers while it waits. */
+import { describe, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { NO_OFFSET, OFFSET_BEGINNING, OFFSET_END } from '../../src/io/broker/port.ts';
+import { allOf, type BrokerSubject, fresh, readUntil, rowCount, World } from './broker-world.ts';
+
+const numbers = (rows: ReadonlyArray<{ readonly value: string | null }>): number[] =>
+  rows.map((row) => Number(row.value));
+const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, i) => from + i);
+
+export function consumerContract(subject: BrokerSubject): void {
+  describe(`${subject.driver.name}: consumer`, () => {
+    const world = new World(subject);
+
+    it('starts at an offset, the beginning or the end, and says where the log begins and ends', async () => {
+      const topic = await world.topic(1);
+      await world.numbered(topic, 100);
+      const consumer = await world.consumer();
+      const at = { topic, partition: 0 };
+      await consumer.assign([{ ...at, offset: 40n }]);
+      expect(consumer.assignment()).toEqual([at]);
+      expect(numbers((await readUntil(consumer, rowCount(60))).rows)).toEqual(range(40, 100));
+      await consumer.assign([{ ...at, offset: OFFSET_BEGINNING }]);
+      expect(numbers((await readUntil(consumer, rowCount(100))).rows)).toEqual(range(0, 100));
+      await consumer.assign([{ ...at, offset: OFFSET_END }]);
+      const into = RecordBatch.create(10, 1000);
+      expect((await consumer.consume(into, 300)).rowCount).toBe(0);
+      await world.numbered(topic, 1);
+      expect((await readUntil(consumer, rowCount(1))).rows[0]?.offset).toBe(100n);
+      expect(await consumer.watermarkOffsets(at, 5000)).toEqual({ low: 0n, high: 101n });
+      expect(await consumer.lag()).toEqual([{ ...at, low: 0n, high: 101n, position: 101n }]);
+      await consumer.assign([]);
+      expect(consumer.assignment()).toEqual([]);
+    });
+
+    it('keeps rows of a paused partition back and goes on after resume without loss', async () => {
+      const topic = await world.topic(2);
+      await world.numbered(topic, 300, 0);
+      await world.numbered(topic, 300, 1);
+      const consumer = await world.consumer({ partitionEof: true });
+      await consumer.assign(allOf(topic, 2));
+      const into = RecordBatch.create(20, 4096);
+      const first = await readUntil(consumer, rowCount(40), { into });
+      await consumer.pause([{ topic, partition: 0 }]);
+      const other = await readUntil(consumer, (so) => so.ends.some((end) => end.partition === 1), { into });
+      expect(other.rows.filter((row) => row.partition === 0)).toEqual([]);
+      expect((await consumer.consume(into, 200)).rowCount).toBe(0);
+      await consumer.resume([{ topic, partition: 0 }]);
+      const rest = await readUntil(consumer, (so) => so.ends.some((end) => end.partition === 0), { into });
+      const all = [...first.rows, ...other.rows, ...rest.rows];
+      for (const partition of [0, 1]) {
+        expect(numbers(all.filter((row) => row.partition === partition))).toEqual(range(0, 300));
+      }
+    });
+
+    it('seeks back and forth; nothing read before a seek comes after it', async () => {
+      const topic = await world.topic(1);
+      await world.numbered(topic, 500);
+      const consumer = await world.consumer();
+      await consumer.assign(allOf(topic, 1));
+      const into = RecordBatch.create(7, 1024);
+      await readUntil(consumer, rowCount(21), { into });
+      for (const [to, want] of [
+        [400n, 400],
+        [3n, 3],
+        [OFFSET_BEGINNING, 0],
+      ] as const) {
+        await consumer.seek({ topic, partition: 0, offset: to });
+        const { rows } = await readUntil(consumer, rowCount(14), { into });
+        expect(numbers(rows)).toEqual(range(want, want + rows.length));
+      }
+      await expect(consumer.seek({ topic, partition: 5, offset: 0n })).rejects.toMatchObject({
+        code: expect.any(String),
+      });
+    });
+
+    it('reports the end of a partition behind its last row, and again when it is reached again', async () => {
+      const topic = await world.topic(1);
+      await world.numbered(topic, 50);
+      const consumer = await world.consumer({ partitionEof: true });
+      await consumer.assign(allOf(topic, 1));
+      const into = RecordBatch.create(8, 64);
+      const { rows, ends } = await readUntil(consumer, (so) => so.ends.length > 0, { into });
+      expect(rows.length).toBe(50);
+      expect(ends).toEqual([{ topic, partition: 0, offset: 50n }]);
+      await world.numbered(topic, 5);
+      const again = await readUntil(consumer, (so) => so.ends.length > 0, { into });
+      expect(again.rows.length).toBe(5);
+      expect(again.ends.at(-1)).toEqual({ topic, partition: 0, offset: 55n });
+    });
+
+    it('commits with the broker’s answer, also while a consume waits, and reads back what was committed', async () => {
+      const topic = await world.topic(2);
+      const group = fresh('group');
+      const consumer = await world.consumer({ group });
+      await consumer.assign(allOf(topic, 2));
+      const into = RecordBatch.create(8, 64);
+      const waiting = consumer.consume(into, 4000);
+      const started = performance.now();
+      await consumer.commit([{ topic, partition: 1, offset: 17n }]);
+      await consumer.commit([]);
+      expect(
+        await consumer.committed([
+          { topic, partition: 0 },
+          { topic, partition: 1 },
+        ]),
+      ).toEqual([
+        { topic, partition: 0, offset: NO_OFFSET },
+        { topic, partition: 1, offset: 17n },
+      ]);
+      expect(performance.now() - started).toBeLessThan(3500);
+      expect((await waiting).rowCount).toBe(0);
+      const lone = await world.consumer();
+      await expect(lone.commit([{ topic, partition: 0, offset: 1n }])).rejects.toMatchObject({
+        code: 'bad_broker_property',
+      });
+      await expect(lone.subscribe([topic])).rejects.toMatchObject({ code: 'bad_broker_property' });
+    });
+
+    it('waits no longer than asked, and answers `closed` after close, which may come twice', async () => {
+      const topic = await world.topic(1);
+      const consumer = await world.consumer();
+      await consumer.assign(allOf(topic, 1));
+      const into = RecordBatch.create(8, 64);
+      const started = performance.now();
+      await consumer.consume(into, 0);
+      expect(performance.now() - started).toBeLessThan(250);
+      await consumer.consume(into, 400);
+      expect(performance.now() - started).toBeGreaterThanOrEqual(395);
+      const under = consumer.consume(into, 5000);
+      await Promise.all([consumer.close(), consumer.close()]);
+      expect(performance.now() - started).toBeLessThan(4000);
+      expect((await under).rowCount).toBe(0);
+      for (const call of [
+        consumer.consume(into, 0),
+        consumer.assign([]),
+        consumer.commit([]),
+        consumer.lag(),
+        consumer.pause([]),
+      ]) {
+        await expect(call).rejects.toMatchObject({ code: 'closed' });
+      }
+    });
+
+    it('creates topics once, lists and deletes them, and names the cluster', async () => {
+      const admin = await world.admin();
+      const topic = fresh('admin');
+      const spec = { topic, partitions: 3, config: { 'retention.ms': '86400000' } };
+      expect(await admin.createTopics([spec])).toEqual([true]);
+      expect(await admin.createTopics([spec, { topic: `${topic}-2`, partitions: 1 }])).toEqual([false, true]);
+      expect((await admin.listTopics()).find((one) => one.topic === topic)?.partitions).toEqual([0, 1, 2]);
+      await admin.deleteTopics([topic, fresh('never')]);
+      expect((await admin.listTopics()).some((one) => one.topic === topic)).toBe(false);
+      expect(await admin.clusterId()).toMatch(/^[\w-]{10,}$/);
+      await expect(admin.createTopics([{ topic: 'no spaces please', partitions: 1 }])).rejects.toMatchObject({
+        code: 'broker_refused',
+      });
+      await admin.close();
+      await expect(admin.listTopics()).rejects.toMatchObject({ code: 'closed' });
+    });
+  });
+}

@@ -1,0 +1,176 @@
+/** Members of a group share the partitions; what they commit is every row, once, in order, however they come and go. */
+import { describe, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import type { BatchConsumer, BrokerProperties, Rebalance } from '../../src/io/broker/port.ts';
+import { type BrokerSubject, batchOf, fresh, readUntil, rowCount, utf8, World } from './broker-world.ts';
+
+const PARTITIONS = 4;
+const ROWS = 12_000;
+
+/** Offsets that the group has committed, with the rule that nothing is skipped or done twice. */
+class Ledger {
+  readonly next = new Array<bigint>(PARTITIONS).fill(0n);
+  readonly faults: string[] = [];
+  commits = 0;
+
+  take(member: string, partition: number, from: bigint, to: bigint): void {
+    if (this.next[partition] !== from)
+      this.faults.push(`${member} committed ${partition}/${from}..${to} after ${this.next[partition]}`);
+    this.next[partition] = to;
+    this.commits++;
+  }
+
+  get done(): bigint {
+    return this.next.reduce((sum, one) => sum + one, 0n);
+  }
+}
+
+class Member {
+  readonly name: string;
+  readonly rebalances: Rebalance[] = [];
+  consumer!: BatchConsumer;
+  private readonly ledger: Ledger;
+  private readonly topic: string;
+  /** Rows read and not committed: from and to a partition. */
+  private readonly read = new Map<number, { from: bigint; to: bigint }>();
+  private stopping = false;
+  private running: Promise<void> = Promise.resolve();
+
+  constructor(name: string, ledger: Ledger, topic: string) {
+    this.name = name;
+    this.ledger = ledger;
+    this.topic = topic;
+  }
+
+  async join(world: World, group: string, properties: BrokerProperties): Promise<void> {
+    this.consumer = await world.consumer({
+      group,
+      properties,
+      onRebalance: async (rebalance) => {
+        this.rebalances.push(rebalance);
+        if (rebalance.kind === 'lost')
+          for (const { partition } of rebalance.partitions) this.read.delete(partition);
+        if (rebalance.kind === 'revoked') await this.commit(rebalance.partitions.map((one) => one.partition));
+      },
+    });
+    await this.consumer.subscribe([this.topic]);
+    this.running = this.run();
+  }
+
+  async leave(): Promise<void> {
+    this.stopping = true;
+    await this.running;
+    await this.consumer.close();
+  }
+
+  private async commit(partitions: readonly number[]): Promise<void> {
+    const taken = partitions.flatMap((partition) => {
+      const span = this.read.get(partition);
+      this.read.delete(partition);
+      return span === undefined ? [] : [{ partition, ...span }];
+    });
+    if (taken.length === 0) return;
+    await this.consumer.commit(
+      taken.map((one) => ({ topic: this.topic, partition: one.partition, offset: one.to })),
+    );
+    for (const one of taken) this.ledger.take(this.name, one.partition, one.from, one.to);
+  }
+
+  private async run(): Promise<void> {
+    const into = RecordBatch.create(64, 1 << 14);
+    for (let round = 0; !this.stopping; round++) {
+      await this.consumer.consume(into, 50);
+      for (let row = 0; row < into.rowCount; row++) {
+        const partition = into.columns.partition[row] as number;
+        const offset = into.columns.offset[row] as bigint;
+        const span = this.read.get(partition) ?? { from: offset, to: offset };
+        if (span.to !== offset)
+          this.ledger.faults.push(`${this.name} read ${partition}/${offset} after ${span.to}`);
+        this.read.set(partition, { from: span.from, to: offset + 1n });
+      }
+      if (round % 3 === 2) await this.commit([...this.read.keys()]);
+      await new Promise((resolve) => setTimeout(resolve, 2));
+    }
+  }
+}
+
+export function groupContract(subject: BrokerSubject): void {
+  describe(`${subject.driver.name}: group`, () => {
+    const world = new World(subject);
+
+    for (const strategy of ['cooperative-sticky', 'range']) {
+      it(`shares the work exactly once in order while members join and leave (${strategy})`, async () => {
+        const topic = await world.topic(PARTITIONS);
+        const producer = await world.producer();
+        const rows = Array.from({ length: ROWS }, (_, i) => ({
+          partition: i % PARTITIONS,
+          value: utf8.encode(String(i)),
+        }));
+        expect((await producer.produce(batchOf(rows), [topic])).failed).toBe(0);
+        const ledger = new Ledger();
+        const group = fresh('group');
+        const properties = {
+          'partition.assignment.strategy': strategy,
+          'heartbeat.interval.ms': 200,
+          'session.timeout.ms': 6000,
+        };
+        const until = async (rows: number): Promise<void> => {
+          const deadline = performance.now() + 45_000;
+          while (ledger.done < BigInt(rows) && ledger.faults.length === 0 && performance.now() < deadline) {
+            await new Promise((resolve) => setTimeout(resolve, 5));
+          }
+        };
+        const [first, second] = ['first', 'second'].map((name) => new Member(name, ledger, topic)) as [
+          Member,
+          Member,
+        ];
+        await first.join(world, group, properties);
+        await until(ROWS / 10);
+        await second.join(world, group, properties);
+        await until(ROWS / 2);
+        await first.leave();
+        await until(ROWS);
+        await second.leave();
+        expect(ledger.faults).toEqual([]);
+        expect(ledger.next).toEqual(new Array(PARTITIONS).fill(BigInt(ROWS / PARTITIONS)));
+        expect(first.rebalances[0]).toMatchObject({ kind: 'assigned' });
+        expect(first.rebalances.some((one) => one.kind === 'revoked' && one.partitions.length > 0)).toBe(
+          true,
+        );
+        expect(second.rebalances.some((one) => one.kind === 'assigned' && one.partitions.length > 0)).toBe(
+          true,
+        );
+      });
+    }
+
+    it('starts a new member where the group has committed', async () => {
+      const topic = await world.topic(1);
+      await world.numbered(topic, 30);
+      const group = fresh('group');
+      const before = await world.consumer({ group });
+      await before.subscribe([topic]);
+      await readUntil(before, rowCount(30));
+      expect(before.assignment()).toEqual([{ topic, partition: 0 }]);
+      await before.commit([{ topic, partition: 0, offset: 12n }]);
+      await before.close();
+      const after = await world.consumer({ group });
+      await after.subscribe([topic]);
+      const { rows } = await readUntil(after, rowCount(18));
+      expect(rows[0]?.offset).toBe(12n);
+    });
+
+    it('goes on when onRebalance fails, and reports the failure', async () => {
+      const topic = await world.topic(1);
+      await world.numbered(topic, 3);
+      const consumer = await world.consumer({
+        group: fresh('group'),
+        onRebalance: () => {
+          throw new Error('no');
+        },
+      });
+      await consumer.subscribe([topic]);
+      const { events } = await readUntil(consumer, (so) => so.rows.length >= 3 && so.events.length > 0);
+      expect(events[0]).toMatchObject({ name: '_APPLICATION', message: 'onRebalance failed: no' });
+    });
+  });
+}

@@ -1,0 +1,119 @@
+/** A producer settles every row: delivered with its offset, or failed with a code, and never blocks for good. */
+import { describe, expect, it } from 'vitest';
+import { MillraceError } from '../../src/core/errors.ts';
+import { allOf, type BrokerSubject, batchOf, readUntil, rowCount, utf8, World } from './broker-world.ts';
+
+export function producerContract(subject: BrokerSubject): void {
+  describe(`${subject.driver.name}: producer`, () => {
+    const world = new World(subject);
+
+    it('fails an oversize row by its status and delivers the others', async () => {
+      const topic = await world.topic(1);
+      const producer = await world.producer();
+      const rows = [utf8.encode('a'), Buffer.alloc(2_000_000), utf8.encode('b')].map((value) => ({
+        partition: 0,
+        value,
+      }));
+      const report = await producer.produce(batchOf(rows, 1 << 22), [topic]);
+      expect([...report.status]).toEqual([0, 10, 0]);
+      expect(report).toMatchObject({ delivered: 2, failed: 1 });
+      expect([...report.offset]).toEqual([0n, -1001n, 1n]);
+      expect(report.events.map((event) => event.name)).toEqual(['MSG_SIZE_TOO_LARGE']);
+    });
+
+    it('fails rows of a partition that does not exist, and can still flush and close', async () => {
+      const topic = await world.topic(2);
+      const producer = await world.producer();
+      const rows = [0, 7, 1, 9].map((partition) => ({ partition, value: utf8.encode('v') }));
+      expect((await producer.produce(batchOf([{ partition: 0 }]), [topic])).failed).toBe(0);
+      const report = await producer.produce(batchOf(rows), [topic]);
+      expect([...report.status]).toEqual([0, -190, 0, -190]);
+      expect(report.events.map((event) => event.name)).toEqual(['_UNKNOWN_PARTITION']);
+      await producer.flush(5000);
+    });
+
+    it('waits where the queue of the client is full, and loses nothing', async () => {
+      const topic = await world.topic(1);
+      const producer = await world.producer({ properties: { 'queue.buffering.max.messages': 100 } });
+      const rows = Array.from({ length: 3000 }, (_, i) => ({ partition: 0, value: utf8.encode(String(i)) }));
+      const report = await producer.produce(batchOf(rows), [topic]);
+      expect(report).toMatchObject({ delivered: 3000, failed: 0 });
+      expect([...report.offset]).toEqual(rows.map((_, i) => BigInt(i)));
+    });
+
+    it('keeps the order of calls that are under way at once, and holds them back by bytes', async () => {
+      const topic = await world.topic(1);
+      const producer = await world.producer({ queueBytesMax: 10_000 });
+      const calls = Array.from({ length: 40 }, (_, call) => {
+        const rows = Array.from({ length: 50 }, (_, i) => ({
+          partition: 0,
+          value: Buffer.from(`${call * 50 + i}`.padStart(100)),
+        }));
+        return producer.produce(batchOf(rows), [topic]);
+      });
+      let most = 0;
+      const watch = setInterval(() => {
+        most = Math.max(most, producer.queuedBytes());
+      }, 1);
+      const reports = await Promise.all(calls);
+      clearInterval(watch);
+      expect(reports.map((report) => report.failed)).toEqual(calls.map(() => 0));
+      expect(most).toBeLessThan(10_000 + 5000);
+      expect(producer.queuedBytes()).toBe(0);
+      const consumer = await world.consumer();
+      await consumer.assign(allOf(topic, 1));
+      const { rows } = await readUntil(consumer, rowCount(2000));
+      expect(rows.map((row) => Number(row.value))).toEqual(Array.from({ length: 2000 }, (_, i) => i));
+    });
+
+    it('sends an empty batch, and refuses a topic index that has no name', async () => {
+      const producer = await world.producer();
+      expect(await producer.produce(batchOf([]), [])).toMatchObject({ delivered: 0, failed: 0, events: [] });
+      await expect(producer.produce(batchOf([{ topicIndex: 3 }]), ['a'])).rejects.toMatchObject({
+        code: 'out_of_range',
+      });
+    });
+
+    it('flushes what waits for company, and answers `closed` after close, which may come twice', async () => {
+      const topic = await world.topic(1);
+      const producer = await world.producer({ properties: { 'linger.ms': 60_000 } });
+      const under = producer.produce(batchOf([{ partition: 0, value: utf8.encode('x') }]), [topic]);
+      await producer.flush(10_000);
+      expect((await under).delivered).toBe(1);
+      const last = producer.produce(batchOf([{ partition: 0, value: utf8.encode('y') }]), [topic]);
+      await Promise.all([producer.close(), producer.close()]);
+      expect((await last).delivered).toBe(1);
+      await expect(producer.produce(batchOf([]), [])).rejects.toMatchObject({ code: 'closed' });
+      await expect(producer.flush(1)).rejects.toMatchObject({ code: 'closed' });
+    });
+
+    it('is unreachable within seconds where no broker answers, as are the consumer and the admin client', async () => {
+      const nowhere = { brokers: '127.0.0.1:9', clientId: 'contract', connectTimeoutMs: 1000 };
+      const started = performance.now();
+      for (const opening of [
+        subject.driver.producer(nowhere),
+        subject.driver.consumer({ ...nowhere, group: 'g' }),
+        subject.driver.admin(nowhere),
+      ]) {
+        const thrown: unknown = await opening.then(
+          () => undefined,
+          (error: unknown) => error,
+        );
+        expect(thrown).toBeInstanceOf(MillraceError);
+        expect(thrown).toMatchObject({ code: 'unreachable', row: { exit: 3 } });
+        expect((thrown as MillraceError).message).toContain('127.0.0.1:9');
+      }
+      expect(performance.now() - started).toBeLessThan(8000);
+    });
+
+    it('names a property that librdkafka does not know', async () => {
+      const properties = { 'no.such.property': 1 };
+      for (const opening of [world.producer({ properties }), world.consumer({ properties })]) {
+        await expect(opening).rejects.toMatchObject({
+          code: 'bad_broker_property',
+          message: expect.stringContaining('no.such.property'),
+        });
+      }
+    });
+  });
+}

@@ -1,0 +1,150 @@
+/** What the broker contract's parts share: a driver at an address, names of a run, records in and out. */
+import { afterEach } from 'vitest';
+import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
+import {
+  type BatchConsumer,
+  type BatchProducer,
+  type BrokerAdmin,
+  type BrokerDriver,
+  type BrokerEvent,
+  type ConsumerOptions,
+  OFFSET_BEGINNING,
+  type ProducerOptions,
+  type TopicPartitionOffset,
+} from '../../src/io/broker/port.ts';
+
+export interface BrokerSubject {
+  readonly driver: BrokerDriver;
+  brokers(): string;
+  /** Header values of any bytes, null too; otherwise UTF-8 text without zero bytes. */
+  readonly anyHeaders: boolean;
+  /** Whether the driver says who set a timestamp. */
+  readonly timestampTypes: boolean;
+}
+
+export interface Row {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: bigint;
+  readonly timestamp: bigint;
+  readonly timestampType: number;
+  readonly key: string | null;
+  readonly value: string | null;
+  readonly headers: ReadonlyArray<readonly [string, string | null]>;
+}
+
+const run = `${process.pid.toString(36)}${Date.now().toString(36)}`;
+let names = 0;
+/** A name that no other test of any run has. */
+export const fresh = (what: string): string => `${what}-${run}-${names++}`;
+
+export const utf8 = new TextEncoder();
+export const text = (bytes: Uint8Array | null): string | null =>
+  bytes === null ? null : Buffer.from(bytes).toString('latin1');
+
+export function batchOf(records: readonly RecordInput[], arenaBytes = 1 << 20): RecordBatch {
+  const batch = RecordBatch.create(Math.max(1, records.length), arenaBytes);
+  for (const record of records) if (!batch.append(record)) throw new Error('the test batch is too small');
+  return batch;
+}
+
+export function rowsOf(batch: RecordBatch, topics: readonly string[]): Row[] {
+  const { columns } = batch;
+  return Array.from({ length: batch.rowCount }, (_, row) => ({
+    topic: topics[columns.topicIndex[row] as number] as string,
+    partition: columns.partition[row] as number,
+    offset: columns.offset[row] as bigint,
+    timestamp: columns.timestamp[row] as bigint,
+    timestampType: columns.timestampType[row] as number,
+    key: text(batch.key(row)),
+    value: text(batch.value(row)),
+    headers: batch.headers(row).map(([name, value]) => [name, text(value)] as const),
+  }));
+}
+
+/** Opens clients and closes them when the test ends. */
+export class World {
+  readonly subject: BrokerSubject;
+  private readonly open: Array<{ close(): Promise<void> }> = [];
+
+  constructor(subject: BrokerSubject) {
+    this.subject = subject;
+    afterEach(async () => {
+      for (const client of this.open.splice(0).reverse()) await client.close();
+    });
+  }
+
+  private async keep<C extends { close(): Promise<void> }>(client: Promise<C>): Promise<C> {
+    const made = await client;
+    this.open.push(made);
+    return made;
+  }
+
+  private get common() {
+    return { brokers: this.subject.brokers(), clientId: 'contract' };
+  }
+
+  consumer(options: Partial<ConsumerOptions> = {}): Promise<BatchConsumer> {
+    return this.keep(this.subject.driver.consumer({ ...this.common, ...options }));
+  }
+
+  producer(options: Partial<ProducerOptions> = {}): Promise<BatchProducer> {
+    return this.keep(this.subject.driver.producer({ ...this.common, ...options }));
+  }
+
+  admin(): Promise<BrokerAdmin> {
+    return this.keep(this.subject.driver.admin(this.common));
+  }
+
+  async topic(partitions: number, config?: Readonly<Record<string, string>>): Promise<string> {
+    const topic = fresh('contract');
+    const admin = await this.admin();
+    await admin.createTopics([{ topic, partitions, ...(config === undefined ? {} : { config }) }]);
+    return topic;
+  }
+
+  /** `count` rows `0`, `1`, … in one partition. */
+  async numbered(topic: string, count: number, partition = 0): Promise<void> {
+    const producer = await this.producer();
+    const rows = Array.from({ length: count }, (_, i) => ({ partition, value: utf8.encode(String(i)) }));
+    const report = await producer.produce(batchOf(rows), [topic]);
+    if (report.failed > 0) throw new Error(JSON.stringify(report.events));
+  }
+}
+
+export const allOf = (topic: string, partitions: number): TopicPartitionOffset[] =>
+  Array.from({ length: partitions }, (_, partition) => ({ topic, partition, offset: OFFSET_BEGINNING }));
+
+export interface Reading {
+  readonly rows: Row[];
+  readonly ends: TopicPartitionOffset[];
+  readonly events: BrokerEvent[];
+}
+
+/** Consumes until `enough` says so. */
+export async function readUntil(
+  consumer: BatchConsumer,
+  enough: (so: Reading) => boolean,
+  {
+    timeoutMs = 20_000,
+    into = RecordBatch.create(500, 1 << 18),
+  }: { timeoutMs?: number; into?: RecordBatch } = {},
+): Promise<Reading> {
+  const reading: Reading = { rows: [], ends: [], events: [] };
+  const deadline = performance.now() + timeoutMs;
+  while (!enough(reading)) {
+    if (performance.now() > deadline) {
+      throw new Error(`gave up after ${reading.rows.length} rows: ${JSON.stringify(reading.events)}`);
+    }
+    const { ends, events } = await consumer.consume(into, 200);
+    reading.rows.push(...rowsOf(into, consumer.topics));
+    reading.ends.push(...ends);
+    reading.events.push(...events);
+  }
+  return reading;
+}
+
+export const rowCount =
+  (count: number) =>
+  (so: Reading): boolean =>
+    so.rows.length >= count;
