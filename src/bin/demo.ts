@@ -70,7 +70,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
     }
     const started = context.clock.monotonicMs();
     const seconds = (): string => `${((context.clock.monotonicMs() - started) / 1000).toFixed(0)} s`;
-    const say = (line: string): void => log.info({ after: seconds() }, line);
+    const say = (line: string): void => context.say(`[${seconds().padStart(6)}] ${line}`);
 
     const folder = join(packageRoot(), '.millrace', settings.keep ? 'demo' : 'demo-runs');
     const dir = join(settings.dir ?? folder, `run-${process.pid}`);

@@ -177,14 +177,14 @@ class Run {
     if (this.drain.signal.aborted) return;
     context.log.info({ signal }, 'drain');
     const timeoutMs = context.settings['drain-timeout'];
-    const timer = setTimeout(() => {
+    // Keeps the process up: a stalled drain with nothing else to wait for must not end as if it were done.
+    setTimeout(() => {
       world.screen.clear();
       world.screen.line(
         `error: work under way did not finish within ${timeoutMs} ms of ${signal}; raise -drain-timeout if it needs longer [drain_timeout]`,
       );
       world.exit(EXIT.internal);
     }, timeoutMs);
-    timer.unref();
     this.drain.abort(new Error(`drain: ${signal}`));
   }
 
