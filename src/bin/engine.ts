@@ -288,7 +288,9 @@ async function runEngine(context: Context): Promise<number> {
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
   const partitionCount = await partitionsOf(context, admin).finally(() => admin.close());
+  log.info({ topic: job.topic, partitions: partitionCount, cluster: clusterId }, 'topic found');
   const source = await openSource(context, driver, kernel, partitionCount);
+  log.info({ consumer: driver.name }, 'consumer open');
   const progress = context.progress({ what: 'events', unit: 'events' });
   const engine = new Engine({
     job,
