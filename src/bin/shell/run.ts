@@ -82,6 +82,7 @@ class Run {
   private printedDocument = false;
   private server: HttpServer | undefined;
   private interrupted = false;
+  private watchdog: NodeJS.Timeout | undefined;
 
   constructor(command: Command, loaded: ReturnType<typeof loadSettings>, world: World) {
     this.command = command;
@@ -130,6 +131,12 @@ class Run {
         .catch(() => EXIT.internal)
         .then((code) => world.exit(code));
     });
+    world.onStall(() => {
+      world.screen.line(
+        `error: ${command.name} waits for something that cannot happen any more; this is a bug of millrace [internal]`,
+      );
+      world.exit(EXIT.internal);
+    });
     world.onSignal('SIGTERM', () => this.startDrain('SIGTERM'));
     world.onSignal('SIGINT', () => {
       if (this.interrupted) world.exit(EXIT.interrupted);
@@ -152,6 +159,7 @@ class Run {
     }
     code = await this.close(code, debug);
     await this.data;
+    clearTimeout(this.watchdog);
     return this.interrupted ? EXIT.interrupted : code;
   }
 
@@ -178,7 +186,7 @@ class Run {
     context.log.info({ signal }, 'drain');
     const timeoutMs = context.settings['drain-timeout'];
     // Keeps the process up: a stalled drain with nothing else to wait for must not end as if it were done.
-    setTimeout(() => {
+    this.watchdog = setTimeout(() => {
       world.screen.clear();
       world.screen.line(
         `error: work under way did not finish within ${timeoutMs} ms of ${signal}; raise -drain-timeout if it needs longer [drain_timeout]`,

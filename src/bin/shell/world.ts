@@ -14,6 +14,8 @@ export interface World {
   onSignal(signal: 'SIGTERM' | 'SIGINT', handler: () => void): void;
   /** For failures outside any promise of the command. */
   onUncaught(handler: (thrown: unknown) => void): void;
+  /** When nothing is left that could go on: whatever still waits waits for ever. */
+  onStall(handler: () => void): void;
   /** Ends the process at once. */
   exit(code: number): void;
 }
@@ -35,6 +37,9 @@ export function processWorld(): World {
     onUncaught: (handler) => {
       process.on('uncaughtException', handler);
       process.on('unhandledRejection', handler);
+    },
+    onStall: (handler) => {
+      process.once('beforeExit', handler);
     },
     exit: (code) => process.exit(code),
   };

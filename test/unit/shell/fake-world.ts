@@ -39,6 +39,7 @@ export function fakeWorld(
     onUncaught: (handler) => {
       uncaught = handler;
     },
+    onStall: () => {},
     exit: (code) => {
       exits.push(code);
     },

@@ -127,6 +127,15 @@ describe('a command in its process', () => {
     expect(await ended).toEqual({ code: 130, signal: null });
   });
 
+  test('a wait that nothing can end is 70 and one line, not a silent end', async () => {
+    const { ended, out, err } = probe('-mode=stall');
+    expect(await ended).toEqual({ code: 70, signal: null });
+    expect([out(), err()]).toEqual([
+      '',
+      'error: probe waits for something that cannot happen any more; this is a bug of millrace [internal]\n',
+    ]);
+  });
+
   test('a drain longer than -drain-timeout is 70', async () => {
     const { child, ended, listening, err } = probe('-mode=hang', '-drain-timeout=50ms');
     await listening();
