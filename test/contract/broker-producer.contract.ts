@@ -1,6 +1,7 @@
 /** A producer settles every row: delivered with its offset, or failed with a code, and never blocks for good. */
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
+import type { ConsumerOptions } from '../../src/io/broker/port.ts';
 import { allOf, type BrokerSubject, batchOf, readUntil, rowCount, utf8, World } from './broker-world.ts';
 
 export function producerContract(subject: BrokerSubject): void {
@@ -90,11 +91,9 @@ export function producerContract(subject: BrokerSubject): void {
     it('is unreachable within seconds where no broker answers, as are the consumer and the admin client', async () => {
       const nowhere = { brokers: '127.0.0.1:9', clientId: 'contract', connectTimeoutMs: 1000 };
       const started = performance.now();
-      for (const opening of [
-        subject.driver.producer(nowhere),
-        subject.driver.consumer({ ...nowhere, group: 'g' }),
-        subject.driver.admin(nowhere),
-      ]) {
+      const { driver } = subject;
+      for (const open of [driver.producer, driver.consumer, driver.admin]) {
+        const opening: Promise<unknown> = open({ ...nowhere, group: 'g' } as ConsumerOptions);
         const thrown: unknown = await opening.then(
           () => undefined,
           (error: unknown) => error,

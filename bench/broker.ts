@@ -1,0 +1,366 @@
+/** `millrace bench broker`: whole batches from TypeScript beside the raw C++ loop and node-rdkafka's consume(2000).
+ *
+ *  All three use the same librdkafka and the same properties, and sum every payload byte as 32-bit words; the sums are
+ *  compared. The clock starts when the first batch has been taken, and that batch is not counted.
+ */
+import { execFile } from 'node:child_process';
+import { mkdirSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import type { Message } from 'node-rdkafka';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { coreError, invariant } from '../src/core/errors.ts';
+import { SPAN } from '../src/core/layout/layouts.gen.ts';
+import { RecordBatch } from '../src/core/layout/record-batch.ts';
+import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
+import { librdkafkaDriver } from '../src/io/broker/librdkafka.ts';
+import { nodeRdkafkaDriver } from '../src/io/broker/node-rdkafka.ts';
+import { OFFSET_BEGINNING } from '../src/io/broker/port.ts';
+import { consumerProperties, producerProperties } from '../src/io/broker/properties.ts';
+import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
+
+const PARTITIONS = 8;
+const BATCH_ROWS = 10_000;
+/** Batches under way at once; the raw loop has as many blocks. */
+const FLIGHTS = 4;
+const NODE_READ = 2000;
+const MULTIPLIER = 0x9e3779b1;
+
+interface Shape {
+  readonly payloadBytes: number;
+  readonly compression: 'none' | 'lz4';
+}
+
+interface Measured {
+  readonly messages: number;
+  readonly seconds: number;
+  readonly cpu_seconds: number;
+  readonly sum: number;
+}
+
+const rate = (one: Measured): number => one.messages / one.seconds;
+const run = promisify(execFile);
+
+/** Compiles the raw loop against the librdkafka of the addon. @throws bad_file */
+async function buildRaw(): Promise<string> {
+  const root = packageRoot();
+  const source = join(root, 'bench', 'peers', 'raw-broker', 'raw_broker.cc');
+  const binary = join(root, '.millrace', 'bench', 'raw-broker');
+  const deps = join(root, 'node_modules', 'node-rdkafka', 'build', 'deps');
+  mkdirSync(dirname(binary), { recursive: true });
+  const flags = ['-std=c++20', '-O2', '-Wall', '-Wextra', `-I${deps}/include`, source, '-o', binary];
+  try {
+    await run('c++', [...flags, join(deps, 'librdkafka.so.1'), `-Wl,-rpath,${deps}`]);
+  } catch (cause) {
+    throw coreError('bad_file', `the raw loop did not compile: ${(cause as Error).message}`, {
+      next: 'install a C++ compiler',
+      cause,
+    });
+  }
+  return binary;
+}
+
+const asPairs = (properties: Readonly<Record<string, string>>): string[] =>
+  Object.entries(properties).map(([name, value]) => `${name}=${value}`);
+
+class Course {
+  private readonly raw: string;
+  private readonly brokers: string;
+  private readonly topic: string;
+  private readonly shape: Shape;
+  private readonly count: number;
+
+  constructor(raw: string, brokers: string, topic: string, shape: Shape, count: number) {
+    this.raw = raw;
+    this.brokers = brokers;
+    this.topic = topic;
+    this.shape = shape;
+    this.count = count;
+  }
+
+  private get consumerOptions() {
+    return { brokers: this.brokers, clientId: 'bench' };
+  }
+
+  private get producerOptions() {
+    return { brokers: this.brokers, clientId: 'bench', compression: this.shape.compression };
+  }
+
+  async rawRun(mode: 'consume' | 'produce', topic = this.topic): Promise<Measured> {
+    const properties =
+      mode === 'consume'
+        ? consumerProperties(this.consumerOptions)
+        : producerProperties(this.producerOptions);
+    const numbers = [PARTITIONS, this.count, this.shape.payloadBytes].map(String);
+    const { stdout } = await run(this.raw, [mode, topic, ...numbers, ...asPairs(properties)]);
+    return JSON.parse(stdout) as Measured;
+  }
+
+  async consume(): Promise<Measured> {
+    const consumer = await librdkafkaDriver.consumer(this.consumerOptions);
+    const into = RecordBatch.create(BATCH_ROWS, BATCH_ROWS * this.shape.payloadBytes);
+    const words = new Uint32Array(
+      into.buffer as ArrayBuffer,
+      into.columns.arena.byteOffset,
+      into.arenaCapacity / 4,
+    );
+    await consumer.assign(
+      Array.from({ length: PARTITIONS }, (_, partition) => ({
+        topic: this.topic,
+        partition,
+        offset: OFFSET_BEGINNING,
+      })),
+    );
+    let messages = 0;
+    let sum = 0;
+    let started = 0;
+    let first = 0;
+    let cpu = process.cpuUsage();
+    while (messages < this.count) {
+      const { rowCount, events } = await consumer.consume(into, 100);
+      invariant(events.length === 0, `consume without errors: ${JSON.stringify(events)}`);
+      if (messages === 0 && rowCount > 0) {
+        first = rowCount;
+        started = performance.now();
+        cpu = process.cpuUsage();
+      }
+      // Payloads are all the arena holds: no keys, no headers.
+      const used = into.arenaUsed / 4;
+      for (let i = 0; i < used; i++) sum = (sum + (words[i] as number)) | 0;
+      messages += rowCount;
+    }
+    const seconds = (performance.now() - started) / 1000;
+    const spent = process.cpuUsage(cpu);
+    await consumer.close();
+    return {
+      messages: messages - first,
+      seconds,
+      cpu_seconds: (spent.user + spent.system) / 1e6,
+      sum: sum >>> 0,
+    };
+  }
+
+  async nodeConsume(count: number): Promise<Measured> {
+    const library = (await import('node-rdkafka')).default;
+    const { 'auto.offset.reset': reset, ...global } = consumerProperties(this.consumerOptions);
+    const consumer = new library.KafkaConsumer(global as never, { 'auto.offset.reset': reset } as never);
+    await new Promise<void>((resolve, reject) => {
+      consumer.connect({ allTopics: false, timeout: 5000 }, (error) => (error ? reject(error) : resolve()));
+    });
+    consumer.setDefaultConsumeTimeout(100);
+    consumer.assign(
+      Array.from({ length: PARTITIONS }, (_, partition) => ({ topic: this.topic, partition, offset: -2 })),
+    );
+    const read = (): Promise<Message[]> =>
+      new Promise((resolve, reject) => {
+        consumer.consume(NODE_READ, (error, messages) => (error ? reject(error) : resolve(messages)));
+      });
+    let messages = 0;
+    let sum = 0;
+    let started = 0;
+    let first = 0;
+    let cpu = process.cpuUsage();
+    while (messages < count) {
+      const got = await read();
+      if (messages === 0 && got.length > 0) {
+        first = got.length;
+        started = performance.now();
+        cpu = process.cpuUsage();
+      }
+      for (const { value } of got) {
+        if (value === null) continue;
+        for (let at = 0; at + 4 <= value.length; at += 4) sum = (sum + value.readUInt32LE(at)) | 0;
+      }
+      messages += got.length;
+    }
+    const seconds = (performance.now() - started) / 1000;
+    const spent = process.cpuUsage(cpu);
+    await new Promise<void>((resolve) => consumer.disconnect(() => resolve()));
+    return {
+      messages: messages - first,
+      seconds,
+      cpu_seconds: (spent.user + spent.system) / 1e6,
+      sum: sum >>> 0,
+    };
+  }
+
+  async produce(topic: string): Promise<Measured> {
+    const producer = await librdkafkaDriver.producer(this.producerOptions);
+    const { payloadBytes } = this.shape;
+    const words = payloadBytes / 4;
+    const blocks = Array.from({ length: FLIGHTS }, () => {
+      const batch = RecordBatch.create(BATCH_ROWS, BATCH_ROWS * payloadBytes);
+      const { columns } = batch;
+      columns.partition.fill(-1);
+      columns.keyLength.fill(SPAN.NULL);
+      columns.valueLength.fill(payloadBytes);
+      for (let row = 0; row < BATCH_ROWS; row++) columns.valueStart[row] = row * payloadBytes;
+      return {
+        batch,
+        cells: new Uint32Array(batch.buffer as ArrayBuffer, columns.arena.byteOffset, BATCH_ROWS * words),
+        sent: Promise.resolve(0),
+      };
+    });
+    let sum = 0;
+    const cpu = process.cpuUsage();
+    const started = performance.now();
+    for (let at = 0, turn = 0; at < this.count; turn++) {
+      const block = blocks[turn % FLIGHTS] as (typeof blocks)[number];
+      invariant((await block.sent) === 0, 'every row is delivered');
+      const size = Math.min(BATCH_ROWS, this.count - at);
+      const { cells } = block;
+      for (let i = 0, cell = 0; i < size; i++) {
+        const seed = Math.imul(at + i, MULTIPLIER);
+        for (let j = 0; j < words; j++) {
+          const word = (seed + j) | 0;
+          cells[cell++] = word;
+          sum = (sum + word) | 0;
+        }
+      }
+      block.batch.rowCount = size;
+      block.batch.arenaUsed = size * payloadBytes;
+      block.sent = producer.produce(block.batch, [topic]).then((report) => report.failed);
+      at += size;
+    }
+    for (const block of blocks) invariant((await block.sent) === 0, 'every row is delivered');
+    const seconds = (performance.now() - started) / 1000;
+    const spent = process.cpuUsage(cpu);
+    await producer.close();
+    return { messages: this.count, seconds, cpu_seconds: (spent.user + spent.system) / 1e6, sum: sum >>> 0 };
+  }
+}
+
+async function brokersOf(context: BenchContext): Promise<string> {
+  if (context.brokers !== undefined) return context.brokers;
+  context.say('starting a broker');
+  const stack = await startStack({
+    folder: undefined,
+    owned: true,
+    brokerCount: 1,
+    kafkaPort: undefined,
+    postgresPort: undefined,
+    kafkaHeapBytes: 2 * DEFAULT_KAFKA_HEAP_BYTES,
+    environment: process.env,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onStep: (step) => context.say(step),
+    signal: context.drain,
+  });
+  context.onClose(() => stack.close());
+  return stack.brokers;
+}
+
+async function measure(
+  context: BenchContext,
+  raw: string,
+  brokers: string,
+  shape: Shape,
+): Promise<BenchResult[]> {
+  const count = context.smoke ? 50_000 : 1_000_000;
+  const nodeCount = context.smoke ? 20_000 : 200_000;
+  const label = `${shape.payloadBytes} B ${shape.compression}`;
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench' });
+  const names: string[] = [];
+  const fresh = async (what: string): Promise<string> => {
+    const topic = `bench-${process.pid}-${what}-${shape.payloadBytes}-${shape.compression}-${names.length}-${Date.now()}`;
+    names.push(topic);
+    await admin.createTopics([{ topic, partitions: PARTITIONS }]);
+    return topic;
+  };
+  const drop = async (topic: string): Promise<void> => admin.deleteTopics([topic]);
+  try {
+    const source = await fresh('source');
+    const course = new Course(raw, brokers, source, shape, count);
+    context.say(`${label}: filling ${count} messages`);
+    const filled = await course.rawRun('produce');
+    const cpu: Record<string, number[]> = { raw: [], ours: [], rawOut: [], oursOut: [] };
+    const keep = (side: string, one: Measured, sum: number | undefined): number => {
+      if (sum !== undefined) invariant(one.sum === sum, `${label}: ${side} sums to ${one.sum}, not ${sum}`);
+      cpu[side]?.push((one.cpu_seconds / one.messages) * 1e6);
+      return rate(one);
+    };
+    context.say(`${label}: consuming in turn`);
+    const reading = await takeTurns(
+      {
+        raw: async () => keep('raw', await course.rawRun('consume'), filled.sum),
+        ours: async () => keep('ours', await course.consume(), filled.sum),
+        node: async () => keep('node', await course.nodeConsume(nodeCount), undefined),
+      },
+      context.repeats,
+    );
+    await drop(source);
+    context.say(`${label}: producing in turn`);
+    const out = async (side: string, send: (topic: string) => Promise<Measured>): Promise<number> => {
+      const topic = await fresh(side);
+      const value = keep(side, await send(topic), filled.sum);
+      await drop(topic);
+      return value;
+    };
+    const writing = await takeTurns(
+      {
+        raw: () => out('rawOut', (topic) => course.rawRun('produce', topic)),
+        ours: () => out('oursOut', (topic) => course.produce(topic)),
+      },
+      context.repeats,
+    );
+    const more = { unit: 'messages/s', better: 'more' } as const;
+    const less = { unit: 'us', better: 'less' } as const;
+    const cpuOf = (side: string) => seriesOf(cpu[side] as number[]);
+    const rawLoop = 'raw C++ librdkafka loop';
+    return [
+      result({
+        ...more,
+        metric: `consume ${label}`,
+        ours: reading.ours,
+        against: { name: rawLoop, series: reading.raw },
+        goal: { ratioAtLeast: 0.9 },
+      }),
+      result({
+        ...more,
+        metric: `consume ${label}`,
+        ours: reading.ours,
+        against: { name: `node-rdkafka consume(${NODE_READ})`, series: reading.node },
+        goal: { ratioAtLeast: 12 },
+      }),
+      result({
+        ...less,
+        metric: `consume CPU a message ${label}`,
+        ours: cpuOf('ours'),
+        against: { name: rawLoop, series: cpuOf('raw') },
+      }),
+      result({
+        ...more,
+        metric: `produce ${label}`,
+        ours: writing.ours,
+        against: { name: rawLoop, series: writing.raw },
+        goal: { ratioAtLeast: 0.8 },
+      }),
+      result({
+        ...less,
+        metric: `produce CPU a message ${label}`,
+        ours: cpuOf('oursOut'),
+        against: { name: rawLoop, series: cpuOf('rawOut') },
+      }),
+    ];
+  } finally {
+    await admin.close();
+  }
+}
+
+export const bench: Bench = {
+  name: 'broker',
+  summary:
+    'Batch consume and produce from TypeScript beside the raw C++ librdkafka loop and node-rdkafka consume(2000).',
+  async run(context) {
+    const raw = await buildRaw();
+    const brokers = await brokersOf(context);
+    const shapes: Shape[] = [];
+    for (const payloadBytes of [256, 512])
+      for (const compression of ['none', 'lz4'] as const) shapes.push({ payloadBytes, compression });
+    const results: BenchResult[] = [];
+    for (const shape of context.smoke ? shapes.slice(1, 2) : shapes) {
+      if (context.drain.aborted) break;
+      results.push(...(await measure(context, raw, brokers, shape)));
+    }
+    return results;
+  },
+};
