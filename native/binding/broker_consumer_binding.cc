@@ -35,6 +35,21 @@ const char* NameOf(broker::RebalanceKind kind) {
   return "lost";
 }
 
+// The application's function. It goes with its consumer, on the environment's thread, or it would
+// keep all it refers to from being collected.
+class RebalanceFunction {
+ public:
+  RebalanceFunction(napi_env env, napi_ref reference) : env_(env), reference_(reference) {}
+  ~RebalanceFunction() { napi_delete_reference(env_, reference_); }
+  RebalanceFunction(const RebalanceFunction&) = delete;
+  RebalanceFunction& operator=(const RebalanceFunction&) = delete;
+  napi_ref reference() const { return reference_; }
+
+ private:
+  napi_env env_;
+  napi_ref reference_;
+};
+
 class ConsumerHandle final : public Resource,
                              public broker::ConsumerHost,
                              public std::enable_shared_from_this<ConsumerHandle> {
@@ -45,10 +60,12 @@ class ConsumerHandle final : public Resource,
   bool Open(napi_env env, const broker::Properties& properties, napi_value on_rebalance,
             std::string* error) {
     if (!channel_->Open(env, "consumer")) return false;
-    if (napi_create_reference(env, on_rebalance, 1, &on_rebalance_) != napi_ok) {
+    napi_ref reference = nullptr;
+    if (napi_create_reference(env, on_rebalance, 1, &reference) != napi_ok) {
       ThrowType(env, "onRebalance: expected a function");
       return false;
     }
+    on_rebalance_ = std::make_shared<RebalanceFunction>(env, reference);
     consumer_ = broker::Consumer::Open(properties, this, error);
     if (consumer_ == nullptr) return false;
     reader_ = std::thread([this] { RunReader(); });
@@ -123,11 +140,12 @@ class ConsumerHandle final : public Resource,
     if (reader_.joinable()) reader_.join();
     if (asker_.joinable()) asker_.join();
     consumer_.reset();
+    on_rebalance_.reset();
     channel_->Release();
   }
 
   std::shared_ptr<Channel> channel_ = std::make_shared<Channel>();
-  napi_ref on_rebalance_ = nullptr;
+  std::shared_ptr<RebalanceFunction> on_rebalance_;
   std::mutex consumer_mutex_;
   std::unique_ptr<broker::Consumer> consumer_;
   JobQueue reading_;
@@ -143,17 +161,20 @@ class ConsumerHandle final : public Resource,
 
 class RebalanceMessage final : public Message {
  public:
-  RebalanceMessage(napi_ref function, broker::RebalanceKind kind, std::vector<Place> places)
+  RebalanceMessage(const std::shared_ptr<RebalanceFunction>& function, broker::RebalanceKind kind,
+                   std::vector<Place> places)
       : function_(function), kind_(kind), places_(std::move(places)) {}
   void Deliver(napi_env env) override {
+    const std::shared_ptr<RebalanceFunction> open = function_.lock();
+    if (open == nullptr) return;
     napi_value function = nullptr;
     napi_value arguments[2] = {ToText(env, NameOf(kind_)), ToList(env, places_)};
-    if (napi_get_reference_value(env, function_, &function) != napi_ok) return;
+    if (napi_get_reference_value(env, open->reference(), &function) != napi_ok) return;
     napi_call_function(env, Undefined(env), function, 2, arguments, nullptr);
   }
 
  private:
-  napi_ref function_;
+  std::weak_ptr<RebalanceFunction> function_;
   broker::RebalanceKind kind_;
   std::vector<Place> places_;
 };

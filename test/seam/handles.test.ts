@@ -16,6 +16,9 @@ const KINDS = [
   ['producer', openProducer, 'brokerProducerClose', 'brokerProducerFatal'],
 ] as const;
 
+setFlagsFromString('--expose-gc');
+const gc = runInNewContext('gc') as () => void;
+
 describe.each(KINDS)('a %s handle', (_, open, close, use) => {
   it('may be closed again, and is of no use afterwards', async () => {
     const handle = open();
@@ -58,8 +61,6 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
   });
 
   it('is closed by the collector when it was forgotten', async () => {
-    setFlagsFromString('--expose-gc');
-    const gc = runInNewContext('gc') as () => void;
     const threads = (): number => readdirSync('/proc/self/task').length;
     f(close)(open());
     const settle = async (): Promise<void> => {
@@ -77,4 +78,24 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
     for (let i = 0; i < 20 && threads() > before; i++) await settle();
     expect(threads()).toBeLessThanOrEqual(before);
   });
+});
+
+it('a closed consumer lets go of its function and of all that refers to', async () => {
+  let collected = 0;
+  const registry = new FinalizationRegistry(() => {
+    collected++;
+  });
+  (() => {
+    for (let i = 0; i < 20; i++) {
+      const onRebalance = () => i;
+      registry.register(onRebalance, undefined);
+      f('brokerConsumerClose')(f('brokerConsumerOpen')(['group.id', 'seam'], onRebalance));
+    }
+  })();
+  for (let i = 0; i < 40 && collected < 19; i++) {
+    gc();
+    await new Promise((resolve) => setTimeout(resolve, 25));
+  }
+  // The last one may still lie on a stack.
+  expect(collected).toBeGreaterThanOrEqual(19);
 });
