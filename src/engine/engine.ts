@@ -173,7 +173,12 @@ export class Engine {
             });
         }
         if (this.checkpointFailure !== undefined) throw this.checkpointFailure;
-        await writer.room();
+        await writer.room(drain);
+      }
+      if (drain.aborted && !writer.ready) {
+        throw engineError('sink_failed', 'the sink cannot be reached, so the last results are not written', {
+          next: 'start again when it is back: the run goes on from the newest checkpoint',
+        });
       }
       await this.checkpointing;
       if (this.checkpointFailure !== undefined) throw this.checkpointFailure;

@@ -175,6 +175,26 @@ export class MemoryDisk implements Disk {
   async lock(): Promise<{ readonly release: () => Promise<void>; readonly holder: string }> {
     return { release: async () => {}, holder: 'test' };
   }
+
+  private life = 0;
+  /** What one process sees: after its crash it writes nothing more. */
+  view(): Disk {
+    const { life } = this;
+    const living = <T>(call: () => Promise<T>): Promise<T> =>
+      life === this.life ? call() : Promise.reject(new Error('killed'));
+    return {
+      where: this.where,
+      list: () => this.list(),
+      read: (name) => this.read(name),
+      write: (name, chunks) => living(() => this.write(name, chunks)),
+      rename: (from, to) => living(() => this.rename(from, to)),
+      remove: (name) => living(() => this.remove(name)),
+      lock: () => this.lock(),
+    };
+  }
+  crash(): void {
+    this.life++;
+  }
 }
 
 /** Keeps the last value of every key, and how often a key was written with other values than before. */
@@ -287,7 +307,7 @@ export function engineIn(world: World, over: Partial<EngineParts> = {}): Engine 
     watermarks: new PartitionWatermarks(partitions, job.skewMs, job.latenessMs),
     state: new MemState(shards, job.sizeMs),
     shardOf: shardOfKeys(shards),
-    checkpoints: new CheckpointStore(disk, silentLogger),
+    checkpoints: new CheckpointStore(disk.view(), silentLogger),
     retain: { retainMs: 3_600_000, bytesMax: 1 << 26 },
     rowCapacity: 256,
     checkpointIntervalMs: world.checkpointIntervalMs,

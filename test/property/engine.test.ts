@@ -154,6 +154,8 @@ describe('engine with crashes', () => {
             batchRows: fc.integer({ min: 1, max: 12 }),
             batches: fc.integer({ min: 0, max: 12 }),
             diskCalls: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 9 })),
+            // How long the dying process still writes after its loop has ended.
+            lingers: fc.constantFrom(0, 1000),
             sinkTurns: fc.constantFrom(0, 20, 200),
             interval: fc.constantFrom(1, 20, 1000),
           }),
@@ -180,7 +182,9 @@ describe('engine with crashes', () => {
             await engine.run(new AbortController().signal).catch((thrown: unknown) => {
               if (!/killed|machine is off/.test(String(thrown))) throw thrown;
             });
+            for (let turn = 0; turn < crash.lingers; turn++) await Promise.resolve();
             sink.crash();
+            disk.crash();
           }
           disk.callsLeft = Number.POSITIVE_INFINITY;
           const source = new MemorySource(events, PARTITIONS, 2, 5);

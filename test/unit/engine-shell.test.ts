@@ -103,7 +103,41 @@ describe('sink writer', () => {
     const writer = writerOn(sink);
     writer.offer([window(0, 1)]);
     await expect(writer.flushed()).rejects.toThrow('no such column');
-    await expect(writer.room()).rejects.toThrow('no such column');
+    await expect(writer.room(new AbortController().signal)).rejects.toThrow('no such column');
+  });
+});
+
+describe('a run that ends while results wait for the sink', () => {
+  it('does not call them durable', async () => {
+    const writer = writerOn(new ScriptedSink());
+    writer.offer([window(0, SINK_ROWS_MAX), window(10, 1)]);
+    const flushed = writer.flushed();
+    writer.stop();
+    await expect(flushed).rejects.toMatchObject({ code: 'sink_failed' });
+  });
+
+  it('is drained with one clear line when the sink is away', async () => {
+    const sink = new MemorySink();
+    sink.write = () => Promise.reject(coreError('unreachable', 'away'));
+    const drain = new AbortController();
+    const disk = new MemoryDisk();
+    const source = new MemorySource([event(1n), event(100n)], 1, 1, 3);
+    const world = { job: JOB, partitions: 1, shards: 1, disk, sink, source, checkpointIntervalMs: 1 };
+    const engine = engineIn(world, {
+      stop: 'never',
+      sleep: async () => {
+        if (!engine.sinkReady) drain.abort();
+        await new Promise((resolve) => setImmediate(resolve));
+      },
+    });
+    await engine.restore();
+    const nothing = source.next.bind(source);
+    source.next = async () => {
+      await new Promise((resolve) => setImmediate(resolve));
+      return nothing();
+    };
+    await expect(engine.run(drain.signal)).rejects.toMatchObject({ code: 'sink_failed', row: { exit: 3 } });
+    expect([...disk.files.keys()].filter((name) => name.endsWith('.manifest'))).toEqual([]);
   });
 });
 

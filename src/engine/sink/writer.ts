@@ -8,6 +8,7 @@ import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { FiredWindow } from '../accumulator.ts';
+import { engineError } from '../errors.ts';
 import type { FiredRows, WindowSink } from './port.ts';
 
 export const SINK_ROWS_MAX = 50_000;
@@ -62,18 +63,23 @@ export class SinkWriter {
     if (this.failure === undefined && this.queue.length > 0) this.running ??= this.run();
   }
 
-  /** Settles when fewer rows wait than the limit. @throws what the sink threw */
-  async room(): Promise<void> {
-    while (this.rowsWaiting > SINK_ROWS_WAITING_MAX && this.failure === undefined && !this.stopped) {
+  /** Settles when fewer rows wait than the limit, or the signal is given. @throws what the sink threw */
+  async room(signal: AbortSignal): Promise<void> {
+    while (this.rowsWaiting > SINK_ROWS_WAITING_MAX && this.failure === undefined && !signal.aborted) {
       await this.parts.sleep(5);
     }
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is durable. @throws what the sink threw */
+  /** Settles when everything offered so far is durable. @throws what the sink threw; sink_failed when it was given up */
   async flushed(): Promise<void> {
     const last = this.queue.at(-1);
-    while (this.running !== undefined && last !== undefined && this.queue.includes(last)) await this.once;
+    while (last !== undefined && this.queue.includes(last)) {
+      this.rethrow();
+      if (this.stopped)
+        throw engineError('sink_failed', 'results still waited for the sink when the run ended');
+      await this.once;
+    }
     this.rethrow();
   }
 
