@@ -42,6 +42,12 @@ const SETTINGS = {
     default: 'false',
     help: 'stop at the offsets that were the end at the start',
   },
+  'session-timeout': {
+    type: 'duration',
+    default: '10s',
+    min: 6000,
+    help: 'how long the group waits for a member that died before others get its partitions',
+  },
   'batch-bytes': {
     type: 'size',
     default: '8MiB',
@@ -169,6 +175,7 @@ export const command = defineCommand({
             ...base,
             ...hooks,
             clientId: `millrace-consumer-${i}`,
+            properties: { ...base.properties, 'session.timeout.ms': settings['session-timeout'] },
             group,
             autoOffsetReset: 'earliest',
             partitionEof: true,

@@ -79,16 +79,24 @@ const COMMIT_EVERY_MS = 1000;
 const LAG_EVERY_MS = 5000;
 /** How long a rebalance waits for the batch under way. */
 const REBALANCE_WAIT_MS = 10_000;
+const REGISTRY_RETRY_MS = 100;
 const REGISTRY_RETRY_MS_MAX = 5000;
+/** Batches kept while the registry is away: one a partition that had not delivered before. */
+const KEPT_BATCHES_MAX = 16;
 
 export class GroupMember {
   private readonly options: GroupMemberOptions;
   private readonly records: RecordBatch;
-  /** Takes what arrives while the registry is away; allocated at the first pause. */
-  private spare: RecordBatch | undefined;
+  /** What arrived while the registry was away, in order, and batches that are free for it. */
+  private readonly kept: RecordBatch[] = [];
+  private readonly keptEnds: TopicPartitionOffset[] = [];
+  private readonly spares: RecordBatch[] = [];
+  private readonly paused = new Set<number>();
   /** Next offset to commit, by partition. */
   private readonly positions = new Map<number, bigint>();
   private readonly committed = new Map<number, bigint>();
+  /** Next offset to receive, by partition: ahead of `positions` by what is not finished. */
+  private readonly received = new Map<number, bigint>();
   private consumer: BatchConsumer | undefined;
   private processing: Promise<void> = Promise.resolve();
   private waitsForRegistry = false;
@@ -112,6 +120,7 @@ export class GroupMember {
         const result = await consumer.consume(this.records, WAIT_MS);
         for (const event of result.events) options.log.warn({ ...event }, 'broker event');
         if (result.rowCount > 0) {
+          this.noteReceived(this.records);
           this.processing = this.process(this.records);
           await this.processing;
         }
@@ -126,9 +135,20 @@ export class GroupMember {
     }
   }
 
+  /** Finishes a batch, and what arrived behind it while the registry was away, in order. */
   private async process(records: RecordBatch): Promise<void> {
+    if (!(await this.finish(records))) return;
+    for (let next = this.kept.shift(); next !== undefined; next = this.kept.shift()) {
+      if (!(await this.finish(next))) return;
+      this.spares.push(next);
+    }
+    for (const end of this.keptEnds.splice(0)) this.options.ends?.reached(end.partition, end.offset);
+  }
+
+  /** False: the drain came before the registry did, and nothing of the batch counts as read. */
+  private async finish(records: RecordBatch): Promise<boolean> {
     const { options } = this;
-    if (!(await this.prepare(records))) return;
+    if (!(await this.prepare(records))) return false;
     const startMs = options.clock.monotonicMs();
     const { decoded, failed } = options.decoder.decode(records);
     const rows = decoded.length + failed.length;
@@ -148,57 +168,89 @@ export class GroupMember {
     }
     for (const [at, next] of this.positions) options.ends?.reached(at, next);
     options.onRows(rows, failed.length);
-    const spare = this.spare;
-    if (spare !== undefined && spare !== records && spare.rowCount > 0) {
-      await this.process(spare);
-      spare.clear();
-    }
+    return true;
   }
 
   /** Makes the schemas of a batch ready, waiting for the registry as long as it takes. False: the drain came first. */
   private async prepare(records: RecordBatch): Promise<boolean> {
     const { options } = this;
-    const consumer = this.consumer as BatchConsumer;
-    let delayMs = 100;
-    let paused: ReturnType<BatchConsumer['assignment']> = [];
-    for (let attempt = 0; ; attempt++) {
+    let delayMs = REGISTRY_RETRY_MS;
+    for (;;) {
       try {
         await options.decoder.prepare(records);
         break;
       } catch (thrown) {
         if (!isRegistryAway(thrown)) throw thrown;
-        if (attempt === 0) {
+        if (!this.waitsForRegistry) {
+          this.waitsForRegistry = true;
           options.metrics.registryWaits.add();
           options.log.warn(
             { error: (thrown as Error).message },
             'the registry does not answer; paused until it does',
           );
-          paused = consumer.assignment();
-          await consumer.pause(paused);
-          this.waitsForRegistry = true;
+          await this.pause();
         }
         if (options.drain.aborted) return false;
-        await this.idle(records, delayMs);
+        await this.idle(delayMs);
         delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
       }
     }
     if (this.waitsForRegistry) {
       this.waitsForRegistry = false;
-      const still = new Set(consumer.assignment().map((at) => at.partition));
-      await consumer.resume(paused.filter((at) => still.has(at.partition)));
+      await this.resume();
       options.log.info({}, 'the registry answers again');
     }
     return true;
   }
 
-  /** Stays a member of the group: a client that does not read is thrown out of it. */
-  private async idle(records: RecordBatch, ms: number): Promise<void> {
+  /** Pauses the partitions that something was received of: only there is it known where to go on. */
+  private async pause(): Promise<void> {
+    const consumer = this.consumer as BatchConsumer;
+    const places = consumer
+      .assignment()
+      .filter((at) => this.received.has(at.partition) && !this.paused.has(at.partition));
+    for (const { partition } of places) this.paused.add(partition);
+    if (places.length > 0) await consumer.pause(places);
+  }
+
+  private async resume(): Promise<void> {
+    const consumer = this.consumer as BatchConsumer;
+    const places = consumer.assignment().filter((at) => this.paused.has(at.partition));
+    this.paused.clear();
+    if (places.length === 0) return;
+    await consumer.resume(places);
+    // A pause forgets how far the client has read; what was received is known here.
+    for (const { topic, partition } of places) {
+      await consumer.seek({ topic, partition, offset: this.received.get(partition) as bigint });
+    }
+  }
+
+  private noteReceived(records: RecordBatch): void {
+    const { partition, offset } = records.columns;
+    for (let row = 0; row < records.rowCount; row++) {
+      this.received.set(partition[row] as number, (offset[row] as bigint) + 1n);
+    }
+  }
+
+  /** Stays a member of the group: a client that does not read is thrown out of it. Each partition that still delivers
+   *  does so once, is kept, and is paused. */
+  private async idle(ms: number): Promise<void> {
     const { options } = this;
-    if (this.spare === undefined) this.spare = RecordBatch.create(options.batchRows, options.batchBytes);
-    // Partitions that join during the pause are not paused and may deliver one batch, which is kept.
-    if (records === this.spare || this.spare.rowCount > 0)
+    if (this.kept.length >= KEPT_BATCHES_MAX) {
       await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
-    else await (this.consumer as BatchConsumer).consume(this.spare, ms);
+      return;
+    }
+    const into = this.spares.pop() ?? RecordBatch.create(options.batchRows, options.batchBytes);
+    const { rowCount, ends } = await (this.consumer as BatchConsumer).consume(into, ms);
+    this.keptEnds.push(...ends);
+    if (rowCount === 0) {
+      this.spares.push(into);
+      return;
+    }
+    this.kept.push(into);
+    this.noteReceived(into);
+    await this.pause();
+    await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
   }
 
   private async onRebalance(rebalance: Rebalance): Promise<void> {
@@ -219,6 +271,8 @@ export class GroupMember {
     for (const { partition } of rebalance.partitions) {
       this.positions.delete(partition);
       this.committed.delete(partition);
+      this.received.delete(partition);
+      this.paused.delete(partition);
     }
   }
 

@@ -1,0 +1,419 @@
+/** registry, producer and consumer as a user runs them, on a real broker: kills, a registry that goes away, bad input. */
+import { once } from 'node:events';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ask } from '../../src/bin/demo/contracts-model.ts';
+import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { logicalOrder } from '../../src/gen/order.ts';
+import { orderSchema } from '../../src/gen/order-versions.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const name = (part: string): string => `contracts-${own.suffix}-${part}`;
+const schemaFile = (version: 1 | 2 | 'breaking', format: 'avro' | 'protobuf' = 'avro'): string => {
+  const path = join(own.dir, `order-${format}-${version}`);
+  writeFileSync(path, orderSchema(version, format));
+  return path;
+};
+
+let registry: SliceProcess;
+let url: string;
+
+async function startRegistry(
+  store: string,
+  listen = '127.0.0.1:0',
+): Promise<{ readonly child: SliceProcess; readonly url: string }> {
+  const child = own.spawn('registry', ['registry', `-store=${store}`, `-listen=${listen}`]);
+  return { child, url: `http://${await child.address()}` };
+}
+
+beforeAll(async () => {
+  ({ child: registry, url } = await startRegistry('memory'));
+});
+afterAll(() => registry.kill('SIGTERM'));
+
+const shared = (subject: string): readonly string[] => [
+  `-brokers=${stack.brokers}`,
+  `-registry=${url}`,
+  '-format=avro',
+  `-subject=${subject}`,
+  '-partitions=3',
+];
+const produce = (subject: string, count: number, ...more: readonly string[]): ReturnType<typeof own.run> =>
+  own.run(['producer', ...shared(subject), `-schema=${schemaFile(1)}`, `-count=${count}`, '-json', ...more]);
+const consumer = (subject: string, out: string, ...more: readonly string[]): readonly string[] => [
+  'consumer',
+  ...shared(subject),
+  `-out=file:${join(own.dir, out)}`,
+  ...more,
+];
+
+interface Line {
+  readonly partition: number;
+  readonly offset: string;
+  readonly value: { readonly order_id: string };
+}
+async function lines(file: string): Promise<Line[]> {
+  const text = await readFile(join(own.dir, file), 'utf8').catch(() => '');
+  return text
+    .split('\n')
+    .filter((line) => line.endsWith('}'))
+    .map((line) => JSON.parse(line) as Line);
+}
+const ids = (list: readonly Line[]): Set<string> => new Set(list.map((line) => line.value.order_id));
+const wanted = (count: number): Set<string> =>
+  new Set(Array.from({ length: count }, (_, i) => logicalOrder(1, i).order_id));
+
+describe('a group', () => {
+  it('shares the partitions, and a member that is killed loses nothing', async () => {
+    const subject = name('group-value');
+    const count = 20_000;
+    expect(await produce(subject, count, '-instances=2')).toMatchObject({ code: 0 });
+    const first = own.spawn('first', consumer(subject, 'first.jsonl', '-batch-rows=200'));
+    await until('the first lines', async () =>
+      (await lines('first.jsonl')).length > 500 ? true : undefined,
+    );
+    first.kill('SIGKILL');
+    await first.ended;
+    const second = await own.run(consumer(subject, 'second.jsonl', '-exit-at-end', '-instances=2'));
+    expect(second.code).toBe(0);
+    const all = [...(await lines('first.jsonl')), ...(await lines('second.jsonl'))];
+    expect(ids(all)).toEqual(wanted(count));
+    const again = await own.run(consumer(subject, 'third.jsonl', '-exit-at-end', '-json'));
+    expect(again.code).toBe(0);
+    expect(JSON.parse(again.stdout)).toMatchObject({ records: 0, quarantined: 0 });
+  }, 90_000);
+
+  it('drains on SIGTERM: what it wrote is committed, so the next one repeats nothing', async () => {
+    const subject = name('drain-value');
+    const count = 5000;
+    expect(await produce(subject, count)).toMatchObject({ code: 0 });
+    const first = own.spawn('drained', consumer(subject, 'drained.jsonl', '-batch-rows=100'));
+    await until('the first lines', async () =>
+      (await lines('drained.jsonl')).length > 300 ? true : undefined,
+    );
+    first.kill('SIGTERM');
+    expect(await first.ended).toEqual({ code: 0, signal: null });
+    expect((await own.run(consumer(subject, 'rest.jsonl', '-exit-at-end'))).code).toBe(0);
+    const all = [...(await lines('drained.jsonl')), ...(await lines('rest.jsonl'))];
+    expect(all).toHaveLength(count);
+    expect(ids(all)).toEqual(wanted(count));
+  }, 60_000);
+
+  it('writes decoded records to a topic under their keys', async () => {
+    const subject = name('out-value');
+    const out = name('decoded');
+    expect(await produce(subject, 500)).toMatchObject({ code: 0 });
+    expect((await own.run(['consumer', ...shared(subject), '-exit-at-end', `-out=kafka:${out}`])).code).toBe(
+      0,
+    );
+    const found = new Set<string>();
+    const reader = await TopicReader.open(stack.brokers);
+    await reader.read([out], (_topic, { key, value }) => {
+      const line = JSON.parse(Buffer.from(value ?? []).toString()) as Line;
+      expect(Buffer.from(key ?? []).toString()).toBe(line.value.order_id);
+      found.add(line.value.order_id);
+    });
+    await reader.close();
+    expect(found).toEqual(wanted(500));
+  }, 60_000);
+});
+
+describe('the registry', () => {
+  it('keeps every id it answered through SIGKILL in the middle of registrations', async () => {
+    const store = `file:${join(own.dir, 'killed')}`;
+    const { child, url: base } = await startRegistry(store);
+    const answered = new Map<string, number>();
+    const register = async (i: number): Promise<void> => {
+      const schema = JSON.stringify({ type: 'record', name: `R${i}`, fields: [] });
+      const { body } = await ask(base, 'POST', `/subjects/s${i}/versions`, { schema });
+      answered.set(schema, (body as { id: number }).id);
+    };
+    const all = Promise.allSettled(Array.from({ length: 400 }, (_, i) => register(i)));
+    await until('some registrations', async () => (answered.size > 50 ? true : undefined));
+    child.kill('SIGKILL');
+    await all;
+    const second = await startRegistry(store);
+    expect(answered.size).toBeGreaterThan(50);
+    for (const [schema, id] of answered) {
+      expect((await ask(second.url, 'GET', `/schemas/ids/${id}`)).body).toMatchObject({ schema });
+    }
+    second.child.kill('SIGTERM');
+    expect((await second.child.ended).code).toBe(0);
+  }, 60_000);
+
+  it('that goes away pauses the consumer: nothing is quarantined, and all is read when it is back', async () => {
+    const subject = name('away-value');
+    const store = `file:${join(own.dir, 'away')}`;
+    const first = await startRegistry(store);
+    const at = (base: string): readonly string[] => [
+      `-brokers=${stack.brokers}`,
+      `-registry=${base}`,
+      '-format=avro',
+      `-subject=${subject}`,
+      '-connect-timeout=1s',
+    ];
+    const out = join(own.dir, 'away.jsonl');
+    await createTopics(stack.brokers, [{ topic: subject.replace(/-value$/, ''), partitions: 3 }]);
+    for (const version of [1, 2] as const) {
+      await ask(first.url, 'POST', `/subjects/${subject}/versions`, { schema: orderSchema(version, 'avro') });
+    }
+    // The consumer knows its reader schema, version 2, and not yet the writer's.
+    const reading = own.spawn('away', ['consumer', ...at(first.url), `-out=file:${out}`]);
+    const address = await reading.address();
+    const metric = async (line: RegExp): Promise<number> =>
+      Number(line.exec(await (await fetch(`http://${address}/metrics`)).text())?.[1] ?? 0);
+    await until('the consumer to be ready', async () =>
+      (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
+    );
+    // Version 1 was registered, so the producer gets its id from another instance that is still up.
+    const other = await startRegistry('memory');
+    await ask(other.url, 'POST', `/subjects/${subject}/versions`, { schema: orderSchema(1, 'avro') });
+    first.child.kill('SIGKILL');
+    await first.child.ended;
+    expect(
+      await own.run(['producer', ...at(other.url), `-schema=${schemaFile(1)}`, '-count=300']),
+    ).toMatchObject({ code: 0 });
+    await until('the pause', async () =>
+      (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
+    );
+    await sleep(500);
+    expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
+    await startRegistry(store, new URL(first.url).host);
+    await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
+    expect(await metric(/^registry_unavailable_total (\d+)/m)).toBe(1);
+    expect(await (await fetch(`http://${address}/metrics`)).text()).not.toMatch(
+      /^deserialize_errors_total\{/m,
+    );
+    reading.kill('SIGTERM');
+    expect((await reading.ended).code).toBe(0);
+  }, 60_000);
+});
+
+describe('cold start', () => {
+  it('asks the registry at most once an id, and counts its cache', async () => {
+    const subject = name('cold-value');
+    expect(await produce(subject, 2000)).toMatchObject({ code: 0 });
+    const topic = subject.replace(/-value$/, '');
+    await append(
+      stack.brokers,
+      topic,
+      Array.from({ length: 20 }, (_, i) => ({
+        partition: i % 3,
+        key: null,
+        value: Buffer.from([0, 0x7f, 0, 0, 9, 1]),
+      })),
+    );
+    const reading = own.spawn('cold', consumer(subject, 'cold.jsonl', '-instances=2', '-batch-rows=64'));
+    const address = await reading.address();
+    const metrics = async (): Promise<string> => (await fetch(`http://${address}/metrics`)).text();
+    await until('all records', async () =>
+      /^consumed_records_total 2020$/m.test(await metrics()) ? true : undefined,
+    );
+    const text = await metrics();
+    // Its own reader version, and one unknown id; the writer's id is the reader's here.
+    expect(
+      /^registry_client_requests_total\{operation="schema_by_id",status="404"\} (\d+)$/m.exec(text)?.[1],
+    ).toBe('1');
+    expect(text).not.toMatch(/operation="schema_by_id",status="200"/);
+    expect(Number(/^schema_cache_hit_ratio\{cache="id_to_schema"\} (\S+)$/m.exec(text)?.[1])).toBeGreaterThan(
+      0.99,
+    );
+    expect(text).toMatch(
+      new RegExp(`^deserialize_errors_total\\{subject="${subject}",reason="unknown_schema_id"\\} 20$`, 'm'),
+    );
+    expect(text).toMatch(new RegExp(`^consumer_reader_schema_version\\{subject="${subject}"\\} 1$`, 'm'));
+    reading.kill('SIGTERM');
+    await reading.ended;
+  }, 60_000);
+});
+
+describe('bad input gives one line and its exit code', () => {
+  let busy: Server;
+  let busyPort: number;
+  beforeAll(async () => {
+    busy = createServer().listen(0, '127.0.0.1');
+    await once(busy, 'listening');
+    busyPort = (busy.address() as { port: number }).port;
+    writeFileSync(join(own.dir, 'broken'), '{"type":"record","name":"Order"');
+    writeFileSync(join(own.dir, 'plain-file'), '');
+    mkdirSync(join(own.dir, 'held'), { recursive: true });
+  });
+  afterAll(() => new Promise((resolve) => busy.close(resolve)));
+
+  const base = (over: Readonly<Record<string, string>> = {}): string[] =>
+    Object.entries({
+      brokers: stack.brokers,
+      registry: url,
+      format: 'avro',
+      subject: name('bad-value'),
+      ...over,
+    }).map(([flag, value]) => `-${flag}=${value}`);
+  const dead = '127.0.0.1:9';
+
+  it.each<readonly [string, () => string[], number, RegExp]>([
+    [
+      'producer: a broken schema file',
+      () => ['producer', ...base(), `-schema=${join(own.dir, 'broken')}`],
+      2,
+      /invalid Avro schema: the text is not JSON/,
+    ],
+    [
+      'producer: a schema file that is missing',
+      () => ['producer', ...base(), `-schema=${join(own.dir, 'nowhere')}`],
+      2,
+      /cannot be read \(ENOENT\)/,
+    ],
+    [
+      'producer: a schema of the other format',
+      () => ['producer', ...base({ format: 'protobuf' }), `-schema=${schemaFile(1)}`],
+      2,
+      /invalid Protobuf schema/,
+    ],
+    [
+      'producer: an unknown format',
+      () => ['producer', ...base({ format: 'thrift' }), `-schema=${schemaFile(1)}`],
+      2,
+      /-format=thrift is not a choice; choose from avro, protobuf/,
+    ],
+    [
+      'producer: an unknown flag',
+      () => ['producer', ...base(), '-shema=x'],
+      2,
+      /unknown flag -shema; did you mean -schema\?/,
+    ],
+    [
+      'producer: an unreachable registry',
+      () => ['producer', ...base({ registry: `http://${dead}` }), `-schema=${schemaFile(1)}`],
+      3,
+      /the registry at http:\/\/127\.0\.0\.1:9 cannot be reached/,
+    ],
+    [
+      'producer: something else where the registry should be',
+      () => ['producer', ...base({ registry: 'nowhere' }), `-schema=${schemaFile(1)}`],
+      2,
+      /-registry=nowhere is not an address/,
+    ],
+    [
+      'producer: an unreachable broker',
+      () => [
+        'producer',
+        ...base({ brokers: dead }),
+        `-schema=${schemaFile(1)}`,
+        '-count=1',
+        '-connect-timeout=1s',
+      ],
+      3,
+      /127\.0\.0\.1:9/,
+    ],
+    [
+      'producer: a key that no order has',
+      () => ['producer', ...base(), `-schema=${schemaFile(1)}`, '-count=1', '-key=items'],
+      2,
+      /-key=items/,
+    ],
+    [
+      'consumer: an unreachable registry',
+      () => ['consumer', ...base({ registry: `http://${dead}` })],
+      3,
+      /cannot be reached/,
+    ],
+    [
+      'consumer: an unreachable broker',
+      () => ['consumer', ...base({ brokers: dead, subject: name('known') }), '-connect-timeout=1s'],
+      3,
+      /127\.0\.0\.1:9/,
+    ],
+    [
+      'consumer: an unknown subject',
+      () => ['consumer', ...base({ subject: name('nobody') })],
+      1,
+      /Subject '.*' not found/,
+    ],
+    [
+      'consumer: an unknown version',
+      () => ['consumer', ...base({ subject: name('known') }), '-reader-version=7'],
+      1,
+      /Version 7 not found/,
+    ],
+    [
+      'consumer: the format of another subject',
+      () => ['consumer', ...base({ subject: name('known'), format: 'protobuf' })],
+      2,
+      /is AVRO, not PROTOBUF/,
+    ],
+    [
+      'consumer: an output that is none',
+      () => ['consumer', ...base({ subject: name('known') }), '-out=somewhere'],
+      2,
+      /-out=somewhere is not an output/,
+    ],
+    [
+      'consumer: an output that cannot be written',
+      () => [
+        'consumer',
+        ...base({ subject: name('known') }),
+        `-out=file:${join(own.dir, 'plain-file', 'x')}`,
+      ],
+      2,
+      /cannot write to .*ENOTDIR/,
+    ],
+    [
+      'registry: a busy port',
+      () => ['registry', '-store=memory', `-listen=127.0.0.1:${busyPort}`],
+      3,
+      /in use|busy/,
+    ],
+    [
+      'registry: a store that is none',
+      () => ['registry', '-store=floppy', '-listen=127.0.0.1:0'],
+      2,
+      /-store=floppy is not a store/,
+    ],
+    [
+      'registry: a folder that cannot be made',
+      () => ['registry', `-store=file:${join(own.dir, 'plain-file', 'sub')}`, '-listen=127.0.0.1:0'],
+      2,
+      /cannot write to the registry store/,
+    ],
+  ])(
+    '%s',
+    async (_what, args, code, words) => {
+      await ask(url, 'POST', `/subjects/${name('known')}/versions`, { schema: orderSchema(1, 'avro') });
+      const result = await own.run([...args(), '-log-level=silent']);
+      const said = result.stderr.split('\n').filter((line) => line.startsWith('error: '));
+      expect({ code: result.code, said }).toEqual({ code, said: [expect.stringMatching(words)] });
+    },
+    30_000,
+  );
+
+  it('producer: a breaking schema ends with 1 and names the field', async () => {
+    await ask(url, 'POST', `/subjects/${name('known')}/versions`, { schema: orderSchema(1, 'avro') });
+    const result = await own.run([
+      'producer',
+      ...base({ subject: name('known') }),
+      `-schema=${schemaFile('breaking')}`,
+      '-log-level=silent',
+    ]);
+    expect(result.code).toBe(1);
+    expect(result.stderr).toMatch(/amount_cents/);
+  });
+
+  it('registry: a second process on the same folder', async () => {
+    const store = `file:${join(own.dir, 'held')}`;
+    const { child } = await startRegistry(store);
+    await until('the lock', async () => readFile(join(own.dir, 'held', 'registry.lock'), 'utf8'));
+    const second = await own.run(['registry', `-store=${store}`, '-listen=127.0.0.1:0', '-log-level=silent']);
+    expect(second.code).toBe(3);
+    expect(second.stderr).toMatch(/is in use by process \d+/);
+    child.kill('SIGTERM');
+    await child.ended;
+  });
+});
