@@ -76,13 +76,18 @@ describe('a group', () => {
     const subject = name('group-value');
     const count = 20_000;
     expect(await produce(subject, count, '-instances=2')).toMatchObject({ code: 0 });
-    const first = own.spawn('first', consumer(subject, 'first.jsonl', '-batch-rows=200'));
+    const first = own.spawn(
+      'first',
+      consumer(subject, 'first.jsonl', '-batch-rows=200', '-session-timeout=6s'),
+    );
     await until('the first lines', async () =>
       (await lines('first.jsonl')).length > 500 ? true : undefined,
     );
     first.kill('SIGKILL');
     await first.ended;
-    const second = await own.run(consumer(subject, 'second.jsonl', '-exit-at-end', '-instances=2'));
+    const second = await own.run(
+      consumer(subject, 'second.jsonl', '-exit-at-end', '-instances=2', '-session-timeout=6s'),
+    );
     expect(second.code).toBe(0);
     const all = [...(await lines('first.jsonl')), ...(await lines('second.jsonl'))];
     expect(ids(all)).toEqual(wanted(count));
