@@ -1,0 +1,159 @@
+/** The broker client's handles: closed twice, used after close, confused, forgotten, and left open by dying workers. */
+import { readFileSync } from 'node:fs';
+import { Worker } from 'node:worker_threads';
+import { describe, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { ERROR_CODES } from '../../src/io/broker/codes.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { findAddon, loadAddon } from '../../src/native/load.ts';
+import { fresh } from '../contract/broker-world.ts';
+import { sharedStack } from './stack.ts';
+
+const { brokers } = await sharedStack();
+const addon = loadAddon();
+const NOWHERE = ['metadata.broker.list', '127.0.0.1:9', 'group.id', 'handles'];
+const consumer = (properties: readonly string[] = NOWHERE) => addon.brokerConsumerOpen(properties, () => {});
+const producer = (properties: readonly string[] = NOWHERE.slice(0, 2)) =>
+  addon.brokerProducerOpen(properties);
+
+async function topicOfOne(): Promise<string> {
+  const topic = fresh('handles');
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'handles' });
+  await admin.createTopics([{ topic, partitions: 1 }]);
+  await admin.close();
+  const handle = producer(['metadata.broker.list', brokers]);
+  const batch = RecordBatch.create(3, 64);
+  for (let i = 0; i < 3; i++) batch.append({ partition: 0, value: Uint8Array.of(i) });
+  const [failed] = await addon.brokerProducerProduce(
+    handle,
+    batch.buffer as ArrayBuffer,
+    [topic],
+    new Int32Array(3),
+    new BigInt64Array(3),
+  );
+  expect(failed).toBe(0);
+  addon.brokerProducerClose(handle);
+  return topic;
+}
+
+describe('broker handles', () => {
+  it('close as often as anybody likes and then say `closed`', async () => {
+    const one = consumer();
+    const two = producer();
+    const waiting = addon.brokerConsumerConsume(one, RecordBatch.create(1, 8).buffer as ArrayBuffer, 60_000);
+    const started = performance.now();
+    for (let i = 0; i < 3; i++) {
+      addon.brokerConsumerClose(one);
+      addon.brokerProducerClose(two);
+    }
+    await waiting.catch((error: unknown) => expect(error).toMatchObject({ code: 'closed' }));
+    expect(performance.now() - started).toBeLessThan(5000);
+    expect(() => addon.brokerConsumerAnswer(one)).toThrow(expect.objectContaining({ code: 'closed' }));
+    expect(() => addon.brokerConsumerPositions(one)).toThrow(expect.objectContaining({ code: 'closed' }));
+    expect(() => addon.brokerProducerFlush(two, 1)).toThrow(expect.objectContaining({ code: 'closed' }));
+  });
+
+  it('are not taken for one another, nor anything else for one of them', () => {
+    const one = consumer();
+    const two = producer();
+    for (const stranger of [two, {}, null, undefined, 1, 'consumer', Object.create(one)]) {
+      expect(() => addon.brokerConsumerPositions(stranger as never)).toThrow(TypeError);
+      expect(() => addon.brokerConsumerClose(stranger as never)).toThrow(TypeError);
+    }
+    expect(() => addon.brokerProducerFlush(one as never, 1)).toThrow(TypeError);
+    addon.brokerConsumerClose(one);
+    addon.brokerProducerClose(two);
+  });
+
+  it('refuse what is no batch, no list and no number before anything starts', () => {
+    const one = consumer();
+    const two = producer();
+    const bytes = RecordBatch.create(1, 8).buffer as ArrayBuffer;
+    expect(() => addon.brokerConsumerConsume(one, new ArrayBuffer(64), 0)).toThrow(
+      expect.objectContaining({ code: 'layout_mismatch' }),
+    );
+    expect(() => addon.brokerConsumerConsume(one, bytes, -1)).toThrow(
+      expect.objectContaining({ code: 'out_of_range' }),
+    );
+    expect(() => addon.brokerConsumerAssign(one, ['a'], Int32Array.of(), BigInt64Array.of())).toThrow(
+      expect.objectContaining({ code: 'out_of_range' }),
+    );
+    expect(() => addon.brokerConsumerSubscribe(one, 'topic' as never)).toThrow(TypeError);
+    const full = RecordBatch.create(2, 8);
+    full.append({});
+    expect(() =>
+      addon.brokerProducerProduce(
+        two,
+        full.buffer as ArrayBuffer,
+        [],
+        new Int32Array(0),
+        new BigInt64Array(0),
+      ),
+    ).toThrow(expect.objectContaining({ code: 'out_of_range' }));
+    expect(() => addon.brokerConsumerOpen(['group.id'], () => {})).toThrow(
+      expect.objectContaining({ code: 'out_of_range' }),
+    );
+    addon.brokerConsumerClose(one);
+    addon.brokerProducerClose(two);
+  });
+
+  it('refuse a span outside the arena at the producer, without sending anything', async () => {
+    const topic = await topicOfOne();
+    const handle = producer(['metadata.broker.list', brokers]);
+    const batch = RecordBatch.create(2, 16);
+    batch.append({ partition: 0, value: Uint8Array.of(1) });
+    batch.append({ partition: 0, value: Uint8Array.of(2) });
+    batch.columns.valueLength[1] = 1 << 20;
+    const bytes = batch.buffer as ArrayBuffer;
+    await expect(
+      addon.brokerProducerProduce(handle, bytes, [topic], new Int32Array(2), new BigInt64Array(2)),
+    ).rejects.toMatchObject({ code: 'out_of_range' });
+    batch.columns.valueLength[1] = 1;
+    const offsets = new BigInt64Array(2);
+    await addon.brokerProducerProduce(handle, bytes, [topic], new Int32Array(2), offsets);
+    expect([...offsets]).toEqual([3n, 4n]);
+    addon.brokerProducerClose(handle);
+  });
+
+  it('do not outlive a worker that exits or is ended in the middle of its calls, several at once', async () => {
+    const topic = await topicOfOne();
+    const started = performance.now();
+    const ends = [true, false, true, false].map(async (exits) => {
+      const batch = RecordBatch.create(16, 1024).buffer as ArrayBuffer;
+      const worker = new Worker(new URL('./broker-handles.worker.mjs', import.meta.url), {
+        workerData: { addonPath: findAddon(), brokers, topic, batch, exits },
+      });
+      const rows = await new Promise((resolve, reject) =>
+        worker.once('message', resolve).once('error', reject),
+      );
+      expect(rows).toBe(3);
+      if (exits) await new Promise((resolve) => worker.once('exit', resolve));
+      else await worker.terminate();
+    });
+    await Promise.all(ends);
+    expect(performance.now() - started).toBeLessThan(30_000);
+    expect(addon.brokerLibrary()[0]).toMatch(/^2\./);
+  });
+});
+
+describe('librdkafka', () => {
+  it('is compiled with what the products need', () => {
+    expect(addon.brokerLibrary()[1].split(',')).toEqual(
+      expect.arrayContaining(['ssl', 'zstd', 'lz4', 'sasl']),
+    );
+  });
+
+  it('is in the process once, whichever drivers are loaded', async () => {
+    await import('node-rdkafka');
+    const mapped = readFileSync('/proc/self/maps', 'utf8')
+      .split('\n')
+      .filter((line) => /librdkafka\.so/.test(line));
+    const files = new Set(mapped.map((line) => line.split(/\s+/).slice(3, 5).join(' ')));
+    expect(files.size).toBe(1);
+  });
+
+  it('has the errors that our table has', () => {
+    const theirs = addon.brokerLibrary()[2].filter(([, name]) => name !== '_BEGIN' && name !== '_END');
+    expect(ERROR_CODES).toEqual(theirs);
+  });
+});
