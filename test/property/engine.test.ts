@@ -155,7 +155,7 @@ describe('engine with crashes', () => {
             batches: fc.integer({ min: 0, max: 12 }),
             diskCalls: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 9 })),
             // How long the dying process still writes after its loop has ended.
-            lingers: fc.constantFrom(0, 1000),
+            lingers: fc.constantFrom(0, 300),
             sinkTurns: fc.constantFrom(0, 20, 200),
             interval: fc.constantFrom(1, 20, 1000),
           }),
@@ -208,7 +208,7 @@ describe('engine with crashes', () => {
           );
         },
       ),
-      { numRuns: 150 },
+      { numRuns: 100 },
     );
   });
 });
