@@ -1,4 +1,4 @@
-// A worker that uses the raw addon: `once` answers and ends, `forever` works until it is terminated, `forget` opens
+// A worker that uses the raw addon, or works against it (`scribble` writes over a shared batch): `once` answers and ends, `forever` works until it is terminated, `forget` opens
 // handles and is terminated with a call of each under way, `fall` opens handles and ends by itself.
 import { createRequire } from 'node:module';
 import { parentPort, workerData } from 'node:worker_threads';
@@ -24,6 +24,17 @@ if (mode === 'once') {
 } else if (mode === 'forever') {
   parentPort.postMessage('working');
   for (;;) work();
+} else if (mode === 'scribble') {
+  const words = new Uint32Array(records);
+  parentPort.postMessage('scribbling');
+  const lies = [0, 1, 5, 256, 0x7fffffff, 0x80000000, 0xffffff00, 0xffffffff];
+  for (let i = 1; ; i = (Math.imul(i, 1_664_525) + 1_013_904_223) >>> 0) {
+    // Magic and layout id stay, or nothing would get past the door.
+    words[2 + ((i >>> 8) % (words.length - 2))] = lies[i >>> 29];
+    words[2] = i & 64 ? workerData.rows : lies[i >>> 29];
+    words[3] = workerData.rows;
+    words[4] = words[5] = workerData.rows * 256;
+  }
 } else {
   const kept = [addon.brokerProducerOpen([]), addon.brokerConsumerOpen(['group.id', 'forgotten'], () => {})];
   if (mode === 'forget') {

@@ -4,8 +4,9 @@ import { fileURLToPath } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { afterEach, describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { loadKernels } from '../../src/native/load.ts';
-import { addonPath, records } from './kit.ts';
+import { addonPath, raw, records, thrownBy } from './kit.ts';
 
 const ROWS = 64;
 const workers: Worker[] = [];
@@ -13,13 +14,16 @@ afterEach(async () => {
   await Promise.all(workers.splice(0).map((worker) => worker.terminate()));
 });
 
-function start(mode: 'once' | 'forever' | 'forget' | 'fall'): Worker {
+function start(
+  mode: 'once' | 'forever' | 'forget' | 'fall' | 'scribble',
+  shared = records(ROWS, true),
+): Worker {
   const worker = new Worker(fileURLToPath(new URL('./worker.mjs', import.meta.url)), {
     workerData: {
       path: addonPath,
       mode,
       rows: ROWS,
-      records: records(ROWS, true).buffer,
+      records: shared.buffer,
       events: EventBatch.create(ROWS, true).buffer,
     },
   });
@@ -78,6 +82,22 @@ describe('the addon', () => {
       expect(await Promise.all(running.map((worker) => worker.terminate()))).toEqual([1, 1, 1, 1]);
     }
     expect(expected().decoded).toBe(ROWS);
+  });
+
+  it('keeps inside its buffers while another thread writes over header and spans', async () => {
+    const batch = records(ROWS, true);
+    expect(await message(start('scribble', batch))).toBe('scribbling');
+    const bytes = new Uint8Array(batch.buffer);
+    const calls = [
+      () => raw['decodeEvents']?.(bytes, new Uint8Array(EventBatch.create(ROWS).buffer)),
+      () => raw['scanFrames']?.(bytes, true, new Uint8Array(FrameBatch.create(ROWS).buffer)),
+      () => raw['writeFrames']?.(bytes, Uint32Array.of(0), Int32Array.of(9), 1, 7, null, bytes),
+    ];
+    const answers = new Set<string>();
+    for (let i = 0; i < 30_000 || (answers.size < 2 && i < 3_000_000); i++)
+      answers.add(thrownBy(calls[i % 3] as () => unknown)?.code ?? 'done');
+    // Both happened, so the two threads did meet.
+    expect([...answers].sort()).toEqual(['done', 'layout_mismatch']);
   });
 
   it.each(['forget', 'fall'] as const)(
