@@ -9,7 +9,7 @@
 // native/kernel/*.cc
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -79,9 +79,13 @@ function run(command, args, cwd = root) {
   });
 }
 
+const used = new Set();
+const KEPT_UNUSED_MS = 3_600_000;
+
 /** Makes a file once under a name that says what it was made from; a half-made one is never seen. */
 async function make(name, args) {
   const target = join(cache, name);
+  used.add(name);
   if (existsSync(target)) return target;
   const unfinished = `${target}.${process.pid}`;
   await run(compiler, [...FLAGS, ...args, '-o', unfinished]);
@@ -138,3 +142,10 @@ await inPairs(
     process.stdout.write(`${name} sanitizers=awake\n`);
   }),
 );
+
+// What earlier sources were made into; a crash file is kept for whoever has to look at it.
+for (const name of readdirSync(cache)) {
+  const path = join(cache, name);
+  const stale = !used.has(name) && !name.startsWith('crash-');
+  if (stale && Date.now() - statSync(path).mtimeMs > KEPT_UNUSED_MS) rmSync(path, { force: true });
+}
