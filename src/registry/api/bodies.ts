@@ -7,7 +7,7 @@ import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 
-export const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
+const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
 const REQUEST_TYPES = [
   REGISTRY_CONTENT_TYPE,
   'application/vnd.schemaregistry+json',

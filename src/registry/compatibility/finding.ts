@@ -30,7 +30,7 @@ export function findingLine(finding: Finding): string {
 }
 
 /** Findings of one comparison, bounded: a hostile pair must not answer with megabytes. */
-export const FINDINGS_MAX = 100;
+const FINDINGS_MAX = 100;
 
 export class Findings {
   private readonly list: Finding[] = [];

@@ -30,7 +30,7 @@ const CAST_GROUPS: ReadonlyArray<readonly string[]> = [
   ['fixed64', 'sfixed64'],
 ];
 
-export function scalarReading(writer: string, reader: string): Reading {
+function scalarReading(writer: string, reader: string): Reading {
   if (writer === reader || EXACT.has(`${writer}>${reader}`)) return 'exact';
   return CAST_GROUPS.some((group) => group.includes(writer) && group.includes(reader)) ? 'lossy' : 'wrong';
 }

@@ -26,7 +26,7 @@ function plain(_name: string, value: unknown): unknown {
   return value;
 }
 
-export function decodedLine(records: RecordBatch, decoded: DecodedRow): string {
+function decodedLine(records: RecordBatch, decoded: DecodedRow): string {
   const { partition, offset } = records.columns;
   const at = `{"partition":${partition[decoded.row]},"offset":"${offset[decoded.row]}","schema_id":${decoded.schemaId}`;
   return `${at},"value":${JSON.stringify(decoded.value, plain)}}`;

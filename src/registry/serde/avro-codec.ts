@@ -4,8 +4,7 @@ import { registryError } from '../errors.ts';
 import type { AvroSchema, Schema } from '../schemas/schema.ts';
 import { avroTypeHook } from './avro-long.ts';
 import { compileAvroVerify } from './avro-verify.ts';
-import type { Encode } from './codec.ts';
-import { type Decode, demandCompatible, malformed } from './decode.ts';
+import { type Decode, demandCompatible, type Encode, malformed } from './decode.ts';
 
 const types = new WeakMap<AvroSchema, avsc.Type>();
 

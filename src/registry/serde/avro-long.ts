@@ -12,7 +12,7 @@ const MOST = 2n ** 63n - 1n;
 const EXACT_BYTES = 7;
 
 /** @param bytes a whole variable-length integer */
-export function decodeLong(bytes: Uint8Array): bigint {
+function decodeLong(bytes: Uint8Array): bigint {
   if (bytes.length <= EXACT_BYTES) {
     let value = 0;
     let scale = 1;
@@ -52,7 +52,7 @@ function encodeLong(value: bigint): Buffer {
   return views[length] as Buffer;
 }
 
-export const AVRO_LONG = avsc.types.LongType.__with(
+const AVRO_LONG = avsc.types.LongType.__with(
   {
     fromBuffer: decodeLong,
     toBuffer: encodeLong,

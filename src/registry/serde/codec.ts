@@ -1,18 +1,10 @@
 /** Encoding and decoding a batch at a time, the same for both formats. */
 import type { Schema } from '../schemas/schema.ts';
 import { avroReader, avroWriter } from './avro-codec.ts';
-import type { Decode } from './decode.ts';
-import type { Payloads } from './payloads.ts';
+import type { Decode, WriterCodec } from './decode.ts';
 import { protoReader, protoWriter } from './proto-codec.ts';
 
-/** Appends the encoded form of one value. @throws value_refused, and then nothing was appended */
-export type Encode = (value: unknown, into: Payloads) => void;
-
-export interface WriterCodec {
-  readonly encode: Encode;
-  /** Path of the written message in its file; null for Avro. */
-  readonly messageIndexes: Int32Array | null;
-}
+export type { WriterCodec } from './decode.ts';
 
 /** @param message full name of the Protobuf message; the first of the file when absent.
  *  @throws invalid_schema when the codec cannot write this schema */

@@ -1,8 +1,18 @@
-/** What a compiled reader is, and how it says that bytes are no payload. */
+/** What compiled writers and readers are, and how a reader says that bytes are no payload. */
 import { findingLine, isCompatible } from '../compatibility/finding.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { Schema } from '../schemas/schema.ts';
+import type { Payloads } from './payloads.ts';
+
+/** Appends the encoded form of one value. @throws value_refused, and then nothing was appended */
+export type Encode = (value: unknown, into: Payloads) => void;
+
+export interface WriterCodec {
+  readonly encode: Encode;
+  /** Path of the written message in its file; null for Avro. */
+  readonly messageIndexes: Int32Array | null;
+}
 
 /** Reads the payload in `bytes[start, end)`. 64-bit integers are bigint, absent optional values null.
  *  @throws malformed_payload; never reads outside the span */

@@ -2,7 +2,7 @@
 import { invariant } from '../../core/errors.ts';
 
 /** One payload must fit a broker record with room to spare. */
-export const PAYLOAD_BYTES_MAX = 64 << 20;
+const PAYLOAD_BYTES_MAX = 64 << 20;
 
 export class Payloads {
   bytes: Buffer;

@@ -4,8 +4,7 @@ import protobuf from 'protobufjs';
 import { registryError } from '../errors.ts';
 import type { ProtoEnum, ProtoField, ProtoMessage } from '../schemas/proto-tree.ts';
 import type { ProtoSchema, Schema } from '../schemas/schema.ts';
-import type { WriterCodec } from './codec.ts';
-import { type Decode, demandCompatible, malformed } from './decode.ts';
+import { type Decode, demandCompatible, malformed, type WriterCodec } from './decode.ts';
 
 type Plain = Record<string, unknown>;
 type Convert = (value: unknown) => unknown;

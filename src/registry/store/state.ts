@@ -24,7 +24,7 @@ interface MutableSchema {
   uses: Array<{ subject: string; version: number }>;
 }
 
-export const DEFAULT_LEVEL: Level = 'BACKWARD';
+const DEFAULT_LEVEL: Level = 'BACKWARD';
 
 export class RegistryState {
   private readonly byId = new Map<number, MutableSchema>();
