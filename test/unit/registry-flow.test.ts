@@ -7,6 +7,7 @@ import type {
   BatchConsumer,
   BatchProducer,
   DeliveryReport,
+  TopicPartition,
   TopicPartitionOffset,
 } from '../../src/io/broker/port.ts';
 import { referenceKernels } from '../../src/native/reference/kernels.ts';
@@ -104,34 +105,41 @@ class MemoryConsumer implements BatchConsumer {
   readonly commits: TopicPartitionOffset[][] = [];
   readonly paused: boolean[] = [];
   private readonly batches: RecordInput[][];
-  private isPaused = false;
+  readonly seeks: TopicPartitionOffset[] = [];
+  private readonly held = new Set<number>();
   constructor(batches: RecordInput[][]) {
     this.batches = batches;
   }
   async consume(into: RecordBatch): ReturnType<BatchConsumer['consume']> {
     await new Promise((resolve) => setTimeout(resolve, 1));
     into.clear();
-    const next = this.isPaused ? undefined : this.batches.shift();
+    const isHeld = this.held.has(this.batches[0]?.[0]?.partition ?? 0);
+    const next = isHeld ? undefined : this.batches.shift();
     for (const record of next ?? []) into.append(record);
     return { rowCount: into.rowCount, ends: [], events: [] };
   }
-  async pause(): Promise<void> {
+  async pause(places: readonly TopicPartition[]): Promise<void> {
     this.paused.push(true);
-    this.isPaused = true;
+    for (const at of places) this.held.add(at.partition);
   }
-  async resume(): Promise<void> {
+  async resume(places: readonly TopicPartition[]): Promise<void> {
     this.paused.push(false);
-    this.isPaused = false;
+    for (const at of places) this.held.delete(at.partition);
   }
   async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
     this.commits.push([...offsets]);
   }
   assignment(): ReturnType<BatchConsumer['assignment']> {
-    return [{ topic: 't', partition: 0 }];
+    return [
+      { topic: 't', partition: 0 },
+      { topic: 't', partition: 1 },
+    ];
   }
   async assign(): Promise<void> {}
   async subscribe(): Promise<void> {}
-  async seek(): Promise<void> {}
+  async seek(position: TopicPartitionOffset): Promise<void> {
+    this.seeks.push(position);
+  }
   async committed(): Promise<readonly TopicPartitionOffset[]> {
     return [];
   }
@@ -307,6 +315,29 @@ describe('the consumer', () => {
     expect(consumer.paused).toEqual([true, false]);
     expect(counters.registryWaits.value()).toBe(1);
     expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 2n }]);
+  });
+
+  it('keeps what other partitions deliver meanwhile, in order, and goes on where it stopped receiving', async () => {
+    let away = 4;
+    const on = (partition: number, ...texts: readonly string[]): RecordInput[] =>
+      rows(...texts.map((text) => frame(1, { n: 1, text }))).map((record) => ({ ...record, partition }));
+    const { member, consumer, lines, drain, counters } = setUp([on(0, 'a', 'b'), on(1, 'c')], (path) =>
+      away-- > 0 ? registryError('registry_unavailable', 'ECONNREFUSED') : known(path),
+    );
+    const done = member.run();
+    while (counters.consumed.value() < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+    drain.abort();
+    await done;
+    expect(lines).toHaveLength(3);
+    expect(consumer.seeks).toEqual([
+      { topic: 't', partition: 0, offset: 2n },
+      { topic: 't', partition: 1, offset: 1n },
+    ]);
+    expect(consumer.commits.at(-1)).toEqual([
+      { topic: 't', partition: 0, offset: 2n },
+      { topic: 't', partition: 1, offset: 1n },
+    ]);
+    expect(counters.registryWaits.value()).toBe(1);
   });
 
   it('ends a drain while the registry is away without a commit', async () => {
