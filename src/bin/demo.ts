@@ -33,7 +33,7 @@ const SLICES: Readonly<Record<Fact['slice'], (context: SliceContext) => Promise<
 
 export const command = defineCommand({
   name: 'demo',
-  summary: 'show the three guarantees holding on a real Kafka and a real PostgreSQL, crashes included',
+  summary: 'Show the three guarantees holding on a real Kafka and a real PostgreSQL, crashes included',
   description: `
 Starts a stack of its own, runs the three products in real processes, kills them in the middle and then judges what the
 topics, the tables and an independent oracle say. Exit code 1 when a fact does not hold.

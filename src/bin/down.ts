@@ -7,7 +7,7 @@ const DEFAULT_FOLDER = join('.millrace', 'stack');
 
 export const command = defineCommand({
   name: 'down',
-  summary: 'end the Kafka and PostgreSQL that millrace up started',
+  summary: 'End the Kafka and PostgreSQL that millrace up started',
   description: 'Data stays in the folder, and the next `millrace up` finds it. Nothing running is no error.',
   listens: false,
   settings: {

@@ -8,7 +8,7 @@ const DEFAULT_FOLDER = join('.millrace', 'stack');
 
 export const command = defineCommand({
   name: 'up',
-  summary: 'start Kafka and PostgreSQL on this machine and print their addresses',
+  summary: 'Start Kafka and PostgreSQL on this machine and print their addresses',
   description: `
 Returns when both are ready; they live until \`millrace down\`. A second \`up\` of the same folder prints the same
 addresses. Data outlives down and up.
