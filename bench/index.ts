@@ -7,4 +7,5 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   hash: () => import('./hash.ts'),
   decode: () => import('./decode.ts'),
   gen: () => import('./gen.ts'),
+  window: () => import('./window.ts'),
 };
