@@ -32,6 +32,10 @@ function buildStranger(name: string, defines: readonly string[]): string {
   return path;
 }
 
+/** What a tool of the compiler's says of the addon. */
+const inspect = (tool: string, ...args: readonly string[]): string =>
+  spawnSync(tool, [...args, addonPath], { encoding: 'utf8' }).stdout;
+
 const code = (expected: string) => expect.objectContaining({ name: 'MillraceError', code: expected });
 
 describe('the addon', () => {
@@ -54,14 +58,14 @@ describe('the addon', () => {
   });
 
   it('shows the process its two entry points, and finds its library by paths relative to itself', () => {
-    const dynamic = spawnSync('readelf', ['-dW', addonPath], { encoding: 'utf8' }).stdout;
+    const dynamic = inspect('readelf', '-dW');
     expect(dynamic).toMatch(/\(NEEDED\) .*\[librdkafka\.so\.1\]/);
     const runpath = /\(R(?:UN)?PATH\) .*\[(.*)\]/.exec(dynamic)?.[1] ?? '';
     expect(runpath.split(':')).toEqual([
       '$ORIGIN/../../node_modules/node-rdkafka/build/deps',
       '$ORIGIN/../../../node-rdkafka/build/deps',
     ]);
-    const symbols = spawnSync('nm', ['-D', '--defined-only', addonPath], { encoding: 'utf8' }).stdout;
+    const symbols = inspect('nm', '-D', '--defined-only');
     const shown = symbols
       .trim()
       .split('\n')
