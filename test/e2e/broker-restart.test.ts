@@ -1,0 +1,121 @@
+/** A broker that is killed in mid-stream and started again: nothing lost, nothing twice, order kept, errors as values. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import {
+  DEFAULT_KAFKA_HEAP_BYTES,
+  START_TIMEOUT_MS,
+  type Stack,
+  startStack,
+} from '../../src/devstack/stack.ts';
+import { readState } from '../../src/devstack/state.ts';
+import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import type { BatchConsumer } from '../../src/io/broker/port.ts';
+import { allOf, batchOf, fresh, utf8 } from '../contract/broker-world.ts';
+
+const PARTITIONS = 4;
+const BATCHES = 60;
+const BATCH_ROWS = 500;
+const KILL_AT = 20;
+
+const folder = mkdtempSync(join(tmpdir(), 'millrace-restart-'));
+const stacks: Stack[] = [];
+
+async function start(kafkaPort: number | undefined): Promise<Stack> {
+  const stack = await startStack({
+    folder,
+    owned: true,
+    brokerCount: 1,
+    kafkaPort,
+    postgresPort: undefined,
+    kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+    environment: process.env,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onStep: () => {},
+    signal: undefined,
+  });
+  stacks.push(stack);
+  return stack;
+}
+
+async function killBroker(): Promise<void> {
+  const servers = (readState(folder)?.servers ?? [])
+    .filter((one) => one.name.startsWith('kafka'))
+    .map((one) => one.process);
+  expect(servers.length).toBe(1);
+  for (const server of servers) signalProcess(server, 'SIGKILL');
+  await waitForEnd(servers, 5000);
+}
+
+beforeAll(() => start(undefined).then(() => {}), START_TIMEOUT_MS);
+afterAll(async () => {
+  for (const stack of stacks.reverse()) await stack.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+/** Numbers read, by partition, until `total` rows came. */
+async function readAll(
+  consumer: BatchConsumer,
+  total: number,
+): Promise<{ numbers: number[][]; names: Set<string> }> {
+  const numbers: number[][] = Array.from({ length: PARTITIONS }, () => []);
+  const names = new Set<string>();
+  const into = RecordBatch.create(700, 1 << 16);
+  const deadline = performance.now() + 90_000;
+  for (let rows = 0; rows < total && performance.now() < deadline; ) {
+    const { rowCount, events } = await consumer.consume(into, 200);
+    for (const event of events) names.add(event.name);
+    for (let row = 0; row < rowCount; row++) {
+      numbers[into.columns.partition[row] as number]?.push(
+        Number(Buffer.from(into.value(row) as Uint8Array).toString()),
+      );
+    }
+    rows += rowCount;
+  }
+  return { numbers, names };
+}
+
+for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
+  it(`${driver.name} streams through the death of the broker`, { timeout: 150_000 }, async () => {
+    const brokers = (stacks.at(-1) as Stack).brokers;
+    const common = { brokers, clientId: 'restart' };
+    const topic = fresh('restart');
+    const admin = await driver.admin(common);
+    await admin.createTopics([{ topic, partitions: PARTITIONS }]);
+    await admin.close();
+    const producer = await driver.producer(common);
+    const consumer = await driver.consumer(common);
+    await consumer.assign(allOf(topic, PARTITIONS));
+    const reading = readAll(consumer, BATCHES * BATCH_ROWS);
+    const sending: Array<Promise<number>> = [];
+    let restarted: Promise<Stack> | undefined;
+    for (let call = 0; call < BATCHES; call++) {
+      if (call === KILL_AT) {
+        await killBroker();
+        restarted = start(Number(brokers.split(':').at(-1)));
+      }
+      const rows = Array.from({ length: BATCH_ROWS }, (_, i) => {
+        const number = call * BATCH_ROWS + i;
+        return { partition: number % PARTITIONS, value: utf8.encode(String(number)) };
+      });
+      sending.push(producer.produce(batchOf(rows), [topic]).then((report) => report.failed));
+      if (call < KILL_AT) await sending.at(-1);
+      else await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+    await restarted;
+    expect(await Promise.all(sending)).toEqual(new Array(BATCHES).fill(0));
+    const { numbers, names } = await reading;
+    for (const [partition, got] of numbers.entries()) {
+      expect(got).toEqual(
+        Array.from({ length: (BATCHES * BATCH_ROWS) / PARTITIONS }, (_, i) => i * PARTITIONS + partition),
+      );
+    }
+    expect([...names].some((name) => name === '_TRANSPORT' || name === '_ALL_BROKERS_DOWN')).toBe(true);
+    await producer.close();
+    await consumer.close();
+  });
+}
