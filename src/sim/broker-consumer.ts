@@ -1,0 +1,296 @@
+/** The simulated consumer: reads the cluster's logs, and takes part in its groups from within consume and close. */
+import { coreError, invariant } from '../core/errors.ts';
+import { TIMESTAMP_TYPE } from '../core/layout/layouts.gen.ts';
+import type { RecordBatch } from '../core/layout/record-batch.ts';
+import {
+  type BatchConsumer,
+  type BrokerEvent,
+  type ConsumeResult,
+  type ConsumerOptions,
+  NO_OFFSET,
+  OFFSET_BEGINNING,
+  OFFSET_END,
+  OFFSET_STORED,
+  type PartitionLag,
+  type Rebalance,
+  type TopicPartition,
+  type TopicPartitionOffset,
+} from '../io/broker/port.ts';
+import {
+  type Group,
+  keyOf,
+  type Member,
+  type SimCluster,
+  simError,
+  simEvent,
+  unknownPartition,
+} from './broker-cluster.ts';
+
+const STEP_MS = 5;
+
+interface Reading {
+  readonly at: TopicPartition;
+  position: bigint;
+  /** Whether a row came since the position was set. */
+  delivered: boolean;
+  /** End that was reported last. */
+  endTold: bigint;
+}
+
+export class SimConsumer implements BatchConsumer {
+  readonly topics: string[] = [];
+  private readonly cluster: SimCluster;
+  private readonly options: ConsumerOptions;
+  private readonly readings = new Map<string, Reading>();
+  private readonly paused = new Set<string>();
+  private events: BrokerEvent[] = [];
+  private member: Member | undefined;
+  private consuming = false;
+  private closing: Promise<void> | undefined;
+  private rebalanceDepth = 0;
+  /** Which partition is read first, so that none starves. */
+  private round = 0;
+
+  constructor(cluster: SimCluster, options: ConsumerOptions) {
+    this.cluster = cluster;
+    this.options = options;
+  }
+
+  async assign(partitions: readonly TopicPartitionOffset[]): Promise<void> {
+    this.checkOpen();
+    this.readings.clear();
+    this.paused.clear();
+    for (const at of partitions) this.enter(at, at.offset);
+  }
+
+  async subscribe(topics: readonly string[]): Promise<void> {
+    this.checkOpen();
+    const group = this.groupOf('subscribe');
+    this.member = { topics: [...topics], owned: new Map() };
+    group.members.push(this.member);
+  }
+
+  async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
+    this.checkOpen();
+    invariant(!this.consuming, 'one consume at a time');
+    this.consuming = true;
+    into.clear();
+    const ends: TopicPartitionOffset[] = [];
+    const { clock, sleep } = this.cluster.options;
+    const deadline = clock.monotonicMs() + waitMs;
+    try {
+      for (;;) {
+        await this.rebalance();
+        this.fill(into, ends);
+        const left = deadline - clock.monotonicMs();
+        if (
+          into.rowCount > 0 ||
+          ends.length > 0 ||
+          this.events.length > 0 ||
+          left <= 0 ||
+          this.closing !== undefined
+        )
+          break;
+        await sleep(Math.min(STEP_MS, left));
+      }
+      const events = this.events;
+      this.events = [];
+      return { rowCount: into.rowCount, ends, events };
+    } finally {
+      this.consuming = false;
+    }
+  }
+
+  async pause(partitions: readonly TopicPartition[]): Promise<void> {
+    this.checkOpen();
+    for (const at of partitions) this.paused.add(keyOf(at));
+  }
+
+  async resume(partitions: readonly TopicPartition[]): Promise<void> {
+    this.checkOpen();
+    for (const at of partitions) this.paused.delete(keyOf(at));
+  }
+
+  async seek(position: TopicPartitionOffset): Promise<void> {
+    this.checkOpen();
+    if (!this.readings.has(keyOf(position))) throw unknownPartition(position);
+    this.enter(position, position.offset);
+  }
+
+  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+    this.checkOpen();
+    const group = this.groupOf('commit');
+    await this.cluster.options.sleep(0);
+    if (offsets.length > 0 && this.cluster.strikes('lostCommit')) {
+      throw simError('broker_unavailable', 'commit: Local: Broker transport failure', {
+        details: { event: simEvent('_TRANSPORT') },
+      });
+    }
+    for (const at of offsets) {
+      if (this.member !== undefined && !this.member.owned.has(keyOf(at))) {
+        throw simError('group_fenced', `commit: ${keyOf(at)} belongs to another member`);
+      }
+    }
+    for (const at of offsets) group.committed.set(keyOf(at), at.offset);
+  }
+
+  async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
+    this.checkOpen();
+    const group = this.groupOf('committed');
+    return partitions.map(({ topic, partition }) => ({
+      topic,
+      partition,
+      offset: group.committed.get(keyOf({ topic, partition })) ?? NO_OFFSET,
+    }));
+  }
+
+  assignment(): readonly TopicPartition[] {
+    return [...this.readings.values()].map((reading) => reading.at);
+  }
+
+  async lag(): Promise<readonly PartitionLag[]> {
+    this.checkOpen();
+    return [...this.readings.values()].map(({ at, position, delivered }) => ({
+      ...at,
+      low: 0n,
+      high: BigInt(this.cluster.demandLog(at).length),
+      position: delivered ? position : OFFSET_STORED,
+    }));
+  }
+
+  async watermarkOffsets(
+    at: TopicPartition,
+    _timeoutMs: number,
+  ): Promise<{ readonly low: bigint; readonly high: bigint }> {
+    this.checkOpen();
+    return { low: 0n, high: BigInt(this.cluster.demandLog(at).length) };
+  }
+
+  close(): Promise<void> {
+    this.closing ??= this.leave();
+    return this.closing;
+  }
+
+  private async leave(): Promise<void> {
+    const { member } = this;
+    if (member !== undefined) {
+      await this.giveBack([...member.owned.values()]);
+      const { members } = this.groupOf('close');
+      members.splice(members.indexOf(member), 1);
+    }
+    this.readings.clear();
+  }
+
+  private checkOpen(): void {
+    if (this.closing !== undefined && this.rebalanceDepth === 0)
+      throw coreError('closed', 'the consumer is closed');
+  }
+
+  private groupOf(what: string): Group {
+    if (this.options.group === undefined) throw simError('bad_broker_property', `${what} needs a group`);
+    return this.cluster.group(this.options.group);
+  }
+
+  private enter(at: TopicPartition, offset: bigint): void {
+    const key = keyOf(at);
+    const high = BigInt(this.cluster.logOf(at)?.length ?? 0);
+    const reset = this.options.autoOffsetReset === 'latest' ? high : 0n;
+    const stored = this.options.group === undefined ? undefined : this.groupOf('assign').committed.get(key);
+    const position =
+      offset === OFFSET_BEGINNING
+        ? 0n
+        : offset === OFFSET_END
+          ? high
+          : offset === OFFSET_STORED
+            ? (stored ?? reset)
+            : offset;
+    this.readings.set(key, {
+      at: { topic: at.topic, partition: at.partition },
+      position,
+      delivered: offset >= 0n,
+      endTold: -1n,
+    });
+  }
+
+  /** Gives back what is another's by now, then takes what is free and ours. */
+  private async rebalance(): Promise<void> {
+    const { member } = this;
+    if (member === undefined || this.closing !== undefined) return;
+    const group = this.groupOf('rebalance');
+    const target = this.cluster.target(group).get(member) as Map<string, TopicPartition>;
+    const leaving = [...member.owned.values()].filter((at) => !target.has(keyOf(at)));
+    if (leaving.length > 0) await this.giveBack(leaving);
+    const taken = (key: string): boolean => group.members.some((one) => one.owned.has(key));
+    const coming = [...target.values()].filter((at) => !taken(keyOf(at)));
+    if (coming.length === 0) return;
+    for (const at of coming) member.owned.set(keyOf(at), at);
+    await this.tell({ kind: 'assigned', partitions: coming });
+    for (const at of coming) this.enter(at, OFFSET_STORED);
+  }
+
+  private async giveBack(partitions: readonly TopicPartition[]): Promise<void> {
+    if (partitions.length === 0) return;
+    await this.tell({ kind: 'revoked', partitions });
+    for (const at of partitions) {
+      this.readings.delete(keyOf(at));
+      this.paused.delete(keyOf(at));
+      this.member?.owned.delete(keyOf(at));
+    }
+  }
+
+  private async tell(rebalance: Rebalance): Promise<void> {
+    this.rebalanceDepth++;
+    try {
+      await this.options.onRebalance?.(rebalance);
+    } catch (thrown) {
+      const why = thrown instanceof Error ? thrown.message : String(thrown);
+      this.events.push(simEvent('_APPLICATION', {}, `onRebalance failed: ${why}`));
+    } finally {
+      this.rebalanceDepth--;
+    }
+  }
+
+  private fill(into: RecordBatch, ends: TopicPartitionOffset[]): void {
+    const all = [...this.readings.values()];
+    this.round++;
+    for (let i = 0; i < all.length; i++) {
+      const reading = all[(i + this.round) % all.length] as Reading;
+      if (this.paused.has(keyOf(reading.at))) continue;
+      if (!this.fillFrom(reading, into, ends)) return;
+    }
+  }
+
+  /** False when the batch is full, or a fault ends the read. */
+  private fillFrom(reading: Reading, into: RecordBatch, ends: TopicPartitionOffset[]): boolean {
+    const log = this.cluster.logOf(reading.at);
+    if (log === undefined) return true;
+    const { topic, partition } = reading.at;
+    let topicIndex = this.topics.indexOf(topic);
+    if (topicIndex < 0) topicIndex = this.topics.push(topic) - 1;
+    while (reading.position < BigInt(log.length)) {
+      if (into.rowCount > 0 && this.cluster.strikes('shortRead')) return false;
+      const record = log[Number(reading.position)] as (typeof log)[number];
+      const row = {
+        ...record,
+        topicIndex,
+        partition,
+        offset: reading.position,
+        timestampType: TIMESTAMP_TYPE.CREATE,
+      };
+      if (!into.append(row)) {
+        if (into.rowCount === 0) {
+          const why = `the record at offset ${reading.position} is larger than the arena of ${into.arenaCapacity} bytes`;
+          this.events.push(simEvent('MILLRACE_OVERSIZE', { topic, partition }, why));
+        }
+        return false;
+      }
+      reading.position++;
+      reading.delivered = true;
+    }
+    if (this.options.partitionEof === true && reading.endTold !== reading.position) {
+      reading.endTold = reading.position;
+      ends.push({ topic, partition, offset: reading.position });
+    }
+    return true;
+  }
+}
