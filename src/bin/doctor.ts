@@ -1,0 +1,54 @@
+/** `millrace doctor`: is this machine, and are these servers, fit for Millrace? */
+import { join, resolve } from 'node:path';
+import { EXIT } from '../core/errors.ts';
+import { runningStack } from '../devstack/stack.ts';
+import { askAll, type Check, renderFindings, warn } from './doctor/check.ts';
+import { hostChecks } from './doctor/host.ts';
+import { brokerChecks, postgresChecks } from './doctor/servers.ts';
+import { defineCommand } from './shell/command.ts';
+import { sqlDriver } from './shell/drivers.ts';
+
+const DEFAULT_FOLDER = join('.millrace', 'stack');
+
+export const command = defineCommand({
+  name: 'doctor',
+  summary: 'check this machine, and a broker and a database if there are any',
+  description: `
+One line a check: ok, warn or fail, its id, what was found, what to do. Exit code 1 when a check fails. Without
+-brokers and -postgres it looks at the stack that \`millrace up\` started here, if one runs.
+
+  millrace doctor
+  millrace doctor -brokers=kafka.internal:9092 -postgres=postgres://app@db.internal/shop -json`,
+  listens: false,
+  settings: {
+    brokers: { type: 'string', help: 'host:port of brokers to check, with commas between' },
+    postgres: { type: 'string', secret: true, help: 'URL of a PostgreSQL to check' },
+    dir: { type: 'string', help: `folder of the stack to check (default ${DEFAULT_FOLDER})` },
+  },
+  async run(context) {
+    const { settings } = context;
+    let { brokers, postgres } = settings;
+    const checks: Check[] = [...hostChecks(settings.native)];
+    if (brokers === undefined && postgres === undefined) {
+      const folder = resolve(settings.dir ?? DEFAULT_FOLDER);
+      try {
+        ({ brokers, postgres } = (await runningStack(folder)) ?? {});
+        if (brokers === undefined) {
+          const nobody = warn(
+            `none runs in ${folder}`,
+            'millrace up starts one; or give -brokers and -postgres',
+          );
+          checks.push({ id: 'stack', ask: () => nobody });
+        }
+      } catch (thrown) {
+        checks.push({ id: 'stack', ask: () => Promise.reject(thrown) });
+      }
+    }
+    if (brokers !== undefined) checks.push(...brokerChecks(brokers));
+    if (postgres !== undefined) checks.push(...postgresChecks(await sqlDriver(context), postgres));
+    const findings = await askAll(checks);
+    const failed = findings.filter((finding) => finding.verdict === 'fail').length;
+    context.print(renderFindings(findings), { ok: failed === 0, checks: findings });
+    return failed === 0 ? EXIT.done : EXIT.no;
+  },
+});
