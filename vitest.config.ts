@@ -1,11 +1,23 @@
 import { defineConfig } from 'vitest/config';
 
+/** Judge the addon itself, the repository or the servers: the same in both passes, so they run in the first alone. */
+const FIRST_PASS_ONLY = [
+  'test/seam/**',
+  'test/differential/**',
+  'test/house/**',
+  'test/e2e/*-native.test.ts',
+  'test/e2e/devstack*.test.ts',
+];
+
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    exclude: process.env['MILLRACE_NATIVE'] === 'off' ? FIRST_PASS_ONLY : [],
     globalSetup: ['test/e2e/global-setup.ts'],
     pool: 'forks',
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
+    // Broker, database and the processes under test share the cores with the tests.
+    maxWorkers: 2,
+    testTimeout: 60_000,
+    hookTimeout: 120_000,
   },
 });
