@@ -64,7 +64,7 @@ async function lines(file: string): Promise<Line[]> {
   const text = await readFile(join(own.dir, file), 'utf8').catch(() => '');
   return text
     .split('\n')
-    .filter((line) => line.endsWith('}'))
+    .slice(0, -1)
     .map((line) => JSON.parse(line) as Line);
 }
 const ids = (list: readonly Line[]): Set<string> => new Set(list.map((line) => line.value.order_id));

@@ -1,4 +1,7 @@
 /** Producer and consumer over a broker in memory: what is framed, what is committed when, and what waits. */
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -16,6 +19,7 @@ import {
   consumerMetrics,
   type DecodedSink,
   EndTracker,
+  FileSink,
   FramedProducer,
   GroupMember,
   parseSchema,
@@ -347,6 +351,34 @@ describe('the consumer', () => {
     setTimeout(() => drain.abort(), 30);
     await member.run();
     expect(consumer.commits).toEqual([]);
+  });
+});
+
+describe('the file sink', () => {
+  it.each<readonly [string, string, string]>([
+    ['a whole file', '{"a":1}\n{"b":2}\n', '{"a":1}\n{"b":2}\n'],
+    ['an unfinished last line', '{"a":1}\n{"b":', '{"a":1}\n'],
+    ['nothing but an unfinished line', '{"a"', ''],
+    ['an unfinished line longer than what is read at once', `{"a":1}\n${'x'.repeat(200_000)}`, '{"a":1}\n'],
+    ['an empty file', '', ''],
+  ])('goes on behind %s', async (_what, before, kept) => {
+    const dir = mkdtempSync(join(tmpdir(), 'millrace-sink-'));
+    try {
+      const path = join(dir, 'out.jsonl');
+      writeFileSync(path, before);
+      const sink = await FileSink.open(path);
+      const batch = RecordBatch.create(1, 16);
+      batch.append({ partition: 3, offset: 7n });
+      await sink.write(batch, [
+        { row: 0, schemaId: 2, value: { n: 2n ** 60n, raw: Buffer.from('hi'), none: null } },
+      ]);
+      await sink.close();
+      const line =
+        '{"partition":3,"offset":"7","schema_id":2,"value":{"n":"1152921504606846976","raw":"aGk=","none":null}}\n';
+      expect(readFileSync(path, 'utf8')).toBe(kept + line);
+    } finally {
+      rmSync(dir, { recursive: true });
+    }
   });
 });
 

@@ -32,6 +32,21 @@ function decodedLine(records: RecordBatch, decoded: DecodedRow): string {
   return `${at},"value":${JSON.stringify(decoded.value, plain)}}`;
 }
 
+const TAIL_BYTES = 64 * 1024;
+
+/** Bytes of a file up to its last line end. */
+async function wholeLines(file: FileHandle): Promise<number> {
+  const tail = Buffer.alloc(TAIL_BYTES);
+  for (let end = (await file.stat()).size; end > 0; ) {
+    const from = Math.max(0, end - TAIL_BYTES);
+    const { bytesRead } = await file.read(tail, 0, end - from, from);
+    const at = tail.subarray(0, bytesRead).lastIndexOf(0x0a);
+    if (at >= 0) return from + at + 1;
+    end = from;
+  }
+  return 0;
+}
+
 /** Appends to a file that several consumer instances of one process share. */
 export class FileSink implements DecodedSink {
   private readonly file: FileHandle;
@@ -41,10 +56,13 @@ export class FileSink implements DecodedSink {
     this.file = file;
   }
 
-  /** @throws not_writable */
+  /** Goes on behind the last whole line: one that a killed process left unfinished is removed, because its record was
+   *  not committed and comes again. @throws not_writable */
   static async open(path: string): Promise<FileSink> {
     try {
-      return new FileSink(await open(path, 'a'));
+      const file = await open(path, 'a+');
+      if ((await file.stat()).isFile()) await file.truncate(await wholeLines(file));
+      return new FileSink(file);
     } catch (cause) {
       throw coreError(
         'not_writable',
