@@ -153,10 +153,17 @@ async function openSink(context: Context): Promise<WindowSink> {
   return new PostgresSink(pool, settings['sink-table']);
 }
 
+/** Waits for the reader, so that a long export never piles up in memory. */
+const writeOut = (text: string): Promise<void> =>
+  new Promise((resolve) => process.stdout.write(text, () => resolve()));
+
 async function exportSink(context: Context): Promise<number> {
+  if (context.settings.json) {
+    throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
+  }
   const sink = await openSink(context);
   await sink.check();
-  context.print(HEADER);
+  await writeOut(`${HEADER}\n`);
   for await (const page of sink.read()) {
     const lines = page.map((row) =>
       [
@@ -171,7 +178,7 @@ async function exportSink(context: Context): Promise<number> {
         row.overflow,
       ].join(','),
     );
-    context.print(lines.join('\n'));
+    await writeOut(`${lines.join('\n')}\n`);
   }
   return EXIT.done;
 }

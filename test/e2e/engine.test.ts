@@ -211,6 +211,20 @@ describe('bad input', () => {
     ],
     ['a folder that cannot be', ['-state-dir=/proc/engine'], 2, /cannot write \/proc\/engine/],
   ];
+  it('an export as JSON, or of nothing', async () => {
+    const sink = `-sink=postgres:${stack.postgres}`;
+    const json = await own.run(['engine', 'export', sink, '-json', '-log-level=error']);
+    expect(json).toMatchObject({ code: 2, stderr: expect.stringContaining('leave -json out') });
+    const missing = await own.run([
+      'engine',
+      'export',
+      sink,
+      '-sink-table=no_such_table',
+      '-log-level=error',
+    ]);
+    expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('-migrate') });
+  });
+
   it.each(cases)(
     '%s',
     async (_, flags, code, line) => {
