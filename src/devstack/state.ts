@@ -47,9 +47,10 @@ function readJson<T>(path: string): T | undefined {
 const isText = (value: unknown): value is string => typeof value === 'string' && value !== '';
 
 export function readIdentity(folder: string): StackIdentity | undefined {
-  const identity = readJson<StackIdentity>(join(folder, IDENTITY));
+  const identity = readJson<StackIdentity | null>(join(folder, IDENTITY));
   if (identity === undefined) return undefined;
   const whole =
+    identity !== null &&
     identity.format === 1 &&
     isText(identity.kafkaClusterId) &&
     isText(identity.postgresSystemId) &&

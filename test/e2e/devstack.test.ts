@@ -19,6 +19,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { askBroker, type ClusterView } from '../../src/devstack/kafka/wire.ts';
 import { startOf, waitForEnd } from '../../src/devstack/process.ts';
 import { readState, runningServers, type ServerState } from '../../src/devstack/state.ts';
+import { sharedStack } from './stack.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
 const DEATH_BOUND_MS = 2_000;
@@ -306,5 +307,25 @@ describe('folders that are no stack', () => {
     });
     expect(outcome.code).toBe(3);
     expect(outcome.stderr).toContain('[missing_tool]');
+  });
+});
+
+describe('the doctor', () => {
+  it('finds the shared stack fit, and says so in one document', async () => {
+    const { brokers, postgres } = await sharedStack();
+    const outcome = await millrace('doctor', `-brokers=${brokers}`, `-postgres=${postgres}`, '-json');
+    const document = JSON.parse(outcome.stdout);
+    expect(document.checks.filter((check: { verdict: string }) => check.verdict === 'fail')).toEqual([]);
+    const ids = document.checks.map((check: { id: string }) => check.id);
+    for (const id of ['node', 'librdkafka', 'broker-listeners', 'postgres-wal-level', 'postgres-slots']) {
+      expect(ids).toContain(id);
+    }
+    expect(outcome.code).toBe(0);
+  });
+
+  it('exits 1 and names the server that does not answer', async () => {
+    const outcome = await millrace('doctor', '-brokers=127.0.0.1:1');
+    expect(outcome.code).toBe(1);
+    expect(outcome.stdout).toMatch(/^fail +broker-listeners +no broker answers .*127\.0\.0\.1:1;/m);
   });
 });

@@ -1,0 +1,254 @@
+import { execFileSync, spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, describe, expect, it } from 'vitest';
+import { shellWord, writeWhole } from '../../src/devstack/files.ts';
+import { Guard } from '../../src/devstack/guard.ts';
+import { newClusterId, serverProperties } from '../../src/devstack/kafka/server.ts';
+import { decodeMetadataResponse, encodeMetadataRequest } from '../../src/devstack/kafka/wire.ts';
+import { lockFolder } from '../../src/devstack/lock.ts';
+import { choosePort, freePort } from '../../src/devstack/ports.ts';
+import { identify, isAlive, signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import { readIdentity, writeIdentity } from '../../src/devstack/state.ts';
+
+const base = mkdtempSync(join(tmpdir(), 'devstack unit '));
+afterAll(() => rmSync(base, { recursive: true, force: true }));
+const folder = () => mkdtempSync(join(base, 'f'));
+
+/** The response by the protocol guide, written apart from the decoder. */
+function metadataResponse(
+  brokers: readonly { id: number; host: string; port: number }[],
+  clusterId: string | null,
+): Buffer {
+  const parts: Buffer[] = [];
+  const i32 = (value: number) => {
+    const field = Buffer.alloc(4);
+    field.writeInt32BE(value);
+    parts.push(field);
+  };
+  const text = (value: string | null) => {
+    const bytes = Buffer.from(value ?? '');
+    const length = Buffer.alloc(2);
+    length.writeInt16BE(value === null ? -1 : bytes.length);
+    parts.push(length, bytes);
+  };
+  i32(encodeMetadataRequest().readInt32BE(8));
+  i32(brokers.length);
+  for (const broker of brokers) {
+    i32(broker.id);
+    text(broker.host);
+    i32(broker.port);
+    text(null);
+  }
+  text(clusterId);
+  i32(1);
+  i32(0);
+  return Buffer.concat(parts);
+}
+
+describe('the question to a broker', () => {
+  it('has the bytes of the protocol guide', () => {
+    const request = encodeMetadataRequest();
+    expect(request.readInt32BE(0)).toBe(request.length - 4);
+    expect([request.readInt16BE(4), request.readInt16BE(6)]).toEqual([3, 2]);
+    expect(request.subarray(14, 14 + request.readInt16BE(12)).toString()).toBe('millrace-up');
+    expect(request.readInt32BE(request.length - 4)).toBe(0);
+  });
+
+  it('reads every answer back', () => {
+    const broker = fc.record({ id: fc.nat(), host: fc.string({ maxLength: 40 }), port: fc.nat(65_535) });
+    fc.assert(
+      fc.property(
+        fc.array(broker, { maxLength: 5 }),
+        fc.option(fc.string({ maxLength: 30 })),
+        (brokers, clusterId) => {
+          const view = decodeMetadataResponse(metadataResponse(brokers, clusterId));
+          expect(view).toEqual({ brokers, clusterId: clusterId ?? undefined, controllerId: 1 });
+        },
+      ),
+    );
+  });
+
+  it('takes no cut answer and never throws on any bytes', () => {
+    const whole = metadataResponse([{ id: 1, host: 'h', port: 9092 }], 'cluster');
+    // The last field, the topics, is not read.
+    for (let end = 0; end < whole.length - 4; end++)
+      expect(decodeMetadataResponse(whole.subarray(0, end))).toBeUndefined();
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
+        const at = encodeMetadataRequest().subarray(8, 12);
+        decodeMetadataResponse(Buffer.from(bytes));
+        decodeMetadataResponse(Buffer.concat([at, bytes]));
+      }),
+    );
+  });
+});
+
+describe('shell words', () => {
+  it('come out of a shell as they went in', () => {
+    const words = ["it's", 'a b', '$HOME', '`id`', '"', '\\', 'a\nb', '', '*', '-n', "''"];
+    const script = `for word in ${words.map(shellWord).join(' ')}; do printf '%s\\0' "$word"; done`;
+    expect(execFileSync('/bin/sh', ['-c', script], { encoding: 'utf8' }).split('\0').slice(0, -1)).toEqual(
+      words,
+    );
+  });
+});
+
+describe('ports', () => {
+  it('keeps the port used before, and leaves those that are taken', async () => {
+    const free = await freePort(new Set());
+    const taken = new Set<number>();
+    expect(await choosePort('-p', undefined, free, taken)).toBe(free);
+    expect(await choosePort('-p', undefined, free, taken)).not.toBe(free);
+    await expect(choosePort('-p', free, undefined, taken)).rejects.toMatchObject({ code: 'busy_port' });
+  });
+});
+
+describe('the lock of a folder', () => {
+  it('is held by one at a time', async () => {
+    const at = folder();
+    let holders = 0;
+    let most = 0;
+    await Promise.all(
+      Array.from({ length: 5 }, async () => {
+        const unlock = await lockFolder(at, 10_000);
+        most = Math.max(most, ++holders);
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        holders--;
+        unlock();
+      }),
+    );
+    expect(most).toBe(1);
+    expect(readdirSync(at)).toEqual([]);
+  });
+
+  it('gives up after its bound and names the holder', async () => {
+    const at = folder();
+    const unlock = await lockFolder(at, 1_000);
+    await expect(lockFolder(at, 60)).rejects.toMatchObject({
+      code: 'stack_locked',
+      message: expect.stringContaining(String(process.pid)),
+    });
+    unlock();
+  });
+
+  it.each([
+    ['a process that is gone', '999999999 boot/1 abc\n'],
+    ['a pid that belongs to another process', `${process.pid} boot/1 abc\n`],
+    ['nonsense', 'x'],
+  ])('is not held by %s', async (_what, text) => {
+    const at = folder();
+    writeFileSync(join(at, 'lock'), text);
+    const unlock = await lockFolder(at, 100);
+    unlock();
+    expect(readdirSync(at)).toEqual([]);
+  });
+});
+
+describe('a process by identity', () => {
+  it('is not signalled under another start', async () => {
+    const child = spawn('sleep', ['30'], { stdio: 'ignore' });
+    const id = identify(child.pid as number);
+    expect(id).toBeDefined();
+    if (id === undefined) return;
+    signalProcess({ pid: id.pid, start: 'boot/0' }, 'SIGKILL');
+    expect(isAlive(id)).toBe(true);
+    signalProcess(id, 'SIGKILL');
+    expect(await waitForEnd([id], 2_000)).toBe(true);
+  });
+});
+
+describe('the guard', () => {
+  const guarded = (name: string, script: string, removeAtEnd = false) => {
+    const at = folder();
+    for (const part of ['run', 'logs']) execFileSync('mkdir', [join(at, part)]);
+    writeFileSync(join(at, 'run', `${name}.sh`), script);
+    return { at, guard: new Guard({ folder: at, removeAtEnd: removeAtEnd ? at : undefined }) };
+  };
+
+  it('ends its servers and removes the folder when it is ended', async () => {
+    const { at, guard } = guarded('server', 'exec sleep 60\n', true);
+    const id = await guard.start('server', 'KILL');
+    await guard.end();
+    expect(isAlive(id)).toBe(false);
+    expect(existsSync(at)).toBe(false);
+  });
+
+  it('kills a server that does not hear its signal', async () => {
+    const { guard } = guarded('deaf', "trap '' QUIT; while :; do sleep 1; done\n");
+    const id = await guard.start('deaf', 'QUIT');
+    await guard.end();
+    expect(isAlive(id)).toBe(false);
+  });
+
+  it('leaves its servers alone once released', async () => {
+    const { guard } = guarded('server', 'exec sleep 60\n');
+    const id = await guard.start('server', 'KILL');
+    await guard.release();
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    expect(isAlive(id)).toBe(true);
+    signalProcess(id, 'SIGKILL');
+    expect(await waitForEnd([id], 2_000)).toBe(true);
+  });
+});
+
+describe('the configuration of a broker', () => {
+  const nodes = [1, 2, 3].map((id) => ({
+    id,
+    name: `kafka-${id}`,
+    port: 9000 + id,
+    controllerPort: 9100 + id,
+  }));
+
+  it('copies internal topics to as many brokers as there are', () => {
+    const one = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1');
+    expect(one).toContain('offsets.topic.replication.factor=1\n');
+    expect(one).toContain('transaction.state.log.min.isr=1\n');
+    expect(one).toContain('controller.quorum.voters=1@127.0.0.1:9101\n');
+    const three = serverProperties(nodes[1]!, nodes, 'kafka-2');
+    expect(three).toContain('node.id=2\n');
+    expect(three).toContain('offsets.topic.replication.factor=3\n');
+    expect(three).toContain('controller.quorum.voters=1@127.0.0.1:9101,2@127.0.0.1:9102,3@127.0.0.1:9103\n');
+  });
+
+  it('listens on this machine alone', () => {
+    const listeners = /^listeners=(.*)$/m.exec(serverProperties(nodes[0]!, nodes, 'kafka-1'))?.[1];
+    expect(listeners).toBe('PLAINTEXT://127.0.0.1:9001,CONTROLLER://127.0.0.1:9101');
+  });
+
+  it('has cluster ids in the form that Kafka takes', () => {
+    for (let i = 0; i < 200; i++) expect(newClusterId()).toMatch(/^[A-Za-z0-9_][\w-]{21}$/);
+  });
+});
+
+describe('the identity of a folder', () => {
+  const identity = {
+    format: 1,
+    kafkaClusterId: 'c',
+    postgresSystemId: '1',
+    postgresPassword: 'p',
+    kafkaNodes: 1,
+  } as const;
+
+  it('is read as it was written', () => {
+    const at = folder();
+    expect(readIdentity(at)).toBeUndefined();
+    writeIdentity(at, identity);
+    expect(readIdentity(at)).toEqual(identity);
+  });
+
+  it.each([
+    '',
+    '{',
+    'null',
+    '{}',
+    JSON.stringify({ ...identity, format: 2 }),
+    JSON.stringify({ ...identity, postgresSystemId: 1 }),
+  ])('is refused when it is %j', (text) => {
+    const at = folder();
+    writeWhole(join(at, 'identity.json'), text);
+    expect(() => readIdentity(at)).toThrow(expect.objectContaining({ code: 'strange_folder' }));
+  });
+});
