@@ -21,6 +21,8 @@ import { type Bench, type BenchContext, type BenchResult, result, seriesOf, take
 
 const PARTITIONS = 8;
 const BATCH_ROWS = 10_000;
+/** Arena of a batch to be read: small enough to be summed from a cache that the filling thread wrote. */
+const READ_ARENA_BYTES = 512 * 1024;
 /** Batches under way at once; the raw loop has as many blocks. */
 const FLIGHTS = 4;
 const NODE_READ = 2000;
@@ -132,7 +134,7 @@ class Course {
     const consumer = await librdkafkaDriver.consumer(this.consumerOptions);
     // Two batches in turn: the next is filled while this one is summed.
     const batches = [0, 1].map(() => {
-      const into = RecordBatch.create(BATCH_ROWS, BATCH_ROWS * this.shape.payloadBytes);
+      const into = RecordBatch.create(READ_ARENA_BYTES / this.shape.payloadBytes, READ_ARENA_BYTES);
       const { columns } = into;
       return {
         into,

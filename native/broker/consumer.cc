@@ -323,6 +323,16 @@ std::size_t HeaderBytes(const rd_kafka_headers_t* headers) {
   return bytes;
 }
 
+// False only where there are none for sure. librdkafka allocates to find out; the wire format says
+// it for less: a record of format 2 (the one with a leader epoch) has the number of its headers
+// right behind its value, and 0 is one zero byte.
+bool MayHaveHeaders(const rd_kafka_message_t* message) {
+  // The bytes of an empty value are not those of the record.
+  if (message->payload == nullptr || message->len == 0) return true;
+  if (rd_kafka_message_leader_epoch(message) < 0) return true;
+  return static_cast<const std::uint8_t*>(message->payload)[message->len] != 0;
+}
+
 void CopyHeaders(const rd_kafka_headers_t* headers, std::uint8_t* to) {
   const char* name = nullptr;
   const void* value = nullptr;
@@ -350,8 +360,8 @@ bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* 
   const RecordRows& into = filling->into;
   if (filling->rows >= into.row_capacity) return false;
   rd_kafka_headers_t* headers = nullptr;
-  const bool has_headers =
-      rd_kafka_message_headers(message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR;
+  const bool has_headers = MayHaveHeaders(message) && rd_kafka_message_headers(message, &headers) ==
+                                                          RD_KAFKA_RESP_ERR_NO_ERROR;
   const std::size_t header_bytes = has_headers ? HeaderBytes(headers) : 0;
   const std::size_t key_bytes = message->key == nullptr ? 0 : message->key_len;
   const std::size_t value_bytes = message->payload == nullptr ? 0 : message->len;

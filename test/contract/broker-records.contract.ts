@@ -148,7 +148,7 @@ export function recordContract(subject: BrokerSubject): void {
             expect(row.timestampType).toBe(subject.timestampTypes ? 1 : 0);
           });
         }),
-        { numRuns: 25 },
+        { numRuns: 40 },
       );
     });
 
