@@ -31,7 +31,7 @@ export interface SimOptions {
   readonly messageBytesMax?: number;
 }
 
-export interface StoredRecord {
+interface StoredRecord {
   readonly timestamp: bigint;
   readonly key: Uint8Array | null;
   readonly value: Uint8Array | null;

@@ -1,7 +1,7 @@
 /** The hash by which the Java client, and librdkafka's murmur2 partitioner, give a key its partition. */
 const M = 0x5bd1e995;
 
-export function murmur2(bytes: Uint8Array): number {
+function murmur2(bytes: Uint8Array): number {
   let h = 0x9747b28c ^ bytes.length;
   let at = 0;
   for (; at + 4 <= bytes.length; at += 4) {

@@ -4,7 +4,7 @@
  *  is read backwards too. A test compares it with the library.
  */
 
-export type ErrorCodeRow = readonly [code: number, name: string, description: string];
+type ErrorCodeRow = readonly [code: number, name: string, description: string];
 
 export const ERROR_CODES: readonly ErrorCodeRow[] = [
   [-199, '_BAD_MSG', 'Local: Bad message format'],

@@ -23,7 +23,7 @@ export const brokerError = errorsOf(BROKER_ERRORS);
 
 /** Code of a record that is larger than the whole arena of the batch; outside librdkafka's range. */
 export const OVERSIZE_CODE = -10_000;
-export const OVERSIZE_NAME = 'MILLRACE_OVERSIZE';
+const OVERSIZE_NAME = 'MILLRACE_OVERSIZE';
 
 export const ERR = {
   DESTROY: -197,
@@ -59,7 +59,7 @@ const RETRIABLE = new Set([
 /** Answers that mean: another member of the group owns what was committed. */
 const FENCED = new Set([-144, -142, 22, 25, 27, 82, 110, 113]);
 
-export function errorName(code: number): string {
+function errorName(code: number): string {
   if (code === OVERSIZE_CODE) return OVERSIZE_NAME;
   return NAME_BY_CODE.get(code) ?? `ERR_${code}`;
 }
@@ -69,7 +69,7 @@ export function codeOfText(text: string): number {
   return CODE_BY_TEXT.get(text.toLowerCase()) ?? -1;
 }
 
-export interface EventPlace {
+interface EventPlace {
   readonly topic?: string;
   readonly partition?: number;
 }

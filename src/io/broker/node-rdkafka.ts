@@ -49,7 +49,7 @@ function split(properties: Properties): { global: Properties; topic: Properties 
 }
 
 /** Makes a client and waits for the first answer of a broker. @throws bad_broker_property, unreachable */
-export async function connect<C extends KafkaConsumer | Producer>(
+async function connect<C extends KafkaConsumer | Producer>(
   make: () => C,
   options: BrokerOptions,
 ): Promise<C> {
