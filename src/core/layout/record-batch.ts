@@ -24,7 +24,7 @@ const ARENA_USED = BATCH_HEADER.ARENA_USED / 4;
 const ARENA_CAPACITY = BATCH_HEADER.ARENA_CAPACITY / 4;
 
 /** Spans are u32 offsets and i32 lengths, so an arena stays below 2 GiB. */
-export const ARENA_BYTES_MAX = 0x7fff_ffff - 64;
+const ARENA_BYTES_MAX = 0x7fff_ffff - 64;
 export const BATCH_ROWS_MAX = 1 << 24;
 
 export type RecordHeader = readonly [name: string, value: Uint8Array | null];

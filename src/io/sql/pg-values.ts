@@ -13,7 +13,7 @@ function hexOf(bytes: Uint8Array): string {
 }
 
 /** The server's text form of one value; null stays null. */
-export function toText(value: SqlValue): string | null {
+function toText(value: SqlValue): string | null {
   if (value === null) return null;
   if (typeof value === 'string') return value;
   if (typeof value === 'bigint' || typeof value === 'number') return String(value);
@@ -57,7 +57,7 @@ function bytesOf(text: string): Uint8Array {
 }
 
 /** Elements of a one-dimensional array literal; a quoted NULL is a text. */
-export function arrayElements(literal: string): Array<string | null> {
+function arrayElements(literal: string): Array<string | null> {
   const out: Array<string | null> = [];
   let at = 1;
   while (at < literal.length - 1) {
