@@ -1,0 +1,119 @@
+/** `millrace reconcile`: whether every intent has had exactly one effect, and the ids of those that have not. */
+import { createReadStream } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { coreError, EXIT } from '../core/errors.ts';
+import { withSettings } from '../outbox/connection.ts';
+import { type LedgerEntry, readLedger } from '../outbox/load/ledger.ts';
+import { DELTA_CLASSES } from '../outbox/reconcile/deltas.ts';
+import { reconcile } from '../outbox/reconcile/reconcile.ts';
+import { reconciliationText } from '../outbox/reconcile/report.ts';
+import { type CommandContext, defineCommand } from './shell/command.ts';
+import { sqlDriver } from './shell/drivers.ts';
+
+const IDS_MAX = 100_000;
+
+const SETTINGS = {
+  postgres: {
+    type: 'string',
+    required: true,
+    secret: true,
+    help: 'database, postgres://user:password@host:port/name',
+  },
+  schema: { type: 'string', default: 'public', help: 'schema of orders, idempotency_keys and outbox' },
+  'payments-schema': { type: 'string', help: 'schema of inbox and charges, where it is not -schema' },
+  ledger: {
+    type: 'list',
+    help: 'files that millrace load wrote: what the clients know, all of them; without, the stored keys are the intents',
+  },
+  ids: { type: 'int', default: '20', min: 0, max: IDS_MAX, help: 'ids listed for each class of delta' },
+} as const;
+
+type Context = CommandContext<typeof SETTINGS>;
+
+const CONNECT_TIMEOUT_MS = 5000;
+
+function unreadable(path: string, cause: unknown): Error {
+  return coreError('bad_file', `cannot read the ledger ${path}: ${(cause as Error).message}`, {
+    next: 'give a file that millrace load -ledger wrote',
+    cause,
+  });
+}
+
+async function* entriesOf(path: string): AsyncGenerator<LedgerEntry> {
+  const stream = createReadStream(path);
+  let failure: unknown;
+  stream.once('error', (cause) => {
+    failure = cause;
+  });
+  try {
+    yield* readLedger(stream);
+  } catch (thrown) {
+    throw failure === undefined ? thrown : unreadable(path, failure);
+  }
+}
+
+/** Ledgers that cannot be opened are named before the database is asked. */
+async function checkFiles(paths: readonly string[]): Promise<void> {
+  for (const path of paths) {
+    const found = await stat(path).catch((cause: unknown) => {
+      throw unreadable(path, cause);
+    });
+    if (!found.isFile()) throw unreadable(path, new Error('it is not a file'));
+  }
+}
+
+async function run(context: Context): Promise<number> {
+  const { settings, metrics } = context;
+  const paths = settings.ledger ?? [];
+  await checkFiles(paths);
+  const driver = await sqlDriver(context);
+  const pool = await driver.connect({
+    url: withSettings(settings.postgres, { schema: settings.schema }),
+    connectionsMax: 1,
+    applicationName: 'millrace reconcile',
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+  });
+  context.onClose(() => pool.close());
+  context.setReady();
+  const progress = context.progress({ what: 'ledger', unit: 'entries' });
+  // An exit code of 0 would say that the invariant holds.
+  const goOn = (): void => {
+    if (context.drain.aborted)
+      throw coreError('unreachable', 'the comparison was stopped before it was over');
+  };
+  const result = await reconcile({
+    pool,
+    ordersSchema: settings.schema,
+    paymentsSchema: settings['payments-schema'] ?? settings.schema,
+    ledgers: paths.map(entriesOf),
+    idsMax: settings.ids,
+    onEntry: () => {
+      goOn();
+      progress.add(1);
+    },
+    onClass: (name) => {
+      goOn();
+      context.log.debug({ class: name }, 'comparing');
+    },
+  });
+  progress.done();
+  const deltas = metrics.gauge('reconcile_deltas', 'Members of each class of delta.', ['class']);
+  for (const { name } of DELTA_CLASSES) deltas.set(0, deltas.series(name));
+  for (const delta of result.deltas) deltas.set(delta.count, deltas.series(delta.class));
+  context.print(reconciliationText(result), result);
+  return result.holds ? EXIT.done : EXIT.no;
+}
+
+export const command = defineCommand({
+  name: 'reconcile',
+  summary: 'Compare intents, orders and charges as sets, and list the ids that differ',
+  description: `
+Takes one snapshot of the database and compares what the clients intended (their ledgers), what was ordered and what was
+charged, row by row. Exit code 1 when the invariant is broken: an effect lost, done twice, or done with another amount.
+Run it when the clients are done and nothing is pending.
+
+  millrace reconcile -postgres=postgres://me@127.0.0.1/shop -ledger=/tmp/ledger.jsonl
+`,
+  settings: SETTINGS,
+  run,
+});

@@ -1,0 +1,208 @@
+/** The classes of difference between what clients intended, what was ordered and what was charged: one query each.
+ *
+ *  Every query gives the ids of one class and nothing else, so that the classes are sets, not counts. What a client
+ *  knows stands in the temporary table `ledger` (ledger.ts), one row an intent.
+ */
+
+export interface DeltaClass {
+  readonly name: string;
+  /** What it says, in one sentence. */
+  readonly meaning: string;
+  /** What its ids are. */
+  readonly ids: 'idempotency key' | 'order_id' | 'msg_id';
+  /** Only a client's ledger can tell. */
+  readonly needsLedger: boolean;
+  /** Only payments' record of suppressed deliveries can tell. */
+  readonly needsSuppressed?: true;
+  sql(tables: Tables): string;
+}
+
+/** Names as they stand in SQL. */
+export interface Tables {
+  readonly orders: string;
+  readonly keys: string;
+  readonly outbox: string;
+  readonly inbox: string;
+  readonly charges: string;
+  /** One row a delivery that charged nothing. */
+  readonly suppressed: string;
+  readonly hasLedger: boolean;
+}
+
+export function tablesOf(ordersSchema: string, paymentsSchema: string, hasLedger: boolean): Tables {
+  return {
+    orders: `${ordersSchema}.orders`,
+    keys: `${ordersSchema}.idempotency_keys`,
+    outbox: `${ordersSchema}.outbox`,
+    inbox: `${paymentsSchema}.inbox`,
+    charges: `${paymentsSchema}.charges`,
+    suppressed: `${paymentsSchema}.payments_suppressed`,
+    hasLedger,
+  };
+}
+
+/** An intent that may have an order: it was acknowledged, or the client never learned what became of it. */
+const MAY_EXIST = '(l.acknowledged > 0 OR l.refused = 0)';
+
+export const DELTA_CLASSES: readonly DeltaClass[] = [
+  {
+    name: 'lost_order',
+    meaning: 'a key whose order is gone: the client was told that it exists, or its answer is stored',
+    ids: 'idempotency key',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT k.idem_key AS id FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id) WHERE o.order_id IS NULL
+      ${
+        t.hasLedger
+          ? `UNION SELECT l.key FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key
+             WHERE l.acknowledged > 0 AND k.idem_key IS NULL`
+          : ''
+      }`,
+  },
+  {
+    name: 'ghost_order',
+    meaning: 'an order that no client asked for, or one that its client was refused',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE NOT EXISTS (
+        SELECT FROM ${t.keys} k ${t.hasLedger ? `JOIN ledger l ON l.key = k.idem_key AND ${MAY_EXIST}` : ''}
+        WHERE k.order_id = o.order_id)`,
+  },
+  {
+    name: 'shared_order',
+    meaning: 'one order for two keys',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `SELECT order_id::text AS id FROM ${t.keys} GROUP BY order_id HAVING count(*) > 1`,
+  },
+  {
+    name: 'order_amount_differs',
+    meaning: 'an order with another account or amount than its client sent',
+    ids: 'order_id',
+    needsLedger: true,
+    sql: (t) => `
+      SELECT DISTINCT o.order_id::text AS id
+      FROM ledger l JOIN ${t.keys} k ON k.idem_key = l.key JOIN ${t.orders} o USING (order_id)
+      WHERE ${MAY_EXIST} AND (l.account_id, l.amount_cents) IS DISTINCT FROM (o.account_id, o.amount_cents)`,
+  },
+  {
+    name: 'order_without_outbox',
+    meaning: 'an order that left no outbox row',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT o.order_id::text AS id FROM ${t.orders} o
+      WHERE NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = o.order_id)`,
+  },
+  {
+    name: 'outbox_without_order',
+    meaning: 'an outbox row of an order that does not exist',
+    ids: 'msg_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT x.msg_id::text AS id FROM ${t.outbox} x
+      WHERE NOT EXISTS (SELECT FROM ${t.orders} o WHERE o.order_id = x.aggregate_id)`,
+  },
+  {
+    name: 'pending_outbox',
+    meaning: 'an outbox row that is not marked as published',
+    ids: 'msg_id',
+    needsLedger: false,
+    sql: (t) => `SELECT msg_id::text AS id FROM ${t.outbox} WHERE published_at IS NULL`,
+  },
+  {
+    name: 'order_without_charge',
+    meaning: 'an order that was not charged',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT o.order_id::text AS id FROM ${t.orders} o
+      WHERE NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = o.order_id)`,
+  },
+  {
+    name: 'charge_without_order',
+    meaning: 'a charge of an order that does not exist',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c
+      WHERE NOT EXISTS (SELECT FROM ${t.orders} o WHERE o.order_id = c.order_id)`,
+  },
+  {
+    name: 'double_charge',
+    meaning: 'an order that was charged more than once',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `SELECT order_id::text AS id FROM ${t.charges} GROUP BY order_id HAVING count(*) > 1`,
+  },
+  {
+    name: 'charge_amount_differs',
+    meaning: 'a charge of another amount than its order',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c JOIN ${t.orders} o USING (order_id)
+      WHERE c.amount_cents IS DISTINCT FROM o.amount_cents`,
+  },
+  {
+    name: 'charge_attempted_again',
+    meaning:
+      'an order whose second charge only the UNIQUE on charges.order_id stopped: the inbox had forgotten its message',
+    ids: 'order_id',
+    needsLedger: false,
+    needsSuppressed: true,
+    sql: (t) => `SELECT DISTINCT order_id::text AS id FROM ${t.suppressed} WHERE reason = 'order_charged'`,
+  },
+  {
+    // Inbox rows go by age, and a charge is written at the time of its inbox row: below the oldest one left, none is missed.
+    name: 'charge_without_inbox',
+    meaning:
+      'a charge none of whose messages is in the inbox, though it is not older than the oldest one there',
+    ids: 'order_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c
+      WHERE c.created_at >= (SELECT coalesce(min(processed_at), '-infinity') FROM ${t.inbox})
+        AND EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = c.order_id)
+        AND NOT EXISTS (
+          SELECT FROM ${t.outbox} x JOIN ${t.inbox} i USING (msg_id) WHERE x.aggregate_id = c.order_id)`,
+  },
+  {
+    name: 'inbox_without_outbox',
+    meaning: 'a message that was processed though no outbox row has sent it',
+    ids: 'msg_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT i.msg_id::text AS id FROM ${t.inbox} i
+      WHERE NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.msg_id = i.msg_id)`,
+  },
+  {
+    name: 'inbox_without_charge',
+    meaning: 'a message that was processed and left no charge',
+    ids: 'msg_id',
+    needsLedger: false,
+    sql: (t) => `
+      SELECT i.msg_id::text AS id FROM ${t.inbox} i JOIN ${t.outbox} x USING (msg_id)
+      WHERE NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = x.aggregate_id)`,
+  },
+  {
+    name: 'differing_replies',
+    meaning: 'a key whose acknowledged replies are not all the same in status and body',
+    ids: 'idempotency key',
+    needsLedger: true,
+    sql: () => `
+      SELECT l.key AS id FROM ledger l WHERE l.acknowledged > 0
+      GROUP BY l.key HAVING max(l.answers) > 1 OR count(DISTINCT l.answer) > 1 OR max(l.refused) > 0`,
+  },
+  {
+    name: 'reply_not_stored',
+    meaning: 'a key whose client was answered something else than what is stored for the next repeat',
+    ids: 'idempotency key',
+    needsLedger: true,
+    sql: (t) => `
+      SELECT DISTINCT l.key AS id FROM ledger l JOIN ${t.keys} k ON k.idem_key = l.key
+      WHERE l.acknowledged > 0 AND l.answer IS DISTINCT FROM
+        k.response_code || ' ' || encode(sha256(convert_to(k.response_body::text, 'UTF8')), 'hex')`,
+  },
+];

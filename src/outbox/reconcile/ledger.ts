@@ -1,0 +1,98 @@
+/** Ledgers as a temporary table: what the clients know goes into SQL by COPY, a chunk at a time, and is folded there.
+ *  Memory does not grow with the ledger. */
+import { coreError } from '../../core/errors.ts';
+import type { SqlSession, SqlValue } from '../../io/sql/port.ts';
+import { isFinalStatus, type LedgerEntry } from '../load/ledger.ts';
+
+/** Rows that are held before they are copied. */
+const CHUNK_ROWS = 8192;
+
+/** One client's ledger, in the order it was written. */
+export type LedgerEntries = AsyncIterable<LedgerEntry> | Iterable<LedgerEntry>;
+
+const CREATE = `
+CREATE TEMP TABLE ledger_intents (
+  ledger int NOT NULL, intent bigint NOT NULL, key text NOT NULL, account_id bigint NOT NULL, amount_cents bigint NOT NULL
+) ON COMMIT DROP;
+CREATE TEMP TABLE ledger_replies (
+  ledger int NOT NULL, intent bigint NOT NULL, status int NOT NULL, sha256 text NOT NULL
+) ON COMMIT DROP`;
+
+/** Answers that settle nothing (5xx, 429, ...) are no replies here: the client sent the request again. */
+const FOLD = `
+CREATE TEMP TABLE ledger ON COMMIT DROP AS
+SELECT i.key, i.account_id, i.amount_cents,
+  count(*) FILTER (WHERE r.status BETWEEN 200 AND 299) AS acknowledged,
+  count(*) FILTER (WHERE r.status NOT BETWEEN 200 AND 299) AS refused,
+  count(DISTINCT r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS answers,
+  min(r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS answer
+FROM ledger_intents i LEFT JOIN ledger_replies r USING (ledger, intent)
+GROUP BY i.key, i.account_id, i.amount_cents`;
+
+interface Target {
+  readonly table: string;
+  readonly columns: readonly string[];
+  readonly rows: SqlValue[][];
+}
+
+/** Fills the temporary table `ledger` of this transaction.
+ *  @throws bad_file for a ledger that cannot be one */
+export async function loadLedgers(
+  session: SqlSession,
+  ledgers: readonly LedgerEntries[],
+  onEntry: () => void,
+): Promise<void> {
+  await session.query(CREATE);
+  const intents: Target = {
+    table: 'pg_temp.ledger_intents',
+    columns: ['ledger', 'intent', 'key', 'account_id', 'amount_cents'],
+    rows: [],
+  };
+  const replies: Target = {
+    table: 'pg_temp.ledger_replies',
+    columns: ['ledger', 'intent', 'status', 'sha256'],
+    rows: [],
+  };
+  const copy = async ({ table, columns, rows }: Target): Promise<void> => {
+    if (rows.length > 0) await session.copyIn(table, columns, rows);
+    rows.length = 0;
+  };
+  for (const [number, entries] of ledgers.entries()) {
+    let started = false;
+    for await (const entry of entries) {
+      onEntry();
+      if (entry.type === 'start') started = true;
+      const target = entry.type === 'intent' ? intents : replies;
+      if (entry.type === 'intent')
+        intents.rows.push([number, entry.intent, entry.key, entry.account_id, entry.amount_cents]);
+      if (entry.type === 'reply' && isFinalStatus(entry.status))
+        replies.rows.push([number, entry.intent, entry.status, entry.sha256]);
+      if (target.rows.length >= CHUNK_ROWS) await copy(target);
+    }
+    if (!started) {
+      throw coreError('bad_file', `ledger ${number + 1} has no start`, {
+        next: 'give a ledger that millrace load wrote',
+      });
+    }
+  }
+  await copy(intents);
+  await copy(replies);
+  await checkIntents(session);
+  await session.query(FOLD);
+  await session.query('ANALYZE ledger');
+}
+
+/** A file that was put together from parts of others must not pass for what a client knows. */
+async function checkIntents(session: SqlSession): Promise<void> {
+  const { rows } = await session.query<{ ledger: number; intent: bigint }>(
+    `(SELECT r.ledger, r.intent FROM ledger_replies r
+      WHERE NOT EXISTS (SELECT FROM ledger_intents i WHERE (i.ledger, i.intent) = (r.ledger, r.intent)))
+     UNION ALL (SELECT ledger, intent FROM ledger_intents GROUP BY ledger, intent HAVING count(*) > 1)
+     LIMIT 1`,
+  );
+  const bad = rows[0];
+  if (bad === undefined) return;
+  throw coreError('bad_file', `ledger ${bad.ledger + 1} has intent ${bad.intent} not exactly once`, {
+    next: 'give a ledger that millrace load wrote, whole',
+  });
+}

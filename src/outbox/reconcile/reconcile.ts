@@ -1,0 +1,149 @@
+/** The reconciler: what was intended, ordered and charged, compared as sets in one snapshot of the database.
+ *
+ *  Invariants: (1) all classes and counts come from one REPEATABLE READ snapshot; (2) the invariant holds when no class
+ *  has a member and the three counts are the same; (3) ids are listed up to a bound, counts are never bounded.
+ *  Ledgers are read first: what a client knows is committed before the snapshot is taken. Run it when the clients are
+ *  done; intents that begin meanwhile show as ghosts. Source: spec/outbox.txt 1.8.
+ */
+
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import { requireTables, SCHEMA_NAME } from '../migrations.ts';
+import { ORDERS_TABLES } from '../orders/migrations.ts';
+import { DELTA_CLASSES, type DeltaClass, type Tables, tablesOf } from './deltas.ts';
+import { type LedgerEntries, loadLedgers } from './ledger.ts';
+
+export interface ReconcileOptions {
+  readonly pool: SqlPool;
+  readonly ordersSchema: string;
+  readonly paymentsSchema: string;
+  /** What the clients know; without any, the stored idempotency keys are the intents. */
+  readonly ledgers: readonly LedgerEntries[];
+  /** Ids listed for each class. */
+  readonly idsMax: number;
+  readonly onEntry?: () => void;
+  readonly onClass?: (name: string) => void;
+}
+
+export interface Delta {
+  readonly class: string;
+  readonly meaning: string;
+  readonly count: number;
+  readonly idsOf: DeltaClass['ids'];
+  /** The first ones in the order of their text. */
+  readonly ids: readonly string[];
+}
+
+export interface Reconciliation {
+  readonly holds: boolean;
+  readonly intents_from: 'ledger' | 'idempotency_keys';
+  readonly produced_intents: number;
+  readonly distinct_orders: number;
+  readonly distinct_charges: number;
+  /** Intents without an answer and without an order: neither an effect nor a promise. 0 without a ledger. */
+  readonly unanswered_intents: number;
+  /** Intents that were refused for good and have no effect. 0 without a ledger. */
+  readonly refused_intents: number;
+  /** Classes that were looked at, members or not. */
+  readonly classes: readonly string[];
+  /** Classes with members. */
+  readonly deltas: readonly Delta[];
+}
+
+const PAYMENTS_TABLES = ['inbox', 'charges'] as const;
+
+/** @throws tables_missing, bad_value, bad_file, unreachable */
+export async function reconcile(options: ReconcileOptions): Promise<Reconciliation> {
+  const { pool, ordersSchema, paymentsSchema, ledgers } = options;
+  for (const schema of [ordersSchema, paymentsSchema]) {
+    if (SCHEMA_NAME.test(schema)) continue;
+    throw coreError('bad_value', `${JSON.stringify(schema)} is not a plain schema name`, {
+      next: 'use lower-case letters, digits and _ (at most 63)',
+    });
+  }
+  await requireTables(pool, ordersSchema, ORDERS_TABLES, 'orders');
+  await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
+  const tables = tablesOf(ordersSchema, paymentsSchema, ledgers.length > 0);
+  return pool.transaction(async (session) => {
+    // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
+    await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+    if (tables.hasLedger) await loadLedgers(session, ledgers, options.onEntry ?? (() => {}));
+    return compare(session, tables, options);
+  });
+}
+
+async function compare(
+  session: SqlSession,
+  tables: Tables,
+  options: ReconcileOptions,
+): Promise<Reconciliation> {
+  const counts = await readCounts(session, tables);
+  const hasSuppressed = await exists(session, tables.suppressed);
+  const classes = DELTA_CLASSES.filter(
+    (one) => (tables.hasLedger || !one.needsLedger) && (hasSuppressed || one.needsSuppressed !== true),
+  );
+  const deltas: Delta[] = [];
+  for (const one of classes) {
+    options.onClass?.(one.name);
+    const { count, ids } = await readDelta(session, one.sql(tables), options.idsMax);
+    if (count > 0) deltas.push({ class: one.name, meaning: one.meaning, count, idsOf: one.ids, ids });
+  }
+  const equal =
+    counts.produced_intents === counts.distinct_orders && counts.distinct_orders === counts.distinct_charges;
+  return {
+    holds: equal && deltas.length === 0,
+    intents_from: tables.hasLedger ? 'ledger' : 'idempotency_keys',
+    ...counts,
+    classes: classes.map((one) => one.name),
+    deltas,
+  };
+}
+
+async function exists(session: SqlSession, table: string): Promise<boolean> {
+  const { rows } = await session.query<{ found: boolean }>('SELECT to_regclass($1) IS NOT NULL AS found', [
+    table,
+  ]);
+  return rows[0]?.found === true;
+}
+
+type Counts = Pick<
+  Reconciliation,
+  'produced_intents' | 'distinct_orders' | 'distinct_charges' | 'unanswered_intents' | 'refused_intents'
+>;
+
+async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
+  const stored = `EXISTS (SELECT FROM ${t.keys} k WHERE k.idem_key = l.key)`;
+  const intents = t.hasLedger
+    ? `count(DISTINCT key) FILTER (WHERE done) AS produced, count(DISTINCT key) FILTER (WHERE NOT done AND refused = 0) AS unanswered,
+       count(DISTINCT key) FILTER (WHERE NOT done AND refused > 0) AS refused
+       FROM (SELECT l.key, l.refused, l.acknowledged > 0 OR (l.refused = 0 AND ${stored}) AS done FROM ledger l) AS intents`
+    : `count(*) AS produced, 0::bigint AS unanswered, 0::bigint AS refused FROM ${t.keys}`;
+  const { rows } = await session.query<
+    Record<'produced' | 'unanswered' | 'refused' | 'orders' | 'charges', bigint>
+  >(
+    `SELECT *, (SELECT count(*) FROM ${t.orders}) AS orders, (SELECT count(*) FROM ${t.charges}) AS charges
+     FROM (SELECT ${intents}) AS counted`,
+  );
+  const row = rows[0];
+  return {
+    produced_intents: Number(row?.produced),
+    distinct_orders: Number(row?.orders),
+    distinct_charges: Number(row?.charges),
+    unanswered_intents: Number(row?.unanswered),
+    refused_intents: Number(row?.refused),
+  };
+}
+
+async function readDelta(
+  session: SqlSession,
+  sql: string,
+  idsMax: number,
+): Promise<{ readonly count: number; readonly ids: readonly string[] }> {
+  const { rows } = await session.query<{ count: bigint; ids: readonly string[] }>(
+    `WITH members AS MATERIALIZED (${sql})
+     SELECT (SELECT count(*) FROM members) AS count, ARRAY(SELECT id FROM members ORDER BY id LIMIT $1) AS ids`,
+    [idsMax],
+  );
+  const row = rows[0];
+  return { count: Number(row?.count), ids: row?.ids ?? [] };
+}

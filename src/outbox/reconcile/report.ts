@@ -1,0 +1,41 @@
+/** The reconciler's answer as text. */
+import type { Reconciliation } from './reconcile.ts';
+
+const LABEL_WIDTH = 18;
+
+export function reconciliationText(result: Reconciliation): string {
+  const line = (name: string, value: number, note = ''): string =>
+    `${name.padEnd(LABEL_WIDTH)} ${value}${note === '' ? '' : `  (${note})`}`;
+  const lines = [
+    line(
+      'produced_intents',
+      result.produced_intents,
+      result.intents_from === 'ledger'
+        ? 'from the ledger'
+        : 'stored idempotency keys; give -ledger to ask the clients',
+    ),
+    line('distinct_orders', result.distinct_orders),
+    line('distinct_charges', result.distinct_charges),
+  ];
+  if (result.unanswered_intents > 0)
+    lines.push(line('unanswered_intents', result.unanswered_intents, 'no answer and no order'));
+  if (result.refused_intents > 0)
+    lines.push(line('refused_intents', result.refused_intents, 'refused and no order'));
+  lines.push(
+    line(
+      'deltas',
+      result.deltas.reduce((sum, delta) => sum + delta.count, 0),
+    ),
+  );
+  for (const { class: name, count, meaning, idsOf, ids } of result.deltas) {
+    lines.push(`  ${name}: ${count}, ${meaning}`);
+    for (const id of ids) lines.push(`    ${idsOf} ${id}`);
+    if (count > ids.length) lines.push(`    and ${count - ids.length} more`);
+  }
+  lines.push(
+    result.holds
+      ? 'The invariant holds: distinct effects equal distinct intents.'
+      : 'The invariant is broken: distinct effects differ from distinct intents.',
+  );
+  return lines.join('\n');
+}

@@ -1,0 +1,428 @@
+/** The reconciler on a real database: its classes are the sets that an oracle in plain JavaScript finds in the same
+ *  rows, and the command answers by its exit code. */
+import { createHash, randomUUID } from 'node:crypto';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { command } from '../../src/bin/reconcile.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool, SqlValue } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/load/ledger.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import { ORDERS_MIGRATIONS } from '../../src/outbox/orders/migrations.ts';
+import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
+import { start } from '../unit/shell/fake-world.ts';
+import { sharedStack } from './stack.ts';
+
+const { postgres } = await sharedStack();
+const schema = `reconcile_${process.pid}_${Date.now().toString(36)}`;
+const dir = mkdtempSync(join(tmpdir(), 'millrace-reconcile-'));
+let pool: SqlPool;
+
+beforeAll(async () => {
+  pool = await pgDriver.connect({
+    url: withSettings(postgres, { schema }),
+    connectionsMax: 2,
+    applicationName: 'reconcile test',
+    connectTimeoutMs: 5000,
+  });
+  await migrate(pool, schema, 'orders', ORDERS_MIGRATIONS);
+  // Without the UNIQUE of charges.order_id, so that a second charge can stand there.
+  await pool.query(
+    `CREATE TABLE ${schema}.inbox (msg_id uuid PRIMARY KEY, processed_at timestamptz NOT NULL)`,
+  );
+  await pool.query(
+    `CREATE TABLE ${schema}.charges (charge_id uuid PRIMARY KEY, order_id uuid NOT NULL, amount_cents bigint NOT NULL,
+     created_at timestamptz NOT NULL)`,
+  );
+});
+afterAll(async () => {
+  await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+  await pool.close();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+interface World {
+  intents: Array<{ intent: number; key: string; account: number; amount: number }>;
+  replies: Array<{ intent: number; status: number; sha256: string }>;
+  keys: Array<{ key: string; orderId: string; code: number; body: string }>;
+  orders: Array<{ orderId: string; account: number; amount: number }>;
+  outbox: Array<{ orderId: string; msgId: string; published: boolean }>;
+  inbox: Array<{ msgId: string; at: number }>;
+  charges: Array<{ orderId: string; amount: number; at: number }>;
+}
+
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+/** Every intent acknowledged, ordered and charged once. */
+function honest(intents: number): World {
+  const world: World = { intents: [], replies: [], keys: [], orders: [], outbox: [], inbox: [], charges: [] };
+  for (let intent = 0; intent < intents; intent++) {
+    const [key, orderId, msgId] = [randomUUID(), randomUUID(), randomUUID()];
+    // Blanks and the order of names are part of the stored answer.
+    const body = `{"status":"created",  "order_id":"${orderId}"}`;
+    const [account, amount] = [intent % 3, 100 + intent];
+    world.intents.push({ intent, key, account, amount });
+    for (let reply = 0; reply <= intent % 2; reply++)
+      world.replies.push({ intent, status: 201, sha256: sha256(body) });
+    world.keys.push({ key, orderId, code: 201, body });
+    world.orders.push({ orderId, account, amount });
+    world.outbox.push({ orderId, msgId, published: true });
+    world.inbox.push({ msgId, at: intent });
+    world.charges.push({ orderId, amount, at: intent });
+  }
+  return world;
+}
+
+/** Ways in which a run goes wrong; `at` picks the row. */
+const FAULTS: Readonly<Record<string, (world: World, at: number) => void>> = {
+  loseOrder: (w, at) => void w.orders.splice(at % w.orders.length, 1),
+  loseKey: (w, at) => void w.keys.splice(at % w.keys.length, 1),
+  loseOutbox: (w, at) => void w.outbox.splice(at % w.outbox.length, 1),
+  loseInbox: (w, at) => void w.inbox.splice(at % w.inbox.length, 1),
+  loseCharge: (w, at) => void w.charges.splice(at % w.charges.length, 1),
+  loseIntent: (w, at) => {
+    const [lost] = w.intents.splice(at % w.intents.length, 1);
+    w.replies = w.replies.filter((reply) => reply.intent !== lost?.intent);
+  },
+  ghostOrder: (w) => void w.orders.push({ orderId: randomUUID(), account: 1, amount: 1 }),
+  ghostCharge: (w, at) => void w.charges.push({ orderId: randomUUID(), amount: 1, at }),
+  ghostMessage: (w, at) => void w.inbox.push({ msgId: randomUUID(), at }),
+  ghostRow: (w) => void w.outbox.push({ orderId: randomUUID(), msgId: randomUUID(), published: true }),
+  twoCharges: (w, at) => void w.charges.push({ ...pick(w.charges, at) }),
+  otherCharge: (w, at) => void pick(w.charges, at).amount++,
+  otherOrder: (w, at) => void pick(w.orders, at).amount--,
+  otherAccount: (w, at) => void pick(w.orders, at).account++,
+  pending: (w, at) => {
+    pick(w.outbox, at).published = false;
+  },
+  otherReply: (w, at) => {
+    pick(w.replies, at).sha256 = sha256(String(at));
+  },
+  otherStatus: (w, at) => {
+    pick(w.replies, at).status = 200;
+  },
+  otherStored: (w, at) => {
+    pick(w.keys, at).body += ' ';
+  },
+  refused: (w, at) => {
+    pick(w.replies, at).status = 409;
+  },
+  noAnswer: (w, at) => void w.replies.splice(at % w.replies.length, 1),
+  neverArrived: (w, at) =>
+    void w.intents.push({ intent: 1000 + at + w.intents.length, key: randomUUID(), account: 1, amount: 1 }),
+  sharedOrder: (w, at) => {
+    pick(w.keys, at).orderId = pick(w.keys, at + 1).orderId;
+  },
+};
+
+const pick = <T>(all: readonly T[], at: number): T => all[at % all.length] as T;
+
+async function store(world: World): Promise<void> {
+  const time = (at: number): Date => new Date(Date.UTC(2026, 0, 1) + at * 1000);
+  await pool.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
+  const copy = (table: string, columns: string, rows: SqlValue[][]): Promise<number> =>
+    pool.copyIn(table, columns.split(' '), rows);
+  await copy(
+    'orders',
+    'order_id account_id amount_cents status',
+    world.orders.map((o) => [o.orderId, o.account, o.amount, 'created']),
+  );
+  await copy(
+    'idempotency_keys',
+    'idem_key request_hash order_id response_code response_body',
+    world.keys.map((k) => [k.key, new Uint8Array(1), k.orderId, k.code, k.body]),
+  );
+  await copy(
+    'outbox',
+    'aggregate_id msg_id event_type payload published_at',
+    world.outbox.map((x) => [
+      x.orderId,
+      x.msgId,
+      'order.created.v1',
+      new Uint8Array(1),
+      x.published ? time(0) : null,
+    ]),
+  );
+  await copy(
+    'inbox',
+    'msg_id processed_at',
+    world.inbox.map((i) => [i.msgId, time(i.at)]),
+  );
+  await copy(
+    'charges',
+    'charge_id order_id amount_cents created_at',
+    world.charges.map((c) => [randomUUID(), c.orderId, c.amount, time(c.at)]),
+  );
+}
+
+function ledgerOf(world: World): LedgerEntry[] {
+  const entries: LedgerEntry[] = [
+    { type: 'start', format: LEDGER_FORMAT, target: 'http://127.0.0.1:1', seed: '1', started_ms: 0 },
+  ];
+  for (const { intent, key, account, amount } of world.intents) {
+    entries.push({ type: 'intent', intent, key, account_id: account, amount_cents: amount, due_ms: 0 });
+    // What settles nothing must not be taken for an answer.
+    entries.push({ type: 'failure', intent, kind: 'first', error: 'ECONNRESET' });
+    entries.push({
+      type: 'reply',
+      intent,
+      kind: 'resend',
+      status: 503,
+      sha256: sha256('busy'),
+      replayed: null,
+      latency_ms: 1,
+    });
+  }
+  for (const reply of world.replies)
+    entries.push({ type: 'reply', kind: 'repeat', replayed: true, latency_ms: 1, ...reply });
+  return entries;
+}
+
+function groupBy<T>(all: readonly T[], keyOf: (one: T) => string): Map<string, T[]> {
+  const groups = new Map<string, T[]>();
+  for (const one of all) groups.set(keyOf(one), [...(groups.get(keyOf(one)) ?? []), one]);
+  return groups;
+}
+
+/** The same classes, written from the requirements in another language. */
+function oracle(w: World, hasLedger: boolean): Record<string, string[]> {
+  const found = new Map<string, Set<string>>();
+  const add = (name: string, id: string): void =>
+    void found.set(name, (found.get(name) ?? new Set()).add(id));
+  const order = new Map(w.orders.map((one) => [one.orderId, one]));
+  const charged = groupBy(w.charges, (one) => one.orderId);
+  const messages = groupBy(w.outbox, (one) => one.orderId);
+  const processed = new Set(w.inbox.map((one) => one.msgId));
+  const keyed = groupBy(w.keys, (one) => one.orderId);
+  const stored = new Map(w.keys.map((one) => [one.key, one]));
+  const explained = new Set<string>();
+  for (const { key, orderId } of w.keys) {
+    if (!order.has(orderId)) add('lost_order', key);
+    if ((keyed.get(orderId)?.length ?? 0) > 1) add('shared_order', orderId);
+    if (!hasLedger) explained.add(orderId);
+  }
+  for (const { intent, key, account, amount } of hasLedger ? w.intents : []) {
+    const replies = w.replies.filter((reply) => reply.intent === intent);
+    const good = replies.filter(({ status }) => status >= 200 && status < 300);
+    const answers = new Set(good.map(({ status, sha256: body }) => `${status} ${body}`));
+    const kept = stored.get(key);
+    if (good.length > 0 && kept === undefined) add('lost_order', key);
+    if (good.length > 0 && (answers.size > 1 || replies.length > good.length)) add('differing_replies', key);
+    if (good.length === 0 && replies.length > 0) continue;
+    if (kept === undefined) continue;
+    explained.add(kept.orderId);
+    const made = order.get(kept.orderId);
+    if (made !== undefined && (made.account !== account || made.amount !== amount))
+      add('order_amount_differs', kept.orderId);
+    const first = [...answers].sort()[0];
+    if (first !== undefined && first !== `${kept.code} ${sha256(kept.body)}`) add('reply_not_stored', key);
+  }
+  for (const { orderId, amount } of w.orders) {
+    if (!explained.has(orderId)) add('ghost_order', orderId);
+    if (!messages.has(orderId)) add('order_without_outbox', orderId);
+    if (!charged.has(orderId)) add('order_without_charge', orderId);
+    if (charged.get(orderId)?.some((charge) => charge.amount !== amount))
+      add('charge_amount_differs', orderId);
+  }
+  for (const { orderId, msgId, published } of w.outbox) {
+    if (!order.has(orderId)) add('outbox_without_order', msgId);
+    if (!published) add('pending_outbox', msgId);
+    if (processed.has(msgId) && !charged.has(orderId)) add('inbox_without_charge', msgId);
+  }
+  const oldest = Math.min(...w.inbox.map(({ at }) => at));
+  for (const { orderId, at } of w.charges) {
+    if (!order.has(orderId)) add('charge_without_order', orderId);
+    if ((charged.get(orderId)?.length ?? 0) > 1) add('double_charge', orderId);
+    const sent = messages.get(orderId) ?? [];
+    const newEnough = w.inbox.length === 0 || at >= oldest;
+    if (newEnough && sent.length > 0 && !sent.some(({ msgId }) => processed.has(msgId)))
+      add('charge_without_inbox', orderId);
+  }
+  for (const { msgId } of w.inbox)
+    if (!w.outbox.some((row) => row.msgId === msgId)) add('inbox_without_outbox', msgId);
+  return Object.fromEntries([...found].sort().map(([name, ids]) => [name, [...ids].sort()]));
+}
+
+const found = (result: Reconciliation): Record<string, readonly string[]> =>
+  Object.fromEntries(
+    result.deltas.map((delta) => [delta.class, delta.ids] as const).sort(([a], [b]) => (a < b ? -1 : 1)),
+  );
+
+const ask = (world: World, hasLedger: boolean, idsMax = 1000): Promise<Reconciliation> =>
+  reconcile({
+    pool,
+    ordersSchema: schema,
+    paymentsSchema: schema,
+    ledgers: hasLedger ? [ledgerOf(world)] : [],
+    idsMax,
+  });
+
+describe('reconcile', () => {
+  it.each([true, false])('finds nothing in an honest run (ledger: %s)', async (hasLedger) => {
+    const world = honest(50);
+    await store(world);
+    expect(await ask(world, hasLedger)).toMatchObject({
+      holds: true,
+      intents_from: hasLedger ? 'ledger' : 'idempotency_keys',
+      produced_intents: 50,
+      distinct_orders: 50,
+      distinct_charges: 50,
+      unanswered_intents: 0,
+      refused_intents: 0,
+      deltas: [],
+    });
+  });
+
+  it.each(Object.keys(FAULTS))('names exactly the rows of one fault: %s', async (fault) => {
+    const world = honest(12);
+    FAULTS[fault]?.(world, 5);
+    await store(world);
+    const expected = oracle(world, true);
+    const result = await ask(world, true);
+    expect(found(result)).toEqual(expected);
+    expect(result.holds).toBe(Object.keys(expected).length === 0 && result.produced_intents === 12);
+    const harmless = ['noAnswer', 'neverArrived'];
+    expect(result.holds).toBe(harmless.includes(fault));
+  });
+
+  it('agrees with the oracle on any mixture of faults', { timeout: 60_000 }, async () => {
+    const faults = fc.array(fc.tuple(fc.constantFrom(...Object.keys(FAULTS)), fc.nat(40)), {
+      minLength: 1,
+      maxLength: 6,
+    });
+    await fc.assert(
+      fc.asyncProperty(faults, fc.boolean(), async (some, hasLedger) => {
+        const world = honest(12);
+        for (const [fault, at] of some) FAULTS[fault]?.(world, at);
+        await store(world);
+        const result = await ask(world, hasLedger);
+        expect(found(result)).toEqual(oracle(world, hasLedger));
+        expect(result.distinct_orders).toBe(world.orders.length);
+        expect(result.distinct_charges).toBe(world.charges.length);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it('does not miss inbox rows that went by age', async () => {
+    const world = honest(10);
+    world.inbox = world.inbox.filter(({ at }) => at >= 6);
+    await store(world);
+    expect((await ask(world, true)).holds).toBe(true);
+    world.inbox = world.inbox.filter(({ at }) => at !== 8);
+    await store(world);
+    expect(found(await ask(world, true))).toEqual({ charge_without_inbox: [world.orders[8]?.orderId] });
+  });
+
+  it('counts all and lists only as many ids as asked for', async () => {
+    const world = honest(30);
+    world.charges = [];
+    await store(world);
+    const { deltas } = await ask(world, true, 3);
+    const delta = deltas.find((one) => one.class === 'order_without_charge');
+    const ids = world.orders.map(({ orderId }) => orderId).sort();
+    expect(delta).toMatchObject({ count: 30, ids: ids.slice(0, 3) });
+  });
+
+  it('tells of a second charge that only the constraint stopped, where payments keeps such a record', async () => {
+    const world = honest(4);
+    await store(world);
+    expect((await ask(world, true)).classes).not.toContain('charge_attempted_again');
+    const orderId = world.orders[1]?.orderId as string;
+    await pool.query('CREATE TABLE payments_suppressed (order_id uuid, reason text)');
+    try {
+      for (const reason of ['seen', 'same_batch', 'order_charged'])
+        await pool.query('INSERT INTO payments_suppressed VALUES ($1, $2)', [orderId, reason]);
+      const result = await ask(world, true);
+      expect(found(result)).toEqual({ charge_attempted_again: [orderId] });
+      expect(result.holds).toBe(false);
+    } finally {
+      await pool.query('DROP TABLE payments_suppressed');
+    }
+  });
+
+  it('refuses a ledger that is put together from parts', async () => {
+    const world = honest(3);
+    await store(world);
+    for (const change of [
+      (entries: LedgerEntry[]) => entries.filter((one) => one.type !== 'intent'),
+      (entries: LedgerEntry[]) => entries.slice(1),
+      (entries: LedgerEntry[]) => [...entries, entries[1] as LedgerEntry],
+    ]) {
+      const ledgers = [change(ledgerOf(world))];
+      await expect(
+        reconcile({ pool, ordersSchema: schema, paymentsSchema: schema, ledgers, idsMax: 1 }),
+      ).rejects.toMatchObject({ code: 'bad_file' });
+    }
+  });
+});
+
+describe('millrace reconcile', () => {
+  const ledger = join(dir, 'ledger.jsonl');
+  const world = honest(5);
+  beforeEach(async () => {
+    writeFileSync(ledger, ledgerOf(world).map(ledgerLine).join(''));
+    await store(world);
+  });
+
+  async function run(...args: readonly string[]) {
+    const one = start(command, [`-postgres=${postgres}`, `-schema=${schema}`, '-log-level=warn', ...args]);
+    return { code: await one.code, stdout: one.world.stdout(), stderr: one.world.stderr() };
+  }
+
+  it('prints the ground truth and ends with 0', async () => {
+    const { code, stdout } = await run(`-ledger=${ledger}`);
+    expect(stdout).toMatch(/^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\n/);
+    expect(code).toBe(0);
+  });
+
+  it('lists what differs, as text and as a document, and ends with 1', async () => {
+    await pool.query('UPDATE charges SET amount_cents = amount_cents + 1 WHERE order_id = $1', [
+      world.orders[2]?.orderId as string,
+    ]);
+    const text = await run(`-ledger=${ledger}`);
+    expect(text.code).toBe(1);
+    expect(text.stdout).toContain(`order_id ${world.orders[2]?.orderId}`);
+    const { code, stdout } = await run('-json');
+    expect(code).toBe(1);
+    expect(JSON.parse(stdout)).toMatchObject({
+      holds: false,
+      produced_intents: 5,
+      deltas: [{ class: 'charge_amount_differs', count: 1, ids: [world.orders[2]?.orderId] }],
+    });
+  });
+
+  it('says what is missing in one line and with the right exit code', async () => {
+    const lines = async (args: readonly string[]): Promise<readonly [number, string]> => {
+      const one = start(command, args);
+      const code = await one.code;
+      const said = one.world
+        .stderr()
+        .split('\n')
+        .filter((line) => line.startsWith('error:'));
+      expect(said).toHaveLength(1);
+      return [code, said[0] as string];
+    };
+    const [gone, why] = await lines(['-postgres=postgres://me:secret@127.0.0.1:1/none']);
+    expect(gone).toBe(3);
+    expect(why).toMatch(/not reachable/);
+    expect(why).not.toContain('secret');
+    expect((await lines([`-postgres=${postgres}`, '-schema=no_such_schema']))[0]).toBe(3);
+    expect((await lines([`-postgres=${postgres}`, '-schema=x"y']))[0]).toBe(2);
+    expect((await lines([`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=a b']))[0]).toBe(2);
+    expect(await lines([`-postgres=${postgres}`, `-ledger=${dir}/none`])).toEqual([
+      2,
+      expect.stringContaining('none'),
+    ]);
+    expect((await lines([`-postgres=${postgres}`, `-ledger=${dir}`]))[0]).toBe(2);
+    writeFileSync(ledger, 'not a ledger\n');
+    expect(await lines([`-postgres=${postgres}`, `-schema=${schema}`, `-ledger=${ledger}`])).toEqual([
+      2,
+      expect.stringContaining('line 1'),
+    ]);
+  });
+});
