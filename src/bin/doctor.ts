@@ -12,7 +12,7 @@ const DEFAULT_FOLDER = join('.millrace', 'stack');
 
 export const command = defineCommand({
   name: 'doctor',
-  summary: 'check this machine, and a broker and a database if there are any',
+  summary: 'Check this machine, and a broker and a database if there are any',
   description: `
 One line a check: ok, warn or fail, its id, what was found, what to do. Exit code 1 when a check fails. Without
 -brokers and -postgres it looks at the stack that \`millrace up\` started here, if one runs.
