@@ -102,7 +102,7 @@ async function createTopic(context: Context): Promise<void> {
 
 export const command = defineCommand({
   name: 'relay',
-  summary: 'publish pending outbox rows to the broker, at least once and in order, and mark them',
+  summary: 'Publish pending outbox rows to the broker, at least once and in order, and mark them',
   description: `
 Reads rows that are not marked, in id order, publishes them and marks exactly the acknowledged ones. A second relay on the
 same schema stands by. A crash between publish and mark publishes again under the same msg_id; payments absorbs it.
