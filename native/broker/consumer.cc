@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "broker/library.h"
+#include "broker/record.h"
 
 namespace millrace::broker {
 namespace {
@@ -308,53 +309,6 @@ void Consumer::Fill(Filling* filling) {
               held_.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
-namespace {
-
-std::size_t HeaderBytes(const rd_kafka_headers_t* headers) {
-  const char* name = nullptr;
-  const void* value = nullptr;
-  std::size_t size = 0;
-  std::size_t bytes = 0;
-  for (std::size_t i = 0;
-       rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
-       i++) {
-    bytes += layout::RecordHeader::kBytes + std::strlen(name) + (value == nullptr ? 0 : size);
-  }
-  return bytes;
-}
-
-// False only where there are none for sure. librdkafka allocates to find out; the wire format says
-// it for less: a record of format 2 (the one with a leader epoch) has the number of its headers
-// right behind its value, and 0 is one zero byte.
-bool MayHaveHeaders(const rd_kafka_message_t* message) {
-  // The bytes of an empty value are not those of the record.
-  if (message->payload == nullptr || message->len == 0) return true;
-  if (rd_kafka_message_leader_epoch(message) < 0) return true;
-  return static_cast<const std::uint8_t*>(message->payload)[message->len] != 0;
-}
-
-void CopyHeaders(const rd_kafka_headers_t* headers, std::uint8_t* to) {
-  const char* name = nullptr;
-  const void* value = nullptr;
-  std::size_t size = 0;
-  for (std::size_t i = 0;
-       rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
-       i++) {
-    const auto name_length = static_cast<std::uint32_t>(std::strlen(name));
-    const std::int32_t value_length =
-        value == nullptr ? layout::kSpanNull : static_cast<std::int32_t>(size);
-    std::memcpy(to + layout::RecordHeader::kNameLengthAt, &name_length, 4);
-    std::memcpy(to + layout::RecordHeader::kValueLengthAt, &value_length, 4);
-    to += layout::RecordHeader::kBytes;
-    std::memcpy(to, name, name_length);
-    to += name_length;
-    if (value != nullptr) std::memcpy(to, value, size);
-    if (value != nullptr) to += size;
-  }
-}
-
-}  // namespace
-
 // False, and nothing written, when the record does not fit.
 bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* partition) {
   const RecordRows& into = filling->into;
@@ -381,37 +335,12 @@ bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* 
     }
     return false;
   }
-  const layout::RecordBatch& batch = into.at;
-  const std::uint32_t row = filling->rows;
-  std::uint32_t at = filling->used;
-  rd_kafka_timestamp_type_t type = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
-  batch.offset[row] = message->offset;
-  batch.timestamp[row] = rd_kafka_message_timestamp(message, &type);
-  batch.timestamp_type[row] = static_cast<std::uint8_t>(type);
-  batch.topic_index[row] = static_cast<std::int32_t>(partition->topic_index);
-  batch.partition[row] = message->partition;
-  batch.key_start[row] = at;
-  batch.key_length[row] =
-      message->key == nullptr ? layout::kSpanNull : static_cast<std::int32_t>(key_bytes);
-  if (key_bytes > 0) std::memcpy(batch.arena + at, message->key, key_bytes);
-  at += static_cast<std::uint32_t>(key_bytes);
-  batch.value_start[row] = at;
-  batch.value_length[row] =
-      message->payload == nullptr ? layout::kSpanNull : static_cast<std::int32_t>(value_bytes);
-  if (value_bytes > 0) std::memcpy(batch.arena + at, message->payload, value_bytes);
-  at += static_cast<std::uint32_t>(value_bytes);
-  batch.headers_start[row] = at;
-  batch.headers_length[row] = static_cast<std::int32_t>(header_bytes);
-  if (header_bytes > 0) CopyHeaders(headers, batch.arena + at);
-  at += static_cast<std::uint32_t>(header_bytes);
-  batch.flags[row] =
-      static_cast<std::uint8_t>((message->key == nullptr ? layout::kRecordFlagKeyNull : 0) |
-                                (message->payload == nullptr ? layout::kRecordFlagValueNull : 0) |
-                                (header_bytes > 0 ? layout::kRecordFlagHasHeaders : 0));
+  WriteRecord(into.at, filling->rows, filling->used, message, partition->topic_index, headers,
+              header_bytes);
   partition->position = message->offset + 1;
   bytes_a_row_ += (static_cast<double>(bytes) - bytes_a_row_) / 64;
-  filling->used = at;
-  filling->rows = row + 1;
+  filling->used += static_cast<std::uint32_t>(bytes);
+  filling->rows++;
   return true;
 }
 
