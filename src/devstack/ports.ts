@@ -1,6 +1,6 @@
 /** Ports of 127.0.0.1. */
 import { randomInt } from 'node:crypto';
-import { connect, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { coreError } from '../core/errors.ts';
 
 export const LOOPBACK = '127.0.0.1';
@@ -50,18 +50,4 @@ export async function choosePort(
   }
   taken.add(port);
   return port;
-}
-
-/** Whether anything accepts connections on the port. */
-export function isListening(port: number, timeoutMs: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const socket = connect({ host: LOOPBACK, port });
-    const end = (answer: boolean) => {
-      socket.destroy();
-      resolve(answer);
-    };
-    socket.setTimeout(timeoutMs, () => end(false));
-    socket.once('connect', () => end(true));
-    socket.once('error', () => end(false));
-  });
 }

@@ -88,7 +88,7 @@ export function forgetProcesses(folder: string): void {
   if (state !== undefined && state.servers.length > 0) writeState(folder, { ...state, servers: [] });
 }
 
-export const brokersOf = (nodes: readonly KafkaNode[]): string =>
+const brokersOf = (nodes: readonly KafkaNode[]): string =>
   nodes.map((node) => `${LOOPBACK}:${node.port}`).join(',');
 
 export function addressesOf(state: StackState, identity: StackIdentity) {

@@ -36,7 +36,7 @@ function pomPath(): string {
 }
 
 /** Where the jars are, or would be. An installed package that cannot be written to keeps them in the working folder. */
-export function kafkaJarsFolder(): { readonly folder: string; readonly version: string } {
+function kafkaJarsFolder(): { readonly folder: string; readonly version: string } {
   const pom = readFileSync(pomPath(), 'utf8');
   const version = /<kafka\.version>([^<]+)</.exec(pom)?.[1];
   if (version === undefined) throw coreError('internal', 'the pom of the broker names no kafka.version');

@@ -33,7 +33,7 @@ export interface KafkaOptions {
 }
 
 /** Largest batch that a broker takes, stated so that no default of another version changes it. */
-export const MESSAGE_BYTES_MAX = 1_048_588;
+const MESSAGE_BYTES_MAX = 1_048_588;
 const FORMAT_TIMEOUT_MS = 60_000;
 const JAVA_MAJOR_MIN = 17;
 const REPLICATION_MAX = 3;

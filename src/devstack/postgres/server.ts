@@ -17,8 +17,8 @@ import { runs } from '../process.ts';
 import type { PostgresBinaries } from './binaries.ts';
 
 export const POSTGRES_NAME = 'postgres';
-export const POSTGRES_USER = 'millrace';
-export const POSTGRES_DATABASE = 'millrace';
+const POSTGRES_USER = 'millrace';
+const POSTGRES_DATABASE = 'millrace';
 const NOBODY = 65_534;
 const FORMAT_TIMEOUT_MS = 60_000;
 
