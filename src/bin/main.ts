@@ -28,17 +28,11 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   bench: () => import('./bench.ts'),
 };
 
-const isMissing = (thrown: unknown): boolean =>
-  (thrown as NodeJS.ErrnoException).code === 'ERR_MODULE_NOT_FOUND';
-
 async function listing(): Promise<string> {
   const lines: string[] = [];
   for (const [name, load] of Object.entries(COMMANDS)) {
-    try {
-      lines.push(`  ${name.padEnd(10)} ${(await load()).command.summary}`);
-    } catch (thrown) {
-      if (!isMissing(thrown)) throw thrown;
-    }
+    const { command } = await load();
+    lines.push(`  ${name.padEnd(10)} ${command.summary.replace(/\.$/, '')}`);
   }
   return [
     'millrace COMMAND [flags]',

@@ -43,7 +43,7 @@ describe('the launcher', () => {
     for (const args of [[], ['-help'], ['--help'], ['help']]) {
       const { status, stdout, stderr } = millrace(...args);
       expect([status, stderr]).toEqual([0, '']);
-      expect(stdout).toMatch(/^ {2}topic +Create, list and delete topics\.$/m);
+      expect(stdout).toMatch(/^ {2}topic +Create, list and delete topics$/m);
     }
   });
 
