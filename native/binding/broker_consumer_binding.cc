@@ -35,8 +35,8 @@ const char* NameOf(broker::RebalanceKind kind) {
   return "lost";
 }
 
-// The application's function. It goes with its consumer, on the environment's thread, or it would
-// keep all it refers to from being collected.
+// The application's function, referred to weakly: it knows the handle, and would keep a forgotten
+// consumer from being collected. It goes with its consumer, on the environment's thread.
 class RebalanceFunction {
  public:
   RebalanceFunction(napi_env env, napi_ref reference) : env_(env), reference_(reference) {}
@@ -61,7 +61,7 @@ class ConsumerHandle final : public Resource,
             std::string* error) {
     if (!channel_->Open(env, "consumer")) return false;
     napi_ref reference = nullptr;
-    if (napi_create_reference(env, on_rebalance, 1, &reference) != napi_ok) {
+    if (napi_create_reference(env, on_rebalance, 0, &reference) != napi_ok) {
       ThrowType(env, "onRebalance: expected a function");
       return false;
     }
@@ -161,19 +161,25 @@ class ConsumerHandle final : public Resource,
 
 class RebalanceMessage final : public Message {
  public:
-  RebalanceMessage(const std::shared_ptr<RebalanceFunction>& function, broker::RebalanceKind kind,
+  RebalanceMessage(std::shared_ptr<ConsumerHandle> handle,
+                   const std::shared_ptr<RebalanceFunction>& function, broker::RebalanceKind kind,
                    std::vector<Place> places)
-      : function_(function), kind_(kind), places_(std::move(places)) {}
+      : handle_(std::move(handle)), function_(function), kind_(kind), places_(std::move(places)) {}
   void Deliver(napi_env env) override {
     const std::shared_ptr<RebalanceFunction> open = function_.lock();
     if (open == nullptr) return;
     napi_value function = nullptr;
     napi_value arguments[2] = {ToText(env, NameOf(kind_)), ToList(env, places_)};
-    if (napi_get_reference_value(env, open->reference(), &function) != napi_ok) return;
+    if (napi_get_reference_value(env, open->reference(), &function) != napi_ok ||
+        function == nullptr) {
+      handle_->Answer();
+      return;
+    }
     napi_call_function(env, Undefined(env), function, 2, arguments, nullptr);
   }
 
  private:
+  std::shared_ptr<ConsumerHandle> handle_;
   std::weak_ptr<RebalanceFunction> function_;
   broker::RebalanceKind kind_;
   std::vector<Place> places_;
@@ -181,7 +187,8 @@ class RebalanceMessage final : public Message {
 
 void ConsumerHandle::OnRebalance(broker::RebalanceKind kind, const std::vector<Place>& places) {
   answered_.store(false);
-  channel_->Send(std::make_unique<RebalanceMessage>(on_rebalance_, kind, places));
+  channel_->Send(
+      std::make_unique<RebalanceMessage>(shared_from_this(), on_rebalance_, kind, places));
   const std::int64_t deadline = broker::NowMs() + kRebalanceAnswerMs;
   while (!answered_.load() && !stopping_.load() && broker::NowMs() < deadline) {
     std::unique_ptr<Job> job = reading_.NextInline();

@@ -1,5 +1,7 @@
 /** The broker client's handles: closed twice, used after close, confused, forgotten, and left open by dying workers. */
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -113,6 +115,27 @@ describe('broker handles', () => {
     await addon.brokerProducerProduce(handle, bytes, [topic], new Int32Array(2), offsets);
     expect([...offsets]).toEqual([3n, 4n]);
     addon.brokerProducerClose(handle);
+  });
+
+  it('are closed by the garbage collector when nobody holds them', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const threads = (): number => readdirSync('/proc/self/task').length;
+    const before = threads();
+    (() => {
+      for (let i = 0; i < 5; i++) {
+        const holder: { handle?: object } = {};
+        holder.handle = addon.brokerConsumerOpen(NOWHERE, () => void holder.handle);
+        producer();
+      }
+    })();
+    expect(threads()).toBeGreaterThan(before + 20);
+    const deadline = performance.now() + 15_000;
+    while (threads() > before + 4 && performance.now() < deadline) {
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      collect();
+    }
+    expect(threads()).toBeLessThanOrEqual(before + 4);
   });
 
   it('do not outlive a worker that exits or is ended in the middle of its calls, several at once', async () => {

@@ -100,6 +100,9 @@ class NativeConsumer implements BatchConsumer {
   private readonly addon: Addon;
   private readonly options: ConsumerOptions;
   private readonly handle: ConsumerHandle;
+  /** The addon refers to it weakly. */
+  private readonly onRebalance: Parameters<Addon['brokerConsumerOpen']>[1];
+  private ended = false;
   private readonly assigned = new Map<string, TopicPartition>();
   private consuming = false;
   private fatal: BrokerEvent | undefined;
@@ -111,12 +114,8 @@ class NativeConsumer implements BatchConsumer {
   constructor(addon: Addon, options: ConsumerOptions) {
     this.addon = addon;
     this.options = options;
-    this.handle = open(() =>
-      addon.brokerConsumerOpen(
-        pairs(consumerProperties(options)),
-        (kind, places) => void this.rebalance(kind, places),
-      ),
-    );
+    this.onRebalance = (kind, places) => void this.rebalance(kind, places);
+    this.handle = open(() => addon.brokerConsumerOpen(pairs(consumerProperties(options)), this.onRebalance));
   }
 
   async connect(): Promise<void> {
@@ -242,6 +241,7 @@ class NativeConsumer implements BatchConsumer {
 
   private async leave(): Promise<void> {
     await this.addon.brokerConsumerLeave(this.handle);
+    this.ended = true;
     this.addon.brokerConsumerClose(this.handle);
     this.assigned.clear();
   }
@@ -274,7 +274,8 @@ class NativeConsumer implements BatchConsumer {
       if (kind === 'assigned') this.enter(at);
       else this.assigned.delete(`${at.partition}@${at.topic}`);
     }
-    this.addon.brokerConsumerAnswer(this.handle);
+    // The close gives up on a handler that takes too long.
+    if (!this.ended) this.addon.brokerConsumerAnswer(this.handle);
   }
 }
 
