@@ -59,6 +59,7 @@ export class UuidV7 {
       this.at = 0;
     }
     this.at += count;
-    return this.pool.subarray(this.at - count, this.at);
+    // A copy: the pool may be filled anew while the caller still holds these.
+    return this.pool.slice(this.at - count, this.at);
   }
 }

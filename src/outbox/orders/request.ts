@@ -36,13 +36,10 @@ export function readIdempotencyKey(values: readonly string[]): string {
 export function requireJson(contentTypes: readonly string[]): void {
   const type = contentTypes.length === 1 ? (contentTypes[0] as string) : '';
   if (/^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i.test(type)) return;
-  throw outboxError(
-    'unsupported_media_type',
-    type === '' ? 'the Content-Type header is missing' : 'the body is not declared as JSON',
-    {
-      next: 'send Content-Type: application/json',
-    },
-  );
+  let why = 'the body is not declared as JSON';
+  if (contentTypes.length > 1) why = 'the Content-Type header is given more than once';
+  else if (type === '') why = 'the Content-Type header is missing';
+  throw outboxError('unsupported_media_type', why, { next: 'send one Content-Type: application/json' });
 }
 
 const FIELDS = ['account_id', 'amount_cents'] as const;
