@@ -1,0 +1,264 @@
+/** The effects slice: orders over HTTP with repeats, their outbox through Kafka to payments, the relay killed on the way.
+ *
+ *  The relay dies twice: first by its own crash point, between the broker's acknowledgement and the mark, so that rows
+ *  are published again; then by a SIGKILL from outside while rows are pending. Beside the orders a writer appends
+ *  further events of a few orders, each in a transaction of its own, so that order per key can be seen at all.
+ */
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import { connect, type EffectsRun, judgeEffects, type RelayKill } from './effects-judge.ts';
+import type { Service, Slice, SliceContext, SliceProcess } from './fact.ts';
+
+const REQUESTS_PER_SECOND = 400;
+const RETRY_RATE = 0.15;
+/** Of the load at scale 1. Below the least there would be no middle to kill in. */
+const LOAD_S = 15;
+const LOAD_S_MIN = 3;
+const DUPLICATE_RATE = 0.05;
+const PARTITIONS = 4;
+/** Parts of the intents ordered at which the relay dies: the first time by itself, the second time by us. */
+const CRASH_AT = 0.25;
+const KILL_AT = 0.6;
+/** Wait between two looks of the relay that crashes: its last batch has then some rows. */
+const CRASH_POLL_MS = 150;
+/** Rows that must be pending at the kill from outside. */
+const PENDING_LEAST = 10;
+/** How long the dead relay stays dead. */
+const OUTAGE_MS = 300;
+/** Orders that get further events, and how often each of them gets one. */
+const FOLLOWED_ORDERS = 20;
+const FOLLOW_EVERY_MS = 200;
+const POLL_MS = 20;
+const READY_MS = 60_000;
+const MOMENT_MS = 60_000;
+/** The end: nothing pending, and no new row for this long. */
+const QUIET_MS = 1000;
+const DRAIN_MS = 60_000;
+
+async function ready(name: string, child: SliceProcess): Promise<string> {
+  const address = await child.address();
+  const deadline = Date.now() + READY_MS;
+  while (
+    !(await fetch(`http://${address}/ready`).then(
+      ({ ok }) => ok,
+      () => false,
+    ))
+  ) {
+    if (Date.now() > deadline)
+      throw coreError('timeout', `${name} did not get ready`, { next: `see ${child.logPath}` });
+    await sleep(POLL_MS);
+  }
+  return address;
+}
+
+async function succeed(what: string, child: SliceProcess): Promise<void> {
+  const { code, signal } = await child.ended;
+  if (code !== 0)
+    throw coreError('internal', `${what} ended with ${code ?? signal}`, { next: `see ${child.logPath}` });
+}
+
+const loadMs = (context: SliceContext): number => 1000 * Math.max(LOAD_S_MIN, LOAD_S * context.scale);
+
+type Names = Pick<EffectsRun, 'schema' | 'topic' | 'group'>;
+
+const database = (context: SliceContext, names: Names): readonly string[] => [
+  `-postgres=${context.stack.postgres}`,
+  `-schema=${names.schema}`,
+];
+
+const ordersArgs = (context: SliceContext, names: Names): readonly string[] => [
+  'orders',
+  ...database(context, names),
+  '-migrate',
+  '-listen=127.0.0.1:0',
+];
+
+const relayArgs = (context: SliceContext, names: Names): readonly string[] => [
+  'relay',
+  '-relay=poll',
+  ...database(context, names),
+  `-brokers=${context.stack.brokers}`,
+  `-topic=${names.topic}`,
+  `-partitions=${PARTITIONS}`,
+];
+
+const paymentsArgs = (context: SliceContext, names: Names): readonly string[] => [
+  'payments',
+  ...database(context, names),
+  '-migrate',
+  `-brokers=${context.stack.brokers}`,
+  `-topic=${names.topic}`,
+  `-group=${names.group}`,
+];
+
+async function number(pool: SqlPool, sql: string): Promise<number> {
+  const { rows } = await pool.query<{ n: bigint }>(sql);
+  return Number(rows[0]?.n ?? 0n);
+}
+
+/** Appends an event for each followed order, again and again, until the signal. */
+async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
+  for (let step = 1; !over.aborted; step++) {
+    await pool.query(
+      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+       SELECT order_id, gen_random_uuid(), 'order.followed.v1', convert_to($1, 'UTF8')
+       FROM (SELECT order_id FROM orders ORDER BY order_id LIMIT ${FOLLOWED_ORDERS}) AS followed`,
+      [`{"step":${step}}`],
+    );
+    await sleep(FOLLOW_EVERY_MS);
+  }
+}
+
+/** What the database says right after a relay died. */
+async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+  const { signal } = await relay.ended;
+  const { rows } = await pool.query<{ pending: bigint; at: string }>(
+    'SELECT count(*) AS pending, clock_timestamp()::text AS at FROM outbox WHERE published_at IS NULL',
+  );
+  return { signal, pending: Number(rows[0]?.pending ?? 0n), at: rows[0]?.at ?? '' };
+}
+
+async function until(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
+  const deadline = Date.now() + MOMENT_MS;
+  while (!(await holds())) {
+    if (Date.now() > deadline)
+      throw coreError('timeout', `effects: ${what} did not come`, { next: `see ${child.logPath}` });
+    await sleep(POLL_MS);
+  }
+}
+
+/** Stops the relay, lets rows gather, and kills it: a stopped process marks nothing between the look and the kill. */
+async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+  relay.kill('SIGSTOP');
+  await until('a pending row', relay, async () => {
+    const pending = await number(pool, 'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL');
+    return pending >= PENDING_LEAST;
+  });
+  relay.kill('SIGKILL');
+  return sightOf(pool, relay);
+}
+
+/** Waits until nothing is pending and nothing changes any more. What is missing then is for the judge to say. */
+async function drained(pool: SqlPool): Promise<void> {
+  const deadline = Date.now() + DRAIN_MS;
+  let seen = '';
+  let since = Date.now();
+  while (Date.now() < deadline) {
+    const { rows } = await pool.query<{ pending: bigint; done: string }>(
+      `SELECT (SELECT count(*) FROM outbox WHERE published_at IS NULL) AS pending,
+        (SELECT count(*) FROM charges) || ' ' || (SELECT count(*) FROM payments_suppressed) || ' '
+          || (SELECT count(*) FROM orders) AS done`,
+    );
+    const row = rows[0];
+    if (row?.done !== seen || row.pending > 0n) {
+      seen = row?.done ?? '';
+      since = Date.now();
+    }
+    if (Date.now() - since >= QUIET_MS) return;
+    await sleep(POLL_MS * 5);
+  }
+}
+
+async function run(context: SliceContext): Promise<EffectsRun> {
+  const { say } = context;
+  const id = randomBytes(4).toString('hex');
+  const names: Names = {
+    schema: `millrace_demo_${id}`,
+    topic: `millrace-demo-order.events-${id}`,
+    group: `millrace-demo-payments-${id}`,
+  };
+  const ledgerPath = join(context.dir, `ledger-${id}.jsonl`);
+  const durationMs = loadMs(context);
+  const intents = Math.floor((REQUESTS_PER_SECOND / (1 + 2 * RETRY_RATE)) * (durationMs / 1000));
+
+  const orders = context.spawn('orders', ordersArgs(context, names));
+  const target = await ready('orders', orders);
+  const doomed = context.spawn('relay-crashes', [
+    ...relayArgs(context, names),
+    `-poll-interval=${CRASH_POLL_MS}ms`,
+    '-crash-point=publish',
+    `-crash-after=${Math.floor(intents * CRASH_AT)}`,
+  ]);
+  await ready('relay', doomed);
+  const payments = context.spawn('payments', [
+    ...paymentsArgs(context, names),
+    `-dup-rate=${DUPLICATE_RATE}`,
+    `-seed=${context.seed}`,
+  ]);
+  await ready('payments', payments);
+
+  const pool = await connect(context, names.schema);
+  const loaded = new AbortController();
+  try {
+    say(`effects: ${intents} intents at ${REQUESTS_PER_SECOND} requests/s, 15% of them repeated`);
+    const load = context.spawn('load', [
+      'load',
+      `-target=http://${target}`,
+      `-rate=${REQUESTS_PER_SECOND}`,
+      `-duration=${Math.round(durationMs)}ms`,
+      `-retry-rate=${RETRY_RATE}`,
+      '-retry-within=1s',
+      '-keys=500',
+      '-accounts=10000',
+      `-seed=${context.seed}`,
+      `-ledger=${ledgerPath}`,
+      '-json',
+    ]);
+    const following = follow(pool, loaded.signal);
+    following.catch(() => {});
+    const kills = [await firstDeath(pool, doomed)];
+    say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
+    const second = context.spawn('relay-killed', relayArgs(context, names));
+    await ready('relay', second);
+    await until('the moment to kill the relay', load, async () => {
+      return (await number(pool, 'SELECT count(*) AS n FROM orders')) >= KILL_AT * intents;
+    });
+    kills.push(await killWithPending(pool, second));
+    say(`effects: relay killed with ${kills[1]?.pending} rows pending; restarted`);
+    await sleep(OUTAGE_MS);
+    const relay = context.spawn('relay', relayArgs(context, names));
+    await succeed('load', load);
+    loaded.abort();
+    await following;
+    await drained(pool);
+    say('effects: drained');
+    for (const [name, child] of [
+      ['relay', relay],
+      ['payments', payments],
+      ['orders', orders],
+    ] as const) {
+      child.kill('SIGTERM');
+      await succeed(name, child);
+    }
+    return { ...names, ledgerPath, kills };
+  } finally {
+    loaded.abort();
+    await pool.close();
+  }
+}
+
+/** The relay ends by itself at its crash point. */
+async function firstDeath(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
+  const late = sleep(MOMENT_MS, undefined, { ref: false }).then((): never => {
+    throw coreError('timeout', 'effects: the relay did not reach its crash point', {
+      next: `see ${relay.logPath}`,
+    });
+  });
+  await Promise.race([relay.ended, late]);
+  late.catch(() => {});
+  return sightOf(pool, relay);
+}
+
+export const effectsSlice: Slice<EffectsRun> = {
+  name: 'effects',
+  run,
+  judge: judgeEffects,
+  services: (context, names): readonly Service[] => [
+    { name: 'orders', args: ordersArgs(context, names) },
+    { name: 'relay', args: relayArgs(context, names) },
+    { name: 'payments', args: paymentsArgs(context, names) },
+  ],
+};

@@ -1,0 +1,362 @@
+/** The effects slice of the demo, small: every tick is there, and every tick turns into a cross when its fact breaks. */
+import { readFile, writeFile } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
+import { effectsSlice } from '../../src/bin/demo/effects.ts';
+import { connect, type EffectsRun } from '../../src/bin/demo/effects-judge.ts';
+import type { SliceContext } from '../../src/bin/demo/fact.ts';
+import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { LedgerEntry } from '../../src/outbox/index.ts';
+import { launcher } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale: 0.2 };
+
+let run: EffectsRun;
+let pool: SqlPool;
+
+beforeAll(async () => {
+  run = await effectsSlice.run(context);
+  pool = await connect(context, run.schema);
+}, 120_000);
+afterAll(async () => {
+  await pool?.query(`DROP SCHEMA ${run.schema} CASCADE`);
+  await pool?.close();
+});
+
+/** A word of each claim. */
+const SETS = 'as sets';
+const AMOUNTS = 'has the amount';
+const RECONCILER = 'the reconciler says';
+const REPLIES = 'byte for byte';
+const KILLED = 'killed in the middle';
+const OFFSETS = 'two offsets';
+const ARRIVED = 'nothing is pending';
+const ORDER = 'in the order they were written';
+const SUPPRESSED = 'was suppressed';
+const ALL = [SETS, AMOUNTS, RECONCILER, REPLIES, KILLED, OFFSETS, ARRIVED, ORDER, SUPPRESSED];
+
+/** The words of the claims that do not hold. */
+async function crosses(judged: EffectsRun = run): Promise<string[]> {
+  const facts = await effectsSlice.judge(context, judged);
+  return facts
+    .filter((fact) => !fact.holds)
+    .map((fact) => ALL.find((word) => fact.claim.includes(word)) ?? fact.claim);
+}
+
+/** Breaks a fact in the tables, looks, and puts it back. */
+async function broken(breakIt: readonly string[], mend: readonly string[]): Promise<string[]> {
+  for (const sql of breakIt) await pool.query(sql);
+  try {
+    return await crosses();
+  } finally {
+    for (const sql of mend) await pool.query(sql);
+  }
+}
+
+/** Takes rows out of a table, looks, and puts them back. */
+const without = (table: string, where: string): Promise<string[]> =>
+  broken(
+    [`CREATE TABLE kept AS SELECT * FROM ${table} WHERE ${where}`, `DELETE FROM ${table} WHERE ${where}`],
+    [`INSERT INTO ${table} SELECT * FROM kept`, 'DROP TABLE kept'],
+  );
+
+/** Does and undoes one change to the order that came last: no further events follow it. */
+const LAST = '(SELECT order_id FROM idempotency_keys ORDER BY order_id DESC LIMIT 1)';
+const changed = (table: string, set: string, back: string, where: string): Promise<string[]> =>
+  broken([`UPDATE ${table} SET ${set} WHERE ${where}`], [`UPDATE ${table} SET ${back} WHERE ${where}`]);
+
+describe('effects slice', () => {
+  it('ticks every fact of an honest run', async () => {
+    const facts = await effectsSlice.judge(context, run);
+    expect(facts.filter((fact) => !fact.holds)).toEqual([]);
+    expect(facts).toHaveLength(ALL.length);
+    for (const word of ALL) expect(facts.filter((fact) => fact.claim.includes(word))).toHaveLength(1);
+    expect(facts.every((fact) => fact.slice === 'effects' && /\d/.test(fact.seen))).toBe(true);
+  });
+
+  describe('tables', () => {
+    it('crosses a charge that is gone', async () => {
+      expect(await without('charges', `order_id = ${LAST}`)).toEqual([SETS, RECONCILER]);
+    });
+
+    it('crosses a charge of no order', async () => {
+      const found = await broken(
+        ["INSERT INTO charges VALUES (gen_random_uuid(), '00000000-0000-7000-8000-000000000001', 5)"],
+        ["DELETE FROM charges WHERE order_id = '00000000-0000-7000-8000-000000000001'"],
+      );
+      expect(found).toEqual([SETS, RECONCILER]);
+    });
+
+    it('crosses a second charge of one order', async () => {
+      const found = await broken(
+        [
+          'ALTER TABLE charges DROP CONSTRAINT charges_order_id_key',
+          `INSERT INTO charges SELECT '00000000-0000-7000-8000-000000000002', order_id, amount_cents FROM charges WHERE order_id = ${LAST}`,
+        ],
+        [
+          "DELETE FROM charges WHERE charge_id = '00000000-0000-7000-8000-000000000002'",
+          'ALTER TABLE charges ADD CONSTRAINT charges_order_id_key UNIQUE (order_id)',
+        ],
+      );
+      expect(found).toEqual([SETS, RECONCILER]);
+    });
+
+    it('crosses an order that is gone, and one that nobody intended', async () => {
+      expect(await without('orders', `order_id = ${LAST}`)).toEqual([SETS, RECONCILER]);
+      const found = await broken(
+        ["INSERT INTO orders VALUES ('00000000-0000-7000-8000-000000000003', 1, 1, 'created')"],
+        ["DELETE FROM orders WHERE order_id = '00000000-0000-7000-8000-000000000003'"],
+      );
+      expect(found).toEqual([SETS, RECONCILER]);
+    });
+
+    it.each([
+      ['charges', 'amount_cents'],
+      ['orders', 'amount_cents'],
+      ['orders', 'account_id'],
+    ])('crosses %s whose %s is off by one', async (table, column) => {
+      const found = await changed(
+        table,
+        `${column} = ${column} + 1`,
+        `${column} = ${column} - 1`,
+        `order_id = ${LAST}`,
+      );
+      expect(found).toEqual([AMOUNTS, RECONCILER]);
+    });
+
+    it('crosses a stored answer that is not what was answered, by a blank', async () => {
+      const found = await changed(
+        'idempotency_keys',
+        "response_body = (response_body::text || ' ')::json",
+        'response_body = rtrim(response_body::text)::json',
+        `order_id = ${LAST}`,
+      );
+      expect(found).toEqual([REPLIES, RECONCILER].sort((a, b) => ALL.indexOf(a) - ALL.indexOf(b)));
+    });
+
+    it('crosses a row that is pending', async () => {
+      const where = `aggregate_id = ${LAST}`;
+      await pool.query(`CREATE TABLE marked AS SELECT id, published_at FROM outbox WHERE ${where}`);
+      const found = await broken(
+        [`UPDATE outbox SET published_at = NULL WHERE ${where}`],
+        [
+          'UPDATE outbox SET published_at = marked.published_at FROM marked WHERE marked.id = outbox.id',
+          'DROP TABLE marked',
+        ],
+      );
+      expect(found).toEqual([RECONCILER, ARRIVED]);
+    });
+
+    it('crosses a message that the inbox has forgotten', async () => {
+      const where = `msg_id = (SELECT msg_id FROM outbox WHERE event_type = 'order.created.v1'
+        AND msg_id NOT IN (SELECT msg_id FROM payments_suppressed) ORDER BY id DESC LIMIT 1)`;
+      expect(await without('inbox', where)).toEqual([RECONCILER]);
+    });
+
+    it('crosses suppressed deliveries of which the record is gone: one, the published ones, or most', async () => {
+      expect(await without('payments_suppressed', 'id = (SELECT min(id) FROM payments_suppressed)')).toEqual([
+        SUPPRESSED,
+      ]);
+      expect(await without('payments_suppressed', 'NOT injected')).toEqual([SUPPRESSED]);
+      const most = 'id > (SELECT min(id) + 2 FROM payments_suppressed)';
+      const found = await broken(
+        [
+          `CREATE TABLE kept AS SELECT * FROM payments_suppressed WHERE ${most}`,
+          'CREATE TABLE batches AS SELECT * FROM payments_batches',
+          `DELETE FROM payments_suppressed WHERE ${most}`,
+          'UPDATE payments_batches SET suppressed = 0',
+          'UPDATE payments_batches SET suppressed = (SELECT count(*) FROM payments_suppressed) WHERE id = (SELECT min(id) FROM payments_batches)',
+        ],
+        [
+          'INSERT INTO payments_suppressed SELECT * FROM kept',
+          'UPDATE payments_batches b SET suppressed = k.suppressed FROM batches k WHERE k.id = b.id',
+          'DROP TABLE kept, batches',
+        ],
+      );
+      expect(found).toEqual([SUPPRESSED]);
+    });
+
+    it('crosses a kill before which every row was published', async () => {
+      const at = run.kills[0]?.at as string;
+      const rows = `created_at < '${at}' AND published_at > '${at}'`;
+      await pool.query(`CREATE TABLE marked AS SELECT id, published_at FROM outbox WHERE ${rows}`);
+      const found = await broken(
+        [`UPDATE outbox SET published_at = created_at WHERE ${rows}`],
+        [
+          'UPDATE outbox SET published_at = marked.published_at FROM marked WHERE marked.id = outbox.id',
+          'DROP TABLE marked',
+        ],
+      );
+      expect(found).toEqual([KILLED]);
+    });
+  });
+
+  it('crosses a relay that was not killed, not in the middle, or had nothing to do', async () => {
+    const [first, second] = run.kills as [EffectsRun['kills'][0], EffectsRun['kills'][0]];
+    const edge = async (sql: string): Promise<string> =>
+      (await pool.query<{ at: string }>(`SELECT (${sql})::text AS at FROM orders`)).rows[0]?.at as string;
+    for (const kills of [
+      [],
+      [{ ...first, signal: null }, second],
+      [{ ...first, signal: 'SIGTERM' }, second],
+      [first, { ...second, pending: 0 }],
+      [first, { ...second, pending: 1_000_000 }],
+      [{ ...first, at: await edge("min(created_at) + interval '1 ms'") }, second],
+      [first, { ...second, at: await edge("max(created_at) + interval '1 ms'") }],
+    ])
+      expect(await crosses({ ...run, kills })).toEqual([KILLED]);
+  });
+
+  describe('the ledger', () => {
+    /** Rewrites the ledger, looks, and puts it back. */
+    async function rewritten(change: (entries: LedgerEntry[]) => LedgerEntry[]): Promise<string[]> {
+      const clean = await readFile(run.ledgerPath, 'utf8');
+      const entries = clean
+        .trimEnd()
+        .split('\n')
+        .map((line) => JSON.parse(line) as LedgerEntry);
+      const lines = change(entries).map((entry) => `${JSON.stringify(entry)}\n`);
+      await writeFile(run.ledgerPath, lines.join(''));
+      try {
+        return await crosses();
+      } finally {
+        await writeFile(run.ledgerPath, clean);
+      }
+    }
+    const isOf = (entry: LedgerEntry, intent: number): boolean =>
+      'intent' in entry && entry.intent === intent;
+    const repeated = (entries: readonly LedgerEntry[]): number => {
+      const repeat = entries.find((entry) => entry.type === 'reply' && entry.kind === 'repeat');
+      return repeat?.type === 'reply' ? repeat.intent : -1;
+    };
+    const other = '0'.repeat(64);
+
+    it('crosses an intent that is gone, so that its order is nobody’s', async () => {
+      const found = await rewritten((entries) => entries.filter((entry) => !isOf(entry, 3)));
+      expect(found).toEqual([SETS, RECONCILER]);
+    });
+
+    it('crosses an intent more, which was acknowledged and never ordered', async () => {
+      const found = await rewritten((entries) => [
+        ...entries,
+        { type: 'intent', intent: 10_000_000, key: 'nobody', account_id: 1, amount_cents: 1, due_ms: 0 },
+        {
+          type: 'reply',
+          intent: 10_000_000,
+          kind: 'first',
+          status: 201,
+          sha256: other,
+          replayed: false,
+          latency_ms: 1,
+        },
+      ]);
+      expect(found).toEqual([SETS, RECONCILER, REPLIES]);
+    });
+
+    it('crosses an intent with another amount', async () => {
+      const found = await rewritten((entries) =>
+        entries.map((entry) =>
+          entry.type === 'intent' && entry.intent === 3
+            ? { ...entry, amount_cents: entry.amount_cents + 1 }
+            : entry,
+        ),
+      );
+      expect(found).toEqual([AMOUNTS, RECONCILER]);
+    });
+
+    it('crosses a repeat that was answered with other bytes, or another status', async () => {
+      for (const over of [{ sha256: other }, { status: 200 }]) {
+        const found = await rewritten((entries) => {
+          const intent = repeated(entries);
+          const at = entries.findLastIndex((entry) => entry.type === 'reply' && entry.intent === intent);
+          return entries.map((entry, i) => (i === at ? ({ ...entry, ...over } as LedgerEntry) : entry));
+        });
+        expect(found).toEqual([RECONCILER, REPLIES]);
+      }
+    });
+
+    it('crosses a run without repeats', async () => {
+      const found = await rewritten((entries) =>
+        entries.filter((entry) => entry.type !== 'reply' || entry.kind !== 'repeat'),
+      );
+      expect(found).toEqual([REPLIES]);
+    });
+  });
+
+  describe('the topic', () => {
+    type Copy = RecordInput & {
+      readonly key: Uint8Array;
+      readonly value: Uint8Array;
+      readonly partition: number;
+    };
+    let records: Copy[];
+    let copies = 0;
+
+    beforeAll(async () => {
+      records = [];
+      const reader = await TopicReader.open(stack.brokers);
+      await reader.read([run.topic], (_, { key, value, partition }) => {
+        records.push({ key: Uint8Array.from(key ?? []), value: Uint8Array.from(value ?? []), partition });
+      });
+      await reader.close();
+    });
+
+    /** Judges the run by a topic with other records. */
+    async function replaced(changedRecords: readonly Copy[]): Promise<string[]> {
+      const topic = `${run.topic}-copy-${copies++}`;
+      await createTopics(stack.brokers, [{ topic, partitions: 4 }]);
+      for (let at = 0; at < changedRecords.length; at += 500)
+        await append(stack.brokers, topic, changedRecords.slice(at, at + 500));
+      return crosses({ ...run, topic });
+    }
+    const idOf = (record: Copy): string =>
+      (JSON.parse(Buffer.from(record.value).toString()) as { msg_id: string }).msg_id;
+    const keyOf = (record: Copy): string => Buffer.from(record.key).toString();
+
+    it('crosses nothing in a true copy', async () => {
+      expect(await replaced(records)).toEqual([]);
+    });
+
+    it('crosses a topic in which no message stands twice', async () => {
+      const seen = new Set<string>();
+      const once = records.filter((record) => !seen.has(idOf(record)) && seen.add(idOf(record)));
+      expect(once.length).toBeLessThan(records.length);
+      expect(await replaced(once)).toEqual([OFFSETS]);
+    });
+
+    it('crosses a message that is missing, one that nobody sent, and garbage', async () => {
+      const times = new Map<string, number>();
+      for (const record of records) times.set(keyOf(record), (times.get(keyOf(record)) ?? 0) + 1);
+      const lone = records.findLast((record) => times.get(keyOf(record)) === 1) as Copy;
+      expect(await replaced(records.filter((record) => record !== lone))).toEqual([ARRIVED]);
+      const ghost = Buffer.from('{"msg_id":"00000000-0000-4000-8000-000000000009"}');
+      expect(await replaced([...records, { ...lone, value: ghost }])).toEqual([ARRIVED]);
+      expect(await replaced([...records, { ...lone, value: Buffer.from('no JSON') }])).toEqual([ARRIVED]);
+    });
+
+    it('crosses a message that was published again under another key', async () => {
+      const [first] = records as [Copy];
+      expect(await replaced([...records, { ...first, key: Buffer.from('another') }])).toEqual([ARRIVED]);
+    });
+
+    it('crosses two events of one order that changed places', async () => {
+      const lastAt = records.findLastIndex(
+        (record) => !Buffer.from(record.value).includes('order.created.v1'),
+      );
+      const last = records[lastAt] as Copy;
+      const aheadAt = records.findIndex((record) => keyOf(record) === keyOf(last));
+      const swapped = [...records];
+      swapped[lastAt] = records[aheadAt] as Copy;
+      swapped[aheadAt] = last;
+      expect(await replaced(swapped)).toEqual([ORDER]);
+    });
+  });
+
+  it('has mended everything it broke', async () => {
+    expect(await crosses()).toEqual([]);
+  });
+});
