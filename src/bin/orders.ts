@@ -101,7 +101,7 @@ async function open(context: Context): Promise<SqlPool> {
 
 export const command = defineCommand({
   name: 'orders',
-  summary: 'serve POST /orders: one order a key, with its outbox row in the same transaction',
+  summary: 'Serve POST /orders: one order a key, with its outbox row in the same transaction',
   description: `
 POST /orders takes {"account_id": int64, "amount_cents": int64} and the header Idempotency-Key with a UUID. A repeated key
 with the same body gets the stored answer byte for byte; with another body it gets 409. Nothing is published here.
