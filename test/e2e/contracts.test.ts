@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ask } from '../../src/bin/demo/contracts-model.ts';
 import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { ready } from '../../src/bin/demo/ready.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { launcher, until } from './engine-kit.ts';
@@ -31,7 +32,7 @@ async function startRegistry(
   listen = '127.0.0.1:0',
 ): Promise<{ readonly child: SliceProcess; readonly url: string }> {
   const child = own.spawn('registry', ['registry', `-store=${store}`, `-listen=${listen}`]);
-  return { child, url: `http://${await child.address()}` };
+  return { child, url: `http://${await ready('registry', child)}` };
 }
 
 beforeAll(async () => {

@@ -26,6 +26,7 @@ import {
 } from './contracts-model.ts';
 import { append, createTopics } from './contracts-topic.ts';
 import type { Slice, SliceContext, SliceProcess } from './fact.ts';
+import { ready } from './ready.ts';
 
 /** Orders of each flow at scale 1. */
 const FLOW_ORDERS = 50_000;
@@ -62,7 +63,7 @@ async function startRegistry(
     `-store=file:${join(context.dir, 'registry')}`,
     '-listen=127.0.0.1:0',
   ]);
-  return { child, url: `http://${await child.address()}` };
+  return { child, url: `http://${await ready('registry', child)}` };
 }
 
 async function register(context: SliceContext): Promise<Registered> {
