@@ -13,7 +13,7 @@ import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale: 0.2 };
+const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale: 0.25 };
 
 let run: EffectsRun;
 let pool: SqlPool;

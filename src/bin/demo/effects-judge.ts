@@ -164,7 +164,7 @@ async function killFact(pool: SqlPool, run: EffectsRun): Promise<Fact> {
     );
     const part = c.before / Math.max(1, c.orders);
     seen.push(
-      `${kill.signal ?? 'no signal'} after ${percent(c.before, c.orders)} of the orders with ${n(kill.pending)} rows pending, ${n(c.later)} of that time published later`,
+      `${kill.signal ?? 'no signal'} after ${percent(c.before, c.orders)} of the orders with ${n(kill.pending)} rows pending; ${n(c.later)} rows from before were published after`,
     );
     holds &&=
       kill.signal === 'SIGKILL' &&
@@ -177,7 +177,7 @@ async function killFact(pool: SqlPool, run: EffectsRun): Promise<Fact> {
     slice: 'effects',
     claim:
       'the relay was killed in the middle with rows pending, and all of them were published after its restart',
-    seen: seen.join('; '),
+    seen: seen.join('. '),
     holds,
   };
 }

@@ -14,14 +14,17 @@ import type { Service, Slice, SliceContext, SliceProcess } from './fact.ts';
 
 const REQUESTS_PER_SECOND = 400;
 const RETRY_RATE = 0.15;
-/** Of the load at scale 1. Below the least there would be no middle to kill in. */
+/** Of the load at scale 1. It goes on for longer where a slow machine needs that for a middle to kill in. */
 const LOAD_S = 15;
-const LOAD_S_MIN = 3;
+const LOAD_S_MIN = 4;
+const LOAD_S_MAX = 120;
 const DUPLICATE_RATE = 0.05;
 const PARTITIONS = 4;
-/** Parts of the intents ordered at which the relay dies: the first time by itself, the second time by us. */
-const CRASH_AT = 0.25;
-const KILL_AT = 0.6;
+/** Parts of the expected intents at which the relay dies: the first time by itself, the second time by us. */
+const CRASH_AT = 0.35;
+const KILL_AT = 0.65;
+/** Part of all orders that there may be at the last kill. */
+const KILLED_BY = 0.8;
 /** Wait between two looks of the relay that crashes: its last batch has then some rows. */
 const CRASH_POLL_MS = 150;
 /** Rows that must be pending at the kill from outside. */
@@ -34,8 +37,9 @@ const FOLLOW_EVERY_MS = 200;
 const POLL_MS = 20;
 const READY_MS = 60_000;
 const MOMENT_MS = 60_000;
-/** The end: nothing pending, and no new row for this long. */
+/** The end: nothing is pending, every order is charged, and no row was added for the first time; or none for the second. */
 const QUIET_MS = 1000;
+const STUCK_MS = 15_000;
 const DRAIN_MS = 60_000;
 
 async function ready(name: string, child: SliceProcess): Promise<string> {
@@ -121,7 +125,7 @@ async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   return { signal, pending: Number(rows[0]?.pending ?? 0n), at: rows[0]?.at ?? '' };
 }
 
-async function until(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
+async function moment(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + MOMENT_MS;
   while (!(await holds())) {
     if (Date.now() > deadline)
@@ -133,7 +137,7 @@ async function until(what: string, child: SliceProcess, holds: () => Promise<boo
 /** Stops the relay, lets rows gather, and kills it: a stopped process marks nothing between the look and the kill. */
 async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   relay.kill('SIGSTOP');
-  await until('a pending row', relay, async () => {
+  await moment('a pending row', relay, async () => {
     const pending = await number(pool, 'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL');
     return pending >= PENDING_LEAST;
   });
@@ -141,24 +145,28 @@ async function killWithPending(pool: SqlPool, relay: SliceProcess): Promise<Rela
   return sightOf(pool, relay);
 }
 
-/** Waits until nothing is pending and nothing changes any more. What is missing then is for the judge to say. */
+/** Waits until there is nothing left to do, or nothing is done any more. What is missing then is for the judge to say. */
 async function drained(pool: SqlPool): Promise<void> {
   const deadline = Date.now() + DRAIN_MS;
   let seen = '';
   let since = Date.now();
   while (Date.now() < deadline) {
-    const { rows } = await pool.query<{ pending: bigint; done: string }>(
-      `SELECT (SELECT count(*) FROM outbox WHERE published_at IS NULL) AS pending,
-        (SELECT count(*) FROM charges) || ' ' || (SELECT count(*) FROM payments_suppressed) || ' '
-          || (SELECT count(*) FROM orders) AS done`,
+    const { rows } = await pool.query<{
+      pending: bigint;
+      orders: bigint;
+      charges: bigint;
+      suppressed: bigint;
+    }>(
+      `SELECT (SELECT count(*) FROM outbox WHERE published_at IS NULL) AS pending, (SELECT count(*) FROM orders) AS orders,
+        (SELECT count(*) FROM charges) AS charges, (SELECT count(*) FROM payments_suppressed) AS suppressed`,
     );
-    const row = rows[0];
-    if (row?.done !== seen || row.pending > 0n) {
-      seen = row?.done ?? '';
-      since = Date.now();
-    }
-    if (Date.now() - since >= QUIET_MS) return;
-    await sleep(POLL_MS * 5);
+    const { pending = 1n, orders = 0n, charges = 0n, suppressed = 0n } = rows[0] ?? {};
+    const now = [pending, orders, charges, suppressed].join();
+    if (now !== seen) since = Date.now();
+    seen = now;
+    const isDone = pending === 0n && charges >= orders;
+    if (Date.now() - since >= (isDone ? QUIET_MS : STUCK_MS)) return;
+    await sleep(5 * POLL_MS);
   }
 }
 
@@ -193,12 +201,13 @@ async function run(context: SliceContext): Promise<EffectsRun> {
   const pool = await connect(context, names.schema);
   const loaded = new AbortController();
   try {
-    say(`effects: ${intents} intents at ${REQUESTS_PER_SECOND} requests/s, 15% of them repeated`);
+    say(`effects: ${REQUESTS_PER_SECOND} requests/s, about ${intents} intents; 15% are followed by repeats`);
+    const end = Date.now() + durationMs;
     const load = context.spawn('load', [
       'load',
       `-target=http://${target}`,
       `-rate=${REQUESTS_PER_SECOND}`,
-      `-duration=${Math.round(durationMs)}ms`,
+      `-duration=${LOAD_S_MAX}s`,
       `-retry-rate=${RETRY_RATE}`,
       '-retry-within=1s',
       '-keys=500',
@@ -213,13 +222,17 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
     const second = context.spawn('relay-killed', relayArgs(context, names));
     await ready('relay', second);
-    await until('the moment to kill the relay', load, async () => {
-      return (await number(pool, 'SELECT count(*) AS n FROM orders')) >= KILL_AT * intents;
-    });
+    const ordered = (): Promise<number> => number(pool, 'SELECT count(*) AS n FROM orders');
+    await moment('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
+    const orderedAtKill = await ordered();
     kills.push(await killWithPending(pool, second));
     say(`effects: relay killed with ${kills[1]?.pending} rows pending; restarted`);
     await sleep(OUTAGE_MS);
     const relay = context.spawn('relay', relayArgs(context, names));
+    await moment('the end of the load', load, async () => {
+      return Date.now() >= end && (await ordered()) * KILLED_BY >= orderedAtKill;
+    });
+    load.kill('SIGTERM');
     await succeed('load', load);
     loaded.abort();
     await following;
