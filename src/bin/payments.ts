@@ -1,0 +1,284 @@
+/** `millrace payments`: one charge an order, however often its event is delivered. */
+import { randomFillSync } from 'node:crypto';
+import { coreError, EXIT } from '../core/errors.ts';
+import { formatDuration } from '../core/quantity.ts';
+import type { BrokerAdmin, BrokerDriver } from '../io/broker/port.ts';
+import type { SqlPool } from '../io/sql/port.ts';
+import { withSettings } from '../outbox/connection.ts';
+import { outboxError } from '../outbox/errors.ts';
+import { UuidV7 } from '../outbox/ids.ts';
+import { migrate, requireTables } from '../outbox/migrations.ts';
+import { PaymentsConsumer } from '../outbox/payments/consumer.ts';
+import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
+import { checkTtl, type DedupTtl } from '../outbox/payments/horizon.ts';
+import { paymentsMetrics } from '../outbox/payments/metrics.ts';
+import { PAYMENTS_MIGRATIONS, PAYMENTS_TABLES } from '../outbox/payments/migrations.ts';
+import type { BatchOutcome } from '../outbox/payments/store.ts';
+import { ORDER_EVENTS_TOPIC } from '../outbox/relay/event.ts';
+import { type CommandContext, defineCommand } from './shell/command.ts';
+import { brokerDriver, sqlDriver } from './shell/drivers.ts';
+
+const SETTINGS = {
+  brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
+  postgres: {
+    type: 'string',
+    required: true,
+    secret: true,
+    help: 'database, postgres://user:password@host:port/name',
+  },
+  schema: { type: 'string', default: 'public', help: 'schema of the tables inbox, charges and payments_*' },
+  migrate: { type: 'bool', default: 'false', help: 'create the tables that are missing, then go on' },
+  topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
+  group: { type: 'string', default: 'millrace-payments', help: 'consumer group' },
+  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
+  partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
+  'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of a created topic' },
+  'batch-rows': {
+    type: 'int',
+    default: '1000',
+    min: 1,
+    max: 100_000,
+    help: 'records that may share one transaction',
+  },
+  'batch-bytes': {
+    type: 'size',
+    default: '8MiB',
+    min: 4096,
+    max: 1_073_741_824,
+    help: 'bytes read at once; grows for a larger record',
+  },
+  'batch-wait': {
+    type: 'duration',
+    default: '100ms',
+    min: 1,
+    max: 10_000,
+    help: 'how long a batch waits for its first record',
+  },
+  'session-timeout': {
+    type: 'duration',
+    default: '10s',
+    min: 6000,
+    help: 'how long the group waits for a member that died before others get its partitions',
+  },
+  'exit-at-end': {
+    type: 'bool',
+    default: 'false',
+    help: 'stop at the offsets that were the end at the start',
+  },
+  'dedup-ttl': {
+    type: 'duration',
+    min: 1,
+    help: 'how long a msg_id is remembered at least (default: the redelivery horizon, the sum of the next four)',
+  },
+  'topic-retention': {
+    type: 'duration',
+    default: '24h',
+    min: 60_000,
+    help: 'retention of the topic; a created topic gets it',
+  },
+  'max-relay-outage': { type: 'duration', default: '12h', help: 'longest time the relay may be down' },
+  'max-consumer-outage': { type: 'duration', default: '12h', help: 'longest time payments may be down' },
+  'clock-skew': { type: 'duration', default: '5m', help: 'between the clocks of broker, relay and database' },
+  'unsafe-ttl': {
+    type: 'bool',
+    default: 'false',
+    help: 'go on with a -dedup-ttl below the redelivery horizon',
+  },
+  'dup-rate': {
+    type: 'number',
+    default: '0',
+    min: 0,
+    max: 1,
+    help: 'share of the records that are delivered a second time on purpose',
+  },
+  seed: {
+    type: 'int',
+    default: '1',
+    min: 0,
+    help: 'which records those are',
+  },
+  'crash-point': {
+    type: 'string',
+    choices: ['effect'],
+    help: 'end by SIGKILL there: effect, charges are inserted and not committed',
+  },
+  'crash-after': { type: 'int', default: '0', min: 0, help: 'batches committed before -crash-point counts' },
+} as const;
+
+type Context = CommandContext<typeof SETTINGS>;
+
+const CONNECT_TIMEOUT_MS = 5000;
+/** A row that another transaction holds for longer is waited for outside, with the partitions paused. */
+const LOCK_TIMEOUT_MS = 10_000;
+const WATERMARKS_TIMEOUT_MS = 10_000;
+
+async function openDatabase(context: Context): Promise<SqlPool> {
+  const { settings } = context;
+  const driver = await sqlDriver(context);
+  const pool = await driver.connect({
+    url: withSettings(settings.postgres, { schema: settings.schema, lockTimeoutMs: LOCK_TIMEOUT_MS }),
+    connectionsMax: 2,
+    applicationName: 'millrace payments',
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+  });
+  context.onClose(() => pool.close());
+  if (settings.migrate) {
+    const applied = await migrate(pool, settings.schema, 'payments', PAYMENTS_MIGRATIONS);
+    context.log.info({ schema: settings.schema, applied }, 'migrated');
+  }
+  await requireTables(pool, settings.schema, PAYMENTS_TABLES, 'payments');
+  return pool;
+}
+
+/** Partitions of the topic, which is created where that is asked for. */
+async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<readonly number[]> {
+  const { settings } = context;
+  const { topic } = settings;
+  if (settings['create-topics']) {
+    const [created] = await admin.createTopics([
+      {
+        topic,
+        partitions: settings.partitions,
+        replicationFactor: settings['replication-factor'],
+        config: { 'retention.ms': String(settings['topic-retention']) },
+      },
+    ]);
+    if (created === true) context.log.info({ topic, partitions: settings.partitions }, 'topic created');
+  }
+  const found = (await admin.listTopics()).find((one) => one.topic === topic);
+  if (found === undefined) {
+    throw outboxError('topic_missing', `there is no topic ${topic}`, {
+      next: 'create it, or leave -create-topics on',
+    });
+  }
+  return found.partitions;
+}
+
+/** The next offset of each partition that holds a record now. */
+async function endsOf(
+  context: Context,
+  driver: BrokerDriver,
+  partitions: readonly number[],
+): Promise<ReadonlyMap<number, bigint>> {
+  const { brokers, topic } = context.settings;
+  const probe = await driver.consumer({ brokers, clientId: 'millrace-payments-ends' });
+  try {
+    const ends = new Map<number, bigint>();
+    for (const partition of partitions) {
+      const { low, high } = await probe.watermarkOffsets({ topic, partition }, WATERMARKS_TIMEOUT_MS);
+      if (high > low) ends.set(partition, high);
+    }
+    return ends;
+  } finally {
+    await probe.close();
+  }
+}
+
+function ttlOf(context: Context): DedupTtl {
+  const { settings, log } = context;
+  const ttl = checkTtl(
+    settings['dedup-ttl'],
+    {
+      topicRetentionMs: settings['topic-retention'],
+      relayOutageMs: settings['max-relay-outage'],
+      consumerOutageMs: settings['max-consumer-outage'],
+      clockSkewMs: settings['clock-skew'],
+    },
+    settings['unsafe-ttl'],
+  );
+  const fields = {
+    ttl: formatDuration(ttl.ttlMs),
+    horizon: ttl.arithmetic,
+    margin_seconds: ttl.marginMs / 1000,
+  };
+  if (ttl.marginMs < 0) log.warn(fields, 'dedup keys are forgotten before the redelivery horizon');
+  else log.info(fields, 'dedup TTL covers the redelivery horizon');
+  return ttl;
+}
+
+/** Ends the process where -crash-point says; nothing behind it happens. */
+function crashPoint(context: Context): (batchesCommitted: number) => Promise<void> {
+  const { settings, log } = context;
+  return async (batchesCommitted) => {
+    if (settings['crash-point'] !== 'effect' || batchesCommitted < settings['crash-after']) return;
+    log.warn({ point: 'effect', batches: batchesCommitted }, 'crash point reached');
+    process.kill(process.pid, 'SIGKILL');
+    await new Promise(() => {});
+  };
+}
+
+export const command = defineCommand({
+  name: 'payments',
+  summary: 'Charge each order of order.events once, in one transaction with its inbox row',
+  description: `
+Reads the topic as a group. A batch is one transaction: the msg_ids into inbox, a charge for each that was not there, and a
+row in payments_suppressed for each delivery that charged nothing; offsets are committed afterwards. A record that cannot
+become a charge goes to payments_parked and holds nothing up.
+
+  millrace payments -brokers=127.0.0.1:9092 -postgres=postgres://me@127.0.0.1/shop -migrate
+`,
+  settings: SETTINGS,
+  async run(context) {
+    const { settings, log, clock } = context;
+    if (!/^[a-zA-Z0-9._-]{1,249}$/.test(settings.topic)) {
+      throw coreError('bad_value', `-topic=${settings.topic} is not a topic name`, {
+        next: 'use 1 to 249 letters, digits, dots, underscores and dashes',
+      });
+    }
+    const ttl = ttlOf(context);
+    const metrics = paymentsMetrics(context.metrics);
+    metrics.ttlMargin.set(ttl.marginMs / 1000);
+    const pool = await openDatabase(context);
+    const driver = await brokerDriver(context);
+    const { brokers, topic, group } = settings;
+    const admin = await driver.admin({ brokers, clientId: 'millrace-payments-admin' });
+    const partitions = await partitionsOf(context, admin).finally(() => admin.close());
+    const ends = settings['exit-at-end'] ? await endsOf(context, driver, partitions) : undefined;
+    const progress = context.progress({ what: `events of ${topic}`, unit: 'deliveries' });
+    const sums = { charged: 0, suppressed: 0, parked: 0 };
+    const consumer = new PaymentsConsumer({
+      connect: (hooks) =>
+        driver.consumer({
+          ...hooks,
+          brokers,
+          clientId: 'millrace-payments',
+          group,
+          autoOffsetReset: 'earliest',
+          partitionEof: true,
+          properties: { 'session.timeout.ms': settings['session-timeout'] },
+        }),
+      topic,
+      pool,
+      ids: new UuidV7(clock, (into) => randomFillSync(into)),
+      injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
+      metrics,
+      clock,
+      log,
+      drain: context.drain,
+      batchRows: settings['batch-rows'],
+      batchBytes: settings['batch-bytes'],
+      batchWaitMs: settings['batch-wait'],
+      ends,
+      afterCharges: crashPoint(context),
+      onCommitted: (outcome: BatchOutcome) => {
+        sums.charged += outcome.charged.length;
+        sums.suppressed += outcome.suppressed.length;
+        sums.parked += outcome.parked.length;
+        progress.add(outcome.charged.length + outcome.suppressed.length + outcome.parked.length);
+        progress.error(outcome.parked.length);
+      },
+    });
+    context.readiness('postgres', async () => {
+      await pool.query('SELECT 1');
+      return consumer.isHealthy();
+    });
+    context.setReady();
+    await consumer.run();
+    progress.done();
+    context.print(
+      `charged ${sums.charged} orders of ${topic}, suppressed ${sums.suppressed} duplicates, parked ${sums.parked} records`,
+      { topic, group, ...sums, ignored: metrics.ignored.value() },
+    );
+    return EXIT.done;
+  },
+});

@@ -1,0 +1,326 @@
+/** A member of the payments group: reads batches, has them written, then commits their offsets.
+ *
+ *  Invariants: (1) an offset is committed after the database committed every record before it, so a crash repeats
+ *  records and loses none; (2) partitions that leave in mid-batch take only finished offsets with them; (3) while the
+ *  database is away the member stays in the group with its partitions paused, and reads on where it stopped.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../../core/clock.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Logger } from '../../core/log.ts';
+import type {
+  BatchConsumer,
+  BrokerEvent,
+  ConsumerOptions,
+  Rebalance,
+  TopicPartitionOffset,
+} from '../../io/broker/port.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { UuidV7 } from '../ids.ts';
+import type { Delivery, DuplicateInjector } from './duplicates.ts';
+import { readPaymentEvent } from './event.ts';
+import { countOutcome, type PaymentsMetrics } from './metrics.ts';
+import type { BatchOutcome } from './store.ts';
+import { PaymentWriter } from './writer.ts';
+
+export interface PaymentsConsumerOptions {
+  /** Makes the broker client with this rebalance handler; it must report partition ends. */
+  readonly connect: (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>) => Promise<BatchConsumer>;
+  readonly topic: string;
+  readonly pool: SqlPool;
+  readonly ids: UuidV7;
+  readonly injector: DuplicateInjector;
+  readonly metrics: PaymentsMetrics;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly drain: AbortSignal;
+  readonly batchRows: number;
+  readonly batchBytes: number;
+  readonly batchWaitMs: number;
+  /** Partitions with the offset where each is done; undefined: runs until the drain. */
+  readonly ends: ReadonlyMap<number, bigint> | undefined;
+  /** Called in each batch's transaction behind its charges, with the batches committed so far. */
+  readonly afterCharges: (batchesCommitted: number) => Promise<void>;
+  readonly onCommitted: (outcome: BatchOutcome) => void;
+}
+
+const OFFSET_COMMIT_EVERY_MS = 500;
+const LAG_EVERY_MS = 5000;
+/** How often partitions that others read are asked for, with -exit-at-end. */
+const ENDS_EVERY_MS = 1000;
+/** How long a rebalance waits for the batch under way. */
+const REBALANCE_WAIT_MS = 10_000;
+/** Where a batch that is too small for one record stops to grow. */
+const BATCH_BYTES_MAX = 1024 * 1024 * 1024;
+const OVERSIZE = 'MILLRACE_OVERSIZE';
+
+export class PaymentsConsumer {
+  private readonly options: PaymentsConsumerOptions;
+  private readonly writer: PaymentWriter;
+  private readonly open: Map<number, bigint>;
+  private records: RecordBatch;
+  private spare: RecordBatch | undefined;
+  private consumer: BatchConsumer | undefined;
+  /** Next offset to commit, by partition; behind it everything is in the database. */
+  private readonly positions = new Map<number, bigint>();
+  private readonly offsetsCommitted = new Map<number, bigint>();
+  /** Next offset to take, by partition: ahead of `positions` by the batch under way. */
+  private readonly received = new Map<number, bigint>();
+  private readonly paused = new Set<number>();
+  /** Partitions that left while the batch under way was not finished. */
+  private readonly left = new Set<number>();
+  private processing: Promise<unknown> = Promise.resolve();
+  private waiting = false;
+  private batchesCommitted = 0;
+  private lastOffsetCommitMs = 0;
+  private lastLagMs = Number.NEGATIVE_INFINITY;
+  private lastEndsMs = 0;
+
+  constructor(options: PaymentsConsumerOptions) {
+    this.options = options;
+    this.open = new Map(options.ends);
+    this.records = RecordBatch.create(options.batchRows, options.batchBytes);
+    this.writer = new PaymentWriter({
+      pool: options.pool,
+      ids: options.ids,
+      log: options.log,
+      idle: (ms) => this.idle(ms),
+      givenUp: () => options.drain.aborted,
+      isOurs: (delivery) => !this.left.has(delivery.partition),
+      afterCharges: () => options.afterCharges(this.batchesCommitted),
+      onCommitted: (outcome, seconds) => {
+        this.batchesCommitted++;
+        countOutcome(options.metrics, outcome, seconds, options.clock.wallNowMs());
+        options.onCommitted(outcome);
+      },
+      onWait: (waiting) => this.wait(waiting),
+      monotonicMs: () => options.clock.monotonicMs(),
+    });
+  }
+
+  /** The database answered the last time it was asked. */
+  isHealthy(): boolean {
+    return !this.waiting;
+  }
+
+  /** Reads until the drain, or until the ends are reached. @throws unreachable, sql_failed */
+  async run(): Promise<void> {
+    const { options } = this;
+    const consumer = await options.connect({ onRebalance: (rebalance) => this.onRebalance(rebalance) });
+    this.consumer = consumer;
+    this.lastOffsetCommitMs = options.clock.monotonicMs();
+    try {
+      await consumer.subscribe([options.topic]);
+      while (!options.drain.aborted && !this.isDone()) {
+        const { rowCount, ends, events } = await consumer.consume(this.records, options.batchWaitMs);
+        for (const event of events) this.note(event);
+        if (rowCount > 0) {
+          this.processing = this.process(this.records);
+          if (!(await this.processing)) break;
+        }
+        for (const end of ends) this.reached(end.partition, end.offset);
+        await this.housekeep(options.clock.monotonicMs());
+      }
+      if (!this.waiting) await this.deliverRest();
+      await this.commitOffsets();
+      await this.measureLag();
+    } finally {
+      await consumer.close();
+    }
+  }
+
+  private isDone(): boolean {
+    return this.options.ends !== undefined && this.open.size === 0;
+  }
+
+  private reached(partition: number, nextOffset: bigint): void {
+    const end = this.open.get(partition);
+    if (end !== undefined && nextOffset >= end) this.open.delete(partition);
+  }
+
+  /** false: given up, the drain came before the database did. */
+  private async process(records: RecordBatch): Promise<boolean> {
+    const { options } = this;
+    this.left.clear();
+    const deliveries = this.deliveriesOf(records);
+    options.metrics.messages.add(deliveries.length);
+    if (!(await this.write(options.injector.inject(deliveries)))) return false;
+    for (const { partition, offset } of deliveries) {
+      if (this.left.has(partition)) continue;
+      this.positions.set(partition, offset + 1n);
+      this.reached(partition, offset + 1n);
+    }
+    return true;
+  }
+
+  private write(deliveries: readonly Delivery[]): Promise<boolean> {
+    const { metrics } = this.options;
+    let injected = 0;
+    let ignored = 0;
+    for (const delivery of deliveries) {
+      if (delivery.injected) injected++;
+      if (delivery.event.kind === 'other') ignored++;
+    }
+    metrics.injected.add(injected);
+    metrics.ignored.add(ignored);
+    return this.writer.write(deliveries);
+  }
+
+  private deliveriesOf(records: RecordBatch): Delivery[] {
+    const { partition, offset } = records.columns;
+    const deliveries: Delivery[] = [];
+    for (let row = 0; row < records.rowCount; row++) {
+      const value = records.value(row);
+      const place = partition[row] as number;
+      const at = offset[row] as bigint;
+      this.received.set(place, at + 1n);
+      deliveries.push({
+        topic: this.options.topic,
+        partition: place,
+        offset: at,
+        key: records.key(row),
+        value,
+        event: readPaymentEvent(value),
+        injected: false,
+      });
+    }
+    return deliveries;
+  }
+
+  /** Copies that waited for a next batch which does not come. */
+  private async deliverRest(): Promise<void> {
+    const rest = this.options.injector.rest();
+    if (rest.length === 0) return;
+    this.left.clear();
+    this.processing = this.write(rest);
+    await this.processing;
+  }
+
+  private note(event: BrokerEvent): void {
+    this.options.log.warn({ ...event }, 'broker event');
+    const bytes = this.records.arenaCapacity;
+    // Nothing was read into a batch that is too small even when it is empty.
+    if (event.name === OVERSIZE && bytes < BATCH_BYTES_MAX)
+      this.records = RecordBatch.create(this.options.batchRows, Math.min(BATCH_BYTES_MAX, bytes * 2));
+  }
+
+  private async housekeep(nowMs: number): Promise<void> {
+    if (nowMs - this.lastOffsetCommitMs >= OFFSET_COMMIT_EVERY_MS) await this.commitOffsets();
+    if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag();
+    if (this.open.size > 0 && nowMs - this.lastEndsMs >= ENDS_EVERY_MS) await this.askForEnds(nowMs);
+  }
+
+  /** Partitions that another member reads are done when the group has committed their end. */
+  private async askForEnds(nowMs: number): Promise<void> {
+    this.lastEndsMs = nowMs;
+    const consumer = this.consumer as BatchConsumer;
+    const owned = new Set(consumer.assignment().map((at) => at.partition));
+    const others = [...this.open.keys()].filter((partition) => !owned.has(partition));
+    if (others.length === 0) return;
+    const { topic, log } = this.options;
+    try {
+      for (const at of await consumer.committed(others.map((partition) => ({ topic, partition }))))
+        this.reached(at.partition, at.offset);
+    } catch (thrown) {
+      log.debug({ error: (thrown as Error).message }, 'committed offsets not read');
+    }
+  }
+
+  private async commitOffsets(): Promise<void> {
+    const { topic, log, clock } = this.options;
+    const consumer = this.consumer as BatchConsumer;
+    this.lastOffsetCommitMs = clock.monotonicMs();
+    const owned = new Set(consumer.assignment().map((at) => at.partition));
+    const offsets: TopicPartitionOffset[] = [];
+    for (const [partition, offset] of this.positions) {
+      if (owned.has(partition) && this.offsetsCommitted.get(partition) !== offset)
+        offsets.push({ topic, partition, offset });
+    }
+    if (offsets.length === 0) return;
+    try {
+      await consumer.commit(offsets);
+      for (const { partition, offset } of offsets) this.offsetsCommitted.set(partition, offset);
+    } catch (thrown) {
+      // The charges are safe; what is not committed is read again and suppressed.
+      log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
+    }
+  }
+
+  private async measureLag(): Promise<void> {
+    const { metrics, clock, log } = this.options;
+    this.lastLagMs = clock.monotonicMs();
+    try {
+      for (const at of await (this.consumer as BatchConsumer).lag()) {
+        const next = this.positions.get(at.partition) ?? (at.position < 0n ? at.low : at.position);
+        metrics.lag.set(Number(at.high - next), metrics.lag.series(at.topic, String(at.partition)));
+      }
+    } catch (thrown) {
+      log.debug({ error: (thrown as Error).message }, 'lag not measured');
+    }
+  }
+
+  private async onRebalance({ kind, partitions }: Rebalance): Promise<void> {
+    const { log, injector } = this.options;
+    const leaving = new Set(partitions.map((at) => at.partition));
+    log.info({ kind, partitions: [...leaving] }, 'rebalance');
+    if (kind === 'assigned') return;
+    if (kind === 'revoked') {
+      // A batch that waits for the database is not finished now; its new owner reads it again.
+      if (!this.waiting)
+        await Promise.race([
+          this.processing.catch(() => {}),
+          sleep(REBALANCE_WAIT_MS, undefined, { ref: false }),
+        ]);
+      await this.commitOffsets();
+    }
+    for (const partition of leaving) {
+      this.left.add(partition);
+      this.positions.delete(partition);
+      this.offsetsCommitted.delete(partition);
+      this.received.delete(partition);
+      this.paused.delete(partition);
+    }
+    injector.forget(leaving);
+  }
+
+  private async wait(waiting: boolean): Promise<void> {
+    this.waiting = waiting;
+    this.options.metrics.waiting.set(waiting ? 1 : 0);
+    if (waiting) return this.pause();
+    const consumer = this.consumer as BatchConsumer;
+    const places = consumer.assignment().filter((at) => this.paused.has(at.partition));
+    this.paused.clear();
+    if (places.length === 0) return;
+    await consumer.resume(places);
+    // A pause forgets how far the client has read; what was taken is known here.
+    for (const { topic, partition } of places)
+      await consumer.seek({ topic, partition, offset: this.received.get(partition) as bigint });
+  }
+
+  /** Pauses the partitions of which it is known where to go on. */
+  private async pause(): Promise<void> {
+    const consumer = this.consumer as BatchConsumer;
+    const places = consumer
+      .assignment()
+      .filter((at) => this.received.has(at.partition) && !this.paused.has(at.partition));
+    for (const { partition } of places) this.paused.add(partition);
+    if (places.length > 0) await consumer.pause(places);
+  }
+
+  /** Stays a member of the group: a client that does not read is thrown out of it. What still arrives is not taken;
+   *  it is read again from its first record once the partitions are resumed. */
+  private async idle(ms: number): Promise<void> {
+    const { drain } = this.options;
+    const rest = sleep(ms, undefined, { signal: drain }).catch(() => {});
+    if (!this.waiting) return rest;
+    this.spare ??= RecordBatch.create(this.options.batchRows, this.options.batchBytes);
+    const { rowCount } = await (this.consumer as BatchConsumer).consume(this.spare, ms);
+    const { partition, offset } = this.spare.columns;
+    for (let row = 0; row < rowCount; row++) {
+      const place = partition[row] as number;
+      if (!this.received.has(place)) this.received.set(place, offset[row] as bigint);
+    }
+    if (rowCount > 0) await this.pause();
+    await rest;
+  }
+}

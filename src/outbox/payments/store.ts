@@ -1,0 +1,182 @@
+/** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the caller's transaction. */
+import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import type { UuidV7 } from '../ids.ts';
+import type { Delivery } from './duplicates.ts';
+import type { OrderEvent } from './event.ts';
+
+/** Why a delivery charged nothing: `seen` its msg_id is in the inbox, `same_batch` it came twice in this batch,
+ *  `order_charged` its msg_id is new and its order has a charge. */
+export type SuppressedReason = 'seen' | 'same_batch' | 'order_charged';
+
+/** `malformed_payload` it cannot be read, `refused` the database takes everything but this record. */
+export type ParkedReason = 'malformed_payload' | 'refused';
+
+export interface OrderDelivery extends Delivery {
+  readonly event: OrderEvent;
+}
+
+export interface ParkedDelivery extends Delivery {
+  readonly reason: ParkedReason;
+  readonly detail: string;
+}
+
+interface Suppressed {
+  readonly delivery: OrderDelivery;
+  readonly reason: SuppressedReason;
+}
+
+export interface BatchOutcome {
+  readonly charged: readonly OrderDelivery[];
+  readonly suppressed: readonly Suppressed[];
+  readonly parked: readonly ParkedDelivery[];
+}
+
+/** Names the transaction to whoever has to ask later whether it committed. */
+export interface BatchProof {
+  readonly xid: string;
+  readonly batchId: bigint;
+  /** A charge that only this transaction can have written. */
+  readonly chargeId: string | undefined;
+}
+
+export interface WrittenBatch {
+  readonly outcome: BatchOutcome;
+  readonly proof: BatchProof;
+}
+
+/** Of a value that is larger, the table keeps the beginning. */
+export const PARKED_BYTES_MAX = 1024 * 1024;
+
+/** Sorted, so that two transactions that share ids cannot wait for each other in a circle. */
+const INSERT_INBOX = `
+INSERT INTO inbox (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
+ON CONFLICT (msg_id) DO NOTHING RETURNING msg_id`;
+
+const INSERT_CHARGES = `
+INSERT INTO charges (charge_id, order_id, amount_cents)
+SELECT charge_id, order_id, amount_cents FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
+  AS given(charge_id, order_id, amount_cents) ORDER BY order_id
+ON CONFLICT (order_id) DO NOTHING RETURNING order_id, charge_id`;
+
+const INSERT_RECORD = `
+WITH suppressed AS (
+  INSERT INTO payments_suppressed (msg_id, order_id, reason, injected, topic, partition, "offset")
+  SELECT * FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::boolean[], $9::text[], $10::int[], $11::bigint[])
+), parked AS (
+  INSERT INTO payments_parked (topic, partition, "offset", reason, detail, key, value)
+  SELECT * FROM unnest($12::text[], $13::int[], $14::bigint[], $15::text[], $16::text[], $17::bytea[], $18::bytea[])
+  ON CONFLICT (topic, partition, "offset") DO NOTHING
+)
+INSERT INTO payments_batches (delivered, inserted, suppressed, injected) VALUES ($1, $2, $3, $4)
+RETURNING id, pg_current_xact_id()::text AS xid`;
+
+export interface ApplyOptions {
+  readonly ids: UuidV7;
+  /** Called between the charges and everything that follows. */
+  readonly afterCharges: () => Promise<void>;
+}
+
+/** Applies deliveries in their order. Every order delivery is in exactly one list of the outcome. */
+export async function applyBatch(
+  session: SqlSession,
+  orders: readonly OrderDelivery[],
+  parked: readonly ParkedDelivery[],
+  options: ApplyOptions,
+): Promise<WrittenBatch> {
+  const unseen = await insertInbox(session, orders);
+  const first = new Set<string>();
+  const suppressed: Suppressed[] = [];
+  const candidates = new Map<string, { readonly chargeId: string; readonly delivery: OrderDelivery }>();
+  for (const delivery of orders) {
+    const { msgId, orderId } = delivery.event;
+    const repeated = first.has(msgId);
+    first.add(msgId);
+    if (repeated) suppressed.push({ delivery, reason: 'same_batch' });
+    else if (!unseen.has(msgId)) suppressed.push({ delivery, reason: 'seen' });
+    else if (candidates.has(orderId)) suppressed.push({ delivery, reason: 'order_charged' });
+    else candidates.set(orderId, { chargeId: options.ids.next(), delivery });
+  }
+  const inserted = await insertCharges(session, [...candidates.values()]);
+  const charged: OrderDelivery[] = [];
+  for (const { delivery } of candidates.values()) {
+    if (inserted.has(delivery.event.orderId)) charged.push(delivery);
+    else suppressed.push({ delivery, reason: 'order_charged' });
+  }
+  if (charged.length > 0) await options.afterCharges();
+  const outcome = { charged, suppressed, parked };
+  const { id, xid } = await insertRecord(session, orders, outcome);
+  return { outcome, proof: { xid, batchId: id, chargeId: inserted.values().next().value } };
+}
+
+async function insertInbox(
+  session: SqlSession,
+  orders: readonly OrderDelivery[],
+): Promise<ReadonlySet<string>> {
+  const ids = [...new Set(orders.map((delivery) => delivery.event.msgId))].sort();
+  if (ids.length === 0) return new Set();
+  const { rows } = await session.query<{ msg_id: string }>(INSERT_INBOX, [ids]);
+  return new Set(rows.map((row) => row.msg_id));
+}
+
+/** Charge ids of the orders charged here. */
+async function insertCharges(
+  session: SqlSession,
+  charges: ReadonlyArray<{ readonly chargeId: string; readonly delivery: OrderDelivery }>,
+): Promise<ReadonlyMap<string, string>> {
+  if (charges.length === 0) return new Map();
+  const { rows } = await session.query<{ order_id: string; charge_id: string }>(INSERT_CHARGES, [
+    charges.map((charge) => charge.chargeId),
+    charges.map((charge) => charge.delivery.event.orderId),
+    charges.map((charge) => charge.delivery.event.amountCents),
+  ]);
+  return new Map(rows.map((row) => [row.order_id, row.charge_id]));
+}
+
+const bounded = (bytes: Uint8Array | null): Uint8Array | null =>
+  bytes === null ? null : bytes.subarray(0, PARKED_BYTES_MAX);
+
+async function insertRecord(
+  session: SqlSession,
+  orders: readonly OrderDelivery[],
+  { charged, suppressed, parked }: BatchOutcome,
+): Promise<{ readonly id: bigint; readonly xid: string }> {
+  const { rows } = await session.query<{ id: bigint; xid: string }>(INSERT_RECORD, [
+    orders.length,
+    charged.length,
+    suppressed.length,
+    orders.filter((delivery) => delivery.injected).length,
+    suppressed.map(({ delivery }) => delivery.event.msgId),
+    suppressed.map(({ delivery }) => delivery.event.orderId),
+    suppressed.map(({ reason }) => reason),
+    suppressed.map(({ delivery }) => delivery.injected),
+    suppressed.map(({ delivery }) => delivery.topic),
+    suppressed.map(({ delivery }) => delivery.partition),
+    suppressed.map(({ delivery }) => delivery.offset),
+    parked.map((record) => record.topic),
+    parked.map((record) => record.partition),
+    parked.map((record) => record.offset),
+    parked.map((record) => record.reason),
+    parked.map((record) => record.detail),
+    parked.map((record) => bounded(record.key)),
+    parked.map((record) => bounded(record.value)),
+  ]);
+  return rows[0] as { id: bigint; xid: string };
+}
+
+export type CommitState = 'committed' | 'absent' | 'in_progress';
+
+/** Whether a transaction whose COMMIT got no answer took place. What it wrote decides; the server's word on the xid only
+ *  says whether it may still be running, because an xid that was lost in a crash is given out again. */
+export async function commitState(pool: SqlPool, proof: BatchProof): Promise<CommitState> {
+  // A status before the reading: what has ended by then is visible to it. The status of an xid not given out is an error.
+  const { rows } = await pool.query<{ status: string | null }>(
+    `SELECT CASE WHEN $1::text::xid8 < pg_current_xact_id() THEN pg_xact_status($1::text::xid8) END AS status`,
+    [proof.xid],
+  );
+  if (rows[0]?.status === 'in progress') return 'in_progress';
+  const { rows: found } =
+    proof.chargeId === undefined
+      ? await pool.query('SELECT FROM payments_batches WHERE id = $1', [proof.batchId])
+      : await pool.query('SELECT FROM charges WHERE charge_id = $1', [proof.chargeId]);
+  return found.length > 0 ? 'committed' : 'absent';
+}

@@ -1,0 +1,303 @@
+/** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from the tables. */
+import { randomUUID } from 'node:crypto';
+import { createServer } from 'node:net';
+import { afterAll, describe, expect, it } from 'vitest';
+import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
+import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const PARTITIONS = 3;
+const pool = await pgDriver.connect({
+  url: stack.postgres,
+  connectionsMax: 2,
+  applicationName: 'payments test',
+  connectTimeoutMs: 5000,
+});
+afterAll(() => pool.close());
+
+interface Event {
+  readonly msgId: string;
+  readonly orderId: string;
+  readonly cents: number;
+}
+
+const events = (count: number): Event[] =>
+  Array.from({ length: count }, (_, i) => ({ msgId: randomUUID(), orderId: randomUUID(), cents: 100 + i }));
+
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+
+function recordOf(event: Event, i: number): RecordInput {
+  const payload = {
+    order_id: event.orderId,
+    account_id: '7',
+    amount_cents: String(event.cents),
+    status: 'created',
+    created_at: new Date().toISOString(),
+  };
+  const value = JSON.stringify({ msg_id: event.msgId, event_type: 'order.created.v1', payload });
+  return { key: bytes(event.orderId), value: bytes(value), partition: i % PARTITIONS };
+}
+
+/** A topic, a schema and a group of one test. */
+function world(part: string) {
+  const topic = `payments-${own.suffix}-${part}`;
+  const schema = `payments_${own.suffix}_${part}`;
+  const args = (group: string, ...more: readonly string[]): readonly string[] => [
+    'payments',
+    `-brokers=${stack.brokers}`,
+    `-postgres=${stack.postgres}`,
+    `-schema=${schema}`,
+    `-topic=${topic}`,
+    `-group=${topic}-${group}`,
+    `-partitions=${PARTITIONS}`,
+    '-migrate',
+    '-session-timeout=6s',
+    ...more,
+  ];
+  const query = async <T>(sql: string): Promise<readonly T[]> =>
+    (await pool.query(sql.replaceAll('SCHEMA', schema))).rows as readonly T[];
+  const count = async (from: string): Promise<number> =>
+    Number((await query<{ n: bigint }>(`SELECT count(*) AS n FROM SCHEMA.${from}`))[0]?.n);
+  return {
+    topic,
+    schema,
+    args,
+    query,
+    count,
+    create: () => createTopics(stack.brokers, [{ topic, partitions: PARTITIONS }]),
+    publish: (records: readonly RecordInput[]) => append(stack.brokers, topic, records),
+    /** Reads to the end as a group; fails unless it ends well. */
+    run: async (group: string, ...more: readonly string[]) => {
+      const ended = await own.run(args(group, '-exit-at-end', '-json', ...more));
+      expect(ended.code, ended.stderr).toBe(0);
+      return JSON.parse(ended.stdout) as {
+        readonly charged: number;
+        readonly suppressed: number;
+        readonly parked: number;
+        readonly ignored: number;
+      };
+    },
+    /** Every order has one charge with its amount, and nothing else has one. */
+    expectCharged: async (wanted: readonly Event[]): Promise<void> => {
+      const rows = await query<{ order_id: string; amount_cents: bigint }>(
+        'SELECT order_id, amount_cents FROM SCHEMA.charges',
+      );
+      const found = rows.map((row) => `${row.order_id} ${row.amount_cents}`).sort();
+      expect(found).toEqual(wanted.map((event) => `${event.orderId} ${event.cents}`).sort());
+      expect(await count('inbox')).toBe(new Set(wanted.map((event) => event.msgId)).size);
+    },
+  };
+}
+
+describe('one charge an order', () => {
+  it.each([0.05, 0.3])('whatever is delivered twice, at a rate of %d', async (rate) => {
+    const at = world(`dup${rate * 100}`);
+    const orders = events(2000);
+    await at.create();
+    await at.publish(orders.map(recordOf));
+    await at.run('a', `-dup-rate=${rate}`, '-seed=7', '-batch-rows=150');
+    await at.expectCharged(orders);
+    const [sums] = await at.query<Record<string, number>>(
+      `SELECT sum(delivered)::int AS delivered, sum(inserted)::int AS inserted, sum(suppressed)::int AS suppressed,
+              sum(injected)::int AS injected, bool_and(delivered = inserted + suppressed) AS whole FROM SCHEMA.payments_batches`,
+    );
+    const injected = sums?.['injected'] as number;
+    expect(injected).toBeGreaterThan(2000 * rate * 0.7);
+    expect(injected).toBeLessThan(2000 * rate * 1.3);
+    expect(sums).toMatchObject({
+      delivered: 2000 + injected,
+      inserted: 2000,
+      suppressed: injected,
+      whole: true,
+    });
+    expect(await at.count('payments_suppressed WHERE injected')).toBe(injected);
+    expect(await at.count('payments_suppressed')).toBe(injected);
+    // Copies came behind their record in one batch, and in later batches.
+    const kinds = await at.query<{ reason: string }>(
+      'SELECT DISTINCT reason FROM SCHEMA.payments_suppressed',
+    );
+    expect(kinds.map((row) => row.reason).sort()).toEqual(['same_batch', 'seen']);
+  });
+
+  it('a new group reads the whole topic again and charges nothing', async () => {
+    const at = world('again');
+    const orders = events(500);
+    await at.create();
+    await at.publish(orders.map(recordOf));
+    expect(await at.run('first')).toMatchObject({ charged: 500, suppressed: 0 });
+    expect(await at.run('first')).toMatchObject({ charged: 0, suppressed: 0 });
+    expect(await at.run('second')).toMatchObject({ charged: 0, suppressed: 500, parked: 0 });
+    await at.expectCharged(orders);
+    const reasons = await at.query('SELECT DISTINCT reason, injected FROM SCHEMA.payments_suppressed');
+    expect(reasons).toEqual([{ reason: 'seen', injected: false }]);
+  });
+
+  it('the same msg_id at two offsets, and a new msg_id for a charged order, charge nothing', async () => {
+    const at = world('twice');
+    const [one, other] = events(2) as [Event, Event];
+    await at.create();
+    await at.publish([one, one, other].map(recordOf));
+    await at.publish([recordOf({ ...other, msgId: randomUUID(), cents: 999_999 }, 2)]);
+    expect(await at.run('a', '-batch-rows=1')).toMatchObject({ charged: 2, suppressed: 2 });
+    const rows = await at.query<{ reason: string }>(
+      'SELECT reason FROM SCHEMA.payments_suppressed ORDER BY reason',
+    );
+    expect(rows.map((row) => row.reason)).toEqual(['order_charged', 'seen']);
+    const amounts = await at.query<{ amount_cents: bigint }>('SELECT amount_cents FROM SCHEMA.charges');
+    expect(amounts.map((row) => Number(row.amount_cents)).sort()).toEqual([one.cents, other.cents].sort());
+  });
+
+  it('SIGKILL between the charges and their commit, then again from the start of the batch', async () => {
+    const at = world('crash');
+    const orders = events(1200);
+    await at.create();
+    await at.publish(orders.map(recordOf));
+    const crash = at.args('a', '-exit-at-end', '-batch-rows=100', '-crash-point=effect', '-crash-after=3');
+    const killed = await own.run(crash);
+    expect(killed).toMatchObject({ code: null, signal: 'SIGKILL' });
+    expect(await at.count('payments_batches')).toBe(3);
+    const before = await at.count('charges');
+    expect(before).toBeGreaterThan(0);
+    expect(before).toBeLessThan(1200);
+    await at.run('a', '-batch-rows=100');
+    await at.expectCharged(orders);
+  });
+});
+
+describe('records that cannot become a charge', () => {
+  it('are parked among good ones, and their partition goes on', async () => {
+    const at = world('poison');
+    const orders = events(300);
+    const bad: readonly (string | null)[] = [
+      null,
+      '',
+      'not json',
+      '[]',
+      '{"msg_id":"x"}',
+      JSON.stringify({ msg_id: randomUUID(), event_type: 'order.created.v1', payload: { order_id: 1 } }),
+      `"${'x'.repeat(200_000)}"`,
+    ];
+    const unknown = JSON.stringify({ msg_id: randomUUID(), event_type: 'order.cancelled.v1', payload: {} });
+    await at.create();
+    await at.publish([
+      ...orders.slice(0, 150).map(recordOf),
+      ...bad.map((value) => ({ partition: 0, key: bytes('k'), value: value === null ? null : bytes(value) })),
+      { partition: 0, key: bytes('u'), value: bytes(unknown) },
+      ...orders.slice(150).map(recordOf),
+    ]);
+    const small = ['-batch-bytes=64KiB', '-batch-rows=40', '-dup-rate=0.3'];
+    expect(await at.run('a', ...small)).toMatchObject({ charged: 300 });
+    await at.expectCharged(orders);
+    const parked = await at.query<{
+      reason: string;
+      value: Uint8Array | null;
+      topic: string;
+      detail: string;
+    }>('SELECT topic, reason, detail, value FROM SCHEMA.payments_parked ORDER BY "offset"');
+    expect(parked.map((row) => (row.value === null ? null : Buffer.from(row.value).toString()))).toEqual(bad);
+    expect(new Set(parked.map((row) => `${row.topic} ${row.reason}`))).toEqual(
+      new Set([`${at.topic} malformed_payload`]),
+    );
+    expect(parked.every((row) => row.detail.length > 0)).toBe(true);
+  });
+
+  it('a record that the database refuses is parked alone, and the rest of its batch is charged', async () => {
+    const at = world('refused');
+    const orders = events(200);
+    await at.create();
+    await at.run('a');
+    const cents = (i: number): number => (orders[i] as Event).cents;
+    await pool.query(
+      `ALTER TABLE ${at.schema}.charges ADD CHECK (amount_cents NOT IN (${cents(17)}, ${cents(18)}, ${cents(160)}))`,
+    );
+    await at.publish(orders.map(recordOf));
+    expect(await at.run('a')).toMatchObject({ charged: 197, parked: 3 });
+    const refused = [17, 18, 160];
+    await at.expectCharged(orders.filter((_, i) => !refused.includes(i)));
+    const parked = await at.query<{ key: Uint8Array; reason: string; detail: string }>(
+      'SELECT key, reason, detail FROM SCHEMA.payments_parked',
+    );
+    expect(parked.map((row) => Buffer.from(row.key).toString()).sort()).toEqual(
+      refused.map((i) => (orders[i] as Event).orderId).sort(),
+    );
+    expect(parked.every((row) => row.reason === 'refused' && row.detail.startsWith('23514'))).toBe(true);
+  });
+});
+
+describe('as a process', () => {
+  it('serves its counters, drains on SIGTERM with its offsets committed, and two members share the work', async () => {
+    const at = world('group');
+    const orders = events(900);
+    await at.create();
+    const one = own.spawn('one', at.args('a', '-batch-rows=50'));
+    const address = await one.address();
+    await at.publish(orders.slice(0, 300).map(recordOf));
+    await until('the first charges', async () => ((await at.count('charges')) >= 300 ? true : undefined));
+    const two = own.spawn('two', at.args('a', '-batch-rows=50'));
+    await at.publish(orders.slice(300, 600).map(recordOf));
+    await until('more charges', async () => ((await at.count('charges')) >= 600 ? true : undefined));
+    const metrics = await (await fetch(`http://${address}/metrics`)).text();
+    for (const name of [
+      'payments_messages_total',
+      'payments_charges_total',
+      'payments_batch_seconds_count',
+      'payments_commit_to_effect_seconds_count',
+      'dedup_ttl_margin_seconds 0',
+      'consumer_lag_records',
+    ])
+      expect(metrics).toContain(name);
+    one.kill('SIGTERM');
+    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await at.publish(orders.slice(600).map(recordOf));
+    await until('the last charges', async () => ((await at.count('charges')) >= 900 ? true : undefined));
+    two.kill('SIGTERM');
+    expect(await two.ended).toEqual({ code: 0, signal: null });
+    expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
+    await at.expectCharged(orders);
+  }, 90_000);
+
+  it('refuses a TTL below the horizon with the sum, and goes on with -unsafe-ttl', async () => {
+    const at = world('ttl');
+    const refused = await own.run(at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
+    expect(refused.code).toBe(2);
+    expect(refused.stderr).toMatch(/-dedup-ttl=1h .* 24h|1d topic retention/);
+    expect(refused.stderr).toContain('[ttl_below_horizon]');
+    await at.run('a', '-dedup-ttl=1h', '-unsafe-ttl');
+  });
+
+  it('says in one line and seconds that a server is away or a table or topic missing', async () => {
+    const at = world('away');
+    const closed = await new Promise<number>((resolve) => {
+      const server = createServer().listen(0, '127.0.0.1', () => {
+        const { port } = server.address() as { port: number };
+        server.close(() => resolve(port));
+      });
+    });
+    const quiet = '-log-level=silent';
+    const args = at.args('a', quiet);
+    const replaced = (flag: string, value: string): readonly string[] =>
+      args.map((arg) => (arg.startsWith(`${flag}=`) ? `${flag}=${value}` : arg));
+    const cases: ReadonlyArray<readonly [readonly string[], RegExp]> = [
+      [replaced('-brokers', `127.0.0.1:${closed}`), /\[unreachable\]/],
+      [replaced('-postgres', `postgres://me@127.0.0.1:${closed}/shop`), /\[unreachable\]/],
+      [[...args, '-create-topics=false'], /\[topic_missing\]/],
+      [
+        replaced('-schema', `${at.schema}_none`).filter((arg) => arg !== '-migrate'),
+        /millrace payments -migrate.*\[tables_missing\]/,
+      ],
+    ];
+    for (const [argv, line] of cases) {
+      const started = Date.now();
+      const { code, stderr } = await own.run(argv);
+      expect(code, stderr).toBe(3);
+      expect(Date.now() - started).toBeLessThan(15_000);
+      const lines = stderr.split('\n').filter((text) => text.startsWith('error:'));
+      expect(lines).toHaveLength(1);
+      expect(lines[0]).toMatch(line);
+    }
+  });
+});
