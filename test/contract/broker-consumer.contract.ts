@@ -53,6 +53,52 @@ export function consumerContract(subject: BrokerSubject): void {
       }
     });
 
+    it.each(['assigned', 'subscribed'] as const)(
+      'goes on where it stands when partitions are paused and resumed, with rows delivered before or none (%s)',
+      async (how) => {
+        const topic = await world.topic(3);
+        await world.numbered(topic, 100, 0);
+        const consumer = await world.consumer({ group: fresh('pause') });
+        if (how === 'assigned') await consumer.assign(allOf(topic, 3));
+        else await consumer.subscribe([topic]);
+        const into = RecordBatch.create(50, 1 << 16);
+        const before = await readUntil(consumer, rowCount(100), { into });
+        const all = allOf(topic, 3).map(({ partition }) => ({ topic, partition }));
+        await consumer.pause(all);
+        for (const partition of [0, 1, 2]) await world.numbered(topic, 100, partition);
+        const during = await consumer.consume(into, 300);
+        expect(during.rowCount).toBe(0);
+        await consumer.resume(all);
+        const after = await readUntil(consumer, rowCount(300), { into });
+        expect((await consumer.consume(into, 500)).rowCount).toBe(0);
+        const rows = [...before.rows, ...after.rows];
+        for (const partition of [0, 1, 2]) {
+          const offsets = rows.filter((row) => row.partition === partition).map((row) => Number(row.offset));
+          expect({ partition, offsets }).toEqual({
+            partition,
+            offsets: range(0, partition === 0 ? 200 : 100),
+          });
+        }
+      },
+    );
+
+    it('loses nothing when all partitions of a new member are paused before the first row and resumed', async () => {
+      const topic = await world.topic(8);
+      const consumer = await world.consumer({ group: fresh('pause') });
+      await consumer.subscribe([topic]);
+      const into = RecordBatch.create(50, 1 << 16);
+      while (consumer.assignment().length < 8) await consumer.consume(into, 50);
+      const all = consumer.assignment();
+      await consumer.pause(all);
+      for (let partition = 0; partition < 8; partition++) await world.numbered(topic, 30, partition);
+      for (let i = 0; i < 5; i++) expect((await consumer.consume(into, 200)).rowCount).toBe(0);
+      await consumer.resume(all);
+      const { rows } = await readUntil(consumer, rowCount(240), { into, timeoutMs: 10_000 });
+      for (let partition = 0; partition < 8; partition++) {
+        expect(numbers(rows.filter((row) => row.partition === partition))).toEqual(range(0, 30));
+      }
+    });
+
     it('seeks back and forth; nothing read before a seek comes after it', async () => {
       const topic = await world.topic(1);
       await world.numbered(topic, 500);
