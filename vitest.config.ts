@@ -5,7 +5,7 @@ const FIRST_PASS_ONLY = [
   'test/seam/**',
   'test/differential/**',
   'test/house/**',
-  'test/e2e/*-native.test.ts',
+  'test/e2e/broker-{native,handles,restart,bench}.test.ts',
   'test/e2e/devstack*.test.ts',
 ];
 
