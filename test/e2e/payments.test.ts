@@ -73,7 +73,7 @@ function world(part: string) {
     /** Reads to the end as a group; fails unless it ends well. */
     run: async (group: string, ...more: readonly string[]) => {
       const ended = await own.run(args(group, '-exit-at-end', '-json', ...more));
-      expect(ended.code, ended.stderr).toBe(0);
+      expect({ code: ended.code, signal: ended.signal }, ended.stderr).toEqual({ code: 0, signal: null });
       return JSON.parse(ended.stdout) as {
         readonly charged: number;
         readonly suppressed: number;
