@@ -1,0 +1,225 @@
+/** Real orders processes on a schema of the test's own, asked over raw HTTP, and a gate to put before the database. */
+import { randomUUID } from 'node:crypto';
+import { Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { connect, createServer, type Socket } from 'node:net';
+import { buffer } from 'node:stream/consumers';
+import { afterAll, expect } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { type Launcher, until } from './engine-kit.ts';
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+}
+
+export interface Ask {
+  readonly method?: string;
+  readonly path?: string;
+  readonly headers?: OutgoingHttpHeaders;
+  readonly body?: string | Uint8Array;
+}
+
+export interface Service {
+  readonly process: SliceProcess;
+  readonly address: string;
+  ask(what: Ask): Promise<Reply>;
+  /** POST /orders with this key. */
+  order(key: string, body?: unknown): Promise<Reply>;
+}
+
+export const ORDER = { account_id: 7, amount_cents: 1999 } as const;
+export const newKey = (): string => randomUUID();
+
+function ask(agent: Agent, address: string, what: Ask): Promise<Reply> {
+  const { method = 'GET', path = '/', headers = {}, body } = what;
+  const [host, port] = address.split(':') as [string, string];
+  return new Promise((resolve, reject) => {
+    const length = body === undefined ? {} : { 'content-length': Buffer.byteLength(body) };
+    const sent = request(
+      { host, port, method, path, headers: { ...length, ...headers }, agent },
+      (answer) => {
+        buffer(answer).then(
+          (bytes) => resolve({ status: answer.statusCode ?? 0, headers: answer.headers, body: bytes }),
+          reject,
+        );
+      },
+    );
+    sent.on('error', reject);
+    sent.end(body);
+  });
+}
+
+export function post(key: string, body: unknown = ORDER): Ask {
+  return {
+    method: 'POST',
+    path: '/orders',
+    headers: { 'content-type': 'application/json', 'idempotency-key': key },
+    body: JSON.stringify(body),
+  };
+}
+
+export interface Kit {
+  /** A pool on a schema that no other test uses; the schema is not there yet. */
+  schema(): Promise<{ readonly schema: string; readonly pool: SqlPool }>;
+  /** A ready service. */
+  serve(schema: string, flags?: readonly string[], postgres?: string): Promise<Service>;
+}
+
+export function ordersKit(own: Launcher, postgres: string): Kit {
+  const pools: SqlPool[] = [];
+  const agents: Agent[] = [];
+  let count = 0;
+  afterAll(async () => {
+    for (const agent of agents) agent.destroy();
+    await Promise.all(pools.map((pool) => pool.close()));
+  });
+  return {
+    async schema() {
+      const schema = `orders_${own.suffix}_${count++}`;
+      const pool = await pgDriver.connect({
+        url: withSettings(postgres, { schema }),
+        connectionsMax: 4,
+        applicationName: 'test',
+        connectTimeoutMs: 5000,
+      });
+      pools.push(pool);
+      return { schema, pool };
+    },
+    async serve(schema, flags = [], at = postgres) {
+      const process = own.spawn('orders', [
+        'orders',
+        '-listen=127.0.0.1:0',
+        `-postgres=${at}`,
+        `-schema=${schema}`,
+        '-migrate',
+        ...flags,
+      ]);
+      const address = await process.address();
+      const agent = new Agent({ keepAlive: true, maxSockets: 64 });
+      agents.push(agent);
+      await until('a ready orders service', async () => {
+        const { status } = await ask(agent, address, { path: '/ready' });
+        return status === 200 ? true : undefined;
+      });
+      return {
+        process,
+        address,
+        ask: (what) => ask(agent, address, what),
+        order: (key, body) => ask(agent, address, post(key, body)),
+      };
+    },
+  };
+}
+
+export async function stop(service: Service, signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+  service.process.kill(signal);
+  return (await service.process.ended).code;
+}
+
+/** Rows of orders, idempotency_keys and outbox. */
+export async function rowCounts(pool: SqlPool): Promise<readonly number[]> {
+  const { rows } = await pool.query<{ o: bigint; k: bigint; x: bigint }>(
+    'SELECT (SELECT count(*) FROM orders) o, (SELECT count(*) FROM idempotency_keys) k, (SELECT count(*) FROM outbox) x',
+  );
+  const row = rows[0] as { o: bigint; k: bigint; x: bigint };
+  return [Number(row.o), Number(row.k), Number(row.x)];
+}
+
+/** An RFC 9457 document with our two extensions; returns it. */
+export function problemOf(reply: Reply, status: number, type: string): Record<string, unknown> {
+  const text = reply.body.toString('utf8');
+  expect([reply.status, text]).toEqual([status, expect.stringContaining(`"urn:millrace:problem:${type}"`)]);
+  expect(reply.headers['content-type']).toBe('application/problem+json');
+  const document = JSON.parse(text) as Record<string, unknown>;
+  expect(document).toMatchObject({
+    type: `urn:millrace:problem:${type}`,
+    title: expect.stringMatching(/^[A-Z].{5,}[^.]$/),
+    status,
+    detail: expect.stringMatching(/.{5,}/),
+    instance: expect.any(String),
+    request_id: expect.stringMatching(/^[0-9a-f]{8}-[0-9a-f]{4}-7/),
+  });
+  expect(reply.headers['x-request-id']).toBe(document['request_id']);
+  expect(reply.headers['retry-after']).toBe(status === 429 || status === 503 ? '1' : undefined);
+  return document;
+}
+
+export function createdOf(reply: Reply, replayed: boolean): string {
+  const text = reply.body.toString('utf8');
+  expect([reply.status, text]).toEqual([
+    201,
+    expect.stringMatching(/^\{"order_id":"[^"]{36}","status":"created"\}$/),
+  ]);
+  const orderId = (JSON.parse(text) as { order_id: string }).order_id;
+  expect(reply.headers['content-type']).toBe('application/json');
+  expect(reply.headers['location']).toBe(`/orders/${orderId}`);
+  expect(reply.headers['idempotency-replayed']).toBe(String(replayed));
+  return orderId;
+}
+
+export interface Gate {
+  readonly url: string;
+  /** Ends every connection and refuses new ones. */
+  close(): void;
+  open(): void;
+  /** From now on what the server answers on the connections there are is lost; new connections work. */
+  swallowAnswers(): void;
+  /** Ends the connections there are. */
+  cut(): void;
+}
+
+/** A TCP relay before the database that fails on demand. */
+export async function gateBefore(postgres: string): Promise<Gate> {
+  const target = new URL(postgres);
+  const pairs = new Map<Socket, { readonly inner: Socket; swallows: boolean }>();
+  let closed = false;
+  const server = createServer((outer) => {
+    if (closed) {
+      outer.destroy();
+      return;
+    }
+    const inner = connect({ host: target.hostname, port: Number(target.port) });
+    const pair = { inner, swallows: false };
+    pairs.set(outer, pair);
+    outer.on('data', (chunk) => inner.write(chunk));
+    inner.on('data', (chunk) => {
+      if (!pair.swallows) outer.write(chunk);
+    });
+    const end = (): void => {
+      pairs.delete(outer);
+      outer.destroy();
+      inner.destroy();
+    };
+    for (const socket of [outer, inner]) socket.on('error', end).on('close', end);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const cut = (): void => {
+    for (const outer of [...pairs.keys()]) outer.destroy();
+  };
+  afterAll(() => {
+    server.close();
+    cut();
+  });
+  const url = new URL(postgres);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  return {
+    url: url.toString(),
+    close: () => {
+      closed = true;
+      cut();
+    },
+    open: () => {
+      closed = false;
+    },
+    swallowAnswers: () => {
+      for (const pair of pairs.values()) pair.swallows = true;
+    },
+    cut,
+  };
+}

@@ -1,0 +1,433 @@
+/** The orders service over HTTP on a real database: what it answers, and exactly what it writes. */
+import { createHash } from 'node:crypto';
+import type { AddressInfo } from 'node:net';
+import { createServer } from 'node:net';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { type Migration, migrate, requireTables } from '../../src/outbox/migrations.ts';
+import { launcher } from './engine-kit.ts';
+import {
+  createdOf,
+  newKey,
+  ORDER,
+  ordersKit,
+  post,
+  problemOf,
+  rowCounts,
+  type Service,
+  stop,
+} from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+
+let schema: string;
+let pool: SqlPool;
+let service: Service;
+let other: Service;
+beforeAll(async () => {
+  ({ schema, pool } = await kit.schema());
+  // Two processes that start at once both find an empty database.
+  [service, other] = await Promise.all([kit.serve(schema), kit.serve(schema)]);
+});
+
+describe('an order', () => {
+  it('is created once: three rows that belong together', async () => {
+    const key = newKey();
+    const before = await rowCounts(pool);
+    const orderId = createdOf(
+      await service.order(key, { account_id: '9007199254740993', amount_cents: 5 }),
+      false,
+    );
+    expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
+
+    const { rows } = await pool.query<Record<string, unknown>>(
+      `SELECT k.idem_key, k.request_hash, k.response_code, k.response_body, o.account_id, o.amount_cents, o.status,
+              o.created_at, x.aggregate_id, x.msg_id, x.event_type, x.payload, x.published_at
+       FROM idempotency_keys k JOIN orders o USING (order_id) JOIN outbox x ON x.aggregate_id = o.order_id
+       WHERE o.order_id = $1`,
+      [orderId],
+    );
+    expect(rows).toHaveLength(1);
+    const row = rows[0] as Record<string, unknown>;
+    expect(row).toMatchObject({
+      idem_key: key,
+      response_code: 201,
+      response_body: `{"order_id":"${orderId}","status":"created"}`,
+      account_id: 9007199254740993n,
+      amount_cents: 5n,
+      status: 'created',
+      aggregate_id: orderId,
+      event_type: 'order.created.v1',
+      published_at: null,
+    });
+    const hash = createHash('sha256').update(
+      'orders.create.v1\naccount_id=9007199254740993\namount_cents=5\n',
+    );
+    expect(Buffer.from(row['request_hash'] as Uint8Array).toString('hex')).toBe(hash.digest('hex'));
+    expect(row['msg_id']).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7/);
+    expect(row['msg_id']).not.toBe(orderId);
+    expect(JSON.parse(new TextDecoder().decode(row['payload'] as Uint8Array))).toEqual({
+      order_id: orderId,
+      account_id: '9007199254740993',
+      amount_cents: '5',
+      status: 'created',
+      created_at: (row['created_at'] as Date).toISOString(),
+    });
+  });
+
+  it('is answered again byte for byte, however the same request is written', async () => {
+    const key = newKey();
+    const first = await service.order(key);
+    const orderId = createdOf(first, false);
+    const counts = await rowCounts(pool);
+    const json = { 'content-type': 'application/json; charset=utf-8' };
+    const send = { method: 'POST', path: '/orders' };
+    const replays = [
+      await service.order(key),
+      await other.order(key),
+      await service.order(key.toUpperCase()),
+      await service.order(`"${key}"`),
+      await service.ask({
+        ...send,
+        headers: { ...json, 'IDEMPOTENCY-KEY': key },
+        body: ' {"amount_cents":"1999" , "account_id":"7"}\n',
+      }),
+    ];
+    for (const replay of replays) {
+      expect(createdOf(replay, true)).toBe(orderId);
+      expect(replay.body.equals(first.body)).toBe(true);
+    }
+    expect(await rowCounts(pool)).toEqual(counts);
+  });
+
+  it('is answered again after a restart, and whatever became of it since', async () => {
+    const key = newKey();
+    const one = await kit.serve(schema);
+    const first = await one.order(key);
+    const orderId = createdOf(first, false);
+    expect(await stop(one)).toBe(0);
+    await pool.query("UPDATE orders SET status = 'paid' WHERE order_id = $1", [orderId]);
+    const again = await kit.serve(schema);
+    const replay = await again.order(key);
+    expect(createdOf(replay, true)).toBe(orderId);
+    expect(replay.body.equals(first.body)).toBe(true);
+    expect(await stop(again)).toBe(0);
+  });
+
+  it.each([
+    ['one process', () => [service]],
+    ['two processes', () => [service, other]],
+  ])('comes to be once when 50 requests of one key are at %s at once', async (_, services) => {
+    const to = services();
+    const before = await rowCounts(pool);
+    for (let round = 0; round < 3; round++) {
+      const key = newKey();
+      const replies = await Promise.all(
+        Array.from({ length: 50 }, (_unused, i) => (to[i % to.length] as Service).order(key)),
+      );
+      expect(new Set(replies.map((reply) => `${reply.status} ${reply.body.toString('latin1')}`)).size).toBe(
+        1,
+      );
+      const firsts = replies.filter((reply) => reply.headers['idempotency-replayed'] === 'false');
+      expect(firsts).toHaveLength(1);
+    }
+    expect(await rowCounts(pool)).toEqual(before.map((count) => count + 3));
+  });
+
+  it('is not overwritten by another request with its key', async () => {
+    const key = newKey();
+    const first = await service.order(key);
+    const snapshot = async (): Promise<string> => {
+      const { rows } = await pool.query<{ all: string }>(
+        `SELECT (SELECT row(k.*)::text FROM idempotency_keys k WHERE idem_key = $1)
+             || (SELECT row(o.*)::text FROM orders o JOIN idempotency_keys USING (order_id) WHERE idem_key = $1) AS all`,
+        [key],
+      );
+      return (rows[0] as { all: string }).all;
+    };
+    const [counts, rows] = [await rowCounts(pool), await snapshot()];
+    const cases: ReadonlyArray<readonly [Service, unknown, readonly string[]]> = [
+      [service, { ...ORDER, amount_cents: 2000 }, ['amount_cents']],
+      [other, { ...ORDER, account_id: 8 }, ['account_id']],
+      [service, { account_id: -7, amount_cents: 424242 }, ['account_id', 'amount_cents']],
+    ];
+    for (const [to, body, differs] of cases) {
+      const reply = await to.order(key, body);
+      const document = problemOf(reply, 409, 'idempotency-key-reused');
+      expect(document).toMatchObject({ differs, idempotency_key: key, instance: '/orders' });
+      for (const name of differs) expect(document['detail']).toContain(name);
+      // Neither the stored values nor those sent.
+      expect(reply.body.toString()).not.toMatch(/1999|424242/);
+      expect(reply.headers['idempotency-replayed']).toBeUndefined();
+    }
+    expect(await rowCounts(pool)).toEqual(counts);
+    expect(await snapshot()).toBe(rows);
+    expect((await service.order(key)).body.equals(first.body)).toBe(true);
+  });
+
+  it('wins or is refused as a whole when different requests race for one key', async () => {
+    const key = newKey();
+    const before = await rowCounts(pool);
+    const amounts = Array.from({ length: 20 }, (_, i) => 100 + (i % 4));
+    const replies = await Promise.all(
+      amounts.map((amount_cents, i) =>
+        (i % 2 === 0 ? service : other).order(key, { account_id: 1, amount_cents }),
+      ),
+    );
+    const { rows } = await pool.query<{ amount: bigint }>(
+      'SELECT amount_cents AS amount FROM orders JOIN idempotency_keys USING (order_id) WHERE idem_key = $1',
+      [key],
+    );
+    const stored = Number(rows[0]?.amount);
+    expect(replies.map((reply) => reply.status)).toEqual(
+      amounts.map((amount) => (amount === stored ? 201 : 409)),
+    );
+    expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
+  });
+
+  it('is the same whether orders share transactions or not', async () => {
+    const outcome = async (flags: readonly string[]): Promise<unknown> => {
+      const world = await kit.schema();
+      const one = await kit.serve(world.schema, flags);
+      const keys = Array.from(
+        { length: 30 },
+        (_, i) => `00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,
+      );
+      // Each key twice, every fifth of the second ones with another amount.
+      const plan = [...keys, ...keys].map((key, i) => ({
+        key,
+        body: { account_id: i % 30, amount_cents: i >= 30 && i % 5 === 0 ? 2 : 1 },
+      }));
+      const replies = await Promise.all(plan.slice(0, 30).map(({ key, body }) => one.order(key, body)));
+      replies.push(...(await Promise.all(plan.slice(30).map(({ key, body }) => one.order(key, body)))));
+      const { rows } = await world.pool.query(
+        `SELECT idem_key, request_hash, response_code, account_id, amount_cents, event_type
+         FROM idempotency_keys JOIN orders USING (order_id) JOIN outbox ON aggregate_id = order_id ORDER BY idem_key`,
+      );
+      const metrics = (await one.ask({ path: '/metrics' })).body.toString();
+      await stop(one);
+      return {
+        rows,
+        replies: replies.map((reply) => [reply.status, reply.headers['idempotency-replayed']]),
+        outcomes: metrics
+          .split('\n')
+          .filter((line) => line.startsWith('orders_requests_total'))
+          .sort(),
+      };
+    };
+    const [alone, shared] = await Promise.all([outcome(['-batch=1']), outcome([])]);
+    expect(alone).toEqual(shared);
+    expect(alone).toMatchObject({
+      outcomes: expect.arrayContaining([expect.stringMatching(/created"\} 30$/)]),
+    });
+  });
+});
+
+describe('a refused request', () => {
+  const json = { 'content-type': 'application/json' };
+  const body = JSON.stringify(ORDER);
+  const send = { method: 'POST', path: '/orders' };
+  const keyed = (): Record<string, string> => ({ ...json, 'idempotency-key': newKey() });
+  const withBody = (text: string | Uint8Array) => () => ({ ...send, headers: keyed(), body: text });
+  const withKey = (value: string | string[]) => () => ({
+    ...send,
+    headers: { ...json, 'idempotency-key': value },
+    body,
+  });
+
+  it.each<[string, number, string, () => Parameters<Service['ask']>[0]]>([
+    ['no key', 400, 'bad-idempotency-key', () => ({ ...send, headers: json, body })],
+    ['an empty key', 400, 'bad-idempotency-key', withKey('')],
+    ['no UUID', 400, 'bad-idempotency-key', withKey('order-17')],
+    ['two values', 400, 'bad-idempotency-key', withKey(`${newKey()}, ${newKey()}`)],
+    ['two lines', 400, 'bad-idempotency-key', withKey([newKey(), newKey()])],
+    ['a non-ASCII key', 400, 'bad-idempotency-key', withKey(`${newKey().slice(1)}\u00e9`)],
+    ['no body', 400, 'bad-body', () => ({ ...send, headers: keyed() })],
+    ['broken JSON', 400, 'bad-body', withBody('{"account_id":1,')],
+    ['a fraction', 400, 'bad-body', withBody('{"account_id":1,"amount_cents":1.5}')],
+    ['a null', 400, 'bad-body', withBody('{"account_id":null,"amount_cents":1}')],
+    ['an unknown field', 400, 'bad-body', withBody('{"account_id":1,"amount_cents":1,"x":1}')],
+    ['a name twice', 400, 'bad-body', withBody('{"account_id":1,"account_id":1,"amount_cents":1}')],
+    ['a byte order mark', 400, 'bad-body', withBody(`\ufeff${body}`)],
+    ['no UTF-8', 400, 'bad-body', withBody(Uint8Array.of(0x7b, 0xff, 0x7d))],
+    ['deep nesting', 400, 'bad-body', withBody(`{"account_id":${'['.repeat(60_000)}`)],
+    ['an amount of zero', 422, 'value-out-of-range', withBody('{"account_id":1,"amount_cents":0}')],
+    [
+      'beyond int64',
+      422,
+      'value-out-of-range',
+      withBody('{"account_id":9223372036854775808,"amount_cents":1}'),
+    ],
+    ['too much', 413, 'http-413', withBody(body + ' '.repeat(64 * 1024 + 1 - body.length))],
+    [
+      'no media type',
+      415,
+      'unsupported-media-type',
+      () => ({ ...send, headers: { 'idempotency-key': newKey() }, body }),
+    ],
+    [
+      'a form',
+      415,
+      'unsupported-media-type',
+      () => ({ ...send, headers: { ...keyed(), 'content-type': 'text/plain' }, body }),
+    ],
+    ['an unknown path', 404, 'http-404', () => ({ ...post(newKey()), path: '/order' })],
+    ['a deeper path', 404, 'http-404', () => ({ ...post(newKey()), path: '/orders/a/b' })],
+    ['another method', 405, 'http-405', () => ({ ...post(newKey()), method: 'PUT' })],
+  ])('writes nothing: %s', async (_, status, type, what) => {
+    const before = await rowCounts(pool);
+    const reply = await service.ask(what());
+    problemOf(reply, status, type);
+    if (status === 405) expect(reply.headers['allow']).toContain('POST');
+    expect(await rowCounts(pool)).toEqual(before);
+  });
+
+  it('leaves its key free, and the connection and the service in order', async () => {
+    const key = newKey();
+    problemOf(await service.order(key, { account_id: 1 }), 400, 'bad-body');
+    problemOf(await service.order(key, { ...ORDER, amount_cents: -1 }), 422, 'value-out-of-range');
+    createdOf(await service.order(key), false);
+  });
+
+  it('has a request id of its own', async () => {
+    const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x')));
+    expect(new Set(replies.map((reply) => reply.headers['x-request-id'])).size).toBe(10);
+  });
+});
+
+describe('GET /orders/{id}', () => {
+  it('shows the order with all its digits', async () => {
+    const big = '9223372036854775807';
+    const orderId = createdOf(
+      await service.order(newKey(), { account_id: `-${big}`, amount_cents: big }),
+      false,
+    );
+    for (const id of [orderId, orderId.toUpperCase()]) {
+      const reply = await other.ask({ path: `/orders/${id}` });
+      expect([reply.status, reply.headers['content-type']]).toEqual([200, 'application/json']);
+      expect(reply.body.toString()).toMatch(
+        new RegExp(
+          `^\\{"order_id":"${orderId}","account_id":-${big},"amount_cents":${big},"status":"created","created_at":"20[^"]+Z"\\}$`,
+        ),
+      );
+    }
+  });
+
+  it.each([
+    ['unknown', newKey(), 'order-not-found'],
+    ['no UUID', 'seventeen', 'order-not-found'],
+    ['SQL', "'%20OR%201=1--", 'order-not-found'],
+    ['an encoded slash', 'a%2Fb', 'order-not-found'],
+    ['very long', 'a'.repeat(8000), 'order-not-found'],
+  ])('is 404 for an id that is %s', async (_, id, type) => {
+    problemOf(await service.ask({ path: `/orders/${id}` }), 404, type);
+  });
+  it('is 400 for broken percent-encoding, 405 for another method', async () => {
+    problemOf(await service.ask({ path: '/orders/%zz' }), 400, 'http-400');
+    const reply = await service.ask({ method: 'DELETE', path: `/orders/${newKey()}` });
+    problemOf(reply, 405, 'http-405');
+    expect(reply.headers['allow']).toContain('GET');
+  });
+});
+
+describe('migrations', () => {
+  const FIRST: Migration = { number: 1, name: 'first', sql: 'CREATE TABLE one (id int)' };
+  const SECOND: Migration = { number: 2, name: 'second', sql: 'CREATE TABLE two (id int)' };
+  const refusal = async (work: Promise<unknown>) =>
+    findMillraceError(
+      await work.then(
+        () => undefined,
+        (thrown: unknown) => thrown,
+      ),
+    );
+
+  it('are applied once by however many start at once', async () => {
+    const world = await kit.schema();
+    const applied = await Promise.all(
+      Array.from({ length: 8 }, () => migrate(world.pool, world.schema, 'test', [FIRST, SECOND])),
+    );
+    expect(applied.flat().sort()).toEqual(['first', 'second']);
+    expect(await migrate(world.pool, world.schema, 'test', [FIRST, SECOND])).toEqual([]);
+  });
+
+  it('are refused when the text of an applied one changed, and nothing is applied then', async () => {
+    const world = await kit.schema();
+    await migrate(world.pool, world.schema, 'test', [FIRST]);
+    const changed = { ...FIRST, sql: `${FIRST.sql} ` };
+    const error = await refusal(migrate(world.pool, world.schema, 'test', [SECOND, changed]));
+    expect(error).toMatchObject({ code: 'migration_changed', message: expect.stringContaining('test/1') });
+    expect((await refusal(requireTables(world.pool, world.schema, ['one', 'two'], 'test')))?.message).toMatch(
+      /no table two$/,
+    );
+    expect(await migrate(world.pool, world.schema, 'elsewhere', [SECOND])).toEqual(['second']);
+  });
+
+  it('leave nothing of one that fails', async () => {
+    const world = await kit.schema();
+    const broken = { number: 2, name: 'broken', sql: 'CREATE TABLE two (id int); SELECT 1/0' };
+    expect(await refusal(migrate(world.pool, world.schema, 'test', [FIRST, broken]))).toMatchObject({
+      code: 'sql_failed',
+    });
+    const error = await refusal(requireTables(world.pool, world.schema, ['two', 'one'], 'test'));
+    expect(error).toMatchObject({
+      code: 'tables_missing',
+      message: expect.stringMatching(/no table one, two$/),
+    });
+    expect(error?.next).toContain('millrace test -migrate');
+  });
+});
+
+describe('a start that cannot succeed', () => {
+  /** One line on stderr, this exit code. */
+  async function fails(args: readonly string[], code: number, line: RegExp): Promise<void> {
+    const ended = await own.run([
+      'orders',
+      '-log-level=silent',
+      ...(args.some((arg) => arg.startsWith('-listen=')) ? [] : ['-listen=127.0.0.1:0']),
+      ...args,
+    ]);
+    const lines = ended.stderr.split('\n').filter((one) => one !== '' && !one.startsWith('listening on '));
+    expect([ended.code, lines]).toEqual([code, [expect.stringMatching(line)]]);
+    expect(ended.stdout).toBe('');
+  }
+  const at = `-postgres=${stack.postgres}`;
+
+  it('names a database that is not there', () =>
+    fails(
+      ['-postgres=postgres://u:secret@127.0.0.1:1/x'],
+      3,
+      /^error: PostgreSQL at 127\.0\.0\.1:1 is not reachable/,
+    ));
+  it('names a database that does not exist', () => {
+    const url = new URL(stack.postgres);
+    url.pathname = '/no_such_database';
+    return fails([`-postgres=${url}`], 3, /^error: .*no_such_database/);
+  });
+  it('names the tables that are missing', () =>
+    fails(
+      [at, '-schema=orders_nothing'],
+      3,
+      /^error: .*idempotency_keys, orders, outbox.*millrace orders -migrate/,
+    ));
+  it('refuses a schema that needs quoting', () =>
+    fails([at, '-schema=a"b'], 2, /^error: -schema=a"b is not/));
+  it('refuses an unknown flag', () => fails([at, '-batches=1'], 2, /^error: .*-batches.*-batch/));
+  it('refuses a value out of bounds', () => fails([at, '-batch=0'], 2, /^error: .*-batch/));
+  it('asks for the database', () => fails([], 2, /^error: .*-postgres/));
+  it('refuses an address that is no URL', () =>
+    fails(['-postgres=shop'], 2, /^error: -postgres is not a URL/));
+  it('names a busy port', async () => {
+    const holder = createServer();
+    await new Promise<void>((resolve) => holder.listen(0, '127.0.0.1', resolve));
+    const { port } = holder.address() as AddressInfo;
+    try {
+      await fails([at, `-schema=${schema}`, `-listen=127.0.0.1:${port}`], 3, /^error: .*is in use/);
+    } finally {
+      holder.close();
+    }
+  });
+});
