@@ -55,14 +55,16 @@ interface Registered {
   readonly refusals: Refusal[];
 }
 
+const registryArgs = (context: SliceContext): readonly string[] => [
+  'registry',
+  `-store=file:${join(context.dir, 'registry')}`,
+  '-listen=127.0.0.1:0',
+];
+
 async function startRegistry(
   context: SliceContext,
 ): Promise<{ readonly child: SliceProcess; readonly url: string }> {
-  const child = context.spawn('registry', [
-    'registry',
-    `-store=file:${join(context.dir, 'registry')}`,
-    '-listen=127.0.0.1:0',
-  ]);
+  const child = context.spawn('registry', registryArgs(context));
   return { child, url: `http://${await ready('registry', child)}` };
 }
 
@@ -297,4 +299,5 @@ export const contractsSlice: Slice<ContractsRun> = {
   name: 'contracts',
   run,
   judge: (context, done) => judgeContracts(context, done),
+  services: (context) => [{ name: 'registry', args: registryArgs(context) }],
 };

@@ -11,6 +11,7 @@ import { coreError } from '../../core/errors.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './effects-judge.ts';
 import type { Service, Slice, SliceContext, SliceProcess } from './fact.ts';
+import { ready } from './ready.ts';
 
 const REQUESTS_PER_SECOND = 400;
 const RETRY_RATE = 0.15;
@@ -35,28 +36,11 @@ const OUTAGE_MS = 300;
 const FOLLOWED_ORDERS = 20;
 const FOLLOW_EVERY_MS = 200;
 const POLL_MS = 20;
-const READY_MS = 60_000;
 const MOMENT_MS = 60_000;
 /** The end: nothing is pending, every order is charged, and no row was added for the first time; or none for the second. */
 const QUIET_MS = 1000;
 const STUCK_MS = 15_000;
 const DRAIN_MS = 60_000;
-
-async function ready(name: string, child: SliceProcess): Promise<string> {
-  const address = await child.address();
-  const deadline = Date.now() + READY_MS;
-  while (
-    !(await fetch(`http://${address}/ready`).then(
-      ({ ok }) => ok,
-      () => false,
-    ))
-  ) {
-    if (Date.now() > deadline)
-      throw coreError('timeout', `${name} did not get ready`, { next: `see ${child.logPath}` });
-    await sleep(POLL_MS);
-  }
-  return address;
-}
 
 async function succeed(what: string, child: SliceProcess): Promise<void> {
   const { code, signal } = await child.ended;

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
 import type { SliceProcess } from './fact.ts';
 
-const READY_MS_MAX = 30_000;
+const READY_MS_MAX = 60_000;
 const POLL_MS = 25;
 
 /** Its address, host:port. @throws timeout, unreachable when it ended */

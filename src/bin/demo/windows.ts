@@ -12,6 +12,7 @@ import { coreError } from '../../core/errors.ts';
 import { pgDriver } from '../../io/sql/pg.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { Slice, SliceContext, SliceProcess } from './fact.ts';
+import { ready } from './ready.ts';
 import {
   consumedOf,
   judgeLate,
@@ -44,7 +45,6 @@ const GENERATE_S = 4;
 const WAIT_MS = 240_000;
 
 /** How long an engine may take to be ready. */
-const READY_MS = 60_000;
 
 export interface WindowsRun {
   readonly onTime: RunRecord;
@@ -95,21 +95,6 @@ async function consumedNow(address: string): Promise<number> {
     return Number(/^engine_events_total (\S+)$/m.exec(text)?.[1] ?? 0);
   } catch {
     return 0;
-  }
-}
-
-async function ready(engine: SliceProcess): Promise<void> {
-  const address = await engine.address();
-  const deadline = Date.now() + READY_MS;
-  while (
-    !(await fetch(`http://${address}/ready`).then(
-      ({ ok }) => ok,
-      () => false,
-    ))
-  ) {
-    if (Date.now() > deadline)
-      throw coreError('timeout', 'the engine did not get ready', { next: `see ${engine.logPath}` });
-    await sleep(POLL_MS);
   }
 }
 
@@ -202,6 +187,29 @@ async function killOnce(hunt: Hunt, engine: SliceProcess, tap: Tap): Promise<Kil
   }
 }
 
+/** What every engine of a run is started with. */
+function engineArgs(
+  context: SliceContext,
+  run: Pick<RunRecord, 'topic' | 'stateDir' | 'sinkTable'>,
+): readonly string[] {
+  return [
+    'engine',
+    `-brokers=${context.stack.brokers}`,
+    `-topic=${run.topic}`,
+    '-window=tumbling',
+    `-size=${RULES.sizeMs}ms`,
+    `-allowed-skew=${RULES.skewMs}ms`,
+    `-allowed-lateness=${RULES.latenessMs}ms`,
+    '-state=mem',
+    '-shards=2',
+    `-state-dir=${run.stateDir}`,
+    `-checkpoint-interval=${checkpointMs(context.scale)}ms`,
+    `-sink=postgres:${context.stack.postgres}`,
+    `-sink-table=${run.sinkTable}`,
+    '-migrate',
+  ];
+}
+
 async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise<RunRecord> {
   const { stack } = context;
   const started = Date.now();
@@ -223,25 +231,12 @@ async function runOne(context: SliceContext, pool: SqlPool, plan: Plan): Promise
   );
   const startEngine = (name: string, ...more: readonly string[]): SliceProcess =>
     context.spawn(`engine-${plan.id}-${name}`, [
-      'engine',
-      `-brokers=${stack.brokers}`,
-      `-topic=${topic}`,
-      '-window=tumbling',
-      `-size=${RULES.sizeMs}ms`,
-      `-allowed-skew=${RULES.skewMs}ms`,
-      `-allowed-lateness=${RULES.latenessMs}ms`,
-      '-state=mem',
-      '-shards=2',
-      `-state-dir=${stateDir}`,
-      `-checkpoint-interval=${checkpointMs(context.scale)}ms`,
-      `-sink=postgres:${stack.postgres}`,
-      `-sink-table=${sinkTable}`,
-      '-migrate',
+      ...engineArgs(context, { topic, stateDir, sinkTable }),
       ...more,
     ]);
   // The engine reads before there is anything to read, so that its first checkpoint does not wait for its start.
   const engine = startEngine('killed');
-  await ready(engine);
+  await ready('engine', engine);
   const gen = context.spawn(`gen-${plan.id}`, [
     'gen',
     ...genArgs(context, plan),
@@ -327,4 +322,5 @@ export const windowsSlice: Slice<WindowsRun> = {
       await pool.close();
     }
   },
+  services: (context, run) => [{ name: 'engine', args: engineArgs(context, run.onTime) }],
 };
