@@ -1,6 +1,6 @@
 /** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from the tables. */
 import { randomUUID } from 'node:crypto';
-import { createServer } from 'node:net';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, describe, expect, it } from 'vitest';
 import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -226,6 +226,107 @@ describe('records that cannot become a charge', () => {
     );
     expect(parked.every((row) => row.reason === 'refused' && row.detail.startsWith('23514'))).toBe(true);
   });
+});
+
+/** Stands before the database and can be cut. */
+async function gateTo(url: string) {
+  const target = new URL(url);
+  const open = new Set<Socket>();
+  let server: Server | undefined;
+  let port = 0;
+  const restore = (): Promise<void> =>
+    new Promise((resolve) => {
+      server = createServer((near) => {
+        const far = connect({ host: target.hostname, port: Number(target.port) });
+        for (const socket of [near, far]) {
+          open.add(socket);
+          socket.on('error', () => {});
+          socket.on('close', () => {
+            open.delete(socket);
+            near.destroy();
+            far.destroy();
+          });
+        }
+        near.pipe(far).pipe(near);
+      });
+      server.listen(port, '127.0.0.1', () => {
+        ({ port } = (server as Server).address() as { port: number });
+        resolve();
+      });
+    });
+  const cut = (): void => {
+    server?.close();
+    for (const socket of open) socket.destroy();
+  };
+  await restore();
+  const through = new URL(url);
+  through.hostname = '127.0.0.1';
+  through.port = String(port);
+  return { url: through.toString(), cut, restore };
+}
+
+describe('while the database is away', () => {
+  it('payments waits, reads on where it stopped, and repeats nothing', async () => {
+    const at = world('outage');
+    const orders = events(1500);
+    const gate = await gateTo(stack.postgres);
+    await at.create();
+    await at.publish(orders.slice(0, 500).map(recordOf));
+    const one = own.spawn('outage', [
+      ...at.args('a', '-batch-rows=20').filter((arg) => !arg.startsWith('-postgres=')),
+      `-postgres=${gate.url}`,
+    ]);
+    const address = await one.address();
+    const metric = async (name: string): Promise<number> => {
+      const text = await (await fetch(`http://${address}/metrics`)).text();
+      return Number(new RegExp(`^${name} (.+)$`, 'm').exec(text)?.[1]);
+    };
+    for (const round of [0, 1]) {
+      const before = 500 * (round + 1);
+      await until('some charges', async () =>
+        (await at.count('charges')) > before - 480 ? true : undefined,
+      );
+      gate.cut();
+      await until('the wait', async () =>
+        (await metric('payments_database_waiting')) === 1 ? true : undefined,
+      );
+      await at.publish(orders.slice(before, before + 500).map(recordOf));
+      const charged = await at.count('charges');
+      await new Promise((resolve) => setTimeout(resolve, 700));
+      expect(await at.count('charges')).toBe(charged);
+      await gate.restore();
+    }
+    await until('all charges', async () => ((await at.count('charges')) >= 1500 ? true : undefined));
+    one.kill('SIGTERM');
+    expect(await one.ended).toEqual({ code: 0, signal: null });
+    gate.cut();
+    await at.expectCharged(orders);
+    expect(await at.count('payments_suppressed')).toBe(0);
+    expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
+  }, 60_000);
+
+  it('a member that joins takes over its partitions, and a drain ends the one that waits', async () => {
+    const at = world('takeover');
+    const orders = events(900);
+    const gate = await gateTo(stack.postgres);
+    await at.create();
+    await at.publish(orders.slice(0, 300).map(recordOf));
+    const one = own.spawn('waits', [
+      ...at.args('a', '-batch-rows=20').filter((arg) => !arg.startsWith('-postgres=')),
+      `-postgres=${gate.url}`,
+    ]);
+    await until('some charges', async () => ((await at.count('charges')) > 20 ? true : undefined));
+    gate.cut();
+    await at.publish(orders.slice(300).map(recordOf));
+    const two = own.spawn('joins', at.args('a', '-batch-rows=20'));
+    await until('charges of the second', async () => ((await at.count('charges')) > 400 ? true : undefined));
+    one.kill('SIGTERM');
+    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await until('all charges', async () => ((await at.count('charges')) >= 900 ? true : undefined));
+    two.kill('SIGTERM');
+    expect(await two.ended).toEqual({ code: 0, signal: null });
+    await at.expectCharged(orders);
+  }, 60_000);
 });
 
 describe('as a process', () => {
