@@ -7,6 +7,7 @@ import { coreError, EXIT } from '../core/errors.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, type Stack, startStack } from '../devstack/stack.ts';
 import type { Fact, Service, Slice, SliceContext } from './demo/fact.ts';
 import { Processes } from './demo/processes.ts';
+import { ready } from './demo/ready.ts';
 import { renderFacts } from './demo/table.ts';
 import { defineCommand } from './shell/command.ts';
 import { packageRoot } from './shell/package.ts';
@@ -158,8 +159,8 @@ async function stay(stack: Stack, services: readonly Service[], dir: string): Pr
   const lasting = new Processes({ dir, stay: true, env: process.env });
   const lines: string[] = [];
   for (const { name, args } of services) {
-    const child = lasting.spawn(name, args);
-    lines.push(`  ${name.padEnd(9)} http://${await child.address()}   (pid ${child.pid})`);
+    const child = lasting.spawn(`kept-${name}`, args);
+    lines.push(`  ${name.padEnd(9)} http://${await ready(name, child)}   (pid ${child.pid})`);
   }
   const pids = lasting.alive().map(({ pid }) => pid);
   lasting.release();
