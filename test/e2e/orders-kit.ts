@@ -116,8 +116,8 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
   };
 }
 
-export async function stop(service: Service, signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
-  service.process.kill(signal);
+export async function stop(service: Service): Promise<number | null> {
+  service.process.kill('SIGTERM');
   return (await service.process.ended).code;
 }
 

@@ -118,6 +118,22 @@ describe('an order', () => {
     expect(await stop(again)).toBe(0);
   });
 
+  it('is answered again also when its row was removed since', async () => {
+    const key = newKey();
+    const first = await service.order(key);
+    await pool.query('DELETE FROM orders WHERE order_id = $1', [createdOf(first, false)]);
+    const replay = await service.order(key);
+    createdOf(replay, true);
+    expect(replay.body.equals(first.body)).toBe(true);
+    const document = problemOf(
+      await service.order(key, { ...ORDER, amount_cents: 1 }),
+      409,
+      'idempotency-key-reused',
+    );
+    // What it held is not known any more.
+    expect(document['differs']).toEqual([]);
+  });
+
   it.each([
     ['one process', () => [service]],
     ['two processes', () => [service, other]],

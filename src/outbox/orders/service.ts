@@ -112,8 +112,8 @@ export class Orders {
 /** Names the fields that differ, never their values: the key may have leaked to somebody else. */
 function reused(answer: StoredAnswer, request: CreateRequest): Error {
   const differs = [
-    ...(answer.accountId === request.accountId ? [] : ['account_id']),
-    ...(answer.amountCents === request.amountCents ? [] : ['amount_cents']),
+    ...(answer.accountId === null || answer.accountId === request.accountId ? [] : ['account_id']),
+    ...(answer.amountCents === null || answer.amountCents === request.amountCents ? [] : ['amount_cents']),
   ];
   return outboxError(
     'idempotency_key_reused',

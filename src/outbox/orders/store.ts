@@ -25,9 +25,9 @@ export interface StoredAnswer {
   readonly orderId: string;
   readonly responseCode: number;
   readonly responseBody: string;
-  /** Of the order, to name the fields in which another request differs. */
-  readonly accountId: bigint;
-  readonly amountCents: bigint;
+  /** Of the order, to name the fields in which another request differs; null when its row was removed since. */
+  readonly accountId: bigint | null;
+  readonly amountCents: bigint | null;
 }
 
 export interface OrderView {
@@ -88,8 +88,8 @@ interface AnswerRow extends SqlRow {
   readonly order_id: string;
   readonly response_code: number;
   readonly response_body: string;
-  readonly account_id: bigint;
-  readonly amount_cents: bigint;
+  readonly account_id: bigint | null;
+  readonly amount_cents: bigint | null;
 }
 
 export async function readAnswers(
@@ -98,7 +98,7 @@ export async function readAnswers(
 ): Promise<ReadonlyMap<string, StoredAnswer>> {
   const { rows } = await session.query<AnswerRow>(
     `SELECT k.idem_key, k.request_hash, k.order_id, k.response_code, k.response_body, o.account_id, o.amount_cents
-     FROM idempotency_keys k JOIN orders o USING (order_id) WHERE k.idem_key = ANY($1::text[])`,
+     FROM idempotency_keys k LEFT JOIN orders o USING (order_id) WHERE k.idem_key = ANY($1::text[])`,
     [keys],
   );
   return new Map(

@@ -8,7 +8,7 @@
  */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Histogram } from '../../core/metrics.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { insertOrders, type NewOrder, readAnswers, type StoredAnswer } from './store.ts';
 
@@ -31,6 +31,8 @@ const TRY_AGAIN = new Set(['40P01', '40001']);
 const ATTEMPTS_MAX = 5;
 /** lock_timeout: another transaction holds the key for longer than the wait. */
 const LOCK_TIMEOUT = '55P03';
+/** How long the parts of a batch that has already waited wait again, to tell the held key from the free ones. */
+const SHORT_WAIT_MS = 10;
 
 interface Waiting {
   readonly order: NewOrder;
@@ -70,27 +72,36 @@ export class OrderWriter {
   }
 
   /** Never rejects: every order of the batch gets its own outcome. */
-  private async settle(batch: readonly Waiting[]): Promise<void> {
+  private async settle(batch: readonly Waiting[], waited = false): Promise<void> {
     this.options.batchRows.observe(batch.length);
     try {
-      const written = await this.attempt(batch.map((waiting) => waiting.order));
+      const written = await this.attempt(
+        batch.map((waiting) => waiting.order),
+        waited,
+      );
       for (const waiting of batch) waiting.resolve(written.get(waiting.order.key) as Written);
     } catch (thrown) {
-      const splits = batch.length > 1 && findMillraceError(thrown)?.code === 'sql_failed';
-      if (splits) {
+      const error = findMillraceError(thrown);
+      if (batch.length > 1 && error?.code === 'sql_failed') {
         const middle = batch.length >> 1;
-        await this.settle(batch.slice(0, middle));
-        await this.settle(batch.slice(middle));
+        const hasWaited = waited || error.details['sqlstate'] === LOCK_TIMEOUT;
+        await this.settle(batch.slice(0, middle), hasWaited);
+        await this.settle(batch.slice(middle), hasWaited);
         return;
       }
       for (const waiting of batch) waiting.reject(refusalOf(thrown));
     }
   }
 
-  private async attempt(orders: readonly NewOrder[]): Promise<ReadonlyMap<string, Written>> {
+  private async attempt(orders: readonly NewOrder[], waited: boolean): Promise<ReadonlyMap<string, Written>> {
+    const { pool } = this.options;
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.once(orders);
+        if (!waited) return await this.once(pool, orders);
+        return await pool.transaction(async (session) => {
+          await session.query(`SET LOCAL lock_timeout = ${SHORT_WAIT_MS}`);
+          return this.once(session, orders);
+        });
       } catch (thrown) {
         const error = findMillraceError(thrown);
         const sqlstate = error?.details['sqlstate'];
@@ -102,11 +113,13 @@ export class OrderWriter {
     }
   }
 
-  private async once(orders: readonly NewOrder[]): Promise<ReadonlyMap<string, Written>> {
-    const won = await insertOrders(this.options.pool, orders);
+  private async once(
+    session: SqlSession,
+    orders: readonly NewOrder[],
+  ): Promise<ReadonlyMap<string, Written>> {
+    const won = await insertOrders(session, orders);
     const rest = orders.filter((order) => !won.has(order.key)).map((order) => order.key);
-    const known =
-      rest.length === 0 ? new Map<string, StoredAnswer>() : await readAnswers(this.options.pool, rest);
+    const known = rest.length === 0 ? new Map<string, StoredAnswer>() : await readAnswers(session, rest);
     return this.gather(orders, won, known);
   }
 

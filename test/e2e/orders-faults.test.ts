@@ -1,0 +1,349 @@
+/** The orders service when something fails: held keys, overload, signals, a database that goes away and comes back. */
+import { readFileSync } from 'node:fs';
+import { request } from 'node:http';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { launcher, until } from './engine-kit.ts';
+import {
+  createdOf,
+  gateBefore,
+  newKey,
+  ORDER,
+  ordersKit,
+  problemOf,
+  type Reply,
+  rowCounts,
+  type Service,
+  stop,
+} from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+
+interface Held {
+  /** Commits an order of another process under the key; its answer. */
+  commit(): Promise<string>;
+  rollBack(): Promise<void>;
+}
+
+const OTHER_ID = (n: number): string => `019385a0-0000-7000-8000-${String(n).padStart(12, '0')}`;
+let others = 0;
+/** A test that failed must not leave a transaction open, or its pool never closes. */
+const holding: Held[] = [];
+afterAll(() => Promise.all(holding.map((held) => held.rollBack())));
+
+/** Another process writes this key and does not come to an end by itself. */
+async function hold(pool: SqlPool, key: string): Promise<Held> {
+  const orderId = OTHER_ID(others++);
+  const answer = `{"order_id": "${orderId}",  "status":"created"}`;
+  let settle: (commits: boolean) => void = () => {};
+  const decided = new Promise<boolean>((resolve) => {
+    settle = resolve;
+  });
+  let written: () => void = () => {};
+  const started = new Promise<void>((resolve) => {
+    written = resolve;
+  });
+  const over = pool
+    .transaction(async (session) => {
+      await session.query(
+        `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
+         VALUES ($1, sha256(convert_to(E'orders.create.v1\\naccount_id=7\\namount_cents=1999\\n', 'UTF8')), $2, 201, $3::text::json)`,
+        [key, orderId, answer],
+      );
+      await session.query("INSERT INTO orders VALUES ($1, 7, 1999, 'created')", [orderId]);
+      written();
+      if (!(await decided)) throw new Error('rolled back on purpose');
+    })
+    .catch((thrown: unknown) => {
+      if (!String(thrown).includes('on purpose')) throw thrown;
+    });
+  await Promise.race([started, over]);
+  const held: Held = {
+    commit: async () => {
+      settle(true);
+      await over;
+      return answer;
+    },
+    rollBack: async () => {
+      settle(false);
+      await over;
+    },
+  };
+  holding.push(held);
+  return held;
+}
+
+/** Some statement of the service waits for the key that another transaction holds. */
+const waits = (pool: SqlPool, schema: string): Promise<true> =>
+  until('a waiting statement', async () => {
+    const { rows } = await pool.query<{ n: bigint }>(
+      `SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+       WHERE NOT l.granted AND a.application_name = 'millrace orders' AND a.pid IN (
+         SELECT pid FROM pg_locks WHERE relation = to_regclass($1))`,
+      [`${schema}.idempotency_keys`],
+    );
+    return (rows[0]?.n ?? 0n) > 0n ? true : undefined;
+  });
+
+/** A report of readiness may be a little old. */
+const readiness = (service: Service, status: number): Promise<true> =>
+  until(`/ready to answer ${status}`, async () =>
+    (await service.ask({ path: '/ready' })).status === status ? true : undefined,
+  );
+
+async function fresh(
+  flags: readonly string[] = [],
+  postgres: string = stack.postgres,
+): Promise<{ schema: string; pool: SqlPool; service: Service }> {
+  const world = await kit.schema();
+  return { ...world, service: await kit.serve(world.schema, flags, postgres) };
+}
+
+describe('a key that another process is writing', () => {
+  it('waits, and gets the stored answer byte for byte when that commits', async () => {
+    const { schema, pool, service } = await fresh();
+    const key = newKey();
+    const held = await hold(pool, key);
+    const asked = [service.order(key), service.order(key), service.order(key, { ...ORDER, amount_cents: 1 })];
+    await waits(pool, schema);
+    const answer = await held.commit();
+    const [one, two, another] = (await Promise.all(asked)) as [Reply, Reply, Reply];
+    for (const reply of [one, two]) {
+      expect([reply.status, reply.body.toString()]).toEqual([201, answer]);
+      expect(reply.headers['idempotency-replayed']).toBe('true');
+    }
+    problemOf(another, 409, 'idempotency-key-reused');
+    expect(await rowCounts(pool)).toEqual([1, 1, 0]);
+    await stop(service);
+  });
+
+  it('is created here when that rolls back', async () => {
+    const { schema, pool, service } = await fresh();
+    const key = newKey();
+    const held = await hold(pool, key);
+    const asked = service.order(key);
+    await waits(pool, schema);
+    await held.rollBack();
+    createdOf(await asked, false);
+    expect(await rowCounts(pool)).toEqual([1, 1, 1]);
+    await stop(service);
+  });
+
+  it('is answered 503 after the wait, and holds up no other key for longer than one wait', async () => {
+    const waitMs = 500;
+    const { schema, pool, service } = await fresh(['-connections=1', `-in-flight-wait=${waitMs}ms`]);
+    const [first, second] = [newKey(), newKey()];
+    const held = [await hold(pool, first), await hold(pool, second)];
+    const timed = async (key: string): Promise<readonly [Reply, number]> => {
+      const start = performance.now();
+      const reply = await service.order(key);
+      return [reply, performance.now() - start];
+    };
+    const alone = timed(first);
+    await waits(pool, schema);
+    // These gather behind the first and share its next transaction, the second held key among them.
+    const together = [...Array.from({ length: 20 }, () => timed(newKey())), timed(second)];
+    const [firstReply] = await alone;
+    problemOf(firstReply, 503, 'in-flight');
+    const replies = await Promise.all(together);
+    const [heldReply] = replies.pop() as readonly [Reply, number];
+    problemOf(heldReply, 503, 'in-flight');
+    for (const [reply, ms] of replies) {
+      createdOf(reply, false);
+      expect(ms).toBeLessThan(3 * waitMs);
+    }
+    expect(await rowCounts(pool)).toEqual([20, 20, 20]);
+    for (const one of held) await one.rollBack();
+    createdOf(await service.order(second), false);
+    await stop(service);
+  });
+});
+
+describe('overload', () => {
+  it('is shed with 429 before any work, and reads go on', async () => {
+    const { schema, pool, service } = await fresh(['-in-flight-max=1']);
+    const key = newKey();
+    const held = await hold(pool, key);
+    const asked = service.order(key);
+    await waits(pool, schema);
+    const shed = newKey();
+    problemOf(await service.order(shed), 429, 'overloaded');
+    problemOf(await service.order(key), 429, 'overloaded');
+    problemOf(await service.order('x'), 400, 'bad-idempotency-key');
+    problemOf(await service.ask({ path: `/orders/${newKey()}` }), 404, 'order-not-found');
+    expect((await service.ask({ path: '/metrics' })).body.toString()).toMatch(/^orders_in_flight 1$/m);
+    await held.rollBack();
+    createdOf(await asked, false);
+    createdOf(await service.order(shed), false);
+    expect(await rowCounts(pool)).toEqual([2, 2, 2]);
+    await stop(service);
+  });
+});
+
+describe('signals', () => {
+  it('SIGTERM lets requests under way finish and takes no new ones', async () => {
+    const { schema, pool, service } = await fresh();
+    const key = newKey();
+    const held = await hold(pool, key);
+    const asked = service.order(key);
+    await waits(pool, schema);
+    service.process.kill('SIGTERM');
+    await until(
+      'a closed door',
+      () =>
+        new Promise<true | undefined>((resolve) => {
+          const [host, port] = service.address.split(':') as [string, string];
+          const knock = request({ host, port, agent: false, path: '/health' }, (answer) => {
+            answer.resume();
+            resolve(undefined);
+          });
+          knock.on('error', () => resolve(true)).end();
+        }),
+    );
+    await held.rollBack();
+    createdOf(await asked, false);
+    expect(await service.process.ended).toEqual({ code: 0, signal: null });
+    expect(await rowCounts(pool)).toEqual([1, 1, 1]);
+  });
+
+  it('SIGKILL under load leaves one order a key and every answer given in force', async () => {
+    const { schema, pool, service } = await fresh();
+    const keys = Array.from({ length: 400 }, newKey);
+    const given = new Map<string, Reply>();
+    let failed = 0;
+    const asked = keys.map(async (key) => {
+      try {
+        given.set(key, await service.order(key));
+      } catch {
+        failed++;
+      }
+      if (given.size === 100) service.process.kill('SIGKILL');
+    });
+    await Promise.all(asked);
+    expect(given.size).toBeGreaterThanOrEqual(100);
+    expect(failed).toBeGreaterThan(0);
+    await service.process.ended;
+
+    const again = await kit.serve(schema);
+    const replies = await Promise.all(keys.map((key) => again.order(key)));
+    for (const [i, reply] of replies.entries()) {
+      const before = given.get(keys[i] as string);
+      createdOf(reply, reply.headers['idempotency-replayed'] === 'true');
+      if (before === undefined) continue;
+      expect(reply.headers['idempotency-replayed']).toBe('true');
+      expect(reply.body.equals(before.body)).toBe(true);
+    }
+    expect(await rowCounts(pool)).toEqual([400, 400, 400]);
+    const { rows } = await pool.query<{ n: bigint }>(
+      `SELECT count(*) AS n FROM idempotency_keys k JOIN orders o USING (order_id) JOIN outbox x ON aggregate_id = o.order_id
+       WHERE response_body->>'order_id' = o.order_id::text AND convert_from(payload, 'UTF8')::json->>'order_id' = o.order_id::text`,
+    );
+    expect(rows).toEqual([{ n: 400n }]);
+    await stop(again);
+  });
+});
+
+describe('the database', () => {
+  it('goes away: 503 and not ready; comes back: the same keys are orders', async () => {
+    const gate = await gateBefore(stack.postgres);
+    const { pool, service } = await fresh([], gate.url);
+    const before = newKey();
+    const first = await service.order(before);
+    gate.close();
+    const key = newKey();
+    const lost = problemOf(await service.order(key), 503, 'database-unavailable');
+    expect(lost['detail']).toMatch(/same key/);
+    problemOf(await service.order(before), 503, 'database-unavailable');
+    problemOf(await service.ask({ path: `/orders/${newKey()}` }), 503, 'database-unavailable');
+    // What needs no database is still judged.
+    problemOf(await service.order('x'), 400, 'bad-idempotency-key');
+    await readiness(service, 503);
+    expect((await service.ask({ path: '/health' })).status).toBe(200);
+    expect(await rowCounts(pool)).toEqual([1, 1, 1]);
+    gate.open();
+    createdOf(await service.order(key), false);
+    expect((await service.order(before)).body.equals(first.body)).toBe(true);
+    await readiness(service, 200);
+    expect(await rowCounts(pool)).toEqual([2, 2, 2]);
+    await stop(service);
+  });
+
+  it('commits and its answer is lost: the order is read back, not made again', async () => {
+    const gate = await gateBefore(stack.postgres);
+    const { pool, service } = await fresh([], gate.url);
+    createdOf(await service.order(newKey()), false);
+    gate.swallowAnswers();
+    const key = newKey();
+    const asked = service.order(key);
+    await until('the commit', async () => ((await rowCounts(pool))[0] === 2 ? true : undefined));
+    gate.cut();
+    const orderId = createdOf(await asked, false);
+    expect(createdOf(await service.order(key), true)).toBe(orderId);
+    expect(await rowCounts(pool)).toEqual([2, 2, 2]);
+    await stop(service);
+  });
+
+  it('ends connections under load: retries with the same key make one order each', async () => {
+    const { schema, pool, service } = await fresh();
+    const keys = Array.from({ length: 200 }, newKey);
+    const statuses = new Set<number>();
+    let ended = 0;
+    let over = false;
+    const killing = (async () => {
+      while (!over) {
+        const { rows } = await pool.query(
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+           WHERE application_name = 'millrace orders' AND pid IN (SELECT pid FROM pg_locks WHERE relation = to_regclass($1))`,
+          [`${schema}.idempotency_keys`],
+        );
+        ended += rows.length;
+        await sleep(2);
+      }
+    })();
+    const orders = await Promise.all(
+      keys.map(async (key) => {
+        for (let attempt = 0; ; attempt++) {
+          const reply = await service.order(key);
+          statuses.add(reply.status);
+          if (attempt > 40) over = true;
+          if (reply.status !== 503) return createdOf(reply, reply.headers['idempotency-replayed'] === 'true');
+          problemOf(reply, 503, 'database-unavailable');
+          await sleep(20);
+        }
+      }),
+    );
+    over = true;
+    await killing;
+    expect(ended).toBeGreaterThan(0);
+    expect(new Set(orders).size).toBe(keys.length);
+    expect([...statuses].every((status) => status === 201 || status === 503)).toBe(true);
+    expect(await rowCounts(pool)).toEqual([200, 200, 200]);
+    await stop(service);
+  });
+
+  describe('that refuses a write', () => {
+    let world: { pool: SqlPool; service: Service };
+    beforeAll(async () => {
+      world = await fresh(['-connections=1']);
+      await world.pool.query('ALTER TABLE orders ADD CHECK (account_id <> 13)');
+    });
+    it('fails the one order, not those that shared its transaction, and tells no inner words', async () => {
+      const { pool, service } = world;
+      const bodies = Array.from({ length: 30 }, (_, i) => ({ account_id: i, amount_cents: 1 }));
+      const replies = await Promise.all(bodies.map((body) => service.order(newKey(), body)));
+      for (const [i, reply] of replies.entries()) {
+        if (i !== 13) createdOf(reply, false);
+      }
+      const refused = replies[13] as Reply;
+      const document = problemOf(refused, 500, 'internal');
+      expect(refused.body.toString()).not.toMatch(/constraint|relation|PostgreSQL|check/i);
+      const log = readFileSync(service.process.logPath, 'utf8');
+      expect(log).toMatch(new RegExp(`${document['request_id']}.*violates check constraint`));
+      expect(await rowCounts(pool)).toEqual([29, 29, 29]);
+    });
+  });
+});
