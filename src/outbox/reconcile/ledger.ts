@@ -77,6 +77,7 @@ export async function loadLedgers(
   }
   await copy(intents);
   await copy(replies);
+  await session.query('ANALYZE ledger_intents; ANALYZE ledger_replies');
   await checkIntents(session);
   await session.query(FOLD);
   await session.query('ANALYZE ledger');
@@ -84,15 +85,17 @@ export async function loadLedgers(
 
 /** A file that was put together from parts of others must not pass for what a client knows. */
 async function checkIntents(session: SqlSession): Promise<void> {
-  const { rows } = await session.query<{ ledger: number; intent: bigint }>(
-    `(SELECT r.ledger, r.intent FROM ledger_replies r
-      WHERE NOT EXISTS (SELECT FROM ledger_intents i WHERE (i.ledger, i.intent) = (r.ledger, r.intent)))
-     UNION ALL (SELECT ledger, intent FROM ledger_intents GROUP BY ledger, intent HAVING count(*) > 1)
-     LIMIT 1`,
+  // No LIMIT: it would have the planner look for the first row one by one, and in an honest ledger there is none.
+  const { rows } = await session.query<{ bad: readonly bigint[] | null }>(
+    `SELECT min(ARRAY[ledger, intent]) AS bad FROM (
+       SELECT r.ledger, r.intent FROM ledger_replies r
+       WHERE NOT EXISTS (SELECT FROM ledger_intents i WHERE i.ledger = r.ledger AND i.intent = r.intent)
+       UNION ALL SELECT ledger, intent FROM ledger_intents GROUP BY ledger, intent HAVING count(*) > 1) AS found`,
   );
-  const bad = rows[0];
-  if (bad === undefined) return;
-  throw coreError('bad_file', `ledger ${bad.ledger + 1} has intent ${bad.intent} not exactly once`, {
+  const bad = rows[0]?.bad ?? null;
+  if (bad === null) return;
+  const [ledger = 0n, intent] = bad;
+  throw coreError('bad_file', `ledger ${ledger + 1n} has intent ${intent} not exactly once`, {
     next: 'give a ledger that millrace load wrote, whole',
   });
 }

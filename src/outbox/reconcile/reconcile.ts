@@ -67,6 +67,8 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
   return pool.transaction(async (session) => {
     // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
     await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+    // Whole tables are compared: a loop over one inside the other can only come from statistics that are not there yet.
+    await session.query('SET LOCAL enable_nestloop = off');
     if (tables.hasLedger) await loadLedgers(session, ledgers, options.onEntry ?? (() => {}));
     return compare(session, tables, options);
   });
