@@ -191,7 +191,8 @@ function ttlOf(context: Context): DedupTtl {
     horizon: ttl.arithmetic,
     margin_seconds: ttl.marginMs / 1000,
   };
-  if (ttl.marginMs < 0) log.warn(fields, 'dedup keys are forgotten before the redelivery horizon');
+  if (ttl.marginMs < 0)
+    log.warn(fields, 'the dedup TTL is below the redelivery horizon: a late duplicate may come as unseen');
   else log.info(fields, 'dedup TTL covers the redelivery horizon');
   return ttl;
 }

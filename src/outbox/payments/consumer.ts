@@ -261,9 +261,7 @@ export class PaymentsConsumer {
 
   private async onRebalance({ kind, partitions }: Rebalance): Promise<void> {
     const { log, injector } = this.options;
-    const leaving = new Set(partitions.map((at) => at.partition));
-    log.info({ kind, partitions: [...leaving] }, 'rebalance');
-    if (kind === 'assigned') return;
+    log.info({ kind, partitions: partitions.map((at) => at.partition) }, 'rebalance');
     if (kind === 'revoked') {
       // A batch that waits for the database is not finished now; its new owner reads it again.
       if (!this.waiting)
@@ -273,13 +271,15 @@ export class PaymentsConsumer {
         ]);
       await this.commitOffsets();
     }
-    for (const partition of leaving) {
-      this.left.add(partition);
+    for (const { partition } of partitions) {
       this.positions.delete(partition);
       this.offsetsCommitted.delete(partition);
       this.received.delete(partition);
       this.paused.delete(partition);
     }
+    if (kind === 'assigned') return;
+    const leaving = new Set(partitions.map((at) => at.partition));
+    for (const partition of leaving) this.left.add(partition);
     injector.forget(leaving);
   }
 
