@@ -3,7 +3,9 @@ import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
 import { launcher, until } from './engine-kit.ts';
 import {
   createdOf,
@@ -78,7 +80,7 @@ async function hold(pool: SqlPool, key: string): Promise<Held> {
 }
 
 /** Some statement of the service waits for the key that another transaction holds. */
-const waits = (pool: SqlPool, schema: string): Promise<true> =>
+const waits = (pool: SqlPool, schema: string, atLeast = 1n): Promise<true> =>
   until('a waiting statement', async () => {
     const { rows } = await pool.query<{ n: bigint }>(
       `SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid)
@@ -86,7 +88,7 @@ const waits = (pool: SqlPool, schema: string): Promise<true> =>
          SELECT pid FROM pg_locks WHERE relation = to_regclass($1))`,
       [`${schema}.idempotency_keys`],
     );
-    return (rows[0]?.n ?? 0n) > 0n ? true : undefined;
+    return (rows[0]?.n ?? 0n) >= atLeast ? true : undefined;
   });
 
 /** A report of readiness may be a little old. */
@@ -160,6 +162,50 @@ describe('a key that another process is writing', () => {
     for (const one of held) await one.rollBack();
     createdOf(await service.order(second), false);
     await stop(service);
+  });
+});
+
+describe('the same keys in opposite orders at two processes', () => {
+  it('make one order each and never a deadlock', async () => {
+    // A database of its own: the server counts deadlocks for each.
+    const { schema, pool } = await kit.schema();
+    await pool.query(`CREATE DATABASE ${schema}`);
+    const url = new URL(stack.postgres);
+    url.pathname = `/${schema}`;
+    const flags = ['-connections=1'];
+    const [one, two] = await Promise.all([
+      kit.serve(schema, flags, url.toString()),
+      kit.serve(schema, flags, url.toString()),
+    ]);
+    const reader = await pgDriver.connect({
+      url: withSettings(url.toString(), { schema }),
+      connectionsMax: 2,
+      applicationName: 'test',
+      connectTimeoutMs: 5000,
+    });
+    try {
+      for (let round = 0; round < 3; round++) {
+        const keys = Array.from({ length: 41 }, newKey);
+        // Both come to the middle key and stop there, each with what it wrote before.
+        const held = await hold(reader, keys[20] as string);
+        const forth = Promise.all(keys.map((key) => one.order(key)));
+        const back = Promise.all([...keys].reverse().map((key) => two.order(key)));
+        await waits(reader, schema, 2n);
+        await held.rollBack();
+        const bodies = (replies: readonly Reply[]): string[] =>
+          replies.map((reply) => `${reply.status} ${reply.body}`);
+        expect(bodies((await back).reverse())).toEqual(bodies(await forth));
+      }
+      expect(await rowCounts(reader)).toEqual([123, 123, 123]);
+      // Counted when the sessions end, so that nothing is still on its way to the statistics.
+      await Promise.all([stop(one), stop(two)]);
+      const { rows } = await reader.query<{ deadlocks: bigint }>(
+        'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()',
+      );
+      expect(rows).toEqual([{ deadlocks: 0n }]);
+    } finally {
+      await reader.close();
+    }
   });
 });
 

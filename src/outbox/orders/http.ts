@@ -8,7 +8,7 @@ import { canonicalUuid } from '../ids.ts';
 import { readCreateBody, readIdempotencyKey, requireJson } from './request.ts';
 import type { Orders } from './service.ts';
 
-export const PROBLEM_JSON = 'application/problem+json';
+const PROBLEM_JSON = 'application/problem+json';
 
 export interface OrdersHttpOptions {
   /** Undefined until the database answered at start. */
