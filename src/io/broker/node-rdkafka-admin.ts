@@ -17,29 +17,36 @@ export class NodeAdmin implements BrokerAdmin {
   private readonly client: Producer;
   private readonly openControl: () => IAdminClient;
   private control: IAdminClient | undefined;
-  private readonly clusterIdSeen: () => string | undefined;
+  private readonly openLogging: (seen: (clusterId: string) => void) => Promise<Producer>;
   private readonly options: BrokerOptions;
   private closing: Promise<void> | undefined;
 
   constructor(
     client: Producer,
     openControl: () => IAdminClient,
-    clusterIdSeen: () => string | undefined,
+    openLogging: (seen: (clusterId: string) => void) => Promise<Producer>,
     options: BrokerOptions,
   ) {
     this.client = client;
     this.openControl = openControl;
-    this.clusterIdSeen = clusterIdSeen;
+    this.openLogging = openLogging;
     this.options = options;
   }
 
   async clusterId(): Promise<string> {
     this.checkOpen();
-    for (let waited = 0; waited < CLUSTER_ID_TIMEOUT_MS; waited += POLL_MS) {
-      const seen = this.clusterIdSeen();
-      if (seen !== undefined) return seen;
-      this.client.poll();
-      await sleep(POLL_MS);
+    let seen: string | undefined;
+    const client = await this.openLogging((clusterId) => {
+      seen = clusterId;
+    });
+    try {
+      for (let waited = 0; waited < CLUSTER_ID_TIMEOUT_MS; waited += POLL_MS) {
+        if (seen !== undefined) return seen;
+        client.poll();
+        await sleep(POLL_MS);
+      }
+    } finally {
+      await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
     }
     throw unreachable(this.options.brokers, 'it did not tell its cluster id');
   }

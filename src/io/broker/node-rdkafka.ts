@@ -99,20 +99,23 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
   mainThreadOnly(isMainThread);
   const library = (await import('node-rdkafka')).default;
   const properties = clientProperties(options);
-  let clusterId: string | undefined;
-  // node-rdkafka has no call for the cluster id; librdkafka logs it when it learns it.
-  const client = await connect(() => {
-    const made = new library.Producer({ ...properties, debug: 'generic' } as never);
-    made.on('event.log', (line: { fac?: string; message?: string }) => {
-      const found = line.fac === 'CLUSTERID' ? /-> "([^"]+)"/.exec(line.message ?? '') : null;
-      if (found !== null) clusterId = found[1];
-    });
-    return made;
-  }, options);
+  const client = await connect(() => new library.Producer({ ...properties } as never), options);
   return new NodeAdmin(
     client,
     () => library.AdminClient.create({ ...properties, log_level: '0' } as never),
-    () => clusterId,
+    // node-rdkafka has no call for the cluster id; librdkafka logs it when it learns it. A client that logs this much
+    // while it starts can end the process: node-rdkafka publishes its event handle before it is initialized. So only
+    // who asks for the id pays for it, with a client of its own.
+    async (seen) => {
+      return connect(() => {
+        const made = new library.Producer({ ...properties, debug: 'generic' } as never);
+        made.on('event.log', (line: { fac?: string; message?: string }) => {
+          const found = line.fac === 'CLUSTERID' ? /-> "([^"]+)"/.exec(line.message ?? '') : null;
+          if (found !== null) seen(found[1] as string);
+        });
+        return made;
+      }, options);
+    },
     options,
   );
 }
