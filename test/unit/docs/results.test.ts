@@ -1,0 +1,24 @@
+/** The page of results says what the JSON beside it says, misses included. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import type { BenchReport } from '../../../bench/harness.ts';
+import { packageRoot } from '../../../src/bin/shell/package.ts';
+import { generateResults } from '../../../tools/results-gen.ts';
+
+const pages = generateResults();
+const folder = join(packageRoot(), 'docs/results');
+
+test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
+  expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
+});
+
+test('every goal that was missed is on the page as missed', () => {
+  const reports = readdirSync(folder)
+    .filter((name) => name.endsWith('.json'))
+    .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport);
+  expect(reports.length).toBeGreaterThan(0);
+  const missed = reports.flatMap((report) => report.results.filter((row) => row.met === false));
+  const page = [...pages.values()].join('');
+  expect(page.match(/\*\*missed\*\*/g)?.length ?? 0).toBe(missed.length);
+});

@@ -1,0 +1,61 @@
+/** Writes docs/results/README.md from the JSON of full benchmark runs beside it: `millrace bench NAME -json >
+ *  docs/results/NAME.json`, then `npm run generate`. */
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { BenchReport } from '../bench/harness.ts';
+import { packageRoot } from '../src/bin/shell/package.ts';
+
+const FOLDER = 'docs/results';
+const PAGE = `${FOLDER}/README.md`;
+
+/** Three digits that matter, thousands grouped. */
+function short(value: number | null): string {
+  if (value === null) return '';
+  const rounded = Number(value.toPrecision(3));
+  return rounded.toLocaleString('en-US', { maximumFractionDigits: 3 });
+}
+
+const verdict = (met: boolean | null): string => (met === null ? '' : met ? 'met' : '**missed**');
+
+function section(report: BenchReport): string[] {
+  const { machine } = report;
+  const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+  return [
+    `## ${report.bench}`,
+    '',
+    `\`millrace bench ${report.bench} -json\`, commit ${report.commit.slice(0, 12)}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
+    '',
+    '| what | value | spread | beside | its value | ratio | goal | |',
+    '| --- | --- | --- | --- | --- | --- | --- | --- |',
+    ...report.results.map(
+      (row) =>
+        `| ${row.metric} | ${short(row.value)} ${row.unit} | ${Math.round(row.spread * 100)}% | ${row.against ?? ''} | ${short(row.against_value)} | ${short(row.ratio)} | ${row.goal ?? ''} | ${verdict(row.met)} |`,
+    ),
+    '',
+  ];
+}
+
+/** The page by its path from the project's root. */
+export function generateResults(): ReadonlyMap<string, string> {
+  const folder = join(packageRoot(), FOLDER);
+  const reports = readdirSync(folder)
+    .filter((name) => name.endsWith('.json'))
+    .sort()
+    .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport);
+  const lines = [
+    '# Results',
+    '',
+    '<!-- Generated from the JSON files beside it by `npm run generate`; do not edit. -->',
+    '',
+    'Medians of the repeats that the command makes; both sides run in turn in one process tree on one shared and noisy',
+    'machine, so the ratio is what holds elsewhere. The spread is (largest - smallest) / median of our side.',
+    '',
+    ...reports.flatMap(section),
+  ];
+  return new Map([[PAGE, `${lines.join('\n').trimEnd()}\n`]]);
+}
+
+if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1]) {
+  for (const [path, text] of generateResults()) writeFileSync(join(packageRoot(), path), text);
+}
