@@ -8,7 +8,7 @@
  */
 import { canonicalUuid } from '../ids.ts';
 
-export const ORDER_CREATED_EVENT = 'order.created.v1';
+const ORDER_CREATED_EVENT = 'order.created.v1';
 
 /** A value above this is not an order's event; it is parked without being parsed. */
 export const VALUE_BYTES_MAX = 64 * 1024;

@@ -45,7 +45,7 @@ export interface WrittenBatch {
 }
 
 /** Of a value that is larger, the table keeps the beginning. */
-export const PARKED_BYTES_MAX = 1024 * 1024;
+const PARKED_BYTES_MAX = 1024 * 1024;
 
 /** Sorted, so that two transactions that share ids cannot wait for each other in a circle. */
 const INSERT_INBOX = `
