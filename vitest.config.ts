@@ -7,6 +7,7 @@ const FIRST_PASS_ONLY = [
   'test/house/**',
   'test/e2e/broker-{native,handles,restart,bench}.test.ts',
   'test/e2e/devstack*.test.ts',
+  'test/e2e/offline.test.ts',
 ];
 
 export default defineConfig({

@@ -8,7 +8,7 @@ import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, type Stack, startStack } fr
 import type { Fact, Service, Slice, SliceContext } from './demo/fact.ts';
 import { Processes } from './demo/processes.ts';
 import { ready } from './demo/ready.ts';
-import { renderFacts } from './demo/table.ts';
+import { allHold, renderFacts } from './demo/table.ts';
 import { defineCommand } from './shell/command.ts';
 import { packageRoot } from './shell/package.ts';
 import { aborted } from './shell/wait.ts';
@@ -119,7 +119,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
     }
     await processes.end(END_GRACE_MS);
 
-    const holds = facts.length > 0 && facts.every((fact) => fact.holds);
+    const holds = allHold(facts);
     const kept = settings.keep ? await stay(stack, services, dir) : '';
     const table = renderFacts(facts, process.stdout.columns);
     context.print(`${table}, after ${seconds()}${kept}`, {

@@ -35,3 +35,7 @@ export function renderFacts(facts: readonly Fact[], columns: number | undefined)
   out.push('', `${held} of ${facts.length} facts hold`);
   return out.join('\n');
 }
+
+/** What the exit code says: a demo without a fact has shown nothing. */
+export const allHold = (facts: readonly Fact[]): boolean =>
+  facts.length > 0 && facts.every((fact) => fact.holds);
