@@ -25,12 +25,16 @@ function runPass(name, native) {
     [
       join(root, 'node_modules/vitest/vitest.mjs'),
       'run',
-      '--reporter=dot',
+      '--reporter=default',
       '--reporter=json',
       `--outputFile.json=${reportPath}`,
       ...vitestArguments,
     ],
-    { cwd: root, stdio: ['ignore', 2, 2], env: { ...process.env, MILLRACE_NATIVE: native } },
+    {
+      cwd: root,
+      stdio: ['ignore', 2, 2],
+      env: { ...process.env, ...(process.stderr.isTTY ? {} : { NO_COLOR: '1' }), MILLRACE_NATIVE: native },
+    },
   );
   const report = (() => {
     try {

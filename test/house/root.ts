@@ -1,5 +1,31 @@
-import { dirname } from 'node:path';
-import { fileURLToPath } from 'node:url';
+/** The repository: its folder and its files. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../../src/bin/shell/package.ts';
 
 /** Folder of package.json. */
-export const projectRoot = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+export const projectRoot = packageRoot();
+
+/** What builds and runs make; .gitignore names them all. */
+export const GENERATED = ['node_modules', 'dist', 'build', 'prebuilds', '.millrace'] as const;
+
+/** Files that git tracks or would track, by path from the root; on a machine without git all that is not generated. */
+export function repositoryFiles(): string[] {
+  const git = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
+    cwd: projectRoot,
+    encoding: 'utf8',
+  });
+  if (git.status === 0)
+    return git.stdout.split('\n').filter((path) => path !== '' && existsSync(join(projectRoot, path)));
+  const skipped = new Set<string>([...GENERATED, '.git']);
+  return readdirSync(projectRoot, { withFileTypes: true })
+    .filter((entry) => !skipped.has(entry.name))
+    .flatMap((entry) =>
+      entry.isFile()
+        ? [entry.name]
+        : readdirSync(join(projectRoot, entry.name), { recursive: true, withFileTypes: true })
+            .filter((inner) => inner.isFile())
+            .map((inner) => join(inner.parentPath, inner.name).slice(projectRoot.length + 1)),
+    );
+}

@@ -1,18 +1,12 @@
 /** Rules of the house that no other tool checks, over every file that git tracks or would track. */
-import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { projectRoot } from './root.ts';
+import { projectRoot, repositoryFiles } from './root.ts';
 
 const LINES_MAX = 500;
 
-const files = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard'], {
-  cwd: projectRoot,
-  encoding: 'utf8',
-})
-  .stdout.split('\n')
-  .filter((path) => path !== '' && existsSync(join(projectRoot, path)));
+const files = repositoryFiles();
 const source = files.filter((path) => /\.(ts|mjs|cjs|cc|h)$/.test(path) && !/\.gen\.(ts|h)$/.test(path));
 const text = (path: string): string => readFileSync(join(projectRoot, path), 'utf8');
 const self = 'test/house/tidy.test.ts';
