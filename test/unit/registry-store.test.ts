@@ -201,4 +201,8 @@ describe('the file store', () => {
       'not_writable',
     );
   });
+
+  it('refuses one in a file system that takes no folders, at once', async () => {
+    expect(await code(Registry.open(new FileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
+  });
 });

@@ -9,8 +9,8 @@
  *  to go on.
  */
 import { constants } from 'node:fs';
-import { type FileHandle, mkdir, open } from 'node:fs/promises';
-import { join } from 'node:path';
+import { type FileHandle, mkdir, open, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { coreError } from '../../core/errors.ts';
 import { registryError } from '../errors.ts';
@@ -24,6 +24,19 @@ const HEADER_BYTES = 12;
 const PAYLOAD_BYTES_MAX = 4 << 20;
 
 export const REGISTRY_LOG_FILE = 'registry.log';
+
+/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
+async function makeFolder(path: string): Promise<void> {
+  try {
+    await mkdir(path);
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code === 'EEXIST' && (await stat(path)).isDirectory()) return;
+    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
+    await makeFolder(dirname(path));
+    await mkdir(path);
+  }
+}
 
 /** The payload that starts at `at`, or undefined when the bytes there are no whole record. */
 function recordAt(bytes: Buffer, at: number): Buffer | undefined {
@@ -63,7 +76,7 @@ export class FileLog implements RegistryLog {
 
   async open(): Promise<OpenReport> {
     try {
-      await mkdir(this.dir, { recursive: true });
+      await makeFolder(resolve(this.dir));
     } catch (cause) {
       throw this.notWritable(cause);
     }
