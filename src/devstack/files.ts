@@ -7,9 +7,10 @@ import {
   mkdirSync,
   readFileSync,
   renameSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { coreError } from '../core/errors.ts';
 
@@ -35,11 +36,24 @@ export function writeWhole(path: string, text: string, mode = 0o644): void {
   renameSync(beside, path);
 }
 
+/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
+function makeFolder(path: string): void {
+  try {
+    mkdirSync(path);
+  } catch (thrown) {
+    const { code } = thrown as NodeJS.ErrnoException;
+    if (code === 'EEXIST' && statSync(path).isDirectory()) return;
+    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
+    makeFolder(dirname(path));
+    mkdirSync(path);
+  }
+}
+
 /** Makes a folder that we can write to.
  *  @throws not_writable */
 export function writableFolder(path: string, flag: string): void {
   try {
-    mkdirSync(path, { recursive: true });
+    makeFolder(resolve(path));
     accessSync(path, constants.W_OK | constants.X_OK);
   } catch (thrown) {
     const { code, message } = thrown as NodeJS.ErrnoException;

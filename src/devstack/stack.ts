@@ -140,11 +140,17 @@ async function chooseNodes(
   return nodes;
 }
 
-function prepareFolder(folder: string): void {
+/** What a stack that was never formatted to the end may have left. */
+const OWN_ENTRY = /^(run|logs|postgres|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
+
+/** Formatting removes what lies in its way, so it happens in no folder that holds anything else. */
+export function prepareFolder(folder: string): void {
+  const own = (name: string): boolean =>
+    OWN_ENTRY.test(name) && (existsSync(join(folder, 'run')) || name.startsWith('lock'));
   if (
     existsSync(folder) &&
-    !existsSync(join(folder, 'run')) &&
-    readdirSync(folder).some((name) => !name.startsWith('lock'))
+    readIdentity(folder) === undefined &&
+    readdirSync(folder).some((name) => !own(name))
   ) {
     throw stackError('strange_folder', `${folder} holds files and no stack`, {
       next: 'give an empty or a new folder with -dir',

@@ -1,16 +1,17 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
-import { shellWord, writeWhole } from '../../src/devstack/files.ts';
+import { shellWord, writableFolder, writeWhole } from '../../src/devstack/files.ts';
 import { Guard } from '../../src/devstack/guard.ts';
 import { newClusterId, serverProperties } from '../../src/devstack/kafka/server.ts';
 import { decodeMetadataResponse, encodeMetadataRequest } from '../../src/devstack/kafka/wire.ts';
 import { lockFolder } from '../../src/devstack/lock.ts';
 import { choosePort, freePort } from '../../src/devstack/ports.ts';
 import { identify, isAlive, signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import { prepareFolder } from '../../src/devstack/stack.ts';
 import { readIdentity, writeIdentity } from '../../src/devstack/state.ts';
 
 const base = mkdtempSync(join(tmpdir(), 'devstack unit '));
@@ -250,5 +251,27 @@ describe('the identity of a folder', () => {
     const at = folder();
     writeWhole(join(at, 'identity.json'), text);
     expect(() => readIdentity(at)).toThrow(expect.objectContaining({ code: 'strange_folder' }));
+  });
+});
+
+describe('the folder of a stack', () => {
+  it('is refused below a file system that takes no folders, at once', () => {
+    expect(() => writableFolder('/proc/millrace/sub', '-dir')).toThrow(
+      expect.objectContaining({ code: 'not_writable' }),
+    );
+  });
+
+  it('holds nothing of anybody else, even where a folder is named like one of ours', () => {
+    const at = folder();
+    for (const name of ['run', 'postgres', 'etc']) mkdirSync(join(at, name));
+    expect(() => prepareFolder(at)).toThrow(expect.objectContaining({ code: 'strange_folder' }));
+    expect(readdirSync(at)).toEqual(['etc', 'postgres', 'run']);
+  });
+
+  it('may be what an unfinished start left', () => {
+    const at = folder();
+    for (const name of ['run', 'logs', 'postgres.part', 'kafka-1']) mkdirSync(join(at, name));
+    writeFileSync(join(at, 'lock'), '');
+    expect(() => prepareFolder(at)).not.toThrow();
   });
 });
