@@ -69,6 +69,11 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
     if (settings.dir !== undefined && !settings.keep) {
       throw coreError('usage', '-dir goes with -keep', { next: 'add -keep or leave -dir out' });
     }
+    if (settings.slices.length === 0) {
+      throw coreError('usage', '-slices names nothing to show', {
+        next: 'choose from contracts, effects, windows',
+      });
+    }
     const started = context.clock.monotonicMs();
     const seconds = (): string => `${((context.clock.monotonicMs() - started) / 1000).toFixed(0)} s`;
     const say = (line: string): void => context.say(`[${seconds().padStart(6)}] ${line}`);

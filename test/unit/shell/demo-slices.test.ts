@@ -1,0 +1,12 @@
+/** What demo refuses before it starts a server. */
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+
+const millrace = join(import.meta.dirname, '../../../bin/millrace');
+
+test('refuses to show no slice at all', () => {
+  const { status, stdout, stderr } = spawnSync(millrace, ['demo', '-slices='], { encoding: 'utf8' });
+  expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
+  expect(stderr).toMatch(/\nerror: -slices names nothing to show; [^\n]+ \[usage\]\n$/);
+});
