@@ -1,5 +1,6 @@
 /** `millrace load`: sends orders over HTTP on a fixed schedule and keeps a ledger of what it knows. */
-import { closeSync, openSync, writeSync } from 'node:fs';
+import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
+import { connect } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
 import { ZIPF_EXPONENT_MAX, ZIPF_RANKS_MAX } from '../core/random/zipf.ts';
@@ -145,6 +146,26 @@ function report(context: Context, result: LoadResult): void {
   });
 }
 
+/** A wrong address is told at once, not after every intent has given up. @throws unreachable */
+function demandReachable(target: string, timeoutMs: number): Promise<void> {
+  const { hostname, port, protocol } = new URL(target);
+  const at = Number(port) || (protocol === 'https:' ? 443 : 80);
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host: hostname.replace(/^\[|\]$/g, ''), port: at, timeout: timeoutMs });
+    const refuse = (why: string): void => {
+      socket.destroy();
+      const next = 'start the service or give -target=http://host:port';
+      reject(coreError('unreachable', `nobody answers at ${target} (${why})`, { next }));
+    };
+    socket.once('connect', () => {
+      socket.destroy();
+      resolve();
+    });
+    socket.once('timeout', () => refuse(`no connection within ${timeoutMs} ms`));
+    socket.once('error', (error: NodeJS.ErrnoException) => refuse(error.code ?? error.message));
+  });
+}
+
 async function run(context: Context): Promise<number> {
   const { settings, clock, metrics } = context;
   if (settings.count === 0 && settings.duration === 0)
@@ -171,6 +192,13 @@ async function run(context: Context): Promise<number> {
   });
   context.onClose(() => client.close());
   const ledger = openLedger(context);
+  try {
+    await demandReachable(settings.target, settings.timeout);
+  } catch (thrown) {
+    // Nothing was sent: a file that knows nothing would only be in the way of the next try.
+    if (settings.ledger !== undefined) rmSync(settings.ledger, { force: true });
+    throw thrown;
+  }
   const start: LedgerEntry = {
     type: 'start',
     format: LEDGER_FORMAT,

@@ -85,9 +85,16 @@ async function list(context: Context, admin: BrokerAdmin): Promise<void> {
 }
 
 async function remove(context: Context, admin: BrokerAdmin): Promise<void> {
-  const topics = topicNames(context, 'delete');
+  const named = topicNames(context, 'delete');
+  const there = new Set((await admin.listTopics()).map(({ topic }) => topic));
+  const topics = named.filter((topic) => there.has(topic));
+  const missing = named.filter((topic) => !there.has(topic));
   await admin.deleteTopics(topics);
-  context.print(topics.map((topic) => `deleted ${topic}`).join('\n'), { deleted: topics });
+  const lines = [
+    ...topics.map((topic) => `deleted ${topic}`),
+    ...missing.map((topic) => `${topic} is not there`),
+  ];
+  context.print(lines.join('\n'), { deleted: topics, missing });
 }
 
 export const command = defineCommand({

@@ -1,10 +1,11 @@
 /** Errors of the registry and its clients: one table, from which HTTP bodies, exit codes and metric reasons follow.
  *  `number` is the error_code of the HTTP body; its first three digits are the status. */
-import { type ErrorTable, errorRow, errorsOf } from '../core/errors.ts';
+import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const REGISTRY_ERRORS = {
-  subject_not_found: errorRow('not_found', { number: 40401 }),
-  version_not_found: errorRow('not_found', { number: 40402 }),
+  /** On a command line these two are a wrong -subject or version, not an answer to a question. */
+  subject_not_found: errorRow('not_found', { number: 40401, exit: EXIT.usage }),
+  version_not_found: errorRow('not_found', { number: 40402, exit: EXIT.usage }),
   schema_not_found: errorRow('not_found', { number: 40403 }),
   subject_level_not_set: errorRow('not_found', { number: 40408 }),
   incompatible: errorRow('conflict', { number: 409 }),

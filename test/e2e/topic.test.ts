@@ -75,3 +75,17 @@ test('a setting that the broker refuses is one line and no bug', async () => {
   expect(status).not.toBe(0);
   expect(stderr.trim().split('\n')).toHaveLength(1);
 }, 60_000);
+
+test('says which topic is not there, and what the broker refuses', async () => {
+  const missing = `topic-test-${randomUUID()}`;
+  expect(await topic('delete', `-topic=${missing}`)).toEqual({
+    status: 0,
+    stdout: `${missing} is not there\n`,
+    stderr: '',
+  });
+  const refused = await topic('create', `-topic=${missing}`, '-replication-factor=5');
+  expect(refused.status).toBe(2);
+  expect(refused.stderr).toMatch(
+    /^error: .*replication factor.*; mend what the broker names.* \[broker_refused\]\n$/i,
+  );
+});

@@ -1,9 +1,9 @@
 /** `millrace gen` and `millrace load` as commands: outputs, reports and refusals. */
 import { spawn, spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { type AddressInfo, createServer as createTcpServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
@@ -217,15 +217,27 @@ describe('load', () => {
     }
   });
 
-  test('that nobody answers is 3, and the intents are unknown', async () => {
+  test('that nobody is there is 3 at once, and no ledger is left', async () => {
+    const ledger = join(dir, 'nobody.jsonl');
+    const { code, stderr } = await run(load, '-target=http://127.0.0.1:1', '-rate=20', `-ledger=${ledger}`);
+    expect(code).toBe(3);
+    expect(stderr).toContain('nobody answers at http://127.0.0.1:1 (ECONNREFUSED)');
+    expect(existsSync(ledger)).toBe(false);
+  });
+
+  test('that no reply ever comes is 3, and the intents are unknown', async () => {
+    const mute = createTcpServer((socket) => socket.destroy());
+    await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
+    const { port } = mute.address() as AddressInfo;
     const { code, stdout, stderr } = await run(
       load,
-      '-target=http://127.0.0.1:1',
+      `-target=http://127.0.0.1:${port}`,
       '-rate=20',
       '-duration=100ms',
       '-give-up=100ms',
       '-json',
     );
+    mute.close();
     expect(code).toBe(3);
     expect(stderr).toContain('no reply ever came');
     expect(JSON.parse(stdout)).toMatchObject({ replies: 0, unknown: 2 });

@@ -9,7 +9,7 @@ import type { BrokerEvent } from './port.ts';
 
 export const BROKER_ERRORS = {
   /** The broker said no. */
-  broker_refused: errorRow('conflict', { exit: 3 }),
+  broker_refused: errorRow('conflict', { exit: 2 }),
   /** The broker did not answer, or said to try again. */
   broker_unavailable: errorRow('unavailable'),
   /** The group has given these partitions to another member. */
@@ -106,7 +106,10 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
   if (event.code === ERR.TIMED_OUT)
     return coreError('timeout', line, { next: 'see whether the broker runs, then try again', details });
   if (event.retriable) return brokerError('broker_unavailable', line, { next: 'try again', details });
-  return brokerError('broker_refused', line, { details });
+  return brokerError('broker_refused', line, {
+    next: 'mend what the broker names; it was reached and will answer the same again',
+    details,
+  });
 }
 
 export function unreachable(brokers: string, why: string): MillraceError {
