@@ -340,13 +340,13 @@ describe('bad input gives one line and its exit code', () => {
     [
       'consumer: an unknown subject',
       () => ['consumer', ...base({ subject: name('nobody') })],
-      1,
+      2,
       /Subject '.*' not found/,
     ],
     [
       'consumer: an unknown version',
       () => ['consumer', ...base({ subject: name('known') }), '-reader-version=7'],
-      1,
+      2,
       /Version 7 not found/,
     ],
     [
