@@ -36,9 +36,9 @@ const request: fc.Arbitrary<Asked> = fc.oneof(
     body: `post ${parts.join('')}`,
   })),
   word.map((x) => ({
-    bytes: get(`/${x}/unknown`),
+    bytes: get(`/${x}/un/known`),
     status: 404,
-    body: `{"refused":404,"path":"/${x}/unknown"}`,
+    body: `{"refused":404,"path":"/${x}/un/known"}`,
   })),
 );
 
