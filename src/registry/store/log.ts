@@ -1,31 +1,47 @@
-/** Where the registry's events are kept. An answer is given only after `append` has settled. */
-import type { RegistryEvent } from './event.ts';
+/** Where the registry's records are kept: an ordered log of keys and values, the same on every store.
+ *
+ *  A record is what stands in the `_schemas` topic of the existing registries, byte for byte: a later value of a key
+ *  replaces the earlier one, and null removes it. So any two stores can be copied into each other.
+ *
+ *  Invariants: (1) `append` settles after its records survive a crash, all of them or none; (2) `apply` gets every
+ *  record that this process did not append itself, in log order: what stands in the log at `open`, and later what
+ *  another process wrote; (3) a log that is not the leader appends nothing.
+ */
+
+export interface LogRecord {
+  readonly key: Uint8Array;
+  /** Null: the key is removed. */
+  readonly value: Uint8Array | null;
+}
+
+export interface LogSink {
+  /** Records that others wrote, in log order. Synchronous; the log keeps no reference to the bytes afterwards. */
+  apply(records: readonly LogRecord[]): void;
+}
 
 export interface OpenReport {
-  readonly events: readonly RegistryEvent[];
+  readonly records: number;
   /** Bytes of an unfinished last write that were cut off; none of them was ever acknowledged. */
   readonly tornBytes: number;
 }
 
+export type LogRole =
+  | { readonly leader: true }
+  /** `url`: where the leader answers HTTP, as far as it is known. */
+  | { readonly leader: false; readonly url: string | undefined };
+
 export interface RegistryLog {
   readonly name: string;
-  /** Reads everything there is. Call once, before append. @throws store_corrupt, store_locked, not_writable */
-  open(): Promise<OpenReport>;
-  /** Resolves when the event survives a crash. One call at a time. @throws store_failed, and then nothing was kept */
-  append(event: RegistryEvent): Promise<void>;
+  /** Gives everything there is to `sink` and then keeps doing so. Call once, before all else.
+   *  @throws store_corrupt, store_locked, not_writable, unreachable */
+  open(sink: LogSink): Promise<OpenReport>;
+  /** One call at a time; many records a call make group commit.
+   *  @throws not_leader and store_failed: nothing was kept. store_unknown: the outcome is not known; `apply` will get
+   *  the records if they were kept */
+  append(records: readonly LogRecord[]): Promise<void>;
+  /** Settles when `apply` has got all that anybody had committed when this was called. @throws store_timeout */
+  catchUp(): Promise<void>;
+  /** A log of one process is always the leader. */
+  role(): LogRole;
   close(): Promise<void>;
-}
-
-/** Keeps events for as long as the process lives. */
-export class MemoryLog implements RegistryLog {
-  readonly name = 'memory';
-  private readonly kept: RegistryEvent[] = [];
-
-  async open(): Promise<OpenReport> {
-    return { events: [...this.kept], tornBytes: 0 };
-  }
-  async append(event: RegistryEvent): Promise<void> {
-    this.kept.push(event);
-  }
-  async close(): Promise<void> {}
 }

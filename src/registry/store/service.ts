@@ -1,0 +1,159 @@
+/** What the registry does, in one interface between its rules and its HTTP routes.
+ *
+ *  A subject is written with its context where that is not the default one: `:.staging:orders-value`. Reads are
+ *  synchronous and answer from memory; `fresh` before a read makes it see every write acknowledged anywhere.
+ */
+import type { Comparison, Verdict } from '../compatibility/modes.ts';
+import type { Json, Reference, SchemaContent } from '../schemas/content.ts';
+
+/** What a client sends. */
+export interface SchemaInput {
+  /** As sent; absent is AVRO. Checked by the registry. */
+  readonly format?: string;
+  readonly text: string;
+  readonly references?: readonly Reference[];
+  readonly metadata?: Json;
+  readonly ruleSet?: Json;
+}
+
+export interface RegisterInput extends SchemaInput {
+  /** Only in mode IMPORT. */
+  readonly id?: number;
+  /** Absent or -1: the next one. */
+  readonly version?: number;
+}
+
+export interface StoredSchema {
+  readonly id: number;
+  readonly context: string;
+  readonly guid: string;
+  readonly content: SchemaContent;
+}
+
+export interface StoredVersion extends StoredSchema {
+  readonly subject: string;
+  readonly version: number;
+  /** Soft-deleted. */
+  readonly deleted: boolean;
+  /** When it was registered, ms since 1970; 0 where the log does not say. */
+  readonly ts: number;
+}
+
+export interface Registered {
+  readonly version: StoredVersion;
+  /** False: the subject had this content already. */
+  readonly created: boolean;
+  readonly comparisons: readonly Comparison[];
+}
+
+/** Which of the soft-deleted ones are meant. */
+export type Deleted = 'no' | 'also' | 'only';
+
+export interface SubjectConfig {
+  readonly compatibilityLevel?: string;
+  readonly normalize?: boolean;
+  readonly validateFields?: boolean;
+  readonly alias?: string;
+  readonly compatibilityGroup?: string;
+  readonly compatibilityPolicy?: string;
+  readonly defaultMetadata?: Json;
+  readonly overrideMetadata?: Json;
+  readonly defaultRuleSet?: Json;
+  readonly overrideRuleSet?: Json;
+  /** Ours: PROVEN or STRICT, and what a lossy change does. */
+  readonly verdictPolicy?: string;
+  readonly lossy?: string;
+}
+
+export const REGISTRY_MODES = ['READWRITE', 'READONLY', 'READONLY_OVERRIDE', 'IMPORT', 'FORWARD'] as const;
+export type RegistryMode = (typeof REGISTRY_MODES)[number];
+
+export type SchemaTextFormat = '' | 'resolved' | 'serialized' | 'ignore_extensions';
+
+export interface RegistryCounts {
+  readonly contexts: number;
+  readonly subjects: number;
+  readonly versions: number;
+  readonly schemas: number;
+  readonly deletedVersions: number;
+}
+
+export interface RegistryService {
+  /** Settles when reads see every write that was acknowledged, by any instance, before this call. */
+  fresh(): Promise<void>;
+  counts(): RegistryCounts;
+
+  contexts(): readonly string[];
+  /** Qualified names, sorted. `prefix` as sent: a plain prefix, `:*:` for all contexts, `:.ctx:` for one. */
+  subjects(options: { readonly prefix: string; readonly deleted: Deleted }): readonly string[];
+  /** Ascending. @throws subject_not_found */
+  versions(subject: string, deleted: Deleted): readonly StoredVersion[];
+  /** `wanted`: a number, `latest` or `-1`. @throws subject_not_found, version_not_found, invalid_version */
+  version(subject: string, wanted: string, options?: { readonly deleted?: boolean }): StoredVersion;
+  /** @throws subject_not_found, metadata_not_found */
+  latestWithMetadata(subject: string, wanted: ReadonlyMap<string, string>, deleted: boolean): StoredVersion;
+  /** Ids of the schemas that refer to this version, ascending. @throws subject_not_found, version_not_found */
+  referencedBy(subject: string, wanted: string, deleted: boolean): readonly number[];
+
+  /** `subject`: from whose context the id is; an unqualified one is looked for in every context when the default one
+   *  has it not. @throws schema_not_found */
+  schema(id: number, subject?: string): StoredSchema;
+  /** Versions that use the id, by subject and version. @throws schema_not_found */
+  uses(
+    id: number,
+    options: { readonly subject?: string; readonly deleted: boolean },
+  ): readonly StoredVersion[];
+  maxId(context: string): number;
+  /** @throws schema_not_found */
+  schemaByGuid(guid: string): StoredSchema;
+  idsOfGuid(guid: string): ReadonlyArray<{ readonly context: string; readonly id: number }>;
+  /** `GET /schemas`: by subject and version. */
+  browse(options: {
+    readonly prefix: string;
+    readonly deleted: boolean;
+    readonly latestOnly: boolean;
+  }): readonly StoredVersion[];
+  /** The stored text in another form. @throws invalid_schema when a reference is gone */
+  textOf(schema: StoredSchema, format: SchemaTextFormat): string;
+
+  /** The version of this subject with this content. @throws subject_not_found, schema_not_found, invalid_schema */
+  lookup(
+    subject: string,
+    input: SchemaInput,
+    options: { readonly normalize?: boolean; readonly deleted?: boolean },
+  ): StoredVersion;
+  /** @throws invalid_subject, invalid_schema, schema_too_large, incompatible, not_permitted, not_leader, store_failed */
+  register(
+    subject: string,
+    input: RegisterInput,
+    options: { readonly normalize?: boolean },
+  ): Promise<Registered>;
+  /** Against one version, or (`wanted` undefined) against all that the subject's level names.
+   *  @throws version_not_found, invalid_version, invalid_schema */
+  compatibility(
+    subject: string,
+    wanted: string | undefined,
+    input: SchemaInput,
+    options: { readonly normalize?: boolean },
+  ): Verdict & { readonly compared: readonly StoredVersion[]; readonly level: string };
+
+  /** Returns the deleted version's number. @throws subject_not_found, version_not_found, reference_exists,
+   *  version_soft_deleted, version_not_soft_deleted, not_permitted, not_leader, store_failed */
+  deleteVersion(subject: string, wanted: string, permanent: boolean): Promise<number>;
+  /** @throws subject_not_found, subject_soft_deleted, subject_not_soft_deleted, reference_exists, not_permitted */
+  deleteSubject(subject: string, permanent: boolean): Promise<readonly number[]>;
+
+  /** Undefined subject: global. `:.ctx:` alone: the context's. Own settings, or those in force when `inForce`.
+   *  @throws subject_level_not_set */
+  config(subject: string | undefined, inForce: boolean): SubjectConfig;
+  /** Merges: what is absent stays, null removes. Returns what was set. @throws invalid_level, invalid_subject */
+  setConfig(subject: string | undefined, update: Readonly<Record<string, unknown>>): Promise<SubjectConfig>;
+  /** Returns the old one. @throws subject_level_not_set, subject_not_found */
+  deleteConfig(subject: string | undefined): Promise<SubjectConfig>;
+  /** @throws subject_mode_not_set */
+  mode(subject: string | undefined, inForce: boolean): RegistryMode;
+  /** IMPORT needs an empty subject, or `force`. @throws invalid_mode, not_permitted */
+  setMode(subject: string | undefined, mode: unknown, force: boolean): Promise<RegistryMode>;
+  /** @throws subject_mode_not_set */
+  deleteMode(subject: string | undefined, recursive: boolean): Promise<RegistryMode>;
+}
