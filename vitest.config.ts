@@ -14,6 +14,7 @@ export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     exclude: process.env['MILLRACE_NATIVE'] === 'off' ? FIRST_PASS_ONLY : [],
+    setupFiles: ['test/setup.ts'],
     globalSetup: ['test/e2e/global-setup.ts'],
     pool: 'forks',
     // Broker, database and the processes under test share the cores with the tests.
