@@ -378,6 +378,19 @@ function ownedStack(
   };
 }
 
+/** A stack that runs already cannot move to another port. @throws usage */
+function demandPorts(options: StackOptions, folder: string, found: StackAddresses): void {
+  const demand = (flag: string, wanted: number | undefined, server: string, present: number): void => {
+    if (wanted === undefined || wanted === present) return;
+    throw coreError('usage', `${flag}=${wanted}: ${server} of ${folder} runs already, on port ${present}`, {
+      next: `leave the flag out, or run \`millrace down -dir=${folder}\` first`,
+    });
+  };
+  const broker = found.brokers.split(',')[0] as string;
+  demand('-kafka-port', options.kafkaPort, 'the broker', Number(broker.slice(broker.lastIndexOf(':') + 1)));
+  demand('-postgres-port', options.postgresPort, 'PostgreSQL', Number(new URL(found.postgres).port));
+}
+
 /** Starts the stack of a folder, or finds it running.
  *  @throws busy_port, wrong_server, not_writable, missing_tool, fetch_failed, server_failed, stack_locked, strange_folder */
 export async function startStack(options: StackOptions): Promise<Stack> {
@@ -393,6 +406,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     prepareFolder(folder);
     const found = await findRunning(folder);
     if (found !== undefined) {
+      demandPorts(options, folder, found);
       const readyMs = performance.now() - startedMs;
       return {
         ...found,

@@ -76,7 +76,7 @@ export async function requireTables(
     'tables_missing',
     `schema ${schema} has no table ${rows.map((row) => row.name).join(', ')}`,
     {
-      next: `run \`millrace ${owner} -migrate\` on this database first`,
+      next: `run \`millrace ${owner} -migrate${schema === 'public' ? '' : ` -schema=${schema}`}\` on this database first`,
     },
   );
 }

@@ -267,6 +267,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       missing.pathname = '/no_such_database';
       const error = await failure(driver.connect(options(missing.toString())));
       expect([error.code, error.details['sqlstate']]).toEqual(['unreachable', '3D000']);
+      expect(error.message).toMatch(/refuses the connection: .*no_such_database/);
       expect((await failure(driver.connect(options('not a url')))).code).toBe('bad_value');
       expect((await failure(driver.connect(options('mysql://h/db')))).code).toBe('bad_value');
     });

@@ -136,6 +136,14 @@ describe('a stack that stays', () => {
     expect(outcome.stdout).toContain(first.postgres);
   });
 
+  it('does not pretend to have moved to another port', async () => {
+    const outcome = await millrace('up', `-dir=${folder}`, '-kafka-port=1');
+    expect(outcome.code).toBe(2);
+    expect(outcome.stderr).toMatch(
+      /^error: -kafka-port=1: the broker of .* runs already, on port \d+; .*millrace down/,
+    );
+  });
+
   it('does not start beside another one that was asked for the same port', async () => {
     const port = first.brokers.split(':')[1] as string;
     const outcome = await millrace('up', `-dir=${folderOf('busy')}`, `-kafka-port=${port}`);

@@ -62,11 +62,14 @@ function toError(thrown: unknown, where: string): MillraceError {
   const code = typeof fault.code === 'string' ? fault.code : '';
   const message = typeof fault.message === 'string' ? fault.message : String(first);
   const sqlstate = /^[0-9A-Z]{5}$/.test(code) && !SOCKET_CODES.has(code) ? code : undefined;
-  if (
-    SOCKET_CODES.has(code) ||
-    LOST_TEXTS.test(message) ||
-    (sqlstate !== undefined && (GONE.test(sqlstate) || REFUSED.test(sqlstate)))
-  ) {
+  if (sqlstate !== undefined && REFUSED.test(sqlstate)) {
+    return coreError('unreachable', `PostgreSQL at ${where} refuses the connection: ${message}`, {
+      next: 'check user, password and database in -postgres',
+      cause: thrown,
+      details: { sqlstate },
+    });
+  }
+  if (SOCKET_CODES.has(code) || LOST_TEXTS.test(message) || (sqlstate !== undefined && GONE.test(sqlstate))) {
     return coreError('unreachable', `PostgreSQL at ${where} is not reachable: ${message}`, {
       next: 'check -postgres and that the server accepts connections',
       cause: thrown,
