@@ -26,6 +26,13 @@ export const REGISTRY_ERRORS = {
   invalid_subject: errorRow('invalid', { http: 422, number: 42208 }),
   schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
   malformed_request: errorRow('invalid', { number: 400 }),
+  /** No credentials where some are needed, or ones that are not accepted. */
+  unauthenticated: errorRow('invalid', { http: 401, number: 40101 }),
+  /** Known, and not allowed to. */
+  forbidden: errorRow('invalid', { http: 403, number: 40301 }),
+  rate_limited: errorRow('unavailable', { http: 429, number: 42901 }),
+  /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait. */
+  auth_unavailable: errorRow('unavailable', { number: 50302 }),
   not_acceptable: errorRow('invalid', { http: 406, number: 406 }),
   unsupported_media_type: errorRow('invalid', { http: 415, number: 415 }),
   store_failed: errorRow('unavailable', { http: 500, number: 50001 }),
