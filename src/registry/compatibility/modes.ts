@@ -26,6 +26,16 @@ export function checkPair(reader: Schema, writer: Schema): readonly Finding[] {
   if (reader.format === 'AVRO' && writer.format === 'AVRO') return checkAvro(reader.tree, writer.tree);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
     return checkProto(reader.tree, writer.tree);
+  if (reader.format === 'JSON' && writer.format === 'JSON') {
+    return [
+      {
+        rule: 'JSON_SCHEMA_CHANGED',
+        severity: 'unjudged',
+        path: '',
+        message: 'a JSON Schema changed; changes between JSON Schemas have no rules here',
+      },
+    ];
+  }
   return [
     {
       rule: 'FORMAT_CHANGED',

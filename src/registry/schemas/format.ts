@@ -1,6 +1,6 @@
 /** The schema formats and the limits that hold for any text before it is parsed. */
 
-export const SCHEMA_FORMATS = ['AVRO', 'PROTOBUF'] as const;
+export const SCHEMA_FORMATS = ['AVRO', 'PROTOBUF', 'JSON'] as const;
 export type SchemaFormat = (typeof SCHEMA_FORMATS)[number];
 
 /** Characters of a schema text; a larger one is refused before it is parsed. */

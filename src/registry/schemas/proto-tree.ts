@@ -6,6 +6,7 @@
 import protobuf from 'protobufjs';
 import { registryError } from '../errors.ts';
 import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX, SCHEMA_TEXT_CHARS_MAX } from './format.ts';
+import type { ParseOptions } from './options.ts';
 import { protoText, protoTokens } from './proto-text.ts';
 
 export interface ProtoEnum {
@@ -78,7 +79,12 @@ function depthOf(tokens: readonly string[]): number {
 }
 
 /** Parses and checks a schema text. @throws invalid_schema */
-export function parseProto(text: string): { readonly canonical: string; readonly tree: ProtoFile } {
+export function parseProto(
+  text: string,
+  options: ParseOptions = {},
+): { readonly canonical: string; readonly tree: ProtoFile } {
+  const [first] = options.references ?? [];
+  if (first !== undefined) fail(`references are not supported: ${first.name}`);
   if (text.length > SCHEMA_TEXT_CHARS_MAX) {
     throw registryError(
       'schema_too_large',

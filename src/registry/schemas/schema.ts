@@ -1,15 +1,20 @@
-/** A parsed schema of either format, with the text that is stored and the identity that dedup uses. */
+/** A parsed schema of any format, with the text that is stored and the identity that dedup uses. */
 import { createHash } from 'node:crypto';
-import { avroText } from './avro-text.ts';
-import { type AvroNode, parseAvro } from './avro-tree.ts';
+import { parseAvroSchema, resolvedAvroText } from './avro.ts';
+import type { AvroNode } from './avro-tree.ts';
+import type { ResolvedReference } from './content.ts';
 import type { SchemaFormat } from './format.ts';
+import { parseJsonSchema } from './json-schema.ts';
+import type { ParseOptions, TextForm } from './options.ts';
+import { protoTextForm } from './proto-form.ts';
 import { type ProtoFile, parseProto } from './proto-tree.ts';
 
 interface Parsed {
-  /** Canonical text: what is stored, answered and compared. */
+  /** Canonical or normalised: what is stored, answered and compared. */
   readonly text: string;
-  /** Equal exactly when format and canonical text are. */
+  /** Equal exactly when format, text and all that the references bring in are. */
   readonly identity: string;
+  readonly references: readonly ResolvedReference[];
 }
 export interface AvroSchema extends Parsed {
   readonly format: 'AVRO';
@@ -19,19 +24,51 @@ export interface ProtoSchema extends Parsed {
   readonly format: 'PROTOBUF';
   readonly tree: ProtoFile;
 }
-export type Schema = AvroSchema | ProtoSchema;
+/** Kept and served, not understood: two of them are the same or not comparable. */
+export interface JsonSchema extends Parsed {
+  readonly format: 'JSON';
+}
+export type { ParseOptions, TextForm } from './options.ts';
+export type Schema = AvroSchema | ProtoSchema | JsonSchema;
 
-function identityOf(format: SchemaFormat, text: string): string {
-  return createHash('sha256').update(`${format}\n${text}`).digest('hex');
+function identityOf(format: SchemaFormat, text: string, references: readonly ResolvedReference[]): string {
+  const hash = createHash('sha256').update(`${format}\n${text}`);
+  const seen = new Set<ResolvedReference>();
+  const add = (list: readonly ResolvedReference[]): void => {
+    for (const reference of list) {
+      if (seen.has(reference)) continue;
+      seen.add(reference);
+      hash.update(`\n${JSON.stringify([reference.name, reference.format, reference.text])}`);
+      add(reference.references);
+    }
+  };
+  add(references);
+  return hash.digest('hex');
 }
 
 /** @throws invalid_schema, schema_too_large */
-export function parseSchema(format: SchemaFormat, source: string): Schema {
-  if (format === 'AVRO') {
-    const { json, tree } = parseAvro(source);
-    const text = avroText(json);
-    return { format, text, tree, identity: identityOf(format, text) };
+export function parseSchema(format: SchemaFormat, source: string, options: ParseOptions = {}): Schema {
+  const references = options.references ?? [];
+  switch (format) {
+    case 'AVRO': {
+      const { text, tree } = parseAvroSchema(source, options);
+      return { format, text, tree, references, identity: identityOf(format, text, references) };
+    }
+    case 'PROTOBUF': {
+      const { canonical: text, tree } = parseProto(source, options);
+      return { format, text, tree, references, identity: identityOf(format, text, references) };
+    }
+    case 'JSON': {
+      const text = parseJsonSchema(source);
+      return { format, text, references, identity: identityOf(format, text, references) };
+    }
   }
-  const { canonical, tree } = parseProto(source);
-  return { format, text: canonical, tree, identity: identityOf(format, canonical) };
+}
+
+/** The text in another form. @throws invalid_schema where a reference lacks what the form needs */
+export function schemaText(schema: Schema, form: TextForm): string {
+  if (schema.format === 'PROTOBUF') return protoTextForm(schema, form);
+  if (schema.format === 'AVRO' && form === 'resolved')
+    return resolvedAvroText(schema.text, schema.references);
+  return schema.text;
 }

@@ -1,4 +1,5 @@
 /** Encoding and decoding a batch at a time, the same for both formats. */
+import { registryError } from '../errors.ts';
 import type { Schema } from '../schemas/schema.ts';
 import { avroReader, avroWriter } from './avro-codec.ts';
 import type { Decode, WriterCodec } from './decode.ts';
@@ -9,14 +10,30 @@ export type { WriterCodec } from './decode.ts';
 /** @param message full name of the Protobuf message; the first of the file when absent.
  *  @throws invalid_schema when the codec cannot write this schema */
 export function writerCodec(schema: Schema, message?: string): WriterCodec {
-  if (schema.format === 'AVRO') return { encode: avroWriter(schema), messageIndexes: null };
-  return protoWriter(schema, message);
+  switch (schema.format) {
+    case 'AVRO':
+      return { encode: avroWriter(schema), messageIndexes: null };
+    case 'PROTOBUF':
+      return protoWriter(schema, message);
+    case 'JSON':
+      throw registryError('invalid_schema', 'values cannot be written with a JSON Schema', {
+        next: 'use an Avro or a Protobuf schema',
+      });
+  }
 }
 
 /** Compiles what reads one writer's records as the reader's schema.
  *  @param path message indexes of the record; ignored for Avro
  *  @throws incompatible_schema, bad_message_index */
 export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {
-  if (reader.format === 'AVRO') return avroReader(reader, writer);
-  return protoReader(reader, writer, path);
+  switch (reader.format) {
+    case 'AVRO':
+      return avroReader(reader, writer);
+    case 'PROTOBUF':
+      return protoReader(reader, writer, path);
+    case 'JSON':
+      throw registryError('incompatible_schema', 'values cannot be read with a JSON Schema', {
+        next: 'use an Avro or a Protobuf schema',
+      });
+  }
 }

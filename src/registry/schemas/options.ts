@@ -1,0 +1,14 @@
+/** What a caller may ask of a parser and of a stored text, the same for every format. */
+import type { ResolvedReference } from './content.ts';
+
+export interface ParseOptions {
+  /** What the schema refers to, in its own order. Avro: their types are known by name. Protobuf: their files by path. */
+  readonly references?: readonly ResolvedReference[];
+  /** The text becomes one that more spellings share; the tree is the same. */
+  readonly normalize?: boolean;
+  /** For a text that a registry once accepted: what can be read is read, though no schema like it may be registered. */
+  readonly lenient?: boolean;
+}
+
+/** How a stored text may be asked for; what a format does not know is the text itself. */
+export type TextForm = 'resolved' | 'serialized' | 'ignore_extensions';
