@@ -136,7 +136,7 @@ class Load {
     const step = (): void => {
       if (this.ended) return;
       const elapsedUs = this.nowUs() - beginUs;
-      const wanted = Math.floor((elapsedUs * rate) / 1e6);
+      const wanted = Math.floor((elapsedUs * rate) / 1e6) + 1;
       for (; made < wanted; made++) {
         const dueUs = beginUs + (made * 1e6) / rate;
         const line = this.free.pop();
