@@ -7,6 +7,7 @@ import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { runChecks } from './check.mjs';
+import { clientsDir } from './clients.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const only = process.argv.find((arg) => arg.startsWith('-pass='))?.slice('-pass='.length);
@@ -77,6 +78,15 @@ function runPass(name, native) {
   return { passed: report.numPassedTests, failed };
 }
 
+// Before the first test, so that a run without a network needs only one run with it. Where it fails, so do the tests
+// of the clients, and they say the same.
+if (only === undefined) {
+  try {
+    clientsDir((line) => process.stderr.write(`${line}\n`));
+  } catch (thrown) {
+    process.stderr.write(`${thrown.message}\n`);
+  }
+}
 const tallies = [];
 if (only === undefined) tallies.push(runChecks());
 if (only === undefined || only === 'native') tallies.push(runPass('native', 'on'));

@@ -1,0 +1,104 @@
+/** Registry clients of others as child processes: a request a line in, an answer a line out. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+
+const FOLDER = join(packageRoot(), 'test', 'clients');
+const ANSWER_MS_MAX = 40_000;
+
+export type ClientName = 'confluent' | 'kafkajs' | 'python';
+
+/** What the client's own code threw. */
+export interface Refusal {
+  readonly type: string;
+  readonly status: number | null;
+  readonly code: number | null;
+  readonly message: string;
+}
+
+interface Answer {
+  readonly value?: unknown;
+  readonly error?: Refusal;
+}
+
+export interface Client {
+  readonly name: ClientName;
+  /** @throws Error with the client's own message */
+  ask<T>(op: string, request: Readonly<Record<string, unknown>>): Promise<T>;
+  /** What the client threw. @throws Error when it threw nothing */
+  refused(op: string, request: Readonly<Record<string, unknown>>): Promise<Refusal>;
+  close(): Promise<void>;
+}
+
+/** Folder of the installed clients; installs them when they are not there. */
+export async function clientsFolder(): Promise<string> {
+  const path = join(packageRoot(), 'tools', 'clients.mjs');
+  const { clientsDir } = (await import(path)) as { clientsDir: () => string };
+  return clientsDir();
+}
+
+export function startClient(name: ClientName, dir: string, url: string): Client {
+  const child: ChildProcess =
+    name === 'python'
+      ? spawn(join(dir, 'python', 'bin', 'python'), [join(FOLDER, 'python', 'confluent.py'), url])
+      : spawn(process.execPath, [join(FOLDER, 'node', `${name}.mjs`), dir, url]);
+  let stderr = '';
+  child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
+    stderr += chunk;
+  });
+  const ended = new Promise<void>((resolve) => child.once('close', () => resolve()));
+  const waiting: Array<(line: string | undefined) => void> = [];
+  createInterface({ input: child.stdout as NodeJS.ReadableStream }).on('line', (line) =>
+    waiting.shift()?.(line),
+  );
+  void ended.then(() => {
+    for (const one of waiting.splice(0)) one(undefined);
+  });
+  async function exchange(op: string, request: Readonly<Record<string, unknown>>): Promise<Answer> {
+    const line = await new Promise<string | undefined>((resolve, reject) => {
+      const late = setTimeout(
+        () => reject(new Error(`${name} did not answer ${op}: ${stderr}`)),
+        ANSWER_MS_MAX,
+      );
+      waiting.push((text) => {
+        clearTimeout(late);
+        resolve(text);
+      });
+      child.stdin?.write(`${JSON.stringify({ op, ...request })}\n`);
+    });
+    if (line === undefined) throw new Error(`${name} ended during ${op}: ${stderr}`);
+    return JSON.parse(line) as Answer;
+  }
+  return {
+    name,
+    async ask<T>(op: string, request: Readonly<Record<string, unknown>>): Promise<T> {
+      const { value, error } = await exchange(op, request);
+      if (error !== undefined) throw new Error(`${name} ${op}: ${error.type}: ${error.message}`);
+      return value as T;
+    },
+    async refused(op, request) {
+      const { value, error } = await exchange(op, request);
+      if (error === undefined) throw new Error(`${name} ${op} was not refused: ${JSON.stringify(value)}`);
+      return error;
+    },
+    async close() {
+      child.stdin?.end();
+      const late = setTimeout(() => child.kill('SIGKILL'), 5000);
+      await ended;
+      clearTimeout(late);
+    },
+  };
+}
+
+/** A schema of test/clients/schemas. */
+export const schemaText = (name: string): string => readFileSync(join(FOLDER, 'schemas', name), 'utf8');
+
+/** shop/money.proto and shop/order.proto of one version, compiled by protoc. */
+export function descriptorSet(version: '1' | '2' | 'breaking'): unknown {
+  const { sets } = JSON.parse(schemaText('shop.descriptors.json')) as {
+    readonly sets: Readonly<Record<string, unknown>>;
+  };
+  return sets[version];
+}

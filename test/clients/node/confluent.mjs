@@ -1,0 +1,113 @@
+/** @confluentinc/schemaregistry driven over lines: node confluent.mjs CLIENTS_DIR REGISTRY_URL */
+import { plain, requireFrom, serve } from './lines.mjs';
+
+const [, , dir, url] = process.argv;
+const require = requireFrom(dir);
+const {
+  AvroDeserializer,
+  AvroSerializer,
+  HeaderSchemaIdSerializer,
+  ProtobufDeserializer,
+  ProtobufSerializer,
+  SchemaRegistryClient,
+  SerdeType,
+} = require('@confluentinc/schemaregistry');
+const { createFileRegistry, createMutableRegistry, fromJson, toJson } = require('@bufbuild/protobuf');
+const wkt = require('@bufbuild/protobuf/wkt');
+
+const newClient = () => SchemaRegistryClient.newClient({ baseURLs: [url] });
+const client = newClient();
+/** Clients that remember nothing of what this process registered. */
+const fresh = () => newClient();
+
+const infoOf = ({ schemaType, schema, references, metadata }) => ({
+  schema,
+  schemaType,
+  ...(references && { references }),
+  ...(metadata && { metadata }),
+});
+
+/** A FileDescriptorSet in its JSON form, as what ProtobufSerializer wants. */
+function registryOf(set) {
+  const files = fromJson(wkt.FileDescriptorSetSchema, set);
+  files.file.unshift(wkt.file_google_protobuf_timestamp.proto);
+  return createMutableRegistry(createFileRegistry(files));
+}
+
+const readers = new Map();
+function readerOf(schemaType) {
+  const Reader = schemaType === 'AVRO' ? AvroDeserializer : ProtobufDeserializer;
+  if (!readers.has(schemaType)) readers.set(schemaType, new Reader(fresh(), SerdeType.VALUE, {}));
+  return readers.get(schemaType);
+}
+
+await serve({
+  register: async (request) => {
+    const { id, version } = await fresh().registerFullResponse(
+      request.subject,
+      infoOf(request),
+      request.normalize ?? false,
+    );
+    return { id, version: version ?? null };
+  },
+  lookup: async (request) => {
+    const found = await fresh().getIdFullResponse(
+      request.subject,
+      infoOf(request),
+      request.normalize ?? false,
+    );
+    return { id: found.id, version: found.version };
+  },
+  byId: async ({ subject, id, format }) => plain(await fresh().getBySubjectAndId(subject, id, format)),
+  byGuid: async ({ guid }) => plain(await fresh().getByGuid(guid)),
+  latest: async ({ subject, format }) => plain(await fresh().getLatestSchemaMetadata(subject, format)),
+  version: async ({ subject, version, deleted }) =>
+    plain(await fresh().getSchemaMetadata(subject, version, deleted ?? false)),
+  versions: ({ subject }) => client.getAllVersions(subject),
+  subjects: () => client.getAllSubjects(),
+  withMetadata: async ({ subject, metadata }) =>
+    plain(await fresh().getLatestWithMetadata(subject, metadata)),
+  compatible: (request) => client.testSubjectCompatibility(request.subject, infoOf(request)),
+  level: ({ subject }) => client.getCompatibility(subject),
+  setLevel: ({ subject, level }) => client.updateCompatibility(subject, level),
+  config: async ({ subject }) => plain(await client.getConfig(subject)),
+  setConfig: async ({ subject, config }) => plain(await client.updateConfig(subject, config)),
+  deleteVersion: ({ subject, version, permanent }) =>
+    client.deleteSubjectVersion(subject, version, permanent),
+  deleteSubject: ({ subject, permanent }) => client.deleteSubject(subject, permanent),
+  serialize: async ({ schemaType, topic, value, schema, set, message, headers }) => {
+    const conf = headers === true ? { schemaIdSerializer: HeaderSchemaIdSerializer } : {};
+    const sent = {};
+    let bytes;
+    if (schemaType === 'AVRO') {
+      // Deriving an Avro schema from a value gives another one; the registered one is what is meant.
+      await fresh().register(`${topic}-value`, infoOf(schema));
+      const latest = { autoRegisterSchemas: false, useLatestVersion: true };
+      const serializer = new AvroSerializer(fresh(), SerdeType.VALUE, { ...conf, ...latest });
+      bytes = await serializer.serialize(topic, value, sent);
+    } else {
+      const registry = registryOf(set);
+      const serializer = new ProtobufSerializer(fresh(), SerdeType.VALUE, {
+        ...conf,
+        autoRegisterSchemas: true,
+        registry,
+      });
+      bytes = await serializer.serialize(topic, fromJson(registry.getMessage(message), value), sent);
+    }
+    return {
+      bytes: bytes.toString('base64'),
+      headers: Object.fromEntries(
+        Object.entries(sent).map(([name, it]) => [name, Buffer.from(it).toString('base64')]),
+      ),
+    };
+  },
+  deserialize: async ({ schemaType, topic, bytes, headers }) => {
+    const sent = Object.fromEntries(
+      Object.entries(headers ?? {}).map(([name, it]) => [name, Buffer.from(it, 'base64')]),
+    );
+    const read = await readerOf(schemaType).deserialize(topic, Buffer.from(bytes, 'base64'), sent);
+    if (schemaType === 'AVRO') return plain(read);
+    const files = readerOf(schemaType).fileRegistry;
+    return toJson(files.getMessage(read.$typeName), read);
+  },
+});

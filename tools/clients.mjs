@@ -1,0 +1,92 @@
+// Installs the registry clients of others that the tests run (test/clients), once for each lock file: npm packages and
+// a Python environment under .millrace/clients/DIGEST. What is there already is used without a network.
+//
+//   node tools/clients.mjs      prints {"dir":…}
+import { spawnSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const NODE_FILES = ['package.json', 'package-lock.json', '.npmrc'];
+const LOCKS = [
+  ...NODE_FILES.map((name) => `test/clients/node/${name}`),
+  'test/clients/python/requirements.txt',
+];
+
+function run(what, command, args, cwd) {
+  const result = spawnSync(command, args, { cwd, encoding: 'utf8', maxBuffer: 1 << 26 });
+  if (result.status === 0) return result.stdout;
+  const said = (result.error?.message ?? `${result.stdout}${result.stderr}`).trim();
+  throw new Error(
+    `${what} failed: ${said.slice(-2000)}\nnext: install what is missing (Debian: python3-venv) or connect to the package registries, then run this again`,
+  );
+}
+
+/** What was installed for one lock is no use to another Python or another kind of machine. */
+function digestOf() {
+  const hash = createHash('sha256');
+  for (const path of LOCKS)
+    hash
+      .update(path)
+      .update('\0')
+      .update(readFileSync(join(root, path)))
+      .update('\0');
+  hash.update(`${process.platform}-${process.arch}-${process.versions.modules}\0`);
+  hash.update(
+    run('looking for Python', 'python3', ['-c', 'import sys; print(sys.version, sys.prefix)'], root),
+  );
+  return hash.digest('hex').slice(0, 16);
+}
+
+/** Folder with node/node_modules and python/bin/python. */
+export function clientsDir(say = () => {}) {
+  const home = join(root, '.millrace', 'clients');
+  const dir = join(home, digestOf());
+  if (existsSync(join(dir, 'stamp'))) return dir;
+  const started = Date.now();
+  say('installing the registry clients of the tests (npm and Python packages, about 270 MB)');
+  // Built aside and renamed, so that two who install at once do not meet.
+  const aside = join(home, `aside-${process.pid}`);
+  rmSync(aside, { recursive: true, force: true });
+  mkdirSync(join(aside, 'node'), { recursive: true });
+  try {
+    for (const name of NODE_FILES)
+      copyFileSync(join(root, 'test/clients/node', name), join(aside, 'node', name));
+    run('npm ci', 'npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund'], join(aside, 'node'));
+    const python = join(aside, 'python');
+    run('python3 -m venv', 'python3', ['-m', 'venv', python], aside);
+    const requirements = join(root, 'test/clients/python/requirements.txt');
+    const pip = ['-m', 'pip', 'install', '--quiet', '--no-deps', '--only-binary=:all:', '-r', requirements];
+    run('pip install', join(python, 'bin', 'python'), pip, aside);
+    writeFileSync(join(aside, 'stamp'), '');
+    try {
+      renameSync(aside, dir);
+    } catch (thrown) {
+      if (!existsSync(join(dir, 'stamp'))) throw thrown;
+    }
+  } finally {
+    rmSync(aside, { recursive: true, force: true });
+  }
+  say(`the registry clients are ready after ${((Date.now() - started) / 1000).toFixed(0)} s`);
+  return dir;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  try {
+    const dir = clientsDir((line) => process.stderr.write(`clients: ${line}\n`));
+    process.stdout.write(`${JSON.stringify({ dir })}\n`);
+  } catch (thrown) {
+    process.stderr.write(`clients: ${thrown.message}\n`);
+    process.exitCode = 3;
+  }
+}
