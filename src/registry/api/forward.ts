@@ -1,0 +1,219 @@
+/** Writes go to the one instance that may write; reads stay where they arrive.
+ *
+ *  Invariants: (1) a request is sent again only when it wrote nothing for sure, and not for longer than LEADER_WAIT_MS;
+ *  (2) a forwarded request is never forwarded again; (3) what was written through this instance can be read here when
+ *  the answer arrives.
+ */
+import { findMillraceError, type MillraceError } from '../../core/errors.ts';
+import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
+import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
+import { registryError } from '../errors.ts';
+import type { RegistryLog } from '../store/log.ts';
+
+/** Says that a request comes from another instance. */
+export const FORWARD_HEADER = 'x-forward';
+
+/** How long a write waits for an instance that may write, where nobody may. Longer than an election takes. */
+const LEADER_WAIT_MS = 9000;
+const LEADER_POLL_MS = 20;
+const RESEND_MS = 100;
+/** Times that leadership may be lost under one request. */
+const LOST_MAX = 2;
+const CONNECTIONS_MAX = 64;
+const REPLY_TIMEOUT_MS = 30_000;
+const REPLY_BYTES_MAX = 16 << 20;
+/** Leaders remembered, each with its connections. */
+const TARGETS_MAX = 8;
+
+/** What a client says that matters to the one who answers. */
+const REQUEST_HEADERS = [
+  'accept',
+  'authorization',
+  'content-type',
+  'confluent-accept-unknown-properties',
+  'traceparent',
+  'user-agent',
+];
+/** What belongs to one connection, or is written anew by our own server. */
+const OWN_HEADERS = new Set([
+  'connection',
+  'content-length',
+  'date',
+  'keep-alive',
+  'proxy-authenticate',
+  'trailer',
+  'transfer-encoding',
+  'upgrade',
+]);
+
+/** Failures of a connection that was never made: the request did not leave. */
+const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNREACH', 'EADDRNOTAVAIL']);
+/** error_codes of an instance that may not write; it has kept nothing. */
+const NOTHING_KEPT = new Set([50003, 50004]);
+
+export interface ForwardTransport {
+  /** @throws unreachable, timeout */
+  send(url: string, request: Parameters<HttpClient['send']>[0]): Promise<HttpClientReply>;
+  close(): void;
+}
+
+/** Keeps connections to the leaders there were lately. */
+export function forwardTransport(driver: HttpClientDriver): ForwardTransport {
+  const clients = new Map<string, HttpClient>();
+  return {
+    async send(url, request) {
+      let client = clients.get(url);
+      if (client === undefined) {
+        client = driver.open({
+          target: url,
+          connectionsMax: CONNECTIONS_MAX,
+          timeoutMs: REPLY_TIMEOUT_MS,
+          bodyBytesMax: REPLY_BYTES_MAX,
+        });
+        const [oldest] = clients.keys();
+        if (clients.size >= TARGETS_MAX && oldest !== undefined) {
+          clients.get(oldest)?.close();
+          clients.delete(oldest);
+        }
+        clients.set(url, client);
+      }
+      return client.send(request);
+    },
+    close() {
+      for (const client of clients.values()) client.close();
+      clients.clear();
+    },
+  };
+}
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+const isForwarded = (request: HttpRequest): boolean =>
+  request.header(FORWARD_HEADER).some((value) => value.toLowerCase() === 'true');
+
+/** Where to write: `here`, or the address of the leader. Waits for one until `deadline`. @throws leader_unknown */
+async function leaderOf(log: RegistryLog, request: HttpRequest, deadline: number): Promise<string> {
+  for (;;) {
+    const role = log.role();
+    if (role.leader) return 'here';
+    if (isForwarded(request)) {
+      throw registryError('leader_unknown', 'the request was forwarded to an instance that may not write', {
+        next: 'try again',
+      });
+    }
+    if (role.url !== undefined) return role.url;
+    if (performance.now() >= deadline || request.signal.aborted) {
+      throw registryError('leader_unknown', 'no instance of the registry may write at the moment', {
+        next: 'try again; an instance takes over by itself',
+      });
+    }
+    await sleep(LEADER_POLL_MS);
+  }
+}
+
+const keptNothing = (reply: HttpClientReply): boolean => {
+  if (reply.status !== 500 || reply.body.length > 4096) return false;
+  const found = /"error_code"\s*:\s*(\d+)/.exec(Buffer.from(reply.body).toString());
+  return found !== null && NOTHING_KEPT.has(Number(found[1]));
+};
+
+/** What is no UTF-8 is no request of this registry, at the leader neither. @throws malformed_request */
+function textOf(request: HttpRequest): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(request.body);
+  } catch (cause) {
+    throw registryError('malformed_request', 'the request body is not UTF-8', {
+      next: 'see /openapi.json for what is expected',
+      cause,
+    });
+  }
+}
+
+function failed(url: string, thrown: MillraceError): MillraceError {
+  return registryError('forwarding_failed', `the leader at ${url} did not answer: ${thrown.message}`, {
+    next: 'read what you wrote before you write it again: whether it was kept is not known',
+    cause: thrown,
+  });
+}
+
+async function sendTo(
+  url: string,
+  transport: ForwardTransport,
+  request: HttpRequest,
+): Promise<HttpClientReply | 'not sent'> {
+  const headers: Record<string, string> = { [FORWARD_HEADER]: 'true' };
+  for (const name of REQUEST_HEADERS) {
+    const values = request.header(name);
+    if (values.length > 0) headers[name] = values.join(', ');
+  }
+  const body = textOf(request);
+  const query = request.query.size > 0 ? `?${request.query}` : '';
+  try {
+    return await transport.send(url, { method: request.method, path: request.path + query, headers, body });
+  } catch (thrown) {
+    const error = findMillraceError(thrown);
+    if (error === undefined) throw thrown;
+    if (NOT_SENT.has(String(error.details['reason']))) return 'not sent';
+    throw failed(url, error);
+  }
+}
+
+function responseOf(reply: HttpClientReply): HttpResponse {
+  const headers = Object.fromEntries(
+    Object.entries(reply.headers).filter(([name]) => !OWN_HEADERS.has(name)),
+  );
+  return { status: reply.status, headers, body: reply.body };
+}
+
+/** The leader's answer to a request that changes something; undefined where this instance is the leader and has to
+ *  answer itself. @throws forwarding_failed, leader_unknown */
+export async function forwardToLeader(
+  log: RegistryLog,
+  transport: ForwardTransport,
+  request: HttpRequest,
+): Promise<HttpResponse | undefined> {
+  const deadline = performance.now() + LEADER_WAIT_MS;
+  for (;;) {
+    const url = await leaderOf(log, request, deadline);
+    if (url === 'here') return undefined;
+    const reply = await sendTo(url, transport, request);
+    const late = performance.now() >= deadline || request.signal.aborted;
+    if (reply === 'not sent') {
+      if (late) {
+        throw registryError(
+          'forwarding_failed',
+          `the leader at ${url} cannot be reached; nothing was written`,
+          {
+            next: 'try again; another instance takes over by itself',
+          },
+        );
+      }
+    } else if (late || !keptNothing(reply)) {
+      // An answer that was given stands, even where this instance cannot follow at the moment.
+      if (reply.status < 400) await log.catchUp().catch(() => {});
+      return responseOf(reply);
+    }
+    await sleep(RESEND_MS);
+  }
+}
+
+/** Answers a request that changes something: by `here` at the leader, by the leader otherwise. Leadership that is lost
+ *  before anything was kept sends the request to the next leader.
+ *  @throws forwarding_failed, leader_unknown, and whatever `here` throws */
+export async function writeAtLeader(
+  log: RegistryLog,
+  transport: ForwardTransport,
+  request: HttpRequest,
+  here: () => Promise<HttpResponse>,
+): Promise<HttpResponse> {
+  for (let lost = 0; ; lost++) {
+    const forwarded = await forwardToLeader(log, transport, request);
+    if (forwarded !== undefined) return forwarded;
+    try {
+      return await here();
+    } catch (thrown) {
+      if (findMillraceError(thrown)?.code !== 'not_leader' || lost === LOST_MAX || isForwarded(request))
+        throw thrown;
+    }
+  }
+}
