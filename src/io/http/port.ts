@@ -22,6 +22,17 @@ export interface HttpRequest {
   /** Aborted when the client closes before the answer is sent. */
   readonly signal: AbortSignal;
   readonly remoteAddress: string;
+  /** Who the client's certificate names. Only where the server asked for one and its chain was verified. */
+  readonly peer?: HttpPeer;
+}
+
+export interface HttpPeer {
+  /** `CN=relay,O=acme`: attributes in the certificate's order, commas between. */
+  readonly subject: string;
+  /** `DNS:relay.acme`, `URI:spiffe://…`. */
+  readonly altNames: readonly string[];
+  /** Of the whole certificate, hex digits in pairs with colons between. */
+  readonly fingerprint256: string;
 }
 
 export interface HttpResponse {
