@@ -1,0 +1,45 @@
+/** The refusals of the gate, each with the headers its answer needs. Messages name no credential. */
+import type { MillraceError } from '../../core/errors.ts';
+import { registryError } from '../errors.ts';
+import { withHeaders } from './headers.ts';
+
+/** @param challenge what `www-authenticate` offers */
+export function unauthenticated(message: string, challenge: string): MillraceError {
+  return registryError('unauthenticated', message, {
+    next: 'send credentials that the registry accepts',
+    ...withHeaders({ 'www-authenticate': challenge }),
+  });
+}
+
+export function forbidden(principal: string, what: string): MillraceError {
+  return registryError('forbidden', `${principal} is not allowed to ${what}`, {
+    next: 'ask who keeps the rules of the registry for a rule that allows it',
+  });
+}
+
+const retryAfter = (seconds: number): ReturnType<typeof withHeaders> =>
+  withHeaders({ 'retry-after': String(Math.max(1, Math.ceil(seconds))) });
+
+export function rateLimited(what: string, seconds: number): MillraceError {
+  return registryError('rate_limited', `too many ${what}`, {
+    next: 'wait as long as Retry-After says',
+    ...retryAfter(seconds),
+  });
+}
+
+export function authUnavailable(message: string, seconds: number): MillraceError {
+  return registryError('auth_unavailable', message, {
+    next: "see the registry's log",
+    ...retryAfter(seconds),
+  });
+}
+
+/** What a scheme says of credentials it does not accept; the gate makes the answer of it. */
+export class BadCredentials extends Error {
+  /** The user whom the credentials name, where the registry knows one of that name. */
+  readonly claimed: string | undefined;
+  constructor(message: string, claimed?: string) {
+    super(message);
+    this.claimed = claimed;
+  }
+}

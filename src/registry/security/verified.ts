@@ -1,0 +1,50 @@
+/** Credentials that were checked a short while ago, by a keyed hash of them: the credentials themselves are not kept.
+ *
+ *  Invariants: (1) an answer is believed until its time and never longer; (2) at most ENTRIES_MAX are kept, the oldest
+ *  goes first; (3) the key lives as long as the process and is never written.
+ */
+import { createHmac, randomBytes } from 'node:crypto';
+import type { Clock } from '../../core/clock.ts';
+
+const ENTRIES_MAX = 10_000;
+
+interface Entry<T> {
+  readonly value: T;
+  readonly untilMs: number;
+}
+
+export class Verified<T> {
+  private readonly clock: Clock;
+  private readonly key = randomBytes(32);
+  private readonly entries = new Map<string, Entry<T>>();
+
+  constructor(clock: Clock) {
+    this.clock = clock;
+  }
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  digest(credentials: string): string {
+    return createHmac('sha256', this.key).update(credentials, 'utf8').digest('base64');
+  }
+
+  get(digest: string): T | undefined {
+    const entry = this.entries.get(digest);
+    if (entry === undefined) return undefined;
+    if (this.clock.monotonicMs() < entry.untilMs) return entry.value;
+    this.entries.delete(digest);
+    return undefined;
+  }
+
+  set(digest: string, value: T, forMs: number): void {
+    this.entries.delete(digest);
+    if (this.entries.size >= ENTRIES_MAX) this.entries.delete(this.entries.keys().next().value as string);
+    this.entries.set(digest, { value, untilMs: this.clock.monotonicMs() + forMs });
+  }
+
+  clear(): void {
+    this.entries.clear();
+  }
+}
