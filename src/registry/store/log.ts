@@ -12,6 +12,8 @@ export interface LogRecord {
   readonly key: Uint8Array;
   /** Null: the key is removed. */
   readonly value: Uint8Array | null;
+  /** When it was written, ms since 1970, where the log keeps that. */
+  readonly ts?: number;
 }
 
 export interface LogSink {
