@@ -148,6 +148,28 @@ class ControlJob final : public Job {
   Event event_;
 };
 
+class TransactionJob final : public Job {
+ public:
+  TransactionJob(std::shared_ptr<ProducerHandle> handle, broker::TransactionStep step,
+                 int timeout_ms)
+      : handle_(std::move(handle)), step_(step), timeout_ms_(timeout_ms) {}
+  bool Run() override {
+    outcome_ = handle_->producer()->Transact(step_, timeout_ms_);
+    return true;
+  }
+  // [event | null, retriable 1 + abortable 2]
+  napi_value Result(napi_env env) override {
+    const int flags = (outcome_.retriable ? 1 : 0) + (outcome_.abortable ? 2 : 0);
+    return ToAnswer(env, outcome_.event, ToNumber(env, flags));
+  }
+
+ private:
+  std::shared_ptr<ProducerHandle> handle_;
+  broker::TransactionStep step_;
+  int timeout_ms_;
+  broker::TransactionOutcome outcome_;
+};
+
 // (handle, timeoutMs) -> promise
 template <typename Act>
 napi_value Within(napi_env env, napi_callback_info info, Act act) {
@@ -215,6 +237,22 @@ napi_value ProducerConnect(napi_env env, napi_callback_info info) {
   });
 }
 
+// (handle, step, timeoutMs) -> promise; steps 0 init, 1 begin, 2 commit, 3 abort
+napi_value ProducerTransact(napi_env env, napi_callback_info info) {
+  Call call(env, info);
+  std::int64_t step = 0;
+  std::int64_t timeout = 0;
+  if (!call.Takes(3) || !call.Integer(1, "step", 0, 3, &step) ||
+      !call.Integer(2, "timeoutMs", 0, INT32_MAX, &timeout)) {
+    return nullptr;
+  }
+  auto handle = Open<ProducerHandle>(call, 0, "producer", kProducerType);
+  if (handle == nullptr) return nullptr;
+  return handle->Post(
+      env, std::make_unique<TransactionJob>(handle, static_cast<broker::TransactionStep>(step),
+                                            static_cast<int>(timeout)));
+}
+
 napi_value ProducerFlush(napi_env env, napi_callback_info info) {
   return Within(env, info, [](ProducerHandle& handle, int timeout_ms) {
     return handle.producer()->Flush(timeout_ms);
@@ -244,6 +282,7 @@ void RegisterProducer(napi_env env, napi_value exports) {
   Export(env, exports, "brokerProducerOpen", ProducerOpen);
   Export(env, exports, "brokerProducerConnect", ProducerConnect);
   Export(env, exports, "brokerProducerProduce", ProducerProduce);
+  Export(env, exports, "brokerProducerTransact", ProducerTransact);
   Export(env, exports, "brokerProducerFlush", ProducerFlush);
   Export(env, exports, "brokerProducerFatal", ProducerFatal);
   Export(env, exports, "brokerProducerLeave", ProducerLeave);

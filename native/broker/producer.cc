@@ -12,6 +12,8 @@ namespace {
 constexpr std::uint32_t kRunRows = 1024;
 constexpr int kFullWaitMs = 5;
 constexpr int kSliceMs = 100;
+constexpr int kTransactionSliceMs = 500;
+constexpr int kRetryMs = 20;
 // A row's number inside a message's opaque; batches have at most this many rows.
 constexpr unsigned kRowBits = 24;
 
@@ -281,6 +283,40 @@ Event Producer::Flush(int timeout_ms) {
     rd_kafka_flush(client_, static_cast<int>(std::min<std::int64_t>(left, kSliceMs)));
   }
   return {};
+}
+
+TransactionOutcome Producer::Transact(TransactionStep step, int timeout_ms) {
+  const std::int64_t deadline = NowMs() + timeout_ms;
+  for (;;) {
+    const std::int64_t left = std::max<std::int64_t>(1, deadline - NowMs());
+    const auto slice = static_cast<int>(std::min<std::int64_t>(left, kTransactionSliceMs));
+    rd_kafka_error_t* error = nullptr;
+    switch (step) {
+      case TransactionStep::kInit:
+        error = rd_kafka_init_transactions(client_, slice);
+        break;
+      case TransactionStep::kBegin:
+        error = rd_kafka_begin_transaction(client_);
+        break;
+      case TransactionStep::kCommit:
+        error = rd_kafka_commit_transaction(client_, slice);
+        break;
+      case TransactionStep::kAbort:
+        error = rd_kafka_abort_transaction(client_, slice);
+        break;
+    }
+    if (error == nullptr) return {};
+    TransactionOutcome outcome;
+    outcome.event.code = static_cast<int>(rd_kafka_error_code(error));
+    outcome.event.message = rd_kafka_error_string(error);
+    outcome.event.fatal = rd_kafka_error_is_fatal(error) != 0;
+    outcome.retriable = rd_kafka_error_is_retriable(error) != 0;
+    outcome.abortable = rd_kafka_error_txn_requires_abort(error) != 0;
+    rd_kafka_error_destroy(error);
+    if (!outcome.retriable || host_->Stopping() || NowMs() >= deadline) return outcome;
+    // The broker may still be ending the transaction of an older producer.
+    if (outcome.event.code != RD_KAFKA_RESP_ERR__TIMED_OUT) rd_kafka_poll(client_, kRetryMs);
+  }
 }
 
 void Producer::Purge() {

@@ -39,6 +39,16 @@ struct Flight {
   std::vector<Event> events;  // one of each code
 };
 
+enum class TransactionStep { kInit, kBegin, kCommit, kAbort };
+
+struct TransactionOutcome {
+  Event event;
+  // The same call may be made again.
+  bool retriable = false;
+  // The transaction has to be aborted; the producer is fine.
+  bool abortable = false;
+};
+
 class Producer : public Journal {
  public:
   static std::unique_ptr<Producer> Open(const Properties& properties, ProducerHost* host,
@@ -52,6 +62,9 @@ class Producer : public Journal {
   // Serves delivery reports for at most `wait_ms`, or until woken.
   void Poll(int wait_ms);
   Event Flush(int timeout_ms);
+  // One step of a transaction. A step that ran into its time goes on inside librdkafka, and the same
+  // call takes it up again.
+  TransactionOutcome Transact(TransactionStep step, int timeout_ms);
   // Reports every row that is still on its way as purged.
   void Purge();
   bool idle() const { return rows_out_ == 0; }

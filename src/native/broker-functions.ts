@@ -72,6 +72,12 @@ export interface BrokerFunctions {
     status: Int32Array,
     offset: BigInt64Array,
   ): Promise<readonly [number, readonly NativeEvent[]]>;
+  /** Steps: 0 init, 1 begin, 2 commit, 3 abort. Answers with its error or null, and retriable 1 + abortable 2. */
+  brokerProducerTransact(
+    handle: ProducerHandle,
+    step: number,
+    timeoutMs: number,
+  ): Promise<readonly [NativeEvent | null, number]>;
   brokerProducerFlush(handle: ProducerHandle, timeoutMs: number): Promise<NativeAnswer>;
   /** The error that ended the client, or null. */
   brokerProducerFatal(handle: ProducerHandle): NativeEvent | null;

@@ -83,6 +83,7 @@ export class SimCluster {
   readonly options: SimOptions;
   readonly messageBytesMax: number;
   readonly topics = new Map<string, StoredRecord[][]>();
+  readonly configs = new Map<string, ReadonlyMap<string, string>>();
   private readonly groups = new Map<string, Group>();
   private readonly faults: BrokerFaults;
   private state: number;

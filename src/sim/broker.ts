@@ -139,7 +139,7 @@ class SimAdmin implements BrokerAdmin {
 
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
     this.checkOpen();
-    return specs.map(({ topic, partitions }) => {
+    return specs.map(({ topic, partitions, config }) => {
       if (!/^[\w.-]{1,249}$/.test(topic))
         throw simError('broker_refused', `create topic ${topic}: invalid topic`);
       if (this.cluster.topics.has(topic)) return false;
@@ -147,6 +147,7 @@ class SimAdmin implements BrokerAdmin {
         topic,
         Array.from({ length: partitions }, () => []),
       );
+      this.cluster.configs.set(topic, new Map(Object.entries(config ?? {})));
       return true;
     });
   }
@@ -161,6 +162,19 @@ class SimAdmin implements BrokerAdmin {
     return [...this.cluster.topics]
       .map(([topic, logs]) => ({ topic, partitions: logs.map((_, partition) => partition) }))
       .sort((a, b) => (a.topic < b.topic ? -1 : 1));
+  }
+
+  async describeTopic(topic: string) {
+    this.checkOpen();
+    const partitions = this.cluster.topics.get(topic)?.length;
+    return partitions === undefined
+      ? undefined
+      : { partitions, config: this.cluster.configs.get(topic) ?? new Map() };
+  }
+
+  async brokerCount(): Promise<number> {
+    this.checkOpen();
+    return 1;
   }
 
   async close(): Promise<void> {
@@ -186,6 +200,12 @@ export function simBrokerDriver(options: SimOptions): BrokerDriver {
       cluster.admit(given.brokers);
       cluster.checkProperties(given.properties);
       return new SimProducer(cluster, given);
+    },
+    // The simulation keeps no transactions: what needs them is tested against a real broker.
+    async transactional() {
+      throw simError('bad_broker_property', 'the simulated broker has no transactions', {
+        next: 'use a real broker',
+      });
     },
     async admin(given) {
       cluster.admit(given.brokers);

@@ -11,6 +11,8 @@ import {
   OFFSET_BEGINNING,
   type ProducerOptions,
   type TopicPartitionOffset,
+  type TransactionalOptions,
+  type TransactionalProducer,
 } from '../../src/io/broker/port.ts';
 
 export interface BrokerSubject {
@@ -90,6 +92,12 @@ export class World {
 
   producer(options: Partial<ProducerOptions> = {}): Promise<BatchProducer> {
     return this.keep(this.subject.driver.producer({ ...this.common, ...options }));
+  }
+
+  transactional(options: Partial<TransactionalOptions> & { transactionalId: string }) {
+    return this.keep<TransactionalProducer>(
+      this.subject.driver.transactional({ ...this.common, ...options }),
+    );
   }
 
   admin(): Promise<BrokerAdmin> {

@@ -1,11 +1,15 @@
 import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
+import { transactionContract } from '../contract/broker-transactions.contract.ts';
+import type { BrokerSubject } from '../contract/broker-world.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
-brokerContract({
+const subject: BrokerSubject = {
   driver: librdkafkaDriver,
   brokers: () => stack.brokers,
   anyHeaders: true,
   timestampTypes: true,
-});
+};
+brokerContract(subject);
+transactionContract(subject);

@@ -1,11 +1,15 @@
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
+import { transactionContract } from '../contract/broker-transactions.contract.ts';
+import type { BrokerSubject } from '../contract/broker-world.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
-brokerContract({
+const subject: BrokerSubject = {
   driver: nodeRdkafkaDriver,
   brokers: () => stack.brokers,
   anyHeaders: false,
   timestampTypes: false,
-});
+};
+brokerContract(subject);
+transactionContract(subject);

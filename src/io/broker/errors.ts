@@ -5,7 +5,7 @@
  */
 import { coreError, errorRow, errorsOf, type MillraceError } from '../../core/errors.ts';
 import { ERROR_CODES } from './codes.ts';
-import type { BrokerEvent } from './port.ts';
+import type { BrokerEvent, TransactionFailure } from './port.ts';
 
 export const BROKER_ERRORS = {
   /** The broker said no. */
@@ -58,6 +58,21 @@ const RETRIABLE = new Set([
 
 /** Answers that mean: another member of the group owns what was committed. */
 const FENCED = new Set([-144, -142, 22, 25, 27, 82, 110, 113]);
+
+/** Answers that mean: a newer producer has the transactional id (_FENCED, INVALID_PRODUCER_EPOCH,
+ *  INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED). */
+const PRODUCER_FENCED = new Set([-144, 47, 49, 90]);
+
+/** What a failed step of a transaction means to its caller. */
+export function transactionFailure(
+  event: BrokerEvent,
+  { retriable, abortable }: { readonly retriable: boolean; readonly abortable: boolean },
+): TransactionFailure {
+  if (PRODUCER_FENCED.has(event.code)) return { kind: 'fenced', event };
+  if (event.fatal) return { kind: 'fatal', event };
+  if (abortable) return { kind: 'abort', event };
+  return { kind: retriable ? 'retry' : 'fatal', event };
+}
 
 function errorName(code: number): string {
   if (code === OVERSIZE_CODE) return OVERSIZE_NAME;

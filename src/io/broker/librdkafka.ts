@@ -22,6 +22,7 @@ import {
   closedError,
   ERR,
   errorOfEvent,
+  transactionFailure,
   unreachable,
 } from './errors.ts';
 import { nodeRdkafkaDriver } from './node-rdkafka.ts';
@@ -40,8 +41,17 @@ import {
   type Rebalance,
   type TopicPartition,
   type TopicPartitionOffset,
+  type TransactionalOptions,
+  type TransactionalProducer,
+  type TransactionFailure,
 } from './port.ts';
-import { CONNECT_TIMEOUT_MS, consumerProperties, producerProperties, QUEUE_BYTES_MAX } from './properties.ts';
+import {
+  CONNECT_TIMEOUT_MS,
+  consumerProperties,
+  producerProperties,
+  QUEUE_BYTES_MAX,
+  transactionalProperties,
+} from './properties.ts';
 
 const ANSWER_TIMEOUT_MS = 30_000;
 const SEEK_TIMEOUT_MS = 5000;
@@ -280,9 +290,9 @@ class NativeConsumer implements BatchConsumer {
 }
 
 class NativeProducer implements BatchProducer {
-  private readonly addon: Addon;
+  protected readonly addon: Addon;
   private readonly options: ProducerOptions;
-  private readonly handle: ProducerHandle;
+  protected readonly handle: ProducerHandle;
   private readonly queueBytesMax: number;
   private readonly flights = new Set<Promise<unknown>>();
   private turn: Promise<void> = Promise.resolve();
@@ -291,11 +301,11 @@ class NativeProducer implements BatchProducer {
   private wake: (() => void) | undefined;
   private closing: Promise<void> | undefined;
 
-  constructor(addon: Addon, options: ProducerOptions) {
+  constructor(addon: Addon, options: ProducerOptions, properties = producerProperties(options)) {
     this.addon = addon;
     this.options = options;
     this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
-    this.handle = open(() => addon.brokerProducerOpen(pairs(producerProperties(options))));
+    this.handle = open(() => addon.brokerProducerOpen(pairs(properties)));
   }
 
   async connect(): Promise<void> {
@@ -376,11 +386,48 @@ class NativeProducer implements BatchProducer {
     await Promise.allSettled(this.flights);
   }
 
+  protected checkNotClosed(): void {
+    if (this.closing !== undefined) throw closedError('producer');
+  }
+
   /** A call that waited for its turn may still go out while close waits for it. */
   private checkUsable(waited = false): void {
-    if (this.closing !== undefined && !waited) throw closedError('producer');
+    if (!waited) this.checkNotClosed();
     const fatal = this.addon.brokerProducerFatal(this.handle);
     if (fatal !== null) throw errorOfEvent('the producer cannot go on', eventOf(fatal));
+  }
+}
+
+/** The steps block the producer's own thread in the addon, never the event loop. */
+class NativeTransactionalProducer extends NativeProducer implements TransactionalProducer {
+  init(timeoutMs: number): Promise<TransactionFailure | undefined> {
+    return this.step(0, timeoutMs);
+  }
+
+  begin(): Promise<TransactionFailure | undefined> {
+    return this.step(1, 0);
+  }
+
+  commit(timeoutMs: number): Promise<TransactionFailure | undefined> {
+    return this.step(2, timeoutMs);
+  }
+
+  abort(timeoutMs: number): Promise<TransactionFailure | undefined> {
+    return this.step(3, timeoutMs);
+  }
+
+  private async step(step: number, timeoutMs: number): Promise<TransactionFailure | undefined> {
+    this.checkNotClosed();
+    const [failure, flags] = await this.addon.brokerProducerTransact(
+      this.handle,
+      step,
+      Math.max(0, Math.ceil(timeoutMs)),
+    );
+    if (failure === null) return undefined;
+    return transactionFailure(eventOf(failure), {
+      retriable: (flags & 1) !== 0,
+      abortable: (flags & 2) !== 0,
+    });
   }
 }
 
@@ -396,9 +443,16 @@ async function producer(options: ProducerOptions): Promise<BatchProducer> {
   return made;
 }
 
+async function transactional(options: TransactionalOptions): Promise<TransactionalProducer> {
+  const made = new NativeTransactionalProducer(loadAddon(), options, transactionalProperties(options));
+  await made.connect();
+  return made;
+}
+
 export const librdkafkaDriver: BrokerDriver = {
   name: 'librdkafka',
   consumer,
   producer,
+  transactional,
   admin: (options: BrokerOptions) => nodeRdkafkaDriver.admin(options),
 };

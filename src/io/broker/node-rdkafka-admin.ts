@@ -3,7 +3,8 @@ import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdk
 import { coreError } from '../../core/errors.ts';
 import { closedError, ERR, errorOfEvent, unreachable } from './errors.ts';
 import { thrownEvent } from './node-rdkafka-consumer.ts';
-import type { BrokerAdmin, BrokerOptions, TopicInfo, TopicSpec } from './port.ts';
+import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec } from './port.ts';
+import { topicConfig } from './topic-config.ts';
 
 const ANSWER_TIMEOUT_MS = 15_000;
 /** A topic that was created is usable when the broker names a leader for each partition. */
@@ -94,6 +95,21 @@ export class NodeAdmin implements BrokerAdmin {
         partitions: topic.partitions.map((one) => one.id).sort((a, b) => a - b),
       }))
       .sort((a, b) => (a.topic < b.topic ? -1 : 1));
+  }
+
+  async describeTopic(topic: string): Promise<TopicDescription | undefined> {
+    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    const found = (await this.listTopics()).find((one) => one.topic === topic);
+    if (found === undefined) return undefined;
+    return {
+      partitions: found.partitions.length,
+      config: await topicConfig(this.options, topic, ANSWER_TIMEOUT_MS),
+    };
+  }
+
+  async brokerCount(): Promise<number> {
+    this.checkOpen();
+    return (await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS })).brokers.length;
   }
 
   close(): Promise<void> {

@@ -48,14 +48,14 @@ function sentHeaders(batch: RecordBatch, row: number): Header[] | undefined {
 }
 
 export class NodeProducer implements BatchProducer {
-  private readonly client: Producer;
+  protected readonly client: Producer;
   private readonly queueBytesMax: number;
   private readonly flights = new Map<number, Flight>();
   private nextFlight = 0;
   private turn: Promise<void> = Promise.resolve();
   private bytes = 0;
   private polling = false;
-  private closing: Promise<void> | undefined;
+  protected closing: Promise<void> | undefined;
   private fatal: BrokerEvent | undefined;
 
   constructor(client: Producer, options: ProducerOptions) {

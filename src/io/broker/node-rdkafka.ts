@@ -5,6 +5,7 @@ import { brokerError, unreachable } from './errors.ts';
 import { NodeAdmin } from './node-rdkafka-admin.ts';
 import { mainThreadOnly, NodeConsumer, thrownEvent } from './node-rdkafka-consumer.ts';
 import { NodeProducer } from './node-rdkafka-producer.ts';
+import { NodeTransactionalProducer } from './node-rdkafka-transactions.ts';
 import type {
   BatchConsumer,
   BatchProducer,
@@ -13,12 +14,15 @@ import type {
   BrokerOptions,
   ConsumerOptions,
   ProducerOptions,
+  TransactionalOptions,
+  TransactionalProducer,
 } from './port.ts';
 import {
   CONNECT_TIMEOUT_MS,
   clientProperties,
   consumerProperties,
   producerProperties,
+  transactionalProperties,
 } from './properties.ts';
 
 /** node-rdkafka replaces the topic defaults of the global configuration, so these have to travel on their own. */
@@ -95,6 +99,17 @@ async function producer(options: ProducerOptions): Promise<BatchProducer> {
   return new NodeProducer(client, options);
 }
 
+async function transactional(options: TransactionalOptions): Promise<TransactionalProducer> {
+  mainThreadOnly(isMainThread);
+  const { Producer: Client } = (await import('node-rdkafka')).default;
+  const { global, topic } = split(transactionalProperties(options));
+  const client = await connect(
+    () => new Client({ ...global, dr_cb: true } as never, topic as never),
+    options,
+  );
+  return new NodeTransactionalProducer(client, options);
+}
+
 async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
   mainThreadOnly(isMainThread);
   const library = (await import('node-rdkafka')).default;
@@ -120,4 +135,10 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
   );
 }
 
-export const nodeRdkafkaDriver: BrokerDriver = { name: 'node-rdkafka', consumer, producer, admin };
+export const nodeRdkafkaDriver: BrokerDriver = {
+  name: 'node-rdkafka',
+  consumer,
+  producer,
+  transactional,
+  admin,
+};

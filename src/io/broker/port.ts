@@ -69,6 +69,9 @@ export interface ConsumerOptions extends BrokerOptions {
   readonly autoOffsetReset?: 'earliest' | 'latest' | 'error';
   /** Report partition ends in ConsumeResult.ends. */
   readonly partitionEof?: boolean;
+  /** Whether rows of transactions that are open or were aborted are given too. Default: only committed ones, and
+   *  `high` is then the last stable offset: the first row of the oldest open transaction, or the end. */
+  readonly isolation?: 'committed' | 'uncommitted';
   /** Called in the middle of a rebalance, before it is completed: the place to finish and commit what was read of
    *  the partitions that leave. The rebalance completes when the promise settles. Cooperative by default. */
   readonly onRebalance?: (rebalance: Rebalance) => void | Promise<void>;
@@ -148,6 +151,34 @@ export interface BatchProducer {
   close(): Promise<void>;
 }
 
+export interface TransactionalOptions extends ProducerOptions {
+  /** Who writes: the newest producer of an id that was initialised fences all older ones of it. */
+  readonly transactionalId: string;
+  /** The broker aborts a transaction that stays open this long. */
+  readonly transactionTimeoutMs?: number;
+}
+
+/** What a step of a transaction met:
+ *    fenced  a newer producer of the same id exists; this one writes nothing any more
+ *    fatal   this producer is of no use any more
+ *    abort   the transaction cannot be committed; abort it and begin another
+ *    retry   not known yet: make the same call again */
+export interface TransactionFailure {
+  readonly kind: 'fenced' | 'fatal' | 'abort' | 'retry';
+  readonly event: BrokerEvent;
+}
+
+/** One transaction at a time: begin, produce, then commit or abort. Undefined: the step was done. */
+export interface TransactionalProducer extends BatchProducer {
+  /** Once, before all else. Ends the transactions of older producers of the id and fences them. */
+  init(timeoutMs: number): Promise<TransactionFailure | undefined>;
+  begin(): Promise<TransactionFailure | undefined>;
+  /** After `retry` (no answer in time) the outcome is open: call again, or open another producer of the id. */
+  commit(timeoutMs: number): Promise<TransactionFailure | undefined>;
+  /** Rows on their way are given up. */
+  abort(timeoutMs: number): Promise<TransactionFailure | undefined>;
+}
+
 export interface TopicSpec {
   readonly topic: string;
   readonly partitions: number;
@@ -160,6 +191,12 @@ export interface TopicInfo {
   readonly partitions: readonly number[];
 }
 
+export interface TopicDescription {
+  readonly partitions: number;
+  /** Undefined where the driver cannot ask (see its description of limits). */
+  readonly config: ReadonlyMap<string, string> | undefined;
+}
+
 /** Topics and cluster facts. One driver (node-rdkafka) on the main thread serves both data drivers. */
 export interface BrokerAdmin {
   clusterId(): Promise<string>;
@@ -167,6 +204,10 @@ export interface BrokerAdmin {
   createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]>;
   deleteTopics(topics: readonly string[]): Promise<void>;
   listTopics(): Promise<readonly TopicInfo[]>;
+  /** Undefined where there is no such topic. */
+  describeTopic(topic: string): Promise<TopicDescription | undefined>;
+  /** How many brokers the cluster has. */
+  brokerCount(): Promise<number>;
   close(): Promise<void>;
 }
 
@@ -174,5 +215,6 @@ export interface BrokerDriver {
   readonly name: string;
   consumer(options: ConsumerOptions): Promise<BatchConsumer>;
   producer(options: ProducerOptions): Promise<BatchProducer>;
+  transactional(options: TransactionalOptions): Promise<TransactionalProducer>;
   admin(options: BrokerOptions): Promise<BrokerAdmin>;
 }

@@ -1,11 +1,20 @@
 /** Properties of both drivers: defaults, then the options, then whatever the caller gives by librdkafka's own names. */
-import type { BrokerOptions, BrokerProperties, ConsumerOptions, ProducerOptions } from './port.ts';
+import type {
+  BrokerOptions,
+  BrokerProperties,
+  ConsumerOptions,
+  ProducerOptions,
+  TransactionalOptions,
+} from './port.ts';
 
 /** Time a new client waits for the first answer of a broker before it is `unreachable`. */
 export const CONNECT_TIMEOUT_MS = 5000;
 
 /** Bytes in flight above which produce waits, where the options name none. */
 export const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
+
+/** An open transaction that nobody ends is aborted by the broker after this long, where the options say nothing. */
+const TRANSACTION_TIMEOUT_MS = 10_000;
 
 const SHARED: BrokerProperties = {
   'socket.keepalive.enable': true,
@@ -61,6 +70,7 @@ export function consumerProperties(options: ConsumerOptions): Properties {
       'group.id': options.group ?? `${options.clientId}-no-group`,
       'auto.offset.reset': options.autoOffsetReset ?? 'earliest',
       'enable.partition.eof': options.partitionEof ?? false,
+      'isolation.level': `read_${options.isolation ?? 'committed'}`,
     },
     options.properties,
   );
@@ -77,6 +87,17 @@ export function producerProperties(options: ProducerOptions): Properties {
       acks,
       'enable.idempotence': options.idempotence ?? acks === -1,
       'compression.type': options.compression ?? 'none',
+    },
+    options.properties,
+  );
+}
+
+export function transactionalProperties(options: TransactionalOptions): Properties {
+  return texts(
+    producerProperties({ ...options, acks: -1, idempotence: true, properties: {} }),
+    {
+      'transactional.id': options.transactionalId,
+      'transaction.timeout.ms': options.transactionTimeoutMs ?? TRANSACTION_TIMEOUT_MS,
     },
     options.properties,
   );

@@ -1,0 +1,140 @@
+/** The settings of a topic, asked of a broker over its own protocol: node-rdkafka has no call for them.
+ *
+ *  DescribeConfigs request, version 1 (Source: Kafka protocol guide):
+ *    size i32 | key i16 = 32 | version i16 = 1 | correlation i32 | client id: i16 length, bytes
+ *    | resources i32 x (type i8 = 2 for a topic, name str, names i32 = -1 for all) | synonyms i8
+ *  Response:
+ *    size i32 | correlation i32 | throttle i32 | results i32 x (error i16, message nullable str, type i8, name str,
+ *    configs i32 x (name str, value nullable str, read only i8, source i8, sensitive i8,
+ *    synonyms i32 x (name str, value nullable str, source i8)))
+ *  Limit: a broker that wants TLS or a login is not asked.
+ */
+import { connect } from 'node:net';
+import type { BrokerOptions } from './port.ts';
+
+const DESCRIBE_CONFIGS = 32;
+const TOPIC = 2;
+const CORRELATION = 0x6d74;
+const RESPONSE_BYTES_MAX = 1 << 20;
+const COUNT_MAX = 10_000;
+
+const shortText = (text: string): Buffer => {
+  const bytes = Buffer.from(text);
+  const length = Buffer.alloc(2);
+  length.writeInt16BE(bytes.length);
+  return Buffer.concat([length, bytes]);
+};
+
+function int32(value: number): Buffer {
+  const out = Buffer.alloc(4);
+  out.writeInt32BE(value);
+  return out;
+}
+
+export function encodeDescribeTopic(clientId: string, topic: string): Buffer {
+  const body = Buffer.concat([
+    Buffer.from([0, DESCRIBE_CONFIGS, 0, 1]),
+    int32(CORRELATION),
+    shortText(clientId),
+    int32(1),
+    Buffer.from([TOPIC]),
+    shortText(topic),
+    int32(-1),
+    Buffer.from([0]),
+  ]);
+  return Buffer.concat([int32(body.length), body]);
+}
+
+/** Reads the response after its size field; undefined when it is not one, or says no. */
+export function decodeDescribeTopic(body: Buffer): ReadonlyMap<string, string> | undefined {
+  let at = 0;
+  /** Moves on by so many bytes and tells where they stood. */
+  const skip = (bytes: number): number => {
+    at += bytes;
+    return at - bytes;
+  };
+  const i16 = (): number => body.readInt16BE(skip(2));
+  const i32 = (): number => body.readInt32BE(skip(4));
+  const count = (): number => {
+    const found = i32();
+    if (found < 0 || found > COUNT_MAX) throw new RangeError('a count out of range');
+    return found;
+  };
+  const text = (): string | undefined => {
+    const length = i16();
+    if (length < 0) return undefined;
+    if (at + length > body.length) throw new RangeError('a text past the end');
+    const start = skip(length);
+    return body.toString('utf8', start, at);
+  };
+  try {
+    if (i32() !== CORRELATION) return undefined;
+    skip(4);
+    if (count() !== 1 || i16() !== 0) return undefined;
+    text();
+    skip(1);
+    text();
+    const config = new Map<string, string>();
+    for (let left = count(); left > 0; left--) {
+      const name = text();
+      const value = text();
+      skip(3);
+      for (let synonyms = count(); synonyms > 0; synonyms--) {
+        text();
+        text();
+        skip(1);
+      }
+      if (name !== undefined && value !== undefined) config.set(name, value);
+    }
+    return config;
+  } catch (thrown) {
+    if (thrown instanceof RangeError) return undefined;
+    throw thrown;
+  }
+}
+
+function askOne(
+  host: string,
+  port: number,
+  request: Buffer,
+  timeoutMs: number,
+): Promise<ReadonlyMap<string, string> | undefined> {
+  return new Promise((resolve) => {
+    const socket = connect({ host, port });
+    let got = Buffer.alloc(0);
+    const done = (found: ReadonlyMap<string, string> | undefined): void => {
+      clearTimeout(timer);
+      socket.destroy();
+      resolve(found);
+    };
+    const timer = setTimeout(() => done(undefined), timeoutMs);
+    socket.on('error', () => done(undefined));
+    socket.on('close', () => done(undefined));
+    socket.on('connect', () => socket.write(request));
+    socket.on('data', (chunk) => {
+      got = Buffer.concat([got, chunk]);
+      if (got.length < 4) return;
+      const size = got.readInt32BE(0);
+      if (size < 0 || size > RESPONSE_BYTES_MAX) done(undefined);
+      else if (got.length >= 4 + size) done(decodeDescribeTopic(got.subarray(4, 4 + size)));
+    });
+  });
+}
+
+/** Undefined where no broker of the list can be asked, or none answers. */
+export async function topicConfig(
+  options: BrokerOptions,
+  topic: string,
+  timeoutMs: number,
+): Promise<ReadonlyMap<string, string> | undefined> {
+  const security = String(options.properties?.['security.protocol'] ?? 'plaintext');
+  if (security.toLowerCase() !== 'plaintext') return undefined;
+  const request = encodeDescribeTopic(options.clientId, topic);
+  for (const address of options.brokers.split(',')) {
+    const parts = /^(?:plaintext:\/\/)?\[?([^\]]+?)\]?:(\d{1,5})$/i.exec(address.trim());
+    if (parts === null) continue;
+    const found = await askOne(parts[1] as string, Number(parts[2]), request, timeoutMs);
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
