@@ -29,6 +29,27 @@ export { FramedProducer, type FramedProducerOptions, producerMetrics } from './p
 export { type ProducerRun, runProducers } from './producer/run.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from './schemas/format.ts';
 export { parseSchema, type Schema } from './schemas/schema.ts';
+export { openGate, type RequestGate } from './security/access.ts';
+export { BasicScheme } from './security/basic.ts';
+export { Gate } from './security/gate.ts';
+export {
+  fileKeys,
+  JWKS_BYTES_MAX,
+  type KeySet,
+  type KeySource,
+  parseKeySet,
+  RemoteKeys,
+} from './security/jwks.ts';
+export { checkAlgorithms, JwtScheme } from './security/jwt.ts';
+export {
+  hashPassword,
+  PASSWORD_BYTES_MAX,
+  PASSWORD_USER,
+  PASSWORDS_BYTES_MAX,
+  parsePasswords,
+} from './security/password.ts';
+export { RULES_BYTES_MAX, Rules } from './security/rules.ts';
+export { WatchedFile } from './security/watched-file.ts';
 export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';
 export { FileLog } from './store/file-log.ts';
 export { MemoryLog, type RegistryLog } from './store/log.ts';

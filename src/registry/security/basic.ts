@@ -4,7 +4,7 @@
  *  run at once: the store's own disk work shares those threads.
  */
 import type { Clock } from '../../core/clock.ts';
-import { type Hashed, nobody, PASSWORD_BYTES_MAX, passwordMatches, USER } from './password.ts';
+import { type Hashed, nobody, PASSWORD_BYTES_MAX, PASSWORD_USER, passwordMatches } from './password.ts';
 import { authUnavailable, BadCredentials } from './refusal.ts';
 import { Verified } from './verified.ts';
 
@@ -103,6 +103,6 @@ function parseBasic(encoded: string): { readonly user: string; readonly password
   const colon = text.indexOf(':');
   const user = text.slice(0, Math.max(0, colon));
   const password = text.slice(colon + 1);
-  if (!USER.test(user) || Buffer.byteLength(password) > PASSWORD_BYTES_MAX) throw malformed;
+  if (!PASSWORD_USER.test(user) || Buffer.byteLength(password) > PASSWORD_BYTES_MAX) throw malformed;
   return { user, password };
 }

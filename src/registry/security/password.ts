@@ -75,7 +75,7 @@ export function parseHashed(text: string): Hashed | undefined {
 }
 
 /** A name that a file, a header and a log line can all hold. */
-export const USER = /^[^\p{Cc}:]{1,256}$/u;
+export const PASSWORD_USER = /^[^\p{Cc}:]{1,256}$/u;
 
 /** @throws bad_file with the line; the message never holds the line itself */
 export function parsePasswords(text: string, where: string): ReadonlyMap<string, Hashed> {
@@ -86,7 +86,7 @@ export function parsePasswords(text: string, where: string): ReadonlyMap<string,
       coreError('bad_file', `${where}:${index + 1}: ${why}`, { next });
     const colon = line.indexOf(':');
     const user = line.slice(0, colon);
-    if (colon < 0 || !USER.test(user)) {
+    if (colon < 0 || !PASSWORD_USER.test(user)) {
       throw bad('the line does not begin with user:', 'make lines with millrace registry hash-password');
     }
     const hashed = parseHashed(line.slice(colon + 1).trim());
