@@ -57,6 +57,8 @@ export interface BenchContext {
   readonly settings: { readonly native: string };
   /** A cluster to use; undefined: the bench starts its own. */
   readonly brokers: string | undefined;
+  /** URL of another server to put under the same load. */
+  readonly vs?: string | undefined;
   /** Aborted when the process is to end. */
   readonly drain: AbortSignal;
   /** One plain line of what is happening now, on stderr. */

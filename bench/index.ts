@@ -7,5 +7,6 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   hash: () => import('./hash.ts'),
   decode: () => import('./decode.ts'),
   gen: () => import('./gen.ts'),
+  registry: () => import('./registry.ts'),
   window: () => import('./window.ts'),
 };

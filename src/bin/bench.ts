@@ -27,6 +27,10 @@ const SETTINGS = {
     type: 'string',
     help: 'host:port list of a Kafka cluster to use; without it a bench that needs one starts its own',
   },
+  vs: {
+    type: 'string',
+    help: 'registry: http://host:port of another registry, put under the same load in the same run; it keeps what is registered there',
+  },
 } as const;
 
 type Benches = Readonly<Record<string, () => Promise<{ readonly bench: Bench }>>>;
@@ -61,7 +65,7 @@ export const benchCommand = (table: Benches) =>
           near === undefined ? `there are ${Object.keys(table).join(', ')}` : `did you mean ${near}?`;
         throw coreError('usage', `unknown benchmark ${JSON.stringify(name)}`, { next });
       }
-      const { smoke, repeats, check, brokers } = context.settings;
+      const { smoke, repeats, check, brokers, vs } = context.settings;
       const { bench } = await load();
       context.setReady();
       const results = await bench.run({
@@ -71,6 +75,7 @@ export const benchCommand = (table: Benches) =>
         metrics: context.metrics,
         settings: context.settings,
         brokers,
+        vs: vs?.replace(/\/+$/, ''),
         drain: context.drain,
         say: (line) => context.say(line),
         onClose: (close) => context.onClose(close),

@@ -1,0 +1,28 @@
+/** The least that the registry's HTTP backend can do: a matched route and a fixed answer. Tells its port, and ends with
+ *  its parent. */
+import { httpDriver } from '../src/bin/shell/drivers.ts';
+import { silentLogger } from '../src/core/log.ts';
+import { Metrics } from '../src/core/metrics.ts';
+
+const driver = await httpDriver({
+  settings: { native: process.argv[2] ?? 'auto' },
+  log: silentLogger,
+  metrics: new Metrics(),
+});
+const answer = {
+  status: 200,
+  headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
+  body: '{}',
+};
+const server = await driver.listen({
+  host: '127.0.0.1',
+  port: 0,
+  routes: [{ method: 'GET', path: '/schemas/ids/{id}', handler: () => answer }],
+  bodyBytesMax: 1 << 20,
+  headerBytesMax: 16 << 10,
+  requestTimeoutMs: 30_000,
+  keepAliveTimeoutMs: 60_000,
+  log: silentLogger,
+});
+process.once('disconnect', () => process.exit(0));
+process.send?.(server.port);

@@ -1,0 +1,84 @@
+/** The Kafka store: rates with acks=all and one transaction a write, lookups beside them, and a start from its topic. */
+import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
+import { type BenchContext, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
+import { NUMBER } from './http-load.ts';
+import { LARGE_BYTES, largeSchema } from './registry-large.ts';
+import { Course } from './registry-loads.ts';
+import { lessMs, MIB, more, type Run } from './registry-run.ts';
+import { residentBytes, startOurs } from './registry-server.ts';
+
+async function brokersOf(context: BenchContext): Promise<string> {
+  if (context.brokers !== undefined) return context.brokers;
+  context.say('starting a broker');
+  const stack = await startStack({
+    folder: undefined,
+    owned: true,
+    brokerCount: 1,
+    kafkaPort: undefined,
+    postgresPort: undefined,
+    kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+    environment: process.env,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onStep: (step) => context.say(step),
+    signal: context.drain,
+  });
+  context.onClose(() => stack.close());
+  return stack.brokers;
+}
+
+export async function kafkaResults(run: Run): Promise<BenchResult[]> {
+  const { context, sizes } = run;
+  const brokers = await brokersOf(context);
+  const results: BenchResult[] = [];
+  const store = `kafka:${brokers}`;
+  const topic = (name: string): string => `-schemas-topic=bench-${run.name}-${name}`;
+  const server = await startOurs(store, [topic('small')]);
+  try {
+    const course = new Course(server, `${run.name}k`, sizes, context.drain);
+    await course.fill(sizes.schemas);
+    context.say('the Kafka store, acks=all');
+    const series = await takeTurns(
+      {
+        one: () => course.registrationRate(1),
+        many: () => course.registrationRate(16),
+        lookups: () => course.lookupRate(64),
+      },
+      context.repeats,
+    );
+    const row = (metric: string, ours: Series): BenchResult => result({ ...more, metric, ours });
+    results.push(
+      row('registrations, Kafka store with acks=all, one after the other', series.one),
+      row('registrations, Kafka store with acks=all, 16 at once', series.many),
+      row('lookups by id, Kafka store, 64 connections', series.lookups),
+    );
+  } finally {
+    await server.stop();
+  }
+  const large = `${sizes.largeSchemas} schemas of ${LARGE_BYTES} B`;
+  context.say(`a topic of ${large}`);
+  const filling = await startOurs(store, [topic('large')]);
+  try {
+    const course = new Course(filling, `${run.name}t`, sizes, context.drain);
+    await course.register(sizes.largeSchemas, largeSchema(`T${run.name}_${NUMBER}`));
+  } finally {
+    await filling.stop();
+  }
+  const writable: number[] = [];
+  const resident: number[] = [];
+  for (let turn = 0; turn < Math.min(3, context.repeats); turn++) {
+    const again = await startOurs(store, [topic('large')], `topic${turn}`);
+    writable.push(again.writableMs);
+    resident.push(residentBytes(again.pid) / MIB);
+    await again.stop();
+  }
+  results.push(
+    result({ ...lessMs, metric: `start until writable, Kafka topic of ${large}`, ours: seriesOf(writable) }),
+    result({
+      metric: `memory after a start from a Kafka topic of ${large}`,
+      unit: 'MiB',
+      better: 'less',
+      ours: seriesOf(resident),
+    }),
+  );
+  return results;
+}

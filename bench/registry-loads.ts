@@ -1,0 +1,172 @@
+/** The same loads for any registry: lookups by id, registrations, identical registrations, checks, cold clients. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { systemClock } from '../src/bin/shell/clock.ts';
+import { invariant } from '../src/core/errors.ts';
+import { Metrics } from '../src/core/metrics.ts';
+import { fetchTransport, RegistryClient } from '../src/registry/index.ts';
+import { driveLoad, type LoadPlan, type LoadReport, NUMBER } from './http-load.ts';
+import { ask, lookup, post, registration, smallSchema, type Target } from './registry-server.ts';
+
+const COLD_LOOKUP_EVERY_MS = 5;
+const FILL_MS_MAX = 900_000;
+
+export interface LoadSizes {
+  readonly warmupMs: number;
+  readonly durationMs: number;
+}
+
+/** Every answer was 200, no connection failed. */
+async function drive(plan: LoadPlan, signal: AbortSignal): Promise<LoadReport> {
+  const report = await driveLoad(plan, signal);
+  const { statuses, failures, answered } = report;
+  invariant(answered > 0, `${plan.url} answers`);
+  invariant(
+    Object.keys(statuses).join() === '200' && failures === 0,
+    `${plan.url} answers 200 and keeps its connections: ${JSON.stringify(statuses)}, ${failures} failures, ${report.firstBodies[0]}`,
+  );
+  return report;
+}
+
+/** One registry with the names this run has used there. */
+export class Course {
+  readonly target: Target;
+  private readonly run: string;
+  private readonly sizes: LoadSizes;
+  private readonly signal: AbortSignal;
+  private next = 0;
+  private ids: readonly number[] = [];
+
+  constructor(target: Target, run: string, sizes: LoadSizes, signal: AbortSignal) {
+    this.target = target;
+    this.run = run;
+    this.sizes = sizes;
+    this.signal = signal;
+  }
+
+  private plan(part: Pick<LoadPlan, 'connections' | 'requests'> & Partial<LoadPlan>): LoadPlan {
+    return { url: this.target.url, ...this.sizes, ...part };
+  }
+
+  /** Registrations of distinct records under subjects of their own. */
+  private get fresh() {
+    const name = `bench-${this.run}-${NUMBER}`;
+    return post(`/subjects/${name}/versions`, registration(smallSchema(`R${this.run}_${NUMBER}`)));
+  }
+
+  /** Registers at least `count` schemas, whatever time it takes, and remembers `count` ids for the lookups. */
+  async fill(count: number): Promise<void> {
+    const first = this.next;
+    await this.register(count);
+    const ids: number[] = [];
+    // In turn: this is not measured.
+    for (let n = first; n < first + count; n++) {
+      const answer = await ask(this.target, 'GET', `/subjects/bench-${this.run}-${n}/versions/1`);
+      ids.push((answer as { readonly id: number }).id);
+    }
+    this.ids = ids;
+  }
+
+  /** Looks up what another course has filled: the paths are the same. */
+  borrowIds(from: Course): void {
+    this.ids = from.ids;
+  }
+
+  /** At least `count`, 16 at once. */
+  async register(count: number, schema = smallSchema(`R${this.run}_${NUMBER}`)): Promise<LoadReport> {
+    const request = post(`/subjects/bench-${this.run}-${NUMBER}/versions`, registration(schema));
+    return this.drive({
+      connections: 16,
+      requests: [request],
+      warmupMs: 0,
+      durationMs: FILL_MS_MAX,
+      countMax: count,
+    });
+  }
+
+  private async drive(part: Parameters<Course['plan']>[0]): Promise<LoadReport> {
+    const report = await drive(this.plan({ firstNumber: this.next, ...part }), this.signal);
+    this.next = report.nextNumber;
+    return report;
+  }
+
+  private get lookups() {
+    return this.ids.map(lookup);
+  }
+
+  async lookupRate(connections: number): Promise<number> {
+    return (await this.drive({ connections, requests: this.lookups })).ratePerSecond;
+  }
+
+  /** Open model: 99th percentile in ms from when each request fell due. */
+  async lookupP99Ms(ratePerSecond: number, connections: number): Promise<number> {
+    const report = await this.drive({ connections, requests: this.lookups, ratePerSecond });
+    return report.latencyUs.p99 / 1000;
+  }
+
+  async registrationRate(connections: number): Promise<number> {
+    return (await this.drive({ connections, requests: [this.fresh] })).ratePerSecond;
+  }
+
+  /** A content that its subject has already. */
+  async repeatRate(connections: number): Promise<number> {
+    const body = registration(smallSchema(`Same${this.run}`));
+    const path = `/subjects/bench-${this.run}-same/versions`;
+    await ask(this.target, 'POST', path, body);
+    return (await this.drive({ connections, requests: [post(path, body)] })).ratePerSecond;
+  }
+
+  /** A field with a default is added. */
+  async checkRate(connections: number): Promise<number> {
+    const subject = `bench-${this.run}-checked`;
+    const fields = [{ name: 'a', type: 'long' }];
+    const schema = (more: readonly object[]): string =>
+      JSON.stringify({ type: 'record', name: `Checked${this.run}`, fields: [...fields, ...more] });
+    await ask(this.target, 'POST', `/subjects/${subject}/versions`, registration(schema([])));
+    const body = registration(schema([{ name: 'b', type: 'string', default: '' }]));
+    const path = `/compatibility/subjects/${subject}/versions/latest`;
+    const verdict = (await ask(this.target, 'POST', path, body)) as { readonly is_compatible: boolean };
+    invariant(verdict.is_compatible, 'a field with a default may be added');
+    return (await this.drive({ connections, requests: [post(path, body)] })).ratePerSecond;
+  }
+
+  /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are registered at a rate. */
+  async coldLookupP99Ms(registrationsPerSecond: number): Promise<number> {
+    let over = false;
+    const load = this.drive({
+      connections: 16,
+      requests: [this.fresh],
+      ratePerSecond: registrationsPerSecond,
+    }).finally(() => {
+      over = true;
+    });
+    await sleep(this.sizes.warmupMs);
+    const latencies: number[] = [];
+    let client: RegistryClient | undefined;
+    for (let turn = 0; !over; turn++) {
+      // Each id is cold once a client.
+      if (turn % this.ids.length === 0 || client === undefined) {
+        client = new RegistryClient({
+          transport: fetchTransport({ url: this.target.url, timeoutMs: 10_000 }),
+          clock: systemClock,
+          metrics: new Metrics(),
+          unknownForMs: 1000,
+          retries: 0,
+          retryDelayMs: 0,
+        });
+      }
+      const started = performance.now();
+      await client.schemaById(this.ids[turn % this.ids.length] as number);
+      const took = performance.now() - started;
+      if (!over) latencies.push(took);
+      await sleep(COLD_LOOKUP_EVERY_MS);
+    }
+    const { ratePerSecond, unsent } = await load;
+    invariant(
+      unsent === 0 && ratePerSecond >= registrationsPerSecond * 0.9,
+      `the registrations keep their rate: ${ratePerSecond.toFixed(0)}/s, ${unsent} not sent`,
+    );
+    latencies.sort((a, b) => a - b);
+    invariant(latencies.length > 20, 'enough lookups for a percentile');
+    return latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * 0.99))] as number;
+  }
+}

@@ -1,0 +1,164 @@
+/** Registries under load: ours as a child process, or another one at a URL, and what is asked of both. */
+import { type ChildProcess, fork, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { type AddressInfo, createServer } from 'node:net';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { invariant } from '../src/core/errors.ts';
+import type { LoadRequest } from './http-load.ts';
+
+const WRITABLE_MS_MAX = 120_000;
+const KNOCK_MS = 2;
+const STDERR_CHARS = 4000;
+
+export const HEADERS = {
+  accept: 'application/vnd.schemaregistry.v1+json',
+  'content-type': 'application/vnd.schemaregistry.v1+json',
+} as const;
+
+/** A registry that answers. */
+export interface Target {
+  readonly name: string;
+  readonly url: string;
+  /** Ours only. */
+  readonly pid?: number;
+}
+
+export interface Ours extends Target {
+  readonly pid: number;
+  /** From spawn to the answer of the first accepted registration. */
+  readonly writableMs: number;
+  /** SIGTERM, and SIGKILL when that does not help. */
+  stop(): Promise<void>;
+}
+
+export async function freePort(): Promise<number> {
+  const server = createServer();
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function end(child: ChildProcess): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const ended = once(child, 'exit');
+  child.kill('SIGTERM');
+  const late = setTimeout(() => child.kill('SIGKILL'), 20_000);
+  await ended;
+  clearTimeout(late);
+}
+
+/** One record of one field; distinct by its name, as its subject is. */
+export const smallSchema = (name: string): string =>
+  JSON.stringify({ type: 'record', name, fields: [{ name: 'a', type: 'long' }] });
+
+export const registration = (schema: string): string => JSON.stringify({ schema });
+
+/** @throws Error unless the answer is one of `statuses` */
+export async function ask(
+  target: Pick<Target, 'url'>,
+  method: string,
+  path: string,
+  body?: string,
+  statuses: readonly number[] = [200],
+): Promise<unknown> {
+  const answer = await fetch(`${target.url}${path}`, {
+    method,
+    headers: HEADERS,
+    ...(body === undefined ? {} : { body }),
+  });
+  const text = await answer.text();
+  if (!statuses.includes(answer.status)) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+  return JSON.parse(text);
+}
+
+/** Starts ours and measures how long it takes until it accepts a write. */
+export async function startOurs(
+  store: string,
+  settings: readonly string[] = [],
+  marker = 'first',
+): Promise<Ours> {
+  const port = await freePort();
+  const url = `http://127.0.0.1:${port}`;
+  const started = performance.now();
+  const child = spawn(
+    process.execPath,
+    [
+      join(packageRoot(), 'bin', 'millrace'),
+      'registry',
+      `-store=${store}`,
+      `-listen=127.0.0.1:${port}`,
+      '-log-level=warn',
+      ...settings,
+    ],
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+  let stderr = '';
+  child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+    stderr = (stderr + chunk).slice(-STDERR_CHARS);
+  });
+  const body = registration(smallSchema(`W${marker}`));
+  for (;;) {
+    if (child.exitCode !== null || child.signalCode !== null)
+      throw new Error(`the registry ended: ${stderr}`);
+    const accepted = await fetch(`${url}/subjects/writable-${marker}/versions`, {
+      method: 'POST',
+      headers: HEADERS,
+      body,
+    }).then(
+      async (answer) => {
+        await answer.text();
+        return answer.ok;
+      },
+      () => false,
+    );
+    if (accepted) break;
+    if (performance.now() - started > WRITABLE_MS_MAX) {
+      child.kill('SIGKILL');
+      throw new Error(`the registry was not writable within ${WRITABLE_MS_MAX} ms: ${stderr}`);
+    }
+    await sleep(KNOCK_MS);
+  }
+  return {
+    name: 'millrace',
+    url,
+    pid: child.pid as number,
+    writableMs: performance.now() - started,
+    stop: () => end(child),
+  };
+}
+
+/** An HTTP server of the same backend whose handler does nothing. */
+export async function startEmpty(native: string): Promise<{ readonly url: string; stop(): Promise<void> }> {
+  const child = fork(join(packageRoot(), 'dist', 'bench', 'registry-empty-child.js'), [native], {
+    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    execArgv: [],
+  });
+  const [port] = (await once(child, 'message')) as [number];
+  return { url: `http://127.0.0.1:${port}`, stop: () => end(child) };
+}
+
+/** Resident memory, bytes. */
+export function residentBytes(pid: number): number {
+  const kib = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  invariant(kib !== undefined, 'the kernel says how much memory a process holds');
+  return Number(kib) * 1024;
+}
+
+export const lookup = (id: number): LoadRequest => ({
+  method: 'GET',
+  path: `/schemas/ids/${id}`,
+  headers: { accept: HEADERS.accept },
+});
+
+export const post = (path: string, body: string): LoadRequest => ({
+  method: 'POST',
+  path,
+  headers: HEADERS,
+  body,
+});

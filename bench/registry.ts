@@ -1,0 +1,258 @@
+/** `millrace bench registry`: any registry under the same load, and the raw limits of this machine beside it.
+ *
+ *  Every side is measured in turn in one run: an empty handler of the same HTTP backend for lookups, fdatasync of as
+ *  many bytes on the same file system for durable registrations, and with -vs=URL another registry for all of it. The
+ *  load comes from a process of its own, on the same cores as the servers.
+ */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { type Bench, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
+import { fdatasyncRate } from './registry-disk.ts';
+import { kafkaResults } from './registry-kafka.ts';
+import { largeResults } from './registry-large.ts';
+import { Course } from './registry-loads.ts';
+import { beside, bytesUnder, lessMs, MIB, more, type Run } from './registry-run.ts';
+import { type Ours, residentBytes, startEmpty, startOurs, type Target } from './registry-server.ts';
+
+/** Lookups a second that are to be reached; half of it is the load of the percentile. */
+const LOOKUPS_GOAL = 20_000;
+const WRITES_BESIDE = 200;
+
+/** The courses of a run: ours, and the other registry's. */
+interface Sides {
+  readonly ours: Course;
+  readonly peer: Course | undefined;
+}
+
+/** `measure` on both sides in turn. */
+async function both(
+  run: Run,
+  sides: Sides,
+  measure: (course: Course) => Promise<number>,
+  extra: Readonly<Record<string, () => Promise<number> | number>> = {},
+): Promise<Readonly<Record<string, Series>>> {
+  const { ours, peer } = sides;
+  return takeTurns(
+    {
+      ours: () => measure(ours),
+      ...extra,
+      ...(peer === undefined ? {} : { peer: () => measure(peer) }),
+    },
+    run.context.repeats,
+  );
+}
+
+async function lookups(run: Run, sides: Sides): Promise<BenchResult[]> {
+  const { context, sizes } = run;
+  const results: BenchResult[] = [];
+  const empty = await startEmpty(context.settings.native);
+  try {
+    const bare = new Course({ name: 'empty', url: empty.url }, run.name, sizes, context.drain);
+    bare.borrowIds(sides.ours);
+    let reached = 0;
+    for (const connections of [1, 16, 64]) {
+      context.say(`lookups, ${connections} connections`);
+      const rate = (course: Course): Promise<number> => course.lookupRate(connections);
+      const series = await both(run, sides, rate, { empty: () => rate(bare) });
+      reached = Math.max(reached, series['ours']?.median as number);
+      results.push(
+        ...beside(
+          {
+            ...more,
+            metric: `lookups by id, ${connections} connections`,
+            ours: series['ours'] as Series,
+            against: { name: 'empty handler, same backend', series: series['empty'] as Series },
+            ...(connections === 64 ? { goal: { valueAtLeast: LOOKUPS_GOAL } } : {}),
+          },
+          sides.peer?.target.name,
+          series['peer'],
+        ),
+      );
+    }
+    const half = Math.floor(Math.min(reached, LOOKUPS_GOAL) / 2);
+    context.say(`lookups at ${half}/s`);
+    const late = await takeTurns(
+      { ours: () => sides.ours.lookupP99Ms(half, 64), empty: () => bare.lookupP99Ms(half, 64) },
+      context.repeats,
+    );
+    results.push(
+      result({
+        ...lessMs,
+        metric: `lookups by id at ${half}/s, p99`,
+        ours: late.ours,
+        against: { name: 'empty handler, same backend', series: late.empty },
+        goal: { ratioAtLeast: 0.5 },
+      }),
+    );
+  } finally {
+    await empty.stop();
+  }
+  return results;
+}
+
+async function writes(run: Run, sides: Sides, store: string): Promise<BenchResult[]> {
+  const { context, sizes, dir } = run;
+  const results: BenchResult[] = [];
+  const peer = sides.peer?.target.name;
+  // What one registration of this load puts on the disk.
+  const before = bytesUnder(store);
+  await sides.ours.register(100);
+  const recordBytes = Math.ceil((bytesUnder(store) - before) / 100);
+  const raw = { name: `fdatasync of ${recordBytes} B, one after the other` };
+  const disk = join(dir, 'raw');
+  for (const [connections, goal, name] of [
+    [1, 0.6, 'registrations, durable, one after the other'],
+    [16, 3, 'registrations, durable, 16 at once'],
+  ] as const) {
+    context.say(name);
+    const series = await both(run, sides, (course) => course.registrationRate(connections), {
+      raw: () => fdatasyncRate(disk, recordBytes, sizes.durationMs),
+    });
+    results.push(
+      ...beside(
+        {
+          ...more,
+          metric: name,
+          ours: series['ours'] as Series,
+          against: { ...raw, series: series['raw'] as Series },
+          goal: { ratioAtLeast: goal },
+        },
+        peer,
+        series['peer'],
+      ),
+    );
+  }
+  for (const connections of [1, 16]) {
+    const how = connections === 1 ? 'one after the other' : `${connections} at once`;
+    for (const [name, measure] of [
+      ['identical registrations', (course: Course) => course.repeatRate(connections)],
+      ['compatibility checks', (course: Course) => course.checkRate(connections)],
+    ] as const) {
+      context.say(`${name}, ${how}`);
+      const series = await both(run, sides, measure);
+      const row = { ...more, metric: `${name}, ${how}`, ours: series['ours'] as Series };
+      results.push(...beside(row, peer, series['peer']));
+    }
+  }
+  return results;
+}
+
+async function coldClients(run: Run, sides: Sides): Promise<BenchResult[]> {
+  const { context } = run;
+  context.say(`cold lookups beside ${WRITES_BESIDE} registrations a second`);
+  const series = await both(run, sides, (course) => course.coldLookupP99Ms(WRITES_BESIDE));
+  return beside(
+    {
+      ...lessMs,
+      metric: `lookup by a cold client beside ${WRITES_BESIDE} registrations/s, p99`,
+      ours: series['ours'] as Series,
+      goal: { valueAtMost: 25 },
+    },
+    sides.peer?.target.name,
+    series['peer'],
+  );
+}
+
+/** From spawn to the first accepted registration, and memory afterwards. */
+async function starts(run: Run): Promise<BenchResult[]> {
+  const { context, sizes, dir } = run;
+  const filled = join(dir, 'filled');
+  const first = await startOurs(`file:${filled}`, [], 'fill');
+  let grown: number;
+  try {
+    await new Course(first, `${run.name}s`, sizes, context.drain).fill(sizes.schemas - 1);
+    grown = residentBytes(first.pid) / MIB;
+  } finally {
+    await first.stop();
+  }
+  let turn = 0;
+  const resident: number[] = [];
+  const start = async (store: string): Promise<number> => {
+    turn++;
+    const server = await startOurs(`file:${store}`, [], `start${turn}`);
+    if (store === filled) resident.push(residentBytes(server.pid) / MIB);
+    await server.stop();
+    return server.writableMs;
+  };
+  context.say('starts');
+  const series = await takeTurns(
+    { empty: () => start(join(dir, `empty-${turn}`)), filled: () => start(filled) },
+    context.repeats,
+  );
+  const row = (metric: string, ours: Series, atMost: number): BenchResult =>
+    result({ ...lessMs, metric, ours, goal: { valueAtMost: atMost } });
+  const memory = (metric: string, values: readonly number[]): BenchResult =>
+    result({
+      metric,
+      unit: 'MiB',
+      better: 'less',
+      ours: seriesOf(values),
+      goal: { valueAtMost: 100e6 / MIB },
+    });
+  return [
+    row('start until writable, empty file store', series.empty, 300),
+    row(`start until writable, ${sizes.schemas} schemas, file store`, series.filled, 1000),
+    memory(`memory after a start with ${sizes.schemas} schemas`, resident),
+    memory(`memory after registering ${sizes.schemas} schemas`, [grown]),
+  ];
+}
+
+export const bench: Bench = {
+  name: 'registry',
+  summary:
+    'A registry under load: lookups, registrations, checks, starts, memory; -vs=URL drives another one beside it.',
+  async run(context) {
+    const { smoke } = context;
+    const root = join(packageRoot(), '.millrace', 'bench');
+    mkdirSync(root, { recursive: true });
+    const dir = mkdtempSync(join(root, 'registry-'));
+    const run: Run = {
+      context,
+      dir,
+      name: randomBytes(3).toString('hex'),
+      sizes: smoke
+        ? { warmupMs: 50, durationMs: 250, schemas: 50, largeSchemas: 400 }
+        : { warmupMs: 500, durationMs: 3000, schemas: 1000, largeSchemas: 100_000 },
+    };
+    const results: BenchResult[] = [];
+    const parts: ReadonlyArray<() => Promise<readonly BenchResult[]>> = [
+      () => underLoad(run),
+      () => starts(run),
+      () => largeResults(run),
+      () => kafkaResults(run),
+    ];
+    try {
+      for (const part of parts) {
+        if (context.drain.aborted) break;
+        results.push(...(await part()));
+      }
+    } finally {
+      rmSync(dir, { recursive: true, force: true });
+    }
+    return results;
+  },
+};
+
+async function underLoad(run: Run): Promise<BenchResult[]> {
+  const { context, sizes, dir } = run;
+  const store = join(dir, 'store');
+  const server: Ours = await startOurs(`file:${store}`);
+  try {
+    const course = (target: Target): Course => new Course(target, run.name, sizes, context.drain);
+    const sides: Sides = {
+      ours: course(server),
+      peer: context.vs === undefined ? undefined : course({ name: context.vs, url: context.vs }),
+    };
+    await sides.ours.fill(sizes.schemas);
+    await sides.peer?.fill(sizes.schemas);
+    return [
+      ...(await lookups(run, sides)),
+      ...(await writes(run, sides, store)),
+      ...(await coldClients(run, sides)),
+    ];
+  } finally {
+    await server.stop();
+  }
+}
