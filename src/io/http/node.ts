@@ -12,34 +12,15 @@ import {
   STATUS_CODES,
 } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import { coreError } from '../../core/errors.ts';
-import { headerValues, NodeRequest, targetOf } from './node-request.ts';
-import type {
-  HttpDriver,
-  HttpFallbacks,
-  HttpResponse,
-  HttpRoute,
-  HttpServer,
-  HttpServerOptions,
-} from './port.ts';
-import { RouteTable } from './route.ts';
+import { BYTES, busyPort, bytesOf, type Decision, EMPTY, Front, TEXT } from './front.ts';
+import type { HttpDriver, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
+import { WholeRequest } from './request.ts';
 
 /** Pipelined requests that may wait on one connection; one more closes it after the answers before. */
 const PIPELINE_MAX = 64;
 /** A connection is closed this long after its last answer: closing over unread bytes at once would take the answer
  *  away from a client that is still sending. */
 const LINGER_MS = 500;
-
-const EMPTY = new Uint8Array(0);
-const TEXT = 'text/plain; charset=utf-8';
-
-const plainFallbacks: HttpFallbacks = {
-  error: (status) => ({
-    status,
-    headers: { 'content-type': TEXT },
-    body: `${STATUS_CODES[status] ?? 'error'}\n`,
-  }),
-};
 
 interface Pending {
   readonly incoming: IncomingMessage;
@@ -58,35 +39,24 @@ interface Line {
   waiting: Pending[];
   current: Pending | undefined;
   /** Set while the handler of `current` runs. */
-  request: NodeRequest | undefined;
+  request: WholeRequest | undefined;
   /** Set once: the status of the last answer this connection gives. */
   failed: number | undefined;
 }
-
-/** What a request gets before its handler is asked. */
-type Decision =
-  | { readonly kind: 'answer'; readonly response: HttpResponse }
-  | { readonly kind: 'handle'; readonly route: HttpRoute; readonly make: (body: Uint8Array) => NodeRequest };
-
-const bytesOf = (response: HttpResponse): Uint8Array =>
-  typeof response.body === 'string' ? Buffer.from(response.body, 'utf8') : (response.body ?? EMPTY);
 
 class NodeServer implements HttpServer {
   readonly host: string;
   readonly port: number;
   private readonly server: Server;
   private readonly options: HttpServerOptions;
-  private readonly routes: RouteTable;
-  private readonly fallbacks: HttpFallbacks;
+  private readonly front: Front;
   private readonly lines = new Map<Socket, Line>();
   private accepted = 0;
-  private draining = false;
 
   constructor(server: Server, options: HttpServerOptions) {
     this.server = server;
     this.options = options;
-    this.routes = new RouteTable(options.routes);
-    this.fallbacks = options.fallbacks ?? plainFallbacks;
+    this.front = new Front(options);
     const address = server.address() as AddressInfo;
     this.host = address.address;
     this.port = address.port;
@@ -146,14 +116,19 @@ class NodeServer implements HttpServer {
     const pending = line.waiting.shift();
     line.current = pending;
     if (pending !== undefined) void this.serve(line, pending);
-    else if (line.failed !== undefined) this.lastAnswer(line, this.refusal(line.failed, '', ''), '');
+    else if (line.failed !== undefined) this.lastAnswer(line, this.front.refusal(line.failed, '', ''), '');
   }
 
   private async serve(line: Line, pending: Pending): Promise<void> {
     const { incoming, outgoing, method } = pending;
     const decision = this.decide(pending);
     const declared = Number(incoming.headers['content-length'] ?? Number.NaN);
-    if (declared > this.options.bodyBytesMax) return this.refuseUpload(line, pending, this.tooLarge(pending));
+    if (declared > this.options.bodyBytesMax)
+      return this.refuseUpload(
+        line,
+        pending,
+        this.front.tooLarge(pending.method, pending.incoming.url ?? ''),
+      );
     if (pending.expectsContinue) {
       if (decision.kind === 'answer') return this.refuseUpload(line, pending, decision.response);
       outgoing.writeContinue();
@@ -162,15 +137,20 @@ class NodeServer implements HttpServer {
     const body = hasBody ? await this.readBody(line, pending) : EMPTY;
     if (body === undefined || line.current !== pending) return;
     if (decision.kind === 'answer') return this.answer(line, pending, decision.response);
-    const request = decision.make(body);
+    const { target, params, route } = decision;
+    const { rawHeaders } = incoming;
+    const remoteAddress = incoming.socket.remoteAddress ?? '';
+    const request = new WholeRequest(
+      { method, target, rawHeaders, remoteAddress, peer: undefined },
+      params,
+      body,
+    );
     line.request = request;
     let response: HttpResponse;
     try {
-      response = await decision.route.handler(request);
+      response = await route.handler(request);
     } catch (thrown) {
-      const error = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
-      this.options.log.error({ method, path: request.path, error }, 'http handler failed');
-      response = this.refusal(500, method, request.path);
+      response = this.front.failed(method, target.path, thrown);
     }
     line.request = undefined;
     if (line.current === pending) this.answer(line, pending, response);
@@ -178,47 +158,10 @@ class NodeServer implements HttpServer {
 
   private decide(pending: Pending): Decision {
     const { incoming, method } = pending;
-    const target = targetOf(incoming.url ?? '');
-    const answer = (response: HttpResponse): Decision => ({ kind: 'answer', response });
-    if (target === undefined || !this.hostIsSound(incoming))
-      return answer(this.refusal(400, method, incoming.url ?? ''));
-    const { path } = target;
-    if (this.draining) return answer(this.refusal(503, method, path));
-    if (path === '*') {
-      return answer(
-        method === 'OPTIONS'
-          ? { status: 204, headers: { allow: 'GET, HEAD, OPTIONS' } }
-          : this.refusal(400, method, path),
-      );
-    }
-    const match = this.routes.match(method, path);
-    if (match.kind === 'malformed') return answer(this.refusal(400, method, path));
-    if (match.kind === 'unknown') return answer(this.refusal(404, method, path));
-    if (match.kind === 'method') {
-      const base = method === 'OPTIONS' ? { status: 204 } : this.refusal(405, method, path);
-      return answer({ ...base, headers: { ...base.headers, allow: match.allow.join(', ') } });
-    }
-    pending.route = match.route.path;
-    return {
-      kind: 'handle',
-      route: match.route,
-      make: (body) => new NodeRequest(target, match.params, body, incoming),
-    };
-  }
-
-  private refusal(status: number, method: string, path: string): HttpResponse {
-    try {
-      return this.fallbacks.error(status, { method, path });
-    } catch (thrown) {
-      this.options.log.error({ error: String(thrown) }, 'http fallback failed');
-      return plainFallbacks.error(status, { method, path });
-    }
-  }
-
-  /** One Host line in HTTP/1.1, at most one before. */
-  private hostIsSound(incoming: IncomingMessage): boolean {
-    const hosts = headerValues(incoming.rawHeaders, 'host').length;
-    return hosts === 1 || (hosts === 0 && incoming.httpVersion !== '1.1');
+    const hostsMin = incoming.httpVersion === '1.1' ? 1 : 0;
+    const decision = this.front.decide(method, incoming.url ?? '', incoming.rawHeaders, hostsMin);
+    if (decision.kind === 'handle') pending.route = decision.route.path;
+    return decision;
   }
 
   /** The whole body, or undefined when the connection failed or went away. */
@@ -236,7 +179,7 @@ class NodeServer implements HttpServer {
         }
         incoming.off('data', onData);
         chunks = [];
-        this.refuseUpload(line, pending, this.tooLarge(pending));
+        this.refuseUpload(line, pending, this.front.tooLarge(pending.method, pending.incoming.url ?? ''));
         resolve(undefined);
       };
       incoming.on('data', onData);
@@ -246,10 +189,6 @@ class NodeServer implements HttpServer {
       incoming.on('close', () => resolve(undefined));
       incoming.on('error', () => resolve(undefined));
     });
-  }
-
-  private tooLarge(pending: Pending): HttpResponse {
-    return this.refusal(413, pending.method, targetOf(pending.incoming.url ?? '')?.path ?? '');
   }
 
   /** The answer leaves at once, the rest of the body is not read, the connection closes. */
@@ -280,7 +219,7 @@ class NodeServer implements HttpServer {
       this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
       status = 500;
       if (outgoing.headersSent) line.socket.destroy();
-      else this.write(line, pending, this.refusal(500, method, ''));
+      else this.write(line, pending, this.front.refusal(500, method, ''));
     }
     this.report(pending, status);
   }
@@ -291,33 +230,25 @@ class NodeServer implements HttpServer {
     const bodiless = response.status === 204 || response.status === 304;
     for (const name of outgoing.getHeaderNames()) outgoing.removeHeader(name);
     if (!bodiless && body.length > 0) {
-      outgoing.setHeader(
-        'content-type',
-        typeof response.body === 'string' ? TEXT : 'application/octet-stream',
-      );
+      outgoing.setHeader('content-type', typeof response.body === 'string' ? TEXT : BYTES);
     }
     for (const [name, value] of Object.entries(response.headers ?? {})) outgoing.setHeader(name, value);
     if (bodiless) outgoing.removeHeader('content-length');
     else outgoing.setHeader('content-length', body.length);
-    if (this.draining && line.waiting.length === 0) outgoing.setHeader('connection', 'close');
+    if (this.front.draining && line.waiting.length === 0) outgoing.setHeader('connection', 'close');
     outgoing.writeHead(response.status);
     outgoing.end(bodiless || method === 'HEAD' ? undefined : body);
   }
 
   private report(pending: Pending, status: number): void {
-    const seconds = (performance.now() - pending.startMs) / 1000;
-    try {
-      this.options.onAnswer?.({ method: pending.method, route: pending.route, status, seconds });
-    } catch (thrown) {
-      this.options.log.error({ error: String(thrown) }, 'onAnswer failed');
-    }
+    this.front.report(pending.method, pending.route, status, pending.startMs);
   }
 
   /** The connection cannot go on: what was accepted before is answered, then this status, then it closes. */
   private fail(line: Line, status: number): void {
     if (line.failed !== undefined || line.socket.destroyed) return;
     line.failed = status;
-    if (line.current === undefined) this.lastAnswer(line, this.refusal(status, '', ''), '');
+    if (line.current === undefined) this.lastAnswer(line, this.front.refusal(status, '', ''), '');
     else line.socket.pause();
   }
 
@@ -359,7 +290,7 @@ class NodeServer implements HttpServer {
   }
 
   async drain(timeoutMs: number): Promise<void> {
-    this.draining = true;
+    this.front.draining = true;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(() => this.server.closeAllConnections(), timeoutMs);
       this.server.close(() => {
@@ -392,20 +323,7 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
   server.maxHeadersCount = 0;
   await new Promise<void>((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
-      const where = `${options.host}:${options.port}`;
-      const reasons: Readonly<Record<string, readonly [string, string]>> = {
-        EADDRINUSE: [
-          `${where} is in use by another process`,
-          'give another port with -listen, or port 0 for any free one',
-        ],
-        EACCES: [`${where} may not be opened by this user`, 'give a port above 1023 with -listen'],
-      };
-      const otherwise = [
-        `cannot listen on ${where}: ${error.message}`,
-        'give an address of this machine with -listen',
-      ] as const;
-      const [why, next] = reasons[error.code ?? ''] ?? otherwise;
-      reject(coreError('busy_port', why, { next, cause: error }));
+      reject(busyPort(options, error));
     });
     server.listen(options.port, options.host, resolve);
   });
@@ -416,9 +334,9 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
 
 export const nodeHttpDriver: HttpDriver = {
   name: 'node:http',
-  limits: [
-    'a client that shuts down its sending side counts as gone',
-    'requests of one connection are handled one after the other, also where HTTP would allow two at once',
-  ],
+  limits: {
+    half_close: 'a client that shuts down its sending side counts as gone',
+    parallel_pipeline: 'requests of one connection are handled one after the other',
+  },
   listen,
 };

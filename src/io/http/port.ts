@@ -1,4 +1,4 @@
-/** An HTTP server in our words. Drivers: node:http here, uWebSockets.js behind the same tests later.
+/** An HTTP server in our words. Drivers: node:http and uWebSockets.js, behind the same tests.
  *
  *  What every driver guarantees: a body is read whole and bounded before the handler runs; a handler's rejection is a
  *  500 and never ends the process; a client that goes away aborts `signal`; answers on one connection leave in the
@@ -58,7 +58,20 @@ export interface HttpFallbacks {
   error(status: number, request: Pick<HttpRequest, 'method' | 'path'>): HttpResponse;
 }
 
+/** TLS by the server itself. All texts are PEM. */
+export interface HttpTls {
+  readonly cert: string;
+  readonly key: string;
+  /** Authorities whose client certificates are believed; asked for only where this is given. */
+  readonly clientCa?: string;
+  /** With `clientCa`: a client without a certificate is refused. False: it is let in and has no `peer`; one whose
+   *  certificate does not verify is refused either way. */
+  readonly clientCertificateRequired?: boolean;
+}
+
 export interface HttpServerOptions {
+  /** Absent: plain HTTP. */
+  readonly tls?: HttpTls;
   readonly host: string;
   /** 0: any free port. */
   readonly port: number;
@@ -88,10 +101,39 @@ export interface HttpServer {
   drain(timeoutMs: number): Promise<void>;
 }
 
+/** What a backend may lack. A command names those it cannot do without; the contract tests demand of a driver that
+ *  lacks one what its `limits` say instead. Whatever it lacks, a driver never answers the wrong request, and never
+ *  hands a handler a request that another parser could read as two. */
+export type HttpCapability =
+  /** A client that shut down its sending side gets the answers under way. */
+  | 'half_close'
+  /** Requests pipelined on one connection are handled at the same time. */
+  | 'parallel_pipeline'
+  /** Requests pipelined behind one whose handler takes long wait for it. */
+  | 'pipeline_waits'
+  /** A malformed head is answered with 400. */
+  | 'malformed_answered'
+  /** Bytes above ASCII in header values arrive as they were sent. */
+  | 'header_bytes'
+  /** HTTP/1.0, targets in absolute form, `OPTIONS *`, any method. */
+  | 'rare_forms'
+  /** Heads up to `headerBytesMax`, however they are cut and however many lines they have. */
+  | 'long_heads'
+  /** A chunked body is read exactly as RFC 9112 says. */
+  | 'exact_chunks'
+  /** `Expect: 100-continue` of a request that will be refused is not granted. */
+  | 'continue_refused'
+  /** `requestTimeoutMs` for heads and answers that stall and `keepAliveTimeoutMs` hold. */
+  | 'own_timeouts'
+  /** Idle connections end when a drain begins, not when it ends. */
+  | 'drain_ends_idle'
+  /** `tls` */
+  | 'tls';
+
 export interface HttpDriver {
   readonly name: string;
-  /** What this backend cannot do, in words for the documents. */
-  readonly limits: readonly string[];
-  /** @throws busy_port */
+  /** What this backend cannot do, and in words what it does instead. */
+  readonly limits: Readonly<Partial<Record<HttpCapability, string>>>;
+  /** @throws busy_port, bad_value for `tls` that does not fit or that the driver cannot do */
   listen(options: HttpServerOptions): Promise<HttpServer>;
 }

@@ -1,8 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { MillraceError } from '../../../src/core/errors.ts';
-import { headerValues, targetOf } from '../../../src/io/http/node-request.ts';
 import type { HttpRoute } from '../../../src/io/http/port.ts';
+import { headerValues, targetOf } from '../../../src/io/http/request.ts';
 import { RouteTable } from '../../../src/io/http/route.ts';
 
 const route = (method: string, path: string): HttpRoute => ({

@@ -1,64 +1,76 @@
-/** What the node:http driver hands to a handler, and how it reads a request's head. */
-import type { IncomingMessage } from 'node:http';
-import type { HttpRequest } from './port.ts';
+/** What every driver hands to a handler, and how it reads a request's head. */
+import type { HttpPeer, HttpRequest } from './port.ts';
 
 export interface Target {
   readonly path: string;
   readonly query: string;
 }
 
+const NOT_IN_A_TARGET = /[^\x21-\x7e]|#/;
+
 /** Path and query of a request target: origin form, absolute form or `*`. Undefined for anything else, raw bytes that
  *  should have been percent-encoded included. */
 export function targetOf(url: string): Target | undefined {
-  if (/[^\x21-\x7e]|#/.test(url)) return undefined;
+  if (NOT_IN_A_TARGET.test(url)) return undefined;
   let rest = url;
-  const absolute = /^https?:\/\/[^/?]*/i.exec(url);
-  if (absolute !== null) {
-    rest = url.slice(absolute[0].length);
-    if (!rest.startsWith('/')) rest = `/${rest}`;
+  if (!url.startsWith('/')) {
+    const absolute = /^https?:\/\/[^/?]*/i.exec(url);
+    if (absolute !== null) {
+      rest = url.slice(absolute[0].length);
+      if (!rest.startsWith('/')) rest = `/${rest}`;
+    } else if (url !== '*') return undefined;
   }
-  if (rest !== '*' && !rest.startsWith('/')) return undefined;
   const mark = rest.indexOf('?');
   return mark < 0 ? { path: rest, query: '' } : { path: rest.slice(0, mark), query: rest.slice(mark + 1) };
 }
 
-/** All lines of one header, in the order sent. */
+const BLANKS_AROUND = /^[ \t]+|[ \t]+$/g;
+
+/** All lines of one header, in the order sent; `raw` has names and values in turn. */
 export function headerValues(raw: readonly string[], name: string): string[] {
   const wanted = name.toLowerCase();
   const values: string[] = [];
   for (let i = 0; i + 1 < raw.length; i += 2) {
-    if ((raw[i] as string).toLowerCase() === wanted) {
-      values.push((raw[i + 1] as string).replace(/^[ \t]+|[ \t]+$/g, ''));
+    const given = raw[i] as string;
+    if (given.length === wanted.length && given.toLowerCase() === wanted) {
+      values.push((raw[i + 1] as string).replace(BLANKS_AROUND, ''));
     }
   }
   return values;
 }
 
-export class NodeRequest implements HttpRequest {
+export interface RequestHead {
+  readonly method: string;
+  readonly target: Target;
+  /** Names and values in turn, as sent. */
+  readonly rawHeaders: readonly string[];
+  readonly remoteAddress: string;
+  readonly peer: HttpPeer | undefined;
+}
+
+/** A request whose body has arrived. */
+export class WholeRequest implements HttpRequest {
   readonly method: string;
   readonly path: string;
   readonly params: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
   readonly remoteAddress: string;
+  declare readonly peer?: HttpPeer;
   private readonly rawQuery: string;
   private readonly rawHeaders: readonly string[];
   private parsedQuery: URLSearchParams | undefined;
   private controller: AbortController | undefined;
   private gone = false;
 
-  constructor(
-    target: Target,
-    params: Readonly<Record<string, string>>,
-    body: Uint8Array,
-    incoming: IncomingMessage,
-  ) {
-    this.method = incoming.method ?? '';
-    this.path = target.path;
-    this.rawQuery = target.query;
+  constructor(head: RequestHead, params: Readonly<Record<string, string>>, body: Uint8Array) {
+    this.method = head.method;
+    this.path = head.target.path;
+    this.rawQuery = head.target.query;
     this.params = params;
     this.body = body;
-    this.rawHeaders = incoming.rawHeaders;
-    this.remoteAddress = incoming.socket.remoteAddress ?? '';
+    this.rawHeaders = head.rawHeaders;
+    this.remoteAddress = head.remoteAddress;
+    if (head.peer !== undefined) this.peer = head.peer;
   }
 
   get query(): URLSearchParams {
