@@ -15,6 +15,7 @@ export const REGISTRY_ERRORS = {
   metadata_not_found: errorRow('not_found', { number: 40402 }),
   subject_level_not_set: errorRow('not_found', { number: 40408 }),
   subject_mode_not_set: errorRow('not_found', { number: 40409 }),
+  association_not_found: errorRow('not_found', { number: 40410 }),
   incompatible: errorRow('conflict', { number: 409 }),
   invalid_schema: errorRow('invalid', { http: 422, number: 42201 }),
   invalid_version: errorRow('invalid', { http: 422, number: 42202 }),
@@ -33,6 +34,8 @@ export const REGISTRY_ERRORS = {
   rate_limited: errorRow('unavailable', { http: 429, number: 42901 }),
   /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait. */
   auth_unavailable: errorRow('unavailable', { number: 50302 }),
+  /** A list longer than one answer may be. */
+  page_too_large: errorRow('invalid', { number: 400 }),
   not_acceptable: errorRow('invalid', { http: 406, number: 406 }),
   unsupported_media_type: errorRow('invalid', { http: 415, number: 415 }),
   store_failed: errorRow('unavailable', { http: 500, number: 50001 }),

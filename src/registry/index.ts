@@ -1,5 +1,12 @@
 /** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
-export { REGISTRY_BODY_BYTES_MAX, registryFallbacks, registryRoutes } from './api/routes.ts';
+export { registryFallbacks, WIRES, type Wire } from './api/answers.ts';
+export {
+  REGISTRY_BODY_BYTES_MAX,
+  REGISTRY_PAGE_MAX,
+  type RegistryApiOptions,
+  registryDescription,
+  registryRoutes,
+} from './api/routes.ts';
 export {
   isRegistryAway,
   RegistryClient,

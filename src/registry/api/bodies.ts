@@ -1,102 +1,188 @@
-/** Bodies of the registry's HTTP interface: what is read from a request, and how answers and errors are written.
- *
- *  Unknown properties are ignored, because clients send newer ones; what is read is checked for its type.
- */
-import { findMillraceError } from '../../core/errors.ts';
-import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
+/** What is read from a request's body. Unknown properties are ignored, because clients send newer ones; what is read
+ *  is checked for its type before anything else sees it. */
+import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
-import type { SchemaFormat } from '../schemas/format.ts';
+import type { Json, Reference } from '../schemas/content.ts';
+import type { RegisterInput } from '../store/service.ts';
+import { bodyMayBeRaw } from './media.ts';
 
-const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
-const REQUEST_TYPES = [
-  REGISTRY_CONTENT_TYPE,
-  'application/vnd.schemaregistry+json',
-  'application/json',
-  'application/octet-stream',
-];
-const ANSWER_TYPES = [REGISTRY_CONTENT_TYPE, 'application/vnd.schemaregistry+json', 'application/json'];
+/** Values inside values of `metadata` and `ruleSet`. */
+export const BODY_DEPTH_MAX = 64;
+const VERSION_MAX = 2_147_483_647;
+/** Half of a pair is no character, and no UTF-8 text can hold it. */
+const LONE_SURROGATE = /\p{Surrogate}/u;
 
-const HEADERS = { 'cache-control': 'no-cache, no-store, must-revalidate' };
+type Body = Readonly<Record<string, unknown>>;
 
-export function answer(
-  status: number,
-  document: unknown,
-  type: string = REGISTRY_CONTENT_TYPE,
-): HttpResponse {
-  return { status, headers: { ...HEADERS, 'content-type': type }, body: JSON.stringify(document) };
-}
+const malformed = (message: string, cause?: unknown) =>
+  registryError('malformed_request', message, {
+    next: 'see /openapi.json for what is expected',
+    ...(cause === undefined ? {} : { cause }),
+  });
 
-/** The one error shape; a client that does not find both properties treats the answer as foreign. */
-export function errorAnswer(status: number, number: number, message: string): HttpResponse {
-  return answer(status, { error_code: number, message });
-}
-
-export function answerOf(thrown: unknown): HttpResponse | undefined {
-  const error = findMillraceError(thrown);
-  if (error === undefined || (error.row.http >= 500 && error.row.number === undefined)) return undefined;
-  return errorAnswer(error.row.http, error.row.number ?? error.row.http, error.message);
-}
-
-const mediaType = (text: string): string => (text.split(';')[0] as string).trim().toLowerCase();
-
-/** The type to answer in. @throws not_acceptable */
-export function negotiate(request: HttpRequest): string {
-  const accepts = request.header('accept');
-  if (accepts.length === 0) return REGISTRY_CONTENT_TYPE;
-  for (const part of accepts.join(',').split(',')) {
-    const type = mediaType(part);
-    if (/;\s*q=0(\.0*)?\s*$/.test(part)) continue;
-    if (type === '*/*' || type === 'application/*' || type === '') return REGISTRY_CONTENT_TYPE;
-    if (ANSWER_TYPES.includes(type)) return type;
+function textOf(request: HttpRequest): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(request.body);
+  } catch (cause) {
+    throw malformed('the request body is not UTF-8', cause);
   }
-  throw registryError('not_acceptable', 'HTTP 406 Not Acceptable');
 }
+
+const isObject = (value: unknown): value is Body =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
 
 /** The body as an object. @throws unsupported_media_type, malformed_request */
-export function readBody(request: HttpRequest): Readonly<Record<string, unknown>> {
-  const types = request.header('content-type');
-  if (types.length > 1 || (types.length === 1 && !REQUEST_TYPES.includes(mediaType(types[0] as string)))) {
-    throw registryError('unsupported_media_type', 'HTTP 415 Unsupported Media Type');
-  }
+export function readBody(request: HttpRequest): Body {
+  bodyMayBeRaw(request);
+  return objectOf(textOf(request));
+}
+
+function objectOf(text: string): Body {
   let value: unknown;
   try {
-    value = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(request.body));
+    value = JSON.parse(text);
   } catch (cause) {
-    throw registryError('malformed_request', 'the request body is not JSON', { cause });
+    throw malformed('the request body is not JSON', cause);
   }
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-    throw registryError('malformed_request', 'the request body is not a JSON object');
-  }
-  return value as Record<string, unknown>;
+  if (!isObject(value)) throw malformed('the request body is not a JSON object');
+  return value;
 }
 
-export interface SchemaRequest {
-  readonly format: string;
-  readonly text: string;
+/** A schema with what belongs to it, or a schema's own text.
+ *
+ *  A JSON object without `schema` but with `type` is an Avro schema itself, in any of the JSON types. In
+ *  application/octet-stream, or without a content type, whatever is no such document is a schema's own text: Avro
+ *  where it begins like JSON, else Protobuf.
+ *  @throws unsupported_media_type, malformed_request, invalid_schema */
+export function readSchemaBody(request: HttpRequest): RegisterInput {
+  const raw = bodyMayBeRaw(request);
+  const text = textOf(request);
+  const body = raw ? documentOf(text) : objectOf(text);
+  if (body === undefined) return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: filled(text) };
+  if (body['schema'] === undefined && body['type'] !== undefined) return { format: 'AVRO', text };
+  return schemaInput(body);
 }
 
-/** @throws invalid_schema, not_permitted */
-export function readSchemaRequest(request: HttpRequest): SchemaRequest {
-  const body = readBody(request);
-  const { schema, schemaType, references, id, version } = body;
-  if (typeof schema !== 'string' || schema === '') throw registryError('invalid_schema', 'Empty schema');
-  if (schemaType !== undefined && schemaType !== null && typeof schemaType !== 'string') {
+/** Undefined: no document about a schema. */
+function documentOf(text: string): Body | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return isObject(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function filled(text: unknown): string {
+  if (text === undefined || text === null || text === '')
+    throw registryError('invalid_schema', 'Empty schema');
+  if (typeof text !== 'string') throw registryError('invalid_schema', 'schema is not a string');
+  if (text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
+  if (LONE_SURROGATE.test(text))
+    throw registryError('invalid_schema', 'schema holds half of a surrogate pair, which no UTF-8 text can');
+  return text;
+}
+
+function schemaInput(body: Body): RegisterInput {
+  const text = filled(body['schema']);
+  const format = body['schemaType'] ?? undefined;
+  if (format !== undefined && typeof format !== 'string')
     throw registryError('invalid_schema', 'schemaType is not a string');
-  }
-  if (Array.isArray(references) && references.length > 0) {
-    throw registryError(
-      'invalid_schema',
-      'schema references are not supported; put the referenced types into the schema',
-    );
-  }
-  if ((typeof id === 'number' && id > 0) || (typeof version === 'number' && version > 0)) {
-    throw registryError(
-      'not_permitted',
-      'an id or a version can be given only in mode IMPORT, which this registry does not have',
-    );
-  }
+  const references = readReferences(body['references']);
+  const metadata = readDocument(body, 'metadata');
+  const ruleSet = readDocument(body, 'ruleSet');
+  const id = readNumber(body, 'id');
+  const version = readNumber(body, 'version');
   return {
-    format: (schemaType as string | null | undefined) ?? ('AVRO' satisfies SchemaFormat),
-    text: schema,
+    ...(format === undefined ? {} : { format }),
+    text,
+    ...(references.length === 0 ? {} : { references }),
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(ruleSet === undefined ? {} : { ruleSet }),
+    ...(id === undefined ? {} : { id }),
+    ...(version === undefined ? {} : { version }),
   };
+}
+
+/** A number that may be given; -1 and null say that it is not. */
+function readNumber(body: Body, name: string): number | undefined {
+  const value = body[name] ?? -1;
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < -1 || value > VERSION_MAX)
+    throw malformed(`${name} is not a whole number from 1 to 2^31-1`);
+  return value === -1 ? undefined : value;
+}
+
+function readReferences(value: unknown): readonly Reference[] {
+  if (value === undefined || value === null) return [];
+  if (!Array.isArray(value)) throw malformed('references is not an array');
+  return value.map((one: unknown, index) => {
+    if (!isObject(one)) throw malformed(`references[${index}] is not an object`);
+    const { name, subject, version } = one;
+    if (typeof name !== 'string' || typeof subject !== 'string' || LONE_SURROGATE.test(name))
+      throw malformed(`references[${index}] lacks name or subject`);
+    if (LONE_SURROGATE.test(subject)) throw malformed(`references[${index}].subject is no text`);
+    if (typeof version !== 'number' || !Number.isInteger(version) || version < -1 || version > VERSION_MAX)
+      throw malformed(`references[${index}].version is not a whole number`);
+    return { name, subject, version };
+  });
+}
+
+/** An object that is kept as it came. */
+function readDocument(body: Body, name: string): Json | undefined {
+  const value = body[name] ?? undefined;
+  if (value === undefined) return undefined;
+  if (!isObject(value)) throw malformed(`${name} is not an object`);
+  checkDepth(value, name);
+  return value as Json;
+}
+
+/** Everything that writes it again walks it by recursion. */
+function checkDepth(value: unknown, name: string): void {
+  let level: unknown[] = [value];
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth > BODY_DEPTH_MAX) throw malformed(`${name} nests deeper than ${BODY_DEPTH_MAX} levels`);
+    level = level.flatMap((one) =>
+      typeof one === 'object' && one !== null ? Object.values(one as Record<string, unknown>) : [],
+    );
+  }
+}
+
+type Kind = 'text' | 'switch' | 'document';
+
+/** Properties of a config, by what they hold. */
+export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
+  compatibilityLevel: 'text',
+  normalize: 'switch',
+  validateFields: 'switch',
+  alias: 'text',
+  compatibilityGroup: 'text',
+  compatibilityPolicy: 'text',
+  defaultMetadata: 'document',
+  overrideMetadata: 'document',
+  defaultRuleSet: 'document',
+  overrideRuleSet: 'document',
+  verdictPolicy: 'text',
+  lossy: 'text',
+};
+
+/** What a PUT of a config sets, by the names of the stored config; null removes. @throws malformed_request,
+ *  invalid_level */
+export function readConfigBody(request: HttpRequest): Readonly<Record<string, unknown>> {
+  const body = readBody(request);
+  const update: Record<string, unknown> = {};
+  for (const [name, kind] of Object.entries(CONFIG_PROPERTIES)) {
+    const sent = name === 'compatibilityLevel' ? (body['compatibility'] ?? body[name]) : body[name];
+    if (sent === undefined) continue;
+    update[name] = sent === null ? null : checked(name, kind, sent, body);
+  }
+  return update;
+}
+
+function checked(name: string, kind: Kind, value: unknown, body: Body): unknown {
+  if (name === 'compatibilityLevel') return typeof value === 'string' ? value.toUpperCase() : value;
+  if (kind === 'document') return readDocument(body, name);
+  if (kind === 'switch' && typeof value !== 'boolean') throw malformed(`${name} is neither true nor false`);
+  if (kind === 'text' && (typeof value !== 'string' || LONE_SURROGATE.test(value)))
+    throw malformed(`${name} is not a text`);
+  return value;
 }

@@ -1,0 +1,114 @@
+/** Schemas by id: what every consumer asks first, so it is answered from bytes made before.
+ *
+ *  Invariants: (1) bytes are kept by what they say (the guid, and the form), so no write can make them wrong; whether
+ *  the id still exists is asked each time; (2) an id that is not known here may be a write of a moment ago elsewhere,
+ *  so it is looked for again after that was read.
+ */
+import { findMillraceError } from '../../core/errors.ts';
+import type { StoredSchema } from '../store/service.ts';
+import { Ready } from './answers.ts';
+import { type Form, formOf, idOf, schemaDocument } from './documents.ts';
+import type { Call } from './operation.ts';
+
+/** Bytes of all kept answers. */
+export const BY_ID_CACHE_BYTES = 16 << 20;
+
+export class ByIdCache {
+  private readonly kept = new Map<string, Uint8Array>();
+  private bytes = 0;
+  private readonly bytesMax: number;
+
+  constructor(bytesMax: number = BY_ID_CACHE_BYTES) {
+    this.bytesMax = bytesMax;
+  }
+
+  get(key: string): Uint8Array | undefined {
+    return this.kept.get(key);
+  }
+
+  /** The oldest leave first. */
+  set(key: string, body: Uint8Array): void {
+    if (body.length > this.bytesMax / 8) return;
+    this.bytes += body.length - (this.kept.get(key)?.length ?? 0);
+    this.kept.set(key, body);
+    for (const [old, { length }] of this.kept) {
+      if (this.bytes <= this.bytesMax) break;
+      this.kept.delete(old);
+      this.bytes -= length;
+    }
+  }
+}
+
+/** Runs at once where the schema is known, else once more after `fresh`. @throws schema_not_found */
+export function settled<T>(call: Call, find: () => T): T | Promise<T> {
+  try {
+    return find();
+  } catch (thrown) {
+    if (findMillraceError(thrown)?.code !== 'schema_not_found') throw thrown;
+    return call.service.fresh().then(find);
+  }
+}
+
+/** A form of the text that depends on what is referred to is made each time. */
+const isLasting = (schema: StoredSchema, form: Form): boolean =>
+  form.format === '' || schema.content.references.length === 0;
+
+/** The document of a schema, complete but for what is added to it. */
+export function schemaBytes(call: Call, schema: StoredSchema, form: Form): Uint8Array {
+  const plain = form.format === '' && !form.qualified;
+  const key = plain ? schema.guid : `${schema.guid} ${form.format} ${form.qualified} ${schema.context}`;
+  let bytes = call.api.byId.get(key);
+  if (bytes === undefined) {
+    bytes = Buffer.from(JSON.stringify(schemaDocument(call, schema, form)), 'utf8');
+    if (isLasting(schema, form)) call.api.byId.set(key, bytes);
+  }
+  return bytes;
+}
+
+/** `bytes` is an object that is not empty; the properties of `more` are added. */
+function withMore(bytes: Uint8Array, more: Readonly<Record<string, unknown>>): Uint8Array {
+  const text = JSON.stringify(more);
+  if (text === '{}') return bytes;
+  return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,${text.slice(1)}`, 'utf8')]);
+}
+
+/** The subject whose context an id is looked up in, or undefined. */
+export function contextSubject(call: Call): string | undefined {
+  const subject = call.qualified(call.text('subject') ?? '');
+  return subject === '' ? undefined : subject;
+}
+
+export function schemaById(call: Call): Ready | Promise<Ready> {
+  const id = idOf(call.param('id'));
+  if (call.request.query.size === 0 && call.context === '' && call.api.open) {
+    return settled(call, () => new Ready(schemaBytes(call, call.service.schema(id), PLAIN)));
+  }
+  const subject = contextSubject(call);
+  return settled(call, () => {
+    const schema = call.service.schema(id, subject);
+    demandReadOf(call, schema);
+    const bytes = schemaBytes(call, schema, formOf(call));
+    const more: Record<string, unknown> = {};
+    if (subject !== undefined) {
+      const use = call.service
+        .uses(id, { subject, deleted: true })
+        .findLast((one) => one.subject === subject);
+      if (use !== undefined) {
+        more['subject'] = use.subject;
+        more['version'] = use.version;
+      }
+    }
+    if (call.flag('fetchMaxId')) more['maxId'] = call.service.maxId(schema.context);
+    return new Ready(withMore(bytes, more));
+  });
+}
+
+const PLAIN: Form = { format: '', qualified: false };
+
+/** An id may be read by who may read a subject that uses it, or ever did. */
+export function demandReadOf(call: Call, schema: StoredSchema): void {
+  if (call.api.open) return;
+  const subject = `:${schema.context}:`;
+  const uses = call.service.uses(schema.id, { subject, deleted: true });
+  call.demandRead(uses.map(({ subject }) => subject));
+}

@@ -1,0 +1,147 @@
+/** JSON Schemas of the bodies: what the description of the interface says, and its tests hold every answer to. */
+import { LEVELS } from '../compatibility/modes.ts';
+import { REGISTRY_MODES } from '../store/service.ts';
+import type { Wire } from './answers.ts';
+import type { JsonSchema } from './parameters.ts';
+
+export const ref = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
+export const arrayOf = (items: JsonSchema): JsonSchema => ({ type: 'array', items });
+
+export const STRINGS: JsonSchema = arrayOf({ type: 'string' });
+export const INTEGERS: JsonSchema = arrayOf({ type: 'integer' });
+
+const TEXT: JsonSchema = { type: 'string' };
+const SWITCH: JsonSchema = { type: 'boolean' };
+const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: 2_147_483_647 };
+const OBJECT: JsonSchema = { type: 'object' };
+const GUID: JsonSchema = {
+  type: 'string',
+  pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
+};
+
+/** An answer: nothing but these properties. */
+function closed(properties: Readonly<Record<string, JsonSchema>>, required: readonly string[]): JsonSchema {
+  return { type: 'object', properties, required, additionalProperties: false };
+}
+/** A request: what else is sent is ignored. */
+function open(
+  properties: Readonly<Record<string, JsonSchema>>,
+  required: readonly string[],
+  description: string,
+): JsonSchema {
+  return { type: 'object', description, properties, required };
+}
+
+/** null removes. */
+const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
+
+const CONFIG: Readonly<Record<string, JsonSchema>> = {
+  normalize: SWITCH,
+  validateFields: SWITCH,
+  alias: TEXT,
+  compatibilityGroup: TEXT,
+  compatibilityPolicy: TEXT,
+  defaultMetadata: OBJECT,
+  overrideMetadata: OBJECT,
+  defaultRuleSet: OBJECT,
+  overrideRuleSet: OBJECT,
+  verdictPolicy: TEXT,
+  lossy: TEXT,
+};
+
+export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
+  const guid = wire === 8 ? { guid: GUID } : {};
+  const ts = wire === 8 ? { ts: { type: 'integer' } } : {};
+  const content = {
+    ...guid,
+    schemaType: { type: 'string', enum: ['AVRO', 'PROTOBUF', 'JSON'] },
+    references: { ...arrayOf(ref('Reference')), minItems: 1 },
+    metadata: { type: 'object', minProperties: 1 },
+    ruleSet: { type: 'object', minProperties: 1 },
+    schema: TEXT,
+  };
+  const always = [...Object.keys(guid), 'schemaType', 'schema'];
+  return {
+    Error: closed({ error_code: { type: 'integer' }, message: TEXT }, ['error_code', 'message']),
+    Reference: closed({ name: TEXT, subject: TEXT, version: { type: 'integer' } }, [
+      'name',
+      'subject',
+      'version',
+    ]),
+    SchemaRequest: open(
+      {
+        schema: { type: 'string', minLength: 1 },
+        schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
+        references: {
+          ...arrayOf(
+            open(
+              { name: TEXT, subject: TEXT, version: { type: 'integer' } },
+              ['name', 'subject', 'version'],
+              'What the schema refers to.',
+            ),
+          ),
+        },
+        metadata: orNull('object'),
+        ruleSet: orNull('object'),
+        id: { type: ['integer', 'null'], description: 'Only in mode IMPORT.' },
+        version: { type: ['integer', 'null'], description: 'The next one; any in mode IMPORT.' },
+      },
+      ['schema'],
+      'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
+    ),
+    Registered:
+      wire === 8
+        ? closed({ id: NUMBER, version: NUMBER, ...content, ...ts }, ['id', 'version', ...always])
+        : closed({ id: NUMBER }, ['id']),
+    Version: closed(
+      {
+        subject: TEXT,
+        version: NUMBER,
+        id: NUMBER,
+        ...content,
+        ...ts,
+        ...(wire === 8 ? { deleted: { const: true } } : {}),
+      },
+      ['subject', 'version', 'id', ...always],
+    ),
+    Schema: closed(
+      {
+        ...content,
+        subject: TEXT,
+        version: NUMBER,
+        maxId: { type: 'integer', minimum: 0 },
+      },
+      always,
+    ),
+    SubjectVersion: closed({ subject: TEXT, version: NUMBER }, ['subject', 'version']),
+    ContextId: closed({ context: TEXT, id: NUMBER }, ['context', 'id']),
+    Compatibility: closed({ is_compatible: SWITCH, messages: { ...STRINGS, minItems: 1 } }, [
+      'is_compatible',
+    ]),
+    Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...CONFIG }, []),
+    ConfigRequest: open(
+      {
+        compatibility: { type: ['string', 'null'], enum: [...LEVELS, null] },
+        ...Object.fromEntries(
+          Object.entries(CONFIG).map(([name, schema]) => [name, orNull(String(schema['type']))]),
+        ),
+      },
+      [],
+      'What to set. The answer repeats it.',
+    ),
+    Mode: closed({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode']),
+    ModeRequest: open({ mode: { type: 'string', enum: [...REGISTRY_MODES] } }, ['mode'], 'The mode to set.'),
+    ClusterId: closed(
+      {
+        scope: closed({ path: STRINGS, clusters: { type: 'object', additionalProperties: TEXT } }, [
+          'path',
+          'clusters',
+        ]),
+        id: TEXT,
+      },
+      ['scope', 'id'],
+    ),
+    ServerVersion: closed({ version: TEXT, commitId: TEXT }, ['version', 'commitId']),
+    MasterAvailable: closed({ master_available: SWITCH }, ['master_available']),
+  };
+}

@@ -1,0 +1,162 @@
+/** The description of the interface, made from the rows that make its routes. */
+import { REGISTRY_ERRORS } from '../errors.ts';
+import { numberOf, type Wire } from './answers.ts';
+import { bodySchemas, ref } from './description.ts';
+import { JSON_BODY_TYPES, RAW_BODY_TYPE } from './media.ts';
+import type { ApiSettings, Operation, RegistryErrorCode } from './operation.ts';
+import { type JsonSchema, PATH_PARAMETERS, type PathParameter, QUERY_PARAMETERS } from './parameters.ts';
+
+export const CONTEXT_PATH = '/contexts/{context}';
+
+/** Errors that any operation, one with a body, one that reads anew, or one that changes something can meet. */
+const ALWAYS: readonly RegistryErrorCode[] = [
+  'malformed_request',
+  'not_acceptable',
+  'starting',
+  'invalid_subject',
+];
+const WITH_RIGHT: readonly RegistryErrorCode[] = [
+  'unauthenticated',
+  'forbidden',
+  'rate_limited',
+  'auth_unavailable',
+];
+const WITH_BODY: readonly RegistryErrorCode[] = ['unsupported_media_type'];
+const WHEN_FRESH: readonly RegistryErrorCode[] = ['store_timeout', 'store_failed'];
+const WHEN_WRITING: readonly RegistryErrorCode[] = [
+  'store_failed',
+  'store_unknown',
+  'store_timeout',
+  'forwarding_failed',
+  'leader_unknown',
+  'not_leader',
+];
+/** Answers of the server itself. */
+const BY_SERVER: Readonly<Record<number, string>> = {
+  408: 'The request did not arrive in time.',
+  413: 'The body is over the limit.',
+  431: 'The head is over the limit.',
+  500: 'A failure of the registry.',
+  503: 'The registry starts or ends.',
+};
+
+/** error_codes an operation answers with, by status. */
+export function errorsOf(operation: Operation, wire: Wire): ReadonlyMap<number, readonly number[]> {
+  const codes = new Set<RegistryErrorCode>([
+    ...operation.errors,
+    ...ALWAYS,
+    ...(operation.right === undefined ? [] : WITH_RIGHT),
+    ...(operation.body === undefined ? [] : WITH_BODY),
+    ...(operation.settled === true && operation.write !== true ? [] : WHEN_FRESH),
+    ...(operation.write === true ? WHEN_WRITING : []),
+  ]);
+  const byStatus = new Map<number, Set<number>>();
+  const add = (status: number, number: number): void => {
+    byStatus.set(status, (byStatus.get(status) ?? new Set()).add(number));
+  };
+  for (const code of codes) {
+    const row = REGISTRY_ERRORS[code];
+    add(row.http, numberOf({ code, row }, wire));
+  }
+  for (const status of Object.keys(BY_SERVER))
+    add(Number(status), Number(status) === 500 ? 50001 : Number(status));
+  return new Map(
+    [...byStatus].sort(([a], [b]) => a - b).map(([status, numbers]) => [status, [...numbers].sort()]),
+  );
+}
+
+function contentOf(schema: JsonSchema, types: readonly string[]): JsonSchema {
+  return Object.fromEntries(types.map((type) => [type, { schema }]));
+}
+
+function parametersOf(operation: Operation, path: string): JsonSchema[] {
+  const inPath = [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as PathParameter);
+  return [
+    ...inPath.map((name) => ({ name, in: 'path', required: true, ...PATH_PARAMETERS[name] })),
+    ...(operation.query ?? []).map((name) => ({
+      name,
+      in: 'query',
+      required: false,
+      ...QUERY_PARAMETERS[name],
+    })),
+  ];
+}
+
+function describe(operation: Operation, path: string, wire: Wire): JsonSchema {
+  const answer = typeof operation.answer === 'function' ? operation.answer(wire) : operation.answer;
+  const refusals: Record<string, JsonSchema> = {};
+  for (const [status, numbers] of errorsOf(operation, wire)) {
+    refusals[status] = {
+      description: BY_SERVER[status] ?? `error_code ${numbers.join(', ')}`,
+      'x-error-codes': numbers,
+      content: contentOf(ref('Error'), JSON_BODY_TYPES),
+    };
+  }
+  const below = path.startsWith(CONTEXT_PATH);
+  return {
+    operationId: below ? `${operation.id}InContext` : operation.id,
+    summary: operation.summary,
+    tags: [operation.tag],
+    'x-right': operation.right ?? 'none',
+    parameters: parametersOf(operation, path),
+    ...(operation.body === undefined
+      ? {}
+      : {
+          requestBody: {
+            required: true,
+            content: {
+              ...contentOf(ref(operation.body), JSON_BODY_TYPES),
+              [RAW_BODY_TYPE]: { schema: operation.body === 'SchemaRequest' ? {} : ref(operation.body) },
+            },
+          },
+        }),
+    responses: {
+      200: {
+        description: operation.summary,
+        headers: { 'Cache-Control': { schema: { type: 'string' } } },
+        content: contentOf(answer === 'text' ? { type: 'string' } : answer, JSON_BODY_TYPES),
+      },
+      ...refusals,
+    },
+  };
+}
+
+/** Paths of an operation: its own, and the one below a context. */
+export function pathsOf(operation: Operation): readonly string[] {
+  return operation.everywhere === true ? [operation.path] : [operation.path, CONTEXT_PATH + operation.path];
+}
+
+export function openApi(
+  operations: readonly Operation[],
+  api: Pick<ApiSettings, 'wire' | 'version' | 'bodyBytesMax' | 'pageMax'>,
+): JsonSchema {
+  const paths: Record<string, Record<string, JsonSchema>> = {};
+  for (const operation of operations) {
+    for (const path of pathsOf(operation)) {
+      paths[path] = {
+        ...paths[path],
+        [operation.method.toLowerCase()]: describe(operation, path, api.wire),
+      };
+    }
+  }
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Millrace schema registry',
+      version: api.version,
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+      description: `Bodies of generation ${api.wire}. A request body has at most ${api.bodyBytesMax} bytes, a list at most ${api.pageMax} items. Every error is {"error_code", "message"}.`,
+    },
+    tags: [...new Set(operations.map(({ tag }) => tag))].map((name) => ({ name })),
+    paths,
+    components: {
+      schemas: bodySchemas(api.wire),
+      securitySchemes: {
+        basic: { type: 'http', scheme: 'basic' },
+        bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT' },
+        mtls: { type: 'mutualTLS' },
+      },
+    },
+    security: [{}, { basic: [] }, { bearer: [] }, { mtls: [] }],
+  };
+}

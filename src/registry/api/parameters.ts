@@ -1,0 +1,131 @@
+/** Parameters of paths and queries: what they mean, and how they are read. One table for both, so that the
+ *  description says what the routes do. */
+import type { HttpRequest } from '../../io/http/port.ts';
+import { registryError } from '../errors.ts';
+import type { Deleted, SchemaTextFormat } from '../store/service.ts';
+
+export type JsonSchema = Readonly<Record<string, unknown>>;
+
+interface Parameter {
+  readonly schema: JsonSchema;
+  readonly description: string;
+}
+
+const FLAG: JsonSchema = { type: 'string', examples: ['true', 'false'] };
+const TEXT: JsonSchema = { type: 'string' };
+const COUNT: JsonSchema = { type: 'integer' };
+
+export const PATH_PARAMETERS = {
+  subject: {
+    schema: { type: 'string', minLength: 1 },
+    description:
+      'Name of a subject, percent-encoded; `:.context:name` outside the default context. Config and mode also take `:.context:`, a whole context.',
+  },
+  version: { schema: TEXT, description: 'A version from 1 to 2^31-1, or `latest`, or `-1` for it.' },
+  id: { schema: TEXT, description: 'A schema id, a whole number from 1.' },
+  guid: { schema: TEXT, description: 'A guid: the identity of a content, the same in every registry.' },
+  context: {
+    schema: TEXT,
+    description: 'Name of a context, with or without its leading dot; `.` is the default one.',
+  },
+  resource: { schema: TEXT, description: 'Id of a resource.' },
+  namespace: { schema: TEXT, description: 'Namespace of a resource; `-` for any.' },
+  name: { schema: TEXT, description: 'Name of a resource, such as a topic.' },
+} as const satisfies Readonly<Record<string, Parameter>>;
+export type PathParameter = keyof typeof PATH_PARAMETERS;
+
+export const QUERY_PARAMETERS = {
+  deleted: { schema: FLAG, description: '`true`: soft-deleted ones too.' },
+  deletedOnly: { schema: FLAG, description: '`true`: soft-deleted ones only.' },
+  deletedAsNegative: { schema: FLAG, description: '`true`: a soft-deleted version as a negative number.' },
+  subjectPrefix: {
+    schema: TEXT,
+    description: 'Subjects that begin so; `:*:` (the default) in every context, `:.context:` in one.',
+  },
+  offset: { schema: COUNT, description: 'How many to leave out at the start; default 0.' },
+  limit: { schema: COUNT, description: 'How many at most; -1 (the default): all.' },
+  normalize: {
+    schema: FLAG,
+    description: '`true`: the normalised text decides what is equal, and is stored.',
+  },
+  verbose: { schema: FLAG, description: '`true`: say why.' },
+  format: {
+    schema: TEXT,
+    description:
+      'Form of the schema text: `resolved` (Avro, references put in), `serialized` (Protobuf, base64 of a FileDescriptorProto), `ignore_extensions` (Protobuf); anything else: as stored.',
+  },
+  referenceFormat: {
+    schema: TEXT,
+    description: '`qualified`: subjects of references with their context.',
+  },
+  fetchMaxId: { schema: FLAG, description: '`true`: the highest id of the context too, as `maxId`.' },
+  findTags: { schema: FLAG, description: 'Accepted; has no effect.' },
+  subject: {
+    schema: TEXT,
+    description: 'In whose context the id is; with it the answer names its version there.',
+  },
+  permanent: { schema: FLAG, description: '`true`: remove what was soft-deleted before, for good.' },
+  defaultToGlobal: { schema: FLAG, description: '`true`: what is in force, where nothing is set here.' },
+  force: { schema: FLAG, description: '`true`: mode IMPORT although there are schemas.' },
+  recursive: { schema: FLAG, description: '`true`: the subjects below lose theirs too.' },
+  latestOnly: { schema: FLAG, description: '`true`: the latest version of each subject only.' },
+  aliases: { schema: FLAG, description: 'Accepted; has no effect.' },
+  ruleType: { schema: TEXT, description: 'Only schemas that have a rule of this type.' },
+  key: { schema: TEXT, description: 'Key of a metadata property; with a `value` each, any number of times.' },
+  value: {
+    schema: TEXT,
+    description: 'Value of the metadata property named by the `key` at the same place.',
+  },
+  resourceType: { schema: TEXT, description: 'Type of the resource.' },
+  associationType: { schema: TEXT, description: 'Type of the association.' },
+  lifecycle: { schema: TEXT, description: 'Lifecycle of the association.' },
+} as const satisfies Readonly<Record<string, Parameter>>;
+export type QueryParameter = keyof typeof QUERY_PARAMETERS;
+
+export function flagOf(request: HttpRequest, name: QueryParameter): boolean {
+  return request.query.get(name)?.toLowerCase() === 'true';
+}
+
+export function deletedOf(request: HttpRequest): Deleted {
+  if (flagOf(request, 'deletedOnly')) return 'only';
+  return flagOf(request, 'deleted') ? 'also' : 'no';
+}
+
+const TEXT_FORMATS: readonly string[] = ['resolved', 'serialized', 'ignore_extensions'];
+
+/** Another word means the stored text, as with the existing registries. */
+export function formatOf(request: HttpRequest): SchemaTextFormat {
+  const format = request.query.get('format') ?? '';
+  return TEXT_FORMATS.includes(format) ? (format as SchemaTextFormat) : '';
+}
+
+/** @throws malformed_request */
+function countOf(request: HttpRequest, name: 'offset' | 'limit', absent: number): number {
+  const text = request.query.get(name);
+  if (text === null || text === '') return absent;
+  const value = /^-?\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
+  if (Number.isNaN(value) || (name === 'offset' && value < 0)) {
+    throw registryError(
+      'malformed_request',
+      `${name} is not a whole number${name === 'offset' ? ' from 0' : ''}`,
+    );
+  }
+  return value;
+}
+
+/** The asked part of a list. `max`: items of one answer, a longer one is refused. @throws malformed_request,
+ *  page_too_large */
+export function pageOf<T>(request: HttpRequest, all: readonly T[], max: number): readonly T[] {
+  const offset = countOf(request, 'offset', 0);
+  const limit = countOf(request, 'limit', -1);
+  const page = limit < 0 ? (offset === 0 ? all : all.slice(offset)) : all.slice(offset, offset + limit);
+  if (page.length > max) throw pageTooLarge(`${page.length} items`, `-page-max=${max}`);
+  return page;
+}
+
+export function pageTooLarge(what: string, max: string) {
+  return registryError(
+    'page_too_large',
+    `an answer of ${what} is over the limit ${max}; ask for it in pages with offset and limit`,
+  );
+}

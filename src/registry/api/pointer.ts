@@ -1,0 +1,77 @@
+/** Where a finding stands in the text of an Avro schema, as a JSON pointer. */
+
+type Node = unknown;
+
+const isObject = (value: Node): value is Readonly<Record<string, Node>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+const NAMED: readonly unknown[] = ['record', 'error', 'enum', 'fixed'];
+
+/** Named types by full and by short name, with where they stand. Iterative: the text may be anything. */
+function namesOf(root: Node): ReadonlyMap<string, readonly [Node, string]> {
+  const names = new Map<string, readonly [Node, string]>();
+  const open: Array<readonly [Node, string]> = [[root, '']];
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const [node, at] = next;
+    if (Array.isArray(node)) for (const [i, branch] of node.entries()) open.push([branch, `${at}/${i}`]);
+    if (!isObject(node)) continue;
+    const { type, name, fields, items, values } = node;
+    if (NAMED.includes(type) && typeof name === 'string')
+      names.set(name.slice(name.lastIndexOf('.') + 1), next);
+    if (typeof type === 'object') open.push([type, `${at}/type`]);
+    if (items !== undefined) open.push([items, `${at}/items`]);
+    if (values !== undefined) open.push([values, `${at}/values`]);
+    if (Array.isArray(fields)) {
+      fields.forEach((field, i) => {
+        if (isObject(field)) open.push([field['type'], `${at}/fields/${i}/type`]);
+      });
+    }
+  }
+  return names;
+}
+
+/** `path` as findings write it: `Order.items[].qty`, `{}` for the values of a map. `field`: the place of the field
+ *  itself, not of its type. Undefined where the text has no such place. */
+export function avroPointer(text: string, path: string, field: boolean): string | undefined {
+  let root: Node;
+  try {
+    root = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  const names = namesOf(root);
+  const steps = path.match(/\.[^.[{]+|\[\]|\{\}/g) ?? [];
+  let node: Node = root;
+  let at = '';
+  const settle = (): void => {
+    for (let hops = 0; hops < 4; hops++) {
+      if (typeof node === 'string') {
+        const found = names.get(node.slice(node.lastIndexOf('.') + 1));
+        if (found === undefined) return;
+        [node, at] = found;
+      } else if (isObject(node) && isObject(node['type'])) {
+        node = node['type'];
+        at = `${at}/type`;
+      } else return;
+    }
+  };
+  for (const [index, step] of steps.entries()) {
+    settle();
+    if (!isObject(node)) return undefined;
+    if (step === '[]' || step === '{}') {
+      const key = step === '[]' ? 'items' : 'values';
+      node = node[key];
+      at = `${at}/${key}`;
+      continue;
+    }
+    const fields: unknown = node['fields'];
+    if (!Array.isArray(fields)) return undefined;
+    const position = fields.findIndex((one: Node) => isObject(one) && one['name'] === step.slice(1));
+    if (position < 0) return undefined;
+    at = `${at}/fields/${position}`;
+    if (field && index === steps.length - 1) return at;
+    node = (fields[position] as Readonly<Record<string, Node>>)['type'];
+    at = `${at}/type`;
+  }
+  return at === '' ? '/' : at;
+}

@@ -1,0 +1,175 @@
+/** Schemas by id and guid, and over all subjects. */
+import type { StoredSchema, StoredVersion } from '../store/service.ts';
+import { Ready } from './answers.ts';
+import { contextSubject, demandReadOf, schemaById, schemaBytes, settled } from './by-id.ts';
+import { arrayOf, ref, STRINGS } from './description.ts';
+import { formOf, idOf, versionDocuments } from './documents.ts';
+import type { Call, Operation } from './operation.ts';
+import { deletedOf } from './parameters.ts';
+import { prefixOf } from './subjects.ts';
+
+/** Every type there is, in the order of the existing registries. */
+const TYPES = ['JSON', 'PROTOBUF', 'AVRO'];
+
+function uses(call: Call): readonly StoredVersion[] {
+  const subject = contextSubject(call);
+  const found = call.service.uses(idOf(call.param('id')), {
+    ...(subject === undefined ? {} : { subject }),
+    deleted: call.flag('deleted'),
+  });
+  return call.api.open ? found : found.filter((one) => call.access.mayRead(one.subject));
+}
+
+function hasRule(schema: StoredSchema, type: string): boolean {
+  const rules = schema.content.ruleSet as Readonly<Record<string, unknown>> | undefined | null;
+  return Object.values(rules ?? {}).some(
+    (list) => Array.isArray(list) && list.some((rule) => (rule as { type?: unknown } | null)?.type === type),
+  );
+}
+
+function byGuid(call: Call): StoredSchema {
+  const schema = call.service.schemaByGuid(call.param('guid'));
+  if (!call.api.open) {
+    const subjects = call.service
+      .idsOfGuid(schema.guid)
+      .flatMap(({ context, id }) => call.service.uses(id, { subject: `:${context}:`, deleted: true }))
+      .map(({ subject }) => subject);
+    call.demandRead(subjects);
+  }
+  return schema;
+}
+
+export const SCHEMA_OPERATIONS: readonly Operation[] = [
+  {
+    id: 'listSchemas',
+    method: 'GET',
+    path: '/schemas',
+    summary: 'Versions of all subjects, by subject and version.',
+    tag: 'schemas',
+    right: 'read',
+    query: [
+      'subjectPrefix',
+      'deleted',
+      'deletedOnly',
+      'latestOnly',
+      'aliases',
+      'ruleType',
+      'format',
+      'offset',
+      'limit',
+    ],
+    answer: arrayOf(ref('Version')),
+    errors: ['malformed_request', 'page_too_large', 'invalid_schema'],
+    run: (call) => {
+      const deleted = deletedOf(call.request);
+      const all = call.service.browse({
+        prefix: prefixOf(call),
+        deleted: deleted !== 'no',
+        latestOnly: call.flag('latestOnly'),
+      });
+      const ruleType = call.text('ruleType');
+      const found = all.filter(
+        (one) =>
+          (deleted !== 'only' || one.deleted) &&
+          (ruleType === null || ruleType === '' || hasRule(one, ruleType)) &&
+          (call.api.open || call.access.mayRead(one.subject)),
+      );
+      return versionDocuments(call, call.page(found), formOf(call));
+    },
+  },
+  {
+    id: 'listTypes',
+    method: 'GET',
+    path: '/schemas/types',
+    summary: 'Types of schemas this registry takes.',
+    tag: 'schemas',
+    right: 'read',
+    answer: STRINGS,
+    errors: [],
+    settled: true,
+    run: () => TYPES,
+  },
+  {
+    id: 'getSchema',
+    method: 'GET',
+    path: '/schemas/ids/{id}',
+    summary: 'The schema with an id.',
+    tag: 'schemas',
+    right: 'read',
+    query: ['subject', 'format', 'fetchMaxId', 'referenceFormat', 'findTags'],
+    answer: ref('Schema'),
+    errors: ['schema_not_found', 'invalid_schema'],
+    settled: true,
+    run: schemaById,
+  },
+  {
+    id: 'getSchemaText',
+    method: 'GET',
+    path: '/schemas/ids/{id}/schema',
+    summary: 'The text of the schema with an id, and nothing else.',
+    tag: 'schemas',
+    right: 'read',
+    query: ['subject', 'format'],
+    answer: 'text',
+    errors: ['schema_not_found', 'invalid_schema'],
+    settled: true,
+    run: (call) =>
+      settled(call, () => {
+        const schema = call.service.schema(idOf(call.param('id')), contextSubject(call));
+        demandReadOf(call, schema);
+        return new Ready(call.service.textOf(schema, formOf(call).format));
+      }),
+  },
+  {
+    id: 'listSubjectsOfSchema',
+    method: 'GET',
+    path: '/schemas/ids/{id}/subjects',
+    summary: 'Subjects that use an id, sorted.',
+    tag: 'schemas',
+    right: 'read',
+    query: ['subject', 'deleted', 'offset', 'limit'],
+    answer: STRINGS,
+    errors: ['schema_not_found', 'malformed_request', 'page_too_large'],
+    run: (call) => call.page([...new Set(uses(call).map(({ subject }) => subject))]),
+  },
+  {
+    id: 'listVersionsOfSchema',
+    method: 'GET',
+    path: '/schemas/ids/{id}/versions',
+    summary: 'Versions that use an id, by subject and version.',
+    tag: 'schemas',
+    right: 'read',
+    query: ['subject', 'deleted', 'offset', 'limit'],
+    answer: arrayOf(ref('SubjectVersion')),
+    errors: ['schema_not_found', 'malformed_request', 'page_too_large'],
+    run: (call) => call.page(uses(call).map(({ subject, version }) => ({ subject, version }))),
+  },
+  {
+    id: 'getSchemaByGuid',
+    method: 'GET',
+    path: '/schemas/guids/{guid}',
+    summary: 'The schema with a guid.',
+    tag: 'schemas',
+    right: 'read',
+    query: ['format', 'referenceFormat', 'findTags'],
+    answer: ref('Schema'),
+    errors: ['schema_not_found', 'invalid_schema'],
+    settled: true,
+    run: (call) => settled(call, () => new Ready(schemaBytes(call, byGuid(call), formOf(call)))),
+  },
+  {
+    id: 'listIdsOfGuid',
+    method: 'GET',
+    path: '/schemas/guids/{guid}/ids',
+    summary: 'Ids of a guid, by context.',
+    tag: 'schemas',
+    right: 'read',
+    answer: arrayOf(ref('ContextId')),
+    errors: ['schema_not_found'],
+    run: (call) => {
+      byGuid(call);
+      const ids = call.service.idsOfGuid(call.param('guid'));
+      return call.api.open ? ids : ids.filter(({ context }) => call.access.mayReadContext(context));
+    },
+  },
+];
