@@ -47,6 +47,8 @@ export const REGISTRY_ERRORS = {
   /** This instance lost, or never had, the right to write. */
   not_leader: errorRow('unavailable', { http: 500, number: 50003 }),
   store_corrupt: errorRow('corrupt', { http: 500, number: 50001 }),
+  /** The topic cannot keep schemas: several partitions, or records that are deleted by age. */
+  store_unfit: errorRow('invalid', { http: 500, number: 50001 }),
   store_locked: errorRow('unavailable', { http: 503, number: 50001 }),
   /** The registry still reads its log. */
   starting: errorRow('unavailable', { number: 503 }),
