@@ -4,7 +4,7 @@ import { type BenchContext, type BenchResult, result, type Series, seriesOf, tak
 import { NUMBER } from './http-load.ts';
 import { LARGE_BYTES, largeSchema } from './registry-large.ts';
 import { Course } from './registry-loads.ts';
-import { lessMs, MIB, more, type Run } from './registry-run.ts';
+import { lessMs, more, type Run } from './registry-run.ts';
 import { residentBytes, startOurs } from './registry-server.ts';
 
 async function brokersOf(context: BenchContext): Promise<string> {
@@ -68,14 +68,14 @@ export async function kafkaResults(run: Run): Promise<BenchResult[]> {
   for (let turn = 0; turn < Math.min(3, context.repeats); turn++) {
     const again = await startOurs(store, [topic('large')], `topic${turn}`);
     writable.push(again.writableMs);
-    resident.push(residentBytes(again.pid) / MIB);
+    resident.push(residentBytes(again.pid) / 1e6);
     await again.stop();
   }
   results.push(
     result({ ...lessMs, metric: `start until writable, Kafka topic of ${large}`, ours: seriesOf(writable) }),
     result({
       metric: `memory after a start from a Kafka topic of ${large}`,
-      unit: 'MiB',
+      unit: 'MB',
       better: 'less',
       ours: seriesOf(resident),
     }),

@@ -1,0 +1,116 @@
+/** Our own client and codecs behind the two operations that the clients of others have. */
+import { systemClock } from '../../src/bin/shell/clock.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { chooseNative, loadKernels } from '../../src/native/load.ts';
+import { BatchDecoder } from '../../src/registry/consumer/decoder.ts';
+import { fetchTransport, RegistryClient, writerCodec } from '../../src/registry/index.ts';
+import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
+import type { SchemaFormat } from '../../src/registry/schemas/format.ts';
+import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
+import { Payloads } from '../../src/registry/serde/payloads.ts';
+
+interface Reference {
+  readonly name: string;
+  readonly subject: string;
+  readonly version: number;
+}
+
+interface Described {
+  readonly schemaType: string;
+  readonly schema: string;
+  readonly references: readonly Reference[];
+}
+
+interface Request {
+  readonly schemaType: string;
+  readonly topic: string;
+  readonly schema: Described;
+  readonly message?: string;
+}
+
+const ROWS = 4;
+const ARENA_BYTES = 1 << 16;
+
+/** Our codecs have 64-bit integers as bigint; the tests have them as JSON does, in fields named cents. */
+const wide = (value: unknown): unknown =>
+  JSON.parse(JSON.stringify(value), (name, inner) => (name === 'cents' ? BigInt(inner) : inner));
+const narrow = (value: unknown, format: string): unknown =>
+  JSON.parse(
+    JSON.stringify(value, (_, inner) => {
+      if (typeof inner !== 'bigint') return inner;
+      return format === 'AVRO' ? Number(inner) : String(inner);
+    }),
+  );
+
+export class OwnCodec {
+  private readonly url: string;
+  private readonly client: RegistryClient;
+  private readonly kernels = loadKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
+
+  constructor(url: string) {
+    this.url = url;
+    this.client = new RegistryClient({
+      transport: fetchTransport({ url, timeoutMs: 10_000 }),
+      clock: systemClock,
+      metrics: new Metrics(),
+      unknownForMs: 1000,
+      retries: 0,
+      retryDelayMs: 0,
+    });
+  }
+
+  private async call<T>(path: string, body?: unknown): Promise<T> {
+    const answer = await fetch(`${this.url}${path}`, {
+      method: body === undefined ? 'GET' : 'POST',
+      headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
+    return (await answer.json()) as T;
+  }
+
+  private async resolved(references: readonly Reference[]): Promise<ResolvedReference[]> {
+    const all: ResolvedReference[] = [];
+    for (const reference of references) {
+      const path = `/subjects/${encodeURIComponent(reference.subject)}/versions/${reference.version}`;
+      const found = await this.call<Partial<Described> & { readonly schema: string }>(path);
+      all.push({
+        ...reference,
+        format: (found.schemaType ?? 'AVRO') as SchemaFormat,
+        text: found.schema,
+        references: await this.resolved(found.references ?? []),
+      });
+    }
+    return all;
+  }
+
+  private async parse({ schemaType, schema, references }: Described): Promise<Schema> {
+    return parseSchema(schemaType as SchemaFormat, schema, { references: await this.resolved(references) });
+  }
+
+  async serialize(
+    request: Request & { readonly value: unknown },
+  ): Promise<{ bytes: string; headers: Record<string, string> }> {
+    const path = `/subjects/${encodeURIComponent(`${request.topic}-value`)}/versions`;
+    const { id } = await this.call<{ readonly id: number }>(path, request.schema);
+    const codec = writerCodec(await this.parse(request.schema), request.message);
+    const payloads = new Payloads(1, 1024);
+    codec.encode(wide(request.value), payloads);
+    const batch = RecordBatch.create(ROWS, ARENA_BYTES);
+    const { bytes, start, length } = payloads;
+    this.kernels.writeFrames(bytes, start, length, 1, id, codec.messageIndexes, batch);
+    return { bytes: Buffer.from(batch.value(0) as Uint8Array).toString('base64'), headers: {} };
+  }
+
+  async deserialize(request: Request & { readonly bytes: string }): Promise<unknown> {
+    const batch = RecordBatch.create(ROWS, ARENA_BYTES);
+    batch.append({ key: null, value: Buffer.from(request.bytes, 'base64') });
+    const decoder = new BatchDecoder(this.client, this.kernels, await this.parse(request.schema), ROWS);
+    await decoder.prepare(batch);
+    const { decoded, failed } = decoder.decode(batch);
+    const [failure] = failed;
+    if (failure !== undefined) throw failure.error;
+    return narrow(decoded[0]?.value, request.schemaType);
+  }
+}
