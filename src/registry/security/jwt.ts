@@ -121,8 +121,10 @@ export class JwtScheme {
         try {
           return await jwtVerify(token, key, options);
         } catch (again) {
-          if (!(again instanceof errors.JWSSignatureVerificationFailed)) throw again;
-          last = again;
+          // Claims are looked at when the signature is right: no other key would change them.
+          if (again instanceof errors.JWTExpired || again instanceof errors.JWTClaimValidationFailed)
+            throw again;
+          if (!(last instanceof errors.JWSSignatureVerificationFailed)) last = again;
         }
       }
       throw last;
