@@ -1,0 +1,326 @@
+/** The Kafka store: several instances follow one `_schemas` topic, and one of them writes.
+ *
+ *  Election. The leader says every second in a side topic that it is there. An instance that has not heard of one for a
+ *  lease takes over. This alone would be a guess, and is only one: clocks drift, processes are stopped and go on.
+ *
+ *  Safety. All instances write by one transactional id. Whoever takes over initialises it, and from then on the broker
+ *  refuses every step of every earlier term, a commit under way included; what an earlier term had open is undone. Then
+ *  the new leader reads to the end of the log, which nobody else can move any more, writes over the rows that an undone
+ *  transaction left (kafka-ghosts.ts), and announces itself by a transaction of its own. Only when that is committed does
+ *  it take writes. So a leader knows every record that was ever kept, and an id cannot be given twice: of two
+ *  instances that both believe that they lead, one cannot commit.
+ */
+import { randomUUID } from 'node:crypto';
+import { findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { BrokerDriver, BrokerOptions, BrokerProperties } from '../../io/broker/port.ts';
+import { registryError } from '../errors.ts';
+import { rowsAgainstGhosts } from './kafka-ghosts.ts';
+import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, Lease } from './kafka-lease.ts';
+import { KafkaTail } from './kafka-tail.ts';
+import { Term, type Written } from './kafka-term.ts';
+import { leaderTopicOf, prepareTopics, type TopicFacts } from './kafka-topic.ts';
+import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from './log.ts';
+
+export const SCHEMAS_TOPIC = '_schemas';
+/** A leader that was not heard of for this long is replaced. */
+export const LEASE_MS = 4000;
+const BEATS_A_LEASE = 4;
+const TICK_MS = 50;
+/** A candidate that failed waits up to this long before it tries again. */
+const RETRY_MS = 1000;
+const OPEN_MS = 30_000;
+const ANSWER_MS = 5000;
+const READ_MS = 60_000;
+const RESIGN_MS = 3000;
+
+export interface KafkaLogOptions {
+  readonly driver: BrokerDriver;
+  /** `host:port` with commas between. */
+  readonly brokers: string;
+  readonly properties?: BrokerProperties;
+  /** Default: `_schemas`. */
+  readonly topic?: string;
+  /** Where other instances reach this one over HTTP. Absent: it cannot be forwarded to. */
+  readonly url?: string;
+  readonly log: Logger;
+  readonly leaseMs?: number;
+  /** How long catchUp waits. */
+  readonly catchUpMs?: number;
+}
+
+export class KafkaLog implements RegistryLog {
+  readonly name: string;
+  private readonly options: KafkaLogOptions;
+  private readonly broker: BrokerOptions;
+  private readonly topic: string;
+  private readonly leaderTopic: string;
+  private readonly instance = randomUUID();
+  private readonly leaseMs: number;
+  private readonly lease: Lease;
+  private facts: TopicFacts = { recordBytesMax: 0 };
+  private tail: KafkaTail | undefined;
+  private term: Term | undefined;
+  /** Announcements below this offset are older than our own term. */
+  private termFrom = 0n;
+  private beaten = 0;
+  private warned = false;
+  private governing: Promise<void> | undefined;
+  private closing = false;
+  private rest: (() => void) | undefined;
+  private asking: Promise<bigint> | undefined;
+  private nextAsking: Promise<bigint> | undefined;
+
+  constructor(options: KafkaLogOptions) {
+    this.options = options;
+    this.topic = options.topic ?? SCHEMAS_TOPIC;
+    this.leaderTopic = leaderTopicOf(this.topic);
+    this.name = `kafka:${options.brokers}/${this.topic}`;
+    this.leaseMs = options.leaseMs ?? LEASE_MS;
+    this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs);
+    this.broker = {
+      brokers: options.brokers,
+      clientId: `millrace-registry-${this.instance.slice(0, 8)}`,
+      ...(options.properties === undefined ? {} : { properties: options.properties }),
+    };
+  }
+
+  /** Where nobody leads, this instance does when it settles. @throws store_unfit, unreachable */
+  async open(sink: LogSink): Promise<OpenReport> {
+    const { driver, log } = this.options;
+    const admin = await driver.admin(this.broker);
+    try {
+      this.facts = await prepareTopics(admin, this.topic, log);
+    } finally {
+      await admin.close();
+    }
+    const tail = new KafkaTail({
+      driver,
+      broker: this.broker,
+      topic: this.topic,
+      leaderTopic: this.leaderTopic,
+      log,
+      apply: (records) => sink.apply(records),
+      announced: (value, offset, timestampMs) => this.announced(value, offset, timestampMs),
+      failed: () => this.term?.end('the log cannot be applied'),
+    });
+    this.tail = tail;
+    await tail.open(OPEN_MS);
+    const { records } = tail;
+    if (this.lease.vacant(performance.now())) await this.campaign();
+    this.lease.started();
+    this.governing = this.govern();
+    return { records, tornBytes: 0 };
+  }
+
+  async append(records: readonly LogRecord[]): Promise<void> {
+    const { term } = this;
+    if (term === undefined || term.ended !== undefined) throw this.notLeader('another instance writes');
+    for (const { key, value } of records) {
+      const bytes = key.length + (value?.length ?? 0);
+      if (bytes <= this.facts.recordBytesMax) continue;
+      throw registryError(
+        'store_failed',
+        `a record of ${bytes} bytes is larger than topic ${this.topic} takes`,
+        {
+          next: `raise max.message.bytes of the topic above ${this.facts.recordBytesMax}`,
+        },
+      );
+    }
+    const written = await term.write(records);
+    if (written.outcome !== 'kept' || term.ended !== undefined) this.stepDown(term);
+    if (written.outcome === 'kept') return;
+    if (written.outcome === 'open') {
+      throw registryError('store_unknown', `whether the write was kept is not known: ${written.why}`, {
+        next: 'read it before writing it again',
+      });
+    }
+    if (written.fenced) throw this.notLeader(written.why);
+    throw registryError('store_failed', `the write was not kept: ${written.why}`, {
+      next: 'see whether the broker runs, then try again',
+    });
+  }
+
+  async catchUp(): Promise<void> {
+    const deadline = performance.now() + (this.options.catchUpMs ?? ANSWER_MS);
+    const end = await this.ask();
+    await this.reading().reach('schemas', end, Math.max(1, deadline - performance.now()));
+  }
+
+  role(): LogRole {
+    if (this.term !== undefined && this.term.ended === undefined) return { leader: true };
+    return { leader: false, url: this.lease.leaderUrl(performance.now()) };
+  }
+
+  async close(): Promise<void> {
+    if (this.closing) return;
+    this.closing = true;
+    this.rest?.();
+    await Promise.race([this.governing, new Promise((resolve) => setTimeout(resolve, RESIGN_MS).unref())]);
+    const { term } = this;
+    if (term !== undefined) {
+      if (term.ended === undefined) {
+        const late = new Promise((resolve) => setTimeout(resolve, RESIGN_MS).unref());
+        await Promise.race([this.announce(term, true), late]);
+      }
+      this.term = undefined;
+      await term.close().catch(() => {});
+    }
+    await this.tail?.close();
+  }
+
+  private reading(): KafkaTail {
+    if (this.tail === undefined) throw registryError('starting', 'the log is not open yet');
+    return this.tail;
+  }
+
+  /** One question under way; who comes meanwhile shares the next one. */
+  private ask(): Promise<bigint> {
+    if (this.nextAsking !== undefined) return this.nextAsking;
+    const before = this.asking ?? Promise.resolve(0n);
+    const mine: Promise<bigint> = before
+      .catch(() => 0n)
+      .then(() => {
+        this.nextAsking = undefined;
+        this.asking = mine;
+        return this.reading().end('schemas', this.options.catchUpMs ?? ANSWER_MS);
+      })
+      .finally(() => {
+        if (this.asking === mine) this.asking = undefined;
+      });
+    this.nextAsking = mine;
+    return mine;
+  }
+
+  private announced(value: Uint8Array | null, offset: bigint, timestampMs: number): void {
+    const announcement = decodeAnnouncement(value);
+    if (announcement === undefined) return;
+    this.lease.note({ ...announcement, offset }, performance.now(), Date.now() - timestampMs);
+    if (this.lease.clashes && !this.warned) {
+      this.warned = true;
+      this.options.log.warn(
+        { url: announcement.url },
+        'another instance announces the address of this one; give each an address of its own, or writes are not forwarded',
+      );
+    }
+    // Committed by somebody else after our own term began: that term is over, and the broker knows.
+    if (this.term !== undefined && announcement.instance !== this.instance && offset > this.termFrom) {
+      this.term.end('another instance took over');
+    }
+  }
+
+  private async govern(): Promise<void> {
+    while (!this.closing) {
+      await this.wait(TICK_MS);
+      if (this.closing) return;
+      const now = performance.now();
+      const { term } = this;
+      try {
+        if (term !== undefined) {
+          if (term.ended !== undefined) this.stepDown(term);
+          else if (now - this.beaten >= this.leaseMs / BEATS_A_LEASE) {
+            this.beaten = now;
+            await this.announce(term, false);
+          }
+        } else if (this.lease.vacant(now) && !(await this.campaign())) {
+          await this.wait(Math.random() * RETRY_MS);
+        }
+      } catch (thrown) {
+        const why = findMillraceError(thrown)?.toLine() ?? String(thrown);
+        this.options.log.warn({ topic: this.topic, why }, 'no instance could be made the leader');
+        await this.wait(Math.random() * RETRY_MS);
+      }
+    }
+  }
+
+  private wait(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(resolve, ms);
+      this.rest = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+  }
+
+  /** @returns whether this instance leads now */
+  private async campaign(): Promise<boolean> {
+    const tail = this.reading();
+    const { driver, log } = this.options;
+    const started = performance.now();
+    // After a stretch without a broker the silence may be ours: look again.
+    await tail.reach('leaders', await tail.end('leaders', ANSWER_MS), ANSWER_MS);
+    if (!this.lease.vacant(performance.now())) return false;
+    const term = await Term.begin({
+      driver,
+      broker: this.broker,
+      topic: this.topic,
+      leaderTopic: this.leaderTopic,
+      tail,
+      recordBytesMax: this.facts.recordBytesMax,
+    });
+    if (typeof term === 'string') {
+      log.warn({ topic: this.topic, why: term }, 'could not take over the topic');
+      return false;
+    }
+    try {
+      this.termFrom = await tail.end('leaders', ANSWER_MS);
+      await tail.reach('leaders', this.termFrom, ANSWER_MS);
+      await tail.reach('schemas', await tail.end('schemas', ANSWER_MS), READ_MS);
+      const clean = this.lease.current?.clean ?? 0n;
+      const { rows } = await rowsAgainstGhosts({ driver, broker: this.broker, topic: this.topic, clean });
+      const written = await term.write(rows, this.announcement(false));
+      if (written.outcome !== 'kept') {
+        term.end(written.why);
+        log.info({ topic: this.topic, why: written.why }, 'another instance was faster to take over');
+        return false;
+      }
+      this.term = term;
+      this.beaten = performance.now();
+      log.info(
+        { topic: this.topic, ghosts: rows.length, ms: Math.round(performance.now() - started) },
+        'this instance leads: it takes the writes of the topic',
+      );
+      return true;
+    } catch (thrown) {
+      term.end(String(thrown));
+      throw thrown;
+    }
+  }
+
+  private announcement(resigned: boolean): LogRecord {
+    const announcement = {
+      instance: this.instance,
+      url: this.options.url ?? '',
+      clean: this.reading().applied,
+      resigned,
+    };
+    return { key: ANNOUNCEMENT_KEY, value: encodeAnnouncement(announcement) };
+  }
+
+  private async announce(term: Term, resigned: boolean): Promise<Written> {
+    const written = await term.write([], this.announcement(resigned));
+    if (written.outcome !== 'kept') {
+      term.end(written.why);
+      this.stepDown(term);
+    }
+    return written;
+  }
+
+  private stepDown(term: Term): void {
+    if (this.term !== term) return;
+    this.term = undefined;
+    if (!this.closing) {
+      this.options.log.warn(
+        { topic: this.topic, why: term.ended ?? 'unknown' },
+        'this instance leads no more',
+      );
+    }
+  }
+
+  private notLeader(why: string) {
+    return registryError('not_leader', `this instance may not write: ${why}`, {
+      next: 'write to the leader; another instance forwards to it',
+    });
+  }
+}

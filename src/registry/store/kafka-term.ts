@@ -1,0 +1,165 @@
+/** One term of a leader: its fenced producer, and one transaction at a time.
+ *
+ *  Invariants: (1) after `ended` nothing is written; (2) a transaction whose outcome is not `kept` ends the term, so
+ *  that the next one looks for what it left behind; (3) what a write says was lost can never be kept later.
+ */
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type {
+  BrokerDriver,
+  BrokerEvent,
+  BrokerOptions,
+  TransactionalProducer,
+  TransactionFailure,
+} from '../../io/broker/port.ts';
+import type { KafkaTail, Own } from './kafka-tail.ts';
+import type { LogRecord } from './log.ts';
+
+/** The broker undoes a transaction that stays open this long. */
+const TRANSACTION_MS = 10_000;
+const DELIVERY_MS = 8000;
+const INIT_MS = 15_000;
+const COMMIT_MS = 8000;
+const ABORT_MS = 3000;
+const DECIDE_MS = 3000;
+
+export type Written =
+  | { readonly outcome: 'kept' }
+  /** `fenced`: by a newer leader. */
+  | { readonly outcome: 'lost'; readonly why: string; readonly fenced: boolean }
+  | { readonly outcome: 'open'; readonly why: string };
+
+export interface TermOptions {
+  readonly driver: BrokerDriver;
+  readonly broker: BrokerOptions;
+  readonly topic: string;
+  readonly leaderTopic: string;
+  readonly tail: KafkaTail;
+  /** Key and value of the largest record. */
+  readonly recordBytesMax: number;
+}
+
+const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
+
+export class Term {
+  private readonly options: TermOptions;
+  private readonly producer: TransactionalProducer;
+  private turn: Promise<unknown> = Promise.resolve();
+  /** Why the term is over. */
+  ended: string | undefined;
+
+  private constructor(options: TermOptions, producer: TransactionalProducer) {
+    this.options = options;
+    this.producer = producer;
+  }
+
+  /** Fences every earlier term of the topic, whoever led it, and ends its transaction. Undefined: it did not come
+   *  about. @throws unreachable */
+  static async begin(options: TermOptions): Promise<Term | string> {
+    const producer = await options.driver.transactional({
+      ...options.broker,
+      transactionalId: `millrace-registry-${options.topic}`,
+      transactionTimeoutMs: TRANSACTION_MS,
+      properties: {
+        'linger.ms': 0,
+        'message.timeout.ms': DELIVERY_MS,
+        'message.max.bytes': Math.max(1_000_000, options.recordBytesMax + 4096),
+        ...options.broker.properties,
+      },
+    });
+    const failure = await producer.init(INIT_MS);
+    if (failure === undefined) return new Term(options, producer);
+    void producer.close().catch(() => {});
+    return textOf(failure.event);
+  }
+
+  /** Records of `_schemas`, and an announcement where there is one, all or none. */
+  write(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+    const done = this.turn.then(() => this.transact(records, announcement));
+    this.turn = done.catch(() => {});
+    return done;
+  }
+
+  end(why: string): void {
+    if (this.ended !== undefined) return;
+    this.ended = why;
+    void this.turn.then(() => this.producer.close()).catch(() => {});
+  }
+
+  /** Waits for the client to be gone. */
+  async close(): Promise<void> {
+    this.end('closed');
+    await this.turn;
+    await this.producer.close();
+  }
+
+  private async transact(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+    if (this.ended !== undefined) return { outcome: 'lost', why: this.ended, fenced: true };
+    const begun = await this.producer.begin();
+    if (begun !== undefined) return this.lost(begun);
+    const batch = this.batchOf(records, announcement);
+    let report: Awaited<ReturnType<TransactionalProducer['produce']>>;
+    try {
+      report = await this.producer.produce(batch, [this.options.topic, this.options.leaderTopic]);
+    } catch (thrown) {
+      // Without a commit nothing of it can be kept.
+      this.end((thrown as Error).message);
+      return { outcome: 'lost', why: (thrown as Error).message, fenced: isFenced(thrown) };
+    }
+    if (report.failed > 0) {
+      const event = report.events[0] as BrokerEvent;
+      const aborted = await this.producer.abort(ABORT_MS);
+      const fenced = aborted?.kind === 'fenced' || event.name === 'INVALID_PRODUCER_EPOCH';
+      this.end(textOf(event));
+      return { outcome: 'lost', why: textOf(event), fenced };
+    }
+    const own = this.expect(report.offset, records.length);
+    const failure = await this.producer.commit(COMMIT_MS);
+    if (failure === undefined) {
+      if (own !== undefined) {
+        this.options.tail.kept(own, own.last - own.first === BigInt(records.length - 1));
+      }
+      return { outcome: 'kept' };
+    }
+    this.end(textOf(failure.event));
+    return own === undefined ? this.lost(failure) : this.decide(own, failure);
+  }
+
+  /** An answer to a commit may have been lost on its way, so what stands in the log decides. */
+  private async decide(own: Own, failure: TransactionFailure): Promise<Written> {
+    const { tail } = this.options;
+    const why = textOf(failure.event);
+    if (failure.kind === 'abort') {
+      await this.producer.abort(ABORT_MS);
+      return { outcome: 'lost', why, fenced: false };
+    }
+    // A newer leader has ended this transaction, one way or the other.
+    if (failure.kind === 'fenced') await tail.reach('schemas', own.last + 1n, DECIDE_MS).catch(() => {});
+    const outcome = tail.outcome(own);
+    if (outcome === 'kept') return { outcome };
+    if (outcome === 'lost') return { outcome, why, fenced: failure.kind === 'fenced' };
+    tail.forget(own);
+    return { outcome, why };
+  }
+
+  private lost(failure: TransactionFailure): Written {
+    this.end(textOf(failure.event));
+    return { outcome: 'lost', why: textOf(failure.event), fenced: failure.kind === 'fenced' };
+  }
+
+  private expect(offsets: BigInt64Array, count: number): Own | undefined {
+    if (count === 0) return undefined;
+    return this.options.tail.expect(offsets[0] as bigint, offsets[count - 1] as bigint);
+  }
+
+  private batchOf(records: readonly LogRecord[], announcement: LogRecord | undefined): RecordBatch {
+    const all = announcement === undefined ? records : [...records, announcement];
+    const bytes = all.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0);
+    const batch = RecordBatch.create(Math.max(1, all.length), bytes);
+    all.forEach(({ key, value }, row) => {
+      batch.append({ topicIndex: row < records.length ? 0 : 1, partition: 0, key, value });
+    });
+    return batch;
+  }
+}
+
+const isFenced = (thrown: unknown): boolean => (thrown as { code?: unknown }).code === 'group_fenced';

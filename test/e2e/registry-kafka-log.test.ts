@@ -1,0 +1,220 @@
+/** The Kafka store by itself, against a real broker: what is kept, who may write, and what other readers see. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import type { BrokerDriver, TransactionalProducer } from '../../src/io/broker/port.ts';
+import { KafkaLog, type KafkaLogOptions } from '../../src/registry/store/kafka-log.ts';
+import type { LogRecord } from '../../src/registry/store/log.ts';
+import { allOf, batchOf, fresh, readUntil, text, utf8 } from '../contract/broker-world.ts';
+import { sharedStack } from './stack.ts';
+
+const stack = await sharedStack();
+const driver: BrokerDriver =
+  process.env['MILLRACE_NATIVE'] === 'off'
+    ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
+    : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
+const broker = { brokers: stack.brokers, clientId: 'registry-kafka-log' };
+
+const open: Array<{ close(): Promise<void> }> = [];
+afterEach(async () => {
+  for (const one of open.splice(0).reverse()) await one.close();
+});
+
+/** What a log gave, by key, and how many records. */
+class Sink {
+  readonly values = new Map<string, string | null>();
+  count = 0;
+  apply(records: readonly LogRecord[]): void {
+    for (const { key, value } of records) this.values.set(text(key) as string, text(value));
+    this.count += records.length;
+  }
+}
+
+const record = (key: string, value: string | null): LogRecord => ({
+  key: utf8.encode(key),
+  value: value === null ? null : utf8.encode(value),
+});
+
+async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
+  const sink = new Sink();
+  const made = new KafkaLog({
+    driver,
+    brokers: stack.brokers,
+    topic,
+    log: silentLogger,
+    leaseMs: 1500,
+    url: `http://${fresh('host')}`,
+    ...options,
+  });
+  open.push(made);
+  const report = await made.open(sink);
+  return { log: made, sink, report };
+}
+
+async function until(what: () => boolean, timeoutMs = 15_000): Promise<number> {
+  const started = performance.now();
+  while (!what()) {
+    if (performance.now() - started > timeoutMs) throw new Error('it did not come about in time');
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+  return performance.now() - started;
+}
+
+/** The last value of each key, as a reader of uncommitted rows sees it. */
+async function uncommitted(topic: string): Promise<Map<string, string | null>> {
+  const consumer = await driver.consumer({ ...broker, isolation: 'uncommitted', partitionEof: true });
+  open.push(consumer);
+  const { high } = await consumer.watermarkOffsets({ topic, partition: 0 }, 10_000);
+  await consumer.assign(allOf(topic, 1));
+  const into = RecordBatch.create(1000, 1 << 20);
+  const { rows } = await readUntil(consumer, (so) => so.ends.some(({ offset }) => offset >= high), { into });
+  return new Map(rows.map(({ key, value }) => [key as string, value]));
+}
+
+/** A producer with the right to write: it fences the leader there is. */
+async function usurper(topic: string): Promise<TransactionalProducer> {
+  const producer = await driver.transactional({ ...broker, transactionalId: `millrace-registry-${topic}` });
+  open.push(producer);
+  expect(await producer.init(20_000)).toBeUndefined();
+  return producer;
+}
+
+async function createTopic(topic: string, partitions: number, config: Readonly<Record<string, string>>) {
+  const admin = await driver.admin(broker);
+  await admin.createTopics([{ topic, partitions, config }]);
+  await admin.close();
+}
+
+describe('the Kafka store', () => {
+  it('creates its topic, keeps what is appended, and gives it back to the next process', async () => {
+    const topic = fresh('schemas');
+    const first = await log(topic);
+    expect(first.report).toEqual({ records: 0, tornBytes: 0 });
+    expect(first.log.role()).toEqual({ leader: true });
+    await first.log.append([record('a', '1'), record('b', '2')]);
+    await first.log.append([record('a', '3'), record('b', null)]);
+    await first.log.catchUp();
+    // What a process wrote itself is not given back to it.
+    expect(first.sink.count).toBe(0);
+    await first.log.close();
+    const second = await log(topic);
+    expect(second.report.records).toBe(4);
+    expect([...second.sink.values]).toEqual([
+      ['a', '3'],
+      ['b', null],
+    ]);
+    expect(second.log.role()).toEqual({ leader: true });
+    const admin = await driver.admin(broker);
+    open.push(admin);
+    const facts = await admin.describeTopic(topic);
+    expect(facts?.partitions).toBe(1);
+    expect(facts?.config?.get('cleanup.policy')).toBe('compact');
+  });
+
+  it('refuses a topic of several partitions, and one that is not compacted', async () => {
+    const wide = fresh('schemas');
+    await createTopic(wide, 2, { 'cleanup.policy': 'compact' });
+    await expect(log(wide)).rejects.toMatchObject({ code: 'store_unfit', message: /2 partitions/ });
+    const aging = fresh('schemas');
+    await createTopic(aging, 1, { 'cleanup.policy': 'delete' });
+    await expect(log(aging)).rejects.toMatchObject({
+      code: 'store_unfit',
+      message: /cleanup\.policy is delete/,
+    });
+  });
+
+  it('shows every follower what was appended, when it asks', async () => {
+    const topic = fresh('schemas');
+    const leader = await log(topic);
+    const follower = await log(topic);
+    const role = follower.log.role();
+    expect(role.leader).toBe(false);
+    expect(role.leader ? '' : role.url).toMatch(/^http:\/\/host-/);
+    await expect(follower.log.append([record('a', 'x')])).rejects.toMatchObject({ code: 'not_leader' });
+    for (let round = 0; round < 20; round++) {
+      await leader.log.append([record('a', String(round))]);
+      await Promise.all([follower.log.catchUp(), follower.log.catchUp(), leader.log.catchUp()]);
+      expect(follower.sink.values.get('a')).toBe(String(round));
+    }
+    expect(follower.sink.count).toBe(20);
+    expect(leader.sink.count).toBe(0);
+  });
+
+  it('hands over at once when the leader leaves, and within a lease when it is silent', async () => {
+    const topic = fresh('schemas');
+    const first = await log(topic);
+    const second = await log(topic);
+    await first.log.append([record('a', '1')]);
+    await first.log.close();
+    expect(await until(() => second.log.role().leader)).toBeLessThan(1400);
+    expect(second.sink.values.get('a')).toBe('1');
+    await second.log.append([record('a', '2')]);
+    const third = await log(topic);
+    expect(third.sink.values.get('a')).toBe('2');
+    expect(third.log.role().leader).toBe(false);
+  });
+
+  it('fences a leader that is overtaken: its append keeps nothing, and it follows then', async () => {
+    const topic = fresh('schemas');
+    const leader = await log(topic);
+    await leader.log.append([record('a', '1')]);
+    const thief = await usurper(topic);
+    await expect(leader.log.append([record('a', 'never')])).rejects.toMatchObject({ code: 'not_leader' });
+    expect(leader.log.role().leader).toBe(false);
+    await thief.close();
+    // Nobody announced a term since, so it takes its own place again.
+    await until(() => leader.log.role().leader);
+    await leader.log.append([record('b', '2')]);
+    const reader = await log(topic);
+    expect(Object.fromEntries(reader.sink.values)).toEqual({ a: '1', b: '2' });
+  });
+
+  it('leaves no ghost of an undone transaction to a reader of uncommitted rows', async () => {
+    const topic = fresh('schemas');
+    const first = await log(topic);
+    await first.log.append([record('kept', 'old'), record('gone', 'x'), record('late', '1')]);
+    await first.log.append([record('gone', null)]);
+    await first.log.close();
+    const thief = await usurper(topic);
+    await thief.begin();
+    const rows = [
+      { partition: 0, key: utf8.encode('kept'), value: utf8.encode('ghost') },
+      { partition: 0, key: utf8.encode('never'), value: utf8.encode('ghost') },
+      { partition: 0, key: utf8.encode('gone'), value: utf8.encode('ghost') },
+    ];
+    expect((await thief.produce(batchOf(rows), [topic])).failed).toBe(0);
+    expect((await uncommitted(topic)).get('never')).toBe('ghost');
+    // Left open: who takes over undoes it.
+    const second = await log(topic);
+    expect(second.log.role()).toEqual({ leader: true });
+    expect(Object.fromEntries(second.sink.values)).toEqual({ kept: 'old', gone: null, late: '1' });
+    expect(Object.fromEntries(await uncommitted(topic))).toEqual({
+      kept: 'old',
+      gone: null,
+      late: '1',
+      never: null,
+    });
+  });
+
+  it('refuses a record that the topic would not take, and goes on leading', async () => {
+    const topic = fresh('schemas');
+    await createTopic(topic, 1, { 'cleanup.policy': 'compact', 'max.message.bytes': '20000' });
+    const { log: leader } = await log(topic);
+    await expect(leader.append([record('a', 'x'.repeat(30_000))])).rejects.toMatchObject({
+      code: 'store_failed',
+      message: /larger than topic/,
+    });
+    await leader.append([record('a', 'x'.repeat(10_000))]);
+    expect(leader.role().leader).toBe(true);
+  });
+
+  it('gives one leader to many instances that start at once', async () => {
+    const topic = fresh('schemas');
+    const all = await Promise.all(Array.from({ length: 4 }, () => log(topic)));
+    await until(() => all.filter((one) => one.log.role().leader).length === 1);
+    const leader = all.find((one) => one.log.role().leader);
+    await leader?.log.append([record('a', '1')]);
+    for (const one of all) await one.log.catchUp();
+    expect(all.map((one) => one.sink.values.get('a') ?? 'own').sort()).toEqual(['1', '1', '1', 'own']);
+  });
+});
