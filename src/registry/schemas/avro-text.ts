@@ -1,85 +1,245 @@
-/** The stored text of an Avro schema: one line, keys in the order that the existing registries write.
+/** The texts of an Avro schema: canonical, normalised, and with its references in their places.
  *
- *  Documentation, aliases and foreign properties are kept and count for identity; white space does not. A nested
- *  namespace that repeats the enclosing one is dropped, because it changes nothing.
+ *  Canonical is what the JVM's Schema.toString() gives, byte for byte: keys in its order, what says nothing dropped
+ *  (a nested namespace that repeats the enclosing one, `{"type":"int"}` for `"int"`, the order "ascending"),
+ *  documentation, aliases and foreign properties kept. Normalised is the canonical text of a schema whose aliases,
+ *  properties and objects inside them are sorted, whose empty documentation is gone and whose number defaults are
+ *  written as their type.
+ *  Sources, for facts: Schema.java of apache/avro 1.12.0; AvroSchemaUtils.java of confluentinc/schema-registry.
  */
+import { floatOfText } from './avro-default.ts';
+import type { AvroDefinition, AvroNotes } from './avro-reader.ts';
+import { type AvroNode, type AvroRecordNode, isAvroPrimitive } from './avro-tree.ts';
+import {
+  isInteger,
+  type JsonNode,
+  type JsonObject,
+  memberOf,
+  printDouble,
+  printFloat,
+  printJson,
+  printString,
+} from './json-text.ts';
 
-type Json = Record<string, unknown>;
+const TYPE_RESERVED = new Set([
+  'doc',
+  'fields',
+  'items',
+  'name',
+  'namespace',
+  'size',
+  'symbols',
+  'values',
+  'type',
+  'aliases',
+]);
+const ENUM_RESERVED = new Set([...TYPE_RESERVED, 'default']);
+const FIELD_RESERVED = new Set(['default', 'doc', 'name', 'order', 'type', 'aliases']);
+/** A type that is called like one of these is named in full, even inside its namespace. */
+const TYPE_WORDS = new Set([
+  'record',
+  'enum',
+  'array',
+  'map',
+  'union',
+  'fixed',
+  'string',
+  'bytes',
+  'int',
+  'long',
+  'float',
+  'double',
+  'boolean',
+  'null',
+]);
 
-const KNOWN = {
-  record: ['type', 'name', 'namespace', 'doc', 'fields'],
-  error: ['type', 'name', 'namespace', 'doc', 'fields'],
-  enum: ['type', 'name', 'namespace', 'doc', 'symbols', 'default'],
-  fixed: ['type', 'name', 'namespace', 'doc', 'size'],
-  array: ['type', 'items'],
-  map: ['type', 'values'],
-} as const;
-const FIELD = ['name', 'type', 'doc', 'default', 'order'] as const;
+const member = (key: string, printed: string): string => `${printString(key)}:${printed}`;
+const byUnits = (a: string, b: string): number => (a < b ? -1 : a > b ? 1 : 0);
+const lastPart = (name: string): string => name.slice(name.lastIndexOf('.') + 1);
+const namespaceOf = (name: string): string => name.slice(0, Math.max(0, name.lastIndexOf('.')));
 
-function ordered(
-  source: Json,
-  known: readonly string[],
-  convert: (key: string, value: unknown) => unknown,
-): Json {
-  const out: Json = {};
-  const put = (key: string): void => {
-    const value = convert(key, source[key]);
-    if (value !== undefined) out[key] = value;
-  };
-  for (const key of known) if (Object.hasOwn(source, key)) put(key);
-  for (const key of Object.keys(source)) if (!known.includes(key) && key !== 'aliases') put(key);
-  if (Object.hasOwn(source, 'aliases')) put('aliases');
-  return out;
+/** A full name as it is written inside a namespace. */
+function qualified(full: string, enclosing: string): string {
+  const namespace = namespaceOf(full);
+  const short = lastPart(full);
+  return namespace !== '' && namespace === enclosing && !TYPE_WORDS.has(short) ? short : full;
 }
 
-function canonical(schema: unknown, enclosing: string): unknown {
-  if (Array.isArray(schema)) return schema.map((branch) => canonical(branch, enclosing));
-  if (typeof schema !== 'object' || schema === null) return schema;
-  const source = schema as Json;
-  const type = source['type'];
-  if (typeof type !== 'string') {
-    return Object.keys(source).length === 1
-      ? canonical(type, enclosing)
-      : ordered(source, ['type'], (key, value) => (key === 'type' ? canonical(value, enclosing) : value));
+export interface AvroPrintOptions {
+  /** Types that are written by name though they are not written out before. */
+  readonly known: Iterable<string>;
+  /** Definitions that stand in other texts, to be written out where they are first used. */
+  readonly inline?: ReadonlyMap<string, AvroDefinition>;
+  readonly normalize?: boolean;
+  /** The outermost type is written out and every other one by name. */
+  readonly shallow?: boolean;
+}
+
+export class AvroPrinter {
+  private readonly notes: AvroNotes;
+  private readonly written: Set<string>;
+  private readonly inline: ReadonlyMap<string, AvroDefinition> | undefined;
+  private readonly normalize: boolean;
+  private readonly shallow: boolean;
+
+  constructor(notes: AvroNotes, options: AvroPrintOptions) {
+    this.notes = notes;
+    this.written = new Set(options.known);
+    this.inline = options.inline;
+    this.normalize = options.normalize ?? false;
+    this.shallow = options.shallow ?? false;
   }
-  // {"type":"string"} says no more than "string".
-  if (Object.keys(source).length === 1) return type;
-  const known = Object.hasOwn(KNOWN, type) ? KNOWN[type as keyof typeof KNOWN] : (['type'] as const);
-  const name = typeof source['name'] === 'string' ? source['name'] : '';
-  const dot = name.lastIndexOf('.');
-  const own = source['namespace'];
-  const namespace = dot >= 0 ? name.slice(0, dot) : typeof own === 'string' ? own : enclosing;
-  const isNamed = 'name' in source && Object.hasOwn(KNOWN, type) && type !== 'array' && type !== 'map';
-  const body = isNamed
-    ? {
-        type,
-        name: dot >= 0 ? name.slice(dot + 1) : name,
-        namespace,
-        ...without(source, ['type', 'name', 'namespace']),
-      }
-    : source;
-  return ordered(body, known, (key, value) => {
-    if (key === 'namespace') return namespace === enclosing ? undefined : value;
-    if (key === 'fields' && Array.isArray(value))
-      return value.map((field) => canonicalField(field as Json, namespace));
-    if (key === 'items' || key === 'values') return canonical(value, namespace);
-    return value;
-  });
+
+  /** @param json what the reader that took these notes has accepted */
+  print(json: JsonNode, namespace = ''): string {
+    const used = this.notes.usedNames.get(json);
+    if (used !== undefined) return this.use(used, namespace);
+    if (json.kind === 'string') return printString(json.value);
+    if (json.kind === 'array') return `[${json.items.map((item) => this.print(item, namespace)).join(',')}]`;
+    if (json.kind !== 'object') return printJson(json);
+    const definition = this.notes.definitions.get(json);
+    if (definition !== undefined) return this.definition(definition, namespace);
+    const type = memberOf(json, 'type') as JsonNode;
+    if (type.kind !== 'string') return this.print(type, namespace);
+    const part = type.value === 'array' ? 'items' : type.value === 'map' ? 'values' : undefined;
+    const parts = [member('type', printString(type.value))];
+    if (part !== undefined) parts.push(member(part, this.print(memberOf(json, part) as JsonNode, namespace)));
+    const props = this.props(json, TYPE_RESERVED, isAvroPrimitive(type.value));
+    if (part === undefined && props.length === 0) return printString(type.value);
+    return `{${[...parts, ...props].join(',')}}`;
+  }
+
+  private use(name: string, namespace: string): string {
+    const elsewhere = this.written.has(name) ? undefined : this.inline?.get(name);
+    return elsewhere === undefined
+      ? printString(qualified(name, namespace))
+      : this.definition(elsewhere, namespace);
+  }
+
+  private definition({ json, header, node }: AvroDefinition, enclosing: string): string {
+    const { name, namespace } = header;
+    if (this.written.has(name) || (this.shallow && this.written.size > 0))
+      return printString(qualified(name, enclosing));
+    this.written.add(name);
+    const kind = (memberOf(json, 'type') as { readonly value: string }).value;
+    const parts = [
+      member('type', printString(kind === 'error' && this.normalize ? 'record' : kind)),
+      member('name', printString(lastPart(name))),
+    ];
+    if (namespace !== enclosing) parts.push(member('namespace', printString(namespace)));
+    const doc = memberOf(json, 'doc');
+    if (doc?.kind === 'string' && !(this.normalize && doc.value === ''))
+      parts.push(member('doc', printString(doc.value)));
+    if (node.kind === 'record') parts.push(member('fields', this.fields(json, namespace)));
+    else if (node.kind === 'enum') {
+      parts.push(member('symbols', `[${node.symbols.map(printString).join(',')}]`));
+      if (node.defaultSymbol !== undefined) parts.push(member('default', printString(node.defaultSymbol)));
+    } else parts.push(member('size', String(node.size)));
+    parts.push(
+      ...this.props(json, node.kind === 'enum' ? ENUM_RESERVED : TYPE_RESERVED, node.kind === 'fixed'),
+    );
+    const aliases = this.normalize ? [...header.aliases].sort(byUnits) : header.aliases;
+    if (aliases.length > 0)
+      parts.push(
+        member('aliases', `[${aliases.map((alias) => printString(qualified(alias, namespace))).join(',')}]`),
+      );
+    return `{${parts.join(',')}}`;
+  }
+
+  private fields(json: JsonObject, namespace: string): string {
+    const list = memberOf(json, 'fields') as Extract<JsonNode, { kind: 'array' }>;
+    return `[${list.items.map((item) => this.field(item as JsonObject, namespace)).join(',')}]`;
+  }
+
+  private field(json: JsonObject, namespace: string): string {
+    const type = this.notes.fieldTypes.get(json) as AvroNode;
+    const parts = [
+      member('name', printJson(memberOf(json, 'name') as JsonNode)),
+      member('type', this.print(memberOf(json, 'type') as JsonNode, namespace)),
+    ];
+    const doc = memberOf(json, 'doc');
+    if (doc?.kind === 'string') parts.push(member('doc', printString(doc.value)));
+    const value = memberOf(json, 'default');
+    if (value !== undefined) parts.push(member('default', this.fieldDefault(value, type)));
+    const order = memberOf(json, 'order');
+    if (order?.kind === 'string' && order.value.toLowerCase() !== 'ascending')
+      parts.push(member('order', printString(order.value.toLowerCase())));
+    const aliases = memberOf(json, 'aliases');
+    if (aliases?.kind === 'array' && aliases.items.length > 0) {
+      const names = [...new Set(aliases.items.map((item) => (item as { readonly value: string }).value))];
+      if (this.normalize) names.sort(byUnits);
+      parts.push(member('aliases', `[${names.map(printString).join(',')}]`));
+    }
+    return `{${[...parts, ...this.props(json, FIELD_RESERVED, false)].join(',')}}`;
+  }
+
+  private fieldDefault(value: JsonNode, type: AvroNode): string {
+    if (
+      value.kind === 'string' &&
+      type.kind === 'primitive' &&
+      (type.type === 'float' || type.type === 'double')
+    ) {
+      const number = floatOfText(value.value);
+      if (number === undefined) return printString(value.value);
+      return this.normalize && type.type === 'float' ? printFloat(number) : printDouble(number);
+    }
+    return this.normalize ? normalDefault(value, type) : printJson(value);
+  }
+
+  /** @param logicalFirst where the normalised text begins with the logical type, if it counts */
+  private props(json: JsonObject, reserved: ReadonlySet<string>, logicalFirst: boolean): string[] {
+    const keys = [...json.members.keys()].filter((key) => !reserved.has(key));
+    if (!this.normalize) return keys.map((key) => member(key, printJson(memberOf(json, key) as JsonNode)));
+    keys.sort(byUnits);
+    if (logicalFirst && this.notes.logical.has(json)) {
+      const ahead = logicalKeys(json);
+      keys.sort((a, b) => rank(ahead, a) - rank(ahead, b));
+    }
+    return keys.map((key) => member(key, printJson(memberOf(json, key) as JsonNode, true)));
+  }
 }
 
-function without(source: Json, keys: readonly string[]): Json {
-  return Object.fromEntries(Object.entries(source).filter(([key]) => !keys.includes(key)));
+const rank = (ahead: readonly string[], key: string): number => {
+  const at = ahead.indexOf(key);
+  return at < 0 ? ahead.length : at;
+};
+
+function logicalKeys(json: JsonObject): readonly string[] {
+  const name = memberOf(json, 'logicalType') as { readonly value: string };
+  if (name.value !== 'decimal') return ['logicalType'];
+  const scale = memberOf(json, 'scale');
+  const zero = scale?.kind === 'number' && Number(scale.digits) === 0;
+  return zero ? ['logicalType', 'precision'] : ['logicalType', 'precision', 'scale'];
 }
 
-function canonicalField(field: Json, namespace: string): Json {
-  return ordered(field, FIELD, (key, value) => {
-    if (key === 'type') return canonical(value, namespace);
-    if (key === 'order' && value === 'ascending') return undefined;
-    return value;
-  });
+/** A default as its type writes it; what does not fit is left as it is. */
+function normalDefault(json: JsonNode, type: AvroNode): string {
+  if (type.kind === 'union') {
+    const [first] = type.branches;
+    return first === undefined ? printJson(json, true) : normalDefault(json, first);
+  }
+  if (json.kind === 'number' && type.kind === 'primitive') {
+    if (type.type === 'float') return printFloat(Number(json.digits));
+    if (type.type === 'double' && isInteger(json)) return printDouble(Number(json.digits));
+  }
+  if (json.kind === 'array' && type.kind === 'array')
+    return `[${json.items.map((item) => normalDefault(item, type.items)).join(',')}]`;
+  if (json.kind === 'object' && (type.kind === 'map' || type.kind === 'record')) {
+    const fields = type.kind === 'record' ? fieldsOf(type) : undefined;
+    const members = [...json.members].sort(([a], [b]) => byUnits(a, b));
+    const printed = members.map(([key, { value }]) => {
+      const inner = type.kind === 'map' ? type.values : fields?.get(key);
+      return member(key, inner === undefined ? printJson(value, true) : normalDefault(value, inner));
+    });
+    return `{${printed.join(',')}}`;
+  }
+  return printJson(json, true);
 }
 
-/** @param json a schema that `parseAvro` accepted */
-export function avroText(json: unknown): string {
-  return JSON.stringify(canonical(json, ''));
+const fieldMaps = new WeakMap<AvroRecordNode, ReadonlyMap<string, AvroNode>>();
+
+function fieldsOf(type: AvroRecordNode): ReadonlyMap<string, AvroNode> {
+  const fields = fieldMaps.get(type) ?? new Map(type.fields.map((field) => [field.name, field.type]));
+  fieldMaps.set(type, fields);
+  return fields;
 }

@@ -4,22 +4,29 @@
  */
 import { registryError } from '../errors.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from './format.ts';
+import { JsonTextError, positionOf, printJson, readJson } from './json-text.ts';
 
 /** @throws invalid_schema, schema_too_large */
-export function parseJsonSchema(source: string): string {
-  if (source.length > SCHEMA_TEXT_CHARS_MAX) {
+export function parseJsonSchema(source: string, lenient: boolean): string {
+  if (!lenient && source.length > SCHEMA_TEXT_CHARS_MAX) {
     throw registryError(
       'schema_too_large',
       `the schema has ${source.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`,
     );
   }
-  let value: unknown;
   try {
-    value = JSON.parse(source);
-  } catch (cause) {
-    throw registryError('invalid_schema', `invalid JSON schema: ${(cause as Error).message}`, { cause });
+    const json = readJson(source, { comments: false, repeatedKeys: lenient });
+    if (json.kind !== 'object' && json.kind !== 'boolean')
+      throw new JsonTextError('it is neither an object nor a boolean', json.at);
+    const text = printJson(json);
+    return text === source ? source : text;
+  } catch (thrown) {
+    if (!(thrown instanceof JsonTextError)) throw thrown;
+    const { line, column } = positionOf(source, thrown.at);
+    throw registryError(
+      'invalid_schema',
+      `invalid JSON schema: ${thrown.message}, at line ${line}, column ${column}`,
+      { next: 'correct the schema', details: { line, column }, cause: thrown },
+    );
   }
-  if (typeof value !== 'boolean' && (typeof value !== 'object' || value === null || Array.isArray(value)))
-    throw registryError('invalid_schema', 'invalid JSON schema: it is neither an object nor a boolean');
-  return JSON.stringify(value);
 }

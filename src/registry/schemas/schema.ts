@@ -59,7 +59,7 @@ export function parseSchema(format: SchemaFormat, source: string, options: Parse
       return { format, text, tree, references, identity: identityOf(format, text, references) };
     }
     case 'JSON': {
-      const text = parseJsonSchema(source);
+      const text = parseJsonSchema(source, options.lenient ?? false);
       return { format, text, references, identity: identityOf(format, text, references) };
     }
   }
