@@ -4,8 +4,8 @@ import { systemClock } from '../src/bin/shell/clock.ts';
 import { invariant } from '../src/core/errors.ts';
 import { Metrics } from '../src/core/metrics.ts';
 import { fetchTransport, RegistryClient } from '../src/registry/index.ts';
-import { driveLoad, type LoadPlan, type LoadReport, NUMBER } from './http-load.ts';
-import { ask, lookup, post, registration, smallSchema, type Target } from './registry-server.ts';
+import { driveLoad, type LoadPlan, type LoadReport, type LoadRequest, NUMBER } from './http-load.ts';
+import { ask, HEADERS, registration, smallSchema, type Target } from './registry-server.ts';
 
 const COLD_LOOKUP_EVERY_MS = 5;
 const FILL_MS_MAX = 900_000;
@@ -43,6 +43,15 @@ export class Course {
     this.signal = signal;
   }
 
+  private request(method: string, path: string, body?: string): LoadRequest {
+    const prefix = new URL(this.target.url).pathname.replace(/\/$/, '');
+    return { method, path: `${prefix}${path}`, headers: HEADERS, ...(body === undefined ? {} : { body }) };
+  }
+
+  private post(path: string, body: string): LoadRequest {
+    return this.request('POST', path, body);
+  }
+
   private plan(part: Pick<LoadPlan, 'connections' | 'requests'> & Partial<LoadPlan>): LoadPlan {
     return { url: this.target.url, ...this.sizes, ...part };
   }
@@ -50,7 +59,7 @@ export class Course {
   /** Registrations of distinct records under subjects of their own. */
   private get fresh() {
     const name = `bench-${this.run}-${NUMBER}`;
-    return post(`/subjects/${name}/versions`, registration(smallSchema(`R${this.run}_${NUMBER}`)));
+    return this.post(`/subjects/${name}/versions`, registration(smallSchema(`R${this.run}_${NUMBER}`)));
   }
 
   /** Registers at least `count` schemas, whatever time it takes, and remembers `count` ids for the lookups. */
@@ -73,7 +82,7 @@ export class Course {
 
   /** At least `count`, 16 at once. */
   async register(count: number, schema = smallSchema(`R${this.run}_${NUMBER}`)): Promise<LoadReport> {
-    const request = post(`/subjects/bench-${this.run}-${NUMBER}/versions`, registration(schema));
+    const request = this.post(`/subjects/bench-${this.run}-${NUMBER}/versions`, registration(schema));
     return this.drive({
       connections: 16,
       requests: [request],
@@ -90,7 +99,7 @@ export class Course {
   }
 
   private get lookups() {
-    return this.ids.map(lookup);
+    return this.ids.map((id) => this.request('GET', `/schemas/ids/${id}`));
   }
 
   async lookupRate(connections: number): Promise<number> {
@@ -112,7 +121,7 @@ export class Course {
     const body = registration(smallSchema(`Same${this.run}`));
     const path = `/subjects/bench-${this.run}-same/versions`;
     await ask(this.target, 'POST', path, body);
-    return (await this.drive({ connections, requests: [post(path, body)] })).ratePerSecond;
+    return (await this.drive({ connections, requests: [this.post(path, body)] })).ratePerSecond;
   }
 
   /** A field with a default is added. */
@@ -126,7 +135,7 @@ export class Course {
     const path = `/compatibility/subjects/${subject}/versions/latest`;
     const verdict = (await ask(this.target, 'POST', path, body)) as { readonly is_compatible: boolean };
     invariant(verdict.is_compatible, 'a field with a default may be added');
-    return (await this.drive({ connections, requests: [post(path, body)] })).ratePerSecond;
+    return (await this.drive({ connections, requests: [this.post(path, body)] })).ratePerSecond;
   }
 
   /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are registered at a rate. */

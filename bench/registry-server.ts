@@ -7,7 +7,6 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { invariant } from '../src/core/errors.ts';
-import type { LoadRequest } from './http-load.ts';
 
 const WRITABLE_MS_MAX = 120_000;
 const KNOCK_MS = 2;
@@ -21,12 +20,11 @@ export const HEADERS = {
 /** A registry that answers. */
 export interface Target {
   readonly name: string;
+  /** With the path its interface stands under. */
   readonly url: string;
-  /** Ours only. */
-  readonly pid?: number;
 }
 
-export interface Ours extends Target {
+export interface Started extends Target {
   readonly pid: number;
   /** From spawn to the answer of the first accepted registration. */
   readonly writableMs: number;
@@ -82,7 +80,7 @@ export async function startOurs(
   store: string,
   settings: readonly string[] = [],
   marker = 'first',
-): Promise<Ours> {
+): Promise<Started> {
   const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   const started = performance.now();
@@ -98,14 +96,24 @@ export async function startOurs(
     ],
     { stdio: ['ignore', 'ignore', 'pipe'] },
   );
+  return untilWritable('millrace', url, child, started, marker);
+}
+
+/** Registers something over and over until it is accepted. @throws Error when the process ended or is late */
+export async function untilWritable(
+  name: string,
+  url: string,
+  child: ChildProcess,
+  started: number,
+  marker: string,
+): Promise<Started> {
   let stderr = '';
-  child.stderr.setEncoding('utf8').on('data', (chunk: string) => {
+  child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
     stderr = (stderr + chunk).slice(-STDERR_CHARS);
   });
   const body = registration(smallSchema(`W${marker}`));
   for (;;) {
-    if (child.exitCode !== null || child.signalCode !== null)
-      throw new Error(`the registry ended: ${stderr}`);
+    if (child.exitCode !== null || child.signalCode !== null) throw new Error(`${name} ended: ${stderr}`);
     const accepted = await fetch(`${url}/subjects/writable-${marker}/versions`, {
       method: 'POST',
       headers: HEADERS,
@@ -120,12 +128,12 @@ export async function startOurs(
     if (accepted) break;
     if (performance.now() - started > WRITABLE_MS_MAX) {
       child.kill('SIGKILL');
-      throw new Error(`the registry was not writable within ${WRITABLE_MS_MAX} ms: ${stderr}`);
+      throw new Error(`${name} was not writable within ${WRITABLE_MS_MAX} ms: ${stderr}`);
     }
     await sleep(KNOCK_MS);
   }
   return {
-    name: 'millrace',
+    name,
     url,
     pid: child.pid as number,
     writableMs: performance.now() - started,
@@ -149,16 +157,3 @@ export function residentBytes(pid: number): number {
   invariant(kib !== undefined, 'the kernel says how much memory a process holds');
   return Number(kib) * 1024;
 }
-
-export const lookup = (id: number): LoadRequest => ({
-  method: 'GET',
-  path: `/schemas/ids/${id}`,
-  headers: { accept: HEADERS.accept },
-});
-
-export const post = (path: string, body: string): LoadRequest => ({
-  method: 'POST',
-  path,
-  headers: HEADERS,
-  body,
-});

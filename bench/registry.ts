@@ -13,8 +13,9 @@ import { fdatasyncRate } from './registry-disk.ts';
 import { kafkaResults } from './registry-kafka.ts';
 import { largeResults } from './registry-large.ts';
 import { Course } from './registry-loads.ts';
+import { peerOf, peerStarter } from './registry-peer.ts';
 import { beside, bytesUnder, lessMs, more, type Run } from './registry-run.ts';
-import { type Ours, residentBytes, startEmpty, startOurs, type Target } from './registry-server.ts';
+import { residentBytes, type Started, startEmpty, startOurs, type Target } from './registry-server.ts';
 
 /** Lookups a second that are to be reached; half of it is the load of the percentile. */
 const LOOKUPS_GOAL = 20_000;
@@ -176,26 +177,36 @@ async function starts(run: Run): Promise<BenchResult[]> {
     await server.stop();
     return server.writableMs;
   };
+  const peer = peerStarter(context);
+  let peerName: string | undefined;
+  const peerResident: number[] = [];
+  const startOther = async (): Promise<number> => {
+    const server = await (peer as () => Promise<Started>)();
+    peerName = server.name;
+    peerResident.push(residentBytes(server.pid) / 1e6);
+    await server.stop();
+    return server.writableMs;
+  };
   context.say('starts');
-  const series = await takeTurns(
-    { empty: () => start(join(dir, `empty-${turn}`)), filled: () => start(filled) },
-    context.repeats,
-  );
-  const row = (metric: string, ours: Series, atMost: number): BenchResult =>
-    result({ ...lessMs, metric, ours, goal: { valueAtMost: atMost } });
-  const memory = (metric: string, values: readonly number[]): BenchResult =>
-    result({
-      metric,
-      unit: 'MB',
-      better: 'less',
-      ours: seriesOf(values),
-      goal: { valueAtMost: 100 },
-    });
+  const sides: Readonly<Record<string, () => Promise<number>>> = {
+    empty: () => start(join(dir, `empty-${turn}`)),
+    filled: () => start(filled),
+    ...(peer === undefined ? {} : { peer: startOther }),
+  };
+  const series: Readonly<Record<string, Series>> = await takeTurns(sides, context.repeats);
+  const row = (metric: string, ours: Series | undefined, atMost: number) =>
+    ({ ...lessMs, metric, ours: ours as Series, goal: { valueAtMost: atMost } }) as const;
+  const memory = (metric: string, values: readonly number[]) =>
+    ({ metric, unit: 'MB', better: 'less', ours: seriesOf(values), goal: { valueAtMost: 100 } }) as const;
   return [
-    row('start until writable, empty file store', series.empty, 300),
-    row(`start until writable, ${sizes.schemas} schemas, file store`, series.filled, 1000),
-    memory(`memory after a start with ${sizes.schemas} schemas`, resident),
-    memory(`memory after registering ${sizes.schemas} schemas`, [grown]),
+    ...beside(row('start until writable, empty file store', series['empty'], 300), peerName, series['peer']),
+    result(row(`start until writable, ${sizes.schemas} schemas, file store`, series['filled'], 1000)),
+    ...beside(
+      memory(`memory after a start with ${sizes.schemas} schemas (the other: with one)`, resident),
+      peerName,
+      peerName === undefined ? undefined : seriesOf(peerResident),
+    ),
+    result(memory(`memory after registering ${sizes.schemas} schemas`, [grown])),
   ];
 }
 
@@ -238,12 +249,14 @@ export const bench: Bench = {
 async function underLoad(run: Run): Promise<BenchResult[]> {
   const { context, sizes, dir } = run;
   const store = join(dir, 'store');
-  const server: Ours = await startOurs(`file:${store}`);
+  const server: Started = await startOurs(`file:${store}`);
+  let other: Awaited<ReturnType<typeof peerOf>>;
   try {
+    other = await peerOf(context);
     const course = (target: Target): Course => new Course(target, run.name, sizes, context.drain);
     const sides: Sides = {
       ours: course(server),
-      peer: context.vs === undefined ? undefined : course({ name: context.vs, url: context.vs }),
+      peer: other === undefined ? undefined : course(other),
     };
     await sides.ours.fill(sizes.schemas);
     await sides.peer?.fill(sizes.schemas);
@@ -253,6 +266,7 @@ async function underLoad(run: Run): Promise<BenchResult[]> {
       ...(await coldClients(run, sides)),
     ];
   } finally {
+    await other?.stop();
     await server.stop();
   }
 }

@@ -29,7 +29,7 @@ const SETTINGS = {
   },
   vs: {
     type: 'string',
-    help: 'registry: http://host:port of another registry, put under the same load in the same run; it keeps what is registered there',
+    help: 'registry: URL of another registry, put under the same load in the same run (it keeps what is registered there), or apicurio to fetch and start that one',
   },
 } as const;
 

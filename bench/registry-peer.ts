@@ -1,0 +1,62 @@
+/** The registry beside ours: one at a URL, or with -vs=apicurio one on the JVM that is fetched and started here. */
+import { execFile, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { coreError, invariant } from '../src/core/errors.ts';
+import type { BenchContext } from './harness.ts';
+import { freePort, type Started, untilWritable } from './registry-server.ts';
+
+const run = promisify(execFile);
+const PEER = 'apicurio';
+/** Its interface for the clients of the schema registry. */
+const API_PATH = '/apis/ccompat/v7';
+
+/** Fetches the pinned archive once. Returns its folder. @throws unreachable */
+async function fetched(): Promise<{ readonly folder: string; readonly version: string }> {
+  const pom = join(packageRoot(), 'bench', 'peers', 'registry', 'pom.xml');
+  const version = /<apicurio\.version>(.+)<\//.exec(readFileSync(pom, 'utf8'))?.[1];
+  invariant(version !== undefined, 'the pom pins a version');
+  const folder = join(packageRoot(), '.millrace', 'bench', `${PEER}-${version}`);
+  if (existsSync(folder)) return { folder, version };
+  const aside = `${folder}-${process.pid}`;
+  mkdirSync(aside, { recursive: true });
+  try {
+    await run('mvn', ['-B', '-q', '-f', pom, 'dependency:unpack-dependencies', `-DoutputDirectory=${aside}`]);
+    renameSync(aside, folder);
+  } catch (cause) {
+    rmSync(aside, { recursive: true, force: true });
+    throw coreError('unreachable', `the registry to measure against could not be fetched: ${String(cause)}`, {
+      next: 'check that Maven is installed and its repository is reachable, or give -vs=URL',
+      cause,
+    });
+  }
+  return { folder, version };
+}
+
+/** A start of it on an empty store. */
+async function startPeer(): Promise<Started> {
+  const { folder, version } = await fetched();
+  const jar = readdirSync(folder).find((name) => name.endsWith('-runner.jar'));
+  invariant(jar !== undefined, 'the archive holds a program');
+  const port = await freePort();
+  const started = performance.now();
+  const args = [`-Dquarkus.http.port=${port}`, '-Dquarkus.http.host=127.0.0.1', '-jar', join(folder, jar)];
+  const child = spawn('java', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const name = `Apicurio ${version} (JVM, in memory)`;
+  return untilWritable(name, `http://127.0.0.1:${port}${API_PATH}`, child, started, 'first');
+}
+
+/** How to start the peer anew; undefined where that is not in our hands. */
+export const peerStarter = (context: BenchContext): (() => Promise<Started>) | undefined =>
+  context.vs === PEER ? startPeer : undefined;
+
+/** Undefined when none is asked for. */
+export async function peerOf(
+  context: BenchContext,
+): Promise<Pick<Started, 'name' | 'url' | 'stop'> | undefined> {
+  if (context.vs === undefined) return undefined;
+  if (context.vs === PEER) return startPeer();
+  return { name: context.vs, url: context.vs, stop: async () => {} };
+}

@@ -1,0 +1,47 @@
+/** The registry's bench in its smoke form: every part runs, every answer is checked, and each goal has its figure. */
+import { expect, it } from 'vitest';
+import { bench } from '../../bench/registry.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { sharedStack } from './stack.ts';
+
+it('measures lookups, registrations, checks, starts and memory on both stores', {
+  timeout: 120_000,
+}, async () => {
+  const { brokers } = await sharedStack();
+  const results = await bench.run({
+    smoke: true,
+    repeats: 1,
+    log: silentLogger,
+    metrics: new Metrics(),
+    settings: { native: process.env['MILLRACE_NATIVE'] ?? 'auto' },
+    brokers,
+    drain: new AbortController().signal,
+    say: () => {},
+    onClose: () => {},
+  });
+  for (const one of results) {
+    expect(one.value, one.metric).toBeGreaterThan(0);
+    expect(one.unit).toMatch(/^(requests\/s|ms|MB)$/);
+  }
+  const goals = results.filter((one) => one.goal !== null);
+  expect(goals.map(({ metric, goal }) => [metric.replace(/\d+\/s, p99|\d+ schemas/, '…'), goal])).toEqual([
+    ['lookups by id, 64 connections', 'value >= 20000'],
+    ['lookups by id at …', 'ratio >= 0.5'],
+    ['registrations, durable, one after the other', 'ratio >= 0.6'],
+    ['registrations, durable, 16 at once', 'ratio >= 3'],
+    ['lookup by a cold client beside 200 registrations/s, p99', 'value <= 25'],
+    ['start until writable, empty file store', 'value <= 300'],
+    ['start until writable, …, file store', 'value <= 1000'],
+    ['memory after a start with … (the other: with one)', 'value <= 100'],
+    ['memory after registering …', 'value <= 100'],
+    ['memory after registering … of 2048 B', 'value <= 600'],
+    ['memory after a start with … of 2048 B', 'value <= 600'],
+  ]);
+  expect(results.map((one) => one.metric)).toEqual(
+    expect.arrayContaining([
+      expect.stringContaining('Kafka store with acks=all, 16 at once'),
+      expect.stringContaining('start until writable, Kafka topic'),
+    ]),
+  );
+});
