@@ -59,5 +59,6 @@ export { RULES_BYTES_MAX, Rules } from './security/rules.ts';
 export { WatchedFile } from './security/watched-file.ts';
 export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';
 export { FileLog } from './store/file-log.ts';
-export { MemoryLog, type RegistryLog } from './store/log.ts';
+export type { RegistryLog } from './store/log.ts';
+export { MemoryLog } from './store/memory-log.ts';
 export { Registry } from './store/registry.ts';

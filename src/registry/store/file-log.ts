@@ -1,29 +1,41 @@
-/** The event log as one file, `registry.log`.
+/** The log as one file, `registry.log`: a magic word, then a frame for each append.
  *
- *    "MRREGLG1" | record | record | …
- *    record = payload length u32le | CRC-32 of the payload u32le | CRC-32 of those 8 bytes u32le | payload (JSON)
- *
- *  Invariants: (1) an append is on disk (fdatasync) before it settles; (2) a last record that was cut short is removed
- *  at the next start and reported; (3) a damaged record with a sound one behind it is never cut off: the start is
- *  refused, because what follows was acknowledged; (4) a failed append leaves the file as it was, or the log refuses
- *  to go on.
+ *  Invariants: (1) an append is on disk (fdatasync) before it settles; (2) a last frame that was not written to its end
+ *  is removed at the next start and reported; (3) a frame that was whole once and is damaged, in the middle or at the
+ *  end, is never cut off: the start is refused, because it was acknowledged; (4) a failed append leaves the file as it
+ *  was, or the log refuses to go on.
  */
-import { constants } from 'node:fs';
-import { type FileHandle, mkdir, open, stat } from 'node:fs/promises';
+import fs, { constants } from 'node:fs';
+import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { crc32 } from 'node:zlib';
+import { promisify } from 'node:util';
 import { coreError } from '../../core/errors.ts';
 import { registryError } from '../errors.ts';
-import { decodeEvent, encodeEvent, type RegistryEvent } from './event.ts';
+import {
+  encodeFrame,
+  FRAME_HEADER_BYTES,
+  judgeTail,
+  payloadAt,
+  payloadBytesAt,
+  recordsOf,
+} from './frames.ts';
 import { lockDirectory } from './lock.ts';
-import type { OpenReport, RegistryLog } from './log.ts';
+import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from './log.ts';
 
-const MAGIC = Buffer.from('MRREGLG1', 'latin1');
-const HEADER_BYTES = 12;
-/** A record is one schema and its names; anything longer is damage. */
-const PAYLOAD_BYTES_MAX = 4 << 20;
+const MAGIC = Buffer.from('MRREGLG2', 'latin1');
+/** The file grows by this much room at once: a sync that need not change the file's length is faster. */
+const ROOM_BYTES = 256 << 10;
+/** Read at once at the start. */
+const READ_BYTES = 4 << 20;
+/** A longer write is left to another thread. */
+const WRITE_SYNC_BYTES_MAX = 64 << 10;
+/** Records and bytes of a frame when a whole log is written. */
+const FILL_BYTES = 4 << 20;
 
 export const REGISTRY_LOG_FILE = 'registry.log';
+
+const fdatasync = promisify(fs.fdatasync);
+const write = promisify(fs.write);
 
 /** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
 async function makeFolder(path: string): Promise<void> {
@@ -38,25 +50,15 @@ async function makeFolder(path: string): Promise<void> {
   }
 }
 
-/** The payload that starts at `at`, or undefined when the bytes there are no whole record. */
-function recordAt(bytes: Buffer, at: number): Buffer | undefined {
-  if (at + HEADER_BYTES > bytes.length) return undefined;
-  const length = bytes.readUInt32LE(at);
-  if (length === 0 || length > PAYLOAD_BYTES_MAX || at + HEADER_BYTES + length > bytes.length)
-    return undefined;
-  if (crc32(bytes.subarray(at, at + 8)) !== bytes.readUInt32LE(at + 8)) return undefined;
-  const payload = bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + length);
-  return crc32(payload) === bytes.readUInt32LE(at + 4) ? payload : undefined;
-}
-
-export function encodeRecord(event: RegistryEvent): Buffer {
-  const payload = encodeEvent(event);
-  const record = Buffer.alloc(HEADER_BYTES + payload.length);
-  record.writeUInt32LE(payload.length, 0);
-  record.writeUInt32LE(crc32(payload), 4);
-  record.writeUInt32LE(crc32(record.subarray(0, 8)), 8);
-  record.set(payload, HEADER_BYTES);
-  return record;
+async function writeWhole(file: FileHandle, bytes: Buffer, at: number): Promise<void> {
+  for (let written = 0; written < bytes.length; ) {
+    const chunk = bytes.length - written;
+    const now =
+      chunk <= WRITE_SYNC_BYTES_MAX
+        ? fs.writeSync(file.fd, bytes, written, chunk, at + written)
+        : (await write(file.fd, bytes, written, chunk, at + written)).bytesWritten;
+    written += now;
+  }
 }
 
 export class FileLog implements RegistryLog {
@@ -65,7 +67,9 @@ export class FileLog implements RegistryLog {
   private readonly path: string;
   private file: FileHandle | undefined;
   private release: (() => void) | undefined;
+  /** End of the last frame, and of the file with its room. */
   private size = 0;
+  private allocated = 0;
   private broken: unknown;
 
   constructor(dir: string) {
@@ -74,7 +78,7 @@ export class FileLog implements RegistryLog {
     this.name = `file:${dir}`;
   }
 
-  async open(): Promise<OpenReport> {
+  async open(sink: LogSink): Promise<OpenReport> {
     try {
       await makeFolder(resolve(this.dir));
     } catch (cause) {
@@ -82,9 +86,9 @@ export class FileLog implements RegistryLog {
     }
     this.release = lockDirectory(this.dir);
     try {
-      return await this.read();
+      return await this.read(sink);
     } catch (thrown) {
-      await this.close();
+      await this.giveBack();
       throw thrown;
     }
   }
@@ -97,7 +101,7 @@ export class FileLog implements RegistryLog {
     });
   }
 
-  private async read(): Promise<OpenReport> {
+  private async read(sink: LogSink): Promise<OpenReport> {
     let file: FileHandle;
     try {
       file = await open(this.path, constants.O_RDWR | constants.O_CREAT, 0o644);
@@ -105,44 +109,86 @@ export class FileLog implements RegistryLog {
       throw this.notWritable(cause);
     }
     this.file = file;
-    const bytes = await file.readFile();
-    if (bytes.length < MAGIC.length && MAGIC.subarray(0, bytes.length).equals(bytes)) {
-      // A new file, or one whose first write was cut short.
-      await file.truncate(0);
-      await file.write(MAGIC, 0, MAGIC.length, 0);
-      await file.datasync();
-      await this.syncDirectory();
-      this.size = MAGIC.length;
-      return { events: [], tornBytes: bytes.length };
+    this.allocated = (await file.stat()).size;
+    const head = Buffer.alloc(Math.min(MAGIC.length, this.allocated));
+    await file.read(head, 0, head.length, 0);
+    const isCutShort = this.allocated < MAGIC.length && MAGIC.subarray(0, head.length).equals(head);
+    if (isCutShort || (this.allocated <= MAGIC.length && head.every((byte) => byte === 0))) {
+      // An empty folder, or one whose first write was cut short.
+      await this.start(file);
+      return { records: 0, tornBytes: head.length };
     }
-    if (!bytes.subarray(0, MAGIC.length).equals(MAGIC)) {
-      throw registryError('store_corrupt', `${this.path} is not a registry log`, {
+    if (!head.equals(MAGIC)) {
+      throw registryError('store_corrupt', `${this.path} is not a registry log of this release`, {
         next: 'give another -store, or move the file away',
       });
     }
-    const events: RegistryEvent[] = [];
-    let at = MAGIC.length;
-    for (let payload = recordAt(bytes, at); payload !== undefined; payload = recordAt(bytes, at)) {
-      events.push(decodeEvent(payload));
-      at += HEADER_BYTES + payload.length;
-    }
-    const tornBytes = bytes.length - at;
-    if (tornBytes > 0) {
-      for (let later = at + 1; later + HEADER_BYTES < bytes.length; later++) {
-        if (recordAt(bytes, later) === undefined) continue;
-        throw registryError(
-          'store_corrupt',
-          `${this.path} is damaged at byte ${at}, and sound records follow at byte ${later}`,
-          {
-            next: 'restore the file from a backup; nothing was changed',
-          },
-        );
-      }
-      await file.truncate(at);
+    return this.replay(file, sink);
+  }
+
+  private async start(file: FileHandle): Promise<void> {
+    try {
+      await file.truncate(0);
+      await writeWhole(file, MAGIC, 0);
       await file.datasync();
+      await this.syncDirectory();
+    } catch (cause) {
+      throw this.notWritable(cause);
     }
-    this.size = at;
-    return { events, tornBytes };
+    this.size = MAGIC.length;
+    this.allocated = MAGIC.length;
+  }
+
+  private async replay(file: FileHandle, sink: LogSink): Promise<OpenReport> {
+    let buffer = Buffer.allocUnsafe(Math.min(READ_BYTES, this.allocated));
+    let held = 0;
+    let records = 0;
+    let readAt = MAGIC.length;
+    this.size = MAGIC.length;
+    for (;;) {
+      const { bytesRead } = await file.read(buffer, held, buffer.length - held, readAt);
+      readAt += bytesRead;
+      held += bytesRead;
+      const bytes = buffer.subarray(0, held);
+      let at = 0;
+      for (let payload = payloadAt(bytes, at); payload !== undefined; payload = payloadAt(bytes, at)) {
+        const batch = recordsOf(payload);
+        sink.apply(batch);
+        records += batch.length;
+        at += FRAME_HEADER_BYTES + payload.length;
+      }
+      this.size += at;
+      buffer.copyWithin(0, at, held);
+      held -= at;
+      if (bytesRead === 0) break;
+      const needed = FRAME_HEADER_BYTES + (payloadBytesAt(buffer.subarray(0, held), 0) ?? 0);
+      // A sound header whose frame goes on behind what is read: a frame larger than the buffer gets a larger one.
+      if (held < needed && needed > buffer.length && this.size + needed <= this.allocated) {
+        const larger = Buffer.allocUnsafe(needed);
+        larger.set(buffer.subarray(0, held));
+        buffer = larger;
+      } else if (held === buffer.length || (held >= needed && held >= FRAME_HEADER_BYTES)) break;
+    }
+    return { records, tornBytes: await this.judge(file) };
+  }
+
+  /** Looks at what follows the last sound frame. @returns the bytes of an unfinished write, which are cut off */
+  private async judge(file: FileHandle): Promise<number> {
+    const tail = Buffer.alloc(this.allocated - this.size);
+    await file.read(tail, 0, tail.length, this.size);
+    const verdict = judgeTail(tail, this.size);
+    if (verdict === 'clean') return 0;
+    if (verdict === 'damaged') {
+      throw registryError(
+        'store_corrupt',
+        `${this.path} is damaged at byte ${this.size}: what stood there was acknowledged once`,
+        { next: 'restore the file from a backup; nothing was changed' },
+      );
+    }
+    await file.truncate(this.size);
+    await file.datasync();
+    this.allocated = this.size;
+    return tail.findLastIndex((byte) => byte !== 0) + 1;
   }
 
   /** A new file's name must survive a crash too. */
@@ -155,7 +201,7 @@ export class FileLog implements RegistryLog {
     }
   }
 
-  async append(event: RegistryEvent): Promise<void> {
+  async append(records: readonly LogRecord[]): Promise<void> {
     const file = this.file;
     if (file === undefined || this.broken !== undefined) {
       throw registryError('store_failed', 'the registry store takes no more writes after a failed one', {
@@ -163,31 +209,117 @@ export class FileLog implements RegistryLog {
         ...(this.broken === undefined ? {} : { cause: this.broken }),
       });
     }
-    const record = encodeRecord(event);
+    const frame = encodeFrame(records);
+    const end = this.size + frame.length;
     try {
-      let written = 0;
-      while (written < record.length) {
-        const result = await file.write(record, written, record.length - written, this.size + written);
-        written += result.bytesWritten;
-      }
-      await file.datasync();
-      this.size += record.length;
+      await this.put(file, frame, end);
+      await fdatasync(file.fd);
     } catch (cause) {
-      // After a failed fsync nobody knows what is on disk, so the process must not go on as if it did.
-      this.broken = cause;
-      await file.truncate(this.size).catch(() => {});
+      await this.takeBack(file, cause);
       throw registryError('store_failed', `cannot write to ${this.path}: ${(cause as Error).message}`, {
-        next: 'free space or repair the disk, then restart the registry',
+        next: 'free space or repair the disk; nothing of this write was kept',
+        cause,
+      });
+    }
+    this.size = end;
+  }
+
+  private async put(file: FileHandle, frame: Buffer, end: number): Promise<void> {
+    if (end <= this.allocated) {
+      await writeWhole(file, frame, this.size);
+      return;
+    }
+    const roomy = Buffer.alloc(frame.length + ROOM_BYTES);
+    roomy.set(frame);
+    try {
+      await writeWhole(file, roomy, this.size);
+      this.allocated = end + ROOM_BYTES;
+    } catch {
+      // No room for what comes later is no reason to refuse what comes now.
+      await file.truncate(this.size);
+      await writeWhole(file, frame, this.size);
+      this.allocated = end;
+    }
+  }
+
+  /** After a failed sync nobody knows what is on disk, so only a file that can be cut back is written again. */
+  private async takeBack(file: FileHandle, cause: unknown): Promise<void> {
+    const failedSync = (cause as NodeJS.ErrnoException).syscall === 'fdatasync';
+    try {
+      await file.truncate(this.size);
+      await fdatasync(file.fd);
+      this.allocated = this.size;
+      if (failedSync) this.broken = cause;
+    } catch {
+      this.broken = cause;
+    }
+  }
+
+  /** Writes a whole log into an empty one: all of it or none. @throws store_failed */
+  async fill(records: readonly LogRecord[]): Promise<void> {
+    const path = `${this.path}.filling`;
+    try {
+      const file = await open(path, constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC, 0o644);
+      try {
+        await writeWhole(file, MAGIC, 0);
+        let at = MAGIC.length;
+        for (const batch of batches(records)) {
+          const frame = encodeFrame(batch);
+          await writeWhole(file, frame, at);
+          at += frame.length;
+        }
+        await file.sync();
+        await rename(path, this.path);
+        await this.syncDirectory();
+        await this.file?.close();
+        this.file = file;
+        this.size = at;
+        this.allocated = at;
+      } catch (thrown) {
+        await file.close();
+        throw thrown;
+      }
+    } catch (cause) {
+      await rm(path, { force: true }).catch(() => {});
+      throw registryError('store_failed', `cannot write ${this.path}: ${(cause as Error).message}`, {
+        next: 'free space or repair the disk; the store is as it was',
         cause,
       });
     }
   }
 
+  async catchUp(): Promise<void> {}
+
+  role(): LogRole {
+    return { leader: true };
+  }
+
   async close(): Promise<void> {
+    // Without its room the file is as long as what it says.
+    if (this.file !== undefined && this.allocated > this.size && this.broken === undefined)
+      await this.file.truncate(this.size).catch(() => {});
+    await this.giveBack();
+  }
+
+  private async giveBack(): Promise<void> {
     const file = this.file;
     this.file = undefined;
     await file?.close();
     this.release?.();
     this.release = undefined;
   }
+}
+
+function* batches(records: readonly LogRecord[]): Iterable<readonly LogRecord[]> {
+  let batch: LogRecord[] = [];
+  let bytes = 0;
+  for (const record of records) {
+    batch.push(record);
+    bytes += record.key.length + (record.value?.length ?? 0);
+    if (bytes < FILL_BYTES) continue;
+    yield batch;
+    batch = [];
+    bytes = 0;
+  }
+  if (batch.length > 0) yield batch;
 }

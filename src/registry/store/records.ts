@@ -109,11 +109,9 @@ export function encodeKey(record: StoreRecord): Buffer {
   return utf8(keyOf(record));
 }
 
-const isEmpty = (value: Json | undefined): boolean =>
-  value === undefined || value === null || (typeof value === 'object' && Object.keys(value).length === 0);
-
-const nonEmpty = (name: string, value: Json | undefined): Record<string, Json> =>
-  isEmpty(value) ? {} : { [name]: value as Json };
+/** An empty object is not none: it counts for the identity of a schema. */
+const present = (name: string, value: Json | undefined): Record<string, Json> =>
+  value === undefined || value === null ? {} : { [name]: value };
 
 function schemaValue(subject: string, version: number, value: SchemaFields): unknown {
   const { md5, ...extra } = value.extra ?? {};
@@ -126,8 +124,8 @@ function schemaValue(subject: string, version: number, value: SchemaFields): unk
     ...(value.references.length === 0
       ? {}
       : { references: value.references.map(({ name, subject, version }) => ({ name, subject, version })) }),
-    ...nonEmpty('metadata', value.metadata),
-    ...nonEmpty('ruleSet', value.ruleSet),
+    ...present('metadata', value.metadata),
+    ...present('ruleSet', value.ruleSet),
     schema: value.text,
     deleted: value.deleted,
     ...extra,
@@ -148,7 +146,7 @@ const CONFIG_FIELDS = [
   'overrideRuleSet',
 ] as const satisfies readonly (keyof SubjectConfig)[];
 
-function valueOf(record: StoreRecord): unknown {
+function valueFor(record: StoreRecord): unknown {
   switch (record.kind) {
     case 'noop':
       return null;
@@ -182,7 +180,7 @@ function valueOf(record: StoreRecord): unknown {
 }
 
 export function encodeRecord(record: StoreRecord, ts?: number): LogRecord {
-  const value = valueOf(record);
+  const value = valueFor(record);
   return {
     key: encodeKey(record),
     value: value === null ? null : utf8(value),
@@ -250,8 +248,8 @@ function readSchema(fields: Fields): SchemaFields | undefined {
     format: typeof schemaType === 'string' ? schemaType : 'AVRO',
     text: schema,
     references,
-    ...nonEmpty('metadata', metadata as Json | undefined),
-    ...nonEmpty('ruleSet', ruleSet as Json | undefined),
+    ...present('metadata', metadata as Json | undefined),
+    ...present('ruleSet', ruleSet as Json | undefined),
     deleted: deleted === true,
     ...(Object.keys(extra).length === 0 ? {} : { extra }),
   };

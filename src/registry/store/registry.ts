@@ -1,275 +1,379 @@
-/** The registry: decides, logs, applies, answers, in that order.
+/** The registry: reads answer from memory, writes are decided, kept, and only then seen.
  *
- *  Invariants: (1) one write is decided at a time, on a state that holds all acknowledged ones; (2) an event is
- *  applied after it is durable, so no reader sees what a crash could take back; (3) a text the subject already has is
- *  answered with its id before any check.
+ *  Invariants: (1) one write is decided at a time, on a state that holds all acknowledged ones; (2) a change is seen
+ *  after it is durable, so no reader sees what a crash could take back; (3) a text the subject already has is answered
+ *  with its id before any check.
  */
+import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
-import {
-  type Comparison,
-  compareHistory,
-  compareWith,
-  type EarlierVersion,
-  isLevel,
-  judge,
-  type Level,
-  type Verdict,
-  verdictOf,
-} from '../compatibility/modes.ts';
+import { type Verdict, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import { isSchemaFormat } from '../schemas/format.ts';
-import { parseSchema, type Schema } from '../schemas/schema.ts';
-import type { RegistryEvent } from './event.ts';
-import { VERSION_MAX } from './event.ts';
-import type { RegistryLog } from './log.ts';
-import { RegistryState, type StoredSchema, type StoredVersion } from './state.ts';
+import { schemaText } from '../schemas/schema.ts';
+import { metadataProperty } from './contracts.ts';
+import { comparedBy, inGroup, judgeAgainst } from './judging.ts';
+import type { LogRecord, RegistryLog } from './log.ts';
+import {
+  checkScope,
+  checkSubject,
+  DEFAULT_CONTEXT,
+  parseSubject,
+  prefixTest,
+  qualify,
+  qualifyWith,
+} from './names.ts';
+import { anySubjectOf, Parser } from './parsing.ts';
+import { decodeRecord } from './records.ts';
+import { findRegistered, prepare, type Registering, register } from './registering.ts';
+import { deleteSubject, deleteVersion, liveReferrers } from './removal.ts';
+import type {
+  Deleted,
+  Registered,
+  RegisterInput,
+  RegistryCounts,
+  RegistryMode,
+  RegistryService,
+  SchemaInput,
+  SchemaTextFormat,
+  StoredSchema,
+  StoredVersion,
+  SubjectConfig,
+} from './service.ts';
+import {
+  configInForce,
+  configOf,
+  levelOf,
+  modeOf,
+  readMode,
+  removeConfig,
+  removeMode,
+  setMode,
+  settingConfig,
+} from './settings.ts';
+import { State, type VersionEntry } from './state.ts';
+import { parseVersion, subjectNotFound, versionNotFound } from './versions.ts';
+import { Writer } from './writer.ts';
 
-const SUBJECT_CHARS_MAX = 1024;
-const RESERVED_SUBJECTS = ['__GLOBAL', '__EMPTY'];
-// biome-ignore lint/suspicious/noControlCharactersInRegex: these characters are what is refused
-const CONTROL = /[\u0000-\u001f\u007f]/;
+export { verdictLines } from './judging.ts';
 
-export interface Registered {
-  readonly id: number;
-  readonly version: number;
-  /** False: the subject had this text already. */
-  readonly created: boolean;
-  /** What is allowed and still worth saying. */
-  readonly comparisons: readonly Comparison[];
+export interface RegistryOptions {
+  readonly clock?: Clock;
 }
 
-/** One line for each thing that stands against a schema. */
-export function verdictLines(verdict: Verdict): string[] {
-  return verdict.comparisons.flatMap((comparison) =>
-    comparison.findings
-      .filter((finding) => !isCompatible([finding]))
-      .map((finding: Finding) =>
-        comparison.version === undefined
-          ? `in any mode: ${findingLine(finding)}`
-          : `${comparison.direction} against version ${comparison.version}: ${findingLine(finding)}`,
-      ),
-  );
-}
+const SYSTEM_CLOCK: Clock = { wallNowMs: Date.now, monotonicMs: () => performance.now() };
 
-export class Registry {
+const isWanted = (stored: StoredVersion, deleted: Deleted): boolean =>
+  deleted === 'also' || stored.deleted === (deleted === 'only');
+
+const storedOf = ({ stored }: VersionEntry): StoredVersion => stored;
+
+export class Registry implements RegistryService {
   private readonly log: RegistryLog;
   private readonly logger: Logger;
-  private readonly state = new RegistryState();
-  private writes: Promise<unknown> = Promise.resolve();
+  private readonly state = new State();
+  private readonly parser: Parser;
+  private readonly writer: Writer;
+  private unread = 0;
 
-  private constructor(log: RegistryLog, logger: Logger) {
+  private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
     this.log = log;
     this.logger = logger;
+    this.parser = new Parser(logger);
+    this.writer = new Writer({ log, logger, clock: options.clock ?? SYSTEM_CLOCK, state: this.state });
   }
 
-  /** Replays the log. @throws store_corrupt, store_locked, not_writable */
-  static async open(log: RegistryLog, logger: Logger): Promise<Registry> {
-    const registry = new Registry(log, logger);
-    const { events, tornBytes } = await log.open();
+  /** Replays the log. @throws store_corrupt, store_locked, not_writable, unreachable */
+  static async open(log: RegistryLog, logger: Logger, options: RegistryOptions = {}): Promise<Registry> {
+    const registry = new Registry(log, logger, options);
+    const { records, tornBytes } = await log.open({ apply: (batch) => registry.apply(batch) });
     if (tornBytes > 0)
       logger.warn(
         { store: log.name, tornBytes },
         'cut off an unfinished write, which nobody was told had succeeded',
       );
-    for (const event of events) registry.state.apply(event);
     logger.info(
-      { store: log.name, events: events.length, ...registry.state.counts() },
+      { store: log.name, records, unread: registry.unread, ...registry.counts() },
       'registry store open',
     );
     return registry;
   }
 
-  close(): Promise<void> {
-    return this.exclusively(() => this.log.close());
+  /** Answers what was asked for, then gives the store back. */
+  async close(): Promise<void> {
+    await this.writer.close();
+    await this.log.close();
   }
 
-  counts(): ReturnType<RegistryState['counts']> {
+  private apply(batch: readonly LogRecord[]): void {
+    this.writer.noteForeign();
+    for (const encoded of batch) {
+      const decoded = decodeRecord(encoded);
+      if ('record' in decoded) {
+        const keyText = decoded.keyIsExact ? undefined : Buffer.from(encoded.key).toString('utf8');
+        this.state.apply(decoded.record, encoded.ts ?? 0, keyText);
+        continue;
+      }
+      if (this.unread++ === 0)
+        this.logger.warn(
+          { store: this.log.name, why: decoded.unread },
+          'a record of the log is kept and has no effect here; further ones are only counted',
+        );
+    }
+  }
+
+  async fresh(): Promise<void> {
+    await this.log.catchUp();
+  }
+
+  counts(): RegistryCounts {
     return this.state.counts();
   }
 
-  /** @throws invalid_subject, invalid_schema, schema_too_large, incompatible, store_failed */
-  async register(subject: string, format: string, text: string): Promise<Registered> {
-    checkSubject(subject);
-    const schema = parse(format, text);
-    return this.exclusively(async () => {
-      const known = this.find(subject, schema);
-      if (known !== undefined)
-        return { id: known.id, version: known.version, created: false, comparisons: [] };
-      const versions = this.state.versions(subject);
-      const level = this.state.levelOf(subject);
-      const verdict = judge(schema, level, versions);
-      if (!verdict.compatible) {
-        const lines = verdictLines(verdict);
-        throw registryError(
-          'incompatible',
-          `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`,
-          {
-            next: 'change the schema, or the level of the subject',
-            details: { subject, level, lines },
-          },
-        );
-      }
-      const id = this.state.idOf(schema.identity) ?? this.state.nextId();
-      const version = (versions.at(-1)?.version ?? 0) + 1;
-      await this.write({ kind: 'schema', subject, version, id, format: schema.format, text: schema.text });
-      this.logger.info({ subject, version, id, format: schema.format }, 'schema registered');
-      return { id, version, created: true, comparisons: verdict.comparisons };
-    });
+  contexts(): readonly string[] {
+    return this.state.contexts();
   }
 
-  /** The version of this subject with this content. @throws subject_not_found, schema_not_found, invalid_schema */
-  lookup(subject: string, format: string, text: string): StoredVersion {
-    this.versionsOf(subject);
-    const found = this.find(subject, parse(format, text));
-    if (found === undefined) throw registryError('schema_not_found', 'Schema not found');
-    return found;
+  subjects({ prefix, deleted }: { readonly prefix: string; readonly deleted: Deleted }): readonly string[] {
+    const isMeant = prefixTest(prefix);
+    return this.state
+      .subjectNames()
+      .filter((subject) => {
+        if (!isMeant(subject)) return false;
+        const isLive = this.state.latest(subject) !== undefined;
+        return deleted === 'also' || isLive === (deleted === 'no');
+      })
+      .sort();
   }
 
-  /** Judges a text against one version in the subject's level, and against the number history. `latest` of an
-   *  unknown subject has nothing to be compared with. @throws version_not_found, invalid_schema, invalid_version */
-  compatibility(
-    subject: string,
-    wanted: string,
-    format: string,
-    text: string,
-  ): Verdict & { readonly compared: readonly number[] } {
-    const versions = this.state.versions(subject);
+  /** A name that its settings give to another subject stands for that one. */
+  private meant(subject: string): string {
+    const name = qualify(parseSubject(subject));
+    const alias = this.state.config(name)?.alias;
+    return alias === undefined || alias === '' ? name : qualifyWith(name, alias);
+  }
+
+  versions(subject: string, deleted: Deleted): readonly StoredVersion[] {
+    const name = this.meant(subject);
+    const wanted = this.state
+      .versions(name)
+      .map(storedOf)
+      .filter((stored) => isWanted(stored, deleted));
+    if (wanted.length === 0) throw subjectNotFound(subject);
+    return wanted;
+  }
+
+  version(subject: string, wanted: string, options: { readonly deleted?: boolean } = {}): StoredVersion {
+    return this.entry(this.meant(subject), wanted, options.deleted === true).stored;
+  }
+
+  private entry(subject: string, wanted: string, deleted: boolean): VersionEntry {
     const number = parseVersion(wanted);
-    const schema = parse(format, text);
-    if (number === 'latest' && versions.length === 0) return { ...verdictOf([]), compared: [] };
-    const against =
+    const latest = this.state.latest(subject);
+    if (deleted ? this.state.versions(subject).length === 0 : latest === undefined)
+      throw subjectNotFound(subject);
+    const entry =
       number === 'latest'
-        ? (versions.at(-1) as StoredVersion)
-        : versions.find((one) => one.version === number);
-    if (against === undefined) throw registryError('version_not_found', `Version ${wanted} not found.`);
-    if (this.find(subject, schema)?.version === against.version)
-      return { ...verdictOf([]), compared: [against.version] };
-    const comparisons = [
-      ...compareWith(schema, this.state.levelOf(subject), [against]),
-      ...compareHistory(schema, this.history(subject, schema)),
-    ];
-    return { ...verdictOf(comparisons), compared: [against.version] };
+        ? (latest ?? this.state.versions(subject).at(-1))
+        : this.state.version(subject, number);
+    if (entry === undefined || (entry.stored.deleted && !deleted)) throw versionNotFound(wanted);
+    return entry;
   }
 
-  /** Judges as a registration would, without one. @throws invalid_schema */
-  compatibilityAsRegistered(subject: string, format: string, text: string): Verdict {
-    const schema = parse(format, text);
-    if (this.find(subject, schema) !== undefined) return verdictOf([]);
-    return judge(schema, this.state.levelOf(subject), this.state.versions(subject));
-  }
-
-  /** A text the subject has already reuses nothing: its own numbers are no history. */
-  private history(subject: string, schema: Schema): readonly EarlierVersion[] {
-    return this.find(subject, schema) === undefined ? this.state.versions(subject) : [];
-  }
-
-  subjects(): readonly string[] {
-    return this.state.subjects();
-  }
-
-  /** @throws subject_not_found */
-  versionsOf(subject: string): readonly StoredVersion[] {
-    const versions = this.state.versions(subject);
-    if (versions.length === 0) throw registryError('subject_not_found', `Subject '${subject}' not found.`);
-    return versions;
-  }
-
-  /** `wanted` is a number, `latest` or `-1`. @throws subject_not_found, version_not_found, invalid_version */
-  version(subject: string, wanted: string): StoredVersion {
-    const number = parseVersion(wanted);
-    const versions = this.versionsOf(subject);
-    const found = number === 'latest' ? versions.at(-1) : versions.find((one) => one.version === number);
-    if (found === undefined) throw registryError('version_not_found', `Version ${wanted} not found.`);
+  latestWithMetadata(subject: string, wanted: ReadonlyMap<string, string>, deleted: boolean): StoredVersion {
+    const found = this.versions(subject, deleted ? 'also' : 'no').findLast(({ content }) =>
+      [...wanted].every(([name, value]) => metadataProperty(content, name) === value),
+    );
+    if (found === undefined)
+      throw registryError('metadata_not_found', `No version of subject '${subject}' has this metadata.`);
     return found;
   }
 
-  /** @throws schema_not_found */
-  schema(id: number): StoredSchema {
-    const found = this.state.schema(id);
+  referencedBy(subject: string, wanted: string, deleted: boolean): readonly number[] {
+    const name = this.meant(subject);
+    const { version } = this.entry(name, wanted, deleted).stored;
+    if (!deleted) return liveReferrers(this.state, name, version);
+    const ids = this.state
+      .referrers(name, version)
+      .flatMap((use) => this.state.version(use.subject, use.version)?.stored.id ?? []);
+    return [...new Set(ids)].sort((a, b) => a - b);
+  }
+
+  schema(id: number, subject?: string): StoredSchema {
+    const found = this.state.schema(this.contextOfId(id, subject), id);
     if (found === undefined) throw registryError('schema_not_found', `Schema ${id} not found`);
     return found;
   }
 
-  /** Null: the global level. */
-  level(subject: string | null, defaultToGlobal: boolean): Level {
-    if (subject === null) return this.state.globalLevel();
-    const own = this.state.ownLevel(subject);
-    if (own !== undefined) return own;
-    if (!defaultToGlobal) {
-      throw registryError(
-        'subject_level_not_set',
-        `Subject '${subject}' does not have subject-level compatibility configured`,
-      );
-    }
-    return this.state.globalLevel();
+  /** Where an id is: in the context of the subject, or else, for one without, where it is known. */
+  private contextOfId(id: number, subject: string | undefined): string {
+    if (subject === undefined || subject === '') return DEFAULT_CONTEXT;
+    const { context, name } = parseSubject(this.meant(subject));
+    if (context !== DEFAULT_CONTEXT || this.state.schema(context, id) !== undefined) return context;
+    const holders = this.state.contexts().filter((one) => this.state.schema(one, id) !== undefined);
+    const uses = (one: string): boolean =>
+      this.state.uses(one, id).some((use) => use.subject === qualify({ context: one, name }));
+    return holders.find(uses) ?? holders[0] ?? DEFAULT_CONTEXT;
   }
 
-  /** @throws invalid_level, invalid_subject, store_failed */
-  async setLevel(subject: string | null, level: unknown): Promise<Level> {
-    if (subject !== null) checkSubject(subject);
-    if (!isLevel(level)) {
-      throw registryError(
-        'invalid_level',
-        'Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive',
-      );
-    }
-    return this.exclusively(async () => {
-      const present = subject === null ? this.state.globalLevel() : this.state.ownLevel(subject);
-      if (present !== level) await this.write({ kind: 'level', subject, level });
-      return level;
+  uses(
+    id: number,
+    { subject, deleted }: { readonly subject?: string; readonly deleted: boolean },
+  ): readonly StoredVersion[] {
+    const { context } = this.schema(id, subject);
+    return this.state
+      .uses(context, id)
+      .flatMap((use) => this.state.version(use.subject, use.version)?.stored ?? [])
+      .filter((stored) => deleted || !stored.deleted)
+      .sort((a, b) => (a.subject < b.subject ? -1 : a.subject > b.subject ? 1 : a.version - b.version));
+  }
+
+  maxId(context: string): number {
+    return this.state.maxId(context);
+  }
+
+  schemaByGuid(guid: string): StoredSchema {
+    const at = this.idsOfGuid(guid)[0];
+    const found = at === undefined ? undefined : this.state.schema(at.context, at.id);
+    if (found === undefined) throw registryError('schema_not_found', `Schema ${guid} not found`);
+    return found;
+  }
+
+  idsOfGuid(guid: string): ReadonlyArray<{ readonly context: string; readonly id: number }> {
+    return [...this.state.byGuid(guid)].sort((a, b) =>
+      a.context < b.context ? -1 : a.context > b.context ? 1 : a.id - b.id,
+    );
+  }
+
+  browse(options: {
+    readonly prefix: string;
+    readonly deleted: boolean;
+    readonly latestOnly: boolean;
+  }): readonly StoredVersion[] {
+    const deleted = options.deleted ? 'also' : 'no';
+    return this.subjects({ prefix: options.prefix, deleted }).flatMap((subject) => {
+      const wanted = this.state
+        .versions(subject)
+        .map(storedOf)
+        .filter((stored) => isWanted(stored, deleted));
+      return options.latestOnly ? wanted.slice(-1) : wanted;
     });
   }
 
-  private find(subject: string, schema: Schema): StoredVersion | undefined {
-    return this.state.versions(subject).findLast((one) => one.schema.identity === schema.identity);
+  textOf(schema: StoredSchema, format: SchemaTextFormat): string {
+    if (format === '') return schema.content.text;
+    const { guid, content, context, id } = schema;
+    const text = this.state.textOfId(context, id) ?? { key: guid, guid, content };
+    return schemaText(this.parser.stored(this.state, anySubjectOf(context), text), format);
   }
 
-  private async write(event: RegistryEvent): Promise<void> {
-    await this.log.append(event);
-    this.state.apply(event);
+  lookup(
+    subject: string,
+    input: SchemaInput,
+    options: { readonly normalize?: boolean; readonly deleted?: boolean },
+  ): StoredVersion {
+    const name = this.meant(subject);
+    const versions = options.deleted === true ? this.state.versions(name) : this.state.live(name);
+    if (versions.length === 0) throw subjectNotFound(subject);
+    const registering: Registering = { subject: name, input, normalize: options.normalize };
+    const prepared = prepare(this.state, this.parser, registering, { lenient: true });
+    const found =
+      versions[this.parser.find(this.state, name, prepared, versions)] ??
+      findRegistered(this.state, this.parser, registering, prepared);
+    if (found === undefined) throw registryError('schema_not_found', 'Schema not found');
+    return found.stored;
   }
 
-  private exclusively<T>(work: () => Promise<T>): Promise<T> {
-    const result = this.writes.then(work);
-    this.writes = result.catch(() => {});
-    return result;
+  async register(
+    subject: string,
+    input: RegisterInput,
+    options: { readonly normalize?: boolean },
+  ): Promise<Registered> {
+    const name = this.meant(checkSubject(subject));
+    const registering: Registering = { subject: checkSubject(name), input, normalize: options.normalize };
+    const found = this.findNow(registering);
+    if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
+    const registered = await this.writer.write((draft) => register(draft, this.parser, registering));
+    const { version, id, content } = registered.version;
+    if (registered.created)
+      this.logger.info({ subject: name, version, id, format: content.format }, 'schema registered');
+    return registered;
   }
-}
 
-function checkSubject(subject: string): void {
-  if (
-    subject === '' ||
-    subject.length > SUBJECT_CHARS_MAX ||
-    CONTROL.test(subject) ||
-    RESERVED_SUBJECTS.includes(subject)
-  ) {
-    throw registryError('invalid_subject', `The specified subject '${subject.slice(0, 64)}' is not valid.`, {
-      next: `use 1 to ${SUBJECT_CHARS_MAX} characters without control characters`,
-    });
+  /** What is there and kept needs no place in the queue. */
+  private findNow(registering: Registering): VersionEntry | undefined {
+    if (this.state.latest(registering.subject) === undefined) return undefined;
+    try {
+      const prepared = prepare(this.state, this.parser, registering, { lenient: false });
+      return findRegistered(this.state, this.parser, registering, prepared);
+    } catch {
+      // It may refer to what is still being written; the decision will tell.
+      return undefined;
+    }
   }
-}
 
-function parse(format: string, text: string): Schema {
-  if (!isSchemaFormat(format)) {
-    throw registryError(
-      'invalid_schema',
-      `Invalid schema type ${format}; this registry takes AVRO and PROTOBUF`,
-    );
+  compatibility(
+    subject: string,
+    wanted: string | undefined,
+    input: SchemaInput,
+    options: { readonly normalize?: boolean },
+  ): Verdict & { readonly compared: readonly StoredVersion[]; readonly level: string } {
+    const name = this.meant(subject);
+    const config = configInForce(this.state, name);
+    const level = levelOf(config);
+    const number = wanted === undefined ? undefined : parseVersion(wanted);
+    const live = this.state.live(name);
+    if (typeof number === 'number' && live.every(({ stored }) => stored.version !== number))
+      throw versionNotFound(String(number));
+    const registering: Registering = { subject: name, input, normalize: options.normalize };
+    const proposed = prepare(this.state, this.parser, registering, { lenient: false });
+    const same = live[this.parser.find(this.state, name, proposed, live)];
+    const one = number === 'latest' ? live.slice(-1) : live.filter(({ stored }) => stored.version === number);
+    const against = inGroup(config, proposed, live);
+    const compared =
+      number === undefined ? comparedBy(config, against) : one.filter((v) => against.includes(v));
+    // What the subject has already would be answered before any check.
+    const isThere = same !== undefined && (number === undefined || same === one[0]);
+    const verdict = isThere
+      ? verdictOf([])
+      : judgeAgainst(this.state, this.parser, name, proposed, config, compared);
+    return { ...verdict, compared: compared.map(storedOf), level };
   }
-  if (text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
-  return parseSchema(format, text);
-}
 
-/** @throws invalid_version */
-function parseVersion(wanted: string): number | 'latest' {
-  if (wanted === 'latest' || wanted === '-1') return 'latest';
-  const number = /^\d{1,10}$/.test(wanted) ? Number(wanted) : 0;
-  if (number < 1 || number > VERSION_MAX) {
-    throw registryError(
-      'invalid_version',
-      `The specified version '${wanted}' is not a valid version id. Allowed values are between [1, 2^31-1] and the string "latest"`,
-    );
+  deleteVersion(subject: string, wanted: string, permanent: boolean): Promise<number> {
+    return this.writer.write((draft) => deleteVersion(draft, this.meant(subject), wanted, permanent));
   }
-  return number;
+
+  deleteSubject(subject: string, permanent: boolean): Promise<readonly number[]> {
+    return this.writer.write((draft) => deleteSubject(draft, this.meant(subject), permanent));
+  }
+
+  config(subject: string | undefined, inForce: boolean): SubjectConfig {
+    return configOf(this.state, checkScope(subject), inForce);
+  }
+
+  async setConfig(
+    subject: string | undefined,
+    update: Readonly<Record<string, unknown>>,
+  ): Promise<SubjectConfig> {
+    return this.writer.write(settingConfig(checkScope(subject), update));
+  }
+
+  async deleteConfig(subject: string | undefined): Promise<SubjectConfig> {
+    const scope = checkScope(subject);
+    return this.writer.write((draft) => removeConfig(draft, scope));
+  }
+
+  mode(subject: string | undefined, inForce: boolean): RegistryMode {
+    return modeOf(this.state, checkScope(subject), inForce);
+  }
+
+  async setMode(subject: string | undefined, mode: unknown, force: boolean): Promise<RegistryMode> {
+    const scope = checkScope(subject);
+    const wanted = readMode(mode);
+    return this.writer.write((draft) => setMode(draft, scope, wanted, force));
+  }
+
+  async deleteMode(subject: string | undefined, recursive: boolean): Promise<RegistryMode> {
+    const scope = checkScope(subject);
+    return this.writer.write((draft) => removeMode(draft, scope, recursive));
+  }
 }

@@ -1,0 +1,46 @@
+/** A change that is decided and not yet kept: its records, and the state as it will be. */
+import type { LogRecord } from './log.ts';
+import { encodeRecord, type StoreRecord } from './records.ts';
+import type { State } from './state.ts';
+
+export class Draft {
+  readonly state: State;
+  readonly records: LogRecord[] = [];
+  readonly changes: StoreRecord[] = [];
+  private readonly ts: number;
+  private readonly parent: Draft | undefined;
+
+  constructor(base: State, ts: number, parent?: Draft) {
+    this.state = base.fork();
+    this.ts = ts;
+    this.parent = parent;
+  }
+
+  put(record: StoreRecord): void {
+    const encoded = encodeRecord(record, this.ts);
+    this.records.push(encoded);
+    // A removal that left another spelling of the key behind would bring the value back after log compaction.
+    if (encoded.value === null)
+      for (const key of this.state.aliases(record))
+        this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.ts });
+    this.changes.push(record);
+    this.state.apply(record, this.ts);
+  }
+
+  /** One request inside a batch: sees what the batch decided before, and takes nothing back from it. */
+  fork(): Draft {
+    return new Draft(this.state, this.ts, this);
+  }
+
+  mergeIntoParent(): void {
+    this.state.merge();
+    this.parent?.records.push(...this.records);
+    this.parent?.changes.push(...this.changes);
+  }
+
+  /** What was decided and is kept. `moved`: the state has changed since, so that only the records can be trusted. */
+  commit(base: State, moved: boolean): void {
+    if (!moved) this.state.merge();
+    else for (const change of this.changes) base.apply(change, this.ts);
+  }
+}

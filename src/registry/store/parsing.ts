@@ -1,0 +1,273 @@
+/** Trees of schemas, made when they are needed and forgotten when there are too many. */
+import type { Logger } from '../../core/log.ts';
+import { registryError } from '../errors.ts';
+import {
+  type Json,
+  REFERENCE_COUNT_MAX,
+  REFERENCE_DEPTH_MAX,
+  type Reference,
+  type ResolvedReference,
+  type SchemaContent,
+} from '../schemas/content.ts';
+import { isSchemaFormat, SCHEMA_FORMATS } from '../schemas/format.ts';
+import { parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
+import { qualify, qualifyWith } from './names.ts';
+import type { SchemaInput } from './service.ts';
+import { isSameContent, type State, type Text } from './state.ts';
+
+/** Characters of the texts whose trees are held, and how many trees. */
+const PARSED_CHARS_MAX = 4_000_000;
+const PARSED_COUNT_MAX = 4_000;
+
+/** The least recently used tree goes first. */
+class ParsedSchemas {
+  private readonly held = new Map<string, { readonly schema: Schema; readonly chars: number }>();
+  private chars = 0;
+
+  get(key: string): Schema | undefined {
+    const found = this.held.get(key);
+    if (found === undefined) return undefined;
+    this.held.delete(key);
+    this.held.set(key, found);
+    return found.schema;
+  }
+
+  set(key: string, schema: Schema): void {
+    const chars = key.length + schema.text.length;
+    if (this.held.has(key) || chars > PARSED_CHARS_MAX / 4) return;
+    this.held.set(key, { schema, chars });
+    this.chars += chars;
+    for (const [oldest, entry] of this.held) {
+      if (this.chars <= PARSED_CHARS_MAX && this.held.size <= PARSED_COUNT_MAX) break;
+      this.held.delete(oldest);
+      this.chars -= entry.chars;
+    }
+  }
+}
+
+/** References with their texts, and a name for the whole that is equal exactly when all of them are. */
+interface Resolved {
+  readonly references: readonly ResolvedReference[];
+  readonly key: string;
+}
+
+const NOTHING: Resolved = { references: [], key: '' };
+
+/** Resolves what a schema of `subject` refers to, and what that refers to in turn. */
+class Resolver {
+  private readonly state: State;
+  private readonly met = new Map<string, ResolvedReference>();
+  private readonly keys: string[] = [];
+  private readonly path = new Set<string>();
+
+  constructor(state: State) {
+    this.state = state;
+  }
+
+  resolve(subject: string, references: readonly Reference[]): Resolved {
+    const resolved = references.map((reference) => this.one(subject, reference));
+    return { references: resolved, key: this.keys.join() };
+  }
+
+  private one(parent: string, reference: Reference): ResolvedReference {
+    const subject = qualifyWith(parent, reference.subject);
+    const entry = this.state.version(subject, reference.version);
+    if (entry === undefined) {
+      throw registryError(
+        'invalid_schema',
+        `No schema reference found for subject "${subject}" and version ${reference.version}`,
+        { next: 'register what is referred to first' },
+      );
+    }
+    const at = JSON.stringify([reference.name, subject, reference.version]);
+    const known = this.met.get(at);
+    if (known !== undefined) return known;
+    if (this.path.has(at) || this.path.size >= REFERENCE_DEPTH_MAX || this.met.size >= REFERENCE_COUNT_MAX) {
+      throw registryError(
+        'invalid_schema',
+        `the references of a schema are ${this.path.has(at) ? 'circular' : 'too many or too deep'}`,
+        {
+          next: `keep to ${REFERENCE_COUNT_MAX} schemas and ${REFERENCE_DEPTH_MAX} references inside references`,
+        },
+      );
+    }
+    this.path.add(at);
+    this.keys.push(`${at}${entry.text.key}`);
+    const { content } = entry.text;
+    const references = content.references.map((inner) => this.one(subject, inner));
+    this.path.delete(at);
+    const made = { ...reference, subject, format: content.format, text: content.text, references };
+    this.met.set(at, made);
+    return made;
+  }
+}
+
+function resolve(state: State, subject: string, references: readonly Reference[]): Resolved {
+  return references.length === 0 ? NOTHING : new Resolver(state).resolve(subject, references);
+}
+
+/** What a client sent, parsed, with all that counts for its identity. */
+export interface Prepared {
+  readonly schema: Schema;
+  readonly content: SchemaContent;
+}
+
+/** What is compared where the exact content is not found. */
+interface Spelling {
+  readonly text: string;
+  /** With what it refers to written out; only where that is another text. */
+  readonly resolved: string | undefined;
+}
+
+const VERSION_PROPERTY = 'confluent:version';
+
+function withoutVersion(metadata: Json | undefined): Json | undefined {
+  if (typeof metadata !== 'object' || metadata === null || Array.isArray(metadata)) return metadata;
+  const { properties, ...others } = metadata as { readonly [key: string]: Json };
+  if (typeof properties !== 'object' || properties === null || Array.isArray(properties)) return metadata;
+  const { [VERSION_PROPERTY]: _, ...rest } = properties as { readonly [key: string]: Json };
+  const kept = Object.keys(rest).length === 0 ? others : { ...others, properties: rest };
+  return Object.keys(kept).length === 0 ? undefined : kept;
+}
+
+/** Equal but for the text and the number that registration itself writes into the metadata. */
+function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): boolean {
+  const plain = (content: SchemaContent): SchemaContent => {
+    const metadata = withoutVersion(content.metadata);
+    return {
+      format: content.format,
+      text: '',
+      references: references ? content.references : [],
+      ...(metadata === undefined ? {} : { metadata }),
+      ...(content.ruleSet === undefined ? {} : { ruleSet: content.ruleSet }),
+    };
+  };
+  return isSameContent(plain(a), plain(b));
+}
+
+export class Parser {
+  private readonly logger: Logger;
+  private readonly parsed = new ParsedSchemas();
+  private readonly spellings = new WeakMap<Text, Spelling>();
+  private readonly reported = new Set<string>();
+
+  constructor(logger: Logger) {
+    this.logger = logger;
+  }
+
+  /** @throws invalid_schema, schema_too_large */
+  prepare(
+    state: State,
+    subject: string,
+    input: SchemaInput,
+    how: { readonly normalize: boolean; readonly lenient: boolean },
+  ): Prepared {
+    const format = input.format ?? 'AVRO';
+    if (!isSchemaFormat(format)) {
+      throw registryError('invalid_schema', `Invalid schema type ${format}`, {
+        next: `give one of ${SCHEMA_FORMATS.join(', ')}`,
+      });
+    }
+    if (input.text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
+    const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+    const resolved = resolve(state, subject, references);
+    const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
+    let schema = this.parsed.get(key);
+    if (schema === undefined) {
+      schema = parseSchema(format, input.text, { ...how, references: resolved.references });
+      this.parsed.set(key, schema);
+    }
+    const { metadata, ruleSet } = input;
+    return {
+      schema,
+      content: {
+        format,
+        text: schema.text,
+        references,
+        ...(metadata === undefined || metadata === null ? {} : { metadata }),
+        ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
+      },
+    };
+  }
+
+  /** A stored schema, read as leniently as can be. @throws invalid_schema */
+  stored(state: State, subject: string, text: Text): Schema {
+    const { content } = text;
+    const resolved = resolve(state, subject, content.references);
+    const key = `${text.key} ${resolved.key}`;
+    const known = this.parsed.get(key);
+    if (known !== undefined) return known;
+    if (!isSchemaFormat(content.format))
+      throw registryError('invalid_schema', `Invalid schema type ${content.format}`);
+    const schema = parseSchema(content.format, content.text, {
+      lenient: true,
+      references: resolved.references,
+    });
+    this.parsed.set(key, schema);
+    return schema;
+  }
+
+  /** Undefined, and said once in the log: what another registry kept and nobody can read here. */
+  storedOrNone(state: State, subject: string, text: Text): Schema | undefined {
+    try {
+      return this.stored(state, subject, text);
+    } catch (thrown) {
+      if (!this.reported.has(text.key)) {
+        this.reported.add(text.key);
+        this.logger.warn(
+          { subject, guid: text.guid, error: (thrown as Error).message },
+          'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it',
+        );
+      }
+      return undefined;
+    }
+  }
+
+  /** The newest of the versions whose content is this one, in another spelling too. */
+  find(
+    state: State,
+    subject: string,
+    prepared: Prepared,
+    versions: readonly { readonly text: Text }[],
+  ): number {
+    const { content, schema } = prepared;
+    const exact = versions.findLastIndex(({ text }) => isSameContent(text.content, content));
+    if (exact >= 0) return exact;
+    return versions.findLastIndex(({ text }) => {
+      if (text.content.format !== content.format) return false;
+      const written = content.references.length === 0 && text.content.references.length > 0;
+      if (!isSameBeside(text.content, content, !written)) return false;
+      const spelling = this.spelling(state, subject, text);
+      return spelling !== undefined && (written ? spelling.resolved : spelling.text) === schema.text;
+    });
+  }
+
+  private spelling(state: State, subject: string, text: Text): Spelling | undefined {
+    const known = this.spellings.get(text);
+    if (known !== undefined) return known;
+    const schema = this.storedOrNone(state, subject, text);
+    if (schema === undefined) return undefined;
+    const spelling: Spelling = {
+      // One string where the two are equal.
+      text: schema.text === text.content.text ? text.content.text : schema.text,
+      resolved: text.content.references.length === 0 ? undefined : schemaText(schema, 'resolved'),
+    };
+    this.spellings.set(text, spelling);
+    return spelling;
+  }
+}
+
+/** -1 is the latest version there is, and is stored as its number. */
+function withVersion(state: State, subject: string, reference: Reference): Reference {
+  const { name, subject: to, version } = reference;
+  if (version !== -1) return { name, subject: to, version };
+  const latest = state.latest(qualifyWith(subject, to));
+  if (latest === undefined)
+    throw registryError('invalid_schema', `No schema reference found for subject "${to}" and version -1`);
+  return { name, subject: to, version: latest.stored.version };
+}
+
+/** The subject whose references a schema of this context resolves like. */
+export function anySubjectOf(context: string): string {
+  return qualify({ context, name: '_' });
+}
