@@ -1,5 +1,6 @@
 /** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
 export { registryFallbacks, WIRES, type Wire } from './api/answers.ts';
+export { type ForwardTransport, forwardTransport, writeAtLeader } from './api/forward.ts';
 export {
   REGISTRY_BODY_BYTES_MAX,
   REGISTRY_PAGE_MAX,
@@ -59,6 +60,7 @@ export { RULES_BYTES_MAX, Rules } from './security/rules.ts';
 export { WatchedFile } from './security/watched-file.ts';
 export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';
 export { FileLog } from './store/file-log.ts';
+export { KafkaLog, type KafkaLogOptions } from './store/kafka-log.ts';
 export type { RegistryLog } from './store/log.ts';
 export { MemoryLog } from './store/memory-log.ts';
 export { Registry } from './store/registry.ts';

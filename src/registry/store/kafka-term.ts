@@ -155,8 +155,9 @@ export class Term {
     const all = announcement === undefined ? records : [...records, announcement];
     const bytes = all.reduce((sum, { key, value }) => sum + key.length + (value?.length ?? 0), 0);
     const batch = RecordBatch.create(Math.max(1, all.length), bytes);
-    all.forEach(({ key, value }, row) => {
-      batch.append({ topicIndex: row < records.length ? 0 : 1, partition: 0, key, value });
+    all.forEach(({ key, value, ts }, row) => {
+      const timestamp = BigInt(ts ?? 0);
+      batch.append({ topicIndex: row < records.length ? 0 : 1, partition: 0, key, value, timestamp });
     });
     return batch;
   }
