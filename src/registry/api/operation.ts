@@ -164,6 +164,12 @@ export class Call {
     return version;
   }
 
+  /** @throws forbidden */
+  demandAlias(alias: string): void {
+    const subject = qualifyWith(this.subject, alias);
+    if (!this.api.open) this.api.gate.demand(this.request, this.access, { operation: 'admin', subject });
+  }
+
   /** A second look at a request that was let in. @throws forbidden */
   demandRead(subjects: readonly string[]): void {
     if (!this.api.open)

@@ -9,6 +9,9 @@ const inForce = (call: Call): boolean => call.scope() === undefined || call.flag
 
 async function setConfig(call: Call): Promise<unknown> {
   const update = readConfigBody(call.request);
+  // What is allowed on an alias reaches the subject behind it.
+  const { alias } = update as { readonly alias?: unknown };
+  if (typeof alias === 'string' && alias !== '') call.demandAlias(alias);
   return configEcho(await call.service.setConfig(call.scope(), update), update);
 }
 
