@@ -12,7 +12,8 @@ export type Operation = (typeof OPERATIONS)[number];
 export interface Need {
   readonly operation: Operation;
   /** Absent, and no `anyOf`: the registry as a whole. To read it (lists, global config and mode) is allowed to who
-   *  has any rule; to change it takes a rule over all subjects of all contexts, `:*:*`. */
+   *  has any rule; to change it takes a rule over all subjects of all contexts, `:*:*`. `:.context:` alone is a whole
+   *  context, by the same measure: any rule there to read it, one over all its subjects to change it. */
   readonly subject?: string;
   /** One of these is enough: the subjects that use an id, soft-deleted versions included. */
   readonly anyOf?: readonly string[];

@@ -8,6 +8,7 @@
  *  all its subjects.
  */
 import { coreError } from '../../core/errors.ts';
+import { parseSubject } from '../store/names.ts';
 import { type Access, type Need, OPERATIONS, type Operation } from './access.ts';
 import { Glob } from './glob.ts';
 
@@ -25,14 +26,6 @@ interface Rule {
   /** Of the context's name, `.` for the default one. */
   readonly context: Glob;
   readonly subject: Glob;
-}
-
-/** Context and bare name of a subject. `:.:name` is the default context's `name`. */
-export function splitSubject(subject: string): { readonly context: string; readonly name: string } {
-  const qualified = /^:(\.[^:]*):(.*)$/su.exec(subject);
-  return qualified === null
-    ? { context: '.', name: subject }
-    : { context: qualified[1] as string, name: qualified[2] as string };
 }
 
 /** What one principal may. */
@@ -64,9 +57,10 @@ export class Principal implements Access {
   }
 
   private mayOn(operation: Operation, qualified: string): boolean {
-    const { context, name } = splitSubject(qualified);
-    // A context's own setting touches every subject in it.
+    const { context, name } = parseSubject(qualified);
+    // A context's own setting touches every subject in it; to read it, or a list, any business there is enough.
     const whole = name === '';
+    if (whole && operation === 'read') return this.mayReadContext(context);
     return this.rules.some(
       (rule) =>
         rule.operations.has(operation) &&
