@@ -20,6 +20,10 @@ const UNDERLYING: ReadonlyMap<string, readonly string[]> = new Map([
   ['duration', ['fixed(12)']],
 ]);
 
+/** Those that the JVM's Avro 1.12.0 makes a logical type of by itself; it knows "duration" by name alone. */
+export const isBuiltInLogical = (name: string): boolean =>
+  name === 'decimal' || (name !== 'duration' && UNDERLYING.has(name));
+
 function integerOf(object: JsonObject, key: string): number | undefined {
   const node = memberOf(object, key);
   return node?.kind === 'number' && isInteger(node) ? Number(node.digits) : undefined;

@@ -8,9 +8,11 @@
  *  Sources, for facts: Schema.java of apache/avro 1.12.0; AvroSchemaUtils.java of confluentinc/schema-registry.
  */
 import { floatOfText } from './avro-default.ts';
+import { isBuiltInLogical } from './avro-logical.ts';
 import type { AvroDefinition, AvroNotes } from './avro-reader.ts';
 import { type AvroNode, type AvroRecordNode, isAvroPrimitive } from './avro-tree.ts';
 import {
+  doubleOf,
   isInteger,
   type JsonNode,
   type JsonObject,
@@ -191,10 +193,8 @@ export class AvroPrinter {
     const keys = [...json.members.keys()].filter((key) => !reserved.has(key));
     if (!this.normalize) return keys.map((key) => member(key, printJson(memberOf(json, key) as JsonNode)));
     keys.sort(byUnits);
-    if (logicalFirst && this.notes.logical.has(json)) {
-      const ahead = logicalKeys(json);
-      keys.sort((a, b) => rank(ahead, a) - rank(ahead, b));
-    }
+    const ahead = logicalFirst && this.notes.logical.has(json) ? logicalKeys(json) : [];
+    keys.sort((a, b) => rank(ahead, a) - rank(ahead, b));
     return keys.map((key) => member(key, printJson(memberOf(json, key) as JsonNode, true)));
   }
 }
@@ -206,6 +206,7 @@ const rank = (ahead: readonly string[], key: string): number => {
 
 function logicalKeys(json: JsonObject): readonly string[] {
   const name = memberOf(json, 'logicalType') as { readonly value: string };
+  if (!isBuiltInLogical(name.value)) return [];
   if (name.value !== 'decimal') return ['logicalType'];
   const scale = memberOf(json, 'scale');
   const zero = scale?.kind === 'number' && Number(scale.digits) === 0;
@@ -219,8 +220,8 @@ function normalDefault(json: JsonNode, type: AvroNode): string {
     return first === undefined ? printJson(json, true) : normalDefault(json, first);
   }
   if (json.kind === 'number' && type.kind === 'primitive') {
-    if (type.type === 'float') return printFloat(Number(json.digits));
-    if (type.type === 'double' && isInteger(json)) return printDouble(Number(json.digits));
+    if (type.type === 'float') return printFloat(doubleOf(json));
+    if (type.type === 'double' && isInteger(json)) return printDouble(doubleOf(json));
   }
   if (json.kind === 'array' && type.kind === 'array')
     return `[${json.items.map((item) => normalDefault(item, type.items)).join(',')}]`;

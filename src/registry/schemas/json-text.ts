@@ -261,6 +261,10 @@ export function readJson(text: string, options: JsonReadOptions): JsonNode {
 
 export const isInteger = (number: JsonNumber): boolean => !/[.eE]/.test(number.digits);
 
+/** The nearest double; an integer has no negative zero. */
+export const doubleOf = (number: JsonNumber): number =>
+  isInteger(number) ? Number(number.digits) + 0 : Number(number.digits);
+
 /** The member's value, or undefined. */
 export const memberOf = (object: JsonObject, key: string): JsonNode | undefined =>
   object.members.get(key)?.value;
@@ -299,21 +303,24 @@ function javaNumber(negative: boolean, digits: string, exponent: number): string
 
 function printExponential(value: number, exponential: string): string {
   const [mantissa = '0', exponent = '0'] = exponential.replace('-', value < 0 ? '' : '-').split('e');
-  return javaNumber(value < 0, mantissa.replace('.', ''), Number(exponent));
+  return javaNumber(value < 0, mantissa.replace('.', '').replace(/(?<=.)0+$/, ''), Number(exponent));
 }
 
-/** As Java's Double.toString prints it, what is no number as a string. */
+/** As Java's Double.toString prints it since version 19, when it began to print the fewest digits; what is no number
+ *  as a string. */
 export function printDouble(value: number): string {
   if (!Number.isFinite(value)) return `"${value}"`;
   if (value === 0) return Object.is(value, -0) ? '-0.0' : '0.0';
-  return printExponential(value, value.toExponential());
+  const fewest = value.toExponential();
+  // Java writes two digits at least, and then those that are nearest.
+  return printExponential(value, /^-?[0-9]e/.test(fewest) ? value.toExponential(1) : fewest);
 }
 
 /** As Java's Float.toString prints the nearest float. */
 export function printFloat(value: number): string {
   const float = Math.fround(value);
   if (!Number.isFinite(float) || float === 0) return printDouble(float);
-  for (let digits = 0; digits < 9; digits++) {
+  for (let digits = 1; digits < 9; digits++) {
     const text = float.toExponential(digits);
     if (Math.fround(Number(text)) === float) return printExponential(float, text);
   }

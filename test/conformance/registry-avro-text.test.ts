@@ -1,0 +1,115 @@
+/** Avro texts against those that Java's Avro prints, byte for byte. */
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { parseAvroSchema, resolvedAvroText } from '../../src/registry/schemas/avro.ts';
+import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
+
+interface Vector {
+  readonly what: string;
+  readonly source: string;
+  readonly references?: readonly string[];
+  readonly canonical: string;
+  readonly normalized?: string;
+  readonly resolved?: string;
+}
+interface Doubtful {
+  readonly what: string;
+  readonly source: string;
+  readonly strict: boolean;
+  readonly lenient?: string;
+}
+
+const { texts, doubtful } = JSON.parse(
+  readFileSync(new URL('../vectors/registry-avro-text.json', import.meta.url), 'utf8'),
+) as { readonly texts: readonly Vector[]; readonly doubtful: readonly Doubtful[] };
+
+const referencesOf = (vector: Vector): ResolvedReference[] =>
+  (vector.references ?? []).map((text, i) => ({
+    name: `reference ${i}`,
+    subject: `subject-${i}`,
+    version: 1,
+    format: 'AVRO',
+    text,
+    references: [],
+  }));
+
+describe('the canonical text is what Java prints', () => {
+  it('for at least 60 schemas', () => expect(texts.length).toBeGreaterThan(60));
+
+  it.each(texts.map((vector) => [vector.what, vector] as const))('%s', (_what, vector) => {
+    const references = referencesOf(vector);
+    const { text } = parseAvroSchema(vector.source, { references });
+    expect(text).toBe(vector.canonical);
+    expect(parseAvroSchema(text, { references }).text).toBe(text);
+    expect(parseAvroSchema(text, { references, lenient: true }).text).toBe(text);
+    if (vector.resolved !== undefined) expect(resolvedAvroText(text, references)).toBe(vector.resolved);
+  });
+});
+
+/** The existing registries lose the null namespace of a type inside another one; then it is another type. */
+const NORMALISED_OTHERWISE: ReadonlyMap<string, string> = new Map([
+  [
+    'nested in the null namespace',
+    '{"type":"record","name":"R","namespace":"n","fields":[{"name":"e","type":{"type":"fixed","name":"F","namespace":"","size":4}}]}',
+  ],
+]);
+
+describe('the normalised text is what the existing registries keep', () => {
+  const normal = texts.filter(({ normalized }) => normalized !== undefined);
+  it.each(normal.map((vector) => [vector.what, vector] as const))('%s', (_what, vector) => {
+    const references = referencesOf(vector);
+    const { text } = parseAvroSchema(vector.source, { references, normalize: true });
+    expect(text).toBe(NORMALISED_OTHERWISE.get(vector.what) ?? vector.normalized);
+    expect(parseAvroSchema(text, { references, normalize: true }).text).toBe(text);
+  });
+});
+
+/** Where the answers differ, and why. */
+const STRICTER: ReadonlyMap<string, string> = new Map([
+  ['default of the second branch', 'readers before Avro 1.12 take a default as the first branch'],
+  ['repeated key', 'two readers of the text may take different ones'],
+  ['use before definition', 'the specification forbids it, and most readers refuse it'],
+  ['same enum twice', 'the specification forbids it'],
+  ['empty union', 'it has no value'],
+  ['empty enum', 'it has no value'],
+  ['size 0', 'it has no value'],
+]);
+const LOOSER: ReadonlyMap<string, string> = new Map([
+  ['unquoted', 'a text of one word can mean nothing else'],
+]);
+/** What even a lenient reader refuses though Java takes it: it prints none of these itself. */
+const LENIENT_STRICTER: ReadonlySet<string> = new Set(['use before definition']);
+/** What a lenient reader takes though Java does not, so that the stored text can still be served and read. */
+const LENIENT_LOOSER: ReadonlySet<string> = new Set([
+  'enum default',
+  'a type as an object',
+  'unquoted',
+  'bad order',
+]);
+
+const accepts = (source: string, lenient: boolean): string | undefined => {
+  try {
+    return parseAvroSchema(source, { lenient }).text;
+  } catch (thrown) {
+    if (findMillraceError(thrown)?.code !== 'invalid_schema') throw thrown;
+    return undefined;
+  }
+};
+
+describe('what is refused is what Java refuses, but for what is named here', () => {
+  it.each(doubtful.map((vector) => [vector.what, vector] as const))('%s', (what, vector) => {
+    const expected = (vector.strict || LOOSER.has(what)) && !STRICTER.has(what);
+    expect(accepts(vector.source, false) !== undefined).toBe(expected);
+    const text = accepts(vector.source, true);
+    if (LENIENT_LOOSER.has(what)) expect(text).toBeDefined();
+    else if (LENIENT_STRICTER.has(what)) expect(text).toBeUndefined();
+    else expect(text).toBe(vector.lenient);
+  });
+
+  it('names only what there is', () => {
+    const known = new Set(doubtful.map(({ what }) => what));
+    for (const what of [...STRICTER.keys(), ...LOOSER.keys(), ...LENIENT_STRICTER, ...LENIENT_LOOSER])
+      expect(known).toContain(what);
+  });
+});
