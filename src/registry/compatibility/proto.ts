@@ -36,7 +36,7 @@ function scalarReading(writer: string, reader: string): Reading {
 }
 
 export function checkProto(reader: ProtoFile, writer: ProtoFile): readonly Finding[] {
-  const walk = new Walk(reader, writer);
+  const walk = new Walk();
   for (const message of writer.messages) {
     const match = reader.byName.get(message.name);
     if (match === undefined)
@@ -53,14 +53,7 @@ export function checkProto(reader: ProtoFile, writer: ProtoFile): readonly Findi
 
 class Walk {
   readonly findings = new Findings();
-  private readonly reader: ProtoFile;
-  private readonly writer: ProtoFile;
   private readonly seen = new Map<ProtoMessage, Set<ProtoMessage>>();
-
-  constructor(reader: ProtoFile, writer: ProtoFile) {
-    this.reader = reader;
-    this.writer = writer;
-  }
 
   pair(reader: ProtoMessage, writer: ProtoMessage, path: string): void {
     const known = this.seen.get(reader) ?? new Set();
@@ -214,7 +207,7 @@ class Walk {
     for (const [number, name] of writer.values) {
       const other = reader.values.get(number);
       if (other === undefined) {
-        const closed = this.reader.syntax === 'proto2' || this.writer.syntax === 'proto2';
+        const closed = reader.closed || writer.closed;
         this.findings.add(
           closed ? 'unjudged' : 'lossy',
           'PROTO_ENUM_VALUE_MISSING',

@@ -5,6 +5,7 @@ import { registryError } from '../errors.ts';
 import type { ProtoEnum, ProtoField, ProtoMessage } from '../schemas/proto-tree.ts';
 import type { ProtoSchema, Schema } from '../schemas/schema.ts';
 import { type Decode, demandCompatible, malformed, type WriterCodec } from './decode.ts';
+import { protobufRoot } from './proto-root.ts';
 
 type Plain = Record<string, unknown>;
 type Convert = (value: unknown) => unknown;
@@ -201,15 +202,19 @@ function enumAdapter(
   };
 }
 
-const codecs = new WeakMap<ProtoSchema, Adapters>();
+interface Codecs {
+  readonly root: protobuf.Root;
+  readonly adapters: Adapters;
+}
+const codecs = new WeakMap<ProtoSchema, Codecs>();
 
 function codecOf(
   schema: ProtoSchema,
   message: ProtoMessage,
 ): { readonly type: protobuf.Type; readonly adapter: Adapter } {
-  const adapters = codecs.get(schema) ?? new Adapters();
-  codecs.set(schema, adapters);
-  return { type: schema.tree.root.lookupType(message.name), adapter: adapters.of(message) };
+  const held = codecs.get(schema) ?? { root: protobufRoot(schema.tree.link), adapters: new Adapters() };
+  codecs.set(schema, held);
+  return { type: held.root.lookupType(`.${message.name}`), adapter: held.adapters.of(message) };
 }
 
 /** @throws invalid_schema */

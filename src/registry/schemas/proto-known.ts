@@ -1,0 +1,42 @@
+/** Imports that need no reference: every client and every registry has these files. */
+import type { FileNode } from './proto-ast.ts';
+import { DESCRIPTOR_FILES } from './proto-known-descriptor.ts';
+import { GOOGLE_PROTOBUF_FILES } from './proto-known-google.ts';
+import { GOOGLE_TYPE_FILES } from './proto-known-types.ts';
+import { parseProtoFile } from './proto-parser.ts';
+
+/** Metadata of fields and types, and decimals: interface facts of the existing registries' clients. */
+const CONFLUENT_FILES: Readonly<Record<string, string>> = {
+  'confluent/meta.proto': `syntax = "proto3";
+package confluent;
+import "google/protobuf/descriptor.proto";
+message Meta { string doc = 1; map<string, string> params = 2; repeated string tags = 3; }
+extend google.protobuf.FileOptions { Meta file_meta = 1088; }
+extend google.protobuf.MessageOptions { Meta message_meta = 1088; }
+extend google.protobuf.FieldOptions { Meta field_meta = 1088; }
+extend google.protobuf.EnumOptions { Meta enum_meta = 1088; }
+extend google.protobuf.EnumValueOptions { Meta enum_value_meta = 1088; }`,
+  'confluent/type/decimal.proto': `syntax = "proto3";
+package confluent.type;
+message Decimal { bytes value = 1; uint32 precision = 2; int32 scale = 3; }`,
+};
+
+const TEXTS = new Map(
+  [GOOGLE_PROTOBUF_FILES, DESCRIPTOR_FILES, GOOGLE_TYPE_FILES, CONFLUENT_FILES].flatMap((files) =>
+    Object.entries(files),
+  ),
+);
+const parsed = new Map<string, FileNode>();
+
+export const KNOWN_PROTO_PATHS: readonly string[] = [...TEXTS.keys()];
+
+/** Parsed once a process; undefined for any other path. */
+export function knownProtoFile(path: string): FileNode | undefined {
+  const held = parsed.get(path);
+  if (held !== undefined) return held;
+  const text = TEXTS.get(path);
+  if (text === undefined) return undefined;
+  const node = parseProtoFile(text, path);
+  parsed.set(path, node);
+  return node;
+}

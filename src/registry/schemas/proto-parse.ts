@@ -1,0 +1,36 @@
+/** A schema as a client sends it, from text or descriptor to linked files and the text that is stored. */
+import { registryError } from '../errors.ts';
+import { SCHEMA_TEXT_CHARS_MAX } from './format.ts';
+import type { ParseOptions } from './options.ts';
+import { checkProtoFile } from './proto-check.ts';
+import { protoFail } from './proto-lexer.ts';
+import { ProtoLink } from './proto-link.ts';
+import { normalised } from './proto-normal.ts';
+import { parseProtoFile } from './proto-parser.ts';
+import { printProto } from './proto-print.ts';
+
+export interface ParsedProto {
+  readonly link: ProtoLink;
+  /** Canonical, or normalised where that was asked for. */
+  readonly text: string;
+}
+
+/** @throws invalid_schema, schema_too_large */
+export function protoLink(source: string, options: ParseOptions = {}): ParsedProto {
+  if (source.length > SCHEMA_TEXT_CHARS_MAX) {
+    throw registryError(
+      'schema_too_large',
+      `the schema has ${source.length} characters; the most is ${SCHEMA_TEXT_CHARS_MAX}`,
+    );
+  }
+  const references = options.references ?? [];
+  const lenient = options.lenient === true;
+  const link = new ProtoLink(parseProtoFile(source), { references, lenient });
+  const { body } = link.root.node;
+  if (!lenient) {
+    if (body.length === 0) protoFail('it declares no message, enum, extension or service');
+    checkProtoFile(link);
+  }
+  const text = options.normalize === true ? printProto(normalised(link), true) : printProto(link.root.node);
+  return { link, text };
+}
