@@ -50,6 +50,10 @@ export const REGISTRY_ERRORS = {
   /** The topic cannot keep schemas: several partitions, or records that are deleted by age. */
   store_unfit: errorRow('invalid', { http: 500, number: 50001 }),
   store_locked: errorRow('unavailable', { http: 503, number: 50001 }),
+  /** A file that is not, or not wholly, an export of a registry. */
+  malformed_export: errorRow('invalid'),
+  /** An import would change what a store already says. */
+  store_not_empty: errorRow('conflict'),
   /** The registry still reads its log. */
   starting: errorRow('unavailable', { number: 503 }),
   /** The registry cannot be reached or answers 5xx: a reason to wait, never a fact about a record. */

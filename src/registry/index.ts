@@ -64,3 +64,4 @@ export { KafkaLog, type KafkaLogOptions } from './store/kafka-log.ts';
 export type { RegistryLog } from './store/log.ts';
 export { MemoryLog } from './store/memory-log.ts';
 export { Registry } from './store/registry.ts';
+export { exportStore, type Imported, importStore } from './store/transfer.ts';

@@ -41,6 +41,9 @@ export interface RegistryLog {
    *  @throws not_leader and store_failed: nothing was kept. store_unknown: the outcome is not known; `apply` will get
    *  the records if they were kept */
   append(records: readonly LogRecord[]): Promise<void>;
+  /** Writes into an empty log, all of it or none, however much it is. Absent where the store cannot.
+   *  @throws store_failed */
+  fill?(records: readonly LogRecord[]): Promise<void>;
   /** Settles when `apply` has got all that anybody had committed when this was called. @throws store_timeout */
   catchUp(): Promise<void>;
   /** A log of one process is always the leader. */

@@ -1,0 +1,241 @@
+/** A whole store as lines of JSON, and back: every record that counts, with its exact bytes and in its order.
+ *
+ *    {"millrace":"registry","format":1}
+ *    {"key":"…","value":"…"|null,"ts":n}        keyBase64, valueBase64 where the bytes are no text in UTF-8
+ *    {"records":n,"sha256":"…"}                 over all lines before it
+ *
+ *  Of a key only the last value counts, as in a compacted topic; a removed key is left out. Records that mean nothing
+ *  here are copied like all others.
+ */
+import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { registryError } from '../errors.ts';
+import type { LogRecord, RegistryLog } from './log.ts';
+import { contextOf } from './names.ts';
+import { decodeRecord, encodeRecord } from './records.ts';
+
+const FORMAT = 1;
+/** One append to a store that takes no whole log at once. */
+const APPEND_RECORDS_MAX = 500;
+const APPEND_BYTES_MAX = 1 << 20;
+const LEADER_WAIT_MS = 30_000;
+const LEADER_POLL_MS = 100;
+
+/** What a store holds, the last value of each key, by where that stands in the log. */
+class Contents {
+  private readonly byKey = new Map<string, LogRecord>();
+  /** The greatest id that was ever written in a context, and the greatest that is still told. */
+  private readonly seen = new Map<string, number>();
+
+  add(records: readonly LogRecord[]): void {
+    for (const { key, value, ts } of records) {
+      const name = Buffer.from(key).toString('latin1');
+      this.byKey.delete(name);
+      const record = { key: Buffer.from(key), value: value === null ? null : Buffer.from(value) };
+      this.noteId(this.seen, record);
+      if (record.value !== null)
+        this.byKey.set(name, { ...record, ...(ts === undefined || ts === 0 ? {} : { ts }) });
+    }
+  }
+
+  private noteId(greatest: Map<string, number>, encoded: LogRecord): void {
+    const decoded = decodeRecord(encoded);
+    if (!('record' in decoded)) return;
+    const { record } = decoded;
+    if (record.kind !== 'schema' && record.kind !== 'maxId') return;
+    const context = record.kind === 'schema' ? contextOf(record.subject) : record.context;
+    const id = record.kind === 'schema' ? record.value?.id : record.value;
+    if ((id ?? 0) > (greatest.get(context) ?? 0)) greatest.set(context, id as number);
+  }
+
+  records(): LogRecord[] {
+    const records = [...this.byKey.values()];
+    const told = new Map<string, number>();
+    for (const record of records) this.noteId(told, record);
+    // Without its removed schema nothing would tell that an id was given.
+    for (const [context, value] of this.seen)
+      if (value > (told.get(context) ?? 0)) records.push(encodeRecord({ kind: 'maxId', context, value }));
+    return records;
+  }
+}
+
+async function contentsOf(log: RegistryLog): Promise<LogRecord[]> {
+  const contents = new Contents();
+  await log.open({ apply: (records) => contents.add(records) });
+  await log.catchUp();
+  return contents.records();
+}
+
+function field(name: string, bytes: Uint8Array): Record<string, string> {
+  const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const text = buffer.toString('utf8');
+  return Buffer.from(text, 'utf8').equals(buffer)
+    ? { [name]: text }
+    : { [`${name}Base64`]: buffer.toString('base64') };
+}
+
+function lineOf({ key, value, ts }: LogRecord): string {
+  return JSON.stringify({
+    ...field('key', key),
+    ...(value === null ? { value } : field('value', value)),
+    ...(ts === undefined ? {} : { ts }),
+  });
+}
+
+/** Opens, reads and closes the log. @returns the number of records */
+export async function exportStore(log: RegistryLog, write: (line: string) => Promise<void>): Promise<number> {
+  try {
+    const records = await contentsOf(log);
+    const hash = createHash('sha256');
+    const put = async (line: string): Promise<void> => {
+      hash.update(line);
+      await write(line);
+    };
+    await put(`${JSON.stringify({ millrace: 'registry', format: FORMAT })}\n`);
+    for (const record of records) await put(`${lineOf(record)}\n`);
+    await write(`${JSON.stringify({ records: records.length, sha256: hash.digest('hex') })}\n`);
+    return records.length;
+  } finally {
+    await log.close();
+  }
+}
+
+function malformed(line: number, why: string): Error {
+  return registryError('malformed_export', `line ${line} of the export ${why}`, {
+    next: 'export the store again; nothing was written',
+  });
+}
+
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+function bytesOf(fields: Readonly<Record<string, unknown>>, name: string): Buffer | undefined {
+  const text = fields[name];
+  if (typeof text === 'string') return Buffer.from(text, 'utf8');
+  const base64 = fields[`${name}Base64`];
+  return typeof base64 === 'string' ? Buffer.from(base64, 'base64') : undefined;
+}
+
+/** Reads an export to its end before anything is done with it. @throws malformed_export */
+export async function readExport(lines: AsyncIterable<string>): Promise<LogRecord[]> {
+  const records: LogRecord[] = [];
+  const hash = createHash('sha256');
+  let number = 0;
+  let isWhole = false;
+  for await (const line of lines) {
+    number++;
+    if (isWhole) throw malformed(number, 'follows its end');
+    let fields: unknown;
+    try {
+      fields = JSON.parse(line);
+    } catch {
+      throw malformed(number, 'is not JSON');
+    }
+    if (!isObject(fields)) throw malformed(number, 'is not a JSON object');
+    if (number === 1) {
+      if (fields['millrace'] !== 'registry' || fields['format'] !== FORMAT)
+        throw malformed(number, `does not say that this is an export of format ${FORMAT}`);
+    } else if (typeof fields['sha256'] === 'string') {
+      if (fields['records'] !== records.length || fields['sha256'] !== hash.copy().digest('hex'))
+        throw malformed(number, 'does not fit what stands before it');
+      isWhole = true;
+    } else records.push(recordOf(fields, number));
+    hash.update(`${line}\n`);
+  }
+  if (!isWhole) throw malformed(number + 1, 'is missing: the file was cut short');
+  return records;
+}
+
+function recordOf(fields: Readonly<Record<string, unknown>>, line: number): LogRecord {
+  const key = bytesOf(fields, 'key');
+  const value = fields['value'] === null ? null : bytesOf(fields, 'value');
+  const ts = fields['ts'];
+  if (key === undefined || value === undefined) throw malformed(line, 'has no key or no value');
+  return { key, value, ...(typeof ts === 'number' ? { ts } : {}) };
+}
+
+function isSame(a: LogRecord | undefined, b: LogRecord | undefined): boolean {
+  if (a === undefined || b === undefined) return a === b;
+  const isValueSame =
+    a.value === null || b.value === null ? a.value === b.value : Buffer.compare(a.value, b.value) === 0;
+  return Buffer.compare(a.key, b.key) === 0 && isValueSame;
+}
+
+/** How many of `wanted` the store holds already, if it holds nothing else. */
+function prefixOf(held: readonly LogRecord[], wanted: readonly LogRecord[]): number | undefined {
+  return held.length <= wanted.length && held.every((record, i) => isSame(record, wanted[i]))
+    ? held.length
+    : undefined;
+}
+
+export interface Imported {
+  readonly records: number;
+  /** Written now; less where the store held the first ones already. */
+  readonly written: number;
+}
+
+/** Makes a store what an export says, and reads it again to see that it is.
+ *  @param openLog the store, made anew for each reading
+ *  @throws malformed_export, store_not_empty, store_failed, not_leader */
+export async function importStore(
+  openLog: () => RegistryLog,
+  lines: AsyncIterable<string>,
+): Promise<Imported> {
+  const wanted = await readExport(lines);
+  const log = openLog();
+  let held: number | undefined;
+  try {
+    held = prefixOf(await contentsOf(log), wanted);
+    if (held === undefined) {
+      throw registryError('store_not_empty', `${log.name} holds other records than the export`, {
+        next: 'import into an empty store',
+      });
+    }
+    if (held < wanted.length) await put(log, wanted, held);
+  } finally {
+    await log.close();
+  }
+  const again = openLog();
+  try {
+    const found = await contentsOf(again);
+    const at = wanted.findIndex((record, i) => !isSame(record, found[i]));
+    if (at >= 0 || found.length !== wanted.length) {
+      throw registryError(
+        'store_corrupt',
+        `${again.name} does not hold what was written: record ${at < 0 ? wanted.length + 1 : at + 1} differs`,
+        { next: 'another writer may be at work; stop it, and import into an empty store' },
+      );
+    }
+  } finally {
+    await again.close();
+  }
+  return { records: wanted.length, written: wanted.length - held };
+}
+
+async function put(log: RegistryLog, wanted: readonly LogRecord[], held: number): Promise<void> {
+  if (held === 0 && log.fill !== undefined) return log.fill(wanted);
+  await lead(log);
+  let batch: LogRecord[] = [];
+  let bytes = 0;
+  for (const [i, record] of wanted.entries()) {
+    if (i < held) continue;
+    batch.push(record);
+    bytes += record.key.length + (record.value?.length ?? 0);
+    if (batch.length < APPEND_RECORDS_MAX && bytes < APPEND_BYTES_MAX && i < wanted.length - 1) continue;
+    await log.append(batch);
+    batch = [];
+    bytes = 0;
+  }
+}
+
+/** A store of several processes elects its writer; this one waits until it is it. */
+async function lead(log: RegistryLog): Promise<void> {
+  for (let waited = 0; !log.role().leader; waited += LEADER_POLL_MS) {
+    if (waited >= LEADER_WAIT_MS) {
+      throw registryError('not_leader', `${log.name} has another writer, so nothing can be imported`, {
+        next: 'stop the registries on it first',
+      });
+    }
+    await sleep(LEADER_POLL_MS);
+  }
+}
