@@ -144,23 +144,31 @@ class Printer {
   private member(member: MessageMember | FileMember): void {
     switch (member.kind) {
       case 'message':
-        return this.message(`message ${member.name}`, member);
+        this.message(`message ${member.name}`, member);
+        break;
       case 'enum':
-        return this.enumeration(member);
+        this.enumeration(member);
+        break;
       case 'extend':
-        return this.extend(member);
+        this.extend(member);
+        break;
       case 'service':
-        return this.service(member);
+        this.service(member);
+        break;
       case 'field':
-        return this.field(member);
+        this.field(member);
+        break;
       case 'oneof':
-        return this.oneof(member);
+        this.oneof(member);
+        break;
       case 'option':
-        return this.statement(member);
+        this.statement(member);
+        break;
       case 'reserved':
-        return this.reserved(member, FIELD_NUMBER_MAX);
+        this.reserved(member, FIELD_NUMBER_MAX);
+        break;
       case 'extensions':
-        return this.line(`extensions ${ranges(member.ranges)}${this.optionList(member.options)};`);
+        this.line(`extensions ${ranges(member.ranges)}${this.optionList(member.options)};`);
     }
   }
 

@@ -44,7 +44,7 @@ export function protobufRoot(link: ProtoLink): protobuf.Root {
     if (type.isMapEntry) continue;
     Object.assign(at(type.name), messageOf(type));
     for (const field of type.fields) {
-      const reached = mapKeyOf(field) === undefined ? field : valueOf(field);
+      const reached = mapKeyOf(field) === undefined ? field : mapValue(field);
       if (reached.target !== undefined) types.add(reached.target);
     }
   }
@@ -53,7 +53,8 @@ export function protobufRoot(link: ProtoLink): protobuf.Root {
   return root;
 }
 
-const valueOf = (field: LinkedField): LinkedField => (field.target as LinkedMessage).fields[1] as LinkedField;
+const mapValue = (field: LinkedField): LinkedField =>
+  (field.target as LinkedMessage).fields[1] as LinkedField;
 const typeName = ({ target, type }: LinkedField): string => (target === undefined ? type : `.${target.name}`);
 
 function messageOf(message: LinkedMessage): Node {
@@ -66,7 +67,7 @@ function messageOf(message: LinkedMessage): Node {
     const key = mapKeyOf(field);
     fields[field.name] = {
       id: field.number,
-      type: typeName(key === undefined ? field : valueOf(field)),
+      type: typeName(key === undefined ? field : mapValue(field)),
       ...(key === undefined ? { rule: field.label } : { keyType: key.type }),
       options: { features: featuresOf(field) },
     };
