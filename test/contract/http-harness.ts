@@ -2,6 +2,7 @@
 import { afterEach } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type {
+  HttpCapability,
   HttpDriver,
   HttpRequest,
   HttpRoute,
@@ -81,6 +82,8 @@ export const ROUTES: readonly HttpRoute[] = [
 ];
 
 export interface HttpHarness {
+  /** Whether the driver can do it; where not, the test demands what its `limits` say instead. */
+  can(capability: HttpCapability): boolean;
   start(routes: readonly HttpRoute[], over?: Partial<HttpServerOptions>): Promise<HttpServer>;
   open(server: HttpServer): Promise<RawClient>;
   /** Sends on a connection of its own and reads one answer. */
@@ -142,5 +145,7 @@ export function httpHarness(driver: HttpDriver): HttpHarness {
     return client.send(bytes).answer(options);
   }
 
-  return { start, open, ask };
+  const can = (capability: HttpCapability): boolean => driver.limits[capability] === undefined;
+
+  return { can, start, open, ask };
 }

@@ -6,7 +6,7 @@ import { gate, get, HOST, httpHarness, json, post, ROUTES } from './http-harness
 import { RawClient } from './raw-client.ts';
 
 export function httpLimitsContract(driver: HttpDriver): void {
-  const { start, open, ask } = httpHarness(driver);
+  const { can, start, open, ask } = httpHarness(driver);
 
   describe('hostile bytes', () => {
     const refused: ReadonlyArray<readonly [string, string | Uint8Array]> = [
@@ -49,10 +49,6 @@ export function httpLimitsContract(driver: HttpDriver): void {
         'a chunk size that is no number',
         `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\nzz\r\na\r\n0\r\n\r\n`,
       ],
-      [
-        'a chunk longer than it says',
-        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n`,
-      ],
       ['another protocol', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
       ['a version to come', 'GET / HTTP/3.7\r\nHost: x\r\n\r\n'],
       ['a tunnel', 'CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n'],
@@ -65,24 +61,60 @@ export function httpLimitsContract(driver: HttpDriver): void {
         { method: 'GET', path: '/alive', handler: () => ({ status: 200, body: 'yes' }) },
       ]);
       const client = await open(server);
-      const answer = await client.send(bytes).answer();
-      expect(answer.status).toBe(400);
-      expect(json(answer.body)['refused']).toBe(400);
+      const answer = await client.send(bytes).outcome(can('malformed_answered') ? 3000 : 60);
+      if (typeof answer === 'object') {
+        expect(answer.status).toBe(400);
+        expect(json(answer.body)['refused']).toBe(400);
+      } else {
+        expect(can('malformed_answered'), 'an answer may be missing').toBe(false);
+        expect(client.unread).toBe('');
+      }
       expect(handled).toBe(0);
       client.close();
       expect((await ask(server, get('/alive'))).body.toString()).toBe('yes');
     });
 
+    test('a chunk longer than it says is refused, or the last of its connection', async () => {
+      const server = await start(ROUTES);
+      const client = await open(server);
+      const bytes = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n`;
+      expect((await client.send(bytes).answer()).status).toBe(can('exact_chunks') ? 400 : 200);
+      expect(await client.closed()).toBe('');
+    });
+
+    test('connections that sent what is malformed or nothing whole all end', async () => {
+      const server = await start(ROUTES, { requestTimeoutMs: 500, keepAliveTimeoutMs: 500 });
+      const clients = await Promise.all(
+        [
+          '\x16\x03\x01\x02\x00\x01\x00\r\n\r\n',
+          'GET /',
+          'GET / HTTP/1.1\r\n\r\n',
+          `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(60)}`,
+          `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n5;\r\nhello\r\n0\r\n\r\n`,
+          get('/'),
+          `${get('/subjects/latest')}\x00\x01 garbage\r\n\r\n`,
+        ].map(async (bytes) => (await open(server)).send(bytes)),
+      );
+      const dripping = await open(server);
+      const drip = setInterval(() => dripping.send('x'), 100);
+      dripping.send('GET / HTTP/1.1\r\nX-Slow: ');
+      await Promise.all([...clients, dripping].map((client) => client.closed(20_000)));
+      clearInterval(drip);
+      expect(server.inFlight()).toBe(0);
+    });
+
     test('a flood of headers and a huge target are refused before the limit is passed twice', async () => {
       const server = await start(ROUTES);
-      const flood = await open(server);
-      flood.send(`GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(5000)}\r\n`);
-      expect((await flood.answer()).status).toBe(431);
-      await flood.closed();
-      const huge = await open(server);
-      huge.send(`GET /${'x'.repeat(20_000)} HTTP/1.1\r\n${HOST}\r\n`);
-      expect((await huge.answer()).status).toBe(431);
-      await huge.closed();
+      for (const bytes of [
+        `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(5000)}\r\n`,
+        `GET /${'x'.repeat(20_000)} HTTP/1.1\r\n${HOST}\r\n`,
+      ]) {
+        const client = await open(server);
+        const answer = await client.send(bytes).outcome(3000);
+        if (typeof answer === 'object') expect(answer.status).toBe(431);
+        else expect(can('long_heads'), 'an answer may be missing').toBe(false);
+        await client.closed();
+      }
     });
 
     test('as many headers as fit all arrive', async () => {
@@ -98,8 +130,19 @@ export function httpLimitsContract(driver: HttpDriver): void {
           headerBytesMax: 64 * 1024,
         },
       );
-      const answer = await ask(server, `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(5000)}\r\n`);
-      expect(answer.body.toString()).toBe('5000');
+      const lines = can('long_heads') ? 5000 : 40;
+      const answer = await ask(server, `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(lines)}\r\n`);
+      expect(answer.body.toString()).toBe(`${lines}`);
+      if (can('long_heads')) return;
+      // More of them, and one in parts that grows long: no handler, and the connection is useless after.
+      const many = await open(server);
+      expect(await many.send(`GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(60)}\r\n`).outcome(60)).toBe(
+        'silent',
+      );
+      const parts = await open(server);
+      parts.send(`GET / HTTP/1.1\r\n${HOST}a: ${'x'.repeat(3000)}`);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+      expect(await parts.send(`${'x'.repeat(3000)}\r\n\r\n`).outcome(3000)).toBe('ended');
     });
   });
 
@@ -141,17 +184,18 @@ export function httpLimitsContract(driver: HttpDriver): void {
       busy.send(get('/long'));
       await begun.opened;
       const drained = server.drain(20_000);
-      await Promise.all([idle.closed(), silent.closed(), half.closed()]);
+      const ended = Promise.all([idle.closed(), silent.closed(), half.closed()]);
+      if (can('drain_ends_idle')) await ended;
       await expect(RawClient.open(server.port)).rejects.toThrow('ECONNREFUSED');
-      busy.send(get('/long'));
+      if (can('pipeline_waits')) busy.send(get('/long'));
+      else expect((await idle.send(get('/long')).answer()).status).toBe(503);
       await new Promise((resolve) => setTimeout(resolve, 20));
       door.open();
       const answer = await busy.answer();
       expect(answer.body.toString()).toBe('finished');
       const after = await busy.answer().catch(() => undefined);
       expect(after === undefined || after.status === 503).toBe(true);
-      await busy.closed();
-      await drained;
+      await Promise.all([busy.closed(), drained, ended]);
       expect(server.inFlight()).toBe(0);
     });
 

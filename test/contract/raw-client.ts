@@ -70,6 +70,11 @@ export class RawClient {
     this.socket.destroy();
   }
 
+  /** What came and was not read as an answer. */
+  get unread(): string {
+    return this.received.toString('latin1');
+  }
+
   private async until<T>(look: () => T | undefined, what: string, timeoutMs: number): Promise<T> {
     const deadline = Date.now() + timeoutMs;
     for (;;) {
@@ -124,6 +129,15 @@ export class RawClient {
       'answer',
       options.timeoutMs ?? 3000,
     );
+  }
+
+  /** The next answer, or how the connection stands when there is none after `withinMs`. */
+  async outcome(withinMs: number): Promise<RawAnswer | 'ended' | 'silent'> {
+    try {
+      return await this.answer({ timeoutMs: withinMs });
+    } catch {
+      return this.ended ? 'ended' : 'silent';
+    }
   }
 
   /** Resolves when nothing can be sent any more. */

@@ -123,6 +123,8 @@ export type HttpCapability =
   | 'exact_chunks'
   /** `Expect: 100-continue` of a request that will be refused is not granted. */
   | 'continue_refused'
+  /** The answer to a refused upload reaches a client that sends on without end. */
+  | 'refusal_arrives'
   /** `requestTimeoutMs` for heads and answers that stall and `keepAliveTimeoutMs` hold. */
   | 'own_timeouts'
   /** Idle connections end when a drain begins, not when it ends. */
