@@ -2,8 +2,9 @@
 import { join } from 'node:path';
 import { type BenchResult, result, type Series, seriesOf } from './harness.ts';
 import { NUMBER } from './http-load.ts';
+import { dataBytesUnder } from './registry-disk.ts';
 import { Course } from './registry-loads.ts';
-import { bytesUnder, lessMs, MIB, type Run } from './registry-run.ts';
+import { lessMs, MIB, type Run } from './registry-run.ts';
 import { residentBytes, startOurs } from './registry-server.ts';
 
 export const LARGE_BYTES = 2048;
@@ -34,7 +35,7 @@ export async function largeResults(run: Run): Promise<BenchResult[]> {
   } finally {
     await first.stop();
   }
-  context.say(`starts with ${count} schemas, ${(bytesUnder(store) / MIB).toFixed(0)} MiB on the disk`);
+  context.say(`starts with ${count} schemas, ${(dataBytesUnder(store) / MIB).toFixed(0)} MiB on the disk`);
   const writable: number[] = [];
   const resident: number[] = [];
   for (let turn = 0; turn < Math.min(3, context.repeats); turn++) {

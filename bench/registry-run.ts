@@ -1,6 +1,4 @@
 /** What the parts of the registry's bench share: sizes, one run's names, rows beside each peer. */
-import { readdirSync, statSync } from 'node:fs';
-import { join } from 'node:path';
 import { type BenchContext, type BenchResult, result, type Series } from './harness.ts';
 import type { LoadSizes } from './registry-loads.ts';
 
@@ -22,12 +20,6 @@ export interface Run {
   readonly dir: string;
   /** Makes names unique on a registry that lives on. */
   readonly name: string;
-}
-
-export function bytesUnder(dir: string): number {
-  return readdirSync(dir, { recursive: true, withFileTypes: true })
-    .filter((entry) => entry.isFile())
-    .reduce((sum, entry) => sum + statSync(join(entry.parentPath, entry.name)).size, 0);
 }
 
 /** A row beside each peer there is. */

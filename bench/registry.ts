@@ -9,12 +9,12 @@ import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { type Bench, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
-import { fdatasyncRate } from './registry-disk.ts';
+import { type DiskMode, dataBytesUnder, fdatasyncRate } from './registry-disk.ts';
 import { kafkaResults } from './registry-kafka.ts';
 import { largeResults } from './registry-large.ts';
 import { Course } from './registry-loads.ts';
 import { peerOf, peerStarter } from './registry-peer.ts';
-import { beside, bytesUnder, lessMs, more, type Run } from './registry-run.ts';
+import { beside, lessMs, more, type Run } from './registry-run.ts';
 import { residentBytes, type Started, startEmpty, startOurs, type Target } from './registry-server.ts';
 
 /** Lookups a second that are to be reached; half of it is the load of the percentile. */
@@ -98,31 +98,40 @@ async function writes(run: Run, sides: Sides, store: string): Promise<BenchResul
   const results: BenchResult[] = [];
   const peer = sides.peer?.target.name;
   // What one registration of this load puts on the disk.
-  const before = bytesUnder(store);
+  const before = dataBytesUnder(store);
   await sides.ours.register(100);
-  const recordBytes = Math.ceil((bytesUnder(store) - before) / 100);
-  const raw = { name: `fdatasync of ${recordBytes} B, one after the other` };
+  const recordBytes = Math.ceil((dataBytesUnder(store) - before) / 100);
   const disk = join(dir, 'raw');
+  const raw = (mode: DiskMode) => () => fdatasyncRate(disk, recordBytes, sizes.durationMs, mode);
   for (const [connections, goal, name] of [
     [1, 0.6, 'registrations, durable, one after the other'],
     [16, 3, 'registrations, durable, 16 at once'],
   ] as const) {
     context.say(name);
     const series = await both(run, sides, (course) => course.registrationRate(connections), {
-      raw: () => fdatasyncRate(disk, recordBytes, sizes.durationMs),
+      raw: raw('grow'),
+      inPlace: raw('overwrite'),
     });
+    const inPlace = {
+      name: `write and fdatasync of ${recordBytes} B in space that is there`,
+      series: series['inPlace'] as Series,
+    };
     results.push(
       ...beside(
         {
           ...more,
           metric: name,
           ours: series['ours'] as Series,
-          against: { ...raw, series: series['raw'] as Series },
+          against: {
+            name: `append and fdatasync of ${recordBytes} B`,
+            series: series['raw'] as Series,
+          },
           goal: { ratioAtLeast: goal },
         },
         peer,
         series['peer'],
       ),
+      result({ ...more, metric: name, ours: series['ours'] as Series, against: inPlace }),
     );
   }
   for (const connections of [1, 16]) {
