@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
-import type { Counter, Metrics } from '../../core/metrics.ts';
+import type { Counter, Histogram, Metrics } from '../../core/metrics.ts';
 import { REGISTRY_ERRORS, registryError } from '../errors.ts';
 import { isSchemaFormat, type SchemaFormat } from '../schemas/format.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
@@ -43,6 +43,10 @@ export class RegistryClient {
   private readonly ids = new Map<string, Promise<number>>();
   private readonly requests: Counter;
   private readonly lookups: Counter;
+  private readonly requestSeconds: Histogram;
+  private readonly lookupSeconds: Histogram;
+  private readonly warm: number;
+  private readonly cold: number;
   private readonly series: Readonly<
     Record<'read' | 'write', { readonly hit: number; readonly miss: number }>
   >;
@@ -58,6 +62,18 @@ export class RegistryClient {
       'cache',
       'result',
     ]);
+    this.requestSeconds = metrics.histogram(
+      'registry_client_request_seconds',
+      'Round trip of a request that the registry answered.',
+      ['operation'],
+    );
+    this.lookupSeconds = metrics.histogram(
+      'schema_lookup_seconds',
+      'Time to find the schema of an id: warm from memory (as the mean of its batch), cold with its round trip.',
+      ['cache'],
+    );
+    this.warm = this.lookupSeconds.series('warm');
+    this.cold = this.lookupSeconds.series('cold');
     const both = (cache: string): { hit: number; miss: number } => ({
       hit: this.lookups.series(cache, 'hit'),
       miss: this.lookups.series(cache, 'miss'),
@@ -66,7 +82,12 @@ export class RegistryClient {
     const ratio = metrics.gauge('schema_cache_hit_ratio', 'Share of lookups answered without the registry.', [
       'cache',
     ]);
+    const entries = metrics.gauge('schema_cache_entries', 'Distinct schemas in the schema caches.', [
+      'cache',
+    ]);
     metrics.onCollect(() => {
+      entries.set(this.schemas.size, entries.series('id_to_schema'));
+      entries.set(this.ids.size, entries.series('schema_to_id'));
       for (const [cache, { hit, miss }] of [
         ['id_to_schema', this.series.read],
         ['schema_to_id', this.series.write],
@@ -78,20 +99,28 @@ export class RegistryClient {
     });
   }
 
-  /** Counts lookups that the caller answered from what it keeps by id. */
-  countHits(cache: 'read' | 'write', count: number): void {
+  /** Counts lookups that the caller answered from what it keeps by id, and where it knows how long they took together. */
+  countHits(cache: 'read' | 'write', count: number, tookMs?: number): void {
     this.lookups.add(count, this.series[cache].hit);
+    if (tookMs !== undefined && count > 0)
+      this.lookupSeconds.observeMany(tookMs / 1000 / count, count, this.warm);
+  }
+
+  /** The clock that `countHits` is told by. */
+  nowMs(): number {
+    return this.options.clock.monotonicMs();
   }
 
   /** The schema of an id. @throws schema_not_found, registry_unavailable, registry_protocol */
   schemaById(id: number): Promise<Schema> {
+    const startMs = this.nowMs();
     const known = this.schemas.get(id);
     if (known !== undefined) {
-      this.lookups.add(1, this.series.read.hit);
+      this.countHits('read', 1, this.nowMs() - startMs);
       return Promise.resolve(known);
     }
     const until = this.unknownUntilMs.get(id);
-    if (until !== undefined && this.options.clock.monotonicMs() < until) {
+    if (until !== undefined && startMs < until) {
       this.lookups.add(1, this.series.read.hit);
       return Promise.reject(unknownId(id));
     }
@@ -105,16 +134,18 @@ export class RegistryClient {
   }
 
   private async fetchSchema(id: number): Promise<Schema> {
+    const startMs = this.nowMs();
     const answer = await this.ask('schema_by_id', 'GET', `/schemas/ids/${id}`);
     if (answer.status === 404 && errorNumber(answer) === REGISTRY_ERRORS.schema_not_found.number) {
       if (this.unknownUntilMs.size >= UNKNOWN_IDS_MAX) {
         this.unknownUntilMs.delete(this.unknownUntilMs.keys().next().value as number);
       }
-      this.unknownUntilMs.set(id, this.options.clock.monotonicMs() + this.options.unknownForMs);
+      this.unknownUntilMs.set(id, this.nowMs() + this.options.unknownForMs);
       throw unknownId(id);
     }
     const schema = schemaOf(this.expect(answer));
     this.schemas.set(id, schema);
+    this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
     this.unknownUntilMs.delete(id);
     return schema;
   }
@@ -174,8 +205,10 @@ export class RegistryClient {
   ): Promise<TransportAnswer> {
     for (let attempt = 0; ; attempt++) {
       let failure: unknown;
+      const startMs = this.nowMs();
       try {
         const answer = await this.options.transport.request(method, path, body);
+        this.requestSeconds.observe((this.nowMs() - startMs) / 1000, this.requestSeconds.series(operation));
         this.requests.add(1, this.requests.series(operation, String(answer.status)));
         if (answer.status < 500 && answer.status !== 429) return answer;
         failure = registryError(

@@ -65,14 +65,16 @@ export class BatchDecoder {
     const { status, schemaId } = this.frames.columns;
     const missing = new Set<number>();
     let known = 0;
+    const startMs = this.client.nowMs();
     for (let row = 0; row < records.rowCount; row++) {
       if (status[row] !== FRAME_STATUS.OK) continue;
       if (this.writers.has(schemaId[row] as number)) known++;
       else missing.add(schemaId[row] as number);
     }
+    const tookMs = this.client.nowMs() - startMs;
     this.unknown.clear();
     for (const id of missing) await this.fetch(id);
-    this.client.countHits('read', known);
+    this.client.countHits('read', known, tookMs);
   }
 
   private async fetch(id: number): Promise<void> {
