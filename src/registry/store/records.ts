@@ -299,7 +299,8 @@ function read(key: Fields, value: Fields | null): StoreRecord | undefined {
     case 'DELETE_SUBJECT': {
       if (subject === undefined) return undefined;
       if (value === null) return { kind: 'deleteSubject', subject, value };
-      const version = value['version'];
+      // Redpanda names no version: all there are.
+      const version = value['version'] ?? VERSION_MAX;
       if (version !== 0 && !isCount(version, VERSION_MAX)) return undefined;
       return { kind: 'deleteSubject', subject, value: version };
     }
@@ -363,11 +364,15 @@ function readOurs(key: Fields, value: Fields | null): StoreRecord | undefined {
   }
 }
 
+/** Values without content that Karapace has written, or restored, in place of none. */
+const isNothing = (value: Uint8Array): boolean =>
+  value.length <= 4 && ['', 'null', '""'].includes(Buffer.from(value).toString('latin1'));
+
 /** Total: whatever the bytes are, the answer is a record or a sentence why there is none. */
 export function decodeRecord({ key, value }: LogRecord): Decoded {
   const fields = objectOf(key);
   if (fields === undefined) return { unread: 'its key is not a JSON object' };
-  const content = value === null ? null : objectOf(value);
+  const content = value === null || isNothing(value) ? null : objectOf(value);
   // The value of a NOOP is of no kind; some registries write an empty one.
   if (content === undefined && fields['keytype'] !== 'NOOP')
     return { unread: `the value of its ${JSON.stringify(fields['keytype'])} is not a JSON object` };
