@@ -147,7 +147,7 @@ describe('refusals', () => {
 
   it.each<readonly [string, string, string, unknown, number, number]>([
     ['a text that is no schema', 'POST', '/subjects/x/versions', { schema: '{"type":"rec"}' }, 422, 42201],
-    ['an unknown format', 'POST', '/subjects/x/versions', { schema: '{}', schemaType: 'JSON' }, 422, 42201],
+    ['an unknown format', 'POST', '/subjects/x/versions', { schema: '{}', schemaType: 'XML' }, 422, 42201],
     ['an empty schema', 'POST', '/subjects/x/versions', { schema: '' }, 422, 42201],
     ['no schema', 'POST', '/subjects/x/versions', {}, 422, 42201],
     [
@@ -228,7 +228,12 @@ describe('compatibility and levels', () => {
     expect((await call('POST', `${path}/1`, { schema: BREAKING })).body).toEqual({ is_compatible: false });
     expect((await call('POST', `${path}/1?verbose=true`, { schema: BREAKING })).body).toEqual({
       is_compatible: false,
-      messages: [expect.stringMatching(/cannot read long at Order\.amount \(AVRO_TYPE_CHANGED\)/)],
+      messages: [
+        expect.stringMatching(/cannot read long at Order\.amount \(AVRO_TYPE_CHANGED\)/),
+        '{oldSchemaVersion: 1}',
+        `{oldSchema: '${V1}'}`,
+        "{validateFields: 'false', compatibility: 'BACKWARD'}",
+      ],
     });
     expect((await call('POST', `${path}?verbose=true`, { schema: BREAKING })).body).toMatchObject({
       is_compatible: false,

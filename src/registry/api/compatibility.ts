@@ -1,6 +1,6 @@
 /** Compatibility checks, and the words of a refusal. */
 import { findMillraceError } from '../../core/errors.ts';
-import type { Comparison } from '../compatibility/modes.ts';
+import type { Verdict } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { RegisterInput, StoredVersion } from '../store/service.ts';
 import { readSchemaBody } from './bodies.ts';
@@ -11,12 +11,7 @@ import type { Call, Operation } from './operation.ts';
 function judgedOf(
   call: Call,
   input: RegisterInput,
-  verdict: {
-    readonly compatible: boolean;
-    readonly comparisons: readonly Comparison[];
-    readonly compared: readonly StoredVersion[];
-    readonly level: string;
-  },
+  verdict: Verdict & { readonly compared: readonly StoredVersion[]; readonly level: string },
 ): Judged {
   return {
     verdict,
@@ -47,13 +42,11 @@ function check(call: Call, version: string | undefined): unknown {
 export function refusalOf(call: Call, thrown: unknown, input: RegisterInput): unknown {
   const error = findMillraceError(thrown);
   if (error?.code !== 'incompatible') return thrown;
-  const { comparisons, compared, level } = error.details as Partial<{
-    readonly comparisons: readonly Comparison[];
-    readonly compared: readonly StoredVersion[];
-    readonly level: string;
-  }>;
-  if (comparisons === undefined || compared === undefined || level === undefined) return thrown;
-  const judged = judgedOf(call, input, { compatible: false, comparisons, compared, level });
+  const { verdict, level } = error.details as { readonly verdict?: Verdict; readonly level?: string };
+  if (verdict === undefined || level === undefined) return thrown;
+  const numbers = new Set(verdict.comparisons.map(({ version }) => version));
+  const compared = call.service.versions(call.subject, 'no').filter(({ version }) => numbers.has(version));
+  const judged = judgedOf(call, input, { ...verdict, compared, level });
   return registryError('incompatible', incompatibleMessage(call.subject, judged), { cause: thrown });
 }
 

@@ -53,7 +53,7 @@ function settingsOf(options: RegistryApiOptions): ApiSettings {
     version: options.version ?? '0.0.0',
     clusterId: options.clusterId ?? 'schema-registry',
     gate: options.gate ?? openGate,
-    open: options.gate === undefined,
+    open: options.gate === undefined || options.gate === openGate,
     byId: new ByIdCache(),
     masterAvailable: options.masterAvailable ?? (() => true),
   };
@@ -71,7 +71,11 @@ function operationsOf(api: ApiSettings): readonly Operation[] {
       summary: 'This description.',
       tag: 'service',
       right: undefined,
-      answer: { type: 'object', required: ['openapi', 'paths'] },
+      answer: {
+        type: 'object',
+        properties: { openapi: { const: '3.1.0' }, paths: { type: 'object' } },
+        required: ['openapi', 'paths'],
+      },
       errors: [],
       everywhere: true,
       settled: true,

@@ -1,0 +1,212 @@
+/** A registry behind a real server, and a client that holds every answer to the description the server gives. */
+import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
+import { silentLogger } from '../../src/core/log.ts';
+import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import {
+  MemoryLog,
+  Registry,
+  type RegistryApiOptions,
+  registryFallbacks,
+  registryRoutes,
+} from '../../src/registry/index.ts';
+
+export const TYPE = 'application/vnd.schemaregistry.v1+json';
+export const BODY_BYTES_MAX = 100_000;
+
+interface DescribedResponse {
+  readonly content: Readonly<Record<string, { readonly schema: object }>>;
+  readonly 'x-error-codes'?: readonly number[];
+}
+export interface Described {
+  readonly operationId: string;
+  readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: 'path' | 'query' }>;
+  readonly requestBody?: { readonly content: Readonly<Record<string, { readonly schema: object }>> };
+  readonly responses: Readonly<Record<string, DescribedResponse>>;
+}
+export interface Description {
+  readonly openapi: string;
+  readonly info: { readonly title: string; readonly version: string };
+  readonly paths: Readonly<Record<string, Readonly<Record<string, Described>>>>;
+  readonly components: { readonly schemas: Readonly<Record<string, object>> };
+}
+
+export interface Answer {
+  readonly status: number;
+  readonly type: string | null;
+  readonly headers: Headers;
+  readonly text: string;
+  /** Parsed, where it is JSON. */
+  readonly body: unknown;
+}
+
+export interface CallOptions {
+  readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+function patternOf(path: string): RegExp {
+  const source = path
+    .split('/')
+    .map((segment) => (segment.startsWith('{') ? '[^/]+' : segment.replaceAll('.', '\\.')))
+    .join('/');
+  return new RegExp(`^${source}/?$`);
+}
+
+export class Conformance {
+  readonly base: string;
+  readonly description: Description;
+  readonly registry: Registry;
+  /** Ids of operations that answered 200. */
+  readonly succeeded = new Set<string>();
+  private readonly ajv: Ajv2020;
+  private readonly validators = new Map<string, ValidateFunction>();
+  private readonly patterns: ReadonlyArray<readonly [string, RegExp]>;
+  private readonly stop: () => Promise<void>;
+
+  private constructor(base: string, description: Description, registry: Registry, stop: () => Promise<void>) {
+    this.base = base;
+    this.description = description;
+    this.registry = registry;
+    this.stop = stop;
+    this.ajv = new Ajv2020({ strict: true, allowUnionTypes: true, strictTypes: false });
+    this.ajv.addKeyword('components');
+    this.ajv.addSchema({ $id: 'api', components: description.components });
+    // A path without parameters is the better match.
+    this.patterns = Object.keys(description.paths)
+      .sort((a, b) => a.split('{').length - b.split('{').length)
+      .map((path) => [path, patternOf(path)] as const);
+  }
+
+  static async start(options: RegistryApiOptions = {}): Promise<Conformance> {
+    const registry = await Registry.open(new MemoryLog(), silentLogger);
+    const server = await nodeHttpDriver.listen({
+      host: '127.0.0.1',
+      port: 0,
+      routes: registryRoutes(() => registry, options),
+      fallbacks: registryFallbacks,
+      bodyBytesMax: BODY_BYTES_MAX,
+      headerBytesMax: 16_384,
+      requestTimeoutMs: 5000,
+      keepAliveTimeoutMs: 5000,
+      log: silentLogger,
+    });
+    const base = `http://127.0.0.1:${server.port}`;
+    const description = (await (await fetch(`${base}/openapi.json`)).json()) as Description;
+    return new Conformance(base, description, registry, async () => {
+      await server.drain(1000);
+      await registry.close();
+    });
+  }
+
+  close(): Promise<void> {
+    return this.stop();
+  }
+
+  /** The described operation of a request, or undefined. */
+  find(method: string, path: string): Described | undefined {
+    const plain = (path.split('?')[0] as string) || '/';
+    const verb = method === 'HEAD' ? 'get' : method.toLowerCase();
+    for (const [template, pattern] of this.patterns) {
+      const operation = this.description.paths[template]?.[verb];
+      if (operation !== undefined && pattern.test(plain)) return operation;
+    }
+    return undefined;
+  }
+
+  /** Sends and validates: the status is described, the body fits its schema, the error_code is one of the listed. */
+  async call(method: string, path: string, options: CallOptions = {}): Promise<Answer> {
+    const { body } = options;
+    const response = await fetch(this.base + path, {
+      method,
+      headers: options.headers ?? { 'content-type': TYPE },
+      ...(body === undefined
+        ? {}
+        : { body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body) }),
+    });
+    const text = await response.text();
+    const type = response.headers.get('content-type');
+    let parsed: unknown;
+    try {
+      parsed = text === '' ? undefined : JSON.parse(text);
+    } catch {
+      parsed = text;
+    }
+    const answer: Answer = { status: response.status, type, headers: response.headers, text, body: parsed };
+    this.check(method, path, answer);
+    return answer;
+  }
+
+  /** @throws where an answer is not as described */
+  check(method: string, path: string, answer: Answer): void {
+    const where = `${method} ${path}: ${answer.status} ${answer.text.slice(0, 300)}`;
+    if (answer.headers.get('cache-control') !== 'no-cache, no-store, must-revalidate')
+      throw new Error(`cache-control of ${where}`);
+    const operation = this.find(method, path);
+    if (operation === undefined) {
+      if (answer.status < 400) throw new Error(`an answer that is not described: ${where}`);
+      this.validate('Error', { $ref: 'api#/components/schemas/Error' }, answer.body, where);
+      return;
+    }
+    const described = operation.responses[String(answer.status)];
+    if (described === undefined) throw new Error(`a status that is not described: ${where}`);
+    const media = described.content[answer.type?.split(';')[0] ?? ''];
+    if (media === undefined) throw new Error(`content type ${answer.type} of ${where}`);
+    if (answer.status === 200) this.succeeded.add(operation.operationId);
+    if (method === 'HEAD') return;
+    const isText = (media.schema as { type?: string }).type === 'string';
+    const absolute = JSON.parse(
+      JSON.stringify(media.schema).replaceAll('"#/components', '"api#/components'),
+    ) as object;
+    this.validate(
+      `${operation.operationId} ${answer.status}`,
+      absolute,
+      isText ? answer.text : answer.body,
+      where,
+    );
+    const codes = described['x-error-codes'];
+    const code = (answer.body as { error_code?: number } | undefined)?.error_code;
+    if (codes !== undefined && !codes.includes(code ?? 0))
+      throw new Error(`error_code ${code} is not among ${codes.join(', ')}: ${where}`);
+  }
+
+  private validate(name: string, schema: object, value: unknown, where: string): void {
+    let validator = this.validators.get(name);
+    if (validator === undefined) {
+      validator = this.ajv.compile(schema);
+      this.validators.set(name, validator);
+    }
+    if (!validator(value)) throw new Error(`${this.ajv.errorsText(validator.errors)}: ${where}`);
+  }
+
+  /** Registers and returns the id. */
+  async register(subject: string, schema: string, rest: object = {}): Promise<number> {
+    const answer = await this.call('POST', `/subjects/${encodeURIComponent(subject)}/versions`, {
+      body: { schema, ...rest },
+    });
+    if (answer.status !== 200) throw new Error(`${subject} is refused: ${answer.text}`);
+    return (answer.body as { id: number }).id;
+  }
+}
+
+export interface FieldOptions {
+  readonly default?: unknown;
+  readonly aliases?: readonly string[];
+}
+export const field = (name: string, type: unknown, rest: FieldOptions = {}): object => ({
+  name,
+  type,
+  ...rest,
+});
+export const record = (name: string, ...fields: readonly object[]): string =>
+  JSON.stringify({ type: 'record', name, fields });
+
+export const ORDER_1 = record('Order', field('id', 'string'), field('amount', 'long'));
+export const ORDER_2 = record(
+  'Order',
+  field('id', 'string'),
+  field('amount', 'long'),
+  field('note', 'string', { default: '' }),
+);
+/** Breaks ORDER_1 for a reader. */
+export const ORDER_BROKEN = record('Order', field('id', 'string'), field('amount', 'string'));
+export const PROTO = 'syntax = "proto3"; message Order { string id = 1; }';
