@@ -1,0 +1,268 @@
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { hostname, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { type LogFields, type Logger, silentLogger } from '../../src/core/log.ts';
+import { FileLog, REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
+import { encodeFrame, FRAME_HEADER_BYTES, judgeTail } from '../../src/registry/store/frames.ts';
+import type { LogRecord } from '../../src/registry/store/log.ts';
+import { encodeRecord } from '../../src/registry/store/records.ts';
+import { Registry } from '../../src/registry/store/registry.ts';
+
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'millrace-registry-'));
+});
+afterEach(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const schema = (...fields: readonly string[]): string =>
+  JSON.stringify({
+    type: 'record',
+    name: 'Order',
+    fields: fields.map((name) => ({ name, type: 'string', default: '' })),
+  });
+const code = (work: Promise<unknown>): Promise<string> =>
+  work.then(
+    () => 'done',
+    (thrown: { code?: string }) => thrown.code ?? String(thrown),
+  );
+const register = (registry: Registry, subject: string, ...fields: readonly string[]) =>
+  registry.register(subject, { text: schema(...fields) }, {});
+const subjects = (registry: Registry): readonly string[] => registry.subjects({ prefix: '', deleted: 'no' });
+const path = (): string => join(dir, REGISTRY_LOG_FILE);
+
+async function withFile<T>(
+  work: (registry: Registry) => T | Promise<T>,
+  logger: Logger = silentLogger,
+): Promise<T> {
+  const registry = await Registry.open(new FileLog(dir), logger);
+  try {
+    return await work(registry);
+  } finally {
+    await registry.close();
+  }
+}
+
+/** Opens the folder and collects what was warned about. */
+async function reopened<T>(work: (registry: Registry) => T): Promise<{ result: T; warnings: LogFields[] }> {
+  const warnings: LogFields[] = [];
+  const logger: Logger = { ...silentLogger, warn: (fields) => warnings.push(fields), child: () => logger };
+  return { result: await withFile(work, logger), warnings };
+}
+
+describe('the file store', () => {
+  it('gives everything back after a restart', async () => {
+    const before = await withFile(async (registry) => {
+      await register(registry, 'a/b c"{é', 'x');
+      await register(registry, 'a/b c"{é', 'x', 'y');
+      await register(registry, ':.ctx:s', 'x');
+      await registry.setConfig('a/b c"{é', { compatibility: 'FULL_TRANSITIVE', lossy: 'reject' });
+      await registry.setConfig(undefined, { compatibility: 'NONE' });
+      await registry.setMode('frozen', 'READONLY', false);
+      await registry.register(
+        'p',
+        { format: 'PROTOBUF', text: 'syntax = "proto3"; message M { int32 a = 1; }' },
+        {},
+      );
+      await registry.deleteVersion('a/b c"{é', '1', false);
+      return registry.browse({ prefix: '', deleted: true, latestOnly: false });
+    });
+    await withFile(async (registry) => {
+      expect(registry.browse({ prefix: '', deleted: true, latestOnly: false })).toEqual(before);
+      expect(before.every(({ ts }) => ts > 1.7e12)).toBe(true);
+      expect(registry.config('a/b c"{é', false)).toEqual({
+        compatibilityLevel: 'FULL_TRANSITIVE',
+        lossy: 'REJECT',
+      });
+      expect(registry.config(undefined, true)).toEqual({ compatibilityLevel: 'NONE' });
+      expect(registry.mode('frozen', false)).toBe('READONLY');
+      expect(registry.contexts()).toEqual(['.', '.ctx']);
+      const again = await registry.register(
+        'p',
+        { format: 'PROTOBUF', text: 'syntax="proto3";\n// again\nmessage M{int32 a=1;}' },
+        {},
+      );
+      expect(again).toMatchObject({ created: false, version: { version: 1 } });
+    });
+  });
+
+  it('never gives an id twice, though the schema that had it is gone for good', async () => {
+    await withFile(async (registry) => {
+      await register(registry, 'a', 'x');
+      await register(registry, 'b', 'y');
+      await registry.deleteSubject('b', false);
+      await registry.deleteSubject('b', true);
+    });
+    await withFile(async (registry) => {
+      expect((await register(registry, 'c', 'z')).version.id).toBe(3);
+    });
+  });
+
+  it('cuts off a last append that stops at any byte, says so, and keeps what was acknowledged', async () => {
+    await withFile((registry) => register(registry, 'a', 'x'));
+    const whole = readFileSync(path());
+    const torn = encodeFrame([
+      encodeRecord({ kind: 'config', subject: 'a', value: { compatibilityLevel: 'NONE' } }),
+      encodeRecord({ kind: 'mode', subject: 'a', value: 'READONLY' }),
+    ]);
+    for (let cut = 1; cut < torn.length; cut++) {
+      for (const room of [0, 700]) {
+        writeFileSync(path(), Buffer.concat([whole, torn.subarray(0, cut), Buffer.alloc(room)]));
+        const { result, warnings } = await reopened((registry) => [
+          ...subjects(registry),
+          registry.config('a', true).compatibilityLevel,
+          registry.mode('a', true),
+        ]);
+        expect(result).toEqual(['a', 'BACKWARD', 'READWRITE']);
+        expect(warnings).toHaveLength(1);
+        expect(warnings[0]?.['tornBytes']).toBeLessThanOrEqual(cut);
+        expect(readFileSync(path())).toEqual(whole);
+      }
+    }
+  });
+
+  it('takes zeros behind the last append for room, not for a write', async () => {
+    await withFile((registry) => register(registry, 'a', 'x'));
+    const whole = readFileSync(path());
+    writeFileSync(path(), Buffer.concat([whole, Buffer.alloc(5000)]));
+    const { result, warnings } = await reopened(subjects);
+    expect(result).toEqual(['a']);
+    expect(warnings).toEqual([]);
+    expect(readFileSync(path())).toEqual(whole);
+  });
+
+  it.each(['the first', 'the last'])(
+    'refuses a flipped bit in %s append, and changes nothing',
+    async (which) => {
+      await withFile(async (registry) => {
+        await register(registry, 'a', 'x');
+        await register(registry, 'b', 'y');
+      });
+      const whole = readFileSync(path());
+      const first = 8 + FRAME_HEADER_BYTES + whole.readUInt32LE(8);
+      const [from, to] = which === 'the first' ? [8, first] : [first, whole.length];
+      for (let at = from; at < to; at += 3) {
+        const damaged = Buffer.from(whole);
+        damaged[at] = (damaged[at] as number) ^ (1 << (at % 8));
+        // A bit that makes the last byte of a header zero leaves nothing to tell it from a write cut short.
+        if (judgeTail(damaged.subarray(which === 'the first' ? 8 : first), 0) === 'torn') continue;
+        writeFileSync(path(), damaged);
+        expect(await code(Registry.open(new FileLog(dir), silentLogger)), `byte ${at}`).toBe('store_corrupt');
+        expect(readFileSync(path())).toEqual(damaged);
+      }
+    },
+  );
+
+  it('refuses a file that is no registry log', async () => {
+    writeFileSync(path(), 'something else entirely');
+    expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_corrupt');
+  });
+
+  it('reads appends larger than what it reads at once', async () => {
+    const big = 'x'.repeat(400_000);
+    const log = new FileLog(dir);
+    await log.open({ apply: () => {} });
+    const records: LogRecord[] = Array.from({ length: 24 }, (_, i) => ({
+      key: Buffer.from(`{"keytype":"NOOP","magic":0,"n":${i}}`),
+      value: Buffer.from(JSON.stringify(big)),
+    }));
+    await log.append(records.slice(0, 20));
+    await log.append(records.slice(20));
+    await log.close();
+    const again = new FileLog(dir);
+    let read = 0;
+    await again.open({
+      apply: (batch) => {
+        for (const { key, value } of batch) {
+          const wanted = records[read++];
+          expect(Buffer.compare(key, wanted?.key as Uint8Array)).toBe(0);
+          expect(Buffer.compare(value as Uint8Array, wanted?.value as Uint8Array)).toBe(0);
+        }
+      },
+    });
+    await again.close();
+    expect(read).toBe(records.length);
+  });
+
+  it('refuses a second owner while the first lives, and takes over from a dead one', async () => {
+    await withFile(async () => {
+      expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
+    });
+    const lock = join(dir, 'registry.lock');
+    writeFileSync(lock, JSON.stringify({ pid: 2 ** 22 + 1, host: hostname(), started: '1' }));
+    await withFile((registry) => expect(subjects(registry)).toEqual([]));
+    // The pid lives, but it is not the process that took the lock.
+    writeFileSync(lock, JSON.stringify({ pid: process.pid, host: hostname(), started: '1' }));
+    await withFile((registry) => expect(subjects(registry)).toEqual([]));
+    writeFileSync(lock, JSON.stringify({ pid: 1, host: 'another-machine', started: '' }));
+    expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
+  });
+
+  it('refuses a folder that cannot be made', async () => {
+    writeFileSync(join(dir, 'plain'), '');
+    expect(await code(Registry.open(new FileLog(join(dir, 'plain', 'sub')), silentLogger))).toBe(
+      'not_writable',
+    );
+  });
+
+  it('refuses one in a file system that takes no folders, at once', async () => {
+    expect(await code(Registry.open(new FileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
+  });
+
+  it('writes all of a log or nothing', async () => {
+    const records = Array.from({ length: 50 }, (_, i) =>
+      encodeRecord({ kind: 'context', context: `.c${i}`, value: true }, 5),
+    );
+    const log = new FileLog(dir);
+    await log.open({ apply: () => {} });
+    mkdirSync(`${path()}.filling`);
+    expect(await code(log.fill(records))).toBe('store_failed');
+    rmSync(`${path()}.filling`, { recursive: true });
+    expect(statSync(path()).size).toBe(8);
+    await log.fill(records);
+    await log.append([encodeRecord({ kind: 'context', context: '.later', value: true }, 6)]);
+    await log.close();
+    await withFile((registry) => expect(registry.contexts()).toHaveLength(52));
+  });
+});
+
+/** No file of this process grows past it; Linux counts that as a disk that is full. */
+function limitFiles(bytes: number | 'unlimited'): void {
+  execFileSync('prlimit', ['--pid', String(process.pid), `--fsize=${bytes}:`]);
+}
+
+describe('on a full disk', () => {
+  it('refuses what does not fit, keeps the rest, and goes on when there is room', async () => {
+    const kept = await withFile(async (registry) => {
+      const acknowledged: number[] = [];
+      let refused = 0;
+      limitFiles(128 << 10);
+      try {
+        for (let i = 0; i < 200; i++) {
+          const done = await code(
+            register(registry, `s${i}`, `f${i}`, 'x'.repeat(1000)).then(({ version }) =>
+              acknowledged.push(version.id),
+            ),
+          );
+          if (done === 'done') continue;
+          expect(done).toBe('store_failed');
+          refused++;
+        }
+      } finally {
+        limitFiles('unlimited');
+      }
+      expect(refused).toBeGreaterThan(0);
+      expect(acknowledged.length).toBeGreaterThan(20);
+      expect(registry.counts().versions).toBe(acknowledged.length);
+      acknowledged.push((await register(registry, 'roomy', 'again')).version.id);
+      expect(acknowledged).toEqual(acknowledged.map((_, i) => i + 1));
+      return acknowledged.length;
+    });
+    const { result, warnings } = await reopened((registry) => registry.counts());
+    expect(result).toMatchObject({ versions: kept, schemas: kept });
+    expect(warnings).toEqual([]);
+  });
+});
