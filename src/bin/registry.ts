@@ -10,6 +10,7 @@ import {
   registryFallbacks,
   registryRoutes,
 } from '../registry/index.ts';
+import { KAFKA_STORE_SETTINGS, type KafkaStore, kafkaStore } from './registry/kafka.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 
 const SETTINGS = {
@@ -21,17 +22,31 @@ const SETTINGS = {
   store: {
     type: 'string',
     default: 'memory',
-    help: 'file:DIR keeps everything in a folder, each write on disk before its answer; memory forgets at the end',
+    help: 'file:DIR keeps everything in a folder, each write on disk before its answer; kafka:HOST:PORT,… in a topic that several instances share; memory forgets at the end',
   },
+  ...KAFKA_STORE_SETTINGS,
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-function logOf(store: string): RegistryLog {
+/** The Kafka store of a run that has one. */
+const kafka = new WeakMap<Context, KafkaStore>();
+
+async function logOf(context: Context): Promise<RegistryLog> {
+  const { store } = context.settings;
   if (store === 'memory') return new MemoryLog();
+  const brokers = /^kafka:(.+)$/s.exec(store)?.[1];
+  if (brokers !== undefined) {
+    const made = await kafkaStore(context, brokers);
+    context.onClose(() => made.close());
+    kafka.set(context, made);
+    return made.log;
+  }
   const dir = /^file:(.+)$/s.exec(store)?.[1];
   if (dir === undefined) {
-    throw coreError('bad_value', `-store=${store} is not a store`, { next: 'give file:DIR or memory' });
+    throw coreError('bad_value', `-store=${store} is not a store`, {
+      next: 'give file:DIR, kafka:HOST:PORT or memory',
+    });
   }
   return new FileLog(dir);
 }
@@ -51,10 +66,14 @@ export const command = defineCommand({
   description:
     'Example: millrace registry -store=file:./registry\nOne process a folder; a second one on the same folder is refused.',
   settings: SETTINGS,
-  routes: (context) => registryRoutes(() => registryOf(context)),
+  routes: (context) =>
+    registryRoutes(() => registryOf(context), {
+      writeAtLeader: (request, here) => kafka.get(context)?.writeAtLeader(request, here) ?? here(),
+      masterAvailable: () => kafka.get(context)?.masterAvailable() ?? true,
+    }),
   http: () => ({ fallbacks: registryFallbacks, bodyBytesMax: REGISTRY_BODY_BYTES_MAX }),
   async run(context) {
-    const registry = await Registry.open(logOf(context.settings.store), context.log);
+    const registry = await Registry.open(await logOf(context), context.log);
     context.onClose(() => registry.close());
     open.set(context, registry);
     const subjects = context.metrics.gauge('registry_subjects', 'Subjects with at least one version.');

@@ -1,0 +1,90 @@
+/** The registry's store in Kafka: its settings, and what a run needs so that writes reach the leader. */
+import { hostname } from 'node:os';
+import { coreError } from '../../core/errors.ts';
+import type { SettingTable } from '../../core/settings.ts';
+import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
+import { forwardTransport, KafkaLog, type RegistryLog, writeAtLeader } from '../../registry/index.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { brokerDriver } from '../shell/drivers.ts';
+
+export const KAFKA_STORE_SETTINGS = {
+  'schemas-topic': {
+    type: 'string',
+    default: '_schemas',
+    help: 'topic of -store=kafka:…; created with one partition, compacted, where it does not exist',
+  },
+  advertise: {
+    type: 'string',
+    help: 'address that other instances on the same topic forward writes to; default: http:// and -listen',
+  },
+  'broker-property': {
+    type: 'list',
+    default: '',
+    help: 'properties of the Kafka client as name=value, by the names of librdkafka (security.protocol=sasl_ssl)',
+  },
+} as const satisfies SettingTable;
+
+type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
+
+export interface KafkaStore {
+  readonly log: RegistryLog;
+  writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
+  /** Whether a write would be taken, here or by another instance. */
+  masterAvailable(): boolean;
+  close(): void;
+}
+
+function propertiesOf(given: readonly string[]): Record<string, string> {
+  const properties: Record<string, string> = {};
+  for (const one of given) {
+    if (one === '') continue;
+    const at = one.indexOf('=');
+    if (at < 1)
+      throw coreError('bad_value', `-broker-property=${one} is not a property`, { next: 'give name=value' });
+    properties[one.slice(0, at)] = one.slice(at + 1);
+  }
+  return properties;
+}
+
+/** An address that others can reach: a server that listens everywhere is known by the name of its machine. */
+function urlOf({ settings, address }: Context): string | undefined {
+  const given = settings.advertise;
+  if (given !== undefined) {
+    if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
+      throw coreError('bad_value', `-advertise=${given} is not an http address`, {
+        next: 'give http://host:port',
+      });
+    }
+    return given.replace(/\/+$/, '');
+  }
+  if (address === undefined) return undefined;
+  const everywhere = address.host === '0.0.0.0' || address.host === '::';
+  const host = everywhere ? hostname() : address.host;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`;
+}
+
+/** @param brokers what follows `kafka:` in -store */
+export async function kafkaStore(context: Context, brokers: string): Promise<KafkaStore> {
+  const { settings, log } = context;
+  const driver = await brokerDriver(context);
+  const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
+  const transport = forwardTransport(nodeHttpClientDriver);
+  const url = urlOf(context);
+  const store = new KafkaLog({
+    driver,
+    brokers,
+    topic: settings['schemas-topic'],
+    properties: propertiesOf(settings['broker-property']),
+    log,
+    ...(url === undefined ? {} : { url }),
+  });
+  return {
+    log: store,
+    writeAtLeader: (request, here) => writeAtLeader(store, transport, request, here),
+    masterAvailable: () => {
+      const role = store.role();
+      return role.leader || role.url !== undefined;
+    },
+    close: () => transport.close(),
+  };
+}
