@@ -1,8 +1,8 @@
 /** Avro by avsc: one type a schema, one resolver a pair, longs as bigint. */
-import avsc from 'avsc';
+import type avsc from 'avsc';
 import { registryError } from '../errors.ts';
 import type { AvroSchema, Schema } from '../schemas/schema.ts';
-import { avroTypeHook } from './avro-long.ts';
+import { avscType } from './avro-type.ts';
 import { compileAvroVerify } from './avro-verify.ts';
 import { type Decode, demandCompatible, type Encode, malformed } from './decode.ts';
 
@@ -13,10 +13,7 @@ function typeOf(schema: AvroSchema): avsc.Type {
   const known = types.get(schema);
   if (known !== undefined) return known;
   try {
-    const type = avsc.Type.forSchema(JSON.parse(schema.text), {
-      omitRecordMethods: true,
-      typeHook: avroTypeHook,
-    });
+    const type = avscType(schema.tree);
     types.set(schema, type);
     return type;
   } catch (cause) {

@@ -57,7 +57,8 @@ const AVRO_LONG = avsc.types.LongType.__with(
     fromBuffer: decodeLong,
     toBuffer: encodeLong,
     fromJSON: (value: number | string) => BigInt(value),
-    toJSON: (value: bigint) => Number(value),
+    // avsc keeps defaults as JSON; digits are what does not round.
+    toJSON: (value: bigint) => (Number.isSafeInteger(Number(value)) ? Number(value) : String(value)),
     isValid: (value: unknown) => typeof value === 'bigint' && value >= LEAST && value <= MOST,
     compare: (a: bigint, b: bigint) => (a === b ? 0 : a < b ? -1 : 1),
   },

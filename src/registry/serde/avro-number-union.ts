@@ -1,0 +1,148 @@
+/** A union with several number types whose values stay plain, for avsc, which would wrap each in an object.
+ *
+ *  A bigint is a long. A number goes to the narrowest branch that holds it exactly, in the order int, float, double,
+ *  so what is read is what was written; a float or double alone takes what it must round. A wrapped value,
+ *  `{"int":5}`, names its branch.
+ */
+import avsc from 'avsc';
+
+const NUMBERS = new Set(['int', 'long', 'float', 'double']);
+const INEXACT = new Set(['int', 'float', 'double']);
+
+type Registry = Readonly<Record<string, avsc.Type>>;
+
+/** True for a union that avsc would call ambiguous for its numbers, and for them alone. */
+export function isNumberUnion(part: unknown, registry: Registry): part is readonly unknown[] {
+  if (!Array.isArray(part)) return false;
+  const types = part.map((branch) => typeOf(branch, registry));
+  if (types.filter((type) => INEXACT.has(type)).length < 2) return false;
+  const others = types.filter((type) => !NUMBERS.has(type)).map((type) => BUCKETS[type] ?? type);
+  return new Set(others).size === others.length;
+}
+
+function typeOf(branch: unknown, registry: Registry): string {
+  if (typeof branch !== 'string') return String((branch as { readonly type?: unknown }).type);
+  return Object.hasOwn(registry, branch) && !NUMBERS.has(branch)
+    ? (registry[branch] as avsc.Type).typeName
+    : branch;
+}
+
+/** Types whose values look alike to avsc. */
+const BUCKETS: Readonly<Record<string, string>> = {
+  bytes: 'buffer',
+  fixed: 'buffer',
+  enum: 'string',
+  map: 'object',
+  record: 'object',
+};
+
+/** The parts of avsc's types that its declarations leave out. */
+interface Tap {
+  readLong(): number;
+  writeLong(value: number): void;
+}
+interface Branch extends avsc.Type {
+  _check(value: unknown, flags?: unknown, hook?: unknown, path?: unknown): boolean;
+  _read(tap: Tap): unknown;
+  _write(tap: Tap, value: unknown): void;
+  _copy(value: unknown, options?: { readonly wrap?: number }): unknown;
+}
+interface Resolver {
+  _read?: (tap: Tap) => unknown;
+}
+
+interface Chosen {
+  readonly index: number;
+  readonly value: unknown;
+}
+
+function choose(types: readonly Branch[], names: readonly string[], value: unknown): Chosen | undefined {
+  const branch = (name: string): Chosen | undefined => {
+    const index = names.indexOf(name);
+    return index < 0 ? undefined : { index, value };
+  };
+  if (typeof value === 'bigint') return branch('long');
+  if (typeof value === 'number') {
+    const isInt = value === (value | 0) && !Object.is(value, -0);
+    const isFloat = Object.is(Math.fround(value), value);
+    return (
+      (isInt ? branch('int') : undefined) ??
+      (isFloat ? branch('float') : undefined) ??
+      branch('double') ??
+      branch('float')
+    );
+  }
+  if (typeof value === 'object' && value !== null && !ArrayBuffer.isView(value) && !Array.isArray(value)) {
+    const [key, more] = Object.keys(value);
+    const index = key === undefined || more !== undefined ? -1 : names.indexOf(key);
+    if (index >= 0 && NUMBERS.has(names[index] as string))
+      return { index, value: (value as Record<string, unknown>)[key as string] };
+  }
+  const index = types.findIndex((type) => type._check(value));
+  return index < 0 ? undefined : { index, value };
+}
+
+/** @param schema for which `isNumberUnion` holds; @param options avsc's own, with its registry */
+export function numberUnion(schema: readonly unknown[], options: unknown): avsc.Type {
+  const branches = schema.map((branch) =>
+    avsc.Type.forSchema(branch as avsc.Schema, options as Parameters<typeof avsc.Type.forSchema>[1]),
+  );
+  const WrappedUnion = avsc.types.WrappedUnionType as unknown as new (
+    types: readonly avsc.Type[],
+    options: unknown,
+  ) => avsc.Type;
+  const wrapped = new WrappedUnion(branches, options);
+  const types = branches as Branch[];
+  const names = types.map((type) => (type as avsc.Type & { readonly branchName: string }).branchName);
+  const refuse = (value: unknown): never => {
+    throw new Error(`no branch of [${names.join(', ')}] takes ${typeof value} ${String(value)}`);
+  };
+  const own: Record<string, unknown> = {
+    typeName: 'union:unwrapped',
+    _check(value: unknown, flags: unknown, hook?: (value: unknown, type: unknown) => void, path?: unknown) {
+      const chosen = choose(types, names, value);
+      if (chosen !== undefined)
+        return (types[chosen.index] as Branch)._check(chosen.value, flags, hook, path);
+      hook?.(value, this);
+      return false;
+    },
+    _read(tap: Tap) {
+      const type = types[tap.readLong()];
+      if (type === undefined) throw new Error('invalid union index');
+      return type._read(tap);
+    },
+    _write(tap: Tap, value: unknown) {
+      const chosen = choose(types, names, value) ?? refuse(value);
+      tap.writeLong(chosen.index);
+      (types[chosen.index] as Branch)._write(tap, chosen.value);
+    },
+    _update(resolver: Resolver, type: avsc.Type, resolving: unknown) {
+      const create = (one: Branch): Resolver | undefined => {
+        try {
+          return (one.createResolver as unknown as (type: avsc.Type, options: unknown) => Resolver).call(
+            one,
+            type,
+            resolving,
+          );
+        } catch {
+          return undefined;
+        }
+      };
+      for (const one of types) {
+        const inner = create(one);
+        if (inner === undefined) continue;
+        resolver._read = (tap) => inner._read?.(tap);
+        return;
+      }
+    },
+    /** Of a default, which belongs to the first branch. */
+    _copy(value: unknown, copying?: { readonly wrap?: number }) {
+      if (copying?.wrap === 2) return (types[0] as Branch)._copy(value, copying);
+      const chosen = choose(types, names, value) ?? refuse(value);
+      return (types[chosen.index] as Branch)._copy(chosen.value, copying);
+    },
+  };
+  // avsc freezes its types, so the change is made in one that inherits from it.
+  const properties = Object.fromEntries(Object.entries(own).map(([key, value]) => [key, { value }]));
+  return Object.freeze(Object.create(wrapped, properties)) as avsc.Type;
+}
