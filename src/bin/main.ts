@@ -25,6 +25,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   payments: () => import('./payments.ts'),
   reconcile: () => import('./reconcile.ts'),
   engine: () => import('./engine.ts'),
+  slo: () => import('./slo.ts'),
   bench: () => import('./bench.ts'),
 };
 

@@ -21,8 +21,8 @@ import {
   WatchedFile,
 } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { textOf } from '../shell/fetch-text.ts';
 import { addressOf } from '../shell/serve.ts';
-import { textOf } from './fetch-text.ts';
 
 export const SECURITY_SETTINGS = {
   'auth-rules': {

@@ -41,6 +41,8 @@ export class RegistryClient {
   private readonly unknownUntilMs = new Map<number, number>();
   private readonly fetching = new Map<number, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
+  /** Answered by id. */
+  private readonly asked = new Set<number>();
   private readonly requests: Counter;
   private readonly lookups: Counter;
   private readonly requestSeconds: Histogram;
@@ -85,7 +87,12 @@ export class RegistryClient {
     const entries = metrics.gauge('schema_cache_entries', 'Distinct schemas in the schema caches.', [
       'cache',
     ]);
+    const distinct = metrics.gauge(
+      'registry_client_distinct_ids',
+      'Distinct ids the registry gave a schema for.',
+    );
     metrics.onCollect(() => {
+      distinct.set(this.asked.size);
       entries.set(this.schemas.size, entries.series('id_to_schema'));
       entries.set(this.ids.size, entries.series('schema_to_id'));
       for (const [cache, { hit, miss }] of [
@@ -145,6 +152,7 @@ export class RegistryClient {
     }
     const schema = schemaOf(this.expect(answer));
     this.schemas.set(id, schema);
+    this.asked.add(id);
     this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
     this.unknownUntilMs.delete(id);
     return schema;
