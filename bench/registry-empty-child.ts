@@ -4,11 +4,10 @@ import { httpDriver } from '../src/bin/shell/drivers.ts';
 import { silentLogger } from '../src/core/log.ts';
 import { Metrics } from '../src/core/metrics.ts';
 
-const driver = await httpDriver({
-  settings: { native: process.argv[2] ?? 'auto' },
-  log: silentLogger,
-  metrics: new Metrics(),
-});
+const driver = await httpDriver(
+  { log: silentLogger, metrics: new Metrics() },
+  { asked: process.argv[2] ?? 'auto', tls: false, needs: [] },
+);
 const answer = {
   status: 200,
   headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },

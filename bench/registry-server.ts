@@ -141,9 +141,21 @@ export async function untilWritable(
   };
 }
 
+export type HttpBackend = 'uws' | 'node';
+
+/** What serves ours. */
+export async function backendOf(target: Target): Promise<HttpBackend> {
+  const metrics = await (await fetch(new URL('/metrics', target.url))).text();
+  const uses = /^http_backend_uws(?:\{[^}]*\})? ([01])$/m.exec(metrics)?.[1];
+  invariant(uses !== undefined, 'the registry says which HTTP backend it has');
+  return uses === '1' ? 'uws' : 'node';
+}
+
 /** An HTTP server of the same backend whose handler does nothing. */
-export async function startEmpty(native: string): Promise<{ readonly url: string; stop(): Promise<void> }> {
-  const child = fork(join(packageRoot(), 'dist', 'bench', 'registry-empty-child.js'), [native], {
+export async function startEmpty(
+  backend: HttpBackend,
+): Promise<{ readonly url: string; stop(): Promise<void> }> {
+  const child = fork(join(packageRoot(), 'dist', 'bench', 'registry-empty-child.js'), [backend], {
     stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     execArgv: [],
   });

@@ -15,7 +15,14 @@ import { largeResults } from './registry-large.ts';
 import { Course } from './registry-loads.ts';
 import { peerOf, peerStarter } from './registry-peer.ts';
 import { beside, lessMs, more, type Run } from './registry-run.ts';
-import { residentBytes, type Started, startEmpty, startOurs, type Target } from './registry-server.ts';
+import {
+  backendOf,
+  residentBytes,
+  type Started,
+  startEmpty,
+  startOurs,
+  type Target,
+} from './registry-server.ts';
 
 /** Lookups a second that are to be reached; half of it is the load of the percentile. */
 const LOOKUPS_GOAL = 20_000;
@@ -48,7 +55,9 @@ async function both(
 async function lookups(run: Run, sides: Sides): Promise<BenchResult[]> {
   const { context, sizes } = run;
   const results: BenchResult[] = [];
-  const empty = await startEmpty(context.settings.native);
+  const backend = await backendOf(sides.ours.target);
+  const emptyName = `empty handler, same backend (${backend})`;
+  const empty = await startEmpty(backend);
   try {
     const bare = new Course({ name: 'empty', url: empty.url }, run.name, sizes, context.drain);
     bare.borrowIds(sides.ours);
@@ -64,7 +73,7 @@ async function lookups(run: Run, sides: Sides): Promise<BenchResult[]> {
             ...more,
             metric: `lookups by id, ${connections} connections`,
             ours: series['ours'] as Series,
-            against: { name: 'empty handler, same backend', series: series['empty'] as Series },
+            against: { name: emptyName, series: series['empty'] as Series },
             ...(connections === 64 ? { goal: { valueAtLeast: LOOKUPS_GOAL } } : {}),
           },
           sides.peer?.target.name,
@@ -83,7 +92,7 @@ async function lookups(run: Run, sides: Sides): Promise<BenchResult[]> {
         ...lessMs,
         metric: `lookups by id at ${half}/s, p99`,
         ours: late.ours,
-        against: { name: 'empty handler, same backend', series: late.empty },
+        against: { name: emptyName, series: late.empty },
         goal: { ratioAtLeast: 0.5 },
       }),
     );
