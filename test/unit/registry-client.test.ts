@@ -16,12 +16,14 @@ const notFound: TransportAnswer = {
 
 function setUp(answers: (path: string, attempt: number) => TransportAnswer | Error) {
   const asked: string[] = [];
+  const bodies: unknown[] = [];
   const metrics = new Metrics();
   let nowMs = 0;
   const client = new RegistryClient({
     transport: {
-      async request(method, path) {
+      async request(method, path, body) {
         asked.push(`${method} ${path}`);
+        bodies.push(body);
         await new Promise((resolve) => setTimeout(resolve, 1));
         const answer = answers(path, asked.length);
         if (answer instanceof Error) throw answer;
@@ -44,6 +46,7 @@ function setUp(answers: (path: string, attempt: number) => TransportAnswer | Err
   return {
     client,
     asked,
+    bodies,
     metric,
     wait: (ms: number) => {
       nowMs += ms;
@@ -104,12 +107,128 @@ describe('the read cache', () => {
     expect(asked).toHaveLength(3);
   });
 
-  it('a schema it cannot read is incompatible, not unavailable', async () => {
-    const { client } = setUp((path) =>
-      ok(path.endsWith('/1') ? { schema: '{}', schemaType: 'JSON' } : { schema: '{"type":"nonsense"}' }),
+  it('a schema it cannot read is incompatible, not unavailable, and asked for once', async () => {
+    const { client, asked } = setUp((path) =>
+      ok(path.endsWith('/1') ? { schema: '<x/>', schemaType: 'XML' } : { schema: '{"type":"nonsense"}' }),
     );
-    expect(await code(client.schemaById(1))).toBe('incompatible_schema');
-    expect(await code(client.schemaById(2))).toBe('incompatible_schema');
+    for (let i = 0; i < 3; i++) {
+      expect(await code(client.schemaById(1))).toBe('incompatible_schema');
+      expect(await code(client.schemaById(2))).toBe('incompatible_schema');
+    }
+    expect(asked).toHaveLength(2);
+  });
+
+  it('reads a schema that only an older registry would have taken', async () => {
+    const old = '{"type":"record","name":"my-app.R","fields":[{"name":"a","type":"int","default":"x"}]}';
+    const { client } = setUp(() => ok({ schema: old }));
+    expect((await client.schemaById(1)).format).toBe('AVRO');
+  });
+});
+
+describe('references', () => {
+  const leaf = '{"type":"record","name":"n.Leaf","fields":[{"name":"x","type":"int"}]}';
+  const using = (name: string, ...types: string[]): string =>
+    JSON.stringify({
+      type: 'record',
+      name,
+      fields: types.map((type, i) => ({ name: `f${i}`, type })),
+    });
+  const refer = (name: string, subject: string, version = 1): unknown => ({ name, subject, version });
+  const registry: Readonly<Record<string, TransportAnswer>> = {
+    '/schemas/ids/1': ok({
+      schema: using('n.Top', 'n.Mid', 'n.Leaf'),
+      references: [refer('n.Mid', 'mid/é'), refer('n.Leaf', 'leaf')],
+    }),
+    '/schemas/ids/2': ok({ schema: using('n.Other', 'n.Leaf'), references: [refer('n.Leaf', 'leaf')] }),
+    '/schemas/ids/3': ok({ schema: using('n.Gone', 'n.X'), references: [refer('n.X', 'gone')] }),
+    '/schemas/ids/4': ok({ schema: using('n.Circle', 'n.A'), references: [refer('n.A', 'a')] }),
+    '/schemas/ids/5': ok({ schema: using('n.Other', 'n.Leaf'), references: [{ name: 1 }] }),
+    '/schemas/ids/6': ok({ schema: using('n.Deep', 'n.Deep'), references: [refer('n.Deep', 'deep-0')] }),
+    '/subjects/mid%2F%C3%A9/versions/1?deleted=true': ok({
+      schema: using('n.Mid', 'n.Leaf'),
+      references: [refer('n.Leaf', 'leaf')],
+    }),
+    '/subjects/leaf/versions/1?deleted=true': ok({ schema: leaf }),
+    '/subjects/a/versions/1?deleted=true': ok({
+      schema: using('n.A', 'n.B'),
+      references: [refer('n.B', 'b')],
+    }),
+    '/subjects/b/versions/1?deleted=true': ok({
+      schema: using('n.B', 'n.A'),
+      references: [refer('n.A', 'a')],
+    }),
+  };
+  const missing: TransportAnswer = { status: 404, body: '{"error_code":40401,"message":"no such subject"}' };
+  const answerOf = (path: string): TransportAnswer => {
+    const deep = /^\/subjects\/deep-(\d+)\//.exec(path)?.[1];
+    if (deep !== undefined)
+      return ok({ schema: '"int"', references: [refer('n.Deep', `deep-${Number(deep) + 1}`)] });
+    return registry[path] ?? missing;
+  };
+
+  it('are fetched once each, however many schemas refer to them at once and later', async () => {
+    const { client, asked } = setUp(answerOf);
+    const [top] = await Promise.all([
+      client.schemaById(1),
+      client.schemaById(2),
+      client.schemaById(1),
+      client.schemaById(2),
+    ]);
+    await client.schemaById(1);
+    expect([...asked].sort()).toEqual(
+      Object.keys(registry)
+        .filter((path) => /ids\/[12]$|mid|leaf/.test(path))
+        .map((path) => `GET ${path}`)
+        .sort(),
+    );
+    expect(top.references.map(({ name }) => name)).toEqual(['n.Mid', 'n.Leaf']);
+    expect(top.references[0]?.references[0]?.text).toBe(leaf);
+  });
+
+  it.each([
+    [3, /"n\.X" \(subject gone, version 1\) is gone/],
+    [4, /leads back to itself/],
+    [6, /nested deeper than 32/],
+  ])('that cannot be resolved make id %i incompatible for good', async (id, why) => {
+    const { client, asked } = setUp(answerOf);
+    await expect(client.schemaById(id)).rejects.toMatchObject({
+      code: 'incompatible_schema',
+      message: expect.stringMatching(why),
+    });
+    const count = asked.length;
+    expect(await code(client.schemaById(id))).toBe('incompatible_schema');
+    expect(asked).toHaveLength(count);
+  });
+
+  it('that are none are no answer of a registry', async () => {
+    const { client } = setUp(answerOf);
+    expect(await code(client.schemaById(5))).toBe('registry_protocol');
+  });
+
+  it('that cannot be fetched now are fetched later, and nothing else again', async () => {
+    let broken = true;
+    const { client, asked } = setUp((path) =>
+      broken && path.includes('leaf') ? { status: 503, body: '' } : answerOf(path),
+    );
+    expect(await client.schemaById(1).catch(isRegistryAway)).toBe(true);
+    broken = false;
+    const before = asked.length;
+    expect(await code(client.schemaById(1))).toBe('done');
+    expect(asked.slice(before).sort()).toEqual([
+      'GET /schemas/ids/1',
+      'GET /subjects/leaf/versions/1?deleted=true',
+    ]);
+  });
+
+  it('are sent with a registration, and tell two of them apart', async () => {
+    const { client, asked, bodies } = setUp(() => ok({ id: 5 }));
+    const one = [{ name: 'n.Leaf', subject: 'leaf', version: 1 }];
+    const two = [{ name: 'n.Leaf', subject: 'leaf', version: 2 }];
+    await client.register('s', 'AVRO', using('n.O', 'n.Leaf'), one);
+    await client.register('s', 'AVRO', using('n.O', 'n.Leaf'), one);
+    await client.register('s', 'AVRO', using('n.O', 'n.Leaf'), two);
+    expect(asked).toHaveLength(2);
+    expect(bodies.map((body) => (body as { references: unknown }).references)).toEqual([one, two]);
   });
 });
 

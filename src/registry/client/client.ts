@@ -1,17 +1,19 @@
-/** The registry's client: two caches that fill once.
+/** The registry's client: caches that fill once.
  *
  *  Invariants: (1) a schema id is asked for at most once a process, however many ask at the same time, unless the
- *  registry could not answer; (2) an id the registry does not know is remembered briefly, so that a topic full of
- *  garbage does not become a stream of requests; (3) a registry that cannot answer is an error to wait on, never a
- *  fact about an id.
+ *  registry could not answer, and so is each version that schemas refer to; (2) an id the registry does not know is
+ *  remembered briefly, so that a topic full of garbage does not become a stream of requests, and a schema that cannot
+ *  be read for good; (3) a registry that cannot answer is an error to wait on, never a fact about an id.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../../core/metrics.ts';
 import { REGISTRY_ERRORS, registryError } from '../errors.ts';
-import { isSchemaFormat, type SchemaFormat } from '../schemas/format.ts';
+import type { Reference } from '../schemas/content.ts';
+import type { SchemaFormat } from '../schemas/format.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
+import { ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
 import type { RegistryTransport, TransportAnswer } from './transport.ts';
 
 export interface RegistryClientOptions {
@@ -34,13 +36,17 @@ export interface SubjectVersion {
 
 /** Ids remembered as unknown; the oldest is forgotten first. */
 const UNKNOWN_IDS_MAX = 10_000;
+/** Ids remembered as unreadable; further ones are asked for again. */
+const UNREADABLE_IDS_MAX = 10_000;
 
 export class RegistryClient {
   private readonly options: RegistryClientOptions;
   private readonly schemas = new Map<number, Schema>();
+  private readonly unreadable = new Map<number, MillraceError>();
   private readonly unknownUntilMs = new Map<number, number>();
   private readonly fetching = new Map<number, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
+  private readonly references: ReferenceCache;
   /** Answered by id. */
   private readonly asked = new Set<number>();
   private readonly requests: Counter;
@@ -55,6 +61,7 @@ export class RegistryClient {
 
   constructor(options: RegistryClientOptions) {
     this.options = options;
+    this.references = new ReferenceCache((subject, version) => this.fetchReference(subject, version));
     const { metrics } = options;
     this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', [
       'operation',
@@ -118,13 +125,19 @@ export class RegistryClient {
     return this.options.clock.monotonicMs();
   }
 
-  /** The schema of an id. @throws schema_not_found, registry_unavailable, registry_protocol */
+  /** The schema of an id, with what it refers to.
+   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol */
   schemaById(id: number): Promise<Schema> {
     const startMs = this.nowMs();
     const known = this.schemas.get(id);
     if (known !== undefined) {
       this.countHits('read', 1, this.nowMs() - startMs);
       return Promise.resolve(known);
+    }
+    const unreadable = this.unreadable.get(id);
+    if (unreadable !== undefined) {
+      this.lookups.add(1, this.series.read.hit);
+      return Promise.reject(unreadable);
     }
     const until = this.unknownUntilMs.get(id);
     if (until !== undefined && startMs < until) {
@@ -150,36 +163,78 @@ export class RegistryClient {
       this.unknownUntilMs.set(id, this.nowMs() + this.options.unknownForMs);
       throw unknownId(id);
     }
-    const schema = schemaOf(this.expect(answer));
-    this.schemas.set(id, schema);
-    this.asked.add(id);
+    const document = this.expect(answer);
+    // How long a cold lookup takes is the round trip of its id; what it refers to is asked for once and counted apart.
     this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
-    this.unknownUntilMs.delete(id);
-    return schema;
+    try {
+      const schema = await this.schemaOf(document);
+      this.schemas.set(id, schema);
+      this.unknownUntilMs.delete(id);
+      this.asked.add(id);
+      return schema;
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (error?.code === 'incompatible_schema' && this.unreadable.size < UNREADABLE_IDS_MAX) {
+        this.unreadable.set(id, error);
+        this.asked.add(id);
+      }
+      throw thrown;
+    }
+  }
+
+  private async fetchReference(subject: string, version: number): Promise<SchemaDocument> {
+    // What a schema refers to cannot be deleted, but for a registry that allowed it.
+    const path = `/subjects/${encodeURIComponent(subject)}/versions/${version}?deleted=true`;
+    return schemaDocument(this.expect(await this.ask('reference', 'GET', path)));
+  }
+
+  /** A schema that this code cannot parse is one it cannot read records of.
+   *  @throws incompatible_schema, registry_unavailable, registry_protocol */
+  private async schemaOf(document: Readonly<Record<string, unknown>>): Promise<Schema> {
+    const { format, text, references } = schemaDocument(document);
+    const resolved = await this.references.resolve(references);
+    try {
+      return parseSchema(format, text, { references: resolved, lenient: true });
+    } catch (cause) {
+      throw registryError(
+        'incompatible_schema',
+        `the registry's schema cannot be parsed: ${findMillraceError(cause)?.message ?? String(cause)}`,
+        { cause },
+      );
+    }
   }
 
   /** Registers a text, or finds the id it has. One request a text and subject, also when many ask at once.
    *  @throws incompatible, invalid_schema, registry_unavailable, registry_protocol */
-  register(subject: string, format: SchemaFormat, text: string): Promise<number> {
-    const key = `${subject}\n${format}\n${text}`;
+  register(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[] = [],
+  ): Promise<number> {
+    const key = JSON.stringify([subject, format, text, references]);
     const known = this.ids.get(key);
     if (known !== undefined) {
       this.lookups.add(1, this.series.write.hit);
       return known;
     }
     this.lookups.add(1, this.series.write.miss);
-    const asked = this.postSchema(subject, format, text);
+    const asked = this.postSchema(subject, format, text, references);
     this.ids.set(key, asked);
     // A refusal may be lifted later (another level), so it is not remembered.
     asked.catch(() => this.ids.delete(key));
     return asked;
   }
 
-  private async postSchema(subject: string, format: SchemaFormat, text: string): Promise<number> {
+  private async postSchema(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+  ): Promise<number> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
-    const answer = this.expect(
-      await this.ask('register', 'POST', path, { schema: text, schemaType: format }),
-    );
+    const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
+    const answer = this.expect(await this.ask('register', 'POST', path, body));
     const id = answer['id'];
     if (typeof id !== 'number' || !Number.isInteger(id) || id < 1)
       throw protocol('register answered without an id');
@@ -193,7 +248,7 @@ export class RegistryClient {
     const { version: number, id } = answer;
     if (typeof number !== 'number' || typeof id !== 'number')
       throw protocol('a version without its number or id');
-    const schema = schemaOf(answer);
+    const schema = await this.schemaOf(answer);
     this.schemas.set(id, schema);
     return { subject, version: number, id, schema };
   }
@@ -231,7 +286,8 @@ export class RegistryClient {
         failure = thrown;
       }
       if (attempt >= this.options.retries) throw failure;
-      await sleep(this.options.retryDelayMs * 2 ** attempt);
+      // Spread, so that those who failed together do not come back together.
+      await sleep(this.options.retryDelayMs * 2 ** attempt * (0.5 + Math.random()));
     }
   }
 
@@ -289,25 +345,6 @@ function messageOf(answer: TransportAnswer): string {
     // Not JSON: its beginning says more than nothing.
   }
   return answer.body.slice(0, 200);
-}
-
-/** A schema that this code cannot parse is one it cannot read records of. @throws incompatible_schema, registry_protocol */
-function schemaOf(document: Readonly<Record<string, unknown>>): Schema {
-  const { schema, schemaType } = document;
-  const format = schemaType ?? 'AVRO';
-  if (typeof schema !== 'string') throw protocol('a schema without its text');
-  if (typeof format !== 'string' || !isSchemaFormat(format)) {
-    throw registryError('incompatible_schema', `schema type ${String(format)} cannot be read`);
-  }
-  try {
-    return parseSchema(format, schema);
-  } catch (cause) {
-    throw registryError(
-      'incompatible_schema',
-      `the registry's schema cannot be parsed: ${findMillraceError(cause)?.message ?? String(cause)}`,
-      { cause },
-    );
-  }
 }
 
 /** Whether waiting may help: the registry is away or unwell. */
