@@ -4,7 +4,7 @@ import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
-import type { HttpRoute, HttpServerOptions } from '../../io/http/port.ts';
+import type { HttpCapability, HttpRoute, HttpServerOptions } from '../../io/http/port.ts';
 
 /** Settings that every command has. */
 export const SHARED_SETTINGS = {
@@ -34,6 +34,31 @@ export const SHARED_SETTINGS = {
   },
 } as const satisfies SettingTable;
 
+/** Settings of every command that serves `-listen`. */
+export const HTTP_SETTINGS = {
+  http: {
+    type: 'string',
+    choices: ['node', 'uws', 'auto'],
+    default: 'auto',
+    help: 'node: node:http, uws: uWebSockets.js, auto: uws where the command can do with what it lacks, it loads and no TLS is asked',
+  },
+  'tls-cert': {
+    type: 'string',
+    help: 'PEM file with the certificate, and its chain, of -listen, which then speaks https',
+  },
+  'tls-key': { type: 'string', help: 'PEM file with the private key of -tls-cert' },
+  'tls-client-ca': {
+    type: 'string',
+    help: 'PEM file with the authorities of client certificates: clients are asked for one (mTLS)',
+  },
+  'tls-client-auth': {
+    type: 'string',
+    choices: ['required', 'optional'],
+    default: 'required',
+    help: 'with -tls-client-ca; optional lets clients without a certificate in, one that does not verify never',
+  },
+} as const satisfies SettingTable;
+
 export interface ProgressOptions {
   readonly what: string;
   /** Known end; gives an ETA. */
@@ -55,7 +80,7 @@ interface ServiceAddress {
 }
 
 export interface CommandContext<T extends SettingTable> {
-  readonly settings: SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS>;
+  readonly settings: SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS> & SettingsOf<typeof HTTP_SETTINGS>;
   readonly positional: readonly string[];
   readonly log: Logger;
   readonly metrics: Metrics;
@@ -100,6 +125,9 @@ export interface Command<T extends SettingTable = SettingTable> {
   routes?(context: CommandContext<T>): readonly HttpRoute[];
   /** Limits and error bodies of those routes, where the shell's own do not fit. */
   http?(context: CommandContext<T>): HttpLimits;
+  /** What of the HTTP backend this command cannot do without. Absent: it makes no statement, and -http=auto takes
+   *  the backend that lacks least. */
+  readonly httpNeeds?: readonly HttpCapability[];
   /** Resolves to the exit code; undefined is 0. A thrown MillraceError gives its row's exit code and one line. */
   run(context: CommandContext<T>): Promise<number | undefined>;
 }

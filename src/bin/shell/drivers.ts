@@ -1,9 +1,10 @@
 /** Which driver stands behind each port: the one place that chooses. Drivers are loaded at first use, so a command
  *  that needs no broker loads none; with `-native=off` (MILLRACE_NATIVE=off) the addon is never touched. */
+import { coreError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Gauge, Metrics } from '../../core/metrics.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
-import type { HttpDriver } from '../../io/http/port.ts';
+import type { HttpCapability, HttpDriver } from '../../io/http/port.ts';
 import type { SqlDriver } from '../../io/sql/port.ts';
 import { chooseNative, loadKernels } from '../../native/load.ts';
 import type { Kernels } from '../../native/surface.ts';
@@ -51,10 +52,65 @@ export async function sqlDriver(context: DriverContext): Promise<SqlDriver> {
   return pgDriver;
 }
 
-export async function httpDriver(context: DriverContext): Promise<HttpDriver> {
+/** What decides about the HTTP backend. */
+export interface HttpChoice {
+  /** `node`, `uws` or `auto`. */
+  readonly asked: string;
+  readonly tls: boolean;
+  /** What the command cannot do without; undefined: no statement. */
+  readonly needs: readonly HttpCapability[] | undefined;
+}
+
+/** 0 until uWebSockets.js serves. */
+export function uwsGauge(metrics: Metrics): Gauge {
+  return metrics.gauge('http_backend_uws', '1 when uWebSockets.js serves -listen, 0 when node:http does.');
+}
+
+/** Why uWebSockets.js cannot serve this; undefined where it can. */
+function whyNotUws(driver: HttpDriver, choice: HttpChoice): string | undefined {
+  if (choice.tls) return 'it serves no TLS';
+  const lacking = choice.needs?.find((need) => driver.limits[need] !== undefined);
+  return lacking === undefined ? undefined : `the command needs ${lacking}: ${driver.limits[lacking]}`;
+}
+
+/** @throws bad_value where uWebSockets.js is asked for and cannot do it, addon_missing where it does not load */
+export async function httpDriver(
+  context: Pick<DriverContext, 'log' | 'metrics'>,
+  choice: HttpChoice,
+): Promise<HttpDriver> {
   const { nodeHttpDriver } = await import('../../io/http/node.ts');
-  context.log.debug({ port: 'http', driver: nodeHttpDriver.name }, 'driver chosen');
-  return nodeHttpDriver;
+  const { driver, reason, warn } = await chooseHttp(nodeHttpDriver, choice);
+  uwsGauge(context.metrics).set(driver === nodeHttpDriver ? 0 : 1);
+  // A command that serves its metrics alone has nothing to say about it.
+  const stated = choice.asked !== 'auto' || choice.needs !== undefined;
+  const level = warn ? 'warn' : stated ? 'info' : 'debug';
+  context.log[level]({ port: 'http', driver: driver.name, reason }, 'driver chosen');
+  return driver;
+}
+
+async function chooseHttp(
+  node: HttpDriver,
+  choice: HttpChoice,
+): Promise<{ readonly driver: HttpDriver; readonly reason: string; readonly warn?: boolean }> {
+  if (choice.asked === 'node') return { driver: node, reason: 'asked for' };
+  if (choice.asked === 'auto' && choice.needs === undefined)
+    return { driver: node, reason: 'it lacks least, and this command does not need the fastest' };
+  const { uwsDriver } = await import('../../io/http/uws.ts');
+  const obstacle = whyNotUws(uwsDriver, choice);
+  if (obstacle !== undefined) {
+    if (choice.asked === 'auto') return { driver: node, reason: `not uWebSockets.js: ${obstacle}` };
+    throw coreError('bad_value', `-http=uws cannot serve this: ${obstacle}`, {
+      next: 'run with -http=node, or leave it to -http=auto',
+    });
+  }
+  const { loadUws } = await import('../../io/http/uws-load.ts');
+  try {
+    loadUws();
+  } catch (thrown) {
+    if (choice.asked === 'uws') throw thrown;
+    return { driver: node, reason: (thrown as Error).message, warn: true };
+  }
+  return { driver: uwsDriver, reason: choice.asked === 'uws' ? 'asked for' : 'the fastest that does it all' };
 }
 
 /** The kernels of the addon, or their twins. */

@@ -8,12 +8,14 @@ import {
   type SettingsOf,
   type SettingTable,
 } from '../../core/settings.ts';
-import { type Command, SHARED_SETTINGS } from './command.ts';
+import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from './command.ts';
 import { redactSetting } from './redact.ts';
 
 const CONFIG_BYTES_MAX = 1024 * 1024;
 
-type WithShared<T extends SettingTable> = SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS>;
+type WithShared<T extends SettingTable> = SettingsOf<T> &
+  SettingsOf<typeof SHARED_SETTINGS> &
+  SettingsOf<typeof HTTP_SETTINGS>;
 
 export interface LoadedSettings<T extends SettingTable> extends Omit<ParsedSettings<T>, 'values'> {
   readonly values: WithShared<T>;
@@ -26,6 +28,8 @@ export function wholeTable(command: Pick<Command, 'settings' | 'listens'>): Sett
     if (name === 'listen' && command.listens === false) continue;
     table[name] ??= setting;
   }
+  if (command.listens === false) return table;
+  for (const [name, setting] of Object.entries(HTTP_SETTINGS)) table[name] ??= setting;
   return table;
 }
 

@@ -18,6 +18,7 @@ import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
 import { failureOf } from './report.ts';
 import { serve } from './serve.ts';
+import { loadTls } from './tls.ts';
 import type { World } from './world.ts';
 
 /** How long the HTTP server waits for scrapes under way when the command ended by itself. */
@@ -169,14 +170,12 @@ class Run {
 
   private async listen(): Promise<void> {
     const { context, command, world } = this;
-    this.server = await serve({
-      command,
-      context,
-      readiness: this.readiness,
-      driver: await httpDriver(context),
-    });
+    const tls = loadTls(context.settings);
+    const asked = context.settings.http;
+    const driver = await httpDriver(context, { asked, tls: tls !== undefined, needs: command.httpNeeds });
+    this.server = await serve({ command, context, readiness: this.readiness, driver, tls });
     const host = this.server.host.includes(':') ? `[${this.server.host}]` : this.server.host;
-    world.screen.line(`listening on http://${host}:${this.server.port}`);
+    world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${host}:${this.server.port}`);
   }
 
   private startDrain(signal: string): void {

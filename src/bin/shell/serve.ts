@@ -1,5 +1,5 @@
 /** The HTTP server every command runs: /metrics /health /ready /version, and the command's own routes beside them. */
-import type { HttpDriver, HttpRoute, HttpServer } from '../../io/http/port.ts';
+import type { HttpDriver, HttpRoute, HttpServer, HttpTls } from '../../io/http/port.ts';
 import { promExposition } from '../../io/metrics/prom.ts';
 import type { Command, CommandContext } from './command.ts';
 import { runsNative } from './drivers.ts';
@@ -18,6 +18,8 @@ export interface ServeOptions {
   readonly context: CommandContext<Command['settings']>;
   readonly readiness: Readiness;
   readonly driver: HttpDriver;
+  /** Absent: plain HTTP. */
+  readonly tls?: HttpTls | undefined;
 }
 
 const document = (status: number, body: unknown) => ({
@@ -63,6 +65,7 @@ function sharedRoutes(options: ServeOptions): HttpRoute[] {
           command: command.name,
           node: process.version,
           native: runsNative(context) ? 'on' : 'off',
+          http: options.driver.name,
         }),
     },
   ];
@@ -76,7 +79,7 @@ export function addressOf(listen: string): { readonly host: string; readonly por
 
 /** @throws busy_port */
 export async function serve(options: ServeOptions): Promise<HttpServer> {
-  const { command, context, driver } = options;
+  const { command, context, driver, tls } = options;
   const own = command.routes?.(context) ?? [];
   const taken = new Set(own.map((route) => `${route.method} ${route.path}`));
   const shared = sharedRoutes(options).filter((route) => !taken.has(`${route.method} ${route.path}`));
@@ -92,6 +95,7 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
     ...DEFAULTS,
     ...command.http?.(context),
     ...addressOf(context.settings.listen),
+    ...(tls === undefined ? {} : { tls }),
     routes: [...own, ...shared],
     log: context.log,
     onAnswer: (answer) => {

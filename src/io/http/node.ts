@@ -11,9 +11,12 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
+import type { TLSSocket } from 'node:tls';
 import { BYTES, busyPort, bytesOf, type Decision, EMPTY, Front, TEXT } from './front.ts';
-import type { HttpDriver, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
+import { isImpostor, peerOf, tlsServerOptions } from './node-tls.ts';
+import type { HttpDriver, HttpPeer, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
 import { WholeRequest } from './request.ts';
 
 /** Pipelined requests that may wait on one connection; one more closes it after the answers before. */
@@ -35,6 +38,8 @@ interface Pending {
 /** What the driver keeps of one connection. */
 interface Line {
   readonly socket: Socket;
+  /** Who the client's certificate names. */
+  readonly peer: HttpPeer | undefined;
   /** Requests that wait for the one under way. */
   waiting: Pending[];
   current: Pending | undefined;
@@ -51,6 +56,8 @@ class NodeServer implements HttpServer {
   private readonly options: HttpServerOptions;
   private readonly front: Front;
   private readonly lines = new Map<Socket, Line>();
+  /** Connections whose TLS does not stand yet. */
+  private readonly strangers = new Map<string, Socket>();
   private accepted = 0;
 
   constructor(server: Server, options: HttpServerOptions) {
@@ -60,7 +67,8 @@ class NodeServer implements HttpServer {
     const address = server.address() as AddressInfo;
     this.host = address.address;
     this.port = address.port;
-    server.on('connection', (socket) => this.lineOf(socket));
+    if (options.tls === undefined) server.on('connection', (socket) => this.lineOf(socket));
+    else this.shakeHands(server);
     server.on('request', (incoming, outgoing) => this.accept(incoming, outgoing, false));
     server.on('checkContinue', (incoming, outgoing) => this.accept(incoming, outgoing, true));
     server.on('checkExpectation', (incoming: IncomingMessage) =>
@@ -74,10 +82,32 @@ class NodeServer implements HttpServer {
     return this.accepted;
   }
 
-  private lineOf(socket: Socket): Line {
+  /** A connection is a line when its TLS stands; until then it is only counted, for the drain. */
+  private shakeHands(server: Server): void {
+    const name = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
+    server.on('connection', (socket) => {
+      const known = name(socket);
+      this.strangers.set(known, socket);
+      socket.on('close', () => this.strangers.delete(known));
+    });
+    server.on('secureConnection', (socket: TLSSocket) => {
+      this.strangers.delete(name(socket));
+      if (this.options.tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
+      else this.lineOf(socket, peerOf(socket));
+    });
+  }
+
+  private lineOf(socket: Socket, peer?: HttpPeer): Line {
     const known = this.lines.get(socket);
     if (known !== undefined) return known;
-    const line: Line = { socket, waiting: [], current: undefined, request: undefined, failed: undefined };
+    const line: Line = {
+      socket,
+      peer,
+      waiting: [],
+      current: undefined,
+      request: undefined,
+      failed: undefined,
+    };
     this.lines.set(socket, line);
     socket.on('close', () => {
       this.lines.delete(socket);
@@ -141,7 +171,7 @@ class NodeServer implements HttpServer {
     const { rawHeaders } = incoming;
     const remoteAddress = incoming.socket.remoteAddress ?? '';
     const request = new WholeRequest(
-      { method, target, rawHeaders, remoteAddress, peer: undefined },
+      { method, target, rawHeaders, remoteAddress, peer: line.peer },
       params,
       body,
     );
@@ -253,6 +283,10 @@ class NodeServer implements HttpServer {
   }
 
   private broken(error: NodeJS.ErrnoException, socket: Socket): void {
+    if (this.options.tls !== undefined && !this.lines.has(socket)) {
+      socket.destroy();
+      return;
+    }
     const line = this.lineOf(socket);
     if (error.code === 'ECONNRESET' || error.code === 'EPIPE' || socket.destroyed || !socket.writable) {
       socket.destroy();
@@ -298,6 +332,7 @@ class NodeServer implements HttpServer {
         resolve();
       });
       this.server.closeIdleConnections();
+      for (const socket of this.strangers.values()) socket.destroy();
       // Nothing was accepted on these; node:http would wait for the rest of a half-sent head.
       for (const line of this.lines.values()) {
         if (line.current === undefined && line.waiting.length === 0 && line.failed === undefined)
@@ -307,9 +342,10 @@ class NodeServer implements HttpServer {
   }
 }
 
-/** @throws busy_port */
+/** @throws busy_port, bad_value */
 async function listen(options: HttpServerOptions): Promise<HttpServer> {
-  const server = createServer({
+  const { tls } = options;
+  const own = {
     maxHeaderSize: options.headerBytesMax,
     requestTimeout: options.requestTimeoutMs,
     headersTimeout: options.requestTimeoutMs,
@@ -318,7 +354,11 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
     insecureHTTPParser: false,
     requireHostHeader: false,
     noDelay: true,
-  });
+  };
+  const server: Server =
+    tls === undefined
+      ? createServer(own)
+      : createTlsServer({ ...own, ...tlsServerOptions(tls, options.requestTimeoutMs) });
   // Bounded by headerBytesMax; node's own count would drop lines in silence.
   server.maxHeadersCount = 0;
   await new Promise<void>((resolve, reject) => {

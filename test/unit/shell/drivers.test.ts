@@ -1,8 +1,16 @@
 import { describe, expect, test } from 'vitest';
-import { brokerDriver, httpDriver, kernels, runsNative, sqlDriver } from '../../../src/bin/shell/drivers.ts';
-import { findMillraceError } from '../../../src/core/errors.ts';
+import {
+  brokerDriver,
+  type HttpChoice,
+  httpDriver,
+  kernels,
+  runsNative,
+  sqlDriver,
+} from '../../../src/bin/shell/drivers.ts';
+import { findMillraceError, MillraceError } from '../../../src/core/errors.ts';
 import type { LogFields, Logger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
+import { loadUws } from '../../../src/io/http/uws-load.ts';
 import { findAddon } from '../../../src/native/load.ts';
 
 function contextOf(native: string, address: unknown = {}) {
@@ -65,9 +73,54 @@ describe('the choice of drivers', () => {
     expect(lines[0]?.level).toBe(built ? 'info' : 'warn');
   });
 
-  test('SQL and HTTP have one driver each', async () => {
-    const { context } = contextOf('off');
-    expect((await sqlDriver(context)).name).toBe('pg');
-    expect((await httpDriver(context)).name).toBe('node:http');
+  test('SQL has one driver', async () => {
+    expect((await sqlDriver(contextOf('off').context)).name).toBe('pg');
+  });
+});
+
+describe('the choice of the HTTP backend', () => {
+  const fits = (): boolean => {
+    try {
+      loadUws();
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const choose = async (choice: Partial<HttpChoice>) => {
+    const { context, lines } = contextOf('off');
+    const outcome = await httpDriver(context, {
+      asked: 'auto',
+      tls: false,
+      needs: undefined,
+      ...choice,
+    }).catch((thrown: unknown) => findMillraceError(thrown));
+    const uws = context.metrics.gauge('http_backend_uws', '').value();
+    return { name: outcome instanceof MillraceError ? outcome.toLine() : outcome?.name, uws, line: lines[0] };
+  };
+
+  test('auto: uWebSockets.js where the command says that it suffices', async () => {
+    const chosen = await choose({ needs: [] });
+    expect([chosen.name, chosen.uws]).toEqual(fits() ? ['uWebSockets.js', 1] : ['node:http', 0]);
+    expect(chosen.line).toMatchObject({ level: fits() ? 'info' : 'warn', fields: { port: 'http' } });
+  });
+
+  test.each<[string, Partial<HttpChoice>, string]>([
+    ['without a statement', {}, 'lacks least'],
+    ['with a need that it lacks', { needs: ['header_bytes'] }, 'the command needs header_bytes'],
+    ['with TLS', { needs: [], tls: true }, 'no TLS'],
+    ['when asked', { asked: 'node', needs: [] }, 'asked for'],
+  ])('node:http %s, and the log says why', async (_what, choice, why) => {
+    const chosen = await choose(choice);
+    expect([chosen.name, chosen.uws]).toEqual(['node:http', 0]);
+    expect(chosen.line?.fields['reason']).toContain(why);
+  });
+
+  test('uWebSockets.js that was asked for and cannot do it is an error, not another backend', async () => {
+    expect((await choose({ asked: 'uws', tls: true })).name).toContain('it serves no TLS');
+    expect((await choose({ asked: 'uws', needs: ['pipeline_waits'] })).name).toMatch(
+      /-http=uws cannot serve this: the command needs pipeline_waits: .*; run with -http=node.*\[bad_value\]/,
+    );
+    expect((await choose({ asked: 'uws' })).name).toMatch(fits() ? /^uWebSockets.js$/ : /addon_missing/);
   });
 });

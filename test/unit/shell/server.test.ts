@@ -104,6 +104,7 @@ describe('the shared server', () => {
       command: 'probe',
       node: process.version,
       native: 'off',
+      http: 'node:http',
     });
     world.signal('SIGTERM');
     await code;
