@@ -1,208 +1,295 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { hostname, tmpdir } from 'node:os';
-import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { type LogFields, type Logger, silentLogger } from '../../src/core/log.ts';
-import { FileLog, MemoryLog, Registry, type RegistryLog } from '../../src/registry/index.ts';
-import type { RegistryEvent } from '../../src/registry/store/event.ts';
-import { encodeRecord, REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
+import { beforeEach, describe, expect, it } from 'vitest';
+import type { LogRecord } from '../../src/registry/store/log.ts';
+import { encodeRecord } from '../../src/registry/store/records.ts';
+import type { Registry } from '../../src/registry/store/registry.ts';
+import {
+  avro,
+  code,
+  everything,
+  type Kit,
+  openKit,
+  proto,
+  type TestLog,
+  typed,
+} from './registry-store-kit.ts';
 
-let dir: string;
-beforeEach(() => {
-  dir = mkdtempSync(join(tmpdir(), 'millrace-registry-'));
-});
-afterEach(() => {
-  rmSync(dir, { recursive: true, force: true });
-});
+let registry: Registry;
+let log: TestLog;
+let put: Kit['put'];
+let numbers: Kit['numbers'];
+let replayed: Kit['replayed'];
+const open = async (records?: readonly LogRecord[]): Promise<void> => {
+  ({ registry, log, put, numbers, replayed } = await openKit(records));
+};
+beforeEach(() => open());
 
-const record = (...fields: readonly string[]): string =>
-  JSON.stringify({
-    type: 'record',
-    name: 'Order',
-    fields: fields.map((name) => ({ name, type: 'string', default: '' })),
-  });
-const code = (work: Promise<unknown>): Promise<string> =>
-  work.then(
-    () => 'done',
-    (thrown: { code?: string }) => thrown.code ?? String(thrown),
-  );
-
-async function withFile<T>(
-  work: (registry: Registry) => Promise<T>,
-  logger: Logger = silentLogger,
-): Promise<T> {
-  const registry = await Registry.open(new FileLog(dir), logger);
-  try {
-    return await work(registry);
-  } finally {
-    await registry.close();
-  }
-}
-
-describe('registering', () => {
-  const open = (log: RegistryLog = new MemoryLog()): Promise<Registry> => Registry.open(log, silentLogger);
-
+describe('ids and dedup', () => {
   it('gives the same content the same id, in the subject and across subjects', async () => {
-    const registry = await open();
-    const first = await registry.register('a', 'AVRO', record('x'));
-    expect(first).toMatchObject({ id: 1, version: 1, created: true });
-    expect(
-      await registry.register('a', 'AVRO', JSON.stringify(JSON.parse(record('x')), null, 2)),
-    ).toMatchObject({ id: 1, version: 1, created: false });
-    expect(await registry.register('b', 'AVRO', record('x'))).toMatchObject({
-      id: 1,
-      version: 1,
-      created: true,
+    expect(await put('a', avro('x'))).toMatchObject({ created: true, version: { id: 1, version: 1 } });
+    const pretty = JSON.stringify(JSON.parse(avro('x')), null, 2);
+    expect(await put('a', pretty)).toMatchObject({ created: false, version: { id: 1, version: 1 } });
+    expect(await put('b', avro('x'))).toMatchObject({ created: true, version: { id: 1, version: 1 } });
+    expect(await put('b', avro('x', 'y'))).toMatchObject({ version: { id: 2, version: 2 } });
+    expect(registry.uses(1, { deleted: false }).map(({ subject }) => subject)).toEqual(['a', 'b']);
+    expect(registry.maxId('.')).toBe(2);
+  });
+
+  it('counts metadata and rules for identity, and takes them from the version before', async () => {
+    const text = avro('x');
+    await put('a', { text, metadata: { properties: { owner: 'me' } } });
+    expect(await put('a', { text, metadata: { properties: { owner: 'you' } } })).toMatchObject({
+      version: { id: 2, version: 2 },
     });
-    expect(await registry.register('b', 'AVRO', record('x', 'y'))).toMatchObject({ id: 2, version: 2 });
-    expect(registry.schema(1).uses).toEqual([
-      { subject: 'a', version: 1 },
-      { subject: 'b', version: 1 },
+    expect(await put('a', text)).toMatchObject({ created: false, version: { version: 2 } });
+    expect(await put('a', { text, ruleSet: { domainRules: [{ name: 'r' }] } })).toMatchObject({
+      version: { id: 3, content: { metadata: { properties: { owner: 'you' } } } },
+    });
+    const wanted = new Map([['owner', 'me']]);
+    expect(registry.latestWithMetadata('a', wanted, false)).toMatchObject({ version: 1 });
+    expect(await code(() => registry.latestWithMetadata('a', new Map([['owner', 'x']]), false))).toBe(
+      'metadata_not_found',
+    );
+    expect(await put('a', { text: '', metadata: { tags: { x: ['PII'] } } })).toMatchObject({
+      version: { version: 4, content: { text: expect.stringContaining('Order') } },
+    });
+  });
+
+  it('answers a text the subject already has before any check, an older one too', async () => {
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    await put('a', typed('int'));
+    await put('a', typed('string'));
+    await registry.setConfig('a', { compatibility: 'FULL' });
+    expect(await put('a', typed('int'))).toMatchObject({ created: false, version: { version: 1 } });
+    expect(await code(put('a', typed('double')))).toBe('incompatible');
+    await registry.setMode('a', 'READONLY', false);
+    expect(await put('a', typed('int'))).toMatchObject({ created: false, version: { version: 1 } });
+    expect(await code(put('a', avro('y')))).toBe('not_permitted');
+  });
+
+  it('finds what another registry kept in another spelling', async () => {
+    const text = '{ "type": "string" }';
+    await open([
+      encodeRecord({
+        kind: 'schema',
+        subject: 'a',
+        version: 1,
+        value: { id: 5, format: 'AVRO', text, references: [], deleted: false },
+      }),
+    ]);
+    expect(await put('a', '"string"')).toMatchObject({ created: false, version: { id: 5 } });
+    expect(registry.lookup('a', { text: '{"type":"string"}' }, {})).toMatchObject({ id: 5 });
+    expect(registry.schema(5).content.text).toBe(text);
+  });
+
+  it('keeps the ids of a context to itself', async () => {
+    await put('a', avro('x'));
+    expect(await put(':.c:a', avro('y'))).toMatchObject({ version: { id: 1, context: '.c' } });
+    expect(await put(':.c:b', avro('x'))).toMatchObject({ version: { id: 2 } });
+    expect(await put(':.:b', avro('z'))).toMatchObject({ version: { id: 2, subject: 'b', context: '.' } });
+    expect(registry.contexts()).toEqual(['.', '.c']);
+    expect(registry.schema(1).content.text).toContain('"x"');
+    expect(registry.schema(1, ':.c:').content.text).toContain('"y"');
+    await put(':.c:q', avro('q'));
+    expect(registry.schema(3, 'q')).toMatchObject({ context: '.c' });
+    expect(await code(() => registry.schema(3))).toBe('schema_not_found');
+    const guid = registry.schema(1).guid;
+    expect(registry.idsOfGuid(guid)).toEqual([
+      { context: '.', id: 1 },
+      { context: '.c', id: 2 },
+    ]);
+    expect(registry.schemaByGuid(guid)).toMatchObject({ id: 1, context: '.' });
+    expect(registry.subjects({ prefix: ':*:', deleted: 'no' })).toEqual([
+      ':.c:a',
+      ':.c:b',
+      ':.c:q',
+      'a',
+      'b',
     ]);
   });
 
-  it('answers a text the subject already has before any check', async () => {
-    const registry = await open();
-    const typed = (type: string): string =>
-      JSON.stringify({ type: 'record', name: 'Order', fields: [{ name: 'x', type }] });
-    await registry.setLevel('a', 'NONE');
-    await registry.register('a', 'AVRO', typed('int'));
-    await registry.register('a', 'AVRO', typed('string'));
-    await registry.setLevel('a', 'FULL');
-    expect(await registry.register('a', 'AVRO', typed('int'))).toMatchObject({ id: 1, version: 1 });
-    expect(await code(registry.register('a', 'AVRO', typed('double')))).toBe('incompatible');
+  it('gives ids and versions without gaps or repeats to a thousand writers of one subject', async () => {
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    const all = await Promise.all(Array.from({ length: 1000 }, (_, i) => put('a', avro(`f${i}`))));
+    const wanted = Array.from({ length: 1000 }, (_, i) => i + 1);
+    expect(new Set(all.map(({ version }) => version.id))).toEqual(new Set(wanted));
+    expect(numbers('a')).toEqual(wanted);
+    expect(log.appends.length).toBeLessThan(200);
+    expect(everything(await replayed())).toEqual(everything(registry));
   });
 
-  it('gives ids without gaps or repeats when many register at once', async () => {
-    const registry = await open();
-    const all = await Promise.all(
-      Array.from({ length: 50 }, (_, i) => registry.register(`s${i % 5}`, 'AVRO', record(`f${i % 10}`))),
-    );
-    expect(new Set(all.map(({ id }) => id))).toEqual(new Set(Array.from({ length: 10 }, (_, i) => i + 1)));
-    for (const subject of registry.subjects()) {
-      expect(registry.versionsOf(subject).map(({ version }) => version)).toEqual([1, 2]);
-    }
+  it('does so for 64 writers over 20 subjects that share texts', async () => {
+    const writers = Array.from({ length: 64 }, async (_, w) => {
+      for (let i = 0; i < 8; i++) await put(`s${(w + i) % 20}`, avro(`f${(w * 7 + i) % 30}`));
+    });
+    await Promise.all(writers);
+    const versions = registry.browse({ prefix: '', deleted: false, latestOnly: false });
+    for (const subject of registry.subjects({ prefix: '', deleted: 'no' }))
+      expect(numbers(subject)).toEqual(numbers(subject).map((_, i) => i + 1));
+    const idByText = new Map<string, number>();
+    for (const { content, id } of versions)
+      expect(idByText.get(content.text) ?? idByText.set(content.text, id).get(content.text)).toBe(id);
+    expect([...idByText.values()].sort((a, b) => a - b)).toEqual(Array.from({ length: 30 }, (_, i) => i + 1));
+    expect(everything(await replayed())).toEqual(everything(registry));
   });
 
   it.each(['', 'a\u0000b', '__GLOBAL', '__EMPTY', 'x'.repeat(2000)])(
     'refuses the subject %j',
     async (subject) => {
-      expect(await code((await open()).register(subject, 'AVRO', record('x')))).toBe('invalid_subject');
+      expect(await code(put(subject, avro('x')))).toBe('invalid_subject');
     },
   );
 
-  it('shows nothing of a write that was not kept', async () => {
-    const failing: RegistryLog = {
-      name: 'failing',
-      open: async () => ({ events: [], tornBytes: 0 }),
-      append: async () => {
-        throw new Error('disk full');
-      },
-      close: async () => {},
-    };
-    const registry = await open(failing);
-    expect(await code(registry.register('a', 'AVRO', record('x')))).toMatch(/disk full/);
-    expect(registry.subjects()).toEqual([]);
+  it.each([
+    [{ text: '' }, 'invalid_schema'],
+    [{ text: '{"type":"nothing"}' }, 'invalid_schema'],
+    [{ text: '"int"', format: 'XML' }, 'invalid_schema'],
+    [{ text: '"int"', references: [{ name: 'n', subject: 'no', version: 1 }] }, 'invalid_schema'],
+    [{ text: '"int"', version: 3 }, 'invalid_schema'],
+    [{ text: '"int"', id: 3 }, 'not_permitted'],
+  ])('refuses %j', async (input, wanted) => {
+    expect(await code(put('a', input))).toBe(wanted);
+    expect(log.records).toEqual([]);
   });
 });
 
-describe('the file store', () => {
-  it('gives everything back after a restart', async () => {
-    await withFile(async (registry) => {
-      await registry.register('a/b c', 'AVRO', record('x'));
-      await registry.setLevel('a/b c', 'FULL_TRANSITIVE');
-      await registry.setLevel(null, 'NONE');
-      await registry.register('p', 'PROTOBUF', 'syntax = "proto3"; message M { int32 a = 1; }');
-    });
-    await withFile(async (registry) => {
-      expect(registry.subjects()).toEqual(['a/b c', 'p']);
-      expect(registry.level('a/b c', false)).toBe('FULL_TRANSITIVE');
-      expect(registry.level(null, true)).toBe('NONE');
-      expect(registry.version('p', 'latest')).toMatchObject({ id: 2, version: 1 });
-      expect(
-        await registry.register('p', 'PROTOBUF', 'syntax="proto3";\n// again\nmessage M{int32 a=1;}'),
-      ).toMatchObject({ id: 2, created: false });
-    });
+describe('deleting', () => {
+  const restart = async (): Promise<void> => {
+    expect(everything(await replayed())).toEqual(everything(registry));
+  };
+
+  it('hides a subject softly, keeps its ids, and gives the same content its id back', async () => {
+    await put('a', avro('x'));
+    await put('a', avro('x', 'y'));
+    await registry.setConfig('a', { compatibility: 'FULL' });
+    expect(await code(registry.deleteSubject('a', true))).toBe('subject_not_soft_deleted');
+    expect(await registry.deleteSubject('a', false)).toEqual([1, 2]);
+    expect(await code(registry.deleteSubject('a', false))).toBe('subject_soft_deleted');
+    expect(await code(() => registry.versions('a', 'no'))).toBe('subject_not_found');
+    expect(numbers('a', 'also')).toEqual([1, 2]);
+    expect(registry.subjects({ prefix: '', deleted: 'only' })).toEqual(['a']);
+    expect(registry.schema(1).content.text).toContain('"x"');
+    expect(registry.uses(1, { deleted: false })).toEqual([]);
+    expect(registry.uses(1, { deleted: true })).toHaveLength(1);
+    expect(await code(() => registry.config('a', false))).toBe('subject_level_not_set');
+    await restart();
+    expect(await put('a', avro('x'))).toMatchObject({ created: true, version: { id: 1, version: 3 } });
+    expect(numbers('a', 'also')).toEqual([2, 3]);
+    await restart();
   });
 
-  it('cuts off a last record that stops at any byte, says so, and keeps what was acknowledged', async () => {
-    await withFile(async (registry) => {
-      await registry.register('a', 'AVRO', record('x'));
-    });
-    const path = join(dir, REGISTRY_LOG_FILE);
-    const whole = readFileSync(path);
-    const next: RegistryEvent = { kind: 'level', subject: 'a', level: 'NONE' };
-    const torn = encodeRecord(next);
-    for (let cut = 1; cut < torn.length; cut++) {
-      writeFileSync(path, Buffer.concat([whole, torn.subarray(0, cut)]));
-      const warnings: LogFields[] = [];
-      const logger: Logger = {
-        ...silentLogger,
-        warn: (fields) => warnings.push(fields),
-        child: () => logger,
-      };
-      await withFile(async (registry) => {
-        expect(registry.subjects()).toEqual(['a']);
-        expect(registry.level('a', true)).toBe('BACKWARD');
-      }, logger);
-      expect(warnings).toEqual([expect.objectContaining({ tornBytes: cut })]);
-      expect(readFileSync(path)).toEqual(whole);
+  it('starts again from 1 after a permanent delete, with new ids', async () => {
+    await put('a', avro('x'));
+    await put('a', avro('x', 'y'));
+    await registry.deleteSubject('a', false);
+    expect(await registry.deleteSubject('a', true)).toEqual([1, 2]);
+    expect(await code(registry.deleteSubject('a', true))).toBe('subject_not_found');
+    expect(await code(() => registry.schema(1))).toBe('schema_not_found');
+    await restart();
+    expect(await put('a', avro('x'))).toMatchObject({ version: { id: 3, version: 1 } });
+  });
+
+  it.each([
+    ['no such subject', 'none', '1', false, 'subject_not_found'],
+    ['no such version', 'a', '9', false, 'version_not_found'],
+    ['no word of ours', 'a', 'newest', false, 'invalid_version'],
+    ['a version that is there', 'a', '1', true, 'version_not_soft_deleted'],
+    ['a version that is deleted', 'a', '2', false, 'version_soft_deleted'],
+    ['a deleted version, for good', 'a', '2', true, 'done'],
+    ['the latest', 'a', 'latest', false, 'done'],
+    ['-1', 'a', '-1', false, 'done'],
+    ['one that is referred to', 'b', '1', false, 'reference_exists'],
+    ['one whose referrer is deleted', 'c', '1', false, 'done'],
+  ])('answers for %s', async (_, subject, wanted, permanent, answer) => {
+    for (const fields of [['x'], ['x', 'y'], ['x', 'y', 'z']]) await put('a', avro(...fields));
+    await registry.deleteVersion('a', '2', false);
+    for (const [to, from, name] of [
+      ['b', 'rb', 'B'],
+      ['c', 'rc', 'C'],
+    ] as const) {
+      await put(to, JSON.stringify({ type: 'enum', name, symbols: ['S'] }));
+      const text = JSON.stringify({ type: 'record', name: 'R', fields: [{ name: 'f', type: name }] });
+      await put(from, { text, references: [{ name, subject: to, version: 1 }] });
     }
+    await registry.deleteSubject('rc', false);
+    expect(await code(registry.deleteVersion(subject, wanted, permanent))).toBe(answer);
+    await restart();
   });
 
-  it('cuts off a last record of zeros, as a crash of the machine may leave it', async () => {
-    await withFile((registry) => registry.register('a', 'AVRO', record('x')));
-    const path = join(dir, REGISTRY_LOG_FILE);
-    const whole = readFileSync(path);
-    writeFileSync(path, Buffer.concat([whole, Buffer.alloc(100)]));
-    await withFile(async (registry) => expect(registry.subjects()).toEqual(['a']));
-    expect(readFileSync(path)).toEqual(whole);
+  it('leaves deleted versions out of checks and of lookups', async () => {
+    await put('a', typed('int'));
+    await registry.deleteVersion('a', '1', false);
+    expect(await code(() => registry.lookup('a', { text: typed('int') }, {}))).toBe('subject_not_found');
+    expect(registry.lookup('a', { text: typed('int') }, { deleted: true })).toMatchObject({ version: 1 });
+    expect(await put('a', typed('string'))).toMatchObject({ version: { version: 2 } });
+    expect(await code(() => registry.version('a', '1'))).toBe('version_not_found');
+    expect(registry.version('a', '1', { deleted: true })).toMatchObject({ deleted: true });
+    expect(await code(() => registry.lookup('a', { text: avro('q') }, {}))).toBe('schema_not_found');
   });
 
-  it('refuses a damaged record with sound ones behind it, and changes nothing', async () => {
-    await withFile(async (registry) => {
-      await registry.register('a', 'AVRO', record('x'));
-      await registry.register('b', 'AVRO', record('y'));
+  it('removes a version under every spelling that its key has in the log', async () => {
+    const value = Buffer.from('{"subject":"a","version":1,"id":1,"schema":"\\"int\\"","deleted":true}');
+    const karapace = Buffer.from('{"subject":"a","version":1,"magic":1,"keytype":"SCHEMA"}');
+    await open([{ key: karapace, value }]);
+    await registry.deleteVersion('a', '1', true);
+    const removed = log.records.filter((record) => record.value === null).map(({ key }) => String(key));
+    expect(removed).toEqual(['{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}', String(karapace)]);
+  });
+
+  it('counts the field numbers of versions that are gone for good, and lets a deleted text come back', async () => {
+    await registry.setConfig(undefined, { compatibility: 'NONE' });
+    await put('p', proto('int32 a = 1; string b = 2;'));
+    await put('p', proto('int32 a = 1;'));
+    await registry.deleteSubject('p', false);
+    expect(await put('p', proto('int32 a = 1; string b = 2;'))).toMatchObject({
+      version: { version: 3, id: 1 },
     });
-    const path = join(dir, REGISTRY_LOG_FILE);
-    const whole = readFileSync(path);
-    const middle = whole.length / 2;
-    for (let at = 8; at < middle - 8; at += 7) {
-      const damaged = Buffer.from(whole);
-      damaged[at] = (damaged[at] as number) ^ 0x10;
-      writeFileSync(path, damaged);
-      expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_corrupt');
-      expect(readFileSync(path)).toEqual(damaged);
-    }
+    await registry.deleteSubject('p', false);
+    await registry.deleteSubject('p', true);
+    registry = await replayed();
+    expect(registry.counts()).toMatchObject({ versions: 0, schemas: 0 });
+    expect(await code(put('p', proto('int64 b = 2; bytes a = 1;')))).toBe('incompatible');
+    expect(await put('p', proto('int32 c = 3;'))).toMatchObject({ version: { version: 1 } });
   });
+});
 
-  it('refuses a file that is no registry log', async () => {
-    writeFileSync(join(dir, REGISTRY_LOG_FILE), 'something else entirely');
-    expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_corrupt');
-  });
-
-  it('refuses a second owner while the first lives, and takes over from a dead one', async () => {
-    await withFile(async () => {
-      expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
+describe('references', () => {
+  it('resolves them in their context, with -1 for the latest, and knows who refers', async () => {
+    const part = JSON.stringify({ type: 'record', name: 'p.Part', fields: [] });
+    const whole = JSON.stringify({ type: 'record', name: 'Whole', fields: [{ name: 'f', type: 'p.Part' }] });
+    const references = [{ name: 'p.Part', subject: 'part', version: -1 }];
+    expect(await code(put('whole', { text: whole, references }))).toBe('invalid_schema');
+    // Both are decided in one batch.
+    const [, made] = await Promise.all([put('part', part), put('whole', { text: whole, references })]);
+    expect(made.version.content.references).toEqual([{ name: 'p.Part', subject: 'part', version: 1 }]);
+    expect(registry.referencedBy('part', '1', false)).toEqual([made.version.id]);
+    expect(await code(put(':.c:whole', { text: whole, references }))).toBe('invalid_schema');
+    await put(':.c:part', part);
+    expect(await put(':.c:whole', { text: whole, references })).toMatchObject({ created: true });
+    expect(registry.referencedBy(':.c:part', 'latest', false)).toEqual([2]);
+    expect(registry.textOf(made.version, 'resolved')).toContain('Part');
+    const inlined = JSON.stringify({
+      type: 'record',
+      name: 'Whole',
+      fields: [{ name: 'f', type: { type: 'record', name: 'p.Part', fields: [] } }],
     });
-    const lock = join(dir, 'registry.lock');
-    writeFileSync(lock, JSON.stringify({ pid: 2 ** 22 + 1, host: hostname(), started: '1' }));
-    await withFile(async (registry) => expect(registry.subjects()).toEqual([]));
-    // The pid lives, but it is not the process that took the lock.
-    writeFileSync(lock, JSON.stringify({ pid: process.pid, host: hostname(), started: '1' }));
-    await withFile(async (registry) => expect(registry.subjects()).toEqual([]));
-    writeFileSync(lock, JSON.stringify({ pid: 1, host: 'another-machine', started: '' }));
-    expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
+    expect(registry.lookup('whole', { text: inlined }, {})).toMatchObject({ version: 1 });
+    await registry.deleteSubject('whole', false);
+    expect(registry.referencedBy('part', '1', false)).toEqual([]);
+    expect(registry.referencedBy('part', '1', true)).toEqual([made.version.id]);
   });
 
-  it('refuses a folder that cannot be made', async () => {
-    writeFileSync(join(dir, 'plain'), '');
-    expect(await code(Registry.open(new FileLog(join(dir, 'plain', 'sub')), silentLogger))).toBe(
-      'not_writable',
-    );
-  });
-
-  it('refuses one in a file system that takes no folders, at once', async () => {
-    expect(await code(Registry.open(new FileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
+  it('ends on a circle that another registry left', async () => {
+    const value = (subject: string) => ({
+      id: subject === 'a' ? 1 : 2,
+      format: 'AVRO',
+      text: '"int"',
+      references: [{ name: 'x', subject, version: 1 }],
+      deleted: false,
+    });
+    await open([
+      encodeRecord({ kind: 'schema', subject: 'a', version: 1, value: value('b') }),
+      encodeRecord({ kind: 'schema', subject: 'b', version: 1, value: value('a') }),
+    ]);
+    expect(await code(() => registry.textOf(registry.schema(1), 'resolved'))).toBe('invalid_schema');
   });
 });

@@ -133,9 +133,9 @@ function readUpdate(update: Readonly<Record<string, unknown>>): Map<keyof Subjec
   const fields = new Map<keyof SubjectConfig, unknown>();
   for (const name of Object.keys(CHECKS) as Array<keyof SubjectConfig>) {
     // A request says `compatibility` where an answer says `compatibilityLevel`.
-    const value = update[name] ?? (name === 'compatibilityLevel' ? update['compatibility'] : undefined);
-    const named = name in update || (name === 'compatibilityLevel' && 'compatibility' in update);
-    if (!named || value === undefined) continue;
+    const said = name === 'compatibilityLevel' && !(name in update) ? 'compatibility' : name;
+    const value = update[said];
+    if (value === undefined) continue;
     fields.set(name, value === null ? null : CHECKS[name](value, name));
   }
   if (fields.size === 0) throw registryError('invalid_level', LEVEL_MESSAGE);

@@ -1,0 +1,320 @@
+import { beforeEach, describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { registryError } from '../../src/registry/errors.ts';
+import type { LogRecord } from '../../src/registry/store/log.ts';
+import { MemoryLog } from '../../src/registry/store/memory-log.ts';
+import { encodeRecord } from '../../src/registry/store/records.ts';
+import { Registry } from '../../src/registry/store/registry.ts';
+import type { RegisterInput } from '../../src/registry/store/service.ts';
+import {
+  avro,
+  code,
+  everything,
+  type Kit,
+  openKit,
+  proto,
+  type TestLog,
+  typed,
+} from './registry-store-kit.ts';
+
+let registry: Registry;
+let log: TestLog;
+let put: Kit['put'];
+let numbers: Kit['numbers'];
+let replayed: Kit['replayed'];
+const open = async (records?: readonly LogRecord[]): Promise<void> => {
+  ({ registry, log, put, numbers, replayed } = await openKit(records));
+};
+beforeEach(() => open());
+
+describe('compatibility', () => {
+  const ask = (wanted: string | undefined, input: string | RegisterInput, subject = 'a') =>
+    registry.compatibility(subject, wanted, typeof input === 'string' ? { text: input } : input, {});
+
+  beforeEach(async () => {
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    await put('a', typed('int'));
+    await put('a', avro('y'));
+    await registry.setConfig('a', { compatibility: 'BACKWARD' });
+  });
+
+  it.each([
+    ['latest', avro('y', 'z'), true, [2]],
+    [undefined, avro('y', 'z'), true, [2]],
+    ['1', typed('long'), true, [1]],
+    ['1', typed('boolean'), false, [1]],
+    ['2', typed('boolean'), false, [2]],
+    ['1', typed('int'), true, [1]],
+    ['2', typed('int'), false, [2]],
+  ])('compares with %j', (wanted, text, compatible, compared) => {
+    const verdict = ask(wanted, text);
+    expect(verdict).toMatchObject({ compatible, level: 'BACKWARD' });
+    expect(verdict.compared.map(({ version }) => version)).toEqual(compared);
+  });
+
+  it('compares with all in a transitive level, and with one version when one is named', async () => {
+    await registry.setConfig('a', { compatibility: 'backward_transitive' });
+    const text = JSON.stringify({
+      type: 'record',
+      name: 'Order',
+      fields: [{ name: 'x', type: 'string', default: '' }],
+    });
+    expect(ask(undefined, text)).toMatchObject({ compatible: false, level: 'BACKWARD_TRANSITIVE' });
+    expect(ask(undefined, text).compared).toHaveLength(2);
+    expect(ask('2', text)).toMatchObject({ compatible: true });
+    expect(await code(put('a', text))).toBe('incompatible');
+  });
+
+  it('has nothing to compare an unknown subject with, unless a version is named', async () => {
+    expect(ask('latest', '"int"', 'none')).toMatchObject({ compatible: true, compared: [] });
+    expect(ask(undefined, '"int"', 'none')).toMatchObject({ compatible: true, compared: [] });
+    expect(await code(() => ask('1', '"int"', 'none'))).toBe('version_not_found');
+    expect(await code(() => ask('3', '"int"'))).toBe('version_not_found');
+    expect(await code(() => ask('x', '"int"'))).toBe('invalid_version');
+    expect(await code(() => ask('latest', '{'))).toBe('invalid_schema');
+  });
+
+  it('refuses another schema type but under NONE', async () => {
+    const refusal = await put('a', proto('int32 a = 1;')).then(String, String);
+    expect(refusal).toContain('different schema type');
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    expect(await put('a', proto('int32 a = 1;'))).toMatchObject({ version: { version: 3 } });
+  });
+
+  it('compares within the group that a metadata property makes', async () => {
+    await registry.setConfig('g', { compatibility: 'FULL_TRANSITIVE', compatibilityGroup: 'major' });
+    const at = (major: string, text: string): RegisterInput => ({
+      text,
+      metadata: { properties: { major } },
+    });
+    await put('g', at('1', typed('int')));
+    expect(await code(put('g', at('1', typed('string'))))).toBe('incompatible');
+    expect(await put('g', at('2', typed('string')))).toMatchObject({ version: { version: 2 } });
+    expect(await code(put('g', at('2', typed('int'))))).toBe('incompatible');
+  });
+
+  it('lets a lossy change pass or not, as the subject says', async () => {
+    await put('l', typed('int'));
+    await registry.setConfig('l', { lossy: 'REJECT' });
+    expect(ask('latest', typed('float'), 'l').compatible).toBe(false);
+    expect(await put('l', typed('float')).then(String, String)).toContain('lossy');
+    await registry.setConfig('l', { lossy: null });
+    expect(ask('latest', typed('float'), 'l').compatible).toBe(true);
+  });
+
+  it('serves a stored schema that nobody can parse, and calls nothing compatible with it', async () => {
+    const value = { id: 1, format: 'AVRO', text: '{"type":"mystery"}', references: [], deleted: false };
+    await open([encodeRecord({ kind: 'schema', subject: 'a', version: 1, value })]);
+    expect(registry.schema(1).content.text).toBe(value.text);
+    expect(ask('latest', '"int"')).toMatchObject({ compatible: false });
+    expect(await code(put('a', '"int"'))).toBe('incompatible');
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    expect(await put('a', '"int"')).toMatchObject({ version: { version: 2, id: 2 } });
+  });
+});
+
+describe('settings', () => {
+  it('answers what is set, what is in force, and what was removed', async () => {
+    expect(registry.config(undefined, false)).toEqual({ compatibilityLevel: 'BACKWARD' });
+    expect(await code(() => registry.config('a', false))).toBe('subject_level_not_set');
+    expect(await registry.setConfig('a', { compatibility: 'full', alias: null })).toEqual({
+      compatibilityLevel: 'FULL',
+    });
+    await registry.setConfig(':.c:', { compatibility: 'NONE', normalize: true });
+    await registry.setConfig(':.c:a', { validateFields: false });
+    expect(registry.config(':.c:a', false)).toEqual({ validateFields: false });
+    expect(registry.config(':.c:a', true)).toEqual({
+      compatibilityLevel: 'NONE',
+      normalize: true,
+      validateFields: false,
+    });
+    expect(await registry.deleteConfig('a')).toEqual({ compatibilityLevel: 'FULL' });
+    expect(await code(registry.deleteConfig('a'))).toBe('subject_not_found');
+    expect(await registry.setConfig(undefined, { compatibility: 'FORWARD' })).toEqual({
+      compatibilityLevel: 'FORWARD',
+    });
+    expect(await registry.deleteConfig(undefined)).toEqual({ compatibilityLevel: 'FORWARD' });
+    expect(registry.config(undefined, true)).toEqual({ compatibilityLevel: 'BACKWARD' });
+  });
+
+  it.each([
+    [{ compatibility: 'SIDEWAYS' }],
+    [{ compatibility: 5 }],
+    [{}],
+    [{ unknown: 1 }],
+    [{ normalize: 'yes' }],
+    [{ defaultMetadata: [] }],
+    [{ lossy: 'SOME' }],
+  ])('refuses %j', async (update) => {
+    expect(await code(registry.setConfig('a', update))).toBe('invalid_level');
+  });
+
+  it('completes metadata and rules as it is told', async () => {
+    await registry.setConfig('a', {
+      defaultMetadata: { properties: { team: 'core', tier: '1' } },
+      overrideMetadata: { properties: { tier: '0' }, sensitive: ['tier'] },
+      defaultRuleSet: { domainRules: [{ name: 'one', kind: 'CONDITION' }] },
+    });
+    const { version } = await put('a', { text: avro('x'), metadata: { properties: { team: 'mine' } } });
+    expect(version.content).toMatchObject({
+      metadata: { properties: { team: 'mine', tier: '0' }, sensitive: ['tier'] },
+      ruleSet: { domainRules: [{ name: 'one' }] },
+    });
+    expect(await put('a', { text: avro('x'), metadata: { properties: { team: 'mine' } } })).toMatchObject({
+      created: false,
+    });
+    expect(registry.lookup('a', { text: avro('x') }, {})).toMatchObject({ version: 1 });
+  });
+
+  it('takes an alias for the subject it names', async () => {
+    await put('real', avro('x'));
+    await registry.setConfig('nick', { alias: 'real' });
+    expect(registry.version('nick', 'latest')).toMatchObject({ subject: 'real' });
+    expect(await put('nick', avro('x', 'y'))).toMatchObject({ version: { subject: 'real', version: 2 } });
+    expect(registry.config('nick', false)).toEqual({ alias: 'real' });
+  });
+
+  it.each([
+    ['READWRITE', undefined, 'done'],
+    ['READONLY', undefined, 'not_permitted'],
+    ['READONLY_OVERRIDE', undefined, 'not_permitted'],
+    ['READONLY', 'READWRITE', 'done'],
+    ['READONLY_OVERRIDE', 'READWRITE', 'not_permitted'],
+    ['READWRITE', 'READONLY', 'not_permitted'],
+    ['FORWARD', undefined, 'not_permitted'],
+  ])('in mode %s with %s of its own a subject answers %s', async (global, own, answer) => {
+    await put('a', avro('x'));
+    await registry.setMode(undefined, global, false);
+    if (own !== undefined) await registry.setMode('a', own, false);
+    expect(await code(put('a', avro('x', 'y')))).toBe(answer);
+    expect(await code(registry.deleteVersion('a', '1', false))).toBe(
+      answer === 'done' || global === 'FORWARD' ? 'done' : answer,
+    );
+  });
+
+  it('sets, shows and removes modes', async () => {
+    expect(registry.mode(undefined, false)).toBe('READWRITE');
+    expect(await code(() => registry.mode('a', false))).toBe('subject_mode_not_set');
+    expect(await code(registry.setMode('a', 'SIDEWAYS', false))).toBe('invalid_mode');
+    expect(await registry.setMode(':.c:', 'readonly', false)).toBe('READONLY');
+    expect(registry.mode(':.c:x', true)).toBe('READONLY');
+    await registry.setMode(':.c:x', 'READWRITE', false);
+    expect(registry.mode(':.c:x', true)).toBe('READWRITE');
+    expect(await registry.deleteMode(':.c:', true)).toBe('READONLY');
+    expect(registry.mode(':.c:x', true)).toBe('READWRITE');
+    expect(await code(registry.deleteMode(':.c:x', false))).toBe('subject_mode_not_set');
+  });
+
+  it('takes ids and versions in mode IMPORT, and overwrites nothing', async () => {
+    await put('busy', avro('x'));
+    expect(await code(registry.setMode(undefined, 'IMPORT', false))).toBe('not_permitted');
+    expect(await registry.setMode('i', 'IMPORT', false)).toBe('IMPORT');
+    expect(await put('i', { text: avro('q'), id: 40, version: 7 })).toMatchObject({
+      version: { id: 40, version: 7 },
+    });
+    expect(await put('i', { text: avro('q'), id: 40 })).toMatchObject({ created: false });
+    expect(await code(put('i', { text: avro('q'), id: 41 }))).toBe('id_mismatch');
+    expect(await code(put('i', { text: avro('r'), id: 40 }))).toBe('not_permitted');
+    expect(await code(put('i', { text: avro('r'), id: 41, version: 7 }))).toBe('not_permitted');
+    expect(await put('i', { text: typed('int'), id: 3, version: 2 })).toMatchObject({ version: { id: 3 } });
+    expect(numbers('i')).toEqual([2, 7]);
+    expect(await registry.setMode('i', 'READWRITE', false)).toBe('READWRITE');
+    expect(await put('i', avro('q', 's'))).toMatchObject({ version: { id: 41, version: 8 } });
+    expect(await registry.setMode('i', 'IMPORT', true)).toBe('IMPORT');
+    expect(everything(await replayed())).toEqual(everything(registry));
+  });
+
+  it('forgets the deleted versions of a subject that is to be imported into', async () => {
+    await put('a', avro('x'));
+    await registry.deleteSubject('a', false);
+    await registry.setMode('a', 'IMPORT', false);
+    expect(registry.subjects({ prefix: '', deleted: 'also' })).toEqual([]);
+    expect(await put('a', { text: avro('n'), id: 9, version: 1 })).toMatchObject({ version: { version: 1 } });
+    expect(everything(await replayed())).toEqual(everything(registry));
+  });
+});
+
+describe('writing', () => {
+  it('shows nothing of a write that was not kept, and fails all that was decided with it', async () => {
+    log.failure = registryError('store_failed', 'disk full');
+    const both = [put('a', avro('x')), put('a', avro('x'))];
+    expect(await Promise.all(both.map(code))).toEqual(['store_failed', 'store_failed']);
+    expect(registry.subjects({ prefix: '', deleted: 'also' })).toEqual([]);
+    log.failure = undefined;
+    expect(await put('a', avro('y'))).toMatchObject({ version: { id: 1, version: 1 } });
+  });
+
+  it('keeps one request of a batch out of the others', async () => {
+    const answers = await Promise.all([
+      code(put('a', avro('x'))),
+      code(put('a', typed('int'))),
+      code(put('a', avro('x', 'y'))),
+      code(put('a', '{')),
+      code(registry.deleteVersion('a', '1', false)),
+    ]);
+    expect(answers).toEqual(['done', 'incompatible', 'done', 'invalid_schema', 'done']);
+    expect(log.appends).toEqual([3]);
+    expect(numbers('a')).toEqual([2]);
+  });
+
+  it('finds out what is there before it writes after an unknown outcome', async () => {
+    log.failure = registryError('store_unknown', 'timed out');
+    const kept = encodeRecord({
+      kind: 'schema',
+      subject: 'a',
+      version: 1,
+      value: { id: 1, format: 'AVRO', text: '"int"', references: [], deleted: false },
+    });
+    log.catchUp = async () => {
+      log.caughtUp++;
+      if (log.caughtUp < 2) throw registryError('store_timeout', 'not yet');
+      log.failure = undefined;
+      log.sink?.apply([kept]);
+    };
+    const first = code(put('a', '"int"'));
+    const second = new Promise((resolve) => setTimeout(resolve, 20)).then(() => put('a', '"long"'));
+    expect(await first).toBe('store_unknown');
+    expect(await second).toMatchObject({ version: { id: 2, version: 2 } });
+    expect(log.caughtUp).toBe(2);
+  });
+
+  it('decides again when others wrote meanwhile, and loses nothing of theirs', async () => {
+    const append = log.append.bind(log);
+    const theirs = encodeRecord({
+      kind: 'schema',
+      subject: 'a',
+      version: 9,
+      value: { id: 77, format: 'AVRO', text: '"bytes"', references: [], deleted: false },
+    });
+    log.append = async (records) => {
+      await append(records);
+      log.sink?.apply([theirs]);
+    };
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    log.append = append;
+    await Promise.all([put('a', '"int"'), put('a', '"long"')]);
+    expect(numbers('a')).toEqual([9, 10, 11]);
+    expect(registry.maxId('.')).toBe(79);
+  });
+
+  it('refuses on a follower, and after it is closed', async () => {
+    log.role = () => ({ leader: false, url: 'http://leader' }) as never;
+    expect(await code(put('a', '"int"'))).toBe('not_leader');
+    await registry.close();
+    expect(await code(put('a', '"int"'))).toBe('store_failed');
+  });
+
+  it('works in memory alone', async () => {
+    const memory = await Registry.open(new MemoryLog(), silentLogger);
+    await memory.register('a', { text: '"int"' }, {});
+    expect(memory.counts()).toEqual({
+      contexts: 1,
+      subjects: 1,
+      versions: 1,
+      schemas: 1,
+      deletedVersions: 0,
+    });
+    await memory.fresh();
+    await memory.close();
+  });
+});
