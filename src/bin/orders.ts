@@ -109,6 +109,8 @@ with the same body gets the stored answer byte for byte; with another body it ge
   millrace orders -postgres=postgres://me@127.0.0.1/shop -migrate
 `,
   settings: SETTINGS,
+  // Every byte of a key counts, and a client that pipelines gets every answer.
+  httpNeeds: ['header_bytes', 'pipeline_waits'],
   routes: (context) =>
     ordersRoutes({
       orders: () => partsOf(context).orders,

@@ -11,6 +11,7 @@ import {
   registryRoutes,
 } from '../registry/index.ts';
 import { KAFKA_STORE_SETTINGS, type KafkaStore, kafkaStore } from './registry/kafka.ts';
+import { registryGate, SECURITY_SETTINGS } from './registry/security.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 
 const SETTINGS = {
@@ -25,6 +26,7 @@ const SETTINGS = {
     help: 'file:DIR keeps everything in a folder, each write on disk before its answer; kafka:HOST:PORT,… in a topic that several instances share; memory forgets at the end',
   },
   ...KAFKA_STORE_SETTINGS,
+  ...SECURITY_SETTINGS,
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -66,11 +68,16 @@ export const command = defineCommand({
   description:
     'Example: millrace registry -store=file:./registry\nOne process a folder; a second one on the same folder is refused.',
   settings: SETTINGS,
-  routes: (context) =>
-    registryRoutes(() => registryOf(context), {
+  // Every key is in the path or the body, and each request stands for itself.
+  httpNeeds: [],
+  routes: (context) => {
+    const gate = registryGate(context);
+    return registryRoutes(() => registryOf(context), {
+      ...(gate === undefined ? {} : { gate }),
       writeAtLeader: (request, here) => kafka.get(context)?.writeAtLeader(request, here) ?? here(),
       masterAvailable: () => kafka.get(context)?.masterAvailable() ?? true,
-    }),
+    });
+  },
   http: () => ({ fallbacks: registryFallbacks, bodyBytesMax: REGISTRY_BODY_BYTES_MAX }),
   async run(context) {
     const registry = await Registry.open(await logOf(context), context.log);
