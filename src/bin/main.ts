@@ -16,6 +16,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   doctor: () => import('./doctor.ts'),
   topic: () => import('./topic.ts'),
   registry: () => import('./registry.ts'),
+  'registry hash-password': () => import('./registry/hash-password.ts'),
   producer: () => import('./producer.ts'),
   consumer: () => import('./consumer.ts'),
   gen: () => import('./gen.ts'),
@@ -31,9 +32,10 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
 
 async function listing(): Promise<string> {
   const lines: string[] = [];
+  const width = Math.max(...Object.keys(COMMANDS).map((name) => name.length));
   for (const [name, load] of Object.entries(COMMANDS)) {
     const { command } = await load();
-    lines.push(`  ${name.padEnd(10)} ${command.summary.replace(/\.$/, '')}`);
+    lines.push(`  ${name.padEnd(width)}  ${command.summary.replace(/\.$/, '')}`);
   }
   return [
     'millrace COMMAND [flags]',
@@ -47,8 +49,10 @@ async function listing(): Promise<string> {
 
 async function dispatch(argv: readonly string[], world: World): Promise<number> {
   // `help COMMAND` is `COMMAND -help`.
-  const asked = argv[0] === 'help' && argv[1] !== undefined ? [argv[1], '-help'] : argv;
-  const [name, ...rest] = asked;
+  const asked = argv[0] === 'help' && argv[1] !== undefined ? [...argv.slice(1), '-help'] : argv;
+  // A command may have commands of its own, named by two words.
+  const two = asked.slice(0, 2).join(' ');
+  const [name, ...rest] = asked.length > 1 && Object.hasOwn(COMMANDS, two) ? [two, ...asked.slice(2)] : asked;
   if (name === undefined || /^(--?help|--?h|help)$/.test(name)) {
     await world.writeData(await listing());
     return EXIT.done;

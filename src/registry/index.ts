@@ -1,6 +1,7 @@
 /** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
 export { registryFallbacks, WIRES, type Wire } from './api/answers.ts';
 export { type ForwardTransport, forwardTransport, writeAtLeader } from './api/forward.ts';
+export { SCHEMA_LIMITS, type SchemaLimits } from './api/limits.ts';
 export {
   REGISTRY_BODY_BYTES_MAX,
   REGISTRY_PAGE_MAX,
@@ -37,7 +38,7 @@ export { FramedProducer, type FramedProducerOptions, producerMetrics } from './p
 export { type ProducerRun, runProducers } from './producer/run.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from './schemas/format.ts';
 export { parseSchema, type Schema } from './schemas/schema.ts';
-export { openGate, type RequestGate } from './security/access.ts';
+export type { RequestGate } from './security/access.ts';
 export { BasicScheme } from './security/basic.ts';
 export { Gate } from './security/gate.ts';
 export {

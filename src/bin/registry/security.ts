@@ -10,7 +10,6 @@ import {
   JwtScheme,
   type KeySet,
   type KeySource,
-  openGate,
   PASSWORDS_BYTES_MAX,
   parseKeySet,
   parsePasswords,
@@ -77,8 +76,8 @@ type Context = CommandContext<typeof SECURITY_SETTINGS>;
 const LOOK_EVERY_MS = 2000;
 const JWKS_TIMEOUT_MS = 5000;
 
-/** @throws usage, bad_value, bad_file */
-export function registryGate(context: Context): RequestGate {
+/** Undefined where everybody may do everything, as often as they like. @throws usage, bad_value, bad_file */
+export function registryGate(context: Context): RequestGate | undefined {
   const { settings, clock, log, metrics } = context;
   const schemes = ['auth-basic', 'auth-jwks'] as const;
   const given = [
@@ -91,7 +90,7 @@ export function registryGate(context: Context): RequestGate {
       next: 'give -auth-rules=FILE, with rules such as: authenticated read *',
     });
   }
-  if (rulesPath === undefined && settings['client-rate'] === 0) return openGate;
+  if (rulesPath === undefined && settings['client-rate'] === 0) return undefined;
   const files: Array<WatchedFile<unknown>> = [];
   const reloads = metrics.counter(
     'registry_auth_reloads_total',
