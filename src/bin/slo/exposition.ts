@@ -16,6 +16,8 @@ export interface Exposition {
 
 export const EXPOSITION_BYTES_MAX = 16 << 20;
 const SAMPLES_MAX = 200_000;
+const LINE_CHARS_MAX = 65_536;
+const NUMBER_CHARS_MAX = 64;
 
 const NAME = /[a-zA-Z_:][a-zA-Z0-9_:]*/y;
 const LABEL = /\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,|(?=\}))/y;
@@ -25,6 +27,7 @@ function numberOf(text: string): number | undefined {
   if (/^[+-]?inf$/i.test(text))
     return text.startsWith('-') ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY;
   if (/^nan$/i.test(text)) return Number.NaN;
+  if (text.length > NUMBER_CHARS_MAX) return undefined;
   return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : undefined;
 }
 
@@ -70,7 +73,7 @@ export function parseExposition(text: string, where: string, keep?: ReadonlySet<
     const type = /^#\s*TYPE\s+(\S+)\s+(\S+)$/u.exec(line);
     if (type !== null) kinds.set(type[1] as string, type[2] as string);
     if (line === '' || line.startsWith('#')) return;
-    const sample = sampleOf(line);
+    const sample = line.length > LINE_CHARS_MAX ? undefined : sampleOf(line);
     if (sample === undefined) throw bad(`line ${index + 1} is no sample`);
     if (++count > SAMPLES_MAX) throw bad(`more than ${SAMPLES_MAX} samples`);
     if (keep !== undefined && !keep.has(sample.name.replace(/_bucket$/, ''))) return;

@@ -51,7 +51,7 @@ const RULES_BYTES_MAX = 1 << 20;
 /** Rules that come with the program, a product each. */
 export const BUILT_IN = ['registry'] as const;
 
-export function builtInPath(name: string): string {
+function builtInPath(name: string): string {
   return join(packageRoot(), 'docs', 'slo', `${name}.json`);
 }
 

@@ -10,7 +10,7 @@ import type { Scraped } from './judge.ts';
 /** The metrics page behind `host:port`, `http://host:port` or a whole address. @throws bad_value */
 export function metricsAddress(text: string): string {
   const whole = /^https?:\/\//i.test(text) ? text : `http://${text}`;
-  const url = URL.canParse(whole) ? new URL(whole) : undefined;
+  const url = URL.canParse(whole) && (whole === text || !text.includes('://')) ? new URL(whole) : undefined;
   if (url === undefined || url.hostname === '' || (!/^https?:/i.test(text) && !/:\d+(\/|$)/.test(text))) {
     throw coreError('bad_value', `-scrape=${text} is no address`, {
       next: 'give http://host:port, with commas between',
