@@ -3,7 +3,6 @@ import { findMillraceError } from '../../core/errors.ts';
 import type { Verdict } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { RegisterInput, StoredVersion } from '../store/service.ts';
-import { readSchemaBody } from './bodies.ts';
 import { ref } from './description.ts';
 import { incompatibleMessage, type Judged, messagesOf } from './messages.ts';
 import type { Call, Operation } from './operation.ts';
@@ -24,8 +23,7 @@ function judgedOf(
 
 function check(call: Call, version: string | undefined): unknown {
   const verbose = call.flag('verbose');
-  const input = readSchemaBody(call.request);
-  call.demandReferences(input.references);
+  const input = call.schema();
   try {
     const verdict = call.service.compatibility(call.subject, version, input, call.normalize());
     const messages = verbose ? messagesOf(judgedOf(call, input, verdict)) : [];

@@ -2,12 +2,13 @@
 import { invariant } from '../../core/errors.ts';
 import type { HttpRequest } from '../../io/http/port.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
-import type { Reference } from '../schemas/content.ts';
 import type { Access, Need, RequestGate, Operation as Right } from '../security/access.ts';
 import { checkScope, parseSubject, qualify, qualifyWith } from '../store/names.ts';
-import type { RegistryService, StoredVersion } from '../store/service.ts';
+import type { RegisterInput, RegistryService, StoredVersion } from '../store/service.ts';
 import type { Wire } from './answers.ts';
+import { readSchemaBody } from './bodies.ts';
 import type { ByIdCache } from './by-id.ts';
+import { checkLimits, type SchemaLimits } from './limits.ts';
 import { flagOf, type JsonSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
 
 export type RegistryErrorCode = keyof typeof REGISTRY_ERRORS;
@@ -19,6 +20,7 @@ export interface ApiSettings {
   readonly pageMax: number;
   /** Bytes of a request body; enforced by the server, described here. */
   readonly bodyBytesMax: number;
+  readonly limits: SchemaLimits;
   /** Of this program. */
   readonly version: string;
   readonly clusterId: string;
@@ -152,10 +154,15 @@ export class Call {
     return this.api.open ? subjects : subjects.filter((subject) => this.access.mayRead(subject));
   }
 
-  /** What a schema refers to is read with it. @throws forbidden */
-  demandReferences(references: readonly Reference[] | undefined): void {
-    if (this.api.open) return;
-    for (const { subject } of references ?? []) this.demandRead([qualifyWith(this.subject, subject)]);
+  /** The schema of the body, within the limits. What it refers to is read with it.
+   *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden */
+  schema(): RegisterInput {
+    const input = readSchemaBody(this.request);
+    if (!this.api.open) {
+      for (const { subject } of input.references ?? []) this.demandRead([qualifyWith(this.subject, subject)]);
+    }
+    checkLimits(this.subject, input, this.api.limits, this.service);
+    return input;
   }
 
   /** A version that an alias may have led to. @throws forbidden */

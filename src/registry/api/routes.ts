@@ -11,6 +11,7 @@ import { ABOUT_OPERATIONS } from './about.ts';
 import { answer, answerOf, Ready, type Wire } from './answers.ts';
 import { ByIdCache } from './by-id.ts';
 import { COMPATIBILITY_OPERATIONS } from './compatibility.ts';
+import { SCHEMA_LIMITS, type SchemaLimits } from './limits.ts';
 import { negotiate } from './media.ts';
 import { openApi, pathsOf } from './openapi.ts';
 import { type ApiSettings, Call, type Operation } from './operation.ts';
@@ -27,6 +28,7 @@ export interface RegistryApiOptions {
   readonly wire?: Wire;
   readonly pageMax?: number;
   readonly bodyBytesMax?: number;
+  readonly limits?: SchemaLimits;
   readonly version?: string;
   readonly clusterId?: string;
   /** Absent: everybody may do everything. */
@@ -50,6 +52,7 @@ function settingsOf(options: RegistryApiOptions): ApiSettings {
     wire: options.wire ?? 7,
     pageMax: options.pageMax ?? REGISTRY_PAGE_MAX,
     bodyBytesMax: options.bodyBytesMax ?? REGISTRY_BODY_BYTES_MAX,
+    limits: options.limits ?? SCHEMA_LIMITS,
     version: options.version ?? '0.0.0',
     clusterId: options.clusterId ?? 'schema-registry',
     gate: options.gate ?? openGate,

@@ -2,7 +2,6 @@
 import { registryError } from '../errors.ts';
 import type { StoredVersion } from '../store/service.ts';
 import { Ready } from './answers.ts';
-import { readSchemaBody } from './bodies.ts';
 import { refusalOf } from './compatibility.ts';
 import { INTEGERS, ref, STRINGS } from './description.ts';
 import { formOf, registeredDocument, versionDocument } from './documents.ts';
@@ -18,8 +17,7 @@ export function prefixOf(call: Call): string {
 }
 
 async function register(call: Call): Promise<unknown> {
-  const input = readSchemaBody(call.request);
-  call.demandReferences(input.references);
+  const input = call.schema();
   const form = formOf(call);
   try {
     const { version } = await call.service.register(call.subject, input, call.normalize());
@@ -75,8 +73,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'schema_too_large',
     ],
     run: (call) => {
-      const input = readSchemaBody(call.request);
-      call.demandReferences(input.references);
+      const input = call.schema();
       const options = { ...call.normalize(), deleted: call.flag('deleted') };
       return versionDocument(
         call,

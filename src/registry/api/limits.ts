@@ -1,0 +1,119 @@
+/** What one schema may be, before anything looks into it: its size, its nesting, the depth of what it refers to. */
+import { registryError } from '../errors.ts';
+import type { Reference } from '../schemas/content.ts';
+import { REFERENCE_COUNT_MAX, REFERENCE_DEPTH_MAX } from '../schemas/content.ts';
+import { SCHEMA_TEXT_CHARS_MAX } from '../schemas/format.ts';
+import { qualifyWith } from '../store/names.ts';
+import type { RegisterInput, RegistryService } from '../store/service.ts';
+
+export interface SchemaLimits {
+  /** Bytes of a text, as UTF-8. */
+  readonly schemaMax: number;
+  /** Brackets inside brackets, of any kind. */
+  readonly nestingMax: number;
+  /** References inside references. */
+  readonly referencesMax: number;
+}
+
+/** Where a type stands inside a type, a text has up to three brackets: more than this is no schema that is taken. */
+const NESTING_MAX = 200;
+
+/** The most that can be set. */
+export const SCHEMA_LIMITS: SchemaLimits = {
+  schemaMax: SCHEMA_TEXT_CHARS_MAX,
+  nestingMax: NESTING_MAX,
+  referencesMax: REFERENCE_DEPTH_MAX,
+};
+
+/** @throws schema_too_large, invalid_schema */
+export function checkLimits(
+  subject: string,
+  input: RegisterInput,
+  limits: SchemaLimits,
+  service: Pick<RegistryService, 'version'>,
+): void {
+  const bytes = Buffer.byteLength(input.text);
+  if (bytes > limits.schemaMax) {
+    throw registryError(
+      'schema_too_large',
+      `the schema has ${bytes} bytes, over the limit -schema-max=${limits.schemaMax}`,
+    );
+  }
+  if (nests(input, limits.nestingMax)) {
+    throw registryError(
+      'invalid_schema',
+      `the schema nests its brackets deeper than the limit -nesting-max=${limits.nestingMax}`,
+    );
+  }
+  if (limits.referencesMax < REFERENCE_DEPTH_MAX)
+    checkReferences(subject, input.references ?? [], limits.referencesMax, service);
+}
+
+/** Where what begins at `at` ends, exclusive: a string of either format, a comment of Protobuf, or one character. One
+ *  pass over the text, whatever it is: nothing is looked at again. */
+function endOf(text: string, at: number, isProto: boolean): number {
+  const char = text[at];
+  if (char === '"' || (isProto && char === "'")) {
+    let end = at + 1;
+    while (end < text.length && text[end] !== char) end += text[end] === '\\' ? 2 : 1;
+    return end + 1;
+  }
+  if (!isProto || char !== '/') return at + 1;
+  const closing = text[at + 1] === '/' ? '\n' : text[at + 1] === '*' ? '*/' : undefined;
+  if (closing === undefined) return at + 1;
+  const end = text.indexOf(closing, at + 2);
+  return end < 0 ? text.length : end + closing.length;
+}
+
+/** Whether brackets stand deeper than `most`; those in strings and comments do not count. */
+function nests({ text, format }: RegisterInput, most: number): boolean {
+  let depth = 0;
+  for (let at = 0; at < text.length; at = endOf(text, at, format === 'PROTOBUF')) {
+    const char = text[at];
+    if (char === '{' || char === '[') {
+      if (++depth > most) return true;
+    } else if (char === '}' || char === ']') depth--;
+  }
+  return false;
+}
+
+/** Level by level, so that a diamond is walked once. */
+function checkReferences(
+  subject: string,
+  references: readonly Reference[],
+  most: number,
+  service: Pick<RegistryService, 'version'>,
+): void {
+  const met = new Set<string>();
+  let level = references.map((one) => ({ subject: qualifyWith(subject, one.subject), version: one.version }));
+  for (let depth = 0; level.length > 0; depth++) {
+    if (depth >= most) {
+      throw registryError(
+        'invalid_schema',
+        `the references of the schema go deeper than the limit -references-max=${most}`,
+      );
+    }
+    level = level.flatMap((at) => {
+      const key = `${at.version} ${at.subject}`;
+      if (met.has(key) || met.size > REFERENCE_COUNT_MAX) return [];
+      met.add(key);
+      return referencesAt(at, service);
+    });
+  }
+}
+
+function referencesAt(
+  at: { readonly subject: string; readonly version: number },
+  service: Pick<RegistryService, 'version'>,
+): Array<{ readonly subject: string; readonly version: number }> {
+  try {
+    const { content, subject } = service.version(at.subject, String(at.version), { deleted: true });
+    return content.references.map((one) => ({
+      subject: qualifyWith(subject, one.subject),
+      version: one.version,
+    }));
+  } catch {
+    // What is not there is told by the one who resolves it.
+    return [];
+  }
+}
