@@ -29,7 +29,7 @@ export async function code(work: Promise<unknown> | (() => unknown)): Promise<st
 /** Keeps its records, and fails when it is told to. */
 export class TestLog implements RegistryLog {
   readonly name = 'test';
-  readonly records: LogRecord[] = [];
+  records: LogRecord[] = [];
   readonly appends: number[] = [];
   failure: Error | undefined;
   caughtUp = 0;

@@ -6,7 +6,7 @@ import type { State } from './state.ts';
 export class Draft {
   readonly state: State;
   readonly records: LogRecord[] = [];
-  readonly changes: StoreRecord[] = [];
+  readonly changes: Array<{ readonly record: StoreRecord; readonly ts: number }> = [];
   private readonly ts: number;
   private readonly parent: Draft | undefined;
 
@@ -16,15 +16,16 @@ export class Draft {
     this.parent = parent;
   }
 
-  put(record: StoreRecord): void {
-    const encoded = encodeRecord(record, this.ts);
+  /** @param ts when what it says began; the present where that is not said */
+  put(record: StoreRecord, ts = this.ts): void {
+    const encoded = encodeRecord(record, ts);
     this.records.push(encoded);
     // A removal that left another spelling of the key behind would bring the value back after log compaction.
     if (encoded.value === null)
       for (const key of this.state.aliases(record))
         this.records.push({ key: Buffer.from(key, 'utf8'), value: null, ts: this.ts });
-    this.changes.push(record);
-    this.state.apply(record, this.ts);
+    this.changes.push({ record, ts });
+    this.state.apply(record, ts);
   }
 
   /** One request inside a batch: sees what the batch decided before, and takes nothing back from it. */
@@ -41,6 +42,6 @@ export class Draft {
   /** What was decided and is kept. `moved`: the state has changed since, so that only the records can be trusted. */
   commit(base: State, moved: boolean): void {
     if (!moved) this.state.merge();
-    else for (const change of this.changes) base.apply(change, this.ts);
+    else for (const { record, ts } of this.changes) base.apply(record, ts);
   }
 }

@@ -38,23 +38,20 @@ export function removeReplaced(draft: Draft, subject: string, version: number): 
 }
 
 function softDelete(draft: Draft, { stored, extra }: VersionEntry): void {
-  const { subject, version, id, content } = stored;
+  const { subject, version, id, content, ts } = stored;
   const { format, text, references, metadata, ruleSet } = content;
-  draft.put({
-    kind: 'schema',
-    subject,
-    version,
-    value: {
-      id,
-      format,
-      text,
-      references,
-      ...(metadata === undefined ? {} : { metadata }),
-      ...(ruleSet === undefined ? {} : { ruleSet }),
-      deleted: true,
-      ...(extra === undefined ? {} : { extra }),
-    },
-  });
+  const value = {
+    id,
+    format,
+    text,
+    references,
+    ...(metadata === undefined ? {} : { metadata }),
+    ...(ruleSet === undefined ? {} : { ruleSet }),
+    deleted: true,
+    ...(extra === undefined ? {} : { extra }),
+  };
+  // Its time stays that of its registration, also when log compaction leaves this record alone.
+  draft.put({ kind: 'schema', subject, version, value }, ts === 0 ? undefined : ts);
 }
 
 export function deleteVersion(draft: Draft, subject: string, wanted: string, permanent: boolean): number {

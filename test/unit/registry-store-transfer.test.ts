@@ -1,0 +1,179 @@
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { FileLog } from '../../src/registry/store/file-log.ts';
+import type { LogRecord, RegistryLog } from '../../src/registry/store/log.ts';
+import { encodeRecord, type StoreRecord } from '../../src/registry/store/records.ts';
+import { Registry } from '../../src/registry/store/registry.ts';
+import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
+import { avro, code, everything, TestLog, typed } from './registry-store-kit.ts';
+
+let dir: string;
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'millrace-transfer-'));
+});
+afterEach(() => {
+  rmSync(dir, { recursive: true, force: true });
+});
+
+const file = (name: string): FileLog => new FileLog(join(dir, name));
+
+/** A log that keeps its records when it is opened again, as a topic does. */
+class SharedLog extends TestLog {
+  constructor(records: LogRecord[]) {
+    super();
+    this.records = records;
+  }
+}
+
+async function exported(log: RegistryLog): Promise<string[]> {
+  const lines: string[] = [];
+  await exportStore(log, async (line) => {
+    lines.push(line.slice(0, -1));
+  });
+  return lines;
+}
+
+async function* linesOf(lines: readonly string[]): AsyncIterable<string> {
+  yield* lines;
+}
+
+const shown = async (log: RegistryLog): Promise<unknown> => {
+  const registry = await Registry.open(log, silentLogger);
+  const all = [
+    everything(registry),
+    registry.config(undefined, false),
+    registry.config('a', true),
+    registry.mode('b', true),
+    registry.counts(),
+  ];
+  await registry.close();
+  return all;
+};
+
+async function fillStore(log: RegistryLog): Promise<void> {
+  const registry = await Registry.open(log, silentLogger);
+  await registry.setConfig(undefined, { compatibility: 'NONE' });
+  for (const subject of ['a', 'b', ':.c:a', 'q"{é☃'])
+    for (const text of [avro('x'), avro(subject === 'b' ? 'q' : 'y'), typed('int')])
+      await registry.register(subject, { text, metadata: { properties: { of: subject } } }, {});
+  await registry.setConfig('a', { compatibility: 'FULL', verdictPolicy: 'STRICT' });
+  await registry.setMode('b', 'READONLY', false);
+  await registry.deleteVersion('a', '2', false);
+  await registry.deleteSubject('q"{é☃', false);
+  await registry.deleteSubject('q"{é☃', true);
+  await registry.deleteSubject(':.c:a', false);
+  await registry.close();
+}
+
+const STRANGE: readonly LogRecord[] = [
+  { key: Buffer.from([0xff, 0x00, 0x41]), value: Buffer.from([0xc3]), ts: 12 },
+  { key: Buffer.from('{"keytype":"ASSOC","x":1}'), value: Buffer.from('{"later": true }') },
+  { key: Buffer.from('{"magic":0,"keytype":"NOOP"}'), value: Buffer.from('') },
+];
+
+describe('export and import', () => {
+  it('makes any two stores equal: ids, versions, deletes, settings, what nobody knows', async () => {
+    await fillStore(file('one'));
+    const strange = file('one');
+    await strange.open({ apply: () => {} });
+    await strange.append(STRANGE);
+    await strange.close();
+    const lines = await exported(file('one'));
+    expect(lines.filter((line) => line.includes('Base64'))).toHaveLength(1);
+
+    expect(await importStore(() => file('two'), linesOf(lines))).toMatchObject({ written: lines.length - 2 });
+    expect(await exported(file('two'))).toEqual(lines);
+
+    const topic: LogRecord[] = [];
+    await importStore(() => new SharedLog(topic), linesOf(lines));
+    expect(await exported(new SharedLog(topic))).toEqual(lines);
+
+    const wanted = await shown(file('one'));
+    expect(await shown(file('two'))).toEqual(wanted);
+    expect(await shown(new SharedLog(topic))).toEqual(wanted);
+    const registry = await Registry.open(file('two'), silentLogger);
+    const one = await Registry.open(file('one'), silentLogger);
+    const register = (into: Registry) => into.register('fresh', { text: '"bytes"' }, {});
+    expect((await register(registry)).version.id).toBe((await register(one)).version.id);
+    await registry.close();
+    await one.close();
+  });
+
+  it('says nothing was to be done when the store is equal, and refuses one that is not', async () => {
+    await fillStore(file('one'));
+    const lines = await exported(file('one'));
+    await importStore(() => file('two'), linesOf(lines));
+    expect(await importStore(() => file('two'), linesOf(lines))).toMatchObject({ written: 0 });
+    const registry = await Registry.open(file('two'), silentLogger);
+    await registry.register('another', { text: '"int"' }, {});
+    await registry.close();
+    const before = await exported(file('two'));
+    expect(await code(importStore(() => file('two'), linesOf(lines)))).toBe('store_not_empty');
+    expect(await exported(file('two'))).toEqual(before);
+  });
+
+  it('goes on where an import into a store without a whole write stopped', async () => {
+    await fillStore(file('one'));
+    const lines = await exported(file('one'));
+    const topic: LogRecord[] = [];
+    await importStore(() => new SharedLog(topic), linesOf(lines));
+    topic.splice(5);
+    expect(await importStore(() => new SharedLog(topic), linesOf(lines))).toMatchObject({
+      written: lines.length - 2 - 5,
+    });
+    expect(await exported(new SharedLog(topic))).toEqual(lines);
+  });
+
+  it('refuses an export that is cut short, changed or of another kind, and writes nothing', async () => {
+    await fillStore(file('one'));
+    const lines = await exported(file('one'));
+    const last = lines.length - 1;
+    const bad: readonly (readonly string[])[] = [
+      [],
+      lines.slice(0, last),
+      lines.slice(1),
+      [...lines.slice(0, 3), ...lines.slice(4)],
+      lines.map((line, i) => (i === 4 ? line.replace('schema', 'schemb') : line)),
+      [...lines, '{}'],
+      [lines[0] as string, 'no JSON', ...lines.slice(1)],
+      [lines[0] as string, '{"value":"x"}', ...lines.slice(1)],
+      [lines[0] as string, '[]', ...lines.slice(1)],
+      ['{"millrace":"registry","format":2}', ...lines.slice(1)],
+    ];
+    for (const given of bad)
+      expect(await code(importStore(() => file('two'), linesOf(given)))).toBe('malformed_export');
+    expect(await exported(file('two'))).toHaveLength(2);
+  });
+
+  it('tells the greatest id though the log that is exported has only removals of it', async () => {
+    const record = (value: Extract<StoreRecord, { kind: 'schema' }>['value']): LogRecord =>
+      encodeRecord({ kind: 'schema', subject: 'a', version: 1, value });
+    const topic = [
+      record({ id: 41, format: 'AVRO', text: '"int"', references: [], deleted: false }),
+      record(null),
+    ];
+    const lines = await exported(new SharedLog(topic));
+    await importStore(() => file('two'), linesOf(lines));
+    const registry = await Registry.open(file('two'), silentLogger);
+    expect(registry.counts().versions).toBe(0);
+    expect((await registry.register('b', { text: '"int"' }, {})).version.id).toBe(42);
+    await registry.close();
+  });
+
+  it('notices that the store does not hold what was written', async () => {
+    await fillStore(file('one'));
+    const lines = await exported(file('one'));
+    const topic: LogRecord[] = [];
+    const losing = (): RegistryLog => {
+      const log = new SharedLog(topic);
+      log.append = async (records) => {
+        topic.push(...records.slice(1));
+      };
+      return log;
+    };
+    expect(await code(importStore(losing, linesOf(lines)))).toBe('store_corrupt');
+  });
+});
