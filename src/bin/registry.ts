@@ -1,18 +1,18 @@
 /** `millrace registry`: the schema registry over HTTP. */
-import { coreError, EXIT } from '../core/errors.ts';
+import { EXIT } from '../core/errors.ts';
 import {
-  FileLog,
-  MemoryLog,
   REGISTRY_BODY_BYTES_MAX,
+  REGISTRY_PAGE_MAX,
   Registry,
-  type RegistryLog,
   registryError,
   registryFallbacks,
   registryRoutes,
+  SCHEMA_LIMITS,
 } from '../registry/index.ts';
-import { KAFKA_STORE_SETTINGS, type KafkaStore, kafkaStore } from './registry/kafka.ts';
-import { registryGate, SECURITY_SETTINGS } from './registry/security.ts';
+import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
+import { STORE_SETTINGS, type Store, storesOf } from './registry/store.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
+import { packageVersion } from './shell/package.ts';
 
 const SETTINGS = {
   listen: {
@@ -20,78 +20,120 @@ const SETTINGS = {
     default: '127.0.0.1:8081',
     help: 'host:port of the registry and of /metrics /health /ready /version',
   },
-  store: {
+  ...STORE_SETTINGS,
+  wire: {
     type: 'string',
-    default: 'memory',
-    help: 'file:DIR keeps everything in a folder, each write on disk before its answer; kafka:HOST:PORT,… in a topic that several instances share; memory forgets at the end',
+    choices: ['7', '8'],
+    default: '7',
+    help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, 8 from 8.1 (guid, ts, 40901, whole answers to registrations)',
   },
-  ...KAFKA_STORE_SETTINGS,
   ...SECURITY_SETTINGS,
+  'body-max': {
+    type: 'size',
+    default: `${REGISTRY_BODY_BYTES_MAX >> 20}MiB`,
+    min: 1024,
+    max: 64 << 20,
+    help: 'bytes of a request body; a larger one is answered 413',
+  },
+  'schema-max': {
+    type: 'size',
+    default: `${SCHEMA_LIMITS.schemaMax >> 10}KiB`,
+    min: 1,
+    max: SCHEMA_LIMITS.schemaMax,
+    help: 'bytes of a schema text; a larger one is answered 413',
+  },
+  'nesting-max': {
+    type: 'int',
+    default: String(SCHEMA_LIMITS.nestingMax),
+    min: 1,
+    max: SCHEMA_LIMITS.nestingMax,
+    help: 'brackets inside brackets of a schema text',
+  },
+  'references-max': {
+    type: 'int',
+    default: String(SCHEMA_LIMITS.referencesMax),
+    min: 0,
+    max: SCHEMA_LIMITS.referencesMax,
+    help: 'references inside references of a schema',
+  },
+  'page-max': {
+    type: 'int',
+    default: String(REGISTRY_PAGE_MAX),
+    min: 1,
+    help: 'subjects, versions or schemas of one answer; a longer list is refused, and read with offset and limit',
+  },
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-/** The Kafka store of a run that has one. */
-const kafka = new WeakMap<Context, KafkaStore>();
+/** What a run has once its store is read; its routes stand before. */
+interface Running {
+  readonly registry: Registry;
+  readonly store: Store;
+}
+const running = new WeakMap<Context, Running>();
 
-async function logOf(context: Context): Promise<RegistryLog> {
-  const { store } = context.settings;
-  if (store === 'memory') return new MemoryLog();
-  const brokers = /^kafka:(.+)$/s.exec(store)?.[1];
-  if (brokers !== undefined) {
-    const made = await kafkaStore(context, brokers);
-    context.onClose(() => made.close());
-    kafka.set(context, made);
-    return made.log;
-  }
-  const dir = /^file:(.+)$/s.exec(store)?.[1];
-  if (dir === undefined) {
-    throw coreError('bad_value', `-store=${store} is not a store`, {
-      next: 'give file:DIR, kafka:HOST:PORT or memory',
-    });
-  }
-  return new FileLog(dir);
+function runningOf(context: Context): Running {
+  const found = running.get(context);
+  if (found === undefined) throw registryError('starting', 'the registry still reads its store');
+  return found;
 }
 
-/** The registry of a run: its routes stand before its store is read. */
-const open = new WeakMap<Context, Registry>();
-
-function registryOf(context: Context): Registry {
-  const registry = open.get(context);
-  if (registry === undefined) throw registryError('starting', 'the registry still reads its store');
-  return registry;
+function measure(context: Context, { registry, store }: Running): void {
+  const { metrics } = context;
+  const gauges = [
+    ['registry_subjects', 'Subjects with at least one version.', 'subjects'],
+    ['registry_versions', 'Versions over all subjects, without soft-deleted ones.', 'versions'],
+    ['registry_deleted_versions', 'Versions that are soft-deleted.', 'deletedVersions'],
+    ['registry_schemas', 'Distinct schemas.', 'schemas'],
+    ['registry_contexts', 'Contexts.', 'contexts'],
+  ] as const;
+  const known = gauges.map(([name, help, key]) => [metrics.gauge(name, help), key] as const);
+  const leads = metrics.gauge('registry_is_leader', '1 where writes are decided by this instance.');
+  const writable = metrics.gauge('registry_is_writable', '1 where a write is taken, here or by the leader.');
+  metrics.onCollect(() => {
+    const counts = registry.counts();
+    for (const [gauge, key] of known) gauge.set(counts[key]);
+    leads.set(store.log.role().leader ? 1 : 0);
+    writable.set(store.masterAvailable() ? 1 : 0);
+  });
 }
 
 export const command = defineCommand({
   name: 'registry',
   summary: 'Serve the schema registry over HTTP.',
   description:
-    'Example: millrace registry -store=file:./registry\nOne process a folder; a second one on the same folder is refused.',
+    'Examples: millrace registry -store=file:./registry\n          millrace registry -store=kafka:127.0.0.1:9092 -listen=0.0.0.0:8081 -advertise=http://registry-1:8081\nOne process a folder; a second one on the same folder is refused. Any number of processes on one topic: one decides the writes, the others forward them and take over.\nThe interface is described at /openapi.json.',
   settings: SETTINGS,
-  // Every key is in the path or the body, and each request stands for itself.
-  httpNeeds: [],
   routes: (context) => {
+    const { settings } = context;
+    warnOfPlainText(context);
     const gate = registryGate(context);
-    return registryRoutes(() => registryOf(context), {
+    return registryRoutes(() => runningOf(context).registry, {
+      wire: settings.wire === '8' ? 8 : 7,
+      pageMax: settings['page-max'],
+      bodyBytesMax: settings['body-max'],
+      limits: {
+        schemaMax: settings['schema-max'],
+        nestingMax: settings['nesting-max'],
+        referencesMax: settings['references-max'],
+      },
+      version: packageVersion(),
       ...(gate === undefined ? {} : { gate }),
-      writeAtLeader: (request, here) => kafka.get(context)?.writeAtLeader(request, here) ?? here(),
-      masterAvailable: () => kafka.get(context)?.masterAvailable() ?? true,
+      writeAtLeader: (request, here) => runningOf(context).store.writeAtLeader(request, here),
+      masterAvailable: () => running.get(context)?.store.masterAvailable() ?? false,
     });
   },
-  http: () => ({ fallbacks: registryFallbacks, bodyBytesMax: REGISTRY_BODY_BYTES_MAX }),
+  http: ({ settings }) => ({ fallbacks: registryFallbacks, bodyBytesMax: settings['body-max'] }),
   async run(context) {
-    const registry = await Registry.open(await logOf(context), context.log);
+    const open = await storesOf(context);
+    const store = open();
+    context.onClose(() => store.close());
+    const registry = await Registry.open(store.log, context.log);
     context.onClose(() => registry.close());
-    open.set(context, registry);
-    const subjects = context.metrics.gauge('registry_subjects', 'Subjects with at least one version.');
-    const versions = context.metrics.gauge('registry_versions', 'Versions over all subjects.');
-    const schemas = context.metrics.gauge('registry_schemas', 'Distinct schemas.');
-    context.metrics.onCollect(() => {
-      const counts = registry.counts();
-      subjects.set(counts.subjects);
-      versions.set(counts.versions);
-      schemas.set(counts.schemas);
-    });
+    const started = { registry, store };
+    running.set(context, started);
+    measure(context, started);
     context.setReady();
     await new Promise<void>((resolve) => {
       if (context.drain.aborted) resolve();

@@ -2,10 +2,10 @@
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
-import { forwardTransport, KafkaLog, type RegistryLog, writeAtLeader } from '../../registry/index.ts';
+import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
+import type { Store } from './store.ts';
 
 export const KAFKA_STORE_SETTINGS = {
   'schemas-topic': {
@@ -25,14 +25,6 @@ export const KAFKA_STORE_SETTINGS = {
 } as const satisfies SettingTable;
 
 type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
-
-export interface KafkaStore {
-  readonly log: RegistryLog;
-  writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
-  /** Whether a write would be taken, here or by another instance. */
-  masterAvailable(): boolean;
-  close(): void;
-}
 
 function propertiesOf(given: readonly string[]): Record<string, string> {
   const properties: Record<string, string> = {};
@@ -63,28 +55,31 @@ function urlOf({ settings, address }: Context): string | undefined {
   return `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`;
 }
 
-/** @param brokers what follows `kafka:` in -store */
-export async function kafkaStore(context: Context, brokers: string): Promise<KafkaStore> {
+/** Settles with what opens the store, as often as it is called. @param brokers what follows `kafka:` in -store */
+export async function kafkaStores(context: Context, brokers: string): Promise<() => Store> {
   const { settings, log } = context;
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
-  const transport = forwardTransport(nodeHttpClientDriver);
   const url = urlOf(context);
-  const store = new KafkaLog({
-    driver,
-    brokers,
-    topic: settings['schemas-topic'],
-    properties: propertiesOf(settings['broker-property']),
-    log,
-    ...(url === undefined ? {} : { url }),
-  });
-  return {
-    log: store,
-    writeAtLeader: (request, here) => writeAtLeader(store, transport, request, here),
-    masterAvailable: () => {
-      const role = store.role();
-      return role.leader || role.url !== undefined;
-    },
-    close: () => transport.close(),
+  const properties = propertiesOf(settings['broker-property']);
+  return () => {
+    const transport = forwardTransport(nodeHttpClientDriver);
+    const store = new KafkaLog({
+      driver,
+      brokers,
+      topic: settings['schemas-topic'],
+      properties,
+      log,
+      ...(url === undefined ? {} : { url }),
+    });
+    return {
+      log: store,
+      writeAtLeader: (request, here) => writeAtLeader(store, transport, request, here),
+      masterAvailable: () => {
+        const role = store.role();
+        return role.leader || role.url !== undefined;
+      },
+      close: () => transport.close(),
+    };
   };
 }

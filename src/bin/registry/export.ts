@@ -1,0 +1,17 @@
+/** `millrace registry export`: a whole store as a file. */
+import { defineCommand } from '../shell/command.ts';
+import { STORE_SETTINGS, storesOf } from './store.ts';
+import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
+
+export const command = defineCommand({
+  name: 'registry export',
+  summary: 'Write every record of a registry store to a file.',
+  description:
+    'Example: millrace registry export -store=kafka:127.0.0.1:9092 -out=schemas.jsonl\nIds, versions, deletions and settings stay what they are; registry import reads the file into any store.',
+  settings: { ...STORE_SETTINGS, out: TRANSFER_SETTINGS.out },
+  async run(context) {
+    const { store, out } = context.settings;
+    const open = await storesOf(context);
+    return transfer('export', { store, out, in: undefined, log: context.log, openLog: () => open().log });
+  },
+});

@@ -1,0 +1,22 @@
+/** `millrace registry import`: a file that export wrote, into a store. */
+import { defineCommand } from '../shell/command.ts';
+import { STORE_SETTINGS, storesOf } from './store.ts';
+import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
+
+export const command = defineCommand({
+  name: 'registry import',
+  summary: 'Fill an empty registry store from a file that registry export wrote.',
+  description: 'Example: millrace registry import -store=file:./registry -in=schemas.jsonl',
+  settings: { ...STORE_SETTINGS, in: TRANSFER_SETTINGS.in },
+  async run(context) {
+    const { store } = context.settings;
+    const open = await storesOf(context);
+    return transfer('import', {
+      store,
+      out: '-',
+      in: context.settings.in,
+      log: context.log,
+      openLog: () => open().log,
+    });
+  },
+});
