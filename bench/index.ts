@@ -9,4 +9,5 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   gen: () => import('./gen.ts'),
   registry: () => import('./registry.ts'),
   window: () => import('./window.ts'),
+  http: () => import('./http.ts'),
 };

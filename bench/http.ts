@@ -1,0 +1,179 @@
+/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend without our driver.
+ *
+ *  The server runs in this process, the load in one of its own, and each side serves alone. An answer is 15 bytes of
+ *  JSON found by a path with one named part, as a lookup by id is. Both sides' answers are compared.
+ */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { coreError } from '../src/core/errors.ts';
+import { silentLogger } from '../src/core/log.ts';
+import { nodeHttpDriver } from '../src/io/http/node.ts';
+import type { HttpDriver } from '../src/io/http/port.ts';
+import { uwsDriver } from '../src/io/http/uws.ts';
+import { loadUws } from '../src/io/http/uws-load.ts';
+import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
+import { driveLoad, type LoadReport } from './http-load.ts';
+
+const CONNECTIONS = 64;
+const BODY = '{"answer":true}';
+const TYPE = 'application/json';
+const PATH = '/things/ids/1';
+/** What lookups by id must reach, the load beside the server. */
+const RATE_GOAL = 20_000;
+/** The open model's rate: half of that. */
+const HALF_RATE = RATE_GOAL / 2;
+
+interface Running {
+  readonly url: string;
+  close(): Promise<void>;
+}
+
+async function ours(driver: HttpDriver): Promise<Running> {
+  const server = await driver.listen({
+    host: '127.0.0.1',
+    port: 0,
+    routes: [
+      {
+        method: 'GET',
+        path: '/things/ids/{id}',
+        handler: () => ({ status: 200, headers: { 'content-type': TYPE }, body: BODY }),
+      },
+    ],
+    bodyBytesMax: 1024 * 1024,
+    headerBytesMax: 16 * 1024,
+    requestTimeoutMs: 30_000,
+    keepAliveTimeoutMs: 60_000,
+    log: silentLogger,
+  });
+  return { url: `http://127.0.0.1:${server.port}`, close: () => server.drain(0) };
+}
+
+async function bareNode(): Promise<Running> {
+  const server = createServer((_request, response) => {
+    response.writeHead(200, { 'content-type': TYPE, 'content-length': BODY.length });
+    response.end(BODY);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve());
+        server.closeAllConnections();
+      }),
+  };
+}
+
+async function bareUws(): Promise<Running> {
+  const uws = loadUws();
+  const app = uws.App().any('/things/ids/:id', (response) => {
+    response.writeStatus('200 OK').writeHeader('content-type', TYPE).end(BODY);
+  });
+  const token = await new Promise<object | false>((resolve) => app.listen('127.0.0.1', 0, resolve));
+  if (token === false) throw coreError('busy_port', 'no port of 127.0.0.1 could be taken');
+  return {
+    url: `http://127.0.0.1:${uws.us_socket_local_port(token)}`,
+    close: async () => {
+      uws.us_listen_socket_close(token);
+      app.close();
+    },
+  };
+}
+
+async function measure(
+  context: BenchContext,
+  start: () => Promise<Running>,
+  ratePerSecond?: number,
+): Promise<LoadReport> {
+  const running = await start();
+  try {
+    const report = await driveLoad(
+      {
+        url: running.url,
+        connections: CONNECTIONS,
+        requests: [{ method: 'GET', path: PATH, headers: { accept: '*/*' } }],
+        warmupMs: context.smoke ? 100 : 1000,
+        durationMs: context.smoke ? 300 : 4000,
+        ...(ratePerSecond === undefined ? {} : { ratePerSecond }),
+      },
+      context.drain,
+    );
+    const strange = Object.keys(report.statuses).filter((status) => status !== '200');
+    if (
+      report.firstBodies[0] !== BODY ||
+      strange.length > 0 ||
+      report.failures > 0 ||
+      report.answered === 0
+    ) {
+      const seen = JSON.stringify({ ...report, latencyUs: undefined });
+      throw coreError('internal', `the load did not get the answer it asked for: ${seen}`);
+    }
+    return report;
+  } finally {
+    await running.close();
+  }
+}
+
+async function backend(
+  context: BenchContext,
+  driver: HttpDriver,
+  bare: () => Promise<Running>,
+): Promise<BenchResult[]> {
+  context.say(`${driver.name}: as fast as it goes, then ${HALF_RATE} requests a second`);
+  const mine = (): Promise<Running> => ours(driver);
+  const rates = await takeTurns(
+    {
+      ours: async () => (await measure(context, mine)).ratePerSecond,
+      bare: async () => (await measure(context, bare)).ratePerSecond,
+    },
+    context.repeats,
+  );
+  const p50: { ours: number[]; bare: number[] } = { ours: [], bare: [] };
+  const p99 = await takeTurns(
+    {
+      ours: async () => latency(await measure(context, mine, HALF_RATE), p50.ours),
+      bare: async () => latency(await measure(context, bare, HALF_RATE), p50.bare),
+    },
+    context.repeats,
+  );
+  const name = `bare ${driver.name}`;
+  const half = `${driver.name}, ${HALF_RATE}/s`;
+  return [
+    result({
+      metric: `${driver.name}, empty handler`,
+      unit: 'requests/s',
+      ours: rates.ours,
+      against: { name, series: rates.bare },
+      better: 'more',
+      goal: { valueAtLeast: RATE_GOAL },
+    }),
+    result({
+      metric: `${half}, p50`,
+      unit: 'us',
+      ours: seriesOf(p50.ours),
+      against: { name, series: seriesOf(p50.bare) },
+      better: 'less',
+    }),
+    result({
+      metric: `${half}, p99`,
+      unit: 'us',
+      ours: p99.ours,
+      against: { name, series: p99.bare },
+      better: 'less',
+    }),
+  ];
+}
+
+function latency(report: LoadReport, p50: number[]): number {
+  p50.push(report.latencyUs.p50);
+  return report.latencyUs.p99;
+}
+
+export const bench: Bench = {
+  name: 'http',
+  summary: 'An empty handler behind node:http and uWebSockets.js, beside each without our driver.',
+  run: async (context) => [
+    ...(await backend(context, uwsDriver, bareUws)),
+    ...(await backend(context, nodeHttpDriver, bareNode)),
+  ],
+};
