@@ -1,10 +1,10 @@
 /** Writes go to the one instance that may write; reads stay where they arrive.
  *
- *  Invariants: (1) a request is sent again only when it wrote nothing for sure, and not for longer than LEADER_WAIT_MS;
- *  (2) a forwarded request is never forwarded again; (3) what was written through this instance can be read here when
- *  the answer arrives.
+ *  Invariants: (1) a request is sent again only when it wrote nothing for sure, or when doing it twice comes to the same
+ *  as once (a registration, a setting; never a deletion); (2) a forwarded request is never forwarded again; (3) what was
+ *  written through this instance can be read here when the answer arrives.
  */
-import { findMillraceError, type MillraceError } from '../../core/errors.ts';
+import { findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
 import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
@@ -17,6 +17,7 @@ export const FORWARD_HEADER = 'x-forward';
 const LEADER_WAIT_MS = 9000;
 const LEADER_POLL_MS = 20;
 const RESEND_MS = 100;
+const MOVED_POLL_MS = 100;
 /** Times that leadership may be lost under one request. */
 const LOST_MAX = 2;
 const CONNECTIONS_MAX = 64;
@@ -136,11 +137,10 @@ function failed(url: string, thrown: MillraceError): MillraceError {
   });
 }
 
-async function sendTo(
-  url: string,
-  transport: ForwardTransport,
-  request: HttpRequest,
-): Promise<HttpClientReply | 'not sent'> {
+/** The reply; `not sent`: nothing can have been written; an error: nobody knows. */
+type Sent = HttpClientReply | 'not sent' | MillraceError;
+
+async function sendTo(url: string, transport: ForwardTransport, request: HttpRequest): Promise<Sent> {
   const headers: Record<string, string> = { [FORWARD_HEADER]: 'true' };
   for (const name of REQUEST_HEADERS) {
     const values = request.header(name);
@@ -153,10 +153,39 @@ async function sendTo(
   } catch (thrown) {
     const error = findMillraceError(thrown);
     if (error === undefined) throw thrown;
-    if (NOT_SENT.has(String(error.details['reason']))) return 'not sent';
-    throw failed(url, error);
+    return NOT_SENT.has(String(error.details['reason'])) ? 'not sent' : failed(url, error);
   }
 }
+
+/** As sendTo, but does not wait for an instance that is the leader no more: it may be asleep, and can write nothing
+ *  when it wakes. */
+async function sendWhileLeading(
+  log: RegistryLog,
+  url: string,
+  transport: ForwardTransport,
+  request: HttpRequest,
+): Promise<Sent> {
+  let timer: NodeJS.Timeout | undefined;
+  const moved = new Promise<Sent>((resolve) => {
+    timer = setInterval(() => {
+      const role = log.role();
+      if (!role.leader && (role.url === undefined || role.url === url)) return;
+      resolve(
+        registryError('forwarding_failed', `the leader at ${url} was replaced before it answered`, {
+          next: 'read what you wrote before you write it again: whether it was kept is not known',
+        }),
+      );
+    }, MOVED_POLL_MS);
+  });
+  try {
+    return await Promise.race([sendTo(url, transport, request), moved]);
+  } finally {
+    clearInterval(timer);
+  }
+}
+
+/** Done twice, it comes to the same as once. */
+const isRepeatable = (request: HttpRequest): boolean => request.method !== 'DELETE';
 
 function responseOf(reply: HttpClientReply): HttpResponse {
   const headers = Object.fromEntries(
@@ -176,7 +205,7 @@ export async function forwardToLeader(
   for (;;) {
     const url = await leaderOf(log, request, deadline);
     if (url === 'here') return undefined;
-    const reply = await sendTo(url, transport, request);
+    const reply = await sendWhileLeading(log, url, transport, request);
     const late = performance.now() >= deadline || request.signal.aborted;
     if (reply === 'not sent') {
       if (late) {
@@ -188,6 +217,8 @@ export async function forwardToLeader(
           },
         );
       }
+    } else if (reply instanceof MillraceError) {
+      if (late || !isRepeatable(request)) throw reply;
     } else if (late || !keptNothing(reply)) {
       // An answer that was given stands, even where this instance cannot follow at the moment.
       if (reply.status < 400) await log.catchUp().catch(() => {});
@@ -212,8 +243,9 @@ export async function writeAtLeader(
     try {
       return await here();
     } catch (thrown) {
-      if (findMillraceError(thrown)?.code !== 'not_leader' || lost === LOST_MAX || isForwarded(request))
-        throw thrown;
+      const code = findMillraceError(thrown)?.code;
+      const again = code === 'not_leader' || (code === 'store_unknown' && isRepeatable(request));
+      if (!again || lost === LOST_MAX || isForwarded(request)) throw thrown;
     }
   }
 }

@@ -1,0 +1,179 @@
+/** Real registry processes on one topic, and an independent look at what stands in it. */
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import type { BrokerDriver } from '../../src/io/broker/port.ts';
+import { allOf, readUntil } from '../contract/broker-world.ts';
+import type { Launcher } from './engine-kit.ts';
+
+export const driver: BrokerDriver =
+  process.env['MILLRACE_NATIVE'] === 'off'
+    ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
+    : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
+
+export interface Answer {
+  readonly status: number;
+  readonly body: unknown;
+}
+
+export class Instance {
+  readonly process: SliceProcess;
+  url = '';
+
+  constructor(process: SliceProcess) {
+    this.process = process;
+  }
+
+  log(): string {
+    return readFileSync(this.process.logPath, 'utf8');
+  }
+
+  /** How often it took over. */
+  terms(): number {
+    return this.log().split('this instance leads:').length - 1;
+  }
+
+  async ready(): Promise<this> {
+    this.url = `http://${await this.process.address()}`;
+    for (let waited = 0; waited < 30_000; waited += 20) {
+      const ready = await fetch(`${this.url}/ready`).catch(() => undefined);
+      if (ready?.ok === true) return this;
+      await sleep(20);
+    }
+    throw new Error(`an instance is not ready: ${this.log()}`);
+  }
+
+  async ask(method: string, path: string, body?: unknown, timeoutMs = 20_000): Promise<Answer> {
+    const response = await fetch(this.url + path, {
+      method,
+      headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
+      signal: AbortSignal.timeout(timeoutMs),
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+    return { status: response.status, body: await response.json() };
+  }
+
+  /** The id, or undefined where the registry did not say that it kept it. */
+  async register(subject: string, schema: string, timeoutMs?: number): Promise<number | undefined> {
+    const path = `/subjects/${encodeURIComponent(subject)}/versions`;
+    const answer = await this.ask('POST', path, { schema }, timeoutMs).catch(() => undefined);
+    return answer?.status === 200 ? (answer.body as { id: number }).id : undefined;
+  }
+}
+
+export function startInstance(launch: Launcher, brokers: string, topic: string, name: string): Instance {
+  const args = ['registry', '-listen=127.0.0.1:0', `-store=kafka:${brokers}`, `-schemas-topic=${topic}`];
+  return new Instance(launch.spawn(name, args));
+}
+
+export async function startInstances(
+  launch: Launcher,
+  brokers: string,
+  topic: string,
+  count: number,
+): Promise<Instance[]> {
+  const all = Array.from({ length: count }, (_, i) => startInstance(launch, brokers, topic, `r${i}`));
+  return Promise.all(all.map((one) => one.ready()));
+}
+
+/** The one that took over last. */
+export function leaderOf(instances: readonly Instance[]): Instance {
+  const last = (one: Instance): string => {
+    const line = one
+      .log()
+      .split('\n')
+      .findLast((text) => text.includes('this instance leads:'));
+    return line === undefined ? '' : ((JSON.parse(line) as { time: string }).time ?? '');
+  };
+  const [first, ...rest] = instances;
+  return rest.reduce((best, one) => (String(last(one)) > String(last(best)) ? one : best), first as Instance);
+}
+
+export const recordSchema = (name: string): string =>
+  JSON.stringify({ type: 'record', name, fields: [{ name: 'f', type: 'int' }] });
+
+export interface Kept {
+  readonly subject: string;
+  readonly version: number;
+  readonly id: number;
+  readonly schema: string;
+}
+
+interface Row {
+  readonly key: string;
+  readonly value: string | null;
+}
+
+async function rowsOf(
+  brokers: string,
+  topic: string,
+  isolation: 'committed' | 'uncommitted',
+): Promise<Row[]> {
+  const consumer = await driver.consumer({ brokers, clientId: 'onlooker', isolation, partitionEof: true });
+  try {
+    const { high } = await consumer.watermarkOffsets({ topic, partition: 0 }, 10_000);
+    await consumer.assign(allOf(topic, 1));
+    const into = RecordBatch.create(5000, 1 << 23);
+    const { rows } = await readUntil(consumer, (so) => so.ends.some(({ offset }) => offset >= high), {
+      into,
+    });
+    return rows.map(({ key, value }) => ({ key: key as string, value }));
+  } finally {
+    await consumer.close();
+  }
+}
+
+/** Reads the topic without the registry's code and checks what must hold of it: no key of a version ever had two
+ *  contents, no id two schemas, versions are dense, and a reader of uncommitted rows ends with the same. */
+export async function lookAt(brokers: string, topic: string): Promise<Kept[]> {
+  const committed = await rowsOf(brokers, topic, 'committed');
+  const uncommitted = await rowsOf(brokers, topic, 'uncommitted');
+  const latest = (rows: readonly Row[]): Map<string, string | null> => {
+    const found = new Map<string, string | null>();
+    for (const { key, value } of rows) found.set(key, value);
+    return found;
+  };
+  const live = (rows: readonly Row[]) =>
+    Object.fromEntries([...latest(rows)].filter(([, value]) => value !== null).sort());
+  expect(live(uncommitted)).toEqual(live(committed));
+  const schemaOfId = new Map<number, string>();
+  const versions = new Map<string, string>();
+  const kept = new Map<string, Kept>();
+  for (const { key, value } of committed) {
+    if (value === null || !key.startsWith('{"keytype":"SCHEMA"')) continue;
+    const { subject, version, id, schema } = JSON.parse(value) as Kept;
+    expect(schemaOfId.get(id) ?? schema, `id ${id} was given twice`).toBe(schema);
+    schemaOfId.set(id, schema);
+    expect(versions.get(key) ?? schema, `${key} was written twice`).toBe(schema);
+    versions.set(key, schema);
+    kept.set(key, { subject, version, id, schema });
+  }
+  const idOfSchema = new Map<string, number>();
+  for (const [id, schema] of schemaOfId) {
+    expect(idOfSchema.has(schema), `${schema} has two ids`).toBe(false);
+    idOfSchema.set(schema, id);
+  }
+  const counts = new Map<string, number[]>();
+  for (const { subject, version } of kept.values())
+    counts.set(subject, [...(counts.get(subject) ?? []), version]);
+  for (const [subject, found] of counts) {
+    const dense = found.map((_, i) => i + 1);
+    expect(
+      found.sort((a, b) => a - b),
+      subject,
+    ).toEqual(dense);
+  }
+  return [...kept.values()];
+}
+
+/** Every acknowledged registration stands in the topic with the id that was told. */
+export function expectKept(
+  kept: readonly Kept[],
+  acknowledged: ReadonlyArray<{ readonly subject: string; readonly schema: string; readonly id: number }>,
+): void {
+  const found = new Map(kept.map(({ subject, schema, id }) => [`${subject} ${schema}`, id]));
+  const lost = acknowledged.filter(({ subject, schema, id }) => found.get(`${subject} ${schema}`) !== id);
+  expect(lost).toEqual([]);
+}

@@ -1,0 +1,165 @@
+/** Several registry processes on one topic: one writes, all read, and whichever dies or sleeps, nothing is lost or
+ *  given twice. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { launcher } from './engine-kit.ts';
+import {
+  expectKept,
+  type Instance,
+  leaderOf,
+  lookAt,
+  recordSchema,
+  startInstance,
+  startInstances,
+} from './registry-kafka-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const { brokers } = await sharedStack();
+const launch = launcher();
+const topicOf = (name: string): string => `schemas-${name}-${launch.suffix}`;
+
+const WRITERS = 64;
+
+interface Acknowledged {
+  readonly subject: string;
+  readonly schema: string;
+  readonly id: number;
+  readonly at: number;
+}
+
+/** Writers that go on through whatever happens, each to the instances in turn. */
+class Writers {
+  readonly acknowledged: Acknowledged[] = [];
+  refused = 0;
+  private stopped = false;
+  private readonly running: Promise<void>;
+
+  constructor(instances: readonly Instance[]) {
+    this.running = Promise.all(
+      Array.from({ length: WRITERS }, (_, writer) => this.write(instances, writer)),
+    ).then(() => {});
+  }
+
+  async stop(): Promise<void> {
+    this.stopped = true;
+    await this.running;
+  }
+
+  private async write(instances: readonly Instance[], writer: number): Promise<void> {
+    for (let n = 0; !this.stopped; n++) {
+      const subject = `s${writer % 16}`;
+      // Every fourth schema is one that other writers register too, so ids are shared between subjects.
+      const schema = recordSchema(n % 4 === 3 ? `Shared${n}` : `W${writer}N${n}`);
+      const instance = instances[(writer + n) % instances.length] as Instance;
+      const id = await instance.register(subject, schema);
+      if (id === undefined) {
+        this.refused++;
+        await sleep(20);
+      } else this.acknowledged.push({ subject, schema, id, at: performance.now() });
+    }
+  }
+}
+
+async function untilMore(writers: Writers, count: number, timeoutMs: number): Promise<void> {
+  const target = writers.acknowledged.length + count;
+  const deadline = performance.now() + timeoutMs;
+  while (writers.acknowledged.length < target) {
+    if (performance.now() > deadline) throw new Error('the writers got no further');
+    await sleep(20);
+  }
+}
+
+/** The longest time in which nobody got anything acknowledged. */
+function longestSilence(acknowledged: readonly Acknowledged[]): number {
+  let longest = 0;
+  for (let i = 1; i < acknowledged.length; i++)
+    longest = Math.max(longest, (acknowledged[i]?.at ?? 0) - (acknowledged[i - 1]?.at ?? 0));
+  return longest;
+}
+
+it('shows a write through any instance at once on every instance', async () => {
+  const topic = topicOf('seen');
+  const instances = await startInstances(launch, brokers, topic, 3);
+  const [first] = instances as [Instance, Instance, Instance];
+  expect(await first.ask('PUT', '/config', { compatibility: 'NONE' })).toMatchObject({ status: 200 });
+  for (let round = 1; round <= 21; round++) {
+    const through = instances[round % 3] as Instance;
+    const id = await through.register('orders-value', recordSchema(`R${round}`));
+    expect(id).toBe(round);
+    const seen = await Promise.all(
+      instances.map((one) => one.ask('GET', '/subjects/orders-value/versions/latest')),
+    );
+    for (const { body } of seen) expect(body).toMatchObject({ id: round, version: round });
+  }
+  for (const [i, through] of instances.entries()) {
+    const level = ['FULL', 'FORWARD', 'NONE'][i];
+    await through.ask('PUT', '/config/orders-value', { compatibility: level });
+    for (const one of instances)
+      expect((await one.ask('GET', '/config/orders-value')).body).toEqual({ compatibilityLevel: level });
+  }
+  // What the rules refuse is refused in the leader's words, wherever it is asked.
+  for (const one of instances) {
+    const answer = await one.ask('POST', '/subjects/orders-value/versions', { schema: '{' });
+    expect(answer).toMatchObject({ status: 422, body: { error_code: 42201 } });
+  }
+  expect((await lookAt(brokers, topic)).length).toBe(21);
+});
+
+it('survives kill -9 of the leader under 64 writers: no id twice, nothing acknowledged lost, writes resume', async () => {
+  const topic = topicOf('killed');
+  const instances = await startInstances(launch, brokers, topic, 3);
+  await instances[0]?.ask('PUT', '/config', { compatibility: 'NONE' });
+  const victim = leaderOf(instances);
+  const writers = new Writers(instances);
+  await untilMore(writers, 500, 20_000);
+  victim.process.kill('SIGKILL');
+  await victim.process.ended;
+  await untilMore(writers, 500, 20_000);
+  // A new process at the place of the old one takes part again.
+  const again = await startInstance(launch, brokers, topic, 'again').ready();
+  await writers.stop();
+  const silence = longestSilence(writers.acknowledged);
+  process.stdout.write(
+    `writes resumed after ${(silence / 1000).toFixed(1)} s; ${writers.acknowledged.length} acknowledged, ${writers.refused} refused\n`,
+  );
+  expect(silence).toBeLessThan(10_000);
+  expectKept(await lookAt(brokers, topic), writers.acknowledged);
+  const survivors = [...instances.filter((one) => one !== victim), again];
+  const last = writers.acknowledged.at(-1) as Acknowledged;
+  for (const one of survivors) {
+    const { status, body } = await one.ask('GET', `/schemas/ids/${last.id}`);
+    expect([status, (body as { schema: string }).schema]).toEqual([200, last.schema]);
+  }
+  for (const one of survivors) one.process.kill('SIGTERM');
+});
+
+it('lets a leader that slept past its lease write nothing more', async () => {
+  const topic = topicOf('slept');
+  const instances = await startInstances(launch, brokers, topic, 2);
+  await instances[0]?.ask('PUT', '/config', { compatibility: 'NONE' });
+  const sleeper = leaderOf(instances);
+  const other = instances.find((one) => one !== sleeper) as Instance;
+  const acknowledged: Array<Omit<Acknowledged, 'at'>> = [];
+  const register = async (through: Instance, subject: string, name: string): Promise<void> => {
+    const schema = recordSchema(name);
+    const id = await through.register(subject, schema, 30_000);
+    if (id !== undefined) acknowledged.push({ subject, schema, id });
+  };
+  await register(sleeper, 'a', 'Before');
+  sleeper.process.kill('SIGSTOP');
+  // They lie in the sleeper's sockets: when it wakes it still thinks that it leads.
+  const waiting = Array.from({ length: 16 }, (_, i) => register(sleeper, 'a', `Waiting${i}`));
+  const before = other.terms();
+  for (let n = 0; other.terms() === before; n++) await register(other, 'a', `Meanwhile${n}`);
+  for (let n = 0; n < 20; n++) await register(other, 'a', `After${n}`);
+  const sleeping = acknowledged.length;
+  sleeper.process.kill('SIGCONT');
+  await Promise.all(waiting);
+  for (let n = 0; n < 20; n++) await register(sleeper, 'a', `Woken${n}`);
+  // All that waited, and all after it, went to the new leader.
+  expect(acknowledged.length - sleeping).toBe(36);
+  expect(sleeper.terms()).toBe(1);
+  expect(other.terms()).toBe(1);
+  expect(sleeper.log()).toContain('this instance leads no more');
+  expectKept(await lookAt(brokers, topic), acknowledged);
+});
