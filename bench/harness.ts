@@ -43,6 +43,8 @@ export interface BenchReport {
   readonly bench: string;
   readonly commit: string;
   readonly machine: Machine;
+  /** Flags that decide what was measured, beside the name; absent: none. */
+  readonly flags?: readonly string[];
   readonly results: readonly BenchResult[];
 }
 

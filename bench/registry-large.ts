@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { type BenchResult, result, type Series, seriesOf } from './harness.ts';
 import { NUMBER } from './http-load.ts';
 import { dataBytesUnder } from './registry-disk.ts';
-import { Course } from './registry-loads.ts';
+import { Course, FILL_CONNECTIONS } from './registry-loads.ts';
 import { lessMs, MIB, type Run } from './registry-run.ts';
 import { residentBytes, startOurs } from './registry-server.ts';
 
@@ -59,7 +59,7 @@ export async function largeResults(run: Run): Promise<BenchResult[]> {
     memory(`memory after a start with ${large}`, resident),
     result({ ...lessMs, metric: `start until writable, ${large}, file store`, ours: seriesOf(writable) }),
     result({
-      metric: `registrations of ${LARGE_BYTES} B, 16 at once, until there were ${count}`,
+      metric: `registrations of ${LARGE_BYTES} B, ${FILL_CONNECTIONS} at once, until there were ${count}`,
       unit: 'requests/s',
       better: 'more',
       ours: one(rate),

@@ -9,6 +9,7 @@ import { ask, HEADERS, registration, smallSchema, type Target } from './registry
 
 const COLD_LOOKUP_EVERY_MS = 5;
 const FILL_MS_MAX = 900_000;
+export const FILL_CONNECTIONS = 64;
 
 export interface LoadSizes {
   readonly warmupMs: number;
@@ -80,11 +81,11 @@ export class Course {
     this.ids = from.ids;
   }
 
-  /** At least `count`, 16 at once. */
+  /** At least `count`, FILL_CONNECTIONS at once. */
   async register(count: number, schema = smallSchema(`R${this.run}_${NUMBER}`)): Promise<LoadReport> {
     const request = this.post(`/subjects/bench-${this.run}-${NUMBER}/versions`, registration(schema));
     return this.drive({
-      connections: 16,
+      connections: FILL_CONNECTIONS,
       requests: [request],
       warmupMs: 0,
       durationMs: FILL_MS_MAX,

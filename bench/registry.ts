@@ -6,6 +6,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { loadavg } from 'node:os';
 import { join } from 'node:path';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { type Bench, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
@@ -245,7 +246,16 @@ export const bench: Bench = {
         ? { warmupMs: 50, durationMs: 250, schemas: 50, largeSchemas: 400 }
         : { warmupMs: 500, durationMs: 3000, schemas: 1000, largeSchemas: 100_000 },
     };
-    const results: BenchResult[] = [];
+    // What else kept the machine busy.
+    const [busy] = loadavg();
+    const results: BenchResult[] = [
+      result({
+        metric: 'load of the machine before the run, average of a minute',
+        unit: 'processes',
+        better: 'less',
+        ours: seriesOf([busy as number]),
+      }),
+    ];
     const parts: ReadonlyArray<() => Promise<readonly BenchResult[]>> = [
       () => underLoad(run),
       () => starts(run),

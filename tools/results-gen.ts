@@ -21,10 +21,11 @@ const verdict = (met: boolean | null): string => (met === null ? '' : met ? 'met
 function section(report: BenchReport): string[] {
   const { machine } = report;
   const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
+  const flags = (report.flags ?? []).map((flag) => ` ${flag}`).join('');
   return [
     `## ${report.bench}`,
     '',
-    `\`millrace bench ${report.bench} -json\`, commit ${report.commit.slice(0, 12)}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
+    `\`millrace bench ${report.bench}${flags} -json\`, commit ${report.commit.slice(0, 12)}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
     '',
     '| what | value | spread | beside | its value | ratio | goal | |',
     '| --- | --- | --- | --- | --- | --- | --- | --- |',

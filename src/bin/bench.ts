@@ -84,6 +84,7 @@ export const benchCommand = (table: Benches) =>
         bench: name,
         commit: commitOf(packageRoot()),
         machine: machine(),
+        ...(vs === undefined ? {} : { flags: [`-vs=${vs}`] }),
         results,
       };
       context.print(renderTable(report), report);
