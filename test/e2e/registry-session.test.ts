@@ -1,0 +1,43 @@
+/** docs/registry-session.md is true: its commands are run and give the output that it shows. With MILLRACE_RECORD=1 the
+ *  page gets the output of this run instead; read the difference before it is committed. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { freePort } from '../../src/devstack/ports.ts';
+import { launcher } from './engine-kit.ts';
+import { replay, stepsOf, withOutputs } from './session-page.ts';
+import { sharedStack } from './stack.ts';
+
+const PAGE = join(packageRoot(), 'docs', 'registry-session.md');
+const own = launcher();
+
+it('every command of the page gives the output that stands under it', { timeout: 120_000 }, async () => {
+  const page = readFileSync(PAGE, 'utf8');
+  const steps = stepsOf(page);
+  expect(steps.length).toBeGreaterThan(20);
+  const { brokers } = await sharedStack();
+  const substitutions = [
+    { page: '127.0.0.1:9092', real: brokers },
+    { page: '_schemas_shop', real: `_schemas_${own.suffix}` },
+  ];
+  const taken = new Set<number>();
+  for (const address of new Set(page.match(/127\.0\.0\.1:808\d/g))) {
+    const port = await freePort(taken);
+    taken.add(port);
+    substitutions.push({ page: address, real: `127.0.0.1:${port}` });
+  }
+  const dir = join(own.dir, 'session');
+  mkdirSync(dir, { recursive: true });
+  const outputs = await replay(steps, {
+    dir,
+    path: join(packageRoot(), 'bin'),
+    substitutions,
+    placeholders: [[/"ts":\d{13}/g, '"ts":<ms>']],
+  });
+  if (process.env['MILLRACE_RECORD'] === '1') writeFileSync(PAGE, withOutputs(page, outputs));
+  else
+    expect(steps.map(({ command }, at) => ({ command, output: outputs[at] }))).toEqual(
+      steps.map(({ command, output }) => ({ command, output })),
+    );
+});
