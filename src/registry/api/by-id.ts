@@ -5,7 +5,7 @@
  *  so it is looked for again after that was read.
  */
 import { findMillraceError } from '../../core/errors.ts';
-import type { StoredSchema } from '../store/service.ts';
+import type { StoredSchema, StoredVersion } from '../store/service.ts';
 import { Ready } from './answers.ts';
 import { type Form, formOf, idOf, schemaDocument } from './documents.ts';
 import type { Call } from './operation.ts';
@@ -86,21 +86,28 @@ export function schemaById(call: Call): Ready | Promise<Ready> {
   const subject = contextSubject(call);
   return settled(call, () => {
     const schema = call.service.schema(id, subject);
-    demandReadOf(call, schema);
+    const use = subject === undefined ? undefined : useOf(call, schema, subject);
+    if (use === undefined || !call.access.mayRead(use.subject)) demandReadOf(call, schema);
     const bytes = schemaBytes(call, schema, formOf(call));
-    const more: Record<string, unknown> = {};
-    if (subject !== undefined) {
-      const use = call.service
-        .uses(id, { subject, deleted: true })
-        .findLast((one) => one.subject === subject);
-      if (use !== undefined) {
-        more['subject'] = use.subject;
-        more['version'] = use.version;
-      }
-    }
-    if (call.flag('fetchMaxId')) more['maxId'] = call.service.maxId(schema.context);
-    return new Ready(withMore(bytes, more));
+    return new Ready(
+      withMore(bytes, {
+        ...(use === undefined ? {} : { subject: use.subject, version: use.version }),
+        ...(call.flag('fetchMaxId') ? { maxId: call.service.maxId(schema.context) } : {}),
+      }),
+    );
   });
+}
+
+/** The latest version of a subject with this schema, deleted ones too. */
+function useOf(call: Call, schema: StoredSchema, subject: string): StoredVersion | undefined {
+  try {
+    return call.service
+      .versions(subject, 'also')
+      .findLast(({ id, context }) => id === schema.id && context === schema.context);
+  } catch (thrown) {
+    if (findMillraceError(thrown)?.code !== 'subject_not_found') throw thrown;
+    return undefined;
+  }
 }
 
 const PLAIN: Form = { format: '', qualified: false };
