@@ -48,13 +48,15 @@ const clients = new Map<ClientName, Client>();
 const client = (name: ClientName): Client => clients.get(name) as Client;
 
 beforeAll(async () => {
-  const [stack, dir, address] = await Promise.all([
-    sharedStack(),
-    clientsFolder(),
-    ready('registry', own.spawn('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0', '-wire=8'])),
-  ]);
+  const [stack, dir] = await Promise.all([sharedStack(), clientsFolder()]);
   brokers = stack.brokers;
-  url = `http://${address}`;
+  const settings = [
+    `-store=kafka:${brokers}`,
+    `-schemas-topic=_schemas_clients_${own.suffix}`,
+    '-listen=127.0.0.1:0',
+    '-wire=8',
+  ];
+  url = `http://${await ready('registry', own.spawn('registry', ['registry', ...settings]))}`;
   codec = new OwnCodec(url);
   for (const name of ['confluent', 'kafkajs', 'python'] as const)
     clients.set(name, startClient(name, dir, url));
