@@ -25,6 +25,10 @@ const PIPELINE_MAX = 64;
  *  away from a client that is still sending. */
 const LINGER_MS = 500;
 
+/** Texts longer than this are written as bytes beside their head. */
+const JOINED_LENGTH = 16 * 1024;
+const NOT_ASCII = /[^\t\x20-\x7e]/;
+
 interface Pending {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
@@ -256,18 +260,27 @@ class NodeServer implements HttpServer {
 
   private write(line: Line, pending: Pending, response: HttpResponse): void {
     const { outgoing, method } = pending;
-    const body = bytesOf(response);
-    const bodiless = response.status === 204 || response.status === 304;
-    for (const name of outgoing.getHeaderNames()) outgoing.removeHeader(name);
-    if (!bodiless && body.length > 0) {
-      outgoing.setHeader('content-type', typeof response.body === 'string' ? TEXT : BYTES);
+    const { status, body = EMPTY } = response;
+    const bodiless = status === 204 || status === 304;
+    const headers: Record<string, string | number> = {};
+    let typed = bodiless || body.length === 0;
+    let ascii = true;
+    for (const name in response.headers) {
+      const lower = name.toLowerCase();
+      if (lower === 'content-length') continue;
+      if (lower === 'content-type') typed = true;
+      const value = response.headers[name] as string;
+      if (NOT_ASCII.test(value)) ascii = false;
+      headers[name] = value;
     }
-    for (const [name, value] of Object.entries(response.headers ?? {})) outgoing.setHeader(name, value);
-    if (bodiless) outgoing.removeHeader('content-length');
-    else outgoing.setHeader('content-length', body.length);
-    if (this.front.draining && line.waiting.length === 0) outgoing.setHeader('connection', 'close');
-    outgoing.writeHead(response.status);
-    outgoing.end(bodiless || method === 'HEAD' ? undefined : body);
+    if (!typed) headers['content-type'] = typeof body === 'string' ? TEXT : BYTES;
+    // A short text leaves in one piece with its head, which node:http then writes as UTF-8 too.
+    const joined = typeof body === 'string' && ascii && body.length <= JOINED_LENGTH;
+    const sent = joined ? body : bytesOf(response);
+    if (!bodiless) headers['content-length'] = Buffer.byteLength(sent);
+    if (this.front.draining && line.waiting.length === 0) headers['connection'] = 'close';
+    outgoing.writeHead(status, headers);
+    outgoing.end(bodiless || method === 'HEAD' ? undefined : sent);
   }
 
   private report(pending: Pending, status: number): void {
