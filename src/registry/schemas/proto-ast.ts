@@ -132,6 +132,8 @@ export interface MethodNode {
   readonly output: string;
   readonly clientStreaming: boolean;
   readonly serverStreaming: boolean;
+  /** Written with braces, which alone makes a descriptor state options. */
+  readonly braces: boolean;
   readonly options: readonly OptionNode[];
   readonly at: Position;
 }
@@ -183,6 +185,10 @@ export const SCALARS: ReadonlySet<string> = new Set([
   'string',
   'bytes',
 ]);
+
+export const MAP_KEYS: ReadonlySet<string> = new Set(
+  [...SCALARS].filter((type) => !/^(float|double|bytes)$/.test(type)),
+);
 
 export const FIELD_NUMBER_MAX = 2 ** 29 - 1;
 export const ENUM_NUMBER_MAX = 2 ** 31 - 1;

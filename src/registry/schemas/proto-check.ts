@@ -6,6 +6,7 @@ import {
   type EnumNode,
   FIELD_NUMBER_MAX,
   isSet,
+  MAP_KEYS,
   type NumberRange,
   type Position,
   plainOption,
@@ -40,7 +41,10 @@ export function checkProtoFile(link: ProtoLink): void {
       service.name,
     );
   }
-  for (const message of allMessages(file.messages)) if (!message.isMapEntry) checkMessage(message);
+  for (const message of allMessages(file.messages)) {
+    if (message.isMapEntry) checkMapEntry(message);
+    else checkMessage(message);
+  }
   for (const enumeration of allEnums(file)) checkEnum(enumeration);
   checkExtensions(link);
 }
@@ -73,6 +77,16 @@ function checkNames(names: readonly Named[], where: string): void {
     if (name === '__proto__') protoFail('__proto__ is a name that JavaScript objects cannot hold', at);
     if (seen.has(name)) protoFail(`${JSON.stringify(name)} is defined twice in ${where}`, at);
     seen.add(name);
+  }
+}
+
+/** Written as a message, as a descriptor has it: a key that JSON can have, and a value. */
+function checkMapEntry(message: LinkedMessage): void {
+  const [key, value] = message.fields;
+  const isKey = key?.name === 'key' && key.number === 1 && MAP_KEYS.has(key.type) && key.label === 'optional';
+  const isValue = value?.name === 'value' && value.number === 2 && value.label === 'optional';
+  if (!isKey || !isValue || message.fields.length !== 2) {
+    protoFail(`${message.name} has the option map_entry and is no entry of a map`, message.node.at);
   }
 }
 

@@ -17,6 +17,8 @@ export function floatText(value: number, type: 'float' | 'double'): string {
   if (number === 0) return Object.is(number, -0) ? '-0' : '0';
   const [fewer, more] = type === 'float' ? [6, 9] : [15, 17];
   const short = general(number, fewer);
+  // The reference does not read subnormal floats back from few digits.
+  if (type === 'float' && Math.abs(number) < 2 ** -126) return general(number, more);
   const back = type === 'float' ? Math.fround(Number(short)) : Number(short);
   return back === number ? short : general(number, more);
 }

@@ -1,7 +1,9 @@
 /** The texts of a Protobuf schema other than the stored one. */
-import { registryError } from '../errors.ts';
 import type { ResolvedReference } from './content.ts';
 import type { TextForm } from './options.ts';
+import { descriptorBytes } from './proto-descriptor.ts';
+import { withoutExtensions } from './proto-plain.ts';
+import { printProto } from './proto-print.ts';
 import type { ProtoFile } from './proto-tree.ts';
 
 /** What a form is made from. */
@@ -11,9 +13,13 @@ export interface ProtoSource {
   readonly references: readonly ResolvedReference[];
 }
 
+/** A descriptor has a name for its file, and a schema in a registry has none. */
+const FILE_NAME = 'default';
+
 /** @throws invalid_schema where a reference lacks what the form needs */
-export function protoTextForm(schema: ProtoSource, form: TextForm): string {
-  if (form === 'serialized')
-    throw registryError('invalid_schema', 'this Protobuf schema has no serialized form here');
-  return schema.text;
+export function protoTextForm({ text, tree }: ProtoSource, form: TextForm): string {
+  const { link } = tree;
+  if (form === 'serialized') return descriptorBytes(link, link.root, FILE_NAME, true).toString('base64');
+  if (form === 'ignore_extensions') return printProto(withoutExtensions(link.root.node));
+  return text;
 }

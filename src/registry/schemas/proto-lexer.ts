@@ -146,9 +146,9 @@ export class ProtoLexer {
       }
       flush();
       this.offset++;
-      const escape = this.match(ESCAPE);
-      if (escape === undefined) protoFail('a string has an escape that means nothing', at, this.file);
-      parts.push(this.escaped(escape, at));
+      const written = this.match(ESCAPE);
+      if (written === undefined) protoFail('a string has an escape that means nothing', at, this.file);
+      parts.push(this.escaped(written, at));
       plain = this.offset;
     }
     flush();
@@ -156,13 +156,13 @@ export class ProtoLexer {
     return { kind: 'string', text: source.slice(start, this.offset), bytes: Buffer.concat(parts), at };
   }
 
-  private escaped(escape: string, at: Position): Buffer {
-    const simple = SIMPLE_ESCAPES[escape];
+  private escaped(written: string, at: Position): Buffer {
+    const simple = SIMPLE_ESCAPES[written];
     if (simple !== undefined) return Buffer.of(simple);
-    if (/^[0-7]/.test(escape)) return Buffer.of(Number.parseInt(escape, 8) & 0xff);
-    const code = Number.parseInt(escape.slice(1), 16);
-    if (/^[xX]/.test(escape)) return Buffer.of(code);
-    if (code > 0x10_ffff) protoFail(`"\\${escape}" is beyond the last character of Unicode`, at, this.file);
+    if (/^[0-7]/.test(written)) return Buffer.of(Number.parseInt(written, 8) & 0xff);
+    const code = Number.parseInt(written.slice(1), 16);
+    if (/^[xX]/.test(written)) return Buffer.of(code);
+    if (code > 0x10_ffff) protoFail(`"\\${written}" is beyond the last character of Unicode`, at, this.file);
     return Buffer.from(String.fromCodePoint(code));
   }
 }

@@ -49,6 +49,8 @@ export interface LinkedMessage {
   readonly reserved: readonly ReservedNode[];
   readonly extensionRanges: readonly ExtensionsNode[];
   readonly isMapEntry: boolean;
+  /** Not written as a message: it comes from a field of type map. */
+  readonly isImplicit: boolean;
   readonly isGroup: boolean;
 }
 

@@ -3,6 +3,7 @@ import {
   type FieldNode,
   type FileMember,
   type FileNode,
+  isSet,
   type Label,
   type MessageMember,
   type MessageNode,
@@ -123,7 +124,8 @@ class Outliner {
       options: membersOf(body, 'option'),
       reserved: membersOf(body, 'reserved'),
       extensionRanges: membersOf(body, 'extensions'),
-      isMapEntry: origin === 'map',
+      isMapEntry: origin === 'map' || isSet(membersOf(body, 'option'), 'map_entry'),
+      isImplicit: origin === 'map',
       isGroup: origin === 'group',
     };
     const inner = `${message.name}.`;

@@ -1,11 +1,15 @@
 /** A schema as a client sends it, from text or descriptor to linked files and the text that is stored. */
 import { registryError } from '../errors.ts';
+import type { ResolvedReference } from './content.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from './format.ts';
 import type { ParseOptions } from './options.ts';
 import { checkProtoFile } from './proto-check.ts';
+import { descriptorBytes } from './proto-descriptor.ts';
+import { descriptorOf, fileOfDescriptor } from './proto-from-descriptor.ts';
 import { protoFail } from './proto-lexer.ts';
 import { ProtoLink } from './proto-link.ts';
 import { normalised } from './proto-normal.ts';
+import { OptionDecoder } from './proto-option-read.ts';
 import { parseProtoFile } from './proto-parser.ts';
 import { printProto } from './proto-print.ts';
 
@@ -25,12 +29,23 @@ export function protoLink(source: string, options: ParseOptions = {}): ParsedPro
   }
   const references = options.references ?? [];
   const lenient = options.lenient === true;
-  const link = new ProtoLink(parseProtoFile(source), { references, lenient });
+  const descriptor = descriptorOf(source);
+  const written = descriptor === undefined ? source : textOfDescriptor(descriptor, references);
+  const link = new ProtoLink(parseProtoFile(written), { references, lenient });
   const { body } = link.root.node;
   if (!lenient) {
     if (body.length === 0) protoFail('it declares no message, enum, extension or service');
     checkProtoFile(link);
+    // Every option must be one and fit its type.
+    descriptorBytes(link, link.root, 'default');
   }
   const text = options.normalize === true ? printProto(normalised(link), true) : printProto(link.root.node);
   return { link, text };
+}
+
+/** The places in later messages are those of this text, which is what is stored. */
+function textOfDescriptor(bytes: Buffer, references: readonly ResolvedReference[]): string {
+  const bare = fileOfDescriptor(bytes, () => []);
+  const decoder = new OptionDecoder(new ProtoLink(bare, { references, lenient: true }));
+  return printProto(fileOfDescriptor(bytes, (of, options) => decoder.read(of, options)));
 }

@@ -14,6 +14,7 @@ import {
   type ImportNode,
   isSet,
   type Label,
+  MAP_KEYS,
   type MessageMember,
   type MessageNode,
   type MethodNode,
@@ -21,7 +22,6 @@ import {
   type OptionNode,
   type Position,
   type ReservedNode,
-  SCALARS,
   type ServiceNode,
   type Syntax,
 } from './proto-ast.ts';
@@ -30,9 +30,6 @@ import { parseOptionList, parseOptionStatement } from './proto-parse-option.ts';
 
 /** Editions whose features this registry knows. */
 const EDITIONS: ReadonlySet<string> = new Set(['2023']);
-const MAP_KEYS: ReadonlySet<string> = new Set(
-  [...SCALARS].filter((type) => !/^(float|double|bytes)$/.test(type)),
-);
 const INT32_MIN = -(2 ** 31);
 
 /** @param file import path, for messages about a reference. @throws invalid_schema */
@@ -365,7 +362,8 @@ class ProtoParser {
     cursor.expect('returns');
     const output = this.methodType();
     const options: OptionNode[] = [];
-    if (cursor.takes('{')) {
+    const braces = cursor.takes('{');
+    if (braces) {
       while (!cursor.takes('}')) {
         if (cursor.takes(';')) continue;
         cursor.expect('option');
@@ -379,6 +377,7 @@ class ProtoParser {
       output: output.type,
       clientStreaming: input.stream,
       serverStreaming: output.stream,
+      braces,
       options,
       at,
     };
@@ -388,11 +387,9 @@ class ProtoParser {
     const { cursor } = this;
     cursor.expect('(');
     const stream = cursor.takes('stream');
-    // A message may be named so.
-    const isName = stream && cursor.sees(')');
-    const type = isName ? 'stream' : cursor.path('the name of a message');
+    const type = cursor.path('the name of a message');
     cursor.expect(')');
-    return { type, stream: stream && !isName };
+    return { type, stream };
   }
 }
 

@@ -50,8 +50,8 @@ export function quoted(bytes: Buffer): string {
   let out = '"';
   for (const char of chars) {
     const code = typeof char === 'number' ? char : (char.codePointAt(0) as number);
-    const escape = ESCAPES[code];
-    if (escape !== undefined) out += escape;
+    const named = ESCAPES[code];
+    if (named !== undefined) out += named;
     else if (code < 32 || code === 127 || (!isText && code > 126))
       out += `\\${code.toString(8).padStart(3, '0')}`;
     else out += typeof char === 'number' ? String.fromCharCode(char) : char;
@@ -84,6 +84,7 @@ function sameOrder(
 
 class Printer {
   private readonly keepOptionOrder: boolean;
+  private quoteNames = true;
   private out = '';
   private indent = '';
 
@@ -92,6 +93,7 @@ class Printer {
   }
 
   file(file: FileNode): string {
+    this.quoteNames = file.syntax !== 'editions';
     if (file.edition !== undefined) this.line(`edition = "${file.edition}";`);
     else if (file.syntaxWritten) this.line(`syntax = "${file.syntax}";`);
     if (file.package !== undefined) this.line(`package ${file.package};`);
@@ -238,7 +240,7 @@ class Printer {
   }
 
   private reserved(node: ReservedNode, max: number): void {
-    const names = node.names.map((name) => `"${name}"`);
+    const names = node.names.map((name) => (this.quoteNames ? `"${name}"` : name));
     this.line(`reserved ${node.names.length > 0 ? names.join(', ') : ranges(node.ranges, max)};`);
   }
 

@@ -1,7 +1,7 @@
 /** A Protobuf schema as the checker and the codec see it: messages with their fields, by number.
  *
  *  Invariants: (1) messages are in the order of the file, because the message indexes on the wire count them, groups
- *  among them, entries of maps not; (2) a message is one object, however often it is used; (3) what the checker has no
+ *  among them, and the entry of a map where it is written as a message; (2) a message is one object, however often it is used; (3) what the checker has no
  *  rule for stands in `unjudged`.
  */
 
@@ -81,8 +81,9 @@ class Trees {
   /** The messages below, outer before inner. */
   collect(messages: readonly LinkedMessage[], path: readonly number[]): ProtoMessage[] {
     return messages
-      .filter(({ isMapEntry }) => !isMapEntry)
+      .filter(({ isImplicit }) => !isImplicit)
       .flatMap((message, index) => {
+        if (message.isMapEntry) return [];
         const here = [...path, index];
         return [this.message(message, here), ...this.collect(message.messages, here)];
       });
@@ -142,6 +143,6 @@ class Trees {
 
 function pathOf(message: LinkedMessage): number[] {
   const siblings: readonly LinkedMessage[] = (message.parent ?? (message.file as LinkedFile)).messages;
-  const index = siblings.filter(({ isMapEntry }) => !isMapEntry).indexOf(message);
+  const index = siblings.filter(({ isImplicit }) => !isImplicit).indexOf(message);
   return message.parent === undefined ? [index] : [...pathOf(message.parent), index];
 }
