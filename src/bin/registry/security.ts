@@ -90,6 +90,15 @@ export function registryGate(context: Context): RequestGate | undefined {
       next: 'give -auth-rules=FILE, with rules such as: authenticated read *',
     });
   }
+  if (settings['auth-mtls'] && settings['tls-client-ca'] === undefined) {
+    throw coreError(
+      'usage',
+      '-auth-mtls needs -tls-client-ca: no other certificate of a client is believed',
+      {
+        next: 'give -tls-cert, -tls-key and -tls-client-ca',
+      },
+    );
+  }
   if (rulesPath === undefined && settings['client-rate'] === 0) return undefined;
   const files: Array<WatchedFile<unknown>> = [];
   const reloads = metrics.counter(
@@ -211,10 +220,10 @@ export function isLoopback(host: string): boolean {
 export function warnOfPlainText(context: Context & { readonly settings: { readonly listen: string } }): void {
   const { settings, log } = context;
   const secrets = settings['auth-basic'] !== undefined || settings['auth-jwks'] !== undefined;
-  if (secrets && !isLoopback(addressOf(settings.listen).host)) {
+  if (secrets && settings['tls-cert'] === undefined && !isLoopback(addressOf(settings.listen).host)) {
     log.warn(
       { listen: settings.listen },
-      'passwords and tokens arrive here without TLS; give a certificate, or put a TLS proxy before it',
+      'passwords and tokens arrive here without TLS; give -tls-cert and -tls-key, or put a TLS proxy before it',
     );
   }
 }

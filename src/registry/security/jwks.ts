@@ -14,7 +14,7 @@ export const JWKS_BYTES_MAX = 1 << 20;
 const KEYS_MAX = 1000;
 /** How old the keys of an address get before they are asked for again. */
 const FRESH_MS = 5 * 60_000;
-const RETRY_MS = 15_000;
+const RETRY_MS = 10_000;
 
 export type KeySet = ReturnType<typeof createLocalJWKSet>;
 
