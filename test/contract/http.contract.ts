@@ -2,6 +2,7 @@
 import { describe } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { httpConnectionsContract } from './http-connections.contract.ts';
+import { httpCrowdContract } from './http-crowd.contract.ts';
 import { httpLimitsContract } from './http-limits.contract.ts';
 import { httpRandomContract } from './http-random.contract.ts';
 import { httpRequestsContract } from './http-requests.contract.ts';
@@ -11,4 +12,5 @@ export function httpContract(driver: HttpDriver): void {
   describe('the life of a connection', () => httpConnectionsContract(driver));
   describe('random bytes', () => httpRandomContract(driver));
   describe('limits', () => httpLimitsContract(driver));
+  describe('crowds', () => httpCrowdContract(driver));
 }

@@ -1,0 +1,164 @@
+/** What any HTTP driver must do with many clients at once, slow and rude ones among them. The clients have a process
+ *  of their own, and every bound of time is one that a loaded machine keeps. */
+import { type ChildProcess, execFileSync, fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { afterEach, describe, expect, test } from 'vitest';
+import type { HttpDriver, HttpRoute, HttpServer } from '../../src/io/http/port.ts';
+import { get, httpHarness, post } from './http-harness.ts';
+
+const WORKER = fileURLToPath(new URL('http-crowd.worker.mjs', import.meta.url));
+const LARGE = Buffer.alloc(256 * 1024, 'l');
+const MIB = 1024 * 1024;
+
+/** As many as asked for, or what a process may open here. */
+function openable(count: number): number {
+  const limit = execFileSync('/bin/sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }).trim();
+  return limit === 'unlimited' ? count : Math.min(count, Number(limit) - 500);
+}
+
+/** Whose messages can be awaited one by one. */
+class Crowd {
+  private readonly child: ChildProcess;
+  private readonly messages: Array<Record<string, number>> = [];
+  private wake = (): void => {};
+
+  constructor(task: string, server: HttpServer, more: Record<string, number>) {
+    this.child = fork(WORKER, [], { execArgv: [] });
+    this.child.on('message', (message) => {
+      this.messages.push(message as Record<string, number>);
+      this.wake();
+    });
+    this.child.send({ task, port: server.port, ...more });
+  }
+
+  async next(): Promise<Record<string, number>> {
+    while (this.messages.length === 0) {
+      await new Promise<void>((resolve) => {
+        this.wake = resolve;
+      });
+    }
+    return this.messages.shift() as Record<string, number>;
+  }
+
+  end(): void {
+    this.child.kill('SIGKILL');
+  }
+}
+
+export function httpCrowdContract(driver: HttpDriver): void {
+  const { start, ask } = httpHarness(driver);
+  const crowds: Crowd[] = [];
+  let handled = 0;
+  let gone = 0;
+
+  afterEach(() => {
+    for (const crowd of crowds.splice(0)) crowd.end();
+    handled = 0;
+    gone = 0;
+  });
+
+  function come(task: string, server: HttpServer, more: Record<string, number>): Crowd {
+    const crowd = new Crowd(task, server, more);
+    crowds.push(crowd);
+    return crowd;
+  }
+
+  const routes: readonly HttpRoute[] = [
+    { method: 'GET', path: '/n/{n}', handler: ({ params }) => ({ status: 200, body: `${params['n']}` }) },
+    {
+      method: 'GET',
+      path: '/slow/{n}',
+      handler: async ({ params, signal }) => {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        if (signal.aborted) gone++;
+        else handled++;
+        return { status: 200, body: `${params['n']}` };
+      },
+    },
+    { method: 'POST', path: '/echo', handler: ({ body }) => ({ status: 200, body: `${body.length}` }) },
+    { method: 'GET', path: '/large', handler: () => ({ status: 200, body: LARGE }) },
+  ];
+
+  const alive = async (server: HttpServer): Promise<void> => {
+    const began = performance.now();
+    for (let n = 0; n < 20; n++) {
+      expect((await ask(server, get(`/n/${n}`))).body.toString()).toBe(`${n}`);
+      expect((await ask(server, post('/echo', 'abc'))).body.toString()).toBe('3');
+    }
+    expect(performance.now() - began).toBeLessThan(10_000);
+  };
+
+  describe('many clients', () => {
+    test('10,000 idle connections cost little, take nothing from the others, and end with a drain', async () => {
+      const server = await start(routes, { keepAliveTimeoutMs: 120_000, requestTimeoutMs: 120_000 });
+      const count = openable(10_000);
+      const before = process.memoryUsage.rss();
+      const crowd = come('idle', server, { count });
+      expect(await crowd.next()).toEqual({ opened: count, wrong: 0 });
+      await alive(server);
+      expect(process.memoryUsage.rss() - before).toBeLessThan(400 * MIB);
+      await server.drain(10_000);
+      expect(await crowd.next()).toEqual({ ended: count });
+    });
+
+    test('1,000 clients at once get their own answers', async () => {
+      const server = await start(routes);
+      expect(await come('crowd', server, { count: 1000, rounds: 10 }).next()).toEqual({ right: 10_000 });
+      await expect.poll(() => server.inFlight()).toBe(0);
+    });
+
+    test('a drain under load gives every handled request its answer', async () => {
+      const server = await start(routes);
+      const crowd = come('hammer', server, { count: 100 });
+      await crowd.next();
+      await expect.poll(() => handled, { timeout: 10_000 }).toBeGreaterThan(200);
+      await server.drain(20_000);
+      const { answered, wrong } = await crowd.next();
+      expect({ answered, wrong, gone, inFlight: server.inFlight() }).toEqual({
+        answered: handled,
+        wrong: 0,
+        gone: 0,
+        inFlight: 0,
+      });
+    });
+
+    test('200 bodies that drip are given up one by one, and nobody else waits', async () => {
+      const server = await start(routes, { requestTimeoutMs: 700 });
+      const crowd = come('drip', server, { count: 200 });
+      await crowd.next();
+      await alive(server);
+      expect(await crowd.next()).toEqual({ late: 200, ended: 200 });
+      await expect.poll(() => server.inFlight()).toBe(0);
+    });
+
+    test('300 half-closed connections count as gone', async () => {
+      const server = await start(routes);
+      expect(await come('halfClosed', server, { count: 300 }).next()).toEqual({ ended: 300 });
+      await expect.poll(() => server.inFlight()).toBe(0);
+      await alive(server);
+    });
+
+    test('40 uploads without end are cut off and never held', async () => {
+      const server = await start(routes);
+      const before = process.memoryUsage.rss();
+      const { ended, sent } = await come('upload', server, { count: 40 }).next();
+      expect(ended).toBe(40);
+      expect(sent).toBeLessThan(64 * MIB);
+      expect(process.memoryUsage.rss() - before).toBeLessThan(200 * MIB);
+      expect(server.inFlight()).toBe(0);
+      await alive(server);
+    });
+
+    test('20 clients that ask on and never read fill no memory', async () => {
+      const server = await start(routes);
+      const before = process.memoryUsage.rss();
+      const crowd = come('deaf', server, { count: 20 });
+      await crowd.next();
+      await crowd.next();
+      // Answered in full, the questions alone would be 2.5 GB.
+      expect(process.memoryUsage.rss() - before).toBeLessThan(300 * MIB);
+      await expect.poll(() => server.inFlight(), { timeout: 10_000 }).toBe(0);
+      await alive(server);
+    });
+  });
+}
