@@ -204,7 +204,11 @@ const rank = (ahead: readonly string[], key: string): number => {
   return at < 0 ? ahead.length : at;
 };
 
+/** Beside one of these Java's Avro takes no logical type, however valid. */
+const JAVA_CLASS_KEYS = ['avro.java.string', 'java-class', 'java-key-class', 'java-element-class'];
+
 function logicalKeys(json: JsonObject): readonly string[] {
+  if (JAVA_CLASS_KEYS.some((key) => memberOf(json, key)?.kind === 'string')) return [];
   const name = memberOf(json, 'logicalType') as { readonly value: string };
   if (!isBuiltInLogical(name.value)) return [];
   if (name.value !== 'decimal') return ['logicalType'];

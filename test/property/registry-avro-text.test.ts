@@ -1,0 +1,240 @@
+/** The reader and the printer of Avro over random schemas. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { parseAvroSchema, resolvedAvroText } from '../../src/registry/schemas/avro.ts';
+import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
+import { avroTypeName } from '../../src/registry/schemas/avro-tree.ts';
+import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
+import { positionOf } from '../../src/registry/schemas/json-text.ts';
+import { avroSchema, type Json } from './registry-avro-kit.ts';
+
+const canonical = (source: string): string => parseAvroSchema(source, {}).text;
+const normal = (source: string): string => parseAvroSchema(source, { normalize: true }).text;
+
+const isObject = (value: unknown): value is Json =>
+  typeof value === 'object' && value !== null && !Array.isArray(value);
+
+/** The same schema with the keys of its types and fields the other way round. Objects inside properties keep theirs. */
+function turned(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(turned);
+  if (!isObject(schema)) return schema;
+  const inner = (key: string, value: unknown): unknown => {
+    if (key === 'type' || key === 'items' || key === 'values') return turned(value);
+    if (key === 'fields') return (value as unknown[]).map(turned);
+    return value;
+  };
+  return Object.fromEntries(
+    Object.entries(schema)
+      .reverse()
+      .map(([key, value]) => [key, inner(key, value)]),
+  );
+}
+
+/** Every type of a tree, each named one once. */
+function nodesOf(root: AvroNode): AvroNode[] {
+  const seen = new Set<AvroNode>();
+  const visit = (node: AvroNode): void => {
+    if (seen.has(node)) return;
+    seen.add(node);
+    if (node.kind === 'record') for (const field of node.fields) visit(field.type);
+    else if (node.kind === 'array') visit(node.items);
+    else if (node.kind === 'map') visit(node.values);
+    else if (node.kind === 'union') for (const branch of node.branches) visit(branch);
+  };
+  visit(root);
+  return [...seen];
+}
+
+describe('the canonical text', () => {
+  it('is read back as itself, strictly, leniently, and through white space', () => {
+    fc.assert(
+      fc.property(avroSchema, (schema) => {
+        const text = canonical(JSON.stringify(schema));
+        expect(canonical(text)).toBe(text);
+        expect(canonical(JSON.stringify(schema, null, 3))).toBe(text);
+        expect(parseAvroSchema(text, { lenient: true }).text).toBe(text);
+        expect(resolvedAvroText(text, [])).toBe(text);
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('means the same types as its source', () => {
+    const shape = (source: string): unknown => {
+      const nodes = nodesOf(parseAvroSchema(source, {}).tree);
+      const index = (node: AvroNode): number => nodes.indexOf(node);
+      return nodes.map((node) => {
+        const { at: _at, ...rest } = node;
+        if (node.kind === 'array') return { ...rest, items: index(node.items) };
+        if (node.kind === 'map') return { ...rest, values: index(node.values) };
+        if (node.kind === 'union') return { ...rest, branches: node.branches.map(index) };
+        if (node.kind !== 'record') return rest;
+        const fields = node.fields.map(({ name, aliases, hasDefault, type }) => ({
+          name,
+          aliases,
+          hasDefault,
+          type: index(type),
+        }));
+        return { ...rest, fields };
+      });
+    };
+    fc.assert(
+      fc.property(avroSchema, (schema) => {
+        const source = JSON.stringify(schema);
+        expect(shape(canonical(source))).toEqual(shape(source));
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
+
+describe('the normalised text', () => {
+  it('is one for all orders of keys, and normal itself', () => {
+    fc.assert(
+      fc.property(avroSchema, (schema) => {
+        const source = JSON.stringify(schema);
+        const text = normal(source);
+        expect(normal(text)).toBe(text);
+        expect(canonical(text)).toBe(text);
+        expect(normal(canonical(source))).toBe(text);
+        expect(normal(JSON.stringify(turned(schema)))).toBe(text);
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
+describe('places', () => {
+  it('of nodes are where their JSON begins', () => {
+    fc.assert(
+      fc.property(avroSchema, fc.integer({ min: 0, max: 4 }), (schema, indent) => {
+        const source = JSON.stringify(schema, null, indent);
+        for (const node of nodesOf(parseAvroSchema(source, {}).tree)) {
+          const rest = source.slice(node.at);
+          if (node.kind === 'union') expect(rest[0]).toBe('[');
+          else if (node.kind === 'primitive') expect(/^(\{|")/.test(rest)).toBe(true);
+          else expect(rest[0]).toBe('{');
+          if (node.kind === 'record')
+            for (const field of node.fields) {
+              expect(source[field.at]).toBe('{');
+              const end = source.indexOf(`"${field.name}"`, field.at);
+              expect(end).toBeGreaterThan(field.at);
+            }
+          if (rest[0] === '"') expect(rest.startsWith(`"${avroTypeName(node)}"`)).toBe(true);
+        }
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('of an error are where its cause stands', () => {
+    /** Paths of all the types in the JSON of a schema. */
+    const paths = (schema: unknown, path: readonly (string | number)[]): (readonly (string | number)[])[] => {
+      if (typeof schema === 'string') return [path];
+      if (Array.isArray(schema)) return schema.flatMap((item, i) => paths(item, [...path, i]));
+      if (!isObject(schema)) return [];
+      const fields = schema['fields'];
+      if (Array.isArray(fields))
+        return fields.flatMap((field, i) => paths((field as Json)['type'], [...path, 'fields', i, 'type']));
+      for (const key of ['items', 'values']) if (key in schema) return paths(schema[key], [...path, key]);
+      return [];
+    };
+    const replaced = (schema: unknown, path: readonly (string | number)[], by: unknown): unknown => {
+      const [key, ...rest] = path;
+      if (key === undefined) return by;
+      const copy = (Array.isArray(schema) ? [...schema] : { ...(schema as Json) }) as Record<
+        string | number,
+        unknown
+      >;
+      copy[key] = replaced(copy[key], rest, by);
+      return copy;
+    };
+    fc.assert(
+      fc.property(avroSchema, fc.nat(), fc.integer({ min: 0, max: 4 }), (schema, choice, indent) => {
+        const all = paths(schema, []);
+        if (all.length === 0) return;
+        const path = all[choice % all.length] as readonly (string | number)[];
+        const source = JSON.stringify(replaced(schema, path, 'no.such.Type'), null, indent);
+        const at = source.indexOf('"no.such.Type"');
+        let error: unknown;
+        try {
+          canonical(source);
+        } catch (thrown) {
+          error = thrown;
+        }
+        const found = findMillraceError(error);
+        expect(found?.code).toBe('invalid_schema');
+        const { line, column } = positionOf(source, at);
+        expect(found?.details).toEqual({ line, column });
+        expect(found?.message).toContain(`at line ${line}, column ${column}`);
+      }),
+      { numRuns: 200 },
+    );
+  });
+});
+
+describe('references', () => {
+  /** Takes the first nested named types out into texts of their own. */
+  it('give the same resolved text as the whole schema', () => {
+    let judged = 0;
+    fc.assert(
+      fc.property(avroSchema, (schema) => {
+        const whole = canonical(JSON.stringify(schema));
+        const parsed = JSON.parse(whole) as unknown;
+        const references: ResolvedReference[] = [];
+        const cut = (part: unknown, namespace: string, top: boolean): unknown => {
+          if (Array.isArray(part)) return part.map((item) => cut(item, namespace, false));
+          if (!isObject(part)) return part;
+          const name = part['name'];
+          const own = part['namespace'] ?? namespace;
+          if (typeof name !== 'string') {
+            const key = 'items' in part ? 'items' : 'values';
+            return key in part ? { ...part, [key]: cut(part[key], namespace, false) } : part;
+          }
+          const fields = part['fields'];
+          const shallow = {
+            ...part,
+            namespace: own,
+            ...(Array.isArray(fields)
+              ? {
+                  fields: fields.map((field: Json) => ({
+                    ...field,
+                    type: cut(field['type'], own as string, false),
+                  })),
+                }
+              : {}),
+          };
+          // What uses itself, or has no namespace to be found by, stays.
+          const full = `${own}.${name}`;
+          const inside = JSON.stringify(shallow['fields' as keyof typeof shallow] ?? '');
+          if (top || own === '' || new RegExp(`"(${name}|${full.replaceAll('.', '\\.')})"`).test(inside))
+            return shallow;
+          references.push({
+            name: full,
+            subject: full,
+            version: 1,
+            format: 'AVRO',
+            text: JSON.stringify(shallow),
+            references: [],
+          });
+          return full;
+        };
+        const main = JSON.stringify(cut(parsed, '', true));
+        let text: string;
+        try {
+          text = parseAvroSchema(main, { references }).text;
+        } catch (thrown) {
+          // A type that was taken out may use one that stands before it in the rest.
+          if (/is not defined before it/.test((thrown as Error).message)) return;
+          throw thrown;
+        }
+        expect(parseAvroSchema(text, { references }).text).toBe(text);
+        expect(resolvedAvroText(text, references)).toBe(whole);
+        if (references.length > 0) judged++;
+      }),
+      { numRuns: 300 },
+    );
+    expect(judged).toBeGreaterThan(20);
+  });
+});
