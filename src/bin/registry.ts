@@ -105,6 +105,8 @@ export const command = defineCommand({
   description:
     'Examples: millrace registry -store=file:./registry\n          millrace registry -store=kafka:127.0.0.1:9092 -listen=0.0.0.0:8081 -advertise=http://registry-1:8081\nOne process a folder; a second one on the same folder is refused. Any number of processes on one topic: one decides the writes, the others forward them and take over.\nThe interface is described at /openapi.json.',
   settings: SETTINGS,
+  // Every key is in the path or the body, and each request stands for itself.
+  httpNeeds: [],
   routes: (context) => {
     const { settings } = context;
     warnOfPlainText(context);
