@@ -1,0 +1,129 @@
+/** The load generator against servers that behave and misbehave, and the bench of the HTTP backends, small. */
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, createServer, type Server } from 'node:net';
+import { afterEach, describe, expect, test } from 'vitest';
+import { bench } from '../../../bench/http.ts';
+import { driveLoad, type LoadPlan, NUMBER } from '../../../bench/http-load.ts';
+import { silentLogger } from '../../../src/core/log.ts';
+import { Metrics } from '../../../src/core/metrics.ts';
+
+const closers: Array<() => void> = [];
+afterEach(() => {
+  for (const close of closers.splice(0)) close();
+});
+
+async function listening(server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  closers.push(() => server.close());
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+const plan = (url: string, over: Partial<LoadPlan> = {}): LoadPlan => ({
+  url,
+  connections: 4,
+  requests: [{ method: 'GET', path: '/' }],
+  warmupMs: 20,
+  durationMs: 300,
+  ...over,
+});
+
+describe('the load generator', () => {
+  test('sends its requests in turn, numbered, and counts the answers by status', async () => {
+    const seen: string[] = [];
+    const server = createHttpServer((request, response) => {
+      const chunks: Buffer[] = [];
+      request.on('data', (chunk: Buffer) => chunks.push(chunk));
+      request.on('end', () => {
+        const body = Buffer.concat(chunks).toString('utf8');
+        seen.push(`${request.method} ${request.url} ${request.headers['x-a']} ${body}`);
+        response.writeHead(request.method === 'POST' ? 201 : 200, { 'content-length': '4' });
+        response.end(request.method);
+      });
+    });
+    const report = await driveLoad(
+      plan(await listening(server), {
+        requests: [
+          { method: 'POST', path: `/things/${NUMBER}`, headers: { 'X-A': 'b' }, body: `ß${NUMBER}` },
+          { method: 'POST', path: '/fixed', body: '' },
+        ],
+        countMax: 50,
+        durationMs: 20_000,
+        firstNumber: 100,
+      }),
+    );
+    expect(report.answered).toBe(50);
+    expect(report.statuses).toEqual({ 201: 50 });
+    expect(report).toMatchObject({ failures: 0, unsent: 0, firstBodies: ['POST', 'POST'] });
+    expect(seen[0]).toBe('POST /things/100 b ß100');
+    expect(seen).toContain('POST /fixed undefined ');
+    expect(new Set(seen.filter((one) => one.includes('/things/'))).size).toBe(
+      seen.filter((one) => one.includes('/things/')).length,
+    );
+    expect(report.nextNumber).toBeGreaterThanOrEqual(150);
+    const { p50, p90, p99, p999, max } = report.latencyUs;
+    expect([p50, p90, p99, p999, max]).toEqual([p50, p90, p99, p999, max].sort((a, b) => a - b));
+    expect(p50).toBeGreaterThan(0);
+  });
+
+  test('open model: the rate is kept, and a server that stalls is seen in the latency', async () => {
+    let asked = 0;
+    let standsUntil = 0;
+    const server = createHttpServer((_request, response) => {
+      // Stands still for a part of the run; whoever falls due then has waited.
+      if (++asked === 100) standsUntil = performance.now() + 300;
+      const wait = standsUntil - performance.now();
+      setTimeout(() => response.end('ok'), Math.max(0, wait));
+    });
+    const report = await driveLoad(
+      plan(await listening(server), { ratePerSecond: 200, durationMs: 1500, connections: 2 }),
+    );
+    expect(report.answered + report.unsent).toBeGreaterThan(200);
+    expect(report.latencyUs.max).toBeGreaterThan(100_000);
+    expect(report.latencyUs.max).toBeGreaterThan(report.latencyUs.p50);
+  });
+
+  test('a server that hangs up, or says more than it was asked, is a failure each time', async () => {
+    for (const answer of ['', 'HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nxy']) {
+      const server = createServer((socket) => {
+        socket.on('error', () => {});
+        socket.once('data', () => socket.end(answer));
+      });
+      const report = await driveLoad(plan(await listening(server)));
+      expect(report.failures).toBeGreaterThan(0);
+      expect(report.answered).toBe(0);
+    }
+  });
+
+  test('an aborted load ends its process', async () => {
+    const server = createHttpServer((_request, response) => response.end('ok'));
+    const abort = new AbortController();
+    const load = driveLoad(plan(await listening(server), { durationMs: 60_000 }), abort.signal);
+    setTimeout(() => abort.abort(), 200);
+    await expect(load).rejects.toThrow('without a report');
+  });
+});
+
+test('the bench measures both backends beside themselves without a driver', async () => {
+  const said: string[] = [];
+  const results = await bench.run({
+    smoke: true,
+    repeats: 1,
+    log: silentLogger,
+    metrics: new Metrics(),
+    settings: { native: 'off' },
+    brokers: undefined,
+    drain: new AbortController().signal,
+    say: (line) => void said.push(line),
+    onClose: () => {},
+  });
+  expect(said).toHaveLength(2);
+  expect(results.map((one) => [one.metric, one.against])).toEqual([
+    ['uWebSockets.js, empty handler', 'bare uWebSockets.js'],
+    ['uWebSockets.js, 10000/s, p50', 'bare uWebSockets.js'],
+    ['uWebSockets.js, 10000/s, p99', 'bare uWebSockets.js'],
+    ['node:http, empty handler', 'bare node:http'],
+    ['node:http, 10000/s, p50', 'bare node:http'],
+    ['node:http, 10000/s, p99', 'bare node:http'],
+  ]);
+  for (const one of results) expect(one.value).toBeGreaterThan(0);
+});
