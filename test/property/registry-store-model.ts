@@ -67,7 +67,7 @@ export class Model {
     if (this.modes.get(subject) === 'READONLY') return refused('not_permitted');
     if (!found.deleted && permanent) return refused('version_not_soft_deleted');
     const others = this.all(subject).filter((one) => one !== found);
-    this.put(subject, permanent ? others : [...others, { ...found, deleted: true }]);
+    this.put(subject, permanent ? others : [...others, { ...found, deleted: true }], permanent);
     return { value: version };
   }
 
@@ -77,18 +77,23 @@ export class Model {
     if (this.modes.get(subject) === 'READONLY') return refused('not_permitted');
     if (this.live(subject).length > 0 && permanent) return refused('subject_not_soft_deleted');
     const meant = (permanent ? this.all(subject) : this.live(subject)).map(({ version }) => version);
-    this.put(subject, permanent ? [] : this.all(subject).map((one) => ({ ...one, deleted: true })));
+    this.put(
+      subject,
+      permanent ? [] : this.all(subject).map((one) => ({ ...one, deleted: true })),
+      permanent,
+    );
     return { value: meant };
   }
 
-  private put(subject: string, versions: readonly ModelVersion[]): void {
+  private put(subject: string, versions: readonly ModelVersion[], permanent: boolean): void {
     if (versions.length === 0) this.subjects.delete(subject);
     else
       this.subjects.set(
         subject,
         [...versions].sort((a, b) => a.version - b.version),
       );
-    if (this.live(subject).length > 0) return;
+    // With the last one that is deleted softly, and with the last one that is there at all.
+    if (this.live(subject).length > 0 || (permanent && versions.length > 0)) return;
     this.levels.delete(subject);
     this.modes.delete(subject);
   }
