@@ -95,10 +95,21 @@ export function startClient(name: ClientName, dir: string, url: string): Client 
 /** A schema of test/clients/schemas. */
 export const schemaText = (name: string): string => readFileSync(join(FOLDER, 'schemas', name), 'utf8');
 
-/** shop/money.proto and shop/order.proto of one version, compiled by protoc. */
-export function descriptorSet(version: '1' | '2' | 'breaking'): unknown {
-  const { sets } = JSON.parse(schemaText('shop.descriptors.json')) as {
-    readonly sets: Readonly<Record<string, unknown>>;
-  };
-  return sets[version];
+type OrderVersion = '1' | '2' | 'breaking';
+
+function descriptors(): {
+  readonly sets: Readonly<Record<OrderVersion, unknown>>;
+  readonly compiled: Readonly<Record<OrderVersion, Readonly<Record<string, string>>>>;
+} {
+  return JSON.parse(schemaText('shop.descriptors.json'));
+}
+
+/** shop/money.proto and shop/order.proto of one version, compiled by protoc: a FileDescriptorSet in its JSON form. */
+export const descriptorSet = (version: OrderVersion): unknown => descriptors().sets[version];
+
+/** One file of that set as base64 of its bytes: what serializers register. */
+export function compiled(version: OrderVersion, path: string): string {
+  const bytes = descriptors().compiled[version][path];
+  if (bytes === undefined) throw new Error(`no ${path} in the descriptors`);
+  return bytes;
 }

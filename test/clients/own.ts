@@ -44,12 +44,10 @@ const narrow = (value: unknown, format: string): unknown =>
   );
 
 export class OwnCodec {
-  private readonly url: string;
   private readonly client: RegistryClient;
   private readonly kernels = loadKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
 
   constructor(url: string) {
-    this.url = url;
     this.client = new RegistryClient({
       transport: fetchTransport({ url, timeoutMs: 10_000 }),
       clock: systemClock,
@@ -60,27 +58,12 @@ export class OwnCodec {
     });
   }
 
-  private async call<T>(path: string, body?: unknown): Promise<T> {
-    const answer = await fetch(`${this.url}${path}`, {
-      method: body === undefined ? 'GET' : 'POST',
-      headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
-      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-    });
-    if (!answer.ok) throw new Error(`${path}: ${answer.status} ${await answer.text()}`);
-    return (await answer.json()) as T;
-  }
-
   private async resolved(references: readonly Reference[]): Promise<ResolvedReference[]> {
     const all: ResolvedReference[] = [];
     for (const reference of references) {
-      const path = `/subjects/${encodeURIComponent(reference.subject)}/versions/${reference.version}`;
-      const found = await this.call<Partial<Described> & { readonly schema: string }>(path);
-      all.push({
-        ...reference,
-        format: (found.schemaType ?? 'AVRO') as SchemaFormat,
-        text: found.schema,
-        references: await this.resolved(found.references ?? []),
-      });
+      const { schema } = await this.client.version(reference.subject, String(reference.version));
+      const { format, text, references: deeper } = schema;
+      all.push({ ...reference, format, text, references: deeper });
     }
     return all;
   }
@@ -92,9 +75,10 @@ export class OwnCodec {
   async serialize(
     request: Request & { readonly value: unknown },
   ): Promise<{ bytes: string; headers: Record<string, string> }> {
-    const path = `/subjects/${encodeURIComponent(`${request.topic}-value`)}/versions`;
-    const { id } = await this.call<{ readonly id: number }>(path, request.schema);
-    const codec = writerCodec(await this.parse(request.schema), request.message);
+    const { schemaType, schema, references } = request.schema;
+    const format = schemaType as SchemaFormat;
+    const id = await this.client.register(`${request.topic}-value`, format, schema, references);
+    const codec = writerCodec(await this.client.schemaById(id), request.message);
     const payloads = new Payloads(1, 1024);
     codec.encode(wide(request.value), payloads);
     const batch = RecordBatch.create(ROWS, ARENA_BYTES);

@@ -7,6 +7,7 @@ import {
   type Client,
   type ClientName,
   clientsFolder,
+  compiled,
   descriptorSet,
   schemaText,
   startClient,
@@ -229,6 +230,23 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     });
     expect(id).toBe(Buffer.from(first.bytes, 'base64').readUInt32BE(1));
     expect(await client('python').ask('versions', { subject: `${topic}-value` })).toEqual([1]);
+  });
+
+  it('has one normal form for a text and for what it is compiled to', async () => {
+    const money = `normal-${wire}/money.proto`;
+    await client('python').ask('register', {
+      subject: money,
+      schemaType: 'PROTOBUF',
+      schema: schemaText('shop/money.proto'),
+    });
+    const references = [{ name: 'shop/money.proto', subject: money, version: 1 }];
+    const ids: number[] = [];
+    for (const schema of [schemaText('shop/order-1.proto'), compiled('1', 'shop/order.proto')]) {
+      const request = { schemaType: 'PROTOBUF', schema, references, normalize: true };
+      for (const name of ['python', 'confluent'] as const)
+        ids.push((await client(name).ask<Found>('register', { ...request, subject: `normal-${wire}` })).id);
+    }
+    expect(new Set(ids).size).toBe(1);
   });
 
   it('answers what other commands of the clients ask', async () => {
