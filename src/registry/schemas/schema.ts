@@ -12,6 +12,8 @@ import { type ProtoFile, parseProto } from './proto-tree.ts';
 interface Parsed {
   /** Canonical or normalised: what is stored, answered and compared. */
   readonly text: string;
+  /** What was parsed; the places that a tree knows are in it. */
+  readonly source: string;
   /** Equal exactly when format, text and all that the references bring in are. */
   readonly identity: string;
   readonly references: readonly ResolvedReference[];
@@ -52,15 +54,15 @@ export function parseSchema(format: SchemaFormat, source: string, options: Parse
   switch (format) {
     case 'AVRO': {
       const { text, tree } = parseAvroSchema(source, options);
-      return { format, text, tree, references, identity: identityOf(format, text, references) };
+      return { format, text, source, tree, references, identity: identityOf(format, text, references) };
     }
     case 'PROTOBUF': {
       const { canonical: text, tree } = parseProto(source, options);
-      return { format, text, tree, references, identity: identityOf(format, text, references) };
+      return { format, text, source, tree, references, identity: identityOf(format, text, references) };
     }
     case 'JSON': {
-      const text = parseJsonSchema(source, options.lenient ?? false);
-      return { format, text, references, identity: identityOf(format, text, references) };
+      const text = parseJsonSchema(source, options);
+      return { format, text, source, references, identity: identityOf(format, text, references) };
     }
   }
 }
