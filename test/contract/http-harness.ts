@@ -78,6 +78,8 @@ export const ROUTES: readonly HttpRoute[] = [
     }),
   },
   { method: 'GET', path: '/bad-status', handler: () => ({ status: 20, body: 'x' }) },
+  { method: 'GET', path: '/nothing', handler: () => undefined as never },
+  { method: 'GET', path: '/nothing-later', handler: async () => undefined as never },
   { method: 'GET', path: '/utf8', handler: () => ({ status: 200, body: 'zażółć €' }) },
 ];
 

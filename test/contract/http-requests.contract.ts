@@ -206,6 +206,27 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(smuggled).toBe(0);
     });
 
+    test('what follows a body in chunks is the next request, or is never handled', async () => {
+      let handled = 0;
+      const server = await start([
+        { method: 'POST', path: '/now', handler: () => ({ status: 200, body: 'read' }) },
+        { method: 'POST', path: '/soon', handler: async () => ({ status: 200, body: 'read' }) },
+        { method: 'GET', path: '/next', handler: () => ({ status: 200, body: `${++handled}` }) },
+      ]);
+      for (const path of ['/now', '/soon']) {
+        const client = await open(server);
+        client.send(
+          `POST ${path} HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n${get('/next').repeat(3)}`,
+        );
+        if (!can('exact_chunks')) {
+          await client.closed();
+          continue;
+        }
+        for (let i = 0; i < 4; i++) expect((await client.answer()).status).toBe(200);
+      }
+      expect(handled).toBe(can('exact_chunks') ? 6 : 0);
+    });
+
     test('bytes and text leave as they are', async () => {
       const server = await start(ROUTES);
       const bytes = await ask(server, get('/bytes'));
@@ -310,7 +331,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
     test('a throw and a rejection are 500 without a word of the cause', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
-      for (const path of ['/throws', '/rejects']) {
+      for (const path of ['/throws', '/rejects', '/nothing', '/nothing-later']) {
         const answer = await client.send(get(path)).answer();
         expect(answer.status).toBe(500);
         expect(answer.body.toString()).not.toContain('secret');

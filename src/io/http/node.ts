@@ -246,12 +246,12 @@ class NodeServer implements HttpServer {
     });
     // A client that does not read its answer may not hold the connection for ever; node:http destroys it then.
     line.socket.setTimeout(this.options.requestTimeoutMs);
-    let { status } = response;
+    let status = 500;
     try {
       this.write(line, pending, response);
+      status = response.status;
     } catch (thrown) {
       this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
-      status = 500;
       if (outgoing.headersSent) line.socket.destroy();
       else this.write(line, pending, this.front.refusal(500, method, ''));
     }

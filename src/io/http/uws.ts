@@ -219,13 +219,13 @@ class UwsServer implements HttpServer {
     exchange.answered = true;
     this.slow.delete(exchange);
     const { method } = exchange.head;
-    let { status } = response;
+    let status = 500;
     let prepared: Prepared;
     try {
       prepared = prepare(response);
+      status = response.status;
     } catch (thrown) {
       this.options.log.error({ method, error: String(thrown) }, 'http answer could not be written');
-      status = 500;
       prepared = { line: '500 Internal Server Error', headers: [], body: EMPTY };
       try {
         prepared = prepare(this.front.refusal(500, method, ''));
