@@ -21,6 +21,7 @@ export interface Answer {
 export class Instance {
   readonly process: SliceProcess;
   url = '';
+  readonly refusals: string[] = [];
 
   constructor(process: SliceProcess) {
     this.process = process;
@@ -58,8 +59,10 @@ export class Instance {
   /** The id, or undefined where the registry did not say that it kept it. */
   async register(subject: string, schema: string, timeoutMs?: number): Promise<number | undefined> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
-    const answer = await this.ask('POST', path, { schema }, timeoutMs).catch(() => undefined);
-    return answer?.status === 200 ? (answer.body as { id: number }).id : undefined;
+    const answer = await this.ask('POST', path, { schema }, timeoutMs).catch((thrown) => String(thrown));
+    if (typeof answer !== 'string' && answer.status === 200) return (answer.body as { id: number }).id;
+    this.refusals.push(JSON.stringify(answer));
+    return undefined;
   }
 }
 

@@ -53,8 +53,6 @@ export class KafkaTail {
   private own: Own[] = [];
   private waiters: Waiter[] = [];
   private readonly at = { schemas: 0n, leaders: 0n };
-  /** Next offset of `_schemas` to be read; `at.schemas` may be ahead of it by what this process wrote itself. */
-  private read = 0n;
   private running: Promise<void> | undefined;
   private closing = false;
   private failure: unknown;
@@ -141,19 +139,12 @@ export class KafkaTail {
   /** Whether what was expected stands in the log for sure, or for sure does not. */
   outcome(own: Own): 'kept' | 'lost' | 'open' {
     if (own.seen) return 'kept';
-    return this.read > own.last ? 'lost' : 'open';
+    return this.at.schemas > own.last ? 'lost' : 'open';
   }
 
   /** The outcome of what was expected is open: the sink gets it if it was kept. */
   forget(own: Own): void {
     this.own = this.own.filter((one) => one !== own);
-  }
-
-  /** What was expected is kept, and this process has it. `contiguous`: no other record stands between its rows. */
-  kept(own: Own, contiguous: boolean): void {
-    // Behind the last row stands the mark of its transaction. A record of somebody else's in that place moves the
-    // mark, and with it the end of the log, beyond what is claimed here.
-    if (contiguous && own.first <= this.at.schemas) this.advance('schemas', own.last + 2n);
   }
 
   async close(): Promise<void> {
@@ -189,7 +180,7 @@ export class KafkaTail {
 
   private assign(consumer: BatchConsumer): Promise<void> {
     return consumer.assign([
-      { topic: this.options.topic, partition: 0, offset: this.read },
+      { topic: this.options.topic, partition: 0, offset: this.at.schemas },
       { topic: this.options.leaderTopic, partition: 0, offset: this.at.leaders },
     ]);
   }
@@ -227,7 +218,7 @@ export class KafkaTail {
   private take({ rowCount, ends, events }: ConsumeResult, consumer: BatchConsumer): void {
     const { columns } = this.batch;
     const records: LogRecord[] = [];
-    let next = this.read;
+    let next = this.at.schemas;
     let leaders = this.at.leaders;
     for (let row = 0; row < rowCount; row++) {
       const offset = columns.offset[row] as bigint;
@@ -261,7 +252,6 @@ export class KafkaTail {
       if (end.topic === this.options.topic) next = end.offset > next ? end.offset : next;
       else leaders = end.offset > leaders ? end.offset : leaders;
     }
-    this.read = next;
     this.own = this.own.filter((one) => one.last >= next);
     this.advance('leaders', leaders);
     this.advance('schemas', next);

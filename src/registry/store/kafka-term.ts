@@ -20,6 +20,7 @@ const DELIVERY_MS = 8000;
 const INIT_MS = 15_000;
 const COMMIT_MS = 8000;
 const ABORT_MS = 3000;
+const SHOWN_MS = 8000;
 const DECIDE_MS = 3000;
 
 export type Written =
@@ -37,6 +38,14 @@ export interface TermOptions {
   /** Key and value of the largest record. */
   readonly recordBytesMax: number;
 }
+
+/** Names of what a row meets that a fenced producer sends. */
+const FENCED = new Set([
+  '_FENCED',
+  'INVALID_PRODUCER_EPOCH',
+  'PRODUCER_FENCED',
+  'INVALID_PRODUCER_ID_MAPPING',
+]);
 
 const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
 
@@ -108,20 +117,30 @@ export class Term {
     if (report.failed > 0) {
       const event = report.events[0] as BrokerEvent;
       const aborted = await this.producer.abort(ABORT_MS);
-      const fenced = aborted?.kind === 'fenced' || event.name === 'INVALID_PRODUCER_EPOCH';
+      const fenced = aborted?.kind === 'fenced' || report.events.some(({ name }) => FENCED.has(name));
       this.end(textOf(event));
       return { outcome: 'lost', why: textOf(event), fenced };
     }
     const own = this.expect(report.offset, records.length);
     const failure = await this.producer.commit(COMMIT_MS);
-    if (failure === undefined) {
-      if (own !== undefined) {
-        this.options.tail.kept(own, own.last - own.first === BigInt(records.length - 1));
-      }
-      return { outcome: 'kept' };
-    }
+    if (failure === undefined) return own === undefined ? { outcome: 'kept' } : this.shown(own);
     this.end(textOf(failure.event));
     return own === undefined ? this.lost(failure) : this.decide(own, failure);
+  }
+
+  /** The broker answers a commit when it is sure to happen; readers see it a moment later. Who was told of a write has
+   *  to find it on every instance, so it is told when our own reader has seen it. */
+  private async shown(own: Own): Promise<Written> {
+    const { tail } = this.options;
+    try {
+      await tail.reach('schemas', own.last + 1n, SHOWN_MS);
+      return { outcome: 'kept' };
+    } catch (thrown) {
+      if (own.seen) return { outcome: 'kept' };
+      tail.forget(own);
+      this.end((thrown as Error).message);
+      return { outcome: 'open', why: (thrown as Error).message };
+    }
   }
 
   /** An answer to a commit may have been lost on its way, so what stands in the log decides. */

@@ -1,0 +1,92 @@
+/** A broker that is killed under a registry and started again: what was acknowledged is there, writes and reads go on by
+ *  themselves. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import {
+  DEFAULT_KAFKA_HEAP_BYTES,
+  START_TIMEOUT_MS,
+  type Stack,
+  startStack,
+} from '../../src/devstack/stack.ts';
+import { readState } from '../../src/devstack/state.ts';
+import { launcher } from './engine-kit.ts';
+import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
+
+const launch = launcher();
+const folder = mkdtempSync(join(tmpdir(), 'millrace-registry-restart-'));
+const stacks: Stack[] = [];
+
+async function start(kafkaPort: number | undefined): Promise<Stack> {
+  const stack = await startStack({
+    folder,
+    owned: true,
+    brokerCount: 1,
+    kafkaPort,
+    postgresPort: undefined,
+    kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+    environment: process.env,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onStep: () => {},
+    signal: undefined,
+  });
+  stacks.push(stack);
+  return stack;
+}
+
+async function killBroker(): Promise<void> {
+  const servers = (readState(folder)?.servers ?? [])
+    .filter((one) => one.name.startsWith('kafka'))
+    .map((one) => one.process);
+  for (const server of servers) signalProcess(server, 'SIGKILL');
+  await waitForEnd(servers, 5000);
+}
+
+beforeAll(() => start(undefined).then(() => {}), START_TIMEOUT_MS);
+afterAll(async () => {
+  for (const stack of stacks.reverse()) await stack.close();
+  rmSync(folder, { recursive: true, force: true });
+});
+
+it('goes on after the broker was killed and started again', { timeout: 120_000 }, async () => {
+  const { brokers } = stacks[0] as Stack;
+  const topic = '_schemas';
+  const instances = await startInstances(launch, brokers, topic, 2);
+  const [first, second] = instances as [Instance, Instance];
+  const acknowledged: Array<{ subject: string; schema: string; id: number }> = [];
+  const register = async (through: Instance, name: string): Promise<boolean> => {
+    const schema = recordSchema(name);
+    const subject = `subject-${name}`;
+    const id = await through.register(subject, schema);
+    if (id !== undefined) acknowledged.push({ subject, schema, id });
+    return id !== undefined;
+  };
+  for (let n = 0; n < 20; n++) expect(await register(n % 2 === 0 ? first : second, `Before${n}`)).toBe(true);
+  await killBroker();
+  // Lookups by id need nobody. A read that has to see every write says that it cannot.
+  const [known] = acknowledged;
+  const byId = await first.ask('GET', `/schemas/ids/${known?.id}`);
+  expect(byId).toMatchObject({ status: 200, body: { schema: known?.schema } });
+  const asked = performance.now();
+  expect(await second.ask('GET', '/subjects')).toMatchObject({ status: 500, body: { error_code: 50002 } });
+  expect(performance.now() - asked).toBeLessThan(12_000);
+  const during = [register(first, 'During1'), register(second, 'During2')];
+  await start(Number(brokers.split(':')[1]));
+  await Promise.all(during);
+  const restarted = performance.now();
+  for (let n = 0; !(await register(first, `Again${n}`)); n++) await sleep(100);
+  process.stdout.write(
+    `writes resumed ${((performance.now() - restarted) / 1000).toFixed(1)} s after the broker did\n`,
+  );
+  for (let n = 0; n < 20; n++) {
+    expect(await register(n % 2 === 0 ? first : second, `After${n}`)).toBe(true);
+    for (const one of instances) {
+      const answer = await one.ask('GET', `/subjects/subject-After${n}/versions`);
+      expect(answer).toMatchObject({ status: 200, body: [1] });
+    }
+  }
+  expectKept(await lookAt(brokers, topic), acknowledged);
+});
