@@ -96,7 +96,6 @@ async function run(context: Context): Promise<number> {
   const scrapes = context.metrics.counter('slo_scrapes_total', 'Looks at the metrics of other processes.', [
     'outcome',
   ]);
-  context.setReady();
   const startMs = clock.monotonicMs();
   const scraped = await scrape({
     targets,
@@ -108,6 +107,8 @@ async function run(context: Context): Promise<number> {
     log,
     drain: context.drain,
     onRound: (done, failed) => {
+      // From the first look on there is something to judge.
+      context.setReady();
       scrapes.add(done, scrapes.series('done'));
       scrapes.add(failed, scrapes.series('failed'));
       progress.add(done);

@@ -181,8 +181,11 @@ describe('a verdict', () => {
       value: 1.5,
       note: 'at a',
     });
-    expect(one({ ...rule, each: 'process' }, idle)).toMatchObject({ verdict: 'no_data' });
-    expect(one(rule, idle)).toMatchObject({ verdict: 'no_data' });
+    // At most so many are met by none; at least so many are not.
+    for (const each of ['process', 'all'] as const) {
+      expect(one({ ...rule, each }, idle)).toMatchObject({ verdict: 'met', value: 0 });
+      expect(one({ ...rule, each, bound: 'atLeast' }, idle)).toMatchObject({ verdict: 'no_data' });
+    }
     expect(one({ ...rule, each: 'process' }, pages('d', 'asked 1\nknown 0'))).toMatchObject({
       verdict: 'missed',
       value: Number.POSITIVE_INFINITY,

@@ -129,9 +129,13 @@ function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {
     of: totalOf(one, rule.of, rule.over),
     to: totalOf(one, rule.to, rule.over),
   }));
-  const nothing = {
-    missing: rule.over === 'window' ? 'nothing was counted in this time' : 'nothing was counted',
-  };
+  // Where little is asked, nothing is fine; where much is, it says nothing.
+  const isCeiling = rule.bound === 'atMost' || rule.bound === 'below';
+  const nothing: Measured = isCeiling
+    ? { value: 0, note: 'nothing was counted' }
+    : {
+        missing: rule.over === 'window' ? 'nothing was counted in this time' : 'nothing was counted',
+      };
   if (rule.each === 'all') {
     const to = sum(parts.map((part) => part.to));
     return to === 0 ? nothing : { value: sum(parts.map((part) => part.of)) / to };

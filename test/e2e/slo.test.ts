@@ -1,0 +1,227 @@
+/** millrace slo on a registry, a producer and consumers that really run: every metric its rules name is served, good
+ *  runs are told from bad ones, and its exit codes mean what they say. */
+import { writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ask } from '../../src/bin/demo/contracts-model.ts';
+import { append } from '../../src/bin/demo/contracts-topic.ts';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { ready } from '../../src/bin/demo/ready.ts';
+import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
+import { readRules } from '../../src/bin/slo/rules.ts';
+import { orderSchema } from '../../src/gen/order-versions.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const subject = `slo-${own.suffix}-value`;
+const topic = `slo-${own.suffix}`;
+const schema = join(own.dir, 'order.avsc');
+
+const processes: SliceProcess[] = [];
+const addresses: string[] = [];
+async function start(name: string, args: readonly string[]): Promise<string> {
+  const child = own.spawn(name, args);
+  processes.push(child);
+  const address = await ready(name, child);
+  addresses.push(address);
+  return address;
+}
+
+/** A port that nobody listens on. */
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as AddressInfo;
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+interface Report {
+  readonly ok: boolean;
+  readonly rules: ReadonlyArray<{
+    readonly id: string;
+    readonly verdict: string;
+    readonly value: number | null;
+    readonly note: string;
+  }>;
+}
+async function slo(...flags: readonly string[]) {
+  const { code, stdout, stderr } = await own.run([
+    'slo',
+    '-json',
+    '-log-level=warn',
+    '-timeout=20s',
+    ...flags,
+  ]);
+  const report = stdout === '' ? undefined : (JSON.parse(stdout) as Report);
+  return { code, stderr, report, verdict: (id: string) => report?.rules.find((rule) => rule.id === id) };
+}
+
+beforeAll(async () => {
+  writeFileSync(schema, orderSchema(1, 'avro'));
+  const registry = await start('registry', ['registry', '-store=memory', '-listen=127.0.0.1:0']);
+  const shared = [
+    `-brokers=${stack.brokers}`,
+    `-registry=http://${registry}`,
+    '-format=avro',
+    `-subject=${subject}`,
+    '-partitions=2',
+  ];
+  await start('producer', ['producer', ...shared, `-schema=${schema}`, '-rate=20000']);
+  // Consumers read with another version than is written, so they ask for the writer's.
+  expect(
+    (
+      await ask(`http://${registry}`, 'POST', `/subjects/${subject}/versions`, {
+        schema: orderSchema(2, 'avro'),
+      })
+    ).status,
+  ).toBe(200);
+  for (const name of ['consumer', 'second-consumer'])
+    await start(name, ['consumer', ...shared, `-group=slo-${own.suffix}-${name}`, '-session-timeout=6s']);
+  await until('lag to be measured', async () => {
+    for (const address of addresses.slice(2)) {
+      const text = await (await fetch(`http://${address}/metrics`)).text();
+      if (!/^consumer_lag_records\{/m.test(text)) return undefined;
+    }
+    return true;
+  });
+}, 60_000);
+afterAll(async () => {
+  for (const one of processes) one.kill('SIGTERM');
+  await Promise.all(processes.map((one) => one.ended));
+});
+
+describe('slo', () => {
+  it('names no metric that the processes do not serve', async () => {
+    const pages = await Promise.all(
+      addresses.map(async (address) =>
+        parseExposition(await (await fetch(`http://${address}/metrics`)).text(), address),
+      ),
+    );
+    const named = readRules('registry').rules.flatMap(({ of, to }) => [...of, ...to]);
+    for (const { metric, where } of named) {
+      expect(
+        pages.some((page) => serves(page, metric)),
+        metric,
+      ).toBe(true);
+      // Labels are spelled as they are served, too.
+      const samples = pages.flatMap((page) => [
+        ...(page.samples.get(metric) ?? []),
+        ...(page.samples.get(`${metric}_bucket`) ?? []),
+      ]);
+      for (const [label, values] of Object.entries(where)) {
+        for (const value of values)
+          expect(
+            samples.map(({ labels }) => labels[label]),
+            `${metric} ${label}`,
+          ).toContain(value);
+      }
+    }
+  });
+
+  it('has data for every rule, and finds what holds whatever the machine', async () => {
+    const { code, report, verdict, stderr } = await slo(
+      `-scrape=${addresses.join()}`,
+      '-for=7s',
+      '-every=1s',
+    );
+    expect(stderr).toContain('listening on');
+    expect(report?.rules.filter((rule) => rule.verdict === 'no_data')).toEqual([]);
+    for (const id of [
+      'lookup_once',
+      'registry_requests_bounded',
+      'broken_consumers',
+      'cache_hit_ratio',
+      'lookup_warm_p99',
+      'replay_decodes',
+    ])
+      expect(verdict(id)).toMatchObject({ id, verdict: 'met' });
+    // What was asked for is far from the goal: it must be missed, and by the right measure.
+    const throughput = verdict('produce_throughput');
+    expect(throughput?.verdict).toBe('missed');
+    expect(throughput?.value).toBeGreaterThan(500);
+    expect(throughput?.value).toBeLessThan(40_000);
+    expect(code).toBe(1);
+    expect(report?.ok).toBe(false);
+  }, 40_000);
+
+  it('ends with 0 where what it is asked for is met, as a table too', async () => {
+    const only = '-only=lookup_once,registry_requests_bounded,broken_consumers,replay_decodes';
+    const { code, stdout } = await own.run([
+      'slo',
+      `-scrape=${addresses.join()}`,
+      '-for=0',
+      only,
+      '-log-level=warn',
+    ]);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/^verdict +rule +measured +limit +note\n/);
+    expect(stdout).toMatch(/^met +broken_consumers +0 records +<= 0 records$/m);
+    expect(stdout).toMatch(/4 met, 0 missed, 0 without data, over \d/);
+  });
+
+  it('has a verdict of its own for what nobody serves', async () => {
+    const registryAlone = `-scrape=${addresses[0]}`;
+    const missing = await slo(registryAlone, '-for=0', '-only=broken_consumers');
+    expect(missing.code).toBe(1);
+    expect(missing.verdict('broken_consumers')).toMatchObject({
+      verdict: 'no_data',
+      value: null,
+      note: 'no process serves deserialize_errors_total',
+    });
+    expect((await slo(registryAlone, '-for=0', '-only=broken_consumers', '-allow-missing')).code).toBe(0);
+  });
+
+  it('sees a record that no consumer can read', async () => {
+    await append(stack.brokers, topic, [{ key: null, value: Buffer.from('no frame at all') }]);
+    const consumers = `-scrape=${addresses.slice(2).join()}`;
+    await until('the error to be counted', async () => {
+      const { code } = await slo(consumers, '-for=0', '-only=broken_consumers');
+      return code === 1 ? true : undefined;
+    });
+    const { verdict, code } = await slo(consumers, '-for=0', '-only=broken_consumers,replay_decodes');
+    expect(code).toBe(1);
+    expect(verdict('broken_consumers')).toMatchObject({ verdict: 'missed' });
+    expect(verdict('replay_decodes')).toMatchObject({ verdict: 'missed' });
+  }, 40_000);
+
+  it('ends with 2 for a wrong call and 3 for a process that is not there', async () => {
+    const rules = join(own.dir, 'rules.json');
+    writeFileSync(rules, '{"rules":[{"id":"a"}]}');
+    for (const [flags, code, message] of [
+      [[], 2, '-scrape is required'],
+      [['-scrape=nowhere'], 2, 'is no address'],
+      [['-scrape=127.0.0.1:1', `-rules=${rules}`], 2, 'rule 1 does not say what it demands'],
+      [['-scrape=127.0.0.1:1', '-only=no_such'], 2, '-only=no_such is no rule'],
+      [[`-scrape=127.0.0.1:${await freePort()}`], 3, '/metrics cannot be read: ECONNREFUSED'],
+    ] as const) {
+      const answer = await slo(...flags);
+      expect(answer.code).toBe(code);
+      expect(answer.stderr).toContain(message);
+    }
+    const server = createServer((_request, response) => response.end('<html>'));
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    const page = await slo(`-scrape=127.0.0.1:${(server.address() as AddressInfo).port}`);
+    expect([page.code, page.stderr]).toEqual([3, expect.stringContaining('is no metrics page')]);
+    server.close();
+  });
+
+  it('judges what it has when it is told to stop', async () => {
+    const child = own.spawn('stopped', [
+      'slo',
+      `-scrape=${addresses.join()}`,
+      '-for=10m',
+      '-every=1s',
+      '-only=lookup_once',
+      '-timeout=20s',
+    ]);
+    await ready('slo', child);
+    child.kill('SIGTERM');
+    expect(await child.ended).toEqual({ code: 0, signal: null });
+    expect(child.stdout()).toContain('1 met, 0 missed');
+  });
+});
