@@ -293,3 +293,36 @@ describe('references', () => {
     expect(await code(() => registry.textOf(registry.schema(1), 'resolved'))).toBe('invalid_schema');
   });
 });
+
+describe('field numbers', () => {
+  it('count when what the schema refers to is gone too, through a restart', async () => {
+    await put('part', {
+      format: 'PROTOBUF',
+      text: 'syntax = "proto3"; package p; message Part { int32 n = 1; }',
+    });
+    const text = 'syntax = "proto3"; import "part.proto"; message M { p.Part part = 1; string b = 2; }';
+    const references = [{ name: 'part.proto', subject: 'part', version: 1 }];
+    await put('p', { format: 'PROTOBUF', text, references });
+    for (const subject of ['p', 'part']) {
+      await registry.deleteSubject(subject, false);
+      await registry.deleteSubject(subject, true);
+    }
+    await open(log.records);
+    expect(await put('p', proto('fixed64 b = 2;')).then(String, String)).toContain('number 2 was string');
+    expect(await put('p', proto('string b = 2;'))).toMatchObject({ version: { version: 1, id: 3 } });
+  });
+
+  it('of two lives of a subject are told apart', async () => {
+    await registry.setConfig(undefined, { compatibility: 'NONE' });
+    for (const body of ['int32 a = 1; int32 b = 2;', 'int32 a = 1;']) await put('p', proto(body));
+    await registry.deleteSubject('p', false);
+    await registry.deleteSubject('p', true);
+    await put('p', proto('int32 a = 1;'));
+    await registry.deleteVersion('p', '1', false);
+    await registry.deleteVersion('p', '1', true);
+    await open(log.records);
+    // It vanished in version 2 of the first life.
+    expect(await code(put('p', proto('int32 a = 1; int32 b = 2;')))).toBe('incompatible');
+    expect(await put('p', proto('int32 a = 1; int32 c = 3;'))).toMatchObject({ created: true });
+  });
+});

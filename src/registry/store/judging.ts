@@ -55,7 +55,8 @@ function everHeld(state: State, parser: Parser, subject: string): EarlierVersion
     life.sort((a, b) => a.version - b.version);
     for (const { version, text } of life) {
       if (text.content.format !== 'PROTOBUF') continue;
-      const schema = parser.storedOrNone(state, subject, text);
+      // The numbers stand in the text itself, whatever it refers to.
+      const schema = parser.storedOrNone(state, subject, text, true);
       if (schema !== undefined) ever.push({ version, schema });
     }
     life = [];

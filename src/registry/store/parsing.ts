@@ -16,8 +16,8 @@ import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
 
 /** Characters of the texts whose trees are held, and how many trees. */
-const PARSED_CHARS_MAX = 4_000_000;
-const PARSED_COUNT_MAX = 4_000;
+const PARSED_CHARS_MAX = 2_000_000;
+const PARSED_COUNT_MAX = 2_000;
 
 /** The least recently used tree goes first. */
 class ParsedSchemas {
@@ -59,20 +59,28 @@ class Resolver {
   private readonly met = new Map<string, ResolvedReference>();
   private readonly keys: string[] = [];
   private readonly path = new Set<string>();
+  private readonly gaps: boolean;
 
-  constructor(state: State) {
+  /** @param gaps leaves out what is not there */
+  constructor(state: State, gaps: boolean) {
     this.state = state;
+    this.gaps = gaps;
   }
 
   resolve(subject: string, references: readonly Reference[]): Resolved {
-    const resolved = references.map((reference) => this.one(subject, reference));
+    const resolved = this.all(subject, references);
     return { references: resolved, key: this.keys.join() };
   }
 
-  private one(parent: string, reference: Reference): ResolvedReference {
+  private all(subject: string, references: readonly Reference[]): readonly ResolvedReference[] {
+    return references.flatMap((reference) => this.one(subject, reference) ?? []);
+  }
+
+  private one(parent: string, reference: Reference): ResolvedReference | undefined {
     const subject = qualifyWith(parent, reference.subject);
     const entry = this.state.version(subject, reference.version);
     if (entry === undefined) {
+      if (this.gaps) return undefined;
       throw registryError(
         'invalid_schema',
         `No schema reference found for subject "${subject}" and version ${reference.version}`,
@@ -94,7 +102,7 @@ class Resolver {
     this.path.add(at);
     this.keys.push(`${at}${entry.text.key}`);
     const { content } = entry.text;
-    const references = content.references.map((inner) => this.one(subject, inner));
+    const references = this.all(subject, content.references);
     this.path.delete(at);
     const made = { ...reference, subject, format: content.format, text: content.text, references };
     this.met.set(at, made);
@@ -102,8 +110,8 @@ class Resolver {
   }
 }
 
-function resolve(state: State, subject: string, references: readonly Reference[]): Resolved {
-  return references.length === 0 ? NOTHING : new Resolver(state).resolve(subject, references);
+function resolve(state: State, subject: string, references: readonly Reference[], gaps = false): Resolved {
+  return references.length === 0 ? NOTHING : new Resolver(state, gaps).resolve(subject, references);
 }
 
 /** What a client sent, parsed, with all that counts for its identity. */
@@ -190,10 +198,12 @@ export class Parser {
     };
   }
 
-  /** A stored schema, read as leniently as can be. @throws invalid_schema */
-  stored(state: State, subject: string, text: Text): Schema {
+  /** A stored schema, read as leniently as can be.
+   *  @param gaps goes without what is referred to and is gone; else that is an error
+   *  @throws invalid_schema */
+  stored(state: State, subject: string, text: Text, gaps = false): Schema {
     const { content } = text;
-    const resolved = resolve(state, subject, content.references);
+    const resolved = resolve(state, subject, content.references, gaps);
     const key = `${text.key} ${resolved.key}`;
     const known = this.parsed.get(key);
     if (known !== undefined) return known;
@@ -208,9 +218,9 @@ export class Parser {
   }
 
   /** Undefined, and said once in the log: what another registry kept and nobody can read here. */
-  storedOrNone(state: State, subject: string, text: Text): Schema | undefined {
+  storedOrNone(state: State, subject: string, text: Text, gaps = false): Schema | undefined {
     try {
-      return this.stored(state, subject, text);
+      return this.stored(state, subject, text, gaps);
     } catch (thrown) {
       if (!this.reported.has(text.key)) {
         this.reported.add(text.key);
@@ -236,9 +246,10 @@ export class Parser {
     return versions.findLastIndex(({ text }) => {
       if (text.content.format !== content.format) return false;
       const written = content.references.length === 0 && text.content.references.length > 0;
-      if (!isSameBeside(text.content, content, !written)) return false;
       const spelling = this.spelling(state, subject, text);
-      return spelling !== undefined && (written ? spelling.resolved : spelling.text) === schema.text;
+      if (spelling === undefined || (written ? spelling.resolved : spelling.text) !== schema.text)
+        return false;
+      return isSameBeside(text.content, content, !written);
     });
   }
 

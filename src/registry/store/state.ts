@@ -119,9 +119,6 @@ const TABLE_NAMES = [
 export class State {
   private readonly tables: Tables;
   private readonly forks: readonly ForkTable<unknown, unknown>[] | undefined;
-  private readonly parent: State | undefined;
-  /** Counts versions that were replaced or removed: what was derived from references may be stale. */
-  removals = 0;
 
   constructor(parent?: State) {
     const made = TABLE_NAMES.map((name) =>
@@ -129,8 +126,6 @@ export class State {
     );
     this.tables = Object.fromEntries(TABLE_NAMES.map((name, i) => [name, made[i]])) as unknown as Tables;
     this.forks = parent === undefined ? undefined : (made as ForkTable<unknown, unknown>[]);
-    this.parent = parent;
-    this.removals = parent?.removals ?? 0;
   }
 
   /** A copy that costs nothing until it changes; while it lives, this one must not. */
@@ -141,7 +136,6 @@ export class State {
   /** Gives the changes of a fork to what it was made from. */
   merge(): void {
     for (const table of this.forks ?? []) table.merge();
-    if (this.parent !== undefined) this.parent.removals = this.removals;
   }
 
   // Reading.
@@ -412,7 +406,6 @@ export class State {
   private removeVersion(subject: string, version: number): void {
     const known = this.version(subject, version);
     if (known === undefined) return;
-    this.removals++;
     const left = this.versions(subject).filter((one) => one.stored.version !== version);
     put(this.tables.subjects, subject, left.length === 0 ? null : left);
     const others = (list: readonly SubjectVersion[]): readonly SubjectVersion[] =>

@@ -150,7 +150,10 @@ export class Writer {
         await this.log.catchUp();
         return;
       } catch (thrown) {
-        if (this.closed) return;
+        if (this.closed) {
+          for (const { reject } of this.queue.splice(0)) reject(cause);
+          return;
+        }
         this.logger.warn({ error: String(thrown) }, 'the log cannot be read up to its end; trying again');
         await sleep(CATCH_UP_RETRY_MS);
       }
