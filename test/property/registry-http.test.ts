@@ -33,18 +33,7 @@ afterAll(async () => {
 const wild = fc.oneof(
   fc.string({ unit: 'binary', maxLength: 40 }),
   fc.string({ unit: 'grapheme', maxLength: 20 }),
-  fc.constantFrom(
-    '',
-    '\u0000',
-    '../..',
-    '\u202e',
-    '{{7*7}}',
-    "';--",
-    'x'.repeat(2000),
-    'null',
-    '-0',
-    '1e9',
-  ),
+  fc.constantFrom('', '\u0000', '../..', '\u202e', '{{7*7}}', "';--", 'x'.repeat(2000), 'null', '-0', '1e9'),
 );
 const subject = fc.oneof(
   { weight: 3, arbitrary: fc.constantFrom(...SUBJECTS) },

@@ -1,0 +1,266 @@
+/** The registry against clients that are many, slow, large or sly. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RawClient } from '../contract/raw-client.ts';
+import { BODY_BYTES_MAX, Conformance, field, ORDER_1, ORDER_2, record, TYPE } from './registry-http-kit.ts';
+
+let api: Conformance;
+beforeAll(async () => {
+  api = await Conformance.start();
+  await api.register('orders', ORDER_1);
+});
+afterAll(() => api.close());
+
+const json = { 'content-type': TYPE };
+const port = (): number => Number(new URL(api.base).port);
+
+describe('names', () => {
+  it.each([
+    ['quotes', 'a"b\'c`d'],
+    ['braces', '{"a":[1]}'],
+    ['a slash', 'team/orders-value'],
+    ['colons', 'a:b::c'],
+    ['percent signs', '100%2F%'],
+    ['blanks', ' a  b '],
+    ['plus and ampersand', 'a+b&c=d?e#f;g'],
+    ['a backslash', 'a\\b'],
+    ['unicode', 'größe-本町-🚚-e\u0301'],
+    ['right to left', 'שלום\u202e'],
+    ['255 characters', 'n'.repeat(255)],
+    ['255 characters of 4 bytes', '🚚'.repeat(127)],
+    ['two dots', '..'],
+    ['one dot', '.'],
+    ['a property of every object', '__proto__'],
+    ['a method of every object', 'constructor'],
+    ['a word of the paths', 'versions'],
+  ])('%s', async (_what, name) => {
+    const encoded = encodeURIComponent(name).replaceAll('.', '%2E');
+    const path = `/subjects/${encoded}`;
+    const registered = await api.target('POST', `${path}/versions`, {
+      headers: json,
+      body: JSON.stringify({ schema: ORDER_1 }),
+    });
+    expect([registered.status, registered.body]).toEqual([200, { id: 1 }]);
+    expect((await api.target('GET', `${path}/versions`)).body).toEqual([1]);
+    expect((await api.target('GET', `${path}/versions/latest`)).body).toMatchObject({
+      subject: name,
+      version: 1,
+    });
+    expect(
+      (await api.target('GET', `/schemas/ids/1?subject=${encodeURIComponent(name)}`)).body,
+    ).toMatchObject({
+      subject: name,
+      version: 1,
+    });
+    expect((await api.target('GET', `/subjects?subjectPrefix=${encodeURIComponent(name)}`)).body).toContain(
+      name,
+    );
+    const config = `/config/${encoded}`;
+    await api.target('PUT', config, { headers: json, body: '{"compatibility":"NONE"}' });
+    expect((await api.target('GET', config)).body).toEqual({ compatibilityLevel: 'NONE' });
+    expect((await api.target('DELETE', path)).body).toEqual([1]);
+    expect((await api.target('DELETE', `${path}?permanent=true`)).body).toEqual([1]);
+    expect((await api.target('GET', `${path}/versions`)).status).toBe(404);
+  });
+
+  it('a name over the limit, and one no file could have', async () => {
+    for (const name of ['n'.repeat(1025), 'a%00b', '%7F', '%C2%85', '__EMPTY', '%3A*%3Aa']) {
+      const answer = await api.target('POST', `/subjects/${name}/versions`, {
+        headers: json,
+        body: JSON.stringify({ schema: ORDER_1 }),
+      });
+      expect([name.slice(0, 10), (answer.body as { error_code: number }).error_code]).toEqual([
+        name.slice(0, 10),
+        42208,
+      ]);
+    }
+  });
+});
+
+describe('paths', () => {
+  it.each<readonly [target: string, status: number]>([
+    ['/subjects/../config', 404],
+    ['/subjects/orders/../../config', 404],
+    ['/subjects/%2e%2e/versions', 404],
+    ['/./subjects', 404],
+    ['//subjects', 404],
+    ['/subjects//versions', 404],
+    ['/subjects/orders//versions', 404],
+    ['/subjects/orders%2Fversions', 405],
+    ['/subjects%2Forders/versions', 404],
+    ['/subjects/orders/versions%2F1', 404],
+    ['/subjects/%252e%252e/versions', 404],
+    ['/subjects/orders%00/versions', 404],
+    ['/subjects/orders/versions/1%00', 422],
+    ['/schemas/ids/1%00', 404],
+    ['/schemas/ids/1%2Fschema', 404],
+    ['/schemas/ids/01', 200],
+    ['/schemas/ids/+1', 404],
+    ['/schemas/ids/1e0', 404],
+    ['/schemas/ids/0x1', 404],
+    ['/schemas/ids/-1', 404],
+    ['/schemas/ids/%31', 200],
+    ['/subjects/%', 400],
+    ['/subjects/%zz/versions', 400],
+    ['/subjects/%C3%28/versions', 400],
+    ['/subjects/orders/versions/', 200],
+    ['/contexts/..%2f..%2fetc/subjects', 200],
+    ['/contexts/%2e/subjects', 200],
+    ['/SUBJECTS', 404],
+    ['/subjects;v=1', 404],
+    ['/openapi.json/', 200],
+    [`/${'a/'.repeat(3000)}`, 404],
+  ])('%s', async (target, status) => {
+    expect((await api.target('GET', target)).status).toBe(status);
+  });
+});
+
+describe('bodies', () => {
+  const path = '/subjects/large/versions';
+
+  it('up to the limit is read, one byte more is refused, declared or not', async () => {
+    const schema = record('Large', field('f', 'string'));
+    const wrap = (size: number): string => {
+      const text = JSON.stringify({ schema, ignored: '' });
+      return text.replace('"ignored":""', `"ignored":"${'x'.repeat(size - text.length)}"`);
+    };
+    expect((await api.target('POST', path, { headers: json, body: wrap(BODY_BYTES_MAX) })).status).toBe(200);
+    const over = await api.target('POST', path, { headers: json, body: wrap(BODY_BYTES_MAX + 1) });
+    expect([over.status, over.body]).toEqual([
+      413,
+      { error_code: 413, message: 'HTTP 413 Payload Too Large' },
+    ]);
+    const client = await RawClient.open(port());
+    client.send(
+      `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: ${TYPE}\r\ntransfer-encoding: chunked\r\n\r\n`,
+    );
+    const chunk = 'x'.repeat(10_000);
+    for (let sent = 0; sent <= BODY_BYTES_MAX; sent += chunk.length) client.send(`2710\r\n${chunk}\r\n`);
+    const answer = await client.answer();
+    expect([answer.status, JSON.parse(answer.body.toString())]).toEqual([
+      413,
+      { error_code: 413, message: 'HTTP 413 Payload Too Large' },
+    ]);
+    client.close();
+  });
+
+  it('a body that does not arrive is given up, and the registry goes on', async () => {
+    const slow = await Conformance.start({}, 300);
+    try {
+      const clients = await Promise.all(
+        Array.from({ length: 50 }, () => RawClient.open(Number(new URL(slow.base).port))),
+      );
+      for (const client of clients)
+        client.send(
+          `POST ${path} HTTP/1.1\r\nhost: x\r\ncontent-type: ${TYPE}\r\ncontent-length: 100\r\n\r\n{"sch`,
+        );
+      expect(await slow.register('meanwhile', ORDER_1)).toBe(1);
+      for (const client of clients) {
+        const answer = await client.answer();
+        expect([answer.status, JSON.parse(answer.body.toString())]).toEqual([
+          408,
+          { error_code: 408, message: 'HTTP 408 Request Timeout' },
+        ]);
+        client.close();
+      }
+      expect((await slow.call('GET', '/subjects')).body).toEqual(['meanwhile']);
+    } finally {
+      await slow.close();
+    }
+  });
+
+  it('limits of a schema have names', async () => {
+    const small = await Conformance.start({ limits: { schemaMax: 200, nestingMax: 8, referencesMax: 1 } });
+    try {
+      const refusal = async (schema: string, rest: object = {}): Promise<unknown> =>
+        (await small.call('POST', '/subjects/s/versions', { body: { schema, ...rest } })).body;
+      expect(
+        await refusal(record('R', ...'abcdefgh'.split('').map((name) => field(name, 'string')))),
+      ).toEqual({
+        error_code: 413,
+        message: expect.stringMatching(/^the schema has \d+ bytes, over the limit -schema-max=200$/),
+      });
+      expect(await refusal('['.repeat(9))).toEqual({
+        error_code: 42201,
+        message: 'the schema nests its brackets deeper than the limit -nesting-max=8',
+      });
+      expect(await refusal(`// ${'{'.repeat(9)}\nmessage M {}`, { schemaType: 'PROTOBUF' })).toEqual({
+        id: 1,
+      });
+      await small.register('a', record('A', field('x', 'int')));
+      await small.register('b', record('B', field('a', 'A')), {
+        references: [{ name: 'A', subject: 'a', version: 1 }],
+      });
+      expect(
+        await refusal(record('C', field('b', 'B')), {
+          references: [{ name: 'B', subject: 'b', version: 1 }],
+        }),
+      ).toEqual({
+        error_code: 42201,
+        message: 'the references of the schema go deeper than the limit -references-max=1',
+      });
+    } finally {
+      await small.close();
+    }
+  });
+});
+
+describe('many at once', () => {
+  it('1,000 writers on one subject: versions dense, ids unique, each its own', {
+    timeout: 60_000,
+  }, async () => {
+    const subject = 'crowded';
+    await api.call('PUT', `/config/${subject}`, { body: { compatibility: 'NONE' } });
+    const schemas = Array.from({ length: 1000 }, (_, i) => record('Crowd', field(`f${i}`, 'long')));
+    const ids = await Promise.all(schemas.map((schema) => api.register(subject, schema)));
+    expect(new Set(ids).size).toBe(1000);
+    const { body } = await api.call('GET', `/subjects/${subject}/versions`);
+    expect(body).toEqual(Array.from({ length: 1000 }, (_, i) => i + 1));
+    const numbers = await Promise.all(
+      schemas.map(async (schema, i) => {
+        const found = await api.call('POST', `/subjects/${subject}`, { body: { schema } });
+        expect(found.body).toMatchObject({ id: ids[i], schema });
+        return (found.body as { version: number }).version;
+      }),
+    );
+    expect(new Set(numbers).size).toBe(1000);
+    // The same content from many at once is one version.
+    const same = await Promise.all(Array.from({ length: 200 }, () => api.register('alike', ORDER_2)));
+    expect(new Set(same).size).toBe(1);
+    expect((await api.call('GET', '/subjects/alike/versions')).body).toEqual([1]);
+  });
+
+  it('what was written is read at once, by id and by name', async () => {
+    for (let i = 0; i < 50; i++) {
+      const schema = record('Fresh', field(`g${i}`, 'int'));
+      const id = await api.register(`fresh-${i}`, schema);
+      const [byId, byName, list] = await Promise.all([
+        api.call('GET', `/schemas/ids/${id}`),
+        api.call('GET', `/subjects/fresh-${i}/versions/latest`),
+        api.call('GET', `/subjects?subjectPrefix=fresh-${i}`),
+      ]);
+      expect(byId.body).toMatchObject({ schema });
+      expect(byName.body).toMatchObject({ id });
+      expect(list.body).toContain(`fresh-${i}`);
+    }
+  });
+
+  it('an id that was removed for good is not answered from what was kept', async () => {
+    const id = await api.register('brief', record('Brief', field('x', 'int')));
+    expect((await api.call('GET', `/schemas/ids/${id}`)).status).toBe(200);
+    await api.call('DELETE', '/subjects/brief');
+    expect((await api.call('GET', `/schemas/ids/${id}`)).status).toBe(200);
+    await api.call('DELETE', '/subjects/brief?permanent=true');
+    expect((await api.call('GET', `/schemas/ids/${id}`)).body).toMatchObject({ error_code: 40403 });
+  });
+
+  it('the version an id names for a subject follows the subject', async () => {
+    const schema = record('Moved', field('x', 'int'));
+    const id = await api.register('moved', schema);
+    const read = async (): Promise<unknown> =>
+      (await api.call('GET', `/schemas/ids/${id}?subject=moved`)).body;
+    expect(await read()).toMatchObject({ version: 1 });
+    await api.call('DELETE', '/subjects/moved');
+    expect(await api.register('moved', schema)).toBe(id);
+    expect(await read()).toMatchObject({ subject: 'moved', version: 2 });
+  });
+});
