@@ -96,6 +96,10 @@ function checkMessage(message: LinkedMessage): void {
   for (const { name, fields, at } of oneofs)
     if (fields.length === 0) protoFail(`the oneof ${name} has no field`, at);
   const taken = new Map<number, string>();
+  const [anyField] = message.fields;
+  if (anyField !== undefined && isSet(message.options, 'message_set_wire_format')) {
+    protoFail(`${message.name} has message_set_wire_format, so it has extensions and no fields`, anyField.at);
+  }
   const reserved = checkReserved(message.reserved, message.name);
   const extended = new Ranges(message.extensionRanges.flatMap(({ ranges }) => ranges));
   const most = isSet(message.options, 'message_set_wire_format') ? ENUM_NUMBER_MAX - 1 : FIELD_NUMBER_MAX;
@@ -145,11 +149,15 @@ function checkField(field: LinkedField): void {
   const json = plainOption(node.options, 'json_name');
   if (json !== undefined) {
     if (json.value.kind !== 'string') protoFail(`the json_name of ${fullName} is no string`, json.at);
+    if (/^\[.*\]$/.test(field.jsonName)) {
+      protoFail(`the json_name of ${fullName} stands in brackets, which are for extensions`, json.at);
+    }
     if (field.jsonName.includes('\0'))
       protoFail(`the json_name of ${fullName} holds a zero character`, json.at);
     if (field.extendeeName !== undefined)
       protoFail(`the extension ${fullName} cannot have a json_name`, json.at);
   }
+  checkTypeOptions(field);
   const target = field.target;
   if (target?.kind === 'enum' && field.label !== 'repeated' && !hasPresence(field) && isClosed(target)) {
     protoFail(`${fullName} needs an open enum, and ${target.name} is closed`, at);
@@ -163,6 +171,24 @@ function checkField(field: LinkedField): void {
     if (first !== undefined && first.number !== 0) {
       protoFail(`${fullName} needs an enum whose first value is zero`, at);
     }
+  }
+}
+
+/** Options that speak of one kind of field. */
+function checkTypeOptions({ node, label, type, fullName }: LinkedField): void {
+  const packed = plainOption(node.options, 'packed');
+  const isRun = label === 'repeated' && !/^(string|bytes|message|group)$/.test(type);
+  if (packed !== undefined && isSet(node.options, 'packed') && !isRun) {
+    protoFail(`${fullName} cannot be packed: it is no repeated number`, packed.at);
+  }
+  const jstype = plainOption(node.options, 'jstype');
+  const word = jstype?.value.kind === 'word' ? jstype.value.text : 'JS_NORMAL';
+  if (jstype !== undefined && word !== 'JS_NORMAL' && !type.endsWith('64')) {
+    protoFail(`${fullName} cannot have a jstype: it is no 64-bit integer`, jstype.at);
+  }
+  const lazy = plainOption(node.options, 'lazy');
+  if (lazy !== undefined && isSet(node.options, 'lazy') && type !== 'message') {
+    protoFail(`${fullName} cannot be lazy: it is no message`, lazy.at);
   }
 }
 
@@ -271,7 +297,7 @@ function checkEnum({ node, name, file, ...rest }: LinkedEnum): void {
     if (reserved.names.has(value.name))
       protoFail(`${name}.${value.name} uses a name that is reserved`, value.at);
   }
-  if (!closed) checkEnumJson(node, name);
+  checkEnumJson(node, name);
 }
 
 /** Generated code drops the enum's name from its values; without it they must still differ. */

@@ -111,6 +111,8 @@ function normalNumber(text: string): string {
   const negative = text.startsWith('-');
   const digits = negative ? text.slice(1) : text;
   if (/^(0[xX][0-9a-fA-F]+|\d+)$/.test(digits)) return `${negative ? '-' : ''}${integerOf(digits)}`;
-  const shortest = String(Number(text.replace(/[fF]$/, '')));
+  const number = Number(text.replace(/[fF]$/, ''));
+  if (Object.is(number, -0)) return '-0.0';
+  const shortest = String(number);
   return /^-?Infinity$/.test(shortest) ? text : shortest;
 }

@@ -98,21 +98,28 @@ class OptionsMessage {
   add(chain: readonly LinkedField[], value: OptionValue, place: OptionPlace, option: OptionNode): void {
     const [first, ...rest] = chain as [LinkedField, ...LinkedField[]];
     const last = chain.at(-1) as LinkedField;
-    const key = chain.map(({ fullName }) => fullName).join(' ');
-    if (this.seen.has(key) && last.label !== 'repeated')
+    const names = chain.map(({ fullName }) => fullName);
+    const key = names.join(' ');
+    const outer = names.map((_name, index) => names.slice(0, index).join(' '));
+    if (last.label !== 'repeated' && (this.seen.has(key) || this.seen.has(`${key} …`))) {
       protoFail(`the option ${last.fullName} is set twice`, option.at);
+    }
+    const whole = outer.find((one) => this.seen.has(one));
+    if (whole !== undefined) protoFail(`the option ${whole} is set as a whole already`, option.at);
     this.seen.add(key);
+    // What was set in part cannot be set as a whole.
+    for (const one of outer) this.seen.add(`${one} …`);
     if (value.kind === 'list')
       protoFail(`the option ${last.fullName} cannot be a list; repeat the statement`, option.at);
     if (first.extendeeName !== undefined) {
-      let bytes = fieldBytes(last, value, place, option.at);
+      let bytes = fieldBytes(last, value, place, option.at, true);
       for (const field of chain.slice(0, -1).reverse()) bytes = messageField(field, bytes);
       this.custom.push(bytes);
       return;
     }
     const held = this.known.get(first);
     if (rest.length === 0) {
-      const bytes = fieldBytes(first, value, place, option.at);
+      const bytes = fieldBytes(first, value, place, option.at, true);
       if (held instanceof OptionsMessage) protoFail(`the option ${first.fullName} is set twice`, option.at);
       this.known.set(first, [...(held ?? []), bytes]);
       return;
@@ -150,12 +157,21 @@ const WIRE: Readonly<Record<string, number>> = {
 };
 
 /** A field with its tag. */
-function fieldBytes(field: LinkedField, value: OptionValue, place: OptionPlace, at: Position): Buffer {
+function fieldBytes(
+  field: LinkedField,
+  value: OptionValue,
+  place: OptionPlace,
+  at: Position,
+  isStatement = false,
+): Buffer {
   const { target, type, number } = field;
   if (target?.kind === 'message') {
     if (value.kind !== 'message') protoFail(`the option ${field.fullName} is a message; write { … }`, at);
     if (target.isMapEntry) return messageField(field, mapEntryBytes(target, value.entries, place, at));
     return messageField(field, aggregateBytes(target, value.entries, place));
+  }
+  if (isStatement && target?.kind === 'enum' && value.kind !== 'word') {
+    protoFail(`the value of the option ${field.fullName} must be a name of ${target.name}`, at);
   }
   const bytes = scalarBytes(field, value, at);
   if (type === 'string' || type === 'bytes') return new ProtoWriter().bytes(number, bytes).finish();

@@ -34,10 +34,10 @@ export function protoLink(source: string, options: ParseOptions = {}): ParsedPro
   const link = new ProtoLink(parseProtoFile(written), { references, lenient });
   const { body } = link.root.node;
   if (!lenient) {
-    if (body.length === 0) protoFail('it declares no message, enum, extension or service');
     checkProtoFile(link);
     // Every option must be one and fit its type.
     descriptorBytes(link, link.root, 'default');
+    if (body.length === 0) protoFail('it declares no message, enum, extension or service');
   }
   const text = options.normalize === true ? printProto(normalised(link), true) : printProto(link.root.node);
   return { link, text };

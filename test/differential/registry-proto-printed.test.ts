@@ -1,0 +1,34 @@
+/** The stored layout against what the printer of the existing registries' parser printed.
+ *
+ *  That printer heads its text with two comments, keeps other comments, and sets blank lines in its own way; the lines
+ *  between are compared byte for byte, and the blank lines are stated in registry-proto-text.test.ts.
+ */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { parseProtoFile } from '../../src/registry/schemas/proto-parser.ts';
+import { printProto } from '../../src/registry/schemas/proto-print.ts';
+
+interface Printed {
+  readonly name: string;
+  readonly source: string;
+  readonly printed: string;
+}
+const path = join(packageRoot(), 'test', 'vectors', 'proto-printed.json');
+const { vectors } = JSON.parse(readFileSync(path, 'utf8')) as { vectors: readonly Printed[] };
+
+const lines = (text: string): string[] =>
+  text.split('\n').filter((line) => line.trim() !== '' && !line.trim().startsWith('// '));
+
+describe('printed texts', () => {
+  it('are recorded for at least 40 sources', () => {
+    expect(vectors.length).toBeGreaterThanOrEqual(40);
+  });
+
+  it.each(vectors.map((vector) => [vector.name, vector] as const))('%s', (_name, { source, printed }) => {
+    const ours = printProto(parseProtoFile(source));
+    expect(lines(ours)).toEqual(lines(printed));
+    expect(printProto(parseProtoFile(ours))).toBe(ours);
+  });
+});
