@@ -344,7 +344,7 @@ describe('a registry with rules', () => {
       (await ask(base, '/subjects/orders-value/versions', { authorization: basic('alice') })).status,
     ).toBe(200);
     file('rules', 'basic:root all :*:*');
-    child.kill('SIGHUP');
+    process.kill(child.pid, 'SIGHUP');
     await until('the reload', async () =>
       (await ask(base, '/subjects/orders-value/versions', { authorization: basic('alice') })).status === 403
         ? true
@@ -352,7 +352,7 @@ describe('a registry with rules', () => {
     );
     expect((await ask(base, '/subjects/public-value/versions')).status).toBe(401);
     file('rules', RULES);
-    child.kill('SIGHUP');
+    process.kill(child.pid, 'SIGHUP');
     await until('the reload', async () =>
       (await ask(base, '/subjects/orders-value/versions', { authorization: basic('alice') })).status === 200
         ? true
