@@ -8,7 +8,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/broker-{native,handles,restart,bench}.test.ts',
   'test/e2e/devstack*.test.ts',
   'test/e2e/offline.test.ts',
-  'test/e2e/registry-{bench,clients}.test.ts',
+  'test/e2e/registry-{bench,clients,clients-access}.test.ts',
 ];
 
 export default defineConfig({

@@ -39,11 +39,20 @@ export async function clientsFolder(): Promise<string> {
   return clientsDir();
 }
 
-export function startClient(name: ClientName, dir: string, url: string): Client {
+/** How a client says who it is, and whom it trusts. */
+export interface Access {
+  readonly user: string;
+  readonly password: string;
+  /** PEM file with the authority of the server's certificate. */
+  readonly ca: string;
+}
+
+export function startClient(name: ClientName, dir: string, url: string, access?: Access): Client {
+  const more = access === undefined ? [] : [JSON.stringify(access)];
   const child: ChildProcess =
     name === 'python'
-      ? spawn(join(dir, 'python', 'bin', 'python'), [join(FOLDER, 'python', 'confluent.py'), url])
-      : spawn(process.execPath, [join(FOLDER, 'node', `${name}.mjs`), dir, url]);
+      ? spawn(join(dir, 'python', 'bin', 'python'), [join(FOLDER, 'python', 'confluent.py'), url, ...more])
+      : spawn(process.execPath, [join(FOLDER, 'node', `${name}.mjs`), dir, url, ...more]);
   let stderr = '';
   child.stderr?.setEncoding('utf8').on('data', (chunk: string) => {
     stderr += chunk;

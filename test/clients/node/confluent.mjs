@@ -1,7 +1,10 @@
-/** @confluentinc/schemaregistry driven over lines: node confluent.mjs CLIENTS_DIR REGISTRY_URL */
+/** @confluentinc/schemaregistry driven over lines: node confluent.mjs CLIENTS_DIR REGISTRY_URL [ACCESS] */
+import { readFileSync } from 'node:fs';
+import { Agent } from 'node:https';
 import { plain, requireFrom, serve } from './lines.mjs';
 
-const [, , dir, url] = process.argv;
+const [, , dir, url, given] = process.argv;
+const access = given === undefined ? undefined : JSON.parse(given);
 const require = requireFrom(dir);
 const {
   AvroDeserializer,
@@ -15,7 +18,14 @@ const {
 const { createFileRegistry, createMutableRegistry, fromJson, toJson } = require('@bufbuild/protobuf');
 const wkt = require('@bufbuild/protobuf/wkt');
 
-const newClient = () => SchemaRegistryClient.newClient({ baseURLs: [url] });
+const newClient = () =>
+  SchemaRegistryClient.newClient({
+    baseURLs: [url],
+    ...(access && {
+      basicAuthCredentials: { credentialsSource: 'USER_INFO', userInfo: `${access.user}:${access.password}` },
+      createAxiosDefaults: { httpsAgent: new Agent({ ca: readFileSync(access.ca) }) },
+    }),
+  });
 const client = newClient();
 /** Clients that remember nothing of what this process registered. */
 const fresh = () => newClient();

@@ -1,11 +1,21 @@
-/** @kafkajs/confluent-schema-registry driven over lines: node kafkajs.mjs CLIENTS_DIR REGISTRY_URL */
+/** @kafkajs/confluent-schema-registry driven over lines: node kafkajs.mjs CLIENTS_DIR REGISTRY_URL [ACCESS] */
+import { readFileSync } from 'node:fs';
+import { Agent } from 'node:https';
 import { plain, requireFrom, serve } from './lines.mjs';
 
-const [, , dir, url] = process.argv;
+const [, , dir, url, given] = process.argv;
+const access = given === undefined ? undefined : JSON.parse(given);
 const { SchemaRegistry, SchemaType } = requireFrom(dir)('@kafkajs/confluent-schema-registry');
 
 /** One that remembers nothing. */
-const fresh = () => new SchemaRegistry({ host: url });
+const fresh = () =>
+  new SchemaRegistry({
+    host: url,
+    ...(access && {
+      auth: { username: access.user, password: access.password },
+      agent: new Agent({ ca: readFileSync(access.ca) }),
+    }),
+  });
 const reader = fresh();
 
 const schemaOf = ({ schemaType, schema, references }) => ({

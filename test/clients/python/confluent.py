@@ -1,6 +1,6 @@
 """confluent-kafka driven over lines: one request a line on stdin, one answer a line on stdout.
 
-    python confluent.py REGISTRY_URL
+    python confluent.py REGISTRY_URL [ACCESS]
 """
 
 import base64
@@ -16,11 +16,16 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory, timestamp_pb2
 
 URL = sys.argv[1]
+ACCESS = json.loads(sys.argv[2]) if len(sys.argv) > 2 else None
+SETTINGS = {"url": URL}
+if ACCESS:
+    SETTINGS["basic.auth.user.info"] = f"{ACCESS['user']}:{ACCESS['password']}"
+    SETTINGS["ssl.ca.location"] = ACCESS["ca"]
 
 
 def fresh():
     """A client that remembers nothing."""
-    return SchemaRegistryClient({"url": URL})
+    return SchemaRegistryClient(dict(SETTINGS))
 
 
 client = fresh()
