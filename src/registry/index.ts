@@ -60,7 +60,7 @@ export {
 export { RULES_BYTES_MAX, Rules } from './security/rules.ts';
 export { WatchedFile } from './security/watched-file.ts';
 export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';
-export { FileLog } from './store/file-log.ts';
+export { FileLog, REGISTRY_LOG_FILE } from './store/file-log.ts';
 export { KafkaLog, type KafkaLogOptions } from './store/kafka-log.ts';
 export type { RegistryLog } from './store/log.ts';
 export { MemoryLog } from './store/memory-log.ts';

@@ -1,7 +1,8 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { transfer } from '../../src/bin/registry/transfer.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { FileLog } from '../../src/registry/store/file-log.ts';
 import type { LogRecord, RegistryLog } from '../../src/registry/store/log.ts';
@@ -73,6 +74,40 @@ const STRANGE: readonly LogRecord[] = [
   { key: Buffer.from('{"keytype":"ASSOC","x":1}'), value: Buffer.from('{"later": true }') },
   { key: Buffer.from('{"magic":0,"keytype":"NOOP"}'), value: Buffer.from('') },
 ];
+
+describe('the commands', () => {
+  const options = (store: string, over: { readonly out?: string; readonly in?: string } = {}) => ({
+    store: store === 'memory' ? store : `file:${join(dir, store)}`,
+    out: over.out ?? '-',
+    in: over.in,
+    log: silentLogger,
+    openLog: () => file(store),
+  });
+
+  it('write a file under its name when it is whole, and fill a store from it', async () => {
+    await fillStore(file('one'));
+    const out = join(dir, 'export.jsonl');
+    expect(await transfer('export', options('one', { out }))).toBe(0);
+    expect(readdirSync(dir).sort()).toEqual(['export.jsonl', 'one']);
+    expect(await transfer('import', options('two', { in: out }))).toBe(0);
+    expect(await transfer('import', options('two', { in: out }))).toBe(0);
+    expect(await exported(file('two'))).toEqual(readFileSync(out, 'utf8').trimEnd().split('\n'));
+  });
+
+  it.each([
+    ['export', 'memory', {}, 'bad_value'],
+    ['import', 'memory', { in: 'x' }, 'bad_value'],
+    ['export', 'no-store', {}, 'bad_value'],
+    ['export', 'one', { out: '/proc/millrace/x' }, 'not_writable'],
+    ['import', 'two', {}, 'usage'],
+    ['import', 'two', { in: '/proc/millrace/x' }, 'bad_file'],
+    ['import', 'two', { in: '/dev/null' }, 'malformed_export'],
+  ] as const)('%s of %s with %j answers %s', async (action, store, over, wanted) => {
+    await fillStore(file('one'));
+    expect(await code(transfer(action, options(store, over)))).toBe(wanted);
+    expect(readdirSync(dir)).toEqual(['one']);
+  });
+});
 
 describe('export and import', () => {
   it('makes any two stores equal: ids, versions, deletes, settings, what nobody knows', async () => {

@@ -1,17 +1,20 @@
 /** `millrace registry export` and `import`: a whole store as a file, and back. */
-import { createReadStream, createWriteStream } from 'node:fs';
-import { rename, rm } from 'node:fs/promises';
+import { createReadStream, existsSync } from 'node:fs';
+import { open, rename, rm } from 'node:fs/promises';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { finished } from 'node:stream/promises';
-import { coreError, EXIT } from '../../core/errors.ts';
+import { coreError, EXIT, MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { exportStore, importStore, type RegistryLog } from '../../registry/index.ts';
+import { exportStore, importStore, REGISTRY_LOG_FILE, type RegistryLog } from '../../registry/index.ts';
 
 /** Settings that the two have beside the store. */
 export const TRANSFER_SETTINGS = {
   out: { type: 'string', default: '-', help: 'file that registry export writes; - is stdout' },
   in: { type: 'string', help: 'file that registry import reads; - is stdin' },
 } as const;
+
+/** Written at once. */
+const WRITE_CHARS = 1 << 20;
 
 export const TRANSFERS = ['export', 'import'] as const;
 export type Transfer = (typeof TRANSFERS)[number];
@@ -35,36 +38,58 @@ export async function transfer(action: Transfer, options: TransferOptions): Prom
   return action === 'export' ? exportTo(options) : importFrom(options);
 }
 
+/** A folder that holds no store is a wrong one, not an empty export. */
+function checkThere(store: string): void {
+  const dir = /^file:(.+)$/s.exec(store)?.[1];
+  if (dir === undefined || existsSync(join(dir, REGISTRY_LOG_FILE))) return;
+  throw coreError('bad_value', `-store=${store} holds no registry store`, {
+    next: 'give the folder that a registry keeps its store in',
+  });
+}
+
+/** What the system refuses is no bug of ours. */
+function readable(thrown: unknown, code: 'not_writable' | 'bad_file', what: string, next: string): unknown {
+  const { code: why, syscall } = thrown as NodeJS.ErrnoException;
+  if (thrown instanceof MillraceError || syscall === undefined) return thrown;
+  return coreError(code, `cannot ${what}: ${why}`, { next, cause: thrown });
+}
+
+const writeOut = (line: string): Promise<void> =>
+  new Promise((resolve) => process.stdout.write(line, () => resolve()));
+
 async function exportTo({ store, out, log, openLog }: TransferOptions): Promise<number> {
-  // A file under its own name is a whole export.
-  const path = `${out}.unfinished`;
-  const stream = out === '-' ? process.stdout : createWriteStream(path);
-  const write = (line: string): Promise<void> =>
-    new Promise((resolve, reject) => {
-      stream.write(line, (error) => (error ? reject(error) : resolve()));
-    });
-  let records: number;
-  try {
-    records = await exportStore(openLog(), write);
-    if (stream !== process.stdout) {
-      stream.end();
-      await finished(stream);
-      await rename(path, out);
-    }
-  } catch (thrown) {
-    if (stream !== process.stdout) {
-      stream.destroy();
-      await rm(path, { force: true });
-    }
-    const { code, syscall } = thrown as NodeJS.ErrnoException;
-    if (code === undefined || syscall === undefined) throw thrown;
-    throw coreError('not_writable', `cannot write ${out}: ${code}`, {
-      next: 'give -out with a file that can be written',
-      cause: thrown,
-    });
-  }
+  checkThere(store);
+  const records = out === '-' ? await exportStore(openLog(), writeOut) : await exportToFile(out, openLog());
   log.info({ store, out, records }, 'registry store exported');
   return EXIT.done;
+}
+
+async function exportToFile(out: string, from: RegistryLog): Promise<number> {
+  // A file under its own name is a whole export.
+  const path = `${out}.unfinished`;
+  try {
+    const file = await open(path, 'w');
+    try {
+      let held = '';
+      const records = await exportStore(from, async (line) => {
+        held += line;
+        if (held.length < WRITE_CHARS) return;
+        await file.appendFile(held);
+        held = '';
+      });
+      await file.appendFile(held);
+      await file.sync();
+      await rename(path, out);
+      return records;
+    } catch (thrown) {
+      await rm(path, { force: true });
+      throw thrown;
+    } finally {
+      await file.close();
+    }
+  } catch (thrown) {
+    throw readable(thrown, 'not_writable', `write ${out}`, 'give -out with a file that can be written');
+  }
 }
 
 async function importFrom({ store, in: path, log, openLog }: TransferOptions): Promise<number> {
@@ -74,12 +99,7 @@ async function importFrom({ store, in: path, log, openLog }: TransferOptions): P
   try {
     imported = await importStore(openLog, createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY }));
   } catch (thrown) {
-    const { code, syscall } = thrown as NodeJS.ErrnoException;
-    if (syscall === undefined) throw thrown;
-    throw coreError('bad_file', `cannot read ${path}: ${code}`, {
-      next: 'give -in with a file that registry export wrote',
-      cause: thrown,
-    });
+    throw readable(thrown, 'bad_file', `read ${path}`, 'give -in with a file that registry export wrote');
   }
   log.info({ store, in: path, ...imported }, 'registry store imported and read again');
   return EXIT.done;
