@@ -1,10 +1,12 @@
 /** What the HTTP client port promises, over real sockets. */
 import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { HttpClient, HttpClientOptions } from '../../src/io/http/client-port.ts';
+import { certificate } from './certificates.ts';
 
 const closers: Array<() => void> = [];
 afterEach(() => {
@@ -80,6 +82,20 @@ describe('the HTTP client', () => {
     expect(Buffer.from(reply.body).toString()).toBe('first POST /api/orders 10 {"a":"ß"}');
   });
 
+  test('speaks https to a server whose authority it is given, and to no other', async () => {
+    const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
+    const own = certificate({ subject: [['CN', 'server']], issuer: authority, ips: ['127.0.0.1'] });
+    const server = createTlsServer({ cert: own.cert, key: own.key }, (request, response) =>
+      response.end(`${request.method} ${request.url}`),
+    );
+    const target = (await listening(server)).replace('http:', 'https:');
+    const reply = await open(target, { ca: authority.cert }).send(POST);
+    expect(Buffer.from(reply.body).toString()).toBe('POST /orders');
+    const failure = await failureOf(open(target).send(POST));
+    expect(failure.code).toBe('unreachable');
+    expect(String(failure.details['reason'])).toMatch(/UNABLE_TO|SELF_SIGNED/);
+  });
+
   test('keeps connections and holds no more than it may', async () => {
     const sockets = new Set<Socket>();
     let most = 0;
@@ -135,7 +151,7 @@ describe('the HTTP client', () => {
     expect((await failure).code).toBe('unreachable');
   });
 
-  test.each(['localhost:8080', 'https://a', 'http://', 'ftp://a', 'http://a?b=1', ''])(
+  test.each(['localhost:8080', 'https://', 'http://', 'ftp://a', 'http://a?b=1', ''])(
     'refuses the target %j',
     (target) => {
       expect(() => open(target)).toThrow('is not an http address');

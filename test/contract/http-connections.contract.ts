@@ -46,7 +46,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       client.send(['/now/0', '/now/1', '/wait/2', '/now/3', '/wait/4'].map((path) => get(path)).join(''));
       const bodies: string[] = [];
       for (let i = 0; i < 5; i++) {
-        const answer = await client.outcome(1000);
+        const answer = await client.outcome(15_000);
         if (typeof answer === 'string') break;
         bodies.push(answer.body.toString());
       }
@@ -56,7 +56,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       }
       expect(bodies).toEqual(['0', '1'].slice(0, bodies.length));
       expect(await client.closed()).toBe('');
-      await expect.poll(() => seen).toEqual(['2 gone']);
+      await expect.poll(() => seen, { timeout: 15_000 }).toEqual(['2 gone']);
       expect(server.inFlight()).toBe(0);
     });
 
@@ -255,8 +255,8 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       const client = await open(server);
       client.socket.pause();
       client.send(get('/big'));
-      await expect.poll(() => server.inFlight(), { timeout: 3000 }).toBe(1);
-      await expect.poll(() => server.inFlight(), { timeout: 3000 }).toBe(0);
+      await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(1);
+      await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(0);
     });
   });
 }

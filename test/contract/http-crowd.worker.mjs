@@ -65,6 +65,7 @@ async function untilEnded(all, withinMs) {
 const tasks = {
   /** Opens connections, half of them used once, and holds them. */
   async idle({ port, count }) {
+    const began = performance.now();
     const all = await crowd(port, count);
     let wrong = 0;
     await Promise.all(
@@ -74,7 +75,7 @@ const tasks = {
         if ((await answer(one))?.body !== `${i}`) wrong++;
       }),
     );
-    process.send({ opened: all.length - ended(all), wrong });
+    process.send({ opened: all.length - ended(all), wrong, ms: performance.now() - began });
     process.send({ ended: await untilEnded(all, 20_000) });
   },
 

@@ -1,6 +1,9 @@
 /** A client that sends bytes as they are and reads answers one by one: what a polite HTTP library would not do. */
 import { connect, type Socket } from 'node:net';
 
+/** What comes at all comes much sooner, but not on every machine. */
+const PATIENCE_MS = 15_000;
+
 export interface RawAnswer {
   readonly status: number;
   /** Lower-case names; several lines of one name joined by a line feed. */
@@ -127,7 +130,7 @@ export class RawClient {
         return { status, headers, body };
       },
       'answer',
-      options.timeoutMs ?? 3000,
+      options.timeoutMs ?? PATIENCE_MS,
     );
   }
 
@@ -141,12 +144,12 @@ export class RawClient {
   }
 
   /** Resolves when nothing can be sent any more. */
-  async gone(timeoutMs = 3000): Promise<void> {
+  async gone(timeoutMs = PATIENCE_MS): Promise<void> {
     await this.until(() => (this.socket.destroyed ? true : undefined), 'loss of the connection', timeoutMs);
   }
 
   /** Resolves when the server has ended the connection, to what came and was not read as an answer. */
-  closed(timeoutMs = 3000): Promise<string> {
+  closed(timeoutMs = PATIENCE_MS): Promise<string> {
     return this.until(
       () => (this.ended ? this.received.toString('latin1') : undefined),
       'end of the connection',

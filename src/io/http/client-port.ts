@@ -24,8 +24,10 @@ export interface HttpClient {
 }
 
 export interface HttpClientOptions {
-  /** `http://host:port`; a path in it stands before every request's path. */
+  /** `http://host:port` or `https://host:port`; a path in it stands before every request's path. */
   readonly target: string;
+  /** PEM of the authorities to believe, for https; absent: those of the system. */
+  readonly ca?: string;
   readonly connectionsMax: number;
   /** From the hand-over of the request to the end of the reply. */
   readonly timeoutMs: number;

@@ -1,13 +1,20 @@
-/** The HTTP client over node:http with keep-alive connections. */
-import { Agent, type ClientRequest, type IncomingMessage, request as startRequest } from 'node:http';
+/** The HTTP client over node:http and node:https with keep-alive connections. */
+import { Agent, type ClientRequest, type IncomingMessage, request as startPlain } from 'node:http';
+import { request as startTls, Agent as TlsAgent } from 'node:https';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientOptions, HttpClientReply } from './client-port.ts';
 
 function targetOf(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
-  if (url?.protocol !== 'http:' || url.hostname === '' || url.search !== '' || url.hash !== '') {
+  if (
+    url === undefined ||
+    !/^https?:$/.test(url.protocol) ||
+    url.hostname === '' ||
+    url.search !== '' ||
+    url.hash !== ''
+  ) {
     throw coreError('bad_value', `the target ${text} is not an http address`, {
-      next: 'give http://host:port',
+      next: 'give http://host:port or https://host:port',
     });
   }
   return url;
@@ -23,7 +30,13 @@ export const nodeHttpClientDriver: HttpClientDriver = {
   open(options: HttpClientOptions): HttpClient {
     const url = targetOf(options.target);
     const prefix = url.pathname.replace(/\/$/, '');
-    const agent = new Agent({ keepAlive: true, maxSockets: options.connectionsMax, scheduling: 'fifo' });
+    const tls = url.protocol === 'https:';
+    const kept = { keepAlive: true, maxSockets: options.connectionsMax, scheduling: 'fifo' } as const;
+    const agent = tls
+      ? new TlsAgent({ ...kept, ...(options.ca === undefined ? {} : { ca: options.ca }) })
+      : new Agent(kept);
+    const startRequest = tls ? startTls : startPlain;
+    const defaultPort = tls ? 443 : 80;
     return {
       send: ({ method, path, headers, body }) =>
         new Promise<HttpClientReply>((resolve, reject) => {
@@ -68,7 +81,7 @@ export const nodeHttpClientDriver: HttpClientDriver = {
             {
               agent,
               hostname: url.hostname.replace(/^\[(.*)\]$/, '$1'),
-              port: url.port === '' ? 80 : Number(url.port),
+              port: url.port === '' ? defaultPort : Number(url.port),
               method,
               path: prefix + path,
               headers: { ...headers, 'content-length': String(Buffer.byteLength(body)) },
