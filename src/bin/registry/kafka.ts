@@ -52,7 +52,8 @@ function urlOf({ settings, address }: Context): string | undefined {
   if (address === undefined) return undefined;
   const everywhere = address.host === '0.0.0.0' || address.host === '::';
   const host = everywhere ? hostname() : address.host;
-  return `http://${host.includes(':') ? `[${host}]` : host}:${address.port}`;
+  const scheme = settings['tls-cert'] === undefined ? 'http' : 'https';
+  return `${scheme}://${host.includes(':') ? `[${host}]` : host}:${address.port}`;
 }
 
 /** Settles with what opens the store, as often as it is called. @param brokers what follows `kafka:` in -store */
