@@ -252,8 +252,26 @@ describe('schemas', () => {
     });
     const { schema } = (await get(`/schemas/ids/${id}?format=serialized`)) as { schema: string };
     expect(Buffer.from(schema, 'base64').toString('latin1')).toContain('Order');
-    // Clients register what they read so, and it is the same schema.
-    expect(await api.register('proto-again', schema, { schemaType: 'PROTOBUF' })).toBe(id);
+    // What clients register: a file of one message of one field, as their generators embed it.
+    const field = Buffer.from('\x0a\x02id\x18\x01\x20\x01\x28\x09', 'latin1');
+    const message = Buffer.concat([
+      Buffer.from([0x0a, 5]),
+      Buffer.from('Order'),
+      Buffer.from([0x12, field.length]),
+      field,
+    ]);
+    const embedded = Buffer.concat([
+      Buffer.from('\x0a\x0border.proto\x22', 'latin1'),
+      Buffer.from([message.length]),
+      message,
+      Buffer.from('\x62\x06proto3', 'latin1'),
+    ]).toString('base64');
+    expect(await api.register('proto-again', embedded, { schemaType: 'PROTOBUF' })).toBe(id);
+    expect(
+      await send('POST', '/subjects/proto-value', { schema: embedded, schemaType: 'PROTOBUF' }),
+    ).toMatchObject({
+      id,
+    });
   });
 
   it('browses', async () => {

@@ -64,7 +64,6 @@ export const COMPATIBILITY_OPERATIONS: readonly Operation[] = [
       'version_not_found',
       'invalid_version',
       'invalid_schema',
-      'invalid_subject',
       'schema_too_large',
     ],
     run: (call) => check(call, call.param('version')),
@@ -79,13 +78,7 @@ export const COMPATIBILITY_OPERATIONS: readonly Operation[] = [
     query: ['verbose', 'normalize'],
     body: 'SchemaRequest',
     answer: ref('Compatibility'),
-    errors: [
-      'subject_not_found',
-      'version_not_found',
-      'invalid_schema',
-      'invalid_subject',
-      'schema_too_large',
-    ],
+    errors: ['subject_not_found', 'version_not_found', 'invalid_schema', 'schema_too_large'],
     run: (call) => check(call, undefined),
   },
 ];

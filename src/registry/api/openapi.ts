@@ -9,18 +9,15 @@ import { type JsonSchema, PATH_PARAMETERS, type PathParameter, QUERY_PARAMETERS 
 export const CONTEXT_PATH = '/contexts/{context}';
 
 /** Errors that any operation, one with a body, one that reads anew, or one that changes something can meet. */
-const ALWAYS: readonly RegistryErrorCode[] = [
-  'malformed_request',
-  'not_acceptable',
-  'starting',
-  'invalid_subject',
-];
+const ALWAYS: readonly RegistryErrorCode[] = ['malformed_request', 'not_acceptable', 'starting'];
 const WITH_RIGHT: readonly RegistryErrorCode[] = [
   'unauthenticated',
   'forbidden',
   'rate_limited',
   'auth_unavailable',
 ];
+/** Names in the path. */
+const WITH_NAME: readonly RegistryErrorCode[] = ['invalid_subject'];
 const WITH_BODY: readonly RegistryErrorCode[] = ['unsupported_media_type'];
 const WHEN_FRESH: readonly RegistryErrorCode[] = ['store_timeout', 'store_failed'];
 const WHEN_WRITING: readonly RegistryErrorCode[] = [
@@ -41,10 +38,11 @@ const BY_SERVER: Readonly<Record<number, string>> = {
 };
 
 /** error_codes an operation answers with, by status. */
-export function errorsOf(operation: Operation, wire: Wire): ReadonlyMap<number, readonly number[]> {
+function errorsOf(operation: Operation, path: string, wire: Wire): ReadonlyMap<number, readonly number[]> {
   const codes = new Set<RegistryErrorCode>([
     ...operation.errors,
     ...ALWAYS,
+    ...(/\{(subject|context)\}/.test(path) ? WITH_NAME : []),
     ...(operation.right === undefined ? [] : WITH_RIGHT),
     ...(operation.body === undefined ? [] : WITH_BODY),
     ...(operation.settled === true && operation.write !== true ? [] : WHEN_FRESH),
@@ -85,7 +83,7 @@ function parametersOf(operation: Operation, path: string): JsonSchema[] {
 function describe(operation: Operation, path: string, wire: Wire): JsonSchema {
   const answer = typeof operation.answer === 'function' ? operation.answer(wire) : operation.answer;
   const refusals: Record<string, JsonSchema> = {};
-  for (const [status, numbers] of errorsOf(operation, wire)) {
+  for (const [status, numbers] of errorsOf(operation, path, wire)) {
     refusals[status] = {
       description: BY_SERVER[status] ?? `error_code ${numbers.join(', ')}`,
       'x-error-codes': numbers,

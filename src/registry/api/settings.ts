@@ -35,10 +35,7 @@ function both(path: string, tag: 'config' | 'mode', half: Half): Operation[] {
   });
   return [
     one(half.id, path, 'of the registry, or of a context'),
-    {
-      ...one(`${half.id}OfSubject`, `${path}/{subject}`, 'of a subject'),
-      errors: [...half.errors, 'invalid_subject'],
-    },
+    one(`${half.id}OfSubject`, `${path}/{subject}`, 'of a subject'),
   ];
 }
 

@@ -65,13 +65,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     query: ['normalize', 'deleted', 'format', 'findTags'],
     body: 'SchemaRequest',
     answer: ref('Version'),
-    errors: [
-      'subject_not_found',
-      'schema_not_found',
-      'invalid_schema',
-      'invalid_subject',
-      'schema_too_large',
-    ],
+    errors: ['subject_not_found', 'schema_not_found', 'invalid_schema', 'schema_too_large'],
     run: (call) => {
       const input = call.schema();
       const options = { ...call.normalize(), deleted: call.flag('deleted') };
@@ -97,7 +91,6 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'subject_not_soft_deleted',
       'reference_exists',
       'not_permitted',
-      'invalid_subject',
     ],
     write: true,
     run: (call) => call.service.deleteSubject(call.subject, call.flag('permanent')),
@@ -111,7 +104,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['deleted', 'deletedOnly', 'deletedAsNegative', 'offset', 'limit'],
     answer: INTEGERS,
-    errors: ['subject_not_found', 'invalid_subject', 'malformed_request', 'page_too_large'],
+    errors: ['subject_not_found', 'malformed_request', 'page_too_large'],
     run: (call) => {
       const negative = call.flag('deletedAsNegative');
       const versions = call.service.versions(call.subject, deletedOf(call.request));
@@ -131,7 +124,6 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     errors: [
       'incompatible',
       'invalid_schema',
-      'invalid_subject',
       'invalid_version',
       'not_permitted',
       'id_mismatch',
@@ -149,13 +141,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['deleted', 'format', 'referenceFormat', 'findTags'],
     answer: ref('Version'),
-    errors: [
-      'subject_not_found',
-      'version_not_found',
-      'invalid_version',
-      'invalid_schema',
-      'invalid_subject',
-    ],
+    errors: ['subject_not_found', 'version_not_found', 'invalid_version', 'invalid_schema'],
     run: (call) => versionDocument(call, wanted(call), formOf(call)),
   },
   {
@@ -175,7 +161,6 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'invalid_version',
       'reference_exists',
       'not_permitted',
-      'invalid_subject',
     ],
     write: true,
     run: (call) => call.service.deleteVersion(call.subject, call.param('version'), call.flag('permanent')),
@@ -189,13 +174,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['deleted', 'format'],
     answer: 'text',
-    errors: [
-      'subject_not_found',
-      'version_not_found',
-      'invalid_version',
-      'invalid_schema',
-      'invalid_subject',
-    ],
+    errors: ['subject_not_found', 'version_not_found', 'invalid_version', 'invalid_schema'],
     run: (call) => new Ready(call.service.textOf(wanted(call), formOf(call).format)),
   },
   {
@@ -211,7 +190,6 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'subject_not_found',
       'version_not_found',
       'invalid_version',
-      'invalid_subject',
       'malformed_request',
       'page_too_large',
     ],
@@ -227,7 +205,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['key', 'value', 'deleted', 'format', 'findTags'],
     answer: ref('Version'),
-    errors: ['subject_not_found', 'metadata_not_found', 'malformed_request', 'invalid_subject'],
+    errors: ['subject_not_found', 'metadata_not_found', 'malformed_request'],
     run: (call) =>
       versionDocument(
         call,

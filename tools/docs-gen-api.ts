@@ -1,0 +1,88 @@
+/** The page of the registry's HTTP interface, from the description that the registry serves. */
+import { registryDescription, type Wire } from '../src/registry/index.ts';
+
+interface Operation {
+  readonly operationId: string;
+  readonly summary: string;
+  readonly tags: readonly string[];
+  readonly 'x-right': string;
+  readonly parameters: ReadonlyArray<{
+    readonly name: string;
+    readonly in: string;
+    readonly description: string;
+  }>;
+  readonly responses: Readonly<Record<string, { readonly 'x-error-codes'?: readonly number[] }>>;
+}
+
+const CONTEXT = '/contexts/{context}';
+
+function operationsOf(wire: Wire): ReadonlyArray<readonly [method: string, path: string, Operation]> {
+  const { paths } = registryDescription({ wire }) as {
+    readonly paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
+  };
+  return Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).map(([method, operation]) => [method.toUpperCase(), path, operation] as const),
+  );
+}
+
+/** error_codes of an operation itself: five digits, and not those any operation may give. */
+function codesOf(operation: Operation): readonly number[] {
+  const all = Object.values(operation.responses).flatMap((one) => one['x-error-codes'] ?? []);
+  return all.filter(
+    (code) => (code === 409 || (code > 40_000 && code < 50_000)) && ![40_101, 40_301, 42_901].includes(code),
+  );
+}
+
+/** @param cell escapes a table's cell */
+export function registryApiPage(note: string, cell: (text: string) => string): string {
+  const operations = operationsOf(7);
+  const own = operations.filter(([, path]) => !path.startsWith(`${CONTEXT}/`));
+  const below = new Set(operations.map(([method, path]) => `${method} ${path}`));
+  const lines = ['# The HTTP interface of the registry', '', note, ''];
+  lines.push(
+    'A running registry serves this as OpenAPI 3.1 under `/openapi.json`, with the schema of every body. Every error is',
+    '`{"error_code", "message"}`; the first three digits of a longer code are the HTTP status. An incompatible schema is',
+    '409 (`error_code` 409, with `-wire=8` 40901), an invalid one 422.',
+    '',
+    'Bodies are `application/vnd.schemaregistry.v1+json`, `application/vnd.schemaregistry+json` or `application/json`.',
+    'Where a schema is expected, its own text is taken too: an Avro schema (a JSON object with `type` and without',
+    '`schema`) in any of these types, and any Avro or Protobuf text as `application/octet-stream`:',
+    '',
+    '```',
+    "curl -H 'content-type: application/octet-stream' --data-binary @order.proto http://127.0.0.1:8081/subjects/orders-value/versions",
+    '```',
+    '',
+    'Every path marked with a context also stands below `/contexts/{context}`; a subject there is `:.context:subject`',
+    'elsewhere. Rights are those of `-auth-rules`. Any operation with a right can answer 401 (40101), 403 (40301) and 429',
+    '(42901), any at all 400, 406, 408, 500 and 503, one with a body 413 and 415, one that writes 50001 to 50004.',
+    '',
+  );
+  for (const tag of new Set(own.map(([, , { tags }]) => tags[0] as string))) {
+    lines.push(`## ${tag[0]?.toUpperCase()}${tag.slice(1)}`, '');
+    lines.push(
+      '| operation | what | right | query | error codes | context |',
+      '| --- | --- | --- | --- | --- | --- |',
+    );
+    for (const [method, path, operation] of own) {
+      if (operation.tags[0] !== tag) continue;
+      const query = operation.parameters.filter((one) => one.in === 'query').map(({ name }) => `\`${name}\``);
+      const cells = [
+        `\`${method} ${path}\``,
+        cell(operation.summary),
+        operation['x-right'],
+        query.join(' '),
+        codesOf(operation).join(' '),
+        below.has(`${method} ${CONTEXT}${path}`) ? 'yes' : '',
+      ];
+      lines.push(`| ${cells.join(' | ')} |`);
+    }
+    lines.push('');
+  }
+  const parameters = new Map(
+    own.flatMap(([, , one]) => one.parameters).map((one) => [`${one.in} ${one.name}`, one]),
+  );
+  lines.push('## Parameters', '', '| name | in | meaning |', '| --- | --- | --- |');
+  for (const one of parameters.values())
+    lines.push(`| \`${one.name}\` | ${one.in} | ${cell(one.description)} |`);
+  return `${lines.join('\n').trimEnd()}\n`;
+}
