@@ -17,6 +17,7 @@ import { loadGenKernels } from '../native/gen.ts';
 import type { GenKernels } from '../native/gen-surface.ts';
 import { xxh32Create, xxh32Digest } from '../native/reference/xxh32.ts';
 import type { Kernels } from '../native/surface.ts';
+import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels } from './shell/drivers.ts';
 
@@ -106,6 +107,7 @@ const SETTINGS = {
     default: 'http://127.0.0.1:8081',
     help: 'orders in a topic: address of the schema registry',
   },
+  ...CREDENTIAL_SETTINGS,
   subject: { type: 'string', help: 'orders in a topic: subject of the schemas (default TOPIC-value)' },
   'connect-timeout': {
     type: 'duration',
@@ -245,7 +247,7 @@ async function sourceOf(
     // The codecs are loaded by those who need them.
     const { framedOrders } = await import('./gen/framed-orders.ts');
     encode = await framedOrders({
-      registry: settings.registry,
+      registry: settings,
       subject: settings.subject ?? `${output.topic}-value`,
       format: settings.format as 'avro' | 'protobuf',
       versions,

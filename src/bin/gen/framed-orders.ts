@@ -16,9 +16,11 @@ import {
   writerCodec,
 } from '../../registry/index.ts';
 import { Payloads } from '../../registry/serde/payloads.ts';
+import { type CredentialSettings, credentialsOf } from '../registry-clients/credentials.ts';
 
 export interface FramedOrdersOptions {
-  readonly registry: string;
+  /** The registry's address, and who asks it. */
+  readonly registry: CredentialSettings;
   readonly subject: string;
   readonly format: 'avro' | 'protobuf';
   readonly versions: readonly OrderVersion[];
@@ -42,14 +44,15 @@ interface Writer {
 /** Registers the versions in ascending order, then encodes with them; the key is the order_id.
  *  @throws what the registry answers, unreachable */
 export async function framedOrders(options: FramedOrdersOptions): Promise<EncodeOrder> {
-  const { registry, subject, clock, metrics, kernels } = options;
+  const { subject, clock, metrics, kernels } = options;
+  const { registry } = options.registry;
   if (!URL.canParse(registry) || !/^https?:$/.test(new URL(registry).protocol)) {
     throw coreError('bad_value', `-registry=${registry} is not an address`, {
       next: 'give http://host:port',
     });
   }
   const client = new RegistryClient({
-    transport: fetchTransport({ url: registry, timeoutMs: options.timeoutMs }),
+    transport: fetchTransport({ ...credentialsOf(options.registry), timeoutMs: options.timeoutMs }),
     clock,
     metrics,
     unknownForMs: UNKNOWN_ID_MS,

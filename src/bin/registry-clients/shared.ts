@@ -4,10 +4,12 @@ import type { SettingTable } from '../../core/settings.ts';
 import type { BrokerAdmin } from '../../io/broker/port.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
   registry: { type: 'string', default: 'http://127.0.0.1:8081', help: 'address of the schema registry' },
+  ...CREDENTIAL_SETTINGS,
   format: {
     type: 'string',
     choices: ['avro', 'protobuf'],
@@ -58,8 +60,9 @@ export function registryClient(context: Context): RegistryClient {
       next: 'give http://host:port',
     });
   }
+  const { url, authorization } = credentialsOf(context.settings);
   return new RegistryClient({
-    transport: fetchTransport({ url: registry, timeoutMs: context.settings['connect-timeout'] }),
+    transport: fetchTransport({ url, timeoutMs: context.settings['connect-timeout'], authorization }),
     clock: context.clock,
     metrics: context.metrics,
     unknownForMs: UNKNOWN_ID_MS,

@@ -349,8 +349,15 @@ function messageOf(answer: TransportAnswer): string {
   return answer.body.slice(0, 200);
 }
 
-/** Whether waiting may help: the registry is away or unwell. */
+/** Answers that say nothing about a record: the registry is away or unwell, or does not let this process in. */
+const AWAY: readonly string[] = [
+  'registry_unavailable',
+  'registry_protocol',
+  'unauthenticated',
+  'forbidden',
+] satisfies ReadonlyArray<keyof typeof REGISTRY_ERRORS>;
+
+/** Whether waiting may help. */
 export function isRegistryAway(thrown: unknown): boolean {
-  const code = findMillraceError(thrown)?.code;
-  return code === 'registry_unavailable' || code === 'registry_protocol';
+  return AWAY.includes(findMillraceError(thrown)?.code ?? '');
 }

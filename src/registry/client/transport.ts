@@ -15,6 +15,8 @@ export interface FetchTransportOptions {
   /** `http://host:port`, with or without a path. */
   readonly url: string;
   readonly timeoutMs: number;
+  /** Value of the Authorization header, asked for each request: a token may be replaced while the process runs. */
+  readonly authorization?: () => string | undefined;
 }
 
 const CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
@@ -25,12 +27,14 @@ export function fetchTransport(options: FetchTransportOptions): RegistryTranspor
   const base = options.url.replace(/\/+$/, '');
   return {
     async request(method, path, body) {
+      const authorization = options.authorization?.();
       try {
         const response = await fetch(`${base}${path}`, {
           method,
           headers: {
             accept: `${CONTENT_TYPE}, application/json; q=0.5`,
             ...(body === undefined ? {} : { 'content-type': CONTENT_TYPE }),
+            ...(authorization === undefined ? {} : { authorization }),
           },
           signal: AbortSignal.timeout(options.timeoutMs),
           redirect: 'error',
