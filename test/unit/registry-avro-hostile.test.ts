@@ -1,7 +1,7 @@
 /** Texts made to hurt: each is refused or read within a bounded time, and never ends in anything but our error. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
-import { parseSchema, type Schema } from '../../src/registry/index.ts';
+import { parseSchema, readerCodec, type Schema } from '../../src/registry/index.ts';
 import type { ResolvedReference } from '../../src/registry/schemas/content.ts';
 import { guidOf } from '../../src/registry/schemas/guid.ts';
 import { schemaText } from '../../src/registry/schemas/schema.ts';
@@ -69,6 +69,19 @@ describe('depth', () => {
     const text = nest('{"type":"array","items":', '}', '"int"', 300);
     expect(attempt(text).why).toMatch(/nested deeper than 64 types/);
     expect(attempt(text, { lenient: true }).schema?.text).toBe(text);
+  });
+
+  it('just below the bounds is read, printed, and used to decode', () => {
+    const property = `{"type":"int","p":${nest('[', ']', '1', 999)}}`;
+    expect(attempt(property, { normalize: true }).schema?.text).toBe(property);
+    let records = '"int"';
+    for (let i = 0; i < 150; i++)
+      records = `{"type":"record","name":"R${i}","fields":[{"name":"f","type":${records}}]}`;
+    const { schema } = attempt(records, { lenient: true });
+    const bytes = Buffer.from([14]);
+    let value: unknown = schema && readerCodec(schema, schema, [])(bytes, 0, 1);
+    for (let i = 0; i < 150; i++) value = (value as { readonly f: unknown }).f;
+    expect(value).toBe(7);
   });
 
   it('of a default of its own record is refused before it is filled', () => {

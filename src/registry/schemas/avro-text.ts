@@ -140,7 +140,11 @@ export class AvroPrinter {
     parts.push(
       ...this.props(json, node.kind === 'enum' ? ENUM_RESERVED : TYPE_RESERVED, node.kind === 'fixed'),
     );
-    const aliases = this.normalize ? [...header.aliases].sort(byUnits) : header.aliases;
+    // Inside a namespace a dot in front is what says that an alias has none.
+    const aliases = header.aliases.map((alias) =>
+      namespace !== '' && !alias.includes('.') ? `.${alias}` : alias,
+    );
+    if (this.normalize) aliases.sort(byUnits);
     if (aliases.length > 0)
       parts.push(
         member('aliases', `[${aliases.map((alias) => printString(qualified(alias, namespace))).join(',')}]`),
