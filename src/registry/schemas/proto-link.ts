@@ -1,8 +1,7 @@
 /** Second half of linking: imports become files, and names the things they mean.
  *
- *  A file sees itself, what it imports, and what those import publicly. An import is looked for among the references of
- *  the file that writes it, then among all references of the schema, nearest first, then among the files every Protobuf
- *  installation has. One path is one file: of two references with one path the nearer counts.
+ *  A file sees itself, what it imports, and what those import publicly. An import is looked for among all references
+ *  of the schema, those nearest to it first, then among the files every Protobuf installation has. One path is one file.
  *  A name is looked for as protoc does: from the innermost scope outwards, and the first part decides.
  */
 import { REFERENCE_DEPTH_MAX, type ResolvedReference } from './content.ts';
@@ -50,7 +49,7 @@ export class ProtoLink {
     this.options = options;
     this.flatten(options.references);
     this.root = outline(node, undefined);
-    this.load(this.root, options.references);
+    this.load(this.root);
     const files = [...this.files.values(), this.root];
     const publics = new Map<LinkedFile, Set<LinkedFile>>();
     for (const file of files) {
@@ -84,32 +83,26 @@ export class ProtoLink {
     }
   }
 
-  private load(file: LinkedFile, own: readonly ResolvedReference[]): void {
+  private load(file: LinkedFile): void {
     const done = new Set<LinkedFile>();
     for (const node of file.node.imports) {
       if (++this.imports > IMPORTS_MAX)
         protoFail(`it and its references have more than ${IMPORTS_MAX} imports`);
-      const imported = this.import(node, own, file.path);
+      const imported = this.import(node, file.path);
       if (imported === undefined || done.has(imported)) continue;
       done.add(imported);
       file.imports.push({ file: imported, mode: node.mode });
     }
   }
 
-  private import(
-    { path, at }: ImportNode,
-    own: readonly ResolvedReference[],
-    importer: string | undefined,
-  ): LinkedFile | undefined {
+  private import({ path, at }: ImportNode, importer: string | undefined): LinkedFile | undefined {
     if (this.loading.includes(path)) {
       if (this.options.lenient) return undefined;
       protoFail(`the imports are a circle: ${[...this.loading, path].join(' imports ')}`, at, importer);
     }
     const held = this.files.get(path);
     if (held !== undefined) return held;
-    const reference = path.startsWith('google/protobuf/')
-      ? undefined
-      : (own.find(({ name }) => name === path) ?? this.byPath.get(path));
+    const reference = path.startsWith('google/protobuf/') ? undefined : this.byPath.get(path);
     const node = reference === undefined ? knownProtoFile(path) : this.parse(reference);
     if (node === undefined) {
       if (this.options.lenient) return undefined;
@@ -120,7 +113,7 @@ export class ProtoLink {
     if (this.loading.length > REFERENCE_DEPTH_MAX) {
       protoFail(`imports are nested deeper than ${REFERENCE_DEPTH_MAX} files`, at, importer);
     }
-    this.load(file, reference?.references ?? []);
+    this.load(file);
     this.loading.pop();
     this.files.set(path, file);
     return file;

@@ -21,7 +21,14 @@ import type {
 import { membersOf } from './proto-ast.ts';
 import { isClosed } from './proto-features.ts';
 import type { ProtoLink } from './proto-link.ts';
-import { allEnums, allMessages, type LinkedField, type LinkedMessage, mapKeyOf } from './proto-model.ts';
+import {
+  allEnums,
+  allMessages,
+  type LinkedField,
+  type LinkedMessage,
+  type LinkedService,
+  mapKeyOf,
+} from './proto-model.ts';
 import { normalOptions } from './proto-normal-option.ts';
 import { nestedMessages } from './proto-print.ts';
 
@@ -36,12 +43,17 @@ const byNumber = (a: { readonly number: number }, b: { readonly number: number }
 class Normaliser {
   private readonly link: ProtoLink;
   private readonly fields = new Map<FieldNode, LinkedField>();
+  private readonly services: ReadonlyMap<ServiceNode, LinkedService>;
   private readonly open = new Set<EnumNode>();
+  /** Messages that fields of type map stand for. */
+  private readonly entries = new Set<MessageNode>();
 
   constructor(link: ProtoLink) {
     this.link = link;
+    this.services = new Map(link.root.services.map((service) => [service.node, service]));
     for (const field of link.root.extensions) this.fields.set(field.node, field);
     for (const message of allMessages(link.root.messages)) {
+      if (message.isMapEntry) this.entries.add(message.node);
       for (const field of [...message.fields, ...message.extensions]) this.fields.set(field.node, field);
     }
     for (const enumeration of allEnums(link.root))
@@ -52,26 +64,38 @@ class Normaliser {
     const { node } = this.link.root;
     const scope = node.package ?? '';
     const inner = scope === '' ? '' : `${scope}.`;
-    const messages = membersOf(node.body, 'message').map((one) => this.message(one, `${inner}${one.name}`));
-    const enums = membersOf(node.body, 'enum').map((one) => this.enumeration(one, scope));
-    const extend = this.extends(membersOf(node.body, 'extend'), scope);
-    const services = membersOf(node.body, 'service').map((one) => this.service(one, `${inner}${one.name}`));
-    const inPlace = (member: FileMember): FileMember => {
-      const at = (list: readonly FileMember[], kind: FileMember['kind']): FileMember =>
-        list[node.body.filter((one) => one.kind === kind).indexOf(member)] as FileMember;
-      if (member.kind === 'message') return at(messages, 'message');
-      if (member.kind === 'enum') return at(enums, 'enum');
-      if (member.kind === 'service') return at(services, 'service');
-      return this.extends([member], scope)[0] ?? member;
+    const normal = (member: FileMember): FileMember[] => {
+      if (member.kind === 'message') {
+        return this.messagesOf([member]).map((one) => this.message(one, `${inner}${one.name}`));
+      }
+      if (member.kind === 'enum') return [this.enumeration(member, scope)];
+      if (member.kind === 'service') return [this.service(member, `${inner}${member.name}`)];
+      return this.extends([member], scope);
     };
-    const sorted: FileMember[] = [...messages, ...enums, ...extend, ...services];
+    const of = (kind: FileMember['kind']): FileMember[] =>
+      node.body.filter((member) => member.kind === kind).flatMap(normal);
+    const extend = this.extends(membersOf(node.body, 'extend'), scope);
+    const sorted: FileMember[] = [...of('message'), ...of('enum'), ...extend, ...of('service')];
     return {
       ...node,
       syntaxWritten: node.syntax !== 'proto2',
       imports: distinct(node.imports),
       options: this.options(node.options, 'google.protobuf.FileOptions', scope),
-      body: keepsOrder(node.body, sorted) ? sorted : node.body.map(inPlace),
+      body: this.keepsOrder(node.body, sorted) ? sorted : node.body.flatMap(normal),
     };
+  }
+
+  private messagesOf(body: readonly (MessageMember | FileMember)[]): MessageNode[] {
+    return membersOf(body, 'message').filter((one) => !this.entries.has(one));
+  }
+
+  private keepsOrder(
+    body: readonly (MessageMember | FileMember)[],
+    sorted: readonly (MessageMember | FileMember)[],
+  ): boolean {
+    const moved = nestedMessages(sorted);
+    const kept = nestedMessages(body).filter((one) => !this.entries.has(one));
+    return kept.every(({ at }, index) => at === moved[index]?.at);
   }
 
   private options(options: readonly OptionNode[], message: string, scope: string): OptionNode[] {
@@ -83,7 +107,7 @@ class Normaliser {
     const fields = membersOf(body, 'field').map((field) => this.field(field, name));
     const oneofs = membersOf(body, 'oneof').map((oneof) => this.oneof(oneof, name));
     const inner: MessageMember[] = [
-      ...membersOf(body, 'message').map((one) => this.message(one, `${name}.${one.name}`)),
+      ...this.messagesOf(body).map((one) => this.message(one, `${name}.${one.name}`)),
       ...membersOf(body, 'enum').map((one) => this.enumeration(one, name)),
     ];
     const head: MessageMember[] = [
@@ -101,11 +125,12 @@ class Normaliser {
       ...extend,
       ...inner,
     ];
-    if (keepsOrder(body, sorted)) return { ...node, body: sorted };
+    if (this.keepsOrder(body, sorted)) return { ...node, body: sorted };
     const inPlace = (member: MessageMember): MessageMember[] => {
       if (member.kind === 'field') return [this.field(member, name)];
       if (member.kind === 'oneof') return [this.oneof(member, name)];
-      if (member.kind === 'message') return [this.message(member, `${name}.${member.name}`)];
+      if (member.kind === 'message')
+        return this.messagesOf([member]).map((one) => this.message(one, `${name}.${one.name}`));
       if (member.kind === 'enum') return [this.enumeration(member, name)];
       return member.kind === 'extend' ? this.extends([member], name) : [];
     };
@@ -123,8 +148,10 @@ class Normaliser {
       linked !== undefined && mapKeyOf(linked) !== undefined
         ? (linked.target as LinkedMessage).fields[1]
         : linked;
-    const type = value?.target === undefined ? node.type : `.${value.target.name}`;
-    return { ...node, options, type };
+    const type = value?.target === undefined ? (value ?? { node }).node.type : `.${value.target.name}`;
+    const key = linked === undefined ? undefined : mapKeyOf(linked);
+    if (key === undefined) return { ...node, options, type };
+    return { ...node, options, type, mapKey: key.type, label: undefined };
   }
 
   private oneof(node: OneofNode, scope: string): OneofNode {
@@ -187,7 +214,7 @@ class Normaliser {
   }
 
   private service(node: ServiceNode, name: string): ServiceNode {
-    const linked = this.link.root.services.find((one) => one.node === node);
+    const linked = this.services.get(node);
     const methods = node.methods.map((method, index) => {
       const { input, output } = linked?.methods[index] ?? {};
       return {
@@ -199,14 +226,6 @@ class Normaliser {
     });
     return { ...node, options: this.options(node.options, 'google.protobuf.ServiceOptions', name), methods };
   }
-}
-
-function keepsOrder(
-  body: readonly (MessageMember | FileMember)[],
-  sorted: readonly (MessageMember | FileMember)[],
-): boolean {
-  const moved = nestedMessages(sorted);
-  return nestedMessages(body).every(({ at }, index) => at === moved[index]?.at);
 }
 
 function distinct(imports: readonly ImportNode[]): ImportNode[] {
