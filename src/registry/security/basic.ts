@@ -14,6 +14,7 @@ const REFUSED_FOR_MS = 10_000;
 const CHECKS_MAX = 2;
 const WAITING_MAX = 64;
 const HEADER_CHARS_MAX = 4096;
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
 export interface BasicOptions {
   readonly users: () => ReadonlyMap<string, Hashed>;
@@ -96,7 +97,7 @@ function parseBasic(encoded: string): { readonly user: string; readonly password
   if (encoded.length > HEADER_CHARS_MAX || !/^[A-Za-z0-9+/]+={0,2}$/u.test(encoded)) throw malformed;
   let text: string;
   try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(Buffer.from(encoded, 'base64'));
+    text = UTF8.decode(Buffer.from(encoded, 'base64'));
   } catch {
     throw malformed;
   }
