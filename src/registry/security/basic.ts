@@ -93,17 +93,17 @@ export class BasicScheme {
 
 /** @throws BadCredentials */
 function parseBasic(encoded: string): { readonly user: string; readonly password: string } {
-  const malformed = new BadCredentials('the Basic credentials are malformed');
-  if (encoded.length > HEADER_CHARS_MAX || !/^[A-Za-z0-9+/]+={0,2}$/u.test(encoded)) throw malformed;
+  const malformed = (): BadCredentials => new BadCredentials('the Basic credentials are malformed');
+  if (encoded.length > HEADER_CHARS_MAX || !/^[A-Za-z0-9+/]+={0,2}$/u.test(encoded)) throw malformed();
   let text: string;
   try {
     text = UTF8.decode(Buffer.from(encoded, 'base64'));
   } catch {
-    throw malformed;
+    throw malformed();
   }
   const colon = text.indexOf(':');
   const user = text.slice(0, Math.max(0, colon));
   const password = text.slice(colon + 1);
-  if (!PASSWORD_USER.test(user) || Buffer.byteLength(password) > PASSWORD_BYTES_MAX) throw malformed;
+  if (!PASSWORD_USER.test(user) || Buffer.byteLength(password) > PASSWORD_BYTES_MAX) throw malformed();
   return { user, password };
 }
