@@ -9,8 +9,9 @@ import {
   registryRoutes,
   SCHEMA_LIMITS,
 } from '../registry/index.ts';
+import type { Store } from './registry/opened-store.ts';
 import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
-import { STORE_SETTINGS, type Store, storesOf } from './registry/store.ts';
+import { STORE_SETTINGS, storesOf } from './registry/store.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { packageVersion } from './shell/package.ts';
 

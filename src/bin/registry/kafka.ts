@@ -5,7 +5,7 @@ import type { SettingTable } from '../../core/settings.ts';
 import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
-import type { Store } from './store.ts';
+import type { Store } from './opened-store.ts';
 
 export const KAFKA_STORE_SETTINGS = {
   'schemas-topic': {

@@ -1,9 +1,9 @@
 /** Where the registry's log is kept: -store, and what makes it. */
 import { coreError } from '../../core/errors.ts';
-import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
 import { FileLog, MemoryLog, type RegistryLog } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { KAFKA_STORE_SETTINGS, kafkaStores } from './kafka.ts';
+import type { Store } from './opened-store.ts';
 
 export const STORE_SETTINGS = {
   store: {
@@ -15,15 +15,6 @@ export const STORE_SETTINGS = {
 } as const;
 
 type Context = CommandContext<typeof STORE_SETTINGS>;
-
-export interface Store {
-  readonly log: RegistryLog;
-  /** Writes are decided by the leader: `here`, or the instance that is it. */
-  writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
-  /** Whether a write would be taken, here or by another instance. */
-  masterAvailable(): boolean;
-  close(): void;
-}
 
 const alone = (log: RegistryLog): Store => ({
   log,

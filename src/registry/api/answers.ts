@@ -39,7 +39,7 @@ export function answer(value: unknown, type: string): HttpResponse {
 }
 
 /** A client that does not find both properties treats the answer as foreign. */
-export function errorAnswer(
+function errorAnswer(
   status: number,
   number: number,
   message: string,

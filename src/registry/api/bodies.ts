@@ -7,7 +7,7 @@ import type { RegisterInput } from '../store/service.ts';
 import { bodyMayBeRaw } from './media.ts';
 
 /** Values inside values of `metadata` and `ruleSet`. */
-export const BODY_DEPTH_MAX = 64;
+const BODY_DEPTH_MAX = 64;
 const VERSION_MAX = 2_147_483_647;
 /** Half of a pair is no character, and no UTF-8 text can hold it. */
 const LONE_SURROGATE = /\p{Surrogate}/u;

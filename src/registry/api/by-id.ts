@@ -10,35 +10,6 @@ import { Ready } from './answers.ts';
 import { type Form, formOf, idOf, schemaDocument } from './documents.ts';
 import type { Call } from './operation.ts';
 
-/** Bytes of all kept answers. */
-export const BY_ID_CACHE_BYTES = 16 << 20;
-
-export class ByIdCache {
-  private readonly kept = new Map<string, Uint8Array>();
-  private bytes = 0;
-  private readonly bytesMax: number;
-
-  constructor(bytesMax: number = BY_ID_CACHE_BYTES) {
-    this.bytesMax = bytesMax;
-  }
-
-  get(key: string): Uint8Array | undefined {
-    return this.kept.get(key);
-  }
-
-  /** The oldest leave first. */
-  set(key: string, body: Uint8Array): void {
-    if (body.length > this.bytesMax / 8) return;
-    this.bytes += body.length - (this.kept.get(key)?.length ?? 0);
-    this.kept.set(key, body);
-    for (const [old, { length }] of this.kept) {
-      if (this.bytes <= this.bytesMax) break;
-      this.kept.delete(old);
-      this.bytes -= length;
-    }
-  }
-}
-
 /** Runs at once where the schema is known, else once more after `fresh`. @throws schema_not_found */
 export function settled<T>(call: Call, find: () => T): T | Promise<T> {
   try {

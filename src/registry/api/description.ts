@@ -2,6 +2,7 @@
 import { LEVELS } from '../compatibility/modes.ts';
 import { REGISTRY_MODES } from '../store/service.ts';
 import type { Wire } from './answers.ts';
+import { CONFIG_PROPERTIES } from './bodies.ts';
 import type { JsonSchema } from './parameters.ts';
 
 export const ref = (name: string): JsonSchema => ({ $ref: `#/components/schemas/${name}` });
@@ -13,7 +14,6 @@ export const INTEGERS: JsonSchema = arrayOf({ type: 'integer' });
 const TEXT: JsonSchema = { type: 'string' };
 const SWITCH: JsonSchema = { type: 'boolean' };
 const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: 2_147_483_647 };
-const OBJECT: JsonSchema = { type: 'object' };
 const GUID: JsonSchema = {
   type: 'string',
   pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
@@ -35,19 +35,13 @@ function open(
 /** null removes. */
 const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
 
-const CONFIG: Readonly<Record<string, JsonSchema>> = {
-  normalize: SWITCH,
-  validateFields: SWITCH,
-  alias: TEXT,
-  compatibilityGroup: TEXT,
-  compatibilityPolicy: TEXT,
-  defaultMetadata: OBJECT,
-  overrideMetadata: OBJECT,
-  defaultRuleSet: OBJECT,
-  overrideRuleSet: OBJECT,
-  verdictPolicy: TEXT,
-  lossy: TEXT,
-};
+const TYPE_OF = { text: 'string', switch: 'boolean', document: 'object' } as const;
+const config = (make: (type: string) => JsonSchema): Readonly<Record<string, JsonSchema>> =>
+  Object.fromEntries(
+    Object.entries(CONFIG_PROPERTIES)
+      .filter(([name]) => name !== 'compatibilityLevel')
+      .map(([name, kind]) => [name, make(TYPE_OF[kind])]),
+  );
 
 export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
   const guid = wire === 8 ? { guid: GUID } : {};
@@ -118,13 +112,14 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     Compatibility: closed({ is_compatible: SWITCH, messages: { ...STRINGS, minItems: 1 } }, [
       'is_compatible',
     ]),
-    Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...CONFIG }, []),
+    Config: closed(
+      { compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config((type) => ({ type })) },
+      [],
+    ),
     ConfigRequest: open(
       {
         compatibility: { type: ['string', 'null'], enum: [...LEVELS, null] },
-        ...Object.fromEntries(
-          Object.entries(CONFIG).map(([name, schema]) => [name, orNull(String(schema['type']))]),
-        ),
+        ...config(orNull),
       },
       [],
       'What to set. The answer repeats it.',

@@ -15,8 +15,6 @@ export interface Form {
   readonly qualified: boolean;
 }
 
-export const STORED: Form = { format: '', qualified: false };
-
 export function formOf(call: Call): Form {
   const qualified = call.operation.query?.includes('referenceFormat') === true;
   return {

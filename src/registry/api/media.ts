@@ -5,7 +5,7 @@ import { registryError } from '../errors.ts';
 export const REGISTRY_CONTENT_TYPE = 'application/vnd.schemaregistry.v1+json';
 
 /** What we answer in, with how much we like it: decides between types that the client likes equally. */
-export const ANSWER_TYPES: ReadonlyArray<readonly [type: string, quality: number]> = [
+const ANSWER_TYPES: ReadonlyArray<readonly [type: string, quality: number]> = [
   [REGISTRY_CONTENT_TYPE, 1],
   ['application/vnd.schemaregistry+json', 0.9],
   ['application/json', 0.5],
@@ -36,7 +36,7 @@ function specificity(range: string, type: string): number {
 }
 
 /** The best type for an Accept header, by the client's quality and then by ours. */
-export function bestType(accept: string): string | undefined {
+function bestType(accept: string): string | undefined {
   const ranges = accept
     .split(',')
     .map((part) => ({ range: mediaType(part), quality: qualityOf(part) }))

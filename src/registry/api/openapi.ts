@@ -6,7 +6,7 @@ import { JSON_BODY_TYPES, RAW_BODY_TYPE } from './media.ts';
 import type { ApiSettings, Operation, RegistryErrorCode } from './operation.ts';
 import { type JsonSchema, PATH_PARAMETERS, type PathParameter, QUERY_PARAMETERS } from './parameters.ts';
 
-export const CONTEXT_PATH = '/contexts/{context}';
+const CONTEXT_PATH = '/contexts/{context}';
 
 /** Errors that any operation, one with a body, one that reads anew, or one that changes something can meet. */
 const ALWAYS: readonly RegistryErrorCode[] = ['malformed_request', 'not_acceptable', 'starting'];

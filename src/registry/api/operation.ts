@@ -7,7 +7,7 @@ import { checkScope, parseSubject, qualify, qualifyWith } from '../store/names.t
 import type { RegisterInput, RegistryService, StoredVersion } from '../store/service.ts';
 import type { Wire } from './answers.ts';
 import { readSchemaBody } from './bodies.ts';
-import type { ByIdCache } from './by-id.ts';
+import type { ByteCache } from './byte-cache.ts';
 import { checkLimits, type SchemaLimits } from './limits.ts';
 import { flagOf, type JsonSchema, type PathParameter, pageOf, type QueryParameter } from './parameters.ts';
 
@@ -27,7 +27,7 @@ export interface ApiSettings {
   readonly gate: RequestGate;
   /** False: somebody else's requests are possible, so what they see is looked at. */
   readonly open: boolean;
-  readonly byId: ByIdCache;
+  readonly byId: ByteCache;
   /** Whether writes can be taken, here or by forwarding. */
   readonly masterAvailable: () => boolean;
 }

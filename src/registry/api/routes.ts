@@ -9,7 +9,7 @@ import { openGate, type RequestGate } from '../security/access.ts';
 import type { RegistryService } from '../store/service.ts';
 import { ABOUT_OPERATIONS } from './about.ts';
 import { answer, answerOf, Ready, type Wire } from './answers.ts';
-import { ByIdCache } from './by-id.ts';
+import { ByteCache } from './byte-cache.ts';
 import { COMPATIBILITY_OPERATIONS } from './compatibility.ts';
 import { SCHEMA_LIMITS, type SchemaLimits } from './limits.ts';
 import { negotiate } from './media.ts';
@@ -57,7 +57,7 @@ function settingsOf(options: RegistryApiOptions): ApiSettings {
     clusterId: options.clusterId ?? 'schema-registry',
     gate: options.gate ?? openGate,
     open: options.gate === undefined || options.gate === openGate,
-    byId: new ByIdCache(),
+    byId: new ByteCache(),
     masterAvailable: options.masterAvailable ?? (() => true),
   };
 }

@@ -1,0 +1,12 @@
+/** A store of the registry with what a run needs beside its log. */
+import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
+import type { RegistryLog } from '../../registry/index.ts';
+
+export interface Store {
+  readonly log: RegistryLog;
+  /** Writes are decided by the leader: `here`, or the instance that is it. */
+  writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
+  /** Whether a write would be taken, here or by another instance. */
+  masterAvailable(): boolean;
+  close(): void;
+}
