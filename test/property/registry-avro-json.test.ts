@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import {
   type JsonNode,
   JsonTextError,
+  printDecimal,
   printDouble,
   printFloat,
   printJson,
@@ -162,6 +163,49 @@ describe('the printer', () => {
         expect(printJson(readJson(sorted, STRICT), true)).toBe(sorted);
       }),
       { numRuns: 500 },
+    );
+  });
+
+  /** Recorded from jackson-databind 2.17.2 with USE_BIG_DECIMAL_FOR_FLOATS and exact big decimals. */
+  it.each([
+    ['1.50', '1.50'],
+    ['1e3', '1E+3'],
+    ['1.5e-10', '1.5E-10'],
+    ['0.000001', '0.000001'],
+    ['0.0000001', '1E-7'],
+    ['-0.0', '0.0'],
+    ['0e5', '0E+5'],
+    ['0.00', '0.00'],
+    ['-0', '0'],
+    ['1E400', '1E+400'],
+    ['12345678901234567890.123456789', '12345678901234567890.123456789'],
+    ['1.0e2', '1.0E+2'],
+    ['100e-2', '1.00'],
+    ['0.00001e-3', '1E-8'],
+    ['1.5E+3', '1.5E+3'],
+    ['-2.50e1', '-25.0'],
+    ['5e0', '5'],
+    ['0e-9', '0E-9'],
+  ])('prints the decimal %s as Java prints it, %s', (source, printed) => {
+    const print = (text: string): string => printJson(readJson(text, STRICT), false, printDecimal);
+    expect(print(source)).toBe(printed);
+    expect(print(printed)).toBe(printed);
+  });
+
+  it('prints any decimal without loss, and itself again', () => {
+    const parts = fc.tuple(
+      fc.constantFrom('', '-'),
+      fc.nat(),
+      fc.option(fc.nat(), { nil: undefined }),
+      fc.option(fc.integer({ min: -30, max: 30 }), { nil: undefined }),
+    );
+    fc.assert(
+      fc.property(parts, ([sign, whole, fraction, power]) => {
+        const text = `${sign}${whole}${fraction === undefined ? '' : `.${fraction}`}${power === undefined ? '' : `e${power}`}`;
+        const printed = printJson(readJson(text, STRICT), false, printDecimal);
+        expect(Number(printed)).toBe(Number(text) + 0);
+        expect(printJson(readJson(printed, STRICT), false, printDecimal)).toBe(printed);
+      }),
     );
   });
 

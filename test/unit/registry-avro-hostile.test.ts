@@ -357,7 +357,7 @@ describe('JSON Schema', () => {
 
   it('is kept without its white space, digits and order as they came', () => {
     expect(json('{ "9": 1, "10": 12345678901234567890, "a": [ true, null ],\n "b": 1.50 }')).toBe(
-      '{"9":1,"10":12345678901234567890,"a":[true,null],"b":1.5}',
+      '{"9":1,"10":12345678901234567890,"a":[true,null],"b":1.50}',
     );
     expect(json('true')).toBe('true');
     const sorted = parseSchema('JSON', '{"b":{"d":1,"c":[{"z":0,"y":0}]},"a":2}', { normalize: true }).text;

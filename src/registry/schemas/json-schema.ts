@@ -1,11 +1,12 @@
 /** JSON Schema as the registry takes it: any JSON document that can be a schema, kept without its white space.
  *
  *  It is stored and served, never judged: a schema is an object or a boolean, and nothing more is asked of it. The
- *  normalised text has the keys of all its objects sorted.
+ *  normalised text has the keys of all its objects sorted. Numbers keep their digits, as the existing registries write
+ *  them. Source: json-schema-provider/.../jackson/Jackson.java of confluentinc/schema-registry, for facts.
  */
 import { registryError } from '../errors.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from './format.ts';
-import { JsonTextError, positionOf, printJson, readJson } from './json-text.ts';
+import { JsonTextError, positionOf, printDecimal, printJson, readJson } from './json-text.ts';
 import type { ParseOptions } from './options.ts';
 
 /** @throws invalid_schema, schema_too_large */
@@ -21,7 +22,7 @@ export function parseJsonSchema(source: string, options: ParseOptions): string {
     const json = readJson(source, { comments: false, repeatedKeys: lenient });
     if (json.kind !== 'object' && json.kind !== 'boolean')
       throw new JsonTextError('it is neither an object nor a boolean', json.at);
-    const text = printJson(json, options.normalize);
+    const text = printJson(json, options.normalize, printDecimal);
     return text === source ? source : text;
   } catch (thrown) {
     if (!(thrown instanceof JsonTextError)) throw thrown;

@@ -332,23 +332,47 @@ export function printNumber(number: JsonNumber): string {
   return number.digits === '-0' ? '0' : number.digits;
 }
 
-/** @param sorted keys in the order of their UTF-16 units instead of their own */
-export function printJson(node: JsonNode, sorted = false): string {
+/** As Java's BigDecimal prints what is written: no digit is lost, the exponent has its one form. */
+export function printDecimal(number: JsonNumber): string {
+  if (isInteger(number)) return printNumber(number);
+  const [, minus, whole, fraction = '', power = '0'] =
+    /^(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE](.+))?$/.exec(number.digits) ?? [];
+  const digits = `${whole}${fraction}`.replace(/^0+(?=[0-9])/, '');
+  const sign = minus === '-' && digits !== '0'.repeat(digits.length) ? '-' : '';
+  const scale = BigInt(fraction.length) - BigInt(power.replace('+', ''));
+  const exponent = BigInt(digits.length) - 1n - scale;
+  if (scale === 0n) return `${sign}${digits}`;
+  if (scale > 0n && exponent >= -6n) {
+    const padded = digits.padStart(Number(scale) + 1, '0');
+    const point = padded.length - Number(scale);
+    return `${sign}${padded.slice(0, point)}.${padded.slice(point)}`;
+  }
+  const mantissa = digits.length === 1 ? digits : `${digits[0]}.${digits.slice(1)}`;
+  const shown = exponent === 0n ? '' : `E${exponent > 0n ? '+' : ''}${exponent}`;
+  return `${sign}${mantissa}${shown}`;
+}
+
+/** @param sorted keys in the order of their UTF-16 units instead of their own
+ *  @param number how a number is written */
+export function printJson(node: JsonNode, sorted = false, number = printNumber): string {
   switch (node.kind) {
     case 'null':
       return 'null';
     case 'boolean':
       return String(node.value);
     case 'number':
-      return printNumber(node);
+      return number(node);
     case 'string':
       return printString(node.value);
     case 'array':
-      return `[${node.items.map((item) => printJson(item, sorted)).join(',')}]`;
+      return `[${node.items.map((item) => printJson(item, sorted, number)).join(',')}]`;
     case 'object': {
       const members = [...node.members];
       if (sorted) members.sort(([a], [b]) => (a < b ? -1 : a > b ? 1 : 0));
-      return `{${members.map(([key, { value }]) => `${printString(key)}:${printJson(value, sorted)}`).join(',')}}`;
+      const printed = members.map(
+        ([key, { value }]) => `${printString(key)}:${printJson(value, sorted, number)}`,
+      );
+      return `{${printed.join(',')}}`;
     }
   }
 }
