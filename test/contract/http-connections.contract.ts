@@ -201,6 +201,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
     test('a client that goes away aborts the signal of the request under way', async () => {
       const aborted = gate();
       const begun = gate();
+      let address = '';
       const server = await start([
         {
           method: 'GET',
@@ -210,6 +211,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
             request.signal.addEventListener('abort', () => aborted.open());
             begun.open();
             await aborted.opened;
+            address = request.remoteAddress;
             return { status: 200, body: 'for nobody' };
           },
         },
@@ -221,6 +223,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       client.close();
       await aborted.opened;
       await new Promise((resolve) => setTimeout(resolve, 10));
+      expect(address).toBe('127.0.0.1');
       expect(server.inFlight()).toBe(0);
     });
 

@@ -173,7 +173,7 @@ class NodeServer implements HttpServer {
     if (decision.kind === 'answer') return this.answer(line, pending, decision.response);
     const { target, params, route } = decision;
     const { rawHeaders } = incoming;
-    const remoteAddress = incoming.socket.remoteAddress ?? '';
+    const remoteAddress = (): string => line.socket.remoteAddress ?? '';
     const request = new WholeRequest(
       { method, target, rawHeaders, remoteAddress, peer: line.peer },
       params,
@@ -182,7 +182,9 @@ class NodeServer implements HttpServer {
     line.request = request;
     let response: HttpResponse;
     try {
-      response = await route.handler(request);
+      const given = route.handler(request);
+      if (given instanceof Promise) request.keepAddress();
+      response = await given;
     } catch (thrown) {
       response = this.front.failed(method, target.path, thrown);
     }

@@ -44,7 +44,8 @@ export interface RequestHead {
   readonly target: Target;
   /** Names and values in turn, as sent. */
   readonly rawHeaders: readonly string[];
-  readonly remoteAddress: string;
+  /** Asked once at most, while the connection stands: when a handler wants to know, or by `keepAddress`. */
+  readonly remoteAddress: () => string;
   readonly peer: HttpPeer | undefined;
 }
 
@@ -54,8 +55,9 @@ export class WholeRequest implements HttpRequest {
   readonly path: string;
   readonly params: Readonly<Record<string, string>>;
   readonly body: Uint8Array;
-  readonly remoteAddress: string;
   declare readonly peer?: HttpPeer;
+  private readonly askAddress: () => string;
+  private address: string | undefined;
   private readonly rawQuery: string;
   private readonly rawHeaders: readonly string[];
   private parsedQuery: URLSearchParams | undefined;
@@ -69,8 +71,18 @@ export class WholeRequest implements HttpRequest {
     this.params = params;
     this.body = body;
     this.rawHeaders = head.rawHeaders;
-    this.remoteAddress = head.remoteAddress;
+    this.askAddress = head.remoteAddress;
     if (head.peer !== undefined) this.peer = head.peer;
+  }
+
+  get remoteAddress(): string {
+    this.address ??= this.askAddress();
+    return this.address;
+  }
+
+  /** Before a handler waits: its connection may be gone when it asks. */
+  keepAddress(): void {
+    this.address ??= this.askAddress();
   }
 
   get query(): URLSearchParams {

@@ -77,9 +77,8 @@ export class RouteTable {
       if (segment === undefined) return { kind: 'malformed' };
       segments.push(segment);
     }
-    const allowed = new Set<string>();
     const values: string[] = [];
-    const leaf = this.find(this.root, segments, 0, method, values, allowed);
+    const leaf = this.find(this.root, segments, 0, method, values);
     if (leaf !== undefined) {
       const params: Record<string, string> = Object.create(null) as Record<string, string>;
       leaf.names.forEach((name, index) => {
@@ -87,22 +86,28 @@ export class RouteTable {
       });
       return { kind: 'found', route: leaf.route, params };
     }
+    const allowed = new Set<string>();
+    this.find(this.root, segments, 0, undefined, [], allowed);
     if (allowed.size === 0) return { kind: 'unknown' };
     if (allowed.has('GET')) allowed.add('HEAD');
     allowed.add('OPTIONS');
     return { kind: 'method', allow: [...allowed].sort() };
   }
 
+  /** Without a method it finds none, and collects those that the path allows. */
   private find(
     node: Node,
     segments: readonly string[],
     at: number,
-    method: string,
+    method: string | undefined,
     values: string[],
-    allowed: Set<string>,
+    allowed?: Set<string>,
   ): Leaf | undefined {
     if (at === segments.length) {
-      for (const known of node.leaves.keys()) allowed.add(known);
+      if (method === undefined) {
+        for (const known of node.leaves.keys()) allowed?.add(known);
+        return undefined;
+      }
       return node.leaves.get(method) ?? (method === 'HEAD' ? node.leaves.get('GET') : undefined);
     }
     const segment = segments[at] as string;

@@ -193,7 +193,8 @@ class UwsServer implements HttpServer {
     }
     const { target, params, route } = decision;
     const { method, rawHeaders } = exchange.head;
-    const remoteAddress = addressText(exchange.response.getRemoteAddress());
+    const remoteAddress = (): string =>
+      exchange.done ? '' : addressText(exchange.response.getRemoteAddress());
     const request = new WholeRequest(
       { method, target, rawHeaders, remoteAddress, peer: undefined },
       params,
@@ -209,8 +210,10 @@ class UwsServer implements HttpServer {
       fail(thrown);
       return;
     }
-    if (response instanceof Promise) response.then(settle, fail);
-    else settle(response);
+    if (response instanceof Promise) {
+      request.keepAddress();
+      response.then(settle, fail);
+    } else settle(response);
   }
 
   /** `last`: the connection ends with this answer. */
