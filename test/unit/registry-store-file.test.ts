@@ -229,6 +229,43 @@ describe('the file store', () => {
   });
 });
 
+describe('what stands behind the last append', () => {
+  const frame = encodeFrame([
+    { key: Buffer.from('{"keytype":"NOOP","magic":0}'), value: Buffer.from('x'.repeat(3000)) },
+  ]);
+  const zeroed = (from: number, to: number): Buffer => Buffer.from(frame).fill(0, from, to);
+  const flipped = (at: number): Buffer => {
+    const bytes = Buffer.from(frame);
+    bytes[at] = (bytes[at] as number) ^ 1;
+    return bytes;
+  };
+  const room = Buffer.alloc(2000);
+
+  it.each([
+    ['nothing', Buffer.alloc(0), 'clean'],
+    ['room', room, 'clean'],
+    ['one byte', frame.subarray(0, 1), 'torn'],
+    ['a header alone', frame.subarray(0, 12), 'torn'],
+    ['a part of a header, and room', Buffer.concat([frame.subarray(0, 7), room]), 'torn'],
+    ['a part of a payload', frame.subarray(0, 900), 'torn'],
+    ['a part of a payload, and room', Buffer.concat([frame.subarray(0, 900), room]), 'torn'],
+    ['a sector that was never written', Buffer.concat([zeroed(1024, 1536), room]), 'torn'],
+    ['a first sector that was never written', zeroed(0, 512), 'torn'],
+    ['zeros that fill no sector', zeroed(1030, 1500), 'damaged'],
+    ['a flipped bit of the payload', Buffer.concat([flipped(2000), room]), 'damaged'],
+    ['a flipped bit of the header', Buffer.concat([flipped(1), room]), 'damaged'],
+    [
+      'an unwritten sector with bytes behind',
+      Buffer.concat([zeroed(1024, 1536), room, Buffer.from('x')]),
+      'damaged',
+    ],
+    ['a flipped bit and a sound append behind', Buffer.concat([flipped(2000), frame]), 'damaged'],
+    ['a part of an append and a sound one behind', Buffer.concat([zeroed(1024, 1536), frame]), 'damaged'],
+  ])('%s', (_, bytes, verdict) => {
+    expect(judgeTail(bytes, 0)).toBe(verdict);
+  });
+});
+
 /** No file of this process grows past it; Linux counts that as a disk that is full. */
 function limitFiles(bytes: number | 'unlimited'): void {
   execFileSync('prlimit', ['--pid', String(process.pid), `--fsize=${bytes}:`]);

@@ -278,23 +278,39 @@ describe('writing', () => {
     expect(log.caughtUp).toBe(2);
   });
 
-  it('decides again when others wrote meanwhile, and loses nothing of theirs', async () => {
-    const append = log.append.bind(log);
-    const theirs = encodeRecord({
+  const theirs = (version: number): LogRecord =>
+    encodeRecord({
       kind: 'schema',
       subject: 'a',
-      version: 9,
+      version,
       value: { id: 77, format: 'AVRO', text: '"bytes"', references: [], deleted: false },
     });
+
+  it('loses nothing of what others wrote while it was writing', async () => {
+    await registry.setConfig('a', { compatibility: 'NONE' });
+    const append = log.append.bind(log);
     log.append = async (records) => {
       await append(records);
-      log.sink?.apply([theirs]);
+      log.sink?.apply([theirs(9)]);
     };
+    await put('a', '"int"');
+    expect(numbers('a')).toEqual([1, 9]);
+    expect(await put('a', '"long"')).toMatchObject({ version: { id: 78, version: 10 } });
+  });
+
+  it('decides again when others wrote while it was deciding', async () => {
+    let now = 0;
+    // Every look at the clock is a slice of its own, so that deciding gives way after each request.
+    const clock = { wallNowMs: () => 1, monotonicMs: () => (now += 100) };
+    registry = await Registry.open(log, silentLogger, { clock });
     await registry.setConfig('a', { compatibility: 'NONE' });
-    log.append = append;
-    await Promise.all([put('a', '"int"'), put('a', '"long"')]);
-    expect(numbers('a')).toEqual([9, 10, 11]);
-    expect(registry.maxId('.')).toBe(79);
+    setImmediate(() => log.sink?.apply([theirs(1)]));
+    const both = await Promise.all([
+      registry.register('a', { text: '"int"' }, {}),
+      registry.register('a', { text: '"long"' }, {}),
+    ]);
+    expect(both.map(({ version }) => version.version)).toEqual([2, 3]);
+    expect(registry.versions('a', 'no').map(({ id }) => id)).toEqual([77, 78, 79]);
   });
 
   it('refuses on a follower, and after it is closed', async () => {

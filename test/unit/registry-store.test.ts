@@ -312,17 +312,32 @@ describe('field numbers', () => {
     expect(await put('p', proto('string b = 2;'))).toMatchObject({ version: { version: 1, id: 3 } });
   });
 
+  it('count over the versions that are there, under any level', async () => {
+    await registry.setConfig('p', { compatibility: 'NONE' });
+    for (const body of ['int32 a = 1; int32 b = 2;', 'int32 a = 1;']) await put('p', proto(body));
+    expect(await code(put('p', proto('int32 a = 1; int32 bb = 2;')))).toBe('incompatible');
+  });
+
   it('of two lives of a subject are told apart', async () => {
     await registry.setConfig(undefined, { compatibility: 'NONE' });
-    for (const body of ['int32 a = 1; int32 b = 2;', 'int32 a = 1;']) await put('p', proto(body));
+    for (const body of ['int32 a = 1;', 'int32 a = 1; int32 b = 2;']) await put('p', proto(body));
     await registry.deleteSubject('p', false);
     await registry.deleteSubject('p', true);
     await put('p', proto('int32 a = 1;'));
     await registry.deleteVersion('p', '1', false);
     await registry.deleteVersion('p', '1', true);
     await open(log.records);
-    // It vanished in version 2 of the first life.
+    // It stood in version 2 of the first life and vanished in version 1 of the second.
     expect(await code(put('p', proto('int32 a = 1; int32 b = 2;')))).toBe('incompatible');
     expect(await put('p', proto('int32 a = 1; int32 c = 3;'))).toMatchObject({ created: true });
+  });
+
+  it('count when a subject was cleared for an import', async () => {
+    await put('p', proto('int32 a = 1; int32 b = 2;'));
+    await registry.deleteSubject('p', false);
+    await registry.setMode('p', 'IMPORT', false);
+    await registry.setMode('p', 'READWRITE', false);
+    await open(log.records);
+    expect(await code(put('p', proto('int32 a = 1; string c = 2;')))).toBe('incompatible');
   });
 });
