@@ -190,6 +190,9 @@ export const MAP_KEYS: ReadonlySet<string> = new Set(
   [...SCALARS].filter((type) => !/^(float|double|bytes)$/.test(type)),
 );
 
+/** Characters of a name with its dots, written or in full, and of an import's path. */
+export const PROTO_PATH_CHARS_MAX = 1_000;
+
 export const FIELD_NUMBER_MAX = 2 ** 29 - 1;
 export const ENUM_NUMBER_MAX = 2 ** 31 - 1;
 

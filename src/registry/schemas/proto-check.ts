@@ -202,7 +202,10 @@ function checkJsonNames(message: LinkedMessage): void {
     const isWritten = (one: LinkedField): boolean => one.jsonName !== jsonNameOf(one.name);
     if (message.file.node.syntax === 'proto2' && !(isWritten(field) && isWritten(held))) continue;
     if (isSet(message.options, 'deprecated_legacy_json_field_conflicts')) continue;
-    protoFail(`${held.fullName} and ${field.fullName} have the same JSON name "${field.jsonName}"`, field.at);
+    protoFail(
+      `${held.fullName} and ${field.fullName} have the same JSON name ${JSON.stringify(field.jsonName.slice(0, 64))}`,
+      field.at,
+    );
   }
 }
 

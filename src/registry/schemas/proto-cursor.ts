@@ -1,7 +1,7 @@
 /** A place in the words of a .proto text: looks one word ahead, and counts what it makes so that no text grows without bound. */
 
 import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
-import type { NumberRange, Position } from './proto-ast.ts';
+import { type NumberRange, type Position, PROTO_PATH_CHARS_MAX } from './proto-ast.ts';
 import { integerOf, ProtoLexer, protoFail, type Token } from './proto-lexer.ts';
 
 export class ProtoCursor {
@@ -65,7 +65,11 @@ export class ProtoCursor {
   path(what: string, mayLead = true): string {
     let text = mayLead && this.takes('.') ? '.' : '';
     text += this.name(what);
-    while (this.takes('.')) text += `.${this.name(what)}`;
+    while (this.takes('.')) {
+      text += `.${this.name(what)}`;
+      if (text.length > PROTO_PATH_CHARS_MAX)
+        this.fail(`a name is longer than ${PROTO_PATH_CHARS_MAX} characters`);
+    }
     return text;
   }
 

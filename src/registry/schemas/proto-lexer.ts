@@ -26,6 +26,9 @@ export function protoFail(why: string, at?: Position, file?: string): never {
   });
 }
 
+/** Characters of one name, and of one number. */
+const WORD_CHARS_MAX = 400;
+
 const NAME = /[A-Za-z_]\w*/y;
 const NUMBER = /0[xX][0-9a-fA-F]+|(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?[fF]?|\d+/y;
 const SYMBOLS = new Set('{}[]()<>=;:,.-/+');
@@ -50,6 +53,7 @@ export class ProtoLexer {
   private offset = 0;
   private line = 1;
   private lineStart = 0;
+  private nextNewline = -1;
 
   constructor(source: string, file?: string) {
     this.source = source;
@@ -66,7 +70,11 @@ export class ProtoLexer {
     if (first === undefined) return { kind: 'end', text: '', bytes: undefined, at };
     if (first === '"' || first === "'") return this.string(first, at);
     const name = this.match(NAME);
-    if (name !== undefined) return { kind: 'name', text: name, bytes: undefined, at };
+    if (name !== undefined) {
+      if (name.length > WORD_CHARS_MAX)
+        protoFail(`a name is longer than ${WORD_CHARS_MAX} characters`, at, this.file);
+      return { kind: 'name', text: name, bytes: undefined, at };
+    }
     if (/[0-9]/.test(first) || (first === '.' && /[0-9]/.test(this.source[start + 1] ?? ''))) {
       return this.number(at);
     }
@@ -109,16 +117,27 @@ export class ProtoLexer {
       const at = { line: this.line, column: this.offset - this.lineStart + 1 };
       protoFail('a comment has no end', at, this.file);
     }
-    for (let at = this.source.indexOf('\n', this.offset); at >= 0 && at < end; ) {
+    while (this.newline() < end) {
       this.line++;
-      this.lineStart = at + 1;
-      at = this.source.indexOf('\n', at + 1);
+      this.lineStart = this.newline() + 1;
+      this.offset = this.lineStart;
     }
     this.offset = end + 2;
   }
 
+  /** The next end of a line; looked for once, however many comments stand before it. */
+  private newline(): number {
+    if (this.nextNewline < this.offset) {
+      const at = this.source.indexOf('\n', this.offset);
+      this.nextNewline = at < 0 ? this.source.length : at;
+    }
+    return this.nextNewline;
+  }
+
   private number(at: Position): Token {
     const text = this.match(NUMBER) as string;
+    if (text.length > WORD_CHARS_MAX)
+      protoFail(`a number is longer than ${WORD_CHARS_MAX} characters`, at, this.file);
     if (/[\w.]/.test(this.source[this.offset] ?? ''))
       protoFail(`"${text}" runs into what follows`, at, this.file);
     const isFloat = !/^0[xX]/.test(text) && /[.eEfF]/.test(text);

@@ -98,7 +98,11 @@ export class ProtoLink {
   private import({ path, at }: ImportNode, importer: string | undefined): LinkedFile | undefined {
     if (this.loading.includes(path)) {
       if (this.options.lenient) return undefined;
-      protoFail(`the imports are a circle: ${[...this.loading, path].join(' imports ')}`, at, importer);
+      protoFail(
+        `the imports are a circle: ${[...this.loading.slice(-8), path].join(' imports ')}`,
+        at,
+        importer,
+      );
     }
     const held = this.files.get(path);
     if (held !== undefined) return held;

@@ -8,9 +8,11 @@ import {
   type MessageMember,
   type MessageNode,
   membersOf,
+  PROTO_PATH_CHARS_MAX,
   plainOption,
   SCALARS,
 } from './proto-ast.ts';
+import { protoFail } from './proto-lexer.ts';
 import {
   jsonNameOf,
   type LinkedEnum,
@@ -128,6 +130,9 @@ class Outliner {
       isImplicit: origin === 'map',
       isGroup: origin === 'group',
     };
+    if (message.name.length > PROTO_PATH_CHARS_MAX) {
+      protoFail(`a full name is longer than ${PROTO_PATH_CHARS_MAX} characters`, node.at, this.file.path);
+    }
     const inner = `${message.name}.`;
     const synthetic = new SyntheticOneofs(body, oneofs);
     let oneof = 0;

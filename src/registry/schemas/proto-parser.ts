@@ -21,6 +21,7 @@ import {
   type OneofNode,
   type OptionNode,
   type Position,
+  PROTO_PATH_CHARS_MAX,
   type ReservedNode,
   type ServiceNode,
   type Syntax,
@@ -100,6 +101,9 @@ class ProtoParser {
     cursor.count();
     const mode = cursor.takes('public') ? 'public' : cursor.takes('weak') ? 'weak' : 'plain';
     const path = cursor.string('the path of an import').toString();
+    if (path.length > PROTO_PATH_CHARS_MAX) {
+      cursor.fail(`the path of an import is longer than ${PROTO_PATH_CHARS_MAX} characters`, at);
+    }
     cursor.expect(';');
     return { path, mode, at };
   }

@@ -8,13 +8,7 @@
 import type { ParseOptions } from './options.ts';
 import { hasPresence, isClosed } from './proto-features.ts';
 import type { ProtoLink } from './proto-link.ts';
-import {
-  type LinkedEnum,
-  type LinkedField,
-  type LinkedFile,
-  type LinkedMessage,
-  mapKeyOf,
-} from './proto-model.ts';
+import { type LinkedEnum, type LinkedField, type LinkedMessage, mapKeyOf } from './proto-model.ts';
 import { protoLink } from './proto-parse.ts';
 
 export interface ProtoEnum {
@@ -44,7 +38,7 @@ export interface ProtoField {
 export interface ProtoMessage {
   /** With its package, without a leading dot. */
   readonly name: string;
-  /** Position in the file, as on the wire. */
+  /** Position in the file, as on the wire; empty for a message of an import. */
   readonly path: readonly number[];
   readonly fields: ProtoField[];
   /** Constructs of this message that the checker has no rule for. */
@@ -70,32 +64,41 @@ export function parseProto(
 
 export function treeOf(link: ProtoLink): ProtoFile {
   const trees = new Trees();
-  const messages = trees.collect(link.root.messages, []);
+  const messages = trees.collect(link.root.messages);
   return { messages, byName: new Map(messages.map((message) => [message.name, message])), link };
 }
 
 class Trees {
   private readonly messages = new Map<LinkedMessage, ProtoMessage>();
   private readonly enums = new Map<LinkedEnum, ProtoEnum>();
+  private readonly paths = new Map<LinkedMessage, readonly number[]>();
 
-  /** The messages below, outer before inner. */
-  collect(messages: readonly LinkedMessage[], path: readonly number[]): ProtoMessage[] {
-    return messages
-      .filter(({ isImplicit }) => !isImplicit)
-      .flatMap((message, index) => {
-        if (message.isMapEntry) return [];
-        const here = [...path, index];
-        return [this.message(message, here), ...this.collect(message.messages, here)];
-      });
+  /** The messages of the file, outer before inner. */
+  collect(roots: readonly LinkedMessage[]): ProtoMessage[] {
+    const found: LinkedMessage[] = [];
+    const walk = (messages: readonly LinkedMessage[], outer: readonly number[]): void => {
+      let index = 0;
+      for (const message of messages) {
+        if (message.isImplicit) continue;
+        const path = [...outer, index++];
+        if (message.isMapEntry) continue;
+        this.paths.set(message, path);
+        found.push(message);
+        walk(message.messages, path);
+      }
+    };
+    walk(roots, []);
+    return found.map((message) => this.message(message));
   }
 
-  private message(linked: LinkedMessage, path = pathOf(linked)): ProtoMessage {
+  private message(linked: LinkedMessage): ProtoMessage {
     const held = this.messages.get(linked);
     if (held !== undefined) return held;
     const unjudged: string[] = [];
     if (linked.extensionRanges.length > 0) unjudged.push('extensions');
     if (linked.isGroup) unjudged.push('a group');
     for (const _extension of linked.extensions) unjudged.push('extend');
+    const path = this.paths.get(linked) ?? [];
     const message: ProtoMessage = { name: linked.name, path, fields: [], unjudged };
     this.messages.set(linked, message);
     for (const field of linked.fields) message.fields.push(this.field(field, message));
@@ -139,10 +142,4 @@ class Trees {
     this.enums.set(linked, enumeration);
     return enumeration;
   }
-}
-
-function pathOf(message: LinkedMessage): number[] {
-  const siblings: readonly LinkedMessage[] = (message.parent ?? (message.file as LinkedFile)).messages;
-  const index = siblings.filter(({ isImplicit }) => !isImplicit).indexOf(message);
-  return message.parent === undefined ? [index] : [...pathOf(message.parent), index];
 }
