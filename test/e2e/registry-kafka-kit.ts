@@ -43,7 +43,8 @@ export class Instance {
       if (ready?.ok === true) return this;
       await sleep(20);
     }
-    throw new Error(`an instance is not ready: ${this.log()}`);
+    const lines = this.log().split('\n');
+    throw new Error(`an instance is not ready: ${lines.slice(1).join('\n')}`);
   }
 
   async ask(method: string, path: string, body?: unknown, timeoutMs = 20_000): Promise<Answer> {

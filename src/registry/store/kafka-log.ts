@@ -30,6 +30,7 @@ const TICK_MS = 50;
 /** A candidate that failed waits up to this long before it tries again. */
 const RETRY_MS = 1000;
 const OPEN_MS = 30_000;
+const FIRST_TERM_MS = 5000;
 const ANSWER_MS = 5000;
 const READ_MS = 60_000;
 const RESIGN_MS = 3000;
@@ -85,7 +86,7 @@ export class KafkaLog implements RegistryLog {
     };
   }
 
-  /** Where nobody leads, this instance does when it settles. @throws store_unfit, unreachable */
+  /** Where nobody leads, this instance does when it settles, or soon after. @throws store_unfit, unreachable */
   async open(sink: LogSink): Promise<OpenReport> {
     const { driver, log } = this.options;
     const admin = await driver.admin(this.broker);
@@ -107,9 +108,13 @@ export class KafkaLog implements RegistryLog {
     this.tail = tail;
     await tail.open(OPEN_MS);
     const { records } = tail;
-    if (this.lease.vacant(performance.now())) await this.campaign();
-    this.lease.started();
-    this.governing = this.govern();
+    const first = this.lease.vacant(performance.now()) ? this.attempt() : Promise.resolve(false);
+    this.governing = first.then(() => {
+      this.lease.started();
+      return this.govern();
+    });
+    // A cluster that has no coordinator for transactions yet can be read all the same.
+    await Promise.race([first, new Promise((resolve) => setTimeout(resolve, FIRST_TERM_MS).unref())]);
     return { records, tornBytes: 0 };
   }
 
@@ -215,21 +220,24 @@ export class KafkaLog implements RegistryLog {
       if (this.closing) return;
       const now = performance.now();
       const { term } = this;
-      try {
-        if (term !== undefined) {
-          if (term.ended !== undefined) this.stepDown(term);
-          else if (now - this.beaten >= this.leaseMs / BEATS_A_LEASE) {
-            this.beaten = now;
-            await this.announce(term, false);
-          }
-        } else if (this.lease.vacant(now) && !(await this.campaign())) {
-          await this.wait(Math.random() * RETRY_MS);
-        }
-      } catch (thrown) {
-        const why = findMillraceError(thrown)?.toLine() ?? String(thrown);
-        this.options.log.warn({ topic: this.topic, why }, 'no instance could be made the leader');
-        await this.wait(Math.random() * RETRY_MS);
+      if (term === undefined) {
+        if (this.lease.vacant(now) && !(await this.attempt())) await this.wait(Math.random() * RETRY_MS);
+      } else if (term.ended !== undefined) this.stepDown(term);
+      else if (now - this.beaten >= this.leaseMs / BEATS_A_LEASE) {
+        this.beaten = now;
+        await this.announce(term, false);
       }
+    }
+  }
+
+  private async attempt(): Promise<boolean> {
+    try {
+      return await this.campaign();
+    } catch (thrown) {
+      const why = findMillraceError(thrown)?.toLine() ?? String(thrown);
+      if (!this.closing)
+        this.options.log.warn({ topic: this.topic, why }, 'this instance could not take over');
+      return false;
     }
   }
 

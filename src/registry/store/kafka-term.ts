@@ -53,6 +53,8 @@ export class Term {
   private readonly options: TermOptions;
   private readonly producer: TransactionalProducer;
   private turn: Promise<unknown> = Promise.resolve();
+  /** What the last transaction wrote. */
+  private expected: Own | undefined;
   /** Why the term is over. */
   ended: string | undefined;
 
@@ -83,8 +85,15 @@ export class Term {
 
   /** Records of `_schemas`, and an announcement where there is one, all or none. */
   write(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
-    const done = this.turn.then(() => this.transact(records, announcement));
-    this.turn = done.catch(() => {});
+    const done = this.turn
+      .then(() => this.transact(records, announcement))
+      .catch((thrown: unknown): Written => {
+        const why = thrown instanceof Error ? thrown.message : String(thrown);
+        this.end(why);
+        if (this.expected !== undefined) this.options.tail.forget(this.expected);
+        return { outcome: 'open', why };
+      });
+    this.turn = done;
     return done;
   }
 
@@ -102,6 +111,7 @@ export class Term {
   }
 
   private async transact(records: readonly LogRecord[], announcement?: LogRecord): Promise<Written> {
+    this.expected = undefined;
     if (this.ended !== undefined) return { outcome: 'lost', why: this.ended, fenced: true };
     const begun = await this.producer.begin();
     if (begun !== undefined) return this.lost(begun);
@@ -122,6 +132,7 @@ export class Term {
       return { outcome: 'lost', why: textOf(event), fenced };
     }
     const own = this.expect(report.offset, records.length);
+    this.expected = own;
     const failure = await this.producer.commit(COMMIT_MS);
     if (failure === undefined) return own === undefined ? { outcome: 'kept' } : this.shown(own);
     this.end(textOf(failure.event));

@@ -1,0 +1,213 @@
+/** Which writes go where, which are sent again, and which are not. */
+import { describe, expect, it } from 'vitest';
+import { coreError } from '../../src/core/errors.ts';
+import type { HttpClientReply } from '../../src/io/http/client-port.ts';
+import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
+import { type ForwardTransport, forwardToLeader, writeAtLeader } from '../../src/registry/api/forward.ts';
+import { registryError } from '../../src/registry/errors.ts';
+import type { LogRole, RegistryLog } from '../../src/registry/store/log.ts';
+
+const url = 'http://leader:1';
+
+class FakeLog implements RegistryLog {
+  readonly name = 'fake';
+  current: LogRole = { leader: false, url };
+  caughtUp = 0;
+  open = () => Promise.reject(new Error('not here'));
+  append = () => Promise.reject(new Error('not here'));
+  async catchUp(): Promise<void> {
+    this.caughtUp++;
+  }
+  role(): LogRole {
+    return this.current;
+  }
+  async close(): Promise<void> {}
+}
+
+type Sent = Parameters<ForwardTransport['send']>[1] & { readonly url: string };
+
+function transportOf(answers: Array<HttpClientReply | Error | (() => Promise<HttpClientReply>)>) {
+  const sent: Sent[] = [];
+  const transport: ForwardTransport = {
+    async send(to, request) {
+      sent.push({ ...request, url: to });
+      const answer = answers.shift();
+      if (answer === undefined) throw new Error('asked too often');
+      if (answer instanceof Error) throw answer;
+      return typeof answer === 'function' ? answer() : answer;
+    },
+    close() {},
+  };
+  return { transport, sent };
+}
+
+const reply = (status: number, body: unknown): HttpClientReply => ({
+  status,
+  headers: {
+    'content-type': 'application/json',
+    connection: 'keep-alive',
+    'content-length': '9',
+    'x-kept': 'y',
+  },
+  body: Buffer.from(JSON.stringify(body)),
+});
+const refusedConnection = () => coreError('unreachable', 'no reply', { details: { reason: 'ECONNREFUSED' } });
+const brokenConnection = () => coreError('unreachable', 'no reply', { details: { reason: 'ECONNRESET' } });
+
+function requestOf(over: Partial<HttpRequest> & { headers?: Record<string, string[]> } = {}): HttpRequest {
+  const headers = over.headers ?? { 'content-type': ['application/json'], authorization: ['Basic eDp5'] };
+  return {
+    method: 'POST',
+    path: '/subjects/a%2Fb/versions',
+    params: {},
+    query: new URLSearchParams('normalize=true&x=%20'),
+    header: (name) => headers[name.toLowerCase()] ?? [],
+    body: Buffer.from('{"schema":"\\"int\\""}'),
+    signal: new AbortController().signal,
+    remoteAddress: '127.0.0.1',
+    ...over,
+  } as HttpRequest;
+}
+
+describe('a write that arrives at a follower', () => {
+  it('goes to the leader as it came, and its answer comes back as it was given', async () => {
+    const log = new FakeLog();
+    const { transport, sent } = transportOf([reply(200, { id: 1 })]);
+    const answer = await forwardToLeader(log, transport, requestOf());
+    expect(answer?.status).toBe(200);
+    expect(answer?.headers).toEqual({ 'content-type': 'application/json', 'x-kept': 'y' });
+    expect(Buffer.from(answer?.body as Uint8Array).toString()).toBe('{"id":1}');
+    expect(sent).toEqual([
+      {
+        url,
+        method: 'POST',
+        path: '/subjects/a%2Fb/versions?normalize=true&x=+',
+        headers: { 'x-forward': 'true', 'content-type': 'application/json', authorization: 'Basic eDp5' },
+        body: '{"schema":"\\"int\\""}',
+      },
+    ]);
+    expect(log.caughtUp).toBe(1);
+  });
+
+  it('is not sent anywhere by the leader itself', async () => {
+    const log = new FakeLog();
+    log.current = { leader: true };
+    const { transport, sent } = transportOf([]);
+    expect(await forwardToLeader(log, transport, requestOf())).toBeUndefined();
+    expect(sent).toEqual([]);
+  });
+
+  it('is never forwarded twice', async () => {
+    const { transport, sent } = transportOf([]);
+    const forwarded = requestOf({ headers: { 'x-forward': ['true'] } });
+    await expect(forwardToLeader(new FakeLog(), transport, forwarded)).rejects.toMatchObject({
+      code: 'leader_unknown',
+    });
+    expect(sent).toEqual([]);
+  });
+
+  it('is sent again where nothing can have been written', async () => {
+    for (const first of [refusedConnection(), reply(500, { error_code: 50003, message: 'not me' })]) {
+      const { transport, sent } = transportOf([first, reply(200, { id: 2 })]);
+      const answer = await forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' }));
+      expect(answer?.status).toBe(200);
+      expect(sent.length).toBe(2);
+    }
+  });
+
+  it('is sent again after a lost answer only where twice is the same as once', async () => {
+    const again = transportOf([brokenConnection(), reply(200, { id: 3 })]);
+    expect((await forwardToLeader(new FakeLog(), again.transport, requestOf()))?.status).toBe(200);
+    const once = transportOf([brokenConnection()]);
+    await expect(
+      forwardToLeader(new FakeLog(), once.transport, requestOf({ method: 'DELETE' })),
+    ).rejects.toMatchObject({ code: 'forwarding_failed', row: { number: 50003 } });
+    expect(once.sent.length).toBe(1);
+  });
+
+  it('does not wait for a leader that was replaced', async () => {
+    const log = new FakeLog();
+    const never = () => new Promise<HttpClientReply>(() => {});
+    const { transport, sent } = transportOf([never, reply(200, { id: 4 })]);
+    setTimeout(() => {
+      log.current = { leader: false, url: 'http://next:1' };
+    }, 50);
+    expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
+    expect(sent.map((one) => one.url)).toEqual([url, 'http://next:1']);
+  });
+
+  it('keeps what the leader refuses', async () => {
+    const log = new FakeLog();
+    const { transport } = transportOf([reply(409, { error_code: 409, message: 'no' })]);
+    expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(409);
+    expect(log.caughtUp).toBe(0);
+  });
+
+  it('is refused where its body is no UTF-8', async () => {
+    const { transport, sent } = transportOf([]);
+    const bad = requestOf({ body: Buffer.from([0xff, 0xfe]) });
+    await expect(forwardToLeader(new FakeLog(), transport, bad)).rejects.toMatchObject({
+      code: 'malformed_request',
+    });
+    expect(sent).toEqual([]);
+  });
+
+  it('waits for a leader where there is none yet', async () => {
+    const log = new FakeLog();
+    log.current = { leader: false, url: undefined };
+    setTimeout(() => {
+      log.current = { leader: false, url };
+    }, 60);
+    const { transport } = transportOf([reply(200, { id: 5 })]);
+    expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
+  });
+});
+
+describe('a write at an instance that loses its right under way', () => {
+  const lost = registryError('not_leader', 'lost it');
+  const kept: HttpResponse = { status: 200 };
+
+  it('goes to the next leader where nothing was kept', async () => {
+    const log = new FakeLog();
+    log.current = { leader: true };
+    const { transport, sent } = transportOf([reply(200, { id: 6 })]);
+    const answer = await writeAtLeader(log, transport, requestOf(), async () => {
+      log.current = { leader: false, url };
+      throw lost;
+    });
+    expect(answer.status).toBe(200);
+    expect(sent.length).toBe(1);
+  });
+
+  it('is tried again after an unknown outcome only where twice is the same as once', async () => {
+    const log = new FakeLog();
+    log.current = { leader: true };
+    const { transport } = transportOf([]);
+    const unknown = registryError('store_unknown', 'who knows');
+    for (const [method, calls] of [
+      ['PUT', 2],
+      ['DELETE', 1],
+    ] as const) {
+      let called = 0;
+      const answer = writeAtLeader(log, transport, requestOf({ method }), async () => {
+        if (called++ === 0) throw unknown;
+        return kept;
+      });
+      if (calls === 2) expect(await answer).toBe(kept);
+      else await expect(answer).rejects.toBe(unknown);
+      expect(called).toBe(calls);
+    }
+  });
+
+  it('does not go on where another instance forwarded it here', async () => {
+    const log = new FakeLog();
+    log.current = { leader: true };
+    const { transport } = transportOf([]);
+    const request = requestOf({ headers: { 'x-forward': ['TRUE'] } });
+    await expect(
+      writeAtLeader(log, transport, request, async () => {
+        throw lost;
+      }),
+    ).rejects.toBe(lost);
+  });
+});

@@ -1,0 +1,82 @@
+/** Who takes over when: announcements judged by what was seen, not by what a clock says. */
+import { describe, expect, it } from 'vitest';
+import { decodeAnnouncement, encodeAnnouncement, Lease } from '../../src/registry/store/kafka-lease.ts';
+
+const LEASE_MS = 4000;
+const other = { instance: 'b', url: 'http://b:1', clean: 7n, resigned: false };
+
+function lease(): Lease {
+  const made = new Lease('a', 'http://a:1', LEASE_MS);
+  made.started();
+  return made;
+}
+
+describe('announcements', () => {
+  it('come back as they were', () => {
+    expect(decodeAnnouncement(encodeAnnouncement(other))).toEqual(other);
+    const resigned = { ...other, clean: 2n ** 53n + 1n, resigned: true };
+    expect(decodeAnnouncement(encodeAnnouncement(resigned))).toEqual(resigned);
+  });
+
+  it('are none when they are something else', () => {
+    for (const text of [
+      '',
+      '{',
+      '[]',
+      'null',
+      '{}',
+      '{"instance":1}',
+      '{"instance":"a","url":"u","clean":-1}',
+    ])
+      expect(decodeAnnouncement(Buffer.from(text))).toBeUndefined();
+    const endless = { ...other, url: 'x'.repeat(10_000) };
+    expect(decodeAnnouncement(encodeAnnouncement(endless))).toBeUndefined();
+    expect(decodeAnnouncement(null)).toBeUndefined();
+  });
+});
+
+describe('a lease', () => {
+  it('is vacant before anybody announced, and after the leader resigned', () => {
+    const mine = lease();
+    expect(mine.vacant(0)).toBe(true);
+    mine.note({ ...other, offset: 1n }, 0, 0);
+    expect(mine.vacant(1)).toBe(false);
+    expect(mine.leaderUrl(1)).toBe('http://b:1');
+    mine.note({ ...other, resigned: true, offset: 2n }, 2, 0);
+    expect(mine.vacant(3)).toBe(true);
+    expect(mine.leaderUrl(3)).toBeUndefined();
+  });
+
+  it('ends when nothing was heard for its length, and is renewed by each announcement', () => {
+    const mine = lease();
+    for (let beat = 0; beat < 10; beat++) {
+      mine.note({ ...other, offset: BigInt(beat) }, beat * 1000, 0);
+      expect(mine.vacant(beat * 1000 + LEASE_MS - 1)).toBe(false);
+    }
+    expect(mine.vacant(9000 + LEASE_MS * 1.2)).toBe(true);
+  });
+
+  it('does not go back to an older announcement', () => {
+    const mine = lease();
+    mine.note({ ...other, offset: 5n }, 0, 0);
+    mine.note({ ...other, instance: 'c', url: 'http://c:1', offset: 4n }, 1, 0);
+    expect(mine.leaderUrl(2)).toBe('http://b:1');
+  });
+
+  it('is vacant at the start where the announcement is long past by the clocks, or of this very address', () => {
+    const old = lease();
+    old.note({ ...other, offset: 1n }, 0, 60_000);
+    expect(old.vacant(1)).toBe(true);
+    const skewed = lease();
+    skewed.note({ ...other, offset: 1n }, 0, 4000);
+    expect(skewed.vacant(1)).toBe(false);
+    const again = new Lease('a', 'http://b:1', LEASE_MS);
+    again.note({ ...other, offset: 1n }, 0, 0);
+    expect(again.vacant(1)).toBe(true);
+    again.started();
+    expect(again.vacant(1)).toBe(false);
+    expect(again.clashes).toBe(true);
+    // Never to itself.
+    expect(again.leaderUrl(1)).toBeUndefined();
+  });
+});
