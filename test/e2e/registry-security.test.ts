@@ -1,5 +1,5 @@
 /** The registry as an operator runs it with rules: passwords, tokens, certificates, limits, reloads, and what it logs. */
-import { execFileSync } from 'node:child_process';
+import { spawnSync } from 'node:child_process';
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { createServer, request as plainRequest, type Server } from 'node:http';
@@ -9,7 +9,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { ready } from '../../src/bin/demo/ready.ts';
-import { hashPassword } from '../../src/registry/index.ts';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { hashPassword, parsePasswords } from '../../src/registry/index.ts';
+import { passwordMatches } from '../../src/registry/security/password.ts';
+import { certificate, type Subject } from '../contract/certificates.ts';
 import { launcher, until } from './engine-kit.ts';
 
 const own = launcher();
@@ -440,121 +443,87 @@ describe('settings that would not do', () => {
   });
 });
 
-describe('certificates', () => {
-  const path = (name: string): string => join(own.dir, name);
-  const openssl = (...args: readonly string[]): void => {
-    execFileSync('openssl', args, { cwd: own.dir, stdio: 'pipe' });
+describe('hash-password', () => {
+  const run = (args: readonly string[], input: string | Uint8Array) => {
+    const launcherPath = join(packageRoot(), 'bin', 'millrace');
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [launcherPath, 'registry', 'hash-password', ...args],
+      { input, encoding: 'utf8' },
+    );
+    return { status, stdout, stderr };
   };
-  /** A certificate that the authority signed. */
-  function issue(name: string, subject: string): void {
-    openssl(
-      'req',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:P-256',
-      '-nodes',
-      '-keyout',
-      `${name}.key`,
-      '-out',
-      `${name}.csr`,
-      '-subj',
-      subject,
-    );
-    writeFileSync(path(`${name}.ext`), 'subjectAltName=DNS:localhost,IP:127.0.0.1\n');
-    openssl(
-      'x509',
-      '-req',
-      '-in',
-      `${name}.csr`,
-      '-CA',
-      'ca.pem',
-      '-CAkey',
-      'ca.key',
-      '-CAcreateserial',
-      '-days',
-      '2',
-      '-extfile',
-      `${name}.ext`,
-      '-out',
-      `${name}.pem`,
-    );
-  }
-  const pem = (name: string): string => readFileSync(path(name), 'utf8');
+
+  it('prints a line that lets its user in, from a password on stdin', async () => {
+    const { status, stdout } = run(['carol'], `${PASSWORD}\n`);
+    expect(status).toBe(0);
+    const hashed = parsePasswords(stdout, 'stdout').get('carol');
+    expect(await passwordMatches(PASSWORD, hashed as NonNullable<typeof hashed>)).toBe(true);
+    expect(stdout).not.toContain(PASSWORD);
+    const { hash } = JSON.parse(run(['carol', '-json'], PASSWORD).stdout) as { readonly hash: string };
+    expect(parsePasswords(`carol:${hash}`, 'json').size).toBe(1);
+  });
+
+  it.each([
+    [['carol'], '', 'is empty'],
+    [['carol'], 'one\ntwo', 'more than one line'],
+    [['carol'], 'x'.repeat(2000), 'is over 1024 bytes'],
+    [['carol'], new Uint8Array([0xff, 0xfe]), 'is not UTF-8'],
+    [[], PASSWORD, 'a user name is needed'],
+    [['a:b'], PASSWORD, 'a user name is needed'],
+    [['carol', PASSWORD], PASSWORD, 'unexpected argument'],
+  ] as const)('%j with another input ends with 2', (args, input, message) => {
+    const { status, stdout, stderr } = run(args, input);
+    expect([status, stdout]).toEqual([2, '']);
+    expect(stderr).toContain(message);
+  });
+});
+
+describe('certificates', () => {
+  const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
+  const names = { dnsNames: ['localhost'], ips: ['127.0.0.1'] };
+  const server = certificate({ subject: [['CN', 'localhost']], issuer: authority, ...names });
+  const relay: Subject = [
+    ['CN', 'relay one'],
+    ['O', 'acme'],
+  ];
+  const clients = {
+    relay: certificate({ subject: relay, issuer: authority }),
+    // A comma in a name is no comma between two.
+    other: certificate({ subject: [['CN', 'relay one,O=acme']], issuer: authority }),
+    self: certificate({ subject: relay }),
+  };
 
   it('name who asks, where they are believed', async () => {
-    openssl(
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:P-256',
-      '-nodes',
-      '-days',
-      '2',
-      '-keyout',
-      'ca.key',
-      '-out',
-      'ca.pem',
-      '-subj',
-      '/CN=test authority',
-    );
-    issue('server', '/CN=localhost');
-    issue('relay', '/CN=relay one/O=acme');
-    issue('other', '/CN=relay one,O=acme/O=elsewhere');
-    openssl(
-      'req',
-      '-x509',
-      '-newkey',
-      'ec',
-      '-pkeyopt',
-      'ec_paramgen_curve:P-256',
-      '-nodes',
-      '-days',
-      '2',
-      '-keyout',
-      'self.key',
-      '-out',
-      'self.pem',
-      '-subj',
-      '/CN=relay one/O=acme',
-    );
     const one = own.spawn('mtls', [
       'registry',
       '-listen=127.0.0.1:0',
-      `-tls-cert=${path('server.pem')}`,
-      `-tls-key=${path('server.key')}`,
-      `-tls-client-ca=${path('ca.pem')}`,
+      `-tls-cert=${file('server.pem', server.cert)}`,
+      `-tls-key=${file('server.key', server.key)}`,
+      `-tls-client-ca=${file('ca.pem', authority.cert)}`,
       '-tls-client-auth=optional',
       '-auth-mtls',
-      `-auth-rules=${file('mtls-rules', `${RULES}\nanonymous read public-*`)}`,
+      `-auth-rules=${file('mtls-rules', RULES)}`,
     ]);
     const address = await until(
       'the address',
       async () => /listening on (https:\/\/\S+)/.exec(readFileSync(one.logPath, 'utf8'))?.[1],
     );
-    const as = (name?: string): NonNullable<Ask['tls']> => ({
-      ca: pem('ca.pem'),
-      ...(name === undefined ? {} : { cert: pem(`${name}.pem`), key: pem(`${name}.key`) }),
+    const as = (name?: keyof typeof clients): NonNullable<Ask['tls']> => ({
+      ca: authority.cert,
+      ...(name === undefined ? {} : { cert: clients[name].cert, key: clients[name].key }),
     });
     await until('readiness', async () =>
       (await ask(address, '/ready', { tls: as() })).status === 200 ? true : undefined,
     );
-    const status = async (subject: string, name?: string): Promise<number> =>
+    const status = async (subject: string, name?: keyof typeof clients): Promise<number> =>
       (await ask(address, `/subjects/${subject}/versions`, { tls: as(name) })).status;
     expect(await status('orders-value', 'relay')).toBe(404);
     expect(await status('secret-value', 'relay')).toBe(403);
-    // A comma in a name is no comma between two.
     expect(await status('orders-value', 'other')).toBe(403);
     expect(await status('orders-value')).toBe(401);
     expect(await status('public-value')).toBe(404);
-    expect(
-      await ask(address, '/subjects', { tls: as('self') }).then(
-        (answer) => answer.status,
-        () => 'refused',
-      ),
-    ).toBe('refused');
+    await expect(ask(address, '/subjects', { tls: as('self') })).rejects.toThrow();
     one.kill('SIGTERM');
     expect((await one.ended).code).toBe(0);
     expect(readFileSync(one.logPath, 'utf8')).toContain('audit: refused (forbidden)');

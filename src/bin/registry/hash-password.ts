@@ -49,6 +49,7 @@ export const command = defineCommand({
         next: 'give millrace registry hash-password USER',
       });
     }
+    if (process.stdin.isTTY) context.say('type the password, which is shown, then Enter and Ctrl-D');
     const hash = await hashPassword(await readPassword(process.stdin));
     context.print(`${user}:${hash}`, { user, hash });
     return EXIT.done;

@@ -212,7 +212,7 @@ function keysAddress(text: string): string {
 }
 
 /** Whether what is said to this host stays on this machine. */
-export function isLoopback(host: string): boolean {
+function isLoopback(host: string): boolean {
   return /^(localhost|127(\.\d+){3}|\[?::1\]?)$/i.test(host);
 }
 

@@ -137,7 +137,8 @@ export class Gate implements RequestGate {
     const access: Access = rules === undefined ? EVERYONE : rules().principal(principal);
     if (!access.may(need)) throw this.denied(access, need);
     this.decisions.add(1, this.decisions.series(scheme, 'accepted' satisfies Outcome));
-    if (need.operation !== 'read') log.info({ ...auditOf(request, need), principal }, 'audit: allowed');
+    if (rules !== undefined && need.operation !== 'read')
+      log.info({ ...auditOf(request, need), principal }, 'audit: allowed');
     return access;
   }
 

@@ -21,7 +21,7 @@ export interface Hashed extends Cost {
 }
 
 /** 32 MiB and tens of milliseconds a guess. */
-export const DEFAULT_COST: Cost = { N: 2 ** 15, r: 8, p: 1 };
+const DEFAULT_COST: Cost = { N: 2 ** 15, r: 8, p: 1 };
 const COST_MIN_N = 2 ** 14;
 const COST_MAX = { memoryBytes: 128 << 20, p: 16 };
 const SALT_BYTES = 16;
