@@ -19,8 +19,20 @@ import { isSameContent, type State, type Text } from './state.ts';
 const PARSED_CHARS_MAX = 2_000_000;
 const PARSED_COUNT_MAX = 2_000;
 
-/** The least recently used tree goes first. */
+/** Slots of the keys that were met once. */
+const MET_SLOTS = 1 << 13;
+
+/** Any number that differs for most texts. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let i = 0; i < text.length; i++) hash = Math.imul(hash ^ text.charCodeAt(i), 0x01000193);
+  return hash;
+}
+
+/** The least recently used tree goes first. A tree is held from the second time on: one that is asked for once, as
+ *  most registrations are, would grow old in the heap for nothing. */
 class ParsedSchemas {
+  private readonly met = new Int32Array(MET_SLOTS);
   private readonly held = new Map<string, { readonly schema: Schema; readonly chars: number }>();
   private chars = 0;
 
@@ -35,6 +47,12 @@ class ParsedSchemas {
   set(key: string, schema: Schema): void {
     const chars = key.length + schema.text.length;
     if (this.held.has(key) || chars > PARSED_CHARS_MAX / 4) return;
+    const hash = hashOf(key);
+    const slot = hash & (MET_SLOTS - 1);
+    if (this.met[slot] !== hash) {
+      this.met[slot] = hash;
+      return;
+    }
     this.held.set(key, { schema, chars });
     this.chars += chars;
     for (const [oldest, entry] of this.held) {
