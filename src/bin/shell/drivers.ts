@@ -62,7 +62,7 @@ export interface HttpChoice {
 }
 
 /** 0 until uWebSockets.js serves. */
-export function uwsGauge(metrics: Metrics): Gauge {
+function uwsGauge(metrics: Metrics): Gauge {
   return metrics.gauge('http_backend_uws', '1 when uWebSockets.js serves -listen, 0 when node:http does.');
 }
 
