@@ -1,12 +1,15 @@
 /** The slo command's parts: the exposition read, the rules read, verdicts over recorded pages. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
 import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
 import { judge, type Scraped, type Verdict } from '../../src/bin/slo/judge.ts';
-import { BUILT_IN, parseRules, type Rule, readRules } from '../../src/bin/slo/rules.ts';
+import { BOUNDS, BUILT_IN, MEASURES, parseRules, type Rule, readRules } from '../../src/bin/slo/rules.ts';
 import { metricsAddress } from '../../src/bin/slo/scrape.ts';
 import { quantity } from '../../src/bin/slo/table.ts';
-import { Metrics } from '../../src/core/metrics.ts';
+import { LATENCY_BUCKETS_S, Metrics } from '../../src/core/metrics.ts';
 import { promExposition } from '../../src/io/metrics/prom.ts';
 
 const page = (text: string) => parseExposition(text, 'page');
@@ -315,6 +318,12 @@ describe('rules', () => {
     ]);
   });
 
+  it('of the registry put each quantile where its histogram has a bound', () => {
+    const quantiles = readRules('registry').rules.filter(({ measure }) => measure === 'quantile');
+    expect(quantiles).toHaveLength(4);
+    for (const { limit } of quantiles) expect(LATENCY_BUCKETS_S).toContain(limit);
+  });
+
   const good = { id: 'a', says: 'b', measure: 'total', of: { metric: 'm' }, atMost: 0 };
   const text = (over: object): string => JSON.stringify({ rules: [{ ...good, ...over }] });
   it.each([
@@ -342,6 +351,17 @@ describe('rules', () => {
 
   it('are told where they are not found', () => {
     expect(() => readRules('/nowhere/rules.json')).toThrow('ENOENT');
+  });
+});
+
+describe('the page about rules', () => {
+  const text = readFileSync(join(packageRoot(), 'docs', 'slo', 'README.md'), 'utf8');
+  it('has an example that is read as one', () => {
+    const example = /```json\n(.*?)```/s.exec(text)?.[1];
+    expect(parseRules(example ?? '', 'README').rules).toHaveLength(1);
+  });
+  it('names every measure and every bound', () => {
+    for (const word of [...MEASURES, ...BOUNDS]) expect(text).toContain(`\`${word}\``);
   });
 });
 
