@@ -1,5 +1,6 @@
 /** Every error_code of the interface with its status and message, each answer held to the served description. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { uwsDriver } from '../../src/io/http/uws.ts';
 import { matching, ROWS } from './registry-http-error-rows.ts';
 import { Conformance, field, ORDER_1, ORDER_2, ORDER_BROKEN, record, TYPE } from './registry-http-kit.ts';
 
@@ -7,7 +8,7 @@ let api: Conformance;
 let last: Conformance;
 beforeAll(async () => {
   api = await Conformance.start();
-  last = await Conformance.start({ wire: 8, pageMax: 3 });
+  last = await Conformance.start({ wire: 8, pageMax: 3 }, { driver: uwsDriver });
   for (const one of [api, last]) {
     await one.register('orders', ORDER_1);
     await one.register('orders', ORDER_2);
@@ -31,8 +32,8 @@ afterAll(async () => {
 const statusOf = (number: number): number => (number > 999 ? Math.floor(number / 100) : number);
 
 describe.each([
-  ['generation 7', () => api],
-  ['generation 8', () => last],
+  ['generation 7, node:http', () => api],
+  ['generation 8, uWebSockets.js', () => last],
 ] as const)('%s', (_name, server) => {
   it.each(ROWS)('%s', async (_what, method, path, body, number, message) => {
     const answer = await server().call(method, path, { body });

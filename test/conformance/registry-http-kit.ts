@@ -3,6 +3,7 @@ import { Agent, type OutgoingHttpHeaders, request } from 'node:http';
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
 import { silentLogger } from '../../src/core/log.ts';
 import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import type { HttpDriver } from '../../src/io/http/port.ts';
 import {
   MemoryLog,
   Registry,
@@ -112,6 +113,11 @@ function patternOf(path: string): RegExp {
   return new RegExp(`^${source}/?$`);
 }
 
+export interface ServerOptions {
+  readonly driver?: HttpDriver;
+  readonly requestTimeoutMs?: number;
+}
+
 export class Conformance {
   readonly base: string;
   readonly description: Description;
@@ -137,9 +143,12 @@ export class Conformance {
       .map((path) => [path, patternOf(path)] as const);
   }
 
-  static async start(options: RegistryApiOptions = {}, requestTimeoutMs = 10_000): Promise<Conformance> {
+  static async start(
+    options: RegistryApiOptions = {},
+    { driver = nodeHttpDriver, requestTimeoutMs = 10_000 }: ServerOptions = {},
+  ): Promise<Conformance> {
     const registry = await Registry.open(new MemoryLog(), silentLogger);
-    const server = await nodeHttpDriver.listen({
+    const server = await driver.listen({
       host: '127.0.0.1',
       port: 0,
       routes: registryRoutes(() => registry, options),

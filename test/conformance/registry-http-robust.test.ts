@@ -144,7 +144,7 @@ describe('bodies', () => {
   });
 
   it('a body that does not arrive is given up, and the registry goes on', async () => {
-    const slow = await Conformance.start({}, 300);
+    const slow = await Conformance.start({}, { requestTimeoutMs: 300 });
     try {
       const clients = await Promise.all(
         Array.from({ length: 50 }, () => RawClient.open(Number(new URL(slow.base).port))),
