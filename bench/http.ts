@@ -164,6 +164,17 @@ async function backend(
   ];
 }
 
+/** Machines without its binary measure node:http alone. */
+function uwsLoads(context: BenchContext): boolean {
+  try {
+    loadUws();
+    return true;
+  } catch (thrown) {
+    context.say((thrown as Error).message);
+    return false;
+  }
+}
+
 function latency(report: LoadReport, p50: number[]): number {
   p50.push(report.latencyUs.p50);
   return report.latencyUs.p99;
@@ -172,8 +183,9 @@ function latency(report: LoadReport, p50: number[]): number {
 export const bench: Bench = {
   name: 'http',
   summary: 'An empty handler behind node:http and uWebSockets.js, beside each without our driver.',
-  run: async (context) => [
-    ...(await backend(context, uwsDriver, bareUws)),
-    ...(await backend(context, nodeHttpDriver, bareNode)),
-  ],
+  async run(context) {
+    const results: BenchResult[] = [];
+    if (uwsLoads(context)) results.push(...(await backend(context, uwsDriver, bareUws)));
+    return [...results, ...(await backend(context, nodeHttpDriver, bareNode))];
+  },
 };

@@ -1,5 +1,63 @@
-import { describe } from 'vitest';
+import { describe, expect, test } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import type { HttpServerOptions } from '../../src/io/http/port.ts';
 import { uwsDriver } from '../../src/io/http/uws.ts';
+import { addressText, checkedHeader } from '../../src/io/http/uws-head.ts';
+import { loadUws } from '../../src/io/http/uws-load.ts';
 import { httpContract } from './http.contract.ts';
 
-describe(uwsDriver.name, () => httpContract(uwsDriver));
+const loads = ((): boolean => {
+  try {
+    loadUws();
+    return true;
+  } catch {
+    return false;
+  }
+})();
+
+describe(uwsDriver.name, () => {
+  if (loads) httpContract(uwsDriver);
+  else
+    test('says what to do where it has no binary for this machine and Node', async () => {
+      const options: HttpServerOptions = {
+        host: '127.0.0.1',
+        port: 0,
+        routes: [],
+        bodyBytesMax: 1,
+        headerBytesMax: 1,
+        requestTimeoutMs: 1,
+        keepAliveTimeoutMs: 1,
+        log: silentLogger,
+      };
+      const error = await uwsDriver.listen(options).catch((thrown: unknown) => findMillraceError(thrown));
+      expect(error).toMatchObject({ code: 'addon_missing', next: 'run with -http=node' });
+    });
+});
+
+describe('what the uWebSockets.js driver reads and writes', () => {
+  const address = (...bytes: number[]): string => addressText(Uint8Array.from(bytes).buffer);
+
+  test('addresses come as bytes', () => {
+    expect(address(127, 0, 0, 1)).toBe('127.0.0.1');
+    expect(address(...new Array<number>(15).fill(0), 1)).toBe('::1');
+    expect(address(0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa)).toBe('2001:db8::a');
+    expect(address(...new Array<number>(10).fill(0), 255, 255, 192, 0, 2, 7)).toBe('192.0.2.7');
+    expect(address()).toBe('');
+  });
+
+  test('a header of an answer is one line of Latin-1, or none', () => {
+    expect(checkedHeader('x-a', 'plain\ttext')).toBe('plain\ttext');
+    expect(checkedHeader('x-a', 'é')).toEqual(Buffer.of(0xe9));
+    for (const [name, value] of [
+      ['x-a', 'a\r\nb: c'],
+      ['x-a', 'a\nb'],
+      ['x-a', 'a\0b'],
+      ['x-a', '€'],
+      ['x a', 'b'],
+      ['x:a', 'b'],
+      ['', 'b'],
+    ] as const)
+      expect(() => checkedHeader(name, value)).toThrow('cannot be sent');
+  });
+});

@@ -117,13 +117,15 @@ test('the bench measures both backends beside themselves without a driver', asyn
     onClose: () => {},
   });
   expect(said).toHaveLength(2);
-  expect(results.map((one) => [one.metric, one.against])).toEqual([
-    ['uWebSockets.js, empty handler', 'bare uWebSockets.js'],
-    ['uWebSockets.js, 10000/s, p50', 'bare uWebSockets.js'],
-    ['uWebSockets.js, 10000/s, p99', 'bare uWebSockets.js'],
-    ['node:http, empty handler', 'bare node:http'],
-    ['node:http, 10000/s, p50', 'bare node:http'],
-    ['node:http, 10000/s, p99', 'bare node:http'],
-  ]);
+  // Where uWebSockets.js has no binary one line says so, and it is not measured.
+  const backends =
+    said[0]?.startsWith('uWebSockets.js:') === true ? ['uWebSockets.js', 'node:http'] : ['node:http'];
+  expect(results.map((one) => [one.metric, one.against])).toEqual(
+    backends.flatMap((name) => [
+      [`${name}, empty handler`, `bare ${name}`],
+      [`${name}, 10000/s, p50`, `bare ${name}`],
+      [`${name}, 10000/s, p99`, `bare ${name}`],
+    ]),
+  );
   for (const one of results) expect(one.value).toBeGreaterThan(0);
 });
