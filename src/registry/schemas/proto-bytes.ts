@@ -2,32 +2,55 @@
 import { floatValue } from './proto-default.ts';
 
 export class ProtoWriter {
-  private readonly parts: Buffer[] = [];
+  private buffer: Buffer = Buffer.allocUnsafe(64);
+  private used = 0;
+
+  private room(more: number): void {
+    if (this.used + more <= this.buffer.length) return;
+    const grown = Buffer.allocUnsafe(Math.max(this.buffer.length * 2, this.used + more));
+    this.buffer.copy(grown, 0, 0, this.used);
+    this.buffer = grown;
+  }
 
   varint(value: bigint): this {
+    this.room(10);
     let rest = BigInt.asUintN(64, value);
-    const bytes: number[] = [];
     while (rest > 127n) {
-      bytes.push(Number(rest & 127n) | 128);
+      this.buffer[this.used++] = Number(rest & 127n) | 128;
       rest >>= 7n;
     }
-    bytes.push(Number(rest));
-    this.parts.push(Buffer.from(bytes));
+    this.buffer[this.used++] = Number(rest);
+    return this;
+  }
+
+  /** A number that is not negative and an exact integer. */
+  private size(value: number): this {
+    this.room(10);
+    let rest = value;
+    while (rest > 127) {
+      this.buffer[this.used++] = (rest % 128) | 128;
+      rest = Math.floor(rest / 128);
+    }
+    this.buffer[this.used++] = rest;
     return this;
   }
 
   tag(field: number, wire: number): this {
-    return this.varint(BigInt(field * 8 + wire));
+    return this.size(field * 8 + wire);
   }
 
   raw(bytes: Buffer): this {
-    this.parts.push(bytes);
+    this.room(bytes.length);
+    bytes.copy(this.buffer, this.used);
+    this.used += bytes.length;
     return this;
   }
 
   /** Nothing where the value is undefined. */
   integer(field: number, value: number | undefined): this {
-    return value === undefined ? this : this.tag(field, 0).varint(BigInt(value));
+    if (value === undefined) return this;
+    this.tag(field, 0);
+    return value < 0 ? this.varint(BigInt(value)) : this.size(value);
   }
 
   flag(field: number, value: boolean): this {
@@ -37,7 +60,7 @@ export class ProtoWriter {
   bytes(field: number, value: Buffer | string | undefined): this {
     if (value === undefined) return this;
     const bytes = typeof value === 'string' ? Buffer.from(value) : value;
-    return this.tag(field, 2).varint(BigInt(bytes.length)).raw(bytes);
+    return this.tag(field, 2).size(bytes.length).raw(bytes);
   }
 
   each(field: number, values: readonly (Buffer | string)[]): this {
@@ -46,7 +69,7 @@ export class ProtoWriter {
   }
 
   finish(): Buffer {
-    return Buffer.concat(this.parts);
+    return this.buffer.subarray(0, this.used);
   }
 }
 
