@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { coreError, invariant } from '../src/core/errors.ts';
+import { javaProgram } from '../src/devstack/kafka/server.ts';
 import type { BenchContext } from './harness.ts';
 import { freePort, type Started, untilWritable } from './registry-server.ts';
 
@@ -43,7 +44,7 @@ async function startPeer(): Promise<Started> {
   const port = await freePort();
   const started = performance.now();
   const args = [`-Dquarkus.http.port=${port}`, '-Dquarkus.http.host=127.0.0.1', '-jar', join(folder, jar)];
-  const child = spawn('java', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const child = spawn(javaProgram(process.env), args, { stdio: ['ignore', 'ignore', 'pipe'] });
   const name = `Apicurio ${version} (JVM, in memory)`;
   return untilWritable(name, `http://127.0.0.1:${port}${API_PATH}`, child, started, 'first');
 }
