@@ -132,6 +132,12 @@ function resolve(state: State, subject: string, references: readonly Reference[]
   return references.length === 0 ? NOTHING : new Resolver(state, gaps).resolve(subject, references);
 }
 
+/** The tree of one request, so that looking for it and deciding on it parse it once. */
+export interface Memo {
+  key?: string;
+  schema?: Schema;
+}
+
 /** What a client sent, parsed, with all that counts for its identity. */
 export interface Prepared {
   readonly schema: Schema;
@@ -187,6 +193,7 @@ export class Parser {
     subject: string,
     input: SchemaInput,
     how: { readonly normalize: boolean; readonly lenient: boolean },
+    memo: Memo = {},
   ): Prepared {
     const format = input.format ?? 'AVRO';
     if (!isSchemaFormat(format)) {
@@ -198,11 +205,13 @@ export class Parser {
     const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
     const resolved = resolve(state, subject, references);
     const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
-    let schema = this.parsed.get(key);
+    let schema = memo.key === key ? memo.schema : this.parsed.get(key);
     if (schema === undefined) {
       schema = parseSchema(format, input.text, { ...how, references: resolved.references });
       this.parsed.set(key, schema);
     }
+    memo.key = key;
+    memo.schema = schema;
     const { metadata, ruleSet } = input;
     return {
       schema,

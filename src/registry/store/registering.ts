@@ -6,7 +6,7 @@ import { complete } from './contracts.ts';
 import type { Draft } from './draft.ts';
 import { comparedBy, inGroup, judgeAgainst, verdictLines } from './judging.ts';
 import { contextOf, DEFAULT_CONTEXT } from './names.ts';
-import type { Parser, Prepared } from './parsing.ts';
+import type { Memo, Parser, Prepared } from './parsing.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from './records.ts';
 import { removeReplaced } from './removal.ts';
 import type { Registered, RegisterInput, RegistryMode, SubjectConfig } from './service.ts';
@@ -17,6 +17,7 @@ export interface Registering {
   readonly subject: string;
   readonly input: RegisterInput;
   readonly normalize: boolean | undefined;
+  readonly memo?: Memo;
 }
 
 const takesNumbers = (mode: RegistryMode): boolean => mode === 'IMPORT' || mode === 'FORWARD';
@@ -25,14 +26,15 @@ const takesNumbers = (mode: RegistryMode): boolean => mode === 'IMPORT' || mode 
 export function prepare(
   state: State,
   parser: Parser,
-  { subject, input, normalize }: Registering,
+  { subject, input, normalize, memo }: Registering,
   how: { readonly lenient: boolean },
 ): Prepared {
   const config = configInForce(state, subject);
-  return parser.prepare(state, subject, withPreviousText(state, subject, input), {
+  const asked = {
     lenient: how.lenient || takesNumbers(modeInForce(state, subject)),
     normalize: normalize === true || config.normalize === true,
-  });
+  };
+  return parser.prepare(state, subject, withPreviousText(state, subject, input), asked, memo);
 }
 
 /** Metadata or rules alone belong to the text that the subject has. */

@@ -288,7 +288,8 @@ export class Registry implements RegistryService {
     options: { readonly normalize?: boolean },
   ): Promise<Registered> {
     const name = this.meant(checkSubject(subject));
-    const registering: Registering = { subject: checkSubject(name), input, normalize: options.normalize };
+    const { normalize } = options;
+    const registering: Registering = { subject: checkSubject(name), input, normalize, memo: {} };
     const found = this.findNow(registering);
     if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
     const registered = await this.writer.write((draft) => register(draft, this.parser, registering));
