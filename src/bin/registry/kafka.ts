@@ -1,4 +1,5 @@
 /** The registry's store in Kafka: its settings, and what a run needs so that writes reach the leader. */
+import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
@@ -15,7 +16,11 @@ export const KAFKA_STORE_SETTINGS = {
   },
   advertise: {
     type: 'string',
-    help: 'address that other instances on the same topic forward writes to; default: http:// and -listen',
+    help: 'address that other instances on the same topic forward writes to; default: -listen, as https where it has a certificate',
+  },
+  'forward-ca': {
+    type: 'string',
+    help: 'PEM file of the authorities that vouch for the other instances, where they speak https; default: those of the system',
   },
   'broker-property': {
     type: 'list',
@@ -56,6 +61,16 @@ function urlOf({ settings, address }: Context): string | undefined {
   return `${scheme}://${host.includes(':') ? `[${host}]` : host}:${address.port}`;
 }
 
+/** @throws bad_file */
+function authorities(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined;
+  try {
+    return readFileSync(path, 'utf8');
+  } catch (cause) {
+    throw coreError('bad_file', `-forward-ca=${path} cannot be read: ${(cause as Error).message}`, { cause });
+  }
+}
+
 /** Settles with what opens the store, as often as it is called. @param brokers what follows `kafka:` in -store */
 export async function kafkaStores(context: Context, brokers: string): Promise<() => Store> {
   const { settings, log } = context;
@@ -63,8 +78,9 @@ export async function kafkaStores(context: Context, brokers: string): Promise<()
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
   const url = urlOf(context);
   const properties = propertiesOf(settings['broker-property']);
+  const believed = authorities(settings['forward-ca']);
   return () => {
-    const transport = forwardTransport(nodeHttpClientDriver);
+    const transport = forwardTransport(nodeHttpClientDriver, believed);
     const store = new KafkaLog({
       driver,
       brokers,

@@ -58,8 +58,9 @@ export interface ForwardTransport {
   close(): void;
 }
 
-/** Keeps connections to the leaders there were lately. */
-export function forwardTransport(driver: HttpClientDriver): ForwardTransport {
+/** Keeps connections to the leaders there were lately.
+ *  @param authorities PEM of who vouches for them over https; absent: those of the system */
+export function forwardTransport(driver: HttpClientDriver, authorities?: string): ForwardTransport {
   const clients = new Map<string, HttpClient>();
   return {
     async send(url, request) {
@@ -70,6 +71,7 @@ export function forwardTransport(driver: HttpClientDriver): ForwardTransport {
           connectionsMax: CONNECTIONS_MAX,
           timeoutMs: REPLY_TIMEOUT_MS,
           bodyBytesMax: REPLY_BYTES_MAX,
+          ...(authorities === undefined ? {} : { ca: authorities }),
         });
         const [oldest] = clients.keys();
         if (clients.size >= TARGETS_MAX && oldest !== undefined) {

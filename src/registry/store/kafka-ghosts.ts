@@ -40,7 +40,7 @@ async function opened<T>(
     ...broker,
     isolation,
     partitionEof: true,
-    properties: { 'fetch.wait.max.ms': 10, 'queued.max.messages.kbytes': 32_768, ...broker.properties },
+    properties: { 'fetch.wait.max.ms': 10, 'queued.max.messages.kbytes': 16_384, ...broker.properties },
   });
   try {
     return await use(consumer);

@@ -171,8 +171,8 @@ export class KafkaTail {
       properties: {
         // The mark of a transaction is met with the answer after the one that carries its rows.
         'fetch.wait.max.ms': 10,
-        'fetch.message.max.bytes': 4 << 20,
-        'queued.max.messages.kbytes': 32_768,
+        'fetch.message.max.bytes': 2 << 20,
+        'queued.max.messages.kbytes': 16_384,
         ...broker.properties,
       },
     });
