@@ -110,7 +110,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
 `,
   settings: SETTINGS,
   // Every byte of a key counts, and a client that pipelines gets every answer.
-  httpNeeds: ['header_bytes', 'pipeline_waits'],
+  httpNeeds: () => ['header_bytes', 'pipeline_waits'],
   routes: (context) =>
     ordersRoutes({
       orders: () => partsOf(context).orders,

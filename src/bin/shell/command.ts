@@ -125,9 +125,9 @@ export interface Command<T extends SettingTable = SettingTable> {
   routes?(context: CommandContext<T>): readonly HttpRoute[];
   /** Limits and error bodies of those routes, where the shell's own do not fit. */
   http?(context: CommandContext<T>): HttpLimits;
-  /** What of the HTTP backend this command cannot do without. Absent: it makes no statement, and -http=auto takes
+  /** What of the HTTP backend this run cannot do without. Absent: the command makes no statement, and -http=auto takes
    *  the backend that lacks least. */
-  readonly httpNeeds?: readonly HttpCapability[];
+  httpNeeds?(context: CommandContext<T>): readonly HttpCapability[];
   /** Resolves to the exit code; undefined is 0. A thrown MillraceError gives its row's exit code and one line. */
   run(context: CommandContext<T>): Promise<number | undefined>;
 }

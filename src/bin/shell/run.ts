@@ -172,7 +172,11 @@ class Run {
     const { context, command, world } = this;
     const tls = loadTls(context.settings);
     const asked = context.settings.http;
-    const driver = await httpDriver(context, { asked, tls: tls !== undefined, needs: command.httpNeeds });
+    const driver = await httpDriver(context, {
+      asked,
+      tls: tls !== undefined,
+      needs: command.httpNeeds?.(context),
+    });
     this.server = await serve({ command, context, readiness: this.readiness, driver, tls });
     const host = this.server.host.includes(':') ? `[${this.server.host}]` : this.server.host;
     world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${host}:${this.server.port}`);

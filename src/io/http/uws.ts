@@ -396,7 +396,7 @@ export const uwsDriver: HttpDriver = {
     rare_forms:
       'HTTP/1.0, targets in absolute form, "OPTIONS *" and methods beyond the usual ones get no answer, their connection closes',
     long_heads:
-      'a head that arrives in parts closes the connection beyond 4 KB, one of 50 lines or more gets no answer',
+      'a head that arrives in parts closes the connection beyond 4 KB, one of 49 header lines or more gets no answer',
     exact_chunks:
       'a body in chunks is the last of its connection: chunk extensions are refused, chunk ends are not checked',
     continue_refused: 'Expect: 100-continue is granted before the request is judged',
