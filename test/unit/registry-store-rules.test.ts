@@ -217,6 +217,7 @@ describe('settings', () => {
     expect(await code(put('i', { text: avro('r'), id: 40 }))).toBe('not_permitted');
     expect(await code(put('i', { text: avro('r'), id: 41, version: 7 }))).toBe('not_permitted');
     expect(await put('i', { text: typed('int'), id: 3, version: 2 })).toMatchObject({ version: { id: 3 } });
+    expect(await code(put('i', avro('without')))).toBe('not_permitted');
     expect(numbers('i')).toEqual([2, 7]);
     expect(await registry.setMode('i', 'READWRITE', false)).toBe('READWRITE');
     expect(await put('i', avro('q', 's'))).toMatchObject({ version: { id: 41, version: 8 } });

@@ -97,8 +97,7 @@ function checkMode(state: State, { subject, input }: Registering): RegistryMode 
   checkWritable(state, subject);
   const mode = modeInForce(state, subject);
   if (input.id !== undefined && !takesNumbers(mode)) throw notPermitted(subject, 'not in import mode');
-  if (input.id === undefined && mode !== 'READWRITE' && mode !== 'IMPORT')
-    throw notPermitted(subject, 'not in read-write mode');
+  if (input.id === undefined && mode !== 'READWRITE') throw notPermitted(subject, 'not in read-write mode');
   return mode;
 }
 

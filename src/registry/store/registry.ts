@@ -73,6 +73,8 @@ export class Registry implements RegistryService {
   private readonly parser: Parser;
   private readonly writer: Writer;
   private unread = 0;
+  /** Sorted for the shape that the state had. */
+  private names: { readonly shape: number; readonly sorted: readonly string[] } = { shape: 0, sorted: [] };
 
   private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
     this.log = log;
@@ -134,14 +136,17 @@ export class Registry implements RegistryService {
 
   subjects({ prefix, deleted }: { readonly prefix: string; readonly deleted: Deleted }): readonly string[] {
     const isMeant = prefixTest(prefix);
-    return this.state
-      .subjectNames()
-      .filter((subject) => {
-        if (!isMeant(subject)) return false;
-        const isLive = this.state.latest(subject) !== undefined;
-        return deleted === 'also' || isLive === (deleted === 'no');
-      })
-      .sort();
+    return this.sortedNames().filter((subject) => {
+      if (!isMeant(subject)) return false;
+      const isLive = this.state.latest(subject) !== undefined;
+      return deleted === 'also' || isLive === (deleted === 'no');
+    });
+  }
+
+  private sortedNames(): readonly string[] {
+    const { shape } = this.state;
+    if (this.names.shape !== shape) this.names = { shape, sorted: this.state.subjectNames().sort() };
+    return this.names.sorted;
   }
 
   /** A name that its settings give to another subject stands for that one. */

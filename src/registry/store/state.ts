@@ -118,13 +118,19 @@ const TABLE_NAMES = [
 
 export class State {
   private readonly tables: Tables;
+  private readonly parent: State | undefined;
   private readonly forks: readonly ForkTable<unknown, unknown>[] | undefined;
+
+  /** Changes whenever a subject appears or goes. */
+  shape = 0;
 
   constructor(parent?: State) {
     const made = TABLE_NAMES.map((name) =>
       parent === undefined ? new BaseTable() : new ForkTable(parent.tables[name] as Table<unknown, unknown>),
     );
     this.tables = Object.fromEntries(TABLE_NAMES.map((name, i) => [name, made[i]])) as unknown as Tables;
+    this.parent = parent;
+    this.shape = parent?.shape ?? 0;
     this.forks = parent === undefined ? undefined : (made as ForkTable<unknown, unknown>[]);
   }
 
@@ -136,6 +142,7 @@ export class State {
   /** Gives the changes of a fork to what it was made from. */
   merge(): void {
     for (const table of this.forks ?? []) table.merge();
+    if (this.parent !== undefined) this.parent.shape = this.shape;
   }
 
   // Reading.
@@ -357,6 +364,7 @@ export class State {
       ts,
     };
     const versions = this.versions(subject);
+    if (versions.length === 0) this.shape++;
     const entry: VersionEntry = { stored, text, extra: value.extra };
     const after = versions.findIndex((one) => one.stored.version > version);
     this.tables.subjects.set(
@@ -407,6 +415,7 @@ export class State {
     const known = this.version(subject, version);
     if (known === undefined) return;
     const left = this.versions(subject).filter((one) => one.stored.version !== version);
+    if (left.length === 0) this.shape++;
     put(this.tables.subjects, subject, left.length === 0 ? null : left);
     const others = (list: readonly SubjectVersion[]): readonly SubjectVersion[] =>
       list.filter((one) => one.subject !== subject || one.version !== version);
