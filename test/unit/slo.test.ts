@@ -294,6 +294,35 @@ describe('a quantile', () => {
   });
 });
 
+describe('pages that real processes served', () => {
+  const recorded = JSON.parse(
+    readFileSync(join(packageRoot(), 'test', 'vectors', 'slo-pages.json'), 'utf8'),
+  ) as { readonly processes: Readonly<Record<string, readonly string[]>> };
+  const scraped = Object.entries(recorded.processes).map(([name, texts]) => pages(name, ...texts));
+
+  // Source: counted from the texts by hand, with no code of ours.
+  it.each([
+    ['lookup_warm_p99', 'met', 1e-6, 0],
+    ['lookup_cold_p99', 'met', 0.005, 0.0025],
+    ['lookup_once', 'met', 1, undefined],
+    ['serde_overhead_median', 'met', 5e-6, 2.5e-6],
+    ['serde_overhead_p99', 'met', 3e-5, 1.5e-5],
+    ['produce_throughput', 'missed', 12_800 / 5, undefined],
+    ['registry_requests_bounded', 'met', 1, undefined],
+    ['broken_consumers', 'met', 0, undefined],
+    ['consumer_lag', 'met', 200, undefined],
+    ['replay_decodes', 'met', 1, undefined],
+    ['cache_hit_ratio', 'met', 1, undefined],
+  ])('%s is %s with %d', (id, verdict, value, from) => {
+    const found = judge(readRules('registry').rules, scraped).find(({ rule }) => rule.id === id);
+    expect(found).toMatchObject({ verdict, value, from });
+  });
+
+  it('are all the rules there are', () => {
+    expect(judge(readRules('registry').rules, scraped)).toHaveLength(11);
+  });
+});
+
 describe('rules', () => {
   it.each(BUILT_IN)('of the %s are sound', (name) => {
     const { rules, source } = readRules(name);
@@ -312,7 +341,7 @@ describe('rules', () => {
       ['produce_throughput', 'atLeast', 200_000],
       ['registry_requests_bounded', 'atMost', 1],
       ['broken_consumers', 'atMost', 0],
-      ['consumer_lag', 'atMost', 0],
+      ['consumer_lag', 'atMost', 20_000],
       ['replay_decodes', 'atLeast', 1],
       ['cache_hit_ratio', 'above', 0.9999],
     ]);

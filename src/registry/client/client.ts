@@ -78,7 +78,7 @@ export class RegistryClient {
     );
     this.lookupSeconds = metrics.histogram(
       'schema_lookup_seconds',
-      'Time to find a schema: warm from memory (as the mean of its batch), cold with its round trip.',
+      'Time to find the schema of an id: warm from memory (as the mean of its batch), cold with its round trip.',
       ['cache'],
     );
     this.warm = this.lookupSeconds.series('warm');
@@ -244,14 +244,12 @@ export class RegistryClient {
   /** `version` is a number or `latest`. @throws subject_not_found, version_not_found, registry_unavailable */
   async version(subject: string, version: string): Promise<SubjectVersion> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions/${encodeURIComponent(version)}`;
-    const startMs = this.nowMs();
     const answer = this.expect(await this.ask('version', 'GET', path));
     const { version: number, id } = answer;
     if (typeof number !== 'number' || typeof id !== 'number')
       throw protocol('a version without its number or id');
     const schema = await this.schemaOf(answer);
     this.schemas.set(id, schema);
-    this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
     return { subject, version: number, id, schema };
   }
 
