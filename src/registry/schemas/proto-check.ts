@@ -34,6 +34,10 @@ const OPTIONS =
 /** @throws invalid_schema at the first thing that is wrong */
 export function checkProtoFile(link: ProtoLink): void {
   const file = link.root;
+  // Decoded rows and the codec's namespaces are plain objects, which would lose it.
+  if (file.node.package?.split('.').includes('__proto__')) {
+    protoFail('__proto__ is a name that JavaScript objects cannot hold');
+  }
   checkNames(namesOf(file), file.node.package ?? 'the file');
   for (const service of file.services) {
     checkNames(
@@ -73,7 +77,6 @@ function namesOf(
 function checkNames(names: readonly Named[], where: string): void {
   const seen = new Set<string>();
   for (const { name, at } of names) {
-    // Decoded rows are plain objects, which would lose it.
     if (name === '__proto__') protoFail('__proto__ is a name that JavaScript objects cannot hold', at);
     if (seen.has(name)) protoFail(`${JSON.stringify(name)} is defined twice in ${where}`, at);
     seen.add(name);
