@@ -38,7 +38,7 @@ export class Instance {
 
   async ready(): Promise<this> {
     this.url = `http://${await this.process.address()}`;
-    for (let waited = 0; waited < 30_000; waited += 20) {
+    for (let waited = 0; waited < 60_000; waited += 20) {
       const ready = await fetch(`${this.url}/ready`).catch(() => undefined);
       if (ready?.ok === true) return this;
       await sleep(20);

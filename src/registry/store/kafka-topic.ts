@@ -10,6 +10,8 @@ const REPLICAS_MAX = 3;
 const RECORD_BYTES_MAX = 8 << 20;
 /** What a broker takes where the topic does not say. */
 const DEFAULT_RECORD_BYTES_MAX = 1_000_000;
+const KNOWN_MS = 15_000;
+const POLL_MS = 50;
 
 export const leaderTopicOf = (topic: string): string => `${topic}-leader`;
 
@@ -20,6 +22,16 @@ export interface TopicFacts {
 
 function unfit(topic: string, why: string, next: string) {
   return registryError('store_unfit', `topic ${topic} cannot keep schemas: ${why}`, { next });
+}
+
+/** A topic that another instance has created a moment ago is not known to every broker yet. */
+async function partitionsOf(admin: BrokerAdmin, name: string): Promise<number> {
+  const deadline = performance.now() + KNOWN_MS;
+  for (;;) {
+    const partitions = (await admin.describeTopic(name))?.partitions ?? 0;
+    if (partitions > 0 || performance.now() >= deadline) return partitions;
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
 }
 
 /** Creates what is missing. @throws store_unfit, unreachable */
@@ -51,7 +63,7 @@ export async function prepareTopics(admin: BrokerAdmin, topic: string, log: Logg
   if (created.includes(true))
     log.info({ topic, replicationFactor }, 'created what was missing of the topics');
   for (const name of [topic, leaders]) {
-    const partitions = (await admin.describeTopic(name))?.partitions ?? 0;
+    const partitions = await partitionsOf(admin, name);
     if (partitions !== 1) {
       throw unfit(
         name,
