@@ -1,0 +1,95 @@
+/** The security settings that an operator may get wrong, and the command that makes lines of the password file. */
+import { spawnSync } from 'node:child_process';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { parsePasswords } from '../../src/registry/index.ts';
+import { passwordMatches } from '../../src/registry/security/password.ts';
+import { launcher } from './engine-kit.ts';
+
+const own = launcher();
+const file = (name: string, text: string): string => {
+  writeFileSync(join(own.dir, name), text);
+  return join(own.dir, name);
+};
+const PASSWORD = 'a password: with colons, blanks and ü';
+const rulesPath = file('rules', 'basic:alice read *');
+
+describe('settings that would not do', () => {
+  it.each([
+    [['-auth-basic=x'], '-auth-basic without -auth-rules would let nobody in'],
+    [['-auth-rules=/nowhere'], '/nowhere cannot be read (ENOENT)'],
+    [[`-auth-rules=${file('bad-rules', '# first\nalice read *')}`], 'bad-rules:2: "alice" is no principal'],
+    [
+      [`-auth-rules=${rulesPath}`, `-auth-basic=${file('bad-users', 'alice:hunter2')}`],
+      'bad-users:1: the hash of alice',
+    ],
+    [
+      [
+        `-auth-rules=${rulesPath}`,
+        '-auth-jwks=http://issuer.example/keys',
+        '-auth-jwt-issuer=i',
+        '-auth-jwt-audience=a',
+      ],
+      'is no address to trust',
+    ],
+    [
+      [`-auth-rules=${rulesPath}`, '-auth-jwks=keys'],
+      '-auth-jwks needs -auth-jwt-issuer and -auth-jwt-audience',
+    ],
+    [
+      [
+        `-auth-rules=${rulesPath}`,
+        '-auth-jwks=keys',
+        '-auth-jwt-issuer=i',
+        '-auth-jwt-audience=a',
+        '-auth-jwt-algorithms=HS256',
+      ],
+      'cannot be allowed',
+    ],
+    [[`-auth-rules=${rulesPath}`, '-auth-mtls'], '-auth-mtls needs -tls-client-ca'],
+  ])('%j end with 2 and one line', async (flags, message) => {
+    const { code, stderr } = await own.run(['registry', '-listen=127.0.0.1:0', '-log-level=error', ...flags]);
+    expect(code).toBe(2);
+    expect(stderr.trim().split('\n')).toHaveLength(1);
+    expect(stderr).toContain(message);
+    expect(stderr).not.toContain('hunter2');
+  });
+});
+
+describe('hash-password', () => {
+  const run = (args: readonly string[], input: string | Uint8Array) => {
+    const launcherPath = join(packageRoot(), 'bin', 'millrace');
+    const { status, stdout, stderr } = spawnSync(
+      process.execPath,
+      [launcherPath, 'registry', 'hash-password', ...args],
+      { input, encoding: 'utf8' },
+    );
+    return { status, stdout, stderr };
+  };
+
+  it('prints a line that lets its user in, from a password on stdin', async () => {
+    const { status, stdout } = run(['carol'], `${PASSWORD}\n`);
+    expect(status).toBe(0);
+    const hashed = parsePasswords(stdout, 'stdout').get('carol');
+    expect(await passwordMatches(PASSWORD, hashed as NonNullable<typeof hashed>)).toBe(true);
+    expect(stdout).not.toContain(PASSWORD);
+    const { hash } = JSON.parse(run(['carol', '-json'], PASSWORD).stdout) as { readonly hash: string };
+    expect(parsePasswords(`carol:${hash}`, 'json').size).toBe(1);
+  });
+
+  it.each([
+    [['carol'], '', 'is empty'],
+    [['carol'], 'one\ntwo', 'more than one line'],
+    [['carol'], 'x'.repeat(2000), 'is over 1024 bytes'],
+    [['carol'], new Uint8Array([0xff, 0xfe]), 'is not UTF-8'],
+    [[], PASSWORD, 'a user name is needed'],
+    [['a:b'], PASSWORD, 'a user name is needed'],
+    [['carol', PASSWORD], PASSWORD, 'unexpected argument'],
+  ] as const)('%j with another input ends with 2', (args, input, message) => {
+    const { status, stdout, stderr } = run(args, input);
+    expect([status, stdout]).toEqual([2, '']);
+    expect(stderr).toContain(message);
+  });
+});
