@@ -1,0 +1,115 @@
+/** The registry as a process behind each HTTP backend: which one runs and why, TLS, mistakes, and how it ends. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, test } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
+import type { HttpClient } from '../../src/io/http/client-port.ts';
+import { loadUws } from '../../src/io/http/uws-load.ts';
+import { certificate } from '../contract/certificates.ts';
+import { RawClient } from '../contract/raw-client.ts';
+import { launcher, until } from './engine-kit.ts';
+
+const own = launcher();
+const registry = (...flags: string[]): SliceProcess =>
+  own.spawn('registry', ['registry', '-listen=127.0.0.1:0', ...flags]);
+
+const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
+const served = certificate({ subject: [['CN', 'registry']], issuer: authority, ips: ['127.0.0.1'] });
+
+function file(name: string, text: string): string {
+  const path = join(own.dir, name);
+  writeFileSync(path, text);
+  return path;
+}
+
+const loads = ((): boolean => {
+  try {
+    loadUws();
+    return true;
+  } catch {
+    return false;
+  }
+})();
+
+function clientOf(target: string, ca?: string): HttpClient {
+  const limits = { connectionsMax: 4, timeoutMs: 20_000, bodyBytesMax: 1_000_000 };
+  return nodeHttpClientDriver.open({ target, ...limits, ...(ca === undefined ? {} : { ca }) });
+}
+
+async function ask(client: HttpClient, method: string, path: string, body = ''): Promise<unknown> {
+  const headers = { 'content-type': 'application/vnd.schemaregistry.v1+json' };
+  const reply = await client.send({ method, path, headers, body });
+  const text = Buffer.from(reply.body).toString('utf8');
+  return reply.status === 200 ? JSON.parse(text) : { status: reply.status, text };
+}
+
+const ready = (client: HttpClient): Promise<unknown> =>
+  until('a ready registry', async () => {
+    const reply = await client.send({ method: 'GET', path: '/ready', headers: {}, body: '' });
+    return reply.status === 200 ? true : undefined;
+  });
+
+const logOf = (one: SliceProcess): string => readFileSync(one.logPath, 'utf8');
+
+describe('a registry process', () => {
+  test.each([
+    ['auto', loads ? 'uWebSockets.js' : 'node:http'],
+    ['node', 'node:http'],
+  ])('-http=%s is served by %s, answers, and ends with 0 among open connections', async (asked, name) => {
+    const process = registry(`-http=${asked}`);
+    const address = await process.address();
+    const client = clientOf(`http://${address}`);
+    await ready(client);
+    expect(await ask(client, 'GET', '/version')).toMatchObject({ command: 'registry', http: name });
+    const body = JSON.stringify({ schema: '"string"' });
+    expect(await ask(client, 'POST', '/subjects/a%2Fb/versions', body)).toEqual({ id: 1 });
+    expect(await ask(client, 'GET', '/schemas/ids/1')).toMatchObject({ schema: '"string"' });
+    expect(await ask(client, 'GET', '/subjects')).toEqual(['a/b']);
+    expect(logOf(process)).toMatch(new RegExp(`"driver":"${name}".*"driver chosen"`));
+    const scraped = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
+    const uws = name === 'node:http' ? 0 : 1;
+    expect(Buffer.from(scraped.body).toString()).toMatch(new RegExp(`^http_backend_uws ${uws}$`, 'm'));
+    const port = Number(address.split(':')[1]);
+    const idle = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(port)));
+    process.kill('SIGTERM');
+    expect(await process.ended).toEqual({ code: 0, signal: null });
+    await Promise.all(idle.map((one) => one.closed()));
+    client.close();
+  });
+
+  test('with a certificate it speaks https by node:http, to who trusts its authority', async () => {
+    const process = registry(
+      `-tls-cert=${file('cert.pem', served.cert)}`,
+      `-tls-key=${file('key.pem', served.key)}`,
+    );
+    const target = await until(
+      'its address',
+      async () => /listening on (https:\S+)/.exec(logOf(process))?.[1],
+    );
+    const client = clientOf(target, authority.cert);
+    await ready(client);
+    expect(await ask(client, 'GET', '/version')).toMatchObject({ http: 'node:http' });
+    expect(logOf(process)).toContain('it serves no TLS');
+    await expect(ask(clientOf(target), 'GET', '/version')).rejects.toThrow('no reply');
+    client.close();
+    process.kill('SIGTERM');
+    expect((await process.ended).code).toBe(0);
+  });
+
+  test('a certificate without its key, of another key, and a backend that cannot: exit 2 and a line that says so', async () => {
+    const cert = `-tls-cert=${file('one.pem', served.cert)}`;
+    const key = `-tls-key=${file('one-key.pem', served.key)}`;
+    const wrong = `-tls-key=${file('other-key.pem', authority.key)}`;
+    for (const [flags, why] of [
+      [[cert], 'needs -tls-key'],
+      [[cert, wrong], 'is not the key of the certificate'],
+      [[cert, '-tls-key=/nowhere/key.pem'], 'cannot be read (ENOENT)'],
+      [['-http=uws', cert, key], 'it serves no TLS'],
+    ] as const) {
+      const process = registry(...flags);
+      expect((await process.ended).code, why).toBe(2);
+      expect(logOf(process)).toContain(why);
+    }
+  });
+});
