@@ -6,7 +6,7 @@
  */
 import { lookup } from 'node:dns/promises';
 import { STATUS_CODES } from 'node:http';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { coreError } from '../../core/errors.ts';
 import { BYTES, busyPort, type Decision, EMPTY, Front, TEXT } from './front.ts';
 import type { HttpDriver, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
@@ -355,14 +355,17 @@ class UwsServer implements HttpServer {
   }
 }
 
-/** Asks the system why an address cannot be taken: the backend does not say. */
-function whyBusy(host: string, port: number): Promise<NodeJS.ErrnoException> {
-  return new Promise((resolve) => {
+/** The port to listen on, free at this moment. The backend shares a port that it is given with any other process of its
+ *  kind, so whether somebody listens there is found out before; and one that the system chose for it cannot be taken
+ *  again after a restart until its old connections are forgotten, so it is never asked to let the system choose. */
+function freePort(host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
     const probe = createServer();
-    probe.once('error', resolve);
-    probe.listen(port, host, () =>
-      probe.close(() => resolve(new Error('the address was busy for a moment'))),
-    );
+    probe.once('error', reject);
+    probe.listen(port, host, () => {
+      const taken = (probe.address() as AddressInfo).port;
+      probe.close(() => resolve(taken));
+    });
   });
 }
 
@@ -378,9 +381,15 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
   } catch (cause) {
     throw busyPort(options, cause as NodeJS.ErrnoException);
   }
-  const server = new UwsServer(uws, host, options);
+  let port: number;
+  try {
+    port = await freePort(host, options.port);
+  } catch (cause) {
+    throw busyPort(options, cause as NodeJS.ErrnoException);
+  }
+  const server = new UwsServer(uws, host, { ...options, port });
   if (await server.listen()) return server;
-  throw busyPort(options, await whyBusy(host, options.port));
+  throw busyPort(options, new Error('the address was busy for a moment'));
 }
 
 export const uwsDriver: HttpDriver = {
