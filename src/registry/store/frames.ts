@@ -12,7 +12,7 @@ import type { LogRecord } from './log.ts';
 
 export const FRAME_HEADER_BYTES = 12;
 /** Payload of one append; anything longer is damage. */
-export const FRAME_BYTES_MAX = 256 << 20;
+const FRAME_BYTES_MAX = 256 << 20;
 const RECORD_HEADER_BYTES = 16;
 const NULL_LENGTH = 0xffff_ffff;
 /** Shows that a write went to its end. */

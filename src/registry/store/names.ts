@@ -8,7 +8,7 @@ const WILDCARD = ':*:';
 const RESERVED_NAMES = ['__GLOBAL', '__EMPTY'];
 
 /** Characters of a subject with its context. */
-export const SUBJECT_CHARS_MAX = 1024;
+const SUBJECT_CHARS_MAX = 1024;
 
 export interface SubjectName {
   /** With its leading dot; `.` is the default one. */

@@ -117,7 +117,7 @@ function bytesOf(fields: Readonly<Record<string, unknown>>, name: string): Buffe
 }
 
 /** Reads an export to its end before anything is done with it. @throws malformed_export */
-export async function readExport(lines: AsyncIterable<string>): Promise<LogRecord[]> {
+async function readExport(lines: AsyncIterable<string>): Promise<LogRecord[]> {
   const records: LogRecord[] = [];
   const hash = createHash('sha256');
   let number = 0;
