@@ -62,8 +62,8 @@ class Producer : public Journal {
   // Serves delivery reports for at most `wait_ms`, or until woken.
   void Poll(int wait_ms);
   Event Flush(int timeout_ms);
-  // One step of a transaction. A step that ran into its time goes on inside librdkafka, and the same
-  // call takes it up again.
+  // One step of a transaction. A step that ran into its time goes on inside librdkafka, and the
+  // same call takes it up again.
   TransactionOutcome Transact(TransactionStep step, int timeout_ms);
   // Reports every row that is still on its way as purged.
   void Purge();

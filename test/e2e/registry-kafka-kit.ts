@@ -8,7 +8,7 @@ import type { BrokerDriver } from '../../src/io/broker/port.ts';
 import { allOf, readUntil } from '../contract/broker-world.ts';
 import type { Launcher } from './engine-kit.ts';
 
-export const driver: BrokerDriver =
+const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
     ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
     : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;

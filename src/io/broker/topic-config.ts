@@ -51,6 +51,7 @@ export function decodeDescribeTopic(body: Buffer): ReadonlyMap<string, string> |
   /** Moves on by so many bytes and tells where they stood. */
   const skip = (bytes: number): number => {
     at += bytes;
+    if (at > body.length) throw new RangeError('the answer is cut short');
     return at - bytes;
   };
   const i16 = (): number => body.readInt16BE(skip(2));
@@ -63,7 +64,6 @@ export function decodeDescribeTopic(body: Buffer): ReadonlyMap<string, string> |
   const text = (): string | undefined => {
     const length = i16();
     if (length < 0) return undefined;
-    if (at + length > body.length) throw new RangeError('a text past the end');
     const start = skip(length);
     return body.toString('utf8', start, at);
   };

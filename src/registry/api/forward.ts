@@ -11,7 +11,7 @@ import { registryError } from '../errors.ts';
 import type { RegistryLog } from '../store/log.ts';
 
 /** Says that a request comes from another instance. */
-export const FORWARD_HEADER = 'x-forward';
+const FORWARD_HEADER = 'x-forward';
 
 /** How long a write waits for an instance that may write, where nobody may. Longer than an election takes. */
 const LEADER_WAIT_MS = 9000;

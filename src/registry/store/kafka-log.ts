@@ -22,9 +22,9 @@ import { Term, type Written } from './kafka-term.ts';
 import { leaderTopicOf, prepareTopics, type TopicFacts } from './kafka-topic.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from './log.ts';
 
-export const SCHEMAS_TOPIC = '_schemas';
+const SCHEMAS_TOPIC = '_schemas';
 /** A leader that was not heard of for this long is replaced. */
-export const LEASE_MS = 4000;
+const LEASE_MS = 4000;
 const BEATS_A_LEASE = 4;
 const TICK_MS = 50;
 /** A candidate that failed waits up to this long before it tries again. */
