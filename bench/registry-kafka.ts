@@ -7,7 +7,16 @@ import { Course } from './registry-loads.ts';
 import { lessMs, more, type Run } from './registry-run.ts';
 import { residentBytes, startOurs } from './registry-server.ts';
 
-async function brokersOf(context: BenchContext): Promise<string> {
+/** One cluster for all parts of a run. */
+const clusters = new WeakMap<BenchContext, Promise<string>>();
+
+function brokersOf(context: BenchContext): Promise<string> {
+  const known = clusters.get(context) ?? startedOrGiven(context);
+  clusters.set(context, known);
+  return known;
+}
+
+async function startedOrGiven(context: BenchContext): Promise<string> {
   if (context.brokers !== undefined) return context.brokers;
   context.say('starting a broker');
   const stack = await startStack({
@@ -26,13 +35,12 @@ async function brokersOf(context: BenchContext): Promise<string> {
   return stack.brokers;
 }
 
-export async function kafkaResults(run: Run): Promise<BenchResult[]> {
+const topic = (run: Run, name: string): string => `-schemas-topic=bench-${run.name}-${name}`;
+
+/** With acks=all. */
+export async function kafkaRates(run: Run): Promise<BenchResult[]> {
   const { context, sizes } = run;
-  const brokers = await brokersOf(context);
-  const results: BenchResult[] = [];
-  const store = `kafka:${brokers}`;
-  const topic = (name: string): string => `-schemas-topic=bench-${run.name}-${name}`;
-  const server = await startOurs(store, [topic('small')]);
+  const server = await startOurs(`kafka:${await brokersOf(context)}`, [topic(run, 'small')]);
   try {
     const course = new Course(server, `${run.name}k`, sizes, context.drain);
     await course.fill(sizes.schemas);
@@ -46,17 +54,23 @@ export async function kafkaResults(run: Run): Promise<BenchResult[]> {
       context.repeats,
     );
     const row = (metric: string, ours: Series): BenchResult => result({ ...more, metric, ours });
-    results.push(
+    return [
       row('registrations, Kafka store with acks=all, one after the other', series.one),
       row('registrations, Kafka store with acks=all, 16 at once', series.many),
       row('lookups by id, Kafka store, 64 connections', series.lookups),
-    );
+    ];
   } finally {
     await server.stop();
   }
+}
+
+/** From a topic with many large schemas. */
+export async function kafkaStarts(run: Run): Promise<BenchResult[]> {
+  const { context, sizes } = run;
+  const store = `kafka:${await brokersOf(context)}`;
   const large = `${sizes.largeSchemas} schemas of ${LARGE_BYTES} B`;
   context.say(`a topic of ${large}`);
-  const filling = await startOurs(store, [topic('large')]);
+  const filling = await startOurs(store, [topic(run, 'large')]);
   try {
     const course = new Course(filling, `${run.name}t`, sizes, context.drain);
     await course.register(sizes.largeSchemas, largeSchema(`T${run.name}_${NUMBER}`));
@@ -66,12 +80,12 @@ export async function kafkaResults(run: Run): Promise<BenchResult[]> {
   const writable: number[] = [];
   const resident: number[] = [];
   for (let turn = 0; turn < Math.min(3, context.repeats); turn++) {
-    const again = await startOurs(store, [topic('large')], `topic${turn}`);
+    const again = await startOurs(store, [topic(run, 'large')], `topic${turn}`);
     writable.push(again.writableMs);
     resident.push(residentBytes(again.pid) / 1e6);
     await again.stop();
   }
-  results.push(
+  return [
     result({ ...lessMs, metric: `start until writable, Kafka topic of ${large}`, ours: seriesOf(writable) }),
     result({
       metric: `memory after a start from a Kafka topic of ${large}`,
@@ -79,6 +93,5 @@ export async function kafkaResults(run: Run): Promise<BenchResult[]> {
       better: 'less',
       ours: seriesOf(resident),
     }),
-  );
-  return results;
+  ];
 }

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { type Bench, type BenchResult, result, type Series, seriesOf, takeTurns } from './harness.ts';
 import { type DiskMode, dataBytesUnder, fdatasyncRate } from './registry-disk.ts';
-import { kafkaResults } from './registry-kafka.ts';
+import { kafkaRates, kafkaStarts } from './registry-kafka.ts';
 import { largeResults } from './registry-large.ts';
 import { Course } from './registry-loads.ts';
 import { peerOf, peerStarter } from './registry-peer.ts';
@@ -259,8 +259,9 @@ export const bench: Bench = {
     const parts: ReadonlyArray<() => Promise<readonly BenchResult[]>> = [
       () => underLoad(run),
       () => starts(run),
+      () => kafkaRates(run),
       () => largeResults(run),
-      () => kafkaResults(run),
+      () => kafkaStarts(run),
     ];
     try {
       for (const part of parts) {
