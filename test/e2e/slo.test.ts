@@ -71,7 +71,7 @@ beforeAll(async () => {
     `-subject=${subject}`,
     '-partitions=2',
   ];
-  await start('producer', ['producer', ...shared, `-schema=${schema}`, '-rate=20000']);
+  await start('producer', ['producer', ...shared, `-schema=${schema}`, '-rate=3000']);
   // Consumers read with another version than is written, so they ask for the writer's.
   expect(
     (
@@ -143,7 +143,7 @@ describe('slo', () => {
     // What was asked for is far from the goal: it must be missed, and by the right measure.
     const throughput = verdict('produce_throughput');
     expect(throughput?.verdict).toBe('missed');
-    expect(throughput?.value).toBeGreaterThan(500);
+    expect(throughput?.value).toBeGreaterThan(100);
     expect(throughput?.value).toBeLessThan(40_000);
     expect(code).toBe(1);
     expect(report?.ok).toBe(false);
@@ -151,14 +151,15 @@ describe('slo', () => {
 
   it('ends with 0 where what it is asked for is met, as a table too', async () => {
     const only = '-only=lookup_once,registry_requests_bounded,broken_consumers,replay_decodes';
-    const { code, stdout } = await own.run([
+    const { code, stdout, stderr } = await own.run([
       'slo',
       `-scrape=${addresses.join()}`,
       '-for=0',
       only,
       '-log-level=warn',
+      '-timeout=20s',
     ]);
-    expect(code).toBe(0);
+    expect([code, code === 0 ? '' : stdout + stderr]).toEqual([0, '']);
     expect(stdout).toMatch(/^verdict +rule +measured +limit +note\n/);
     expect(stdout).toMatch(/^met +broken_consumers +0 records +<= 0 records$/m);
     expect(stdout).toMatch(/4 met, 0 missed, 0 without data, over \d/);
