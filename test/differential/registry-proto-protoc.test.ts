@@ -211,7 +211,8 @@ describe('verdicts', () => {
     const elsewhere: string[] = [];
     for (const { source, accepted, says } of verdicts) {
       const line = /^(\d+):\d+:/.exec(says)?.[1];
-      if (accepted || line === undefined) continue;
+      // What has no end is named where it begins, not where the text ends.
+      if (accepted || line === undefined || says.includes('End-of-file')) continue;
       try {
         protoLink(source);
       } catch (thrown) {

@@ -13,7 +13,7 @@ import {
   type ReservedNode,
 } from './proto-ast.ts';
 import { checkDefault } from './proto-default.ts';
-import { hasPresence, isClosed } from './proto-features.ts';
+import { hasPresence, isClosed, statedFeature } from './proto-features.ts';
 import { protoFail } from './proto-lexer.ts';
 import type { ProtoLink } from './proto-link.ts';
 import {
@@ -161,6 +161,7 @@ function checkField(field: LinkedField): void {
       protoFail(`the extension ${fullName} cannot have a json_name`, json.at);
   }
   checkTypeOptions(field);
+  checkFeatures(field);
   const target = field.target;
   if (target?.kind === 'enum' && field.label !== 'repeated' && !hasPresence(field) && isClosed(target)) {
     protoFail(`${fullName} needs an open enum, and ${target.name} is closed`, at);
@@ -177,11 +178,28 @@ function checkField(field: LinkedField): void {
   }
 }
 
+/** Repeated numbers can be written as one run. */
+const isRun = ({ label, type }: LinkedField): boolean =>
+  label === 'repeated' && !/^(string|bytes|message|group)$/.test(type);
+
+function holdsText({ type, target }: LinkedField): boolean {
+  if (type === 'string') return true;
+  return (
+    target?.kind === 'message' && target.isMapEntry && target.fields.some((field) => field.type === 'string')
+  );
+}
+
 /** Options that speak of one kind of field. */
-function checkTypeOptions({ node, label, type, fullName }: LinkedField): void {
+function checkTypeOptions(field: LinkedField): void {
+  const { node, type, fullName, file } = field;
   const packed = plainOption(node.options, 'packed');
-  const isRun = label === 'repeated' && !/^(string|bytes|message|group)$/.test(type);
-  if (packed !== undefined && isSet(node.options, 'packed') && !isRun) {
+  if (packed !== undefined && file.node.syntax === 'editions') {
+    protoFail(
+      `${fullName} cannot have the option packed in an edition; write features.repeated_field_encoding`,
+      packed.at,
+    );
+  }
+  if (packed !== undefined && isSet(node.options, 'packed') && !isRun(field)) {
     protoFail(`${fullName} cannot be packed: it is no repeated number`, packed.at);
   }
   const jstype = plainOption(node.options, 'jstype');
@@ -192,6 +210,29 @@ function checkTypeOptions({ node, label, type, fullName }: LinkedField): void {
   const lazy = plainOption(node.options, 'lazy');
   if (lazy !== undefined && isSet(node.options, 'lazy') && type !== 'message') {
     protoFail(`${fullName} cannot be lazy: it is no message`, lazy.at);
+  }
+}
+
+/** Features that a field states and cannot have. */
+function checkFeatures(field: LinkedField): void {
+  const { label, type, oneof, fullName, at } = field;
+  const presence = statedFeature(field, 'field_presence');
+  const isMessage = type === 'message' || type === 'group';
+  const isMap = field.target?.kind === 'message' && field.target.isMapEntry;
+  const refuse = (feature: string, why: string): never =>
+    protoFail(`${fullName} cannot state features.${feature}: it is ${why}`, at);
+  if (presence !== undefined && label === 'repeated') refuse('field_presence', 'repeated');
+  if (presence !== undefined && oneof !== undefined) refuse('field_presence', 'in a oneof');
+  if (presence !== undefined && field.extendeeName !== undefined) refuse('field_presence', 'an extension');
+  if (presence === 'IMPLICIT' && isMessage) refuse('field_presence = IMPLICIT', 'a message');
+  const encoding = statedFeature(field, 'repeated_field_encoding');
+  if (encoding !== undefined && label !== 'repeated') refuse('repeated_field_encoding', 'not repeated');
+  if (encoding === 'PACKED' && !isRun(field)) refuse('repeated_field_encoding = PACKED', 'no number');
+  if (statedFeature(field, 'message_encoding') !== undefined && (!isMessage || isMap)) {
+    refuse('message_encoding', 'no message');
+  }
+  if (statedFeature(field, 'utf8_validation') !== undefined && !holdsText(field)) {
+    refuse('utf8_validation', 'no string');
   }
 }
 

@@ -19,6 +19,11 @@ function featureOf(name: string, levels: ReadonlyArray<readonly OptionNode[]>): 
   return undefined;
 }
 
+/** What a field itself states, whatever stands around it. */
+export function statedFeature(field: LinkedField, name: string): string | undefined {
+  return featureOf(name, [field.node.options]);
+}
+
 const wordOf = (value: OptionValue): string | undefined => (value.kind === 'word' ? value.text : undefined);
 
 function levelsOf(message: LinkedMessage | undefined, file: LinkedFile): Array<readonly OptionNode[]> {

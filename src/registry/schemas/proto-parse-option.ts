@@ -74,7 +74,7 @@ function entry(cursor: ProtoCursor): OptionEntry {
     key = `[${path}]`;
   } else key = cursor.name('the name of a field');
   const hasColon = cursor.takes(':');
-  if (!hasColon && !cursor.sees('{') && !cursor.sees('<')) cursor.unexpected('":"');
+  if (!hasColon && !['{', '<', '['].some((open) => cursor.sees(open))) cursor.unexpected('":"');
   return { key, value: element(cursor), at };
 }
 
