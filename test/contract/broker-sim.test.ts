@@ -13,6 +13,14 @@ const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock, sleep });
 
 brokerContract({ driver, brokers: () => BROKERS, anyHeaders: true, timestampTypes: true });
 
+it('has no transactions, and says so', async () => {
+  const common = { brokers: BROKERS, clientId: 'none', transactionalId: 'tx' };
+  await expect(driver.transactional(common)).rejects.toMatchObject({
+    code: 'bad_broker_property',
+    message: /no transactions/,
+  });
+});
+
 /** Statuses of 500 rows, then what a reader finds, a batch size a call. */
 async function under(seed: number, faults: Partial<BrokerFaults>) {
   let now = 0;
