@@ -32,7 +32,7 @@ function levelsOf(message: LinkedMessage | undefined, file: LinkedFile): Array<r
   return [...levels, file.node.options];
 }
 
-export function fieldFeature(field: LinkedField, name: string): string | undefined {
+function fieldFeature(field: LinkedField, name: string): string | undefined {
   const oneof = field.oneof === undefined ? undefined : field.parent?.oneofs[field.oneof]?.node;
   return featureOf(name, [field.node.options, oneof?.options ?? [], ...levelsOf(field.parent, field.file)]);
 }

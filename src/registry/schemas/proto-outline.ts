@@ -245,7 +245,7 @@ function writtenJsonName(node: FieldNode): string | undefined {
 }
 
 /** `features.field_presence` as the field itself states it. */
-export function presenceFeature(node: FieldNode): string | undefined {
+function presenceFeature(node: FieldNode): string | undefined {
   for (const { name, value } of node.options) {
     if (name[0]?.name !== 'features' || name[0].extension) continue;
     if (name.length === 2 && name[1]?.name === 'field_presence' && value.kind === 'word') return value.text;

@@ -60,7 +60,7 @@ export function quoted(bytes: Buffer): string {
 }
 
 /** As written: `(my.option).field`. */
-export function optionName(option: OptionNode): string {
+function optionName(option: OptionNode): string {
   return option.name.map((part) => (part.extension ? `(${part.name})` : part.name)).join('.');
 }
 

@@ -62,7 +62,7 @@ export function parseProto(
   return { canonical: text, tree: treeOf(link) };
 }
 
-export function treeOf(link: ProtoLink): ProtoFile {
+function treeOf(link: ProtoLink): ProtoFile {
   const trees = new Trees();
   const messages = trees.collect(link.root.messages);
   return { messages, byName: new Map(messages.map((message) => [message.name, message])), link };
