@@ -2,7 +2,6 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { crc32 } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type LogFields, type Logger, silentLogger } from '../../src/core/log.ts';
 import { FileLog, REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
@@ -160,50 +159,6 @@ describe('the file store', () => {
   it('refuses a file that is no registry log', async () => {
     writeFileSync(path(), 'something else entirely');
     expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_corrupt');
-  });
-
-  it('reads a file in its first form, writes it anew and keeps the old one', async () => {
-    const frame = (event: unknown): Buffer => {
-      const payload = Buffer.from(JSON.stringify(event));
-      const header = Buffer.alloc(12);
-      header.writeUInt32LE(payload.length, 0);
-      header.writeUInt32LE(crc32(payload), 4);
-      header.writeUInt32LE(crc32(header.subarray(0, 8)), 8);
-      return Buffer.concat([header, payload]);
-    };
-    const text = schema('x');
-    const first = Buffer.concat([
-      Buffer.from('MRREGLG1'),
-      frame({ kind: 'schema', subject: 'a', version: 1, id: 1, format: 'AVRO', text }),
-      frame({ kind: 'level', subject: 'a', level: 'FULL' }),
-      frame({ kind: 'level', subject: null, level: 'NONE' }),
-    ]);
-    const torn = frame({ kind: 'level', subject: 'a', level: 'NONE' }).subarray(0, 30);
-    for (const bad of [
-      frame({ kind: 'new' }),
-      frame({ kind: 'schema', subject: 'a' }),
-      Buffer.alloc(40, 7),
-    ]) {
-      writeFileSync(path(), Buffer.concat([first, bad]));
-      expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_corrupt');
-      expect(readFileSync(path())).toEqual(Buffer.concat([first, bad]));
-    }
-    writeFileSync(path(), Buffer.concat([first, torn]));
-    for (const torn of [1, 0]) {
-      const { result, warnings } = await reopened((registry) => [
-        registry.version('a', '1').content.text,
-        registry.config('a', false).compatibilityLevel,
-        registry.config(undefined, false).compatibilityLevel,
-        registry.maxId('.'),
-      ]);
-      expect(result).toEqual([text, 'FULL', 'NONE', 1]);
-      expect(warnings).toHaveLength(torn);
-    }
-    expect(readFileSync(path()).toString('latin1', 0, 8)).toBe('MRREGLG2');
-    expect(readFileSync(`${path()}.v1`)).toEqual(Buffer.concat([first, torn]));
-    await withFile(async (registry) =>
-      expect(await register(registry, 'a', 'x')).toMatchObject({ created: false }),
-    );
   });
 
   it('reads appends larger than what it reads at once', async () => {

@@ -6,12 +6,11 @@
  *  was, or the log refuses to go on.
  */
 import fs, { constants } from 'node:fs';
-import { type FileHandle, link, mkdir, open, rename, rm, stat } from 'node:fs/promises';
+import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { promisify } from 'node:util';
 import { coreError } from '../../core/errors.ts';
 import { registryError } from '../errors.ts';
-import { MAGIC_V1, readVersion1 } from './file-log-v1.ts';
 import {
   encodeFrame,
   FRAME_HEADER_BYTES,
@@ -119,23 +118,12 @@ export class FileLog implements RegistryLog {
       await this.start(file);
       return { records: 0, tornBytes: head.length };
     }
-    if (head.equals(MAGIC_V1)) return this.convert(file, sink);
     if (!head.equals(MAGIC)) {
       throw registryError('store_corrupt', `${this.path} is not a registry log of this release`, {
         next: 'give another -store, or move the file away',
       });
     }
     return this.replay(file, sink);
-  }
-
-  /** The file in its first form stays beside the one in the present form. */
-  private async convert(file: FileHandle, sink: LogSink): Promise<OpenReport> {
-    const { records, tornBytes } = readVersion1(await file.readFile(), this.path);
-    await rm(`${this.path}.v1`, { force: true });
-    await link(this.path, `${this.path}.v1`);
-    await this.fill(records);
-    sink.apply(records);
-    return { records: records.length, tornBytes };
   }
 
   private async start(file: FileHandle): Promise<void> {
