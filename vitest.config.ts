@@ -1,6 +1,7 @@
 import { defineConfig } from 'vitest/config';
 
-/** Judge the addon itself, the repository or the servers: the same in both passes, so they run in the first alone. */
+/** Judge the addon itself, the repository, the servers or code that never meets the addon: the same in both passes, so
+ *  they run in the first alone. */
 const FIRST_PASS_ONLY = [
   'test/seam/**',
   'test/differential/**',
@@ -9,6 +10,11 @@ const FIRST_PASS_ONLY = [
   'test/e2e/devstack*.test.ts',
   'test/e2e/offline.test.ts',
   'test/e2e/registry-{bench,clients,clients-access}.test.ts',
+  'test/e2e/{http-backends,registry-security,registry-security-settings}.test.ts',
+  'test/contract/http*.test.ts',
+  'test/conformance/registry-http*.test.ts',
+  'test/property/registry-*.test.ts',
+  'test/unit/registry-!(flow).test.ts',
 ];
 
 export default defineConfig({

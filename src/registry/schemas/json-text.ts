@@ -40,7 +40,7 @@ export interface JsonObject extends Place {
 export type JsonNode = JsonNull | JsonBoolean | JsonNumber | JsonString | JsonArray | JsonObject;
 
 /** Values inside values; bounds the recursion of the reader and of every walk behind it. */
-export const JSON_DEPTH_MAX = 1_000;
+const JSON_DEPTH_MAX = 1_000;
 /** Characters of one number. */
 const JSON_NUMBER_CHARS_MAX = 1_000;
 
@@ -327,7 +327,7 @@ export function printFloat(value: number): string {
   return printDouble(float);
 }
 
-export function printNumber(number: JsonNumber): string {
+function printNumber(number: JsonNumber): string {
   if (!isInteger(number)) return printDouble(Number(number.digits));
   return number.digits === '-0' ? '0' : number.digits;
 }

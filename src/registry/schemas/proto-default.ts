@@ -83,7 +83,7 @@ const NAMED: Readonly<Record<number, string>> = {
 };
 
 /** Bytes in the escapes of C. */
-export function escaped(bytes: Buffer): string {
+function escaped(bytes: Buffer): string {
   let out = '';
   for (const byte of bytes) {
     const named = NAMED[byte];

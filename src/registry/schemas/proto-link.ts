@@ -21,7 +21,7 @@ import { outline } from './proto-outline.ts';
 import { parseProtoFile } from './proto-parser.ts';
 
 /** Characters of all files that one schema draws in. */
-export const PROTO_LINKED_CHARS_MAX = 16 << 20;
+const PROTO_LINKED_CHARS_MAX = 16 << 20;
 /** Import statements of all those files. */
 const IMPORTS_MAX = 20_000;
 

@@ -43,7 +43,7 @@ const ESCAPES: Readonly<Record<number, string>> = {
 };
 
 /** A string literal; bytes that are no text become octal escapes. */
-export function quoted(bytes: Buffer): string {
+function quoted(bytes: Buffer): string {
   const text = bytes.toString('utf8');
   const isText = Buffer.from(text).equals(bytes);
   const chars = isText ? [...text] : [...bytes];
