@@ -8,7 +8,7 @@ import {
   registryFallbacks,
   registryRoutes,
   SCHEMA_LIMITS,
-} from '../registry/index.ts';
+} from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
 import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
 import { STORE_SETTINGS, storesOf } from './registry/store.ts';

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/index.ts';
+import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
 import type { Store } from './opened-store.ts';

@@ -18,7 +18,7 @@ import {
   RULES_BYTES_MAX,
   Rules,
   WatchedFile,
-} from '../../registry/index.ts';
+} from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { textOf } from '../shell/fetch-text.ts';
 import { addressOf } from '../shell/serve.ts';

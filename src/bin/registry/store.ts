@@ -1,6 +1,6 @@
 /** Where the registry's log is kept: -store, and what makes it. */
 import { coreError } from '../../core/errors.ts';
-import { FileLog, MemoryLog, type RegistryLog } from '../../registry/index.ts';
+import { FileLog, MemoryLog, type RegistryLog } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { KAFKA_STORE_SETTINGS, kafkaStores } from './kafka.ts';
 import type { Store } from './opened-store.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { coreError, EXIT, MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { exportStore, importStore, REGISTRY_LOG_FILE, type RegistryLog } from '../../registry/index.ts';
+import { exportStore, importStore, REGISTRY_LOG_FILE, type RegistryLog } from '../../registry/server.ts';
 
 /** Settings that the two have beside the store. */
 export const TRANSFER_SETTINGS = {

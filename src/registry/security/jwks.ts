@@ -4,7 +4,7 @@
  *  asked at most once in RETRY_MS, whoever asks and for whatever key, and one request at a time; (3) nothing but
  *  public signature keys is ever taken from a set.
  */
-import { createLocalJWKSet, type JSONWebKeySet, type JWK } from 'jose';
+import type { JSONWebKeySet, JWK } from 'jose';
 import type { Clock } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -16,7 +16,8 @@ const KEYS_MAX = 1000;
 const FRESH_MS = 5 * 60_000;
 const RETRY_MS = 10_000;
 
-export type KeySet = ReturnType<typeof createLocalJWKSet>;
+/** Public signature keys. Two of them are never the same set. */
+export type KeySet = JSONWebKeySet;
 
 export interface KeySource {
   /** @throws auth_unavailable when no keys were ever read */
@@ -40,7 +41,7 @@ export function parseKeySet(text: string, where: string): KeySet {
   if (keys.length > KEYS_MAX) throw bad(`has ${keys.length} keys, over the limit of ${KEYS_MAX}`);
   const usable = keys.filter(isPublicKey);
   if (usable.length === 0) throw bad('has no public key for signatures');
-  return createLocalJWKSet({ keys: usable } satisfies JSONWebKeySet);
+  return { keys: usable };
 }
 
 function isPublicKey(key: unknown): key is JWK {

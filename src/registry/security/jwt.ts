@@ -4,11 +4,11 @@
  *  the configured set alone, never from the token's header; (3) issuer, audience and an end are demanded of every
  *  token; (4) an accepted token is believed for a while, never past its end, and only while the keys are the same.
  */
-import { errors, type JWTVerifyOptions, type JWTVerifyResult, jwtVerify } from 'jose';
-import type { Clock } from '../../core/clock.ts';
+import type { JWTPayload } from 'jose';
 import { coreError } from '../../core/errors.ts';
-import type { KeySet, KeySource } from './jwks.ts';
+import type { KeySource } from './jwks.ts';
 import { BadCredentials } from './refusal.ts';
+import type { TokenDemands } from './token.ts';
 import { Verified } from './verified.ts';
 
 const ALGORITHMS = [
@@ -28,18 +28,9 @@ const ALGORITHMS = [
 const TOKEN_CHARS_MAX = 8192;
 const NAME_CHARS_MAX = 256;
 const ACCEPTED_FOR_MS = 60_000;
-/** Keys of a set that share one kid and are tried in turn. */
-const CANDIDATES_MAX = 4;
 
-export interface JwtOptions {
+export interface JwtOptions extends TokenDemands {
   readonly keys: KeySource;
-  readonly issuer: string;
-  readonly audience: string;
-  readonly algorithms: readonly string[];
-  readonly leewayMs: number;
-  /** The claim that names the principal. */
-  readonly nameClaim: string;
-  readonly clock: Clock;
 }
 
 /** @throws bad_value for what cannot be allowed */
@@ -78,77 +69,27 @@ export class JwtScheme {
 
   private async check(token: string, digest: string): Promise<string> {
     const { keys, clock, leewayMs, nameClaim } = this.options;
+    // Loaded with the first token: a registry without tokens starts sooner.
+    const { isOfUnknownKey, refused, verifyToken } = await import('./token.ts');
     let set = await keys.keys();
-    let result: JWTVerifyResult;
+    let payload: JWTPayload;
     try {
-      result = await this.verify(token, set);
+      payload = await verifyToken(token, set, this.options);
     } catch (thrown) {
-      if (!(thrown instanceof errors.JWKSNoMatchingKey)) throw refused(thrown);
+      if (!isOfUnknownKey(thrown)) throw refused(thrown);
       const newer = await keys.newer(set);
       if (newer === set) throw refused(thrown);
       set = newer;
-      result = await this.verify(token, set).catch((again: unknown) => {
+      payload = await verifyToken(token, set, this.options).catch((again: unknown) => {
         throw refused(again);
       });
     }
-    const name = result.payload[nameClaim];
+    const name = payload[nameClaim];
     if (typeof name !== 'string' || !/^[^\p{Cc}]+$/u.test(name) || name.length > NAME_CHARS_MAX) {
       throw new BadCredentials(`the token's claim ${nameClaim} names nobody`);
     }
-    const leftMs = (result.payload.exp as number) * 1000 + leewayMs - clock.wallNowMs();
+    const leftMs = (payload.exp as number) * 1000 + leewayMs - clock.wallNowMs();
     if ((await keys.keys()) === set) this.verified.set(digest, name, Math.min(ACCEPTED_FOR_MS, leftMs));
     return name;
   }
-
-  private async verify(token: string, set: KeySet): Promise<JWTVerifyResult> {
-    const { issuer, audience, algorithms, leewayMs, nameClaim, clock } = this.options;
-    const options: JWTVerifyOptions = {
-      issuer,
-      audience,
-      algorithms: [...algorithms],
-      clockTolerance: leewayMs / 1000,
-      currentDate: new Date(clock.wallNowMs()),
-      requiredClaims: ['exp', nameClaim],
-    };
-    try {
-      return await jwtVerify(token, set, options);
-    } catch (thrown) {
-      if (!(thrown instanceof errors.JWKSMultipleMatchingKeys)) throw thrown;
-      let last: unknown = thrown;
-      let tried = 0;
-      for await (const key of thrown) {
-        if (tried++ >= CANDIDATES_MAX) break;
-        try {
-          return await jwtVerify(token, key, options);
-        } catch (again) {
-          // Claims are looked at when the signature is right: no other key would change them.
-          if (again instanceof errors.JWTExpired || again instanceof errors.JWTClaimValidationFailed)
-            throw again;
-          if (!(last instanceof errors.JWSSignatureVerificationFailed)) last = again;
-        }
-      }
-      throw last;
-    }
-  }
-}
-
-/** Says what is wrong with a token in words of ours: a library's text may quote it. */
-function refused(thrown: unknown): unknown {
-  if (thrown instanceof BadCredentials) return thrown;
-  return new BadCredentials(whyOf(thrown));
-}
-
-function whyOf(thrown: unknown): string {
-  if (thrown instanceof errors.JWTExpired) return 'the token has expired';
-  if (thrown instanceof errors.JWTClaimValidationFailed) {
-    const known = ['iss', 'aud', 'nbf', 'iat', 'exp'].includes(thrown.claim);
-    if (thrown.claim === 'nbf') return 'the token is not valid yet';
-    return known
-      ? `the token's claim ${thrown.claim} is not accepted`
-      : "one of the token's claims is not accepted";
-  }
-  if (thrown instanceof errors.JOSEAlgNotAllowed) return "the token's algorithm is not allowed";
-  if (thrown instanceof errors.JWKSNoMatchingKey) return 'the token is signed with a key that is not known';
-  if (thrown instanceof errors.JWSSignatureVerificationFailed) return "the token's signature is wrong";
-  return 'the token is malformed';
 }
