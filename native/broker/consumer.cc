@@ -285,7 +285,10 @@ void Consumer::Fill(Filling* filling) {
             {rd_kafka_topic_name(message->rkt), message->partition, message->offset});
       } else {
         Event event = EventOf(message->err);
-        if (const char* why = rd_kafka_message_errstr(message)) event.message = why;
+        // An error's text is its payload.
+        if (message->payload != nullptr && message->len > 0) {
+          event.message.assign(static_cast<const char*>(message->payload), message->len);
+        }
         if (message->rkt != nullptr) event.topic = rd_kafka_topic_name(message->rkt);
         event.partition = message->partition;
         Note(std::move(event));

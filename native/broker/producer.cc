@@ -112,8 +112,9 @@ void Producer::OnReport(rd_kafka_t*, const rd_kafka_message_t* message, void* op
   const auto bits = reinterpret_cast<std::uintptr_t>(message->_private);
   Flight* flight = self->flights_[bits >> kRowBits];
   const auto row = static_cast<std::uint32_t>(bits & ((1U << kRowBits) - 1));
+  // rd_kafka_message_errstr is for consumers: here it would give the bytes of the record.
   self->Settle(flight, row, message->err, message->offset,
-               message->err == 0 ? nullptr : rd_kafka_message_errstr(message));
+               message->err == 0 ? nullptr : rd_kafka_message_produce_errstr(message));
 }
 
 void Producer::Settle(Flight* flight, std::uint32_t row, int code, std::int64_t offset,

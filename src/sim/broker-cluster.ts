@@ -180,6 +180,7 @@ export const unknownPartition = (at: TopicPartition): MillraceError =>
 /** Properties that change nothing here, or that the simulation honours. */
 const KNOWN_PROPERTIES = new Set([
   'queue.buffering.max.messages',
+  'message.max.bytes',
   'linger.ms',
   'partition.assignment.strategy',
   'heartbeat.interval.ms',

@@ -1,4 +1,5 @@
 /** A producer settles every row: delivered with its offset, or failed with a code, and never blocks for good. */
+import { randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 import type { ConsumerOptions } from '../../src/io/broker/port.ts';
@@ -31,6 +32,19 @@ export function producerContract(subject: BrokerSubject): void {
       expect([...report.status]).toEqual([0, -190, 0, -190]);
       expect(report.events.map((event) => event.name)).toEqual(['_UNKNOWN_PARTITION']);
       await producer.flush(5000);
+    });
+
+    it('says why the broker refused a row in words that hold nothing of the row', async () => {
+      const topic = await world.topic(1);
+      const producer = await world.producer({ properties: { 'message.max.bytes': 8_000_000 } });
+      const value = utf8.encode(randomBytes(2_000_000).toString('base64'));
+      // A row with a time of its own goes another way into the client.
+      for (const timestamp of [0n, 1_700_000_000_000n]) {
+        const rows = [{ partition: 0, timestamp, value }];
+        const { status, events } = await producer.produce(batchOf(rows, 1 << 22), [topic]);
+        expect([...status]).toEqual([10]);
+        expect(events.map(({ message }) => message)).toEqual(['Broker: Message size too large']);
+      }
     });
 
     it('waits where the queue of the client is full, and loses nothing', async () => {
