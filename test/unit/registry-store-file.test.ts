@@ -109,7 +109,7 @@ describe('the file store', () => {
       encodeRecord({ kind: 'mode', subject: 'a', value: 'READONLY' }),
     ]);
     for (let cut = 1; cut < torn.length; cut++) {
-      for (const room of [0, 700]) {
+      for (const room of [torn.length - cut, 700]) {
         writeFileSync(path(), Buffer.concat([whole, torn.subarray(0, cut), Buffer.alloc(room)]));
         const { result, warnings } = await reopened((registry) => [
           ...subjects(registry),
@@ -121,6 +121,22 @@ describe('the file store', () => {
         expect(warnings[0]?.['tornBytes']).toBeLessThanOrEqual(cut);
         expect(readFileSync(path())).toEqual(whole);
       }
+    }
+  });
+
+  it('refuses a file that ends inside an append, because an append is written into room that is there', async () => {
+    await withFile(async (registry) => {
+      for (let i = 0; i < 3; i++) await register(registry, `s${i}`, 'x');
+    });
+    const whole = readFileSync(path());
+    const borders = new Set([0, 8]);
+    for (let at = 8; at < whole.length; borders.add(at)) at += FRAME_HEADER_BYTES + whole.readUInt32LE(at);
+    for (let cut = 1; cut < whole.length; cut += 3) {
+      if (borders.has(cut)) continue;
+      const short = whole.subarray(0, cut);
+      writeFileSync(path(), short);
+      expect(await code(Registry.open(new FileLog(dir), silentLogger)), `byte ${cut}`).toBe('store_corrupt');
+      expect(readFileSync(path())).toEqual(short);
     }
   });
 
@@ -201,11 +217,16 @@ describe('the file store', () => {
     expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
   });
 
-  it('refuses a folder that cannot be made', async () => {
+  it.each([
+    ['plain', 'is a file, and the registry store is a folder'],
+    ['plain/sub', 'one of the folders above it is a file'],
+  ])('refuses %s as a folder, and says that a file is in the way', async (name, why) => {
     writeFileSync(join(dir, 'plain'), '');
-    expect(await code(Registry.open(new FileLog(join(dir, 'plain', 'sub')), silentLogger))).toBe(
-      'not_writable',
-    );
+    const opened = Registry.open(new FileLog(join(dir, name)), silentLogger);
+    await expect(opened).rejects.toMatchObject({
+      code: 'not_writable',
+      message: expect.stringContaining(why),
+    });
   });
 
   it('refuses one in a file system that takes no folders, at once', async () => {
@@ -244,11 +265,21 @@ describe('what stands behind the last append', () => {
   it.each([
     ['nothing', Buffer.alloc(0), 'clean'],
     ['room', room, 'clean'],
-    ['one byte', frame.subarray(0, 1), 'torn'],
-    ['a header alone', frame.subarray(0, 12), 'torn'],
+    ['one byte, and the end of the file', frame.subarray(0, 1), 'cut'],
+    ['a header alone, and the end of the file', frame.subarray(0, 12), 'cut'],
+    ['a header alone, and room', Buffer.concat([frame.subarray(0, 12), Buffer.alloc(4000)]), 'torn'],
     ['a part of a header, and room', Buffer.concat([frame.subarray(0, 7), room]), 'torn'],
-    ['a part of a payload', frame.subarray(0, 900), 'torn'],
-    ['a part of a payload, and room', Buffer.concat([frame.subarray(0, 900), room]), 'torn'],
+    ['a part of a payload, and the end of the file', frame.subarray(0, 900), 'cut'],
+    [
+      'a part of a payload, too little room, and the end',
+      Buffer.concat([frame.subarray(0, 900), room]),
+      'cut',
+    ],
+    [
+      'a part of a payload, and room',
+      Buffer.concat([frame.subarray(0, 900), Buffer.alloc(frame.length - 900)]),
+      'torn',
+    ],
     ['a sector that was never written', Buffer.concat([zeroed(1024, 1536), room]), 'torn'],
     ['a first sector that was never written', zeroed(0, 512), 'torn'],
     ['zeros that fill no sector', zeroed(1030, 1500), 'damaged'],

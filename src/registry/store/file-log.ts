@@ -3,7 +3,11 @@
  *  Invariants: (1) an append is on disk (fdatasync) before it settles; (2) a last frame that was not written to its end
  *  is removed at the next start and reported; (3) a frame that was whole once and is damaged, in the middle or at the
  *  end, is never cut off: the start is refused, because it was acknowledged; (4) a failed append leaves the file as it
- *  was, or the log refuses to go on.
+ *  was, or the log refuses to go on; (5) the file is at least as long as a frame, durably, before that frame is
+ *  written, so a file that ends inside a frame was cut by somebody else, and the start is refused.
+ *
+ *  What cannot be told: a file that was cut exactly between two frames, or emptied, looks like an earlier one; one whose
+ *  last frame lost a whole sector looks like one whose last write did not finish.
  */
 import fs, { constants } from 'node:fs';
 import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
@@ -95,8 +99,16 @@ export class FileLog implements RegistryLog {
 
   private notWritable(cause: unknown): Error {
     const why = (cause as NodeJS.ErrnoException).code ?? String(cause);
-    return coreError('not_writable', `cannot write to the registry store ${this.dir}: ${why}`, {
-      next: 'give -store=file:DIR with a folder that this user may write',
+    const said: Readonly<Record<string, string>> = {
+      EEXIST: `${this.dir} is a file, and the registry store is a folder`,
+      ENOTDIR: `${this.dir} cannot be a registry store: one of the folders above it is a file`,
+      ENOENT: `the folder ${this.dir} of the registry store cannot be created there: ${why}`,
+    };
+    return coreError('not_writable', said[why] ?? `cannot write to the registry store ${this.dir}: ${why}`, {
+      next:
+        said[why] === undefined
+          ? 'give -store=file:DIR with a folder that this user may write'
+          : 'give -store=file:DIR with another folder',
       cause,
     });
   }
@@ -112,12 +124,12 @@ export class FileLog implements RegistryLog {
     this.allocated = (await file.stat()).size;
     const head = Buffer.alloc(Math.min(MAGIC.length, this.allocated));
     await file.read(head, 0, head.length, 0);
-    const isCutShort = this.allocated < MAGIC.length && MAGIC.subarray(0, head.length).equals(head);
-    if (isCutShort || (this.allocated <= MAGIC.length && head.every((byte) => byte === 0))) {
-      // An empty folder, or one whose first write was cut short.
+    if (this.allocated <= MAGIC.length && head.every((byte) => byte === 0)) {
+      // An empty folder, or one whose first write never reached the disk.
       await this.start(file);
-      return { records: 0, tornBytes: head.length };
+      return { records: 0, tornBytes: 0 };
     }
+    if (this.allocated < MAGIC.length && MAGIC.subarray(0, head.length).equals(head)) throw this.cutOff();
     if (!head.equals(MAGIC)) {
       throw registryError('store_corrupt', `${this.path} is not a registry log of this release`, {
         next: 'give another -store, or move the file away',
@@ -178,6 +190,7 @@ export class FileLog implements RegistryLog {
     await file.read(tail, 0, tail.length, this.size);
     const verdict = judgeTail(tail, this.size);
     if (verdict === 'clean') return 0;
+    if (verdict === 'cut') throw this.cutOff();
     if (verdict === 'damaged') {
       throw registryError(
         'store_corrupt',
@@ -189,6 +202,14 @@ export class FileLog implements RegistryLog {
     await file.datasync();
     this.allocated = this.size;
     return tail.findLastIndex((byte) => byte !== 0) + 1;
+  }
+
+  private cutOff(): Error {
+    return registryError(
+      'store_corrupt',
+      `${this.path} was cut off at byte ${this.allocated}, inside the write at byte ${this.size}: what it lost may have been acknowledged`,
+      { next: 'restore the file from a backup; nothing was changed' },
+    );
   }
 
   /** A new file's name must survive a crash too. */
@@ -216,7 +237,9 @@ export class FileLog implements RegistryLog {
       await fdatasync(file.fd);
     } catch (cause) {
       await this.takeBack(file, cause);
-      throw registryError('store_failed', `cannot write to ${this.path}: ${(cause as Error).message}`, {
+      const why = (cause as NodeJS.ErrnoException).code ?? 'the disk refused it';
+      // Clients are told this; where the file lies is no business of theirs.
+      throw registryError('store_failed', `cannot write to the registry store: ${why}`, {
         next: 'free space or repair the disk; nothing of this write was kept',
         cause,
       });
@@ -225,21 +248,23 @@ export class FileLog implements RegistryLog {
   }
 
   private async put(file: FileHandle, frame: Buffer, end: number): Promise<void> {
-    if (end <= this.allocated) {
-      await writeWhole(file, frame, this.size);
-      return;
-    }
-    const roomy = Buffer.alloc(frame.length + ROOM_BYTES);
-    roomy.set(frame);
+    if (end > this.allocated) await this.makeRoom(file, end);
+    await writeWhole(file, frame, this.size);
+  }
+
+  /** On disk before the frame is: so the end of the file tells a write that never finished from a file that was cut. */
+  private async makeRoom(file: FileHandle, end: number): Promise<void> {
+    const from = this.allocated;
     try {
-      await writeWhole(file, roomy, this.size);
+      await writeWhole(file, Buffer.alloc(end + ROOM_BYTES - from), from);
       this.allocated = end + ROOM_BYTES;
     } catch {
       // No room for what comes later is no reason to refuse what comes now.
-      await file.truncate(this.size);
-      await writeWhole(file, frame, this.size);
+      await file.truncate(from);
+      await writeWhole(file, Buffer.alloc(end - from), from);
       this.allocated = end;
     }
+    await fdatasync(file.fd);
   }
 
   /** After a failed sync nobody knows what is on disk, so only a file that can be cut back is written again. */

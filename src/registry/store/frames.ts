@@ -87,10 +87,11 @@ export function recordsOf(payload: Buffer): LogRecord[] {
 }
 
 /** What stands behind the last sound frame. clean: nothing but room. torn: a write that never finished. damaged:
- *  bytes that were whole once, so that something acknowledged is lost. */
-export type Tail = 'clean' | 'torn' | 'damaged';
+ *  bytes that were whole once, so that something acknowledged is lost. cut: the file ends inside a frame, which no
+ *  crash leaves, because the room of a frame is on disk before the frame is written. */
+export type Tail = 'clean' | 'torn' | 'damaged' | 'cut';
 
-/** @param bytes all that follows the last sound frame
+/** @param bytes all that follows the last sound frame, up to the end of the file
  *  @param offset where in the file they start, for the borders of sectors */
 export function judgeTail(bytes: Buffer, offset: number): Tail {
   let last = bytes.length - 1;
@@ -100,11 +101,13 @@ export function judgeTail(bytes: Buffer, offset: number): Tail {
     if (payloadAt(bytes, later) !== undefined) return 'damaged';
   const payload = payloadBytesAt(bytes, 0);
   if (payload === undefined) {
+    if (bytes.length <= FRAME_HEADER_BYTES) return 'cut';
     // Fewer bytes than a header, or a header in a sector that never reached the disk.
     if (last < FRAME_HEADER_BYTES) return 'torn';
     return hasUnwrittenSector(bytes, offset, FRAME_HEADER_BYTES) ? 'torn' : 'damaged';
   }
   const end = FRAME_HEADER_BYTES + payload;
+  if (bytes.length < end) return 'cut';
   if (last >= end) return 'damaged';
   if (last < end - 1) return 'torn';
   return hasUnwrittenSector(bytes, offset, end) ? 'torn' : 'damaged';

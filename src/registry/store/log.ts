@@ -23,7 +23,7 @@ export interface LogSink {
 
 export interface OpenReport {
   readonly records: number;
-  /** Bytes of an unfinished last write that were cut off; none of them was ever acknowledged. */
+  /** Bytes of a last write that is not whole and was cut off. */
   readonly tornBytes: number;
 }
 
