@@ -1,8 +1,20 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import {
+  lstatSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { transfer } from '../../src/bin/registry/transfer.ts';
+import { exportToStream, transfer } from '../../src/bin/registry/transfer.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { FileLog } from '../../src/registry/store/file-log.ts';
 import type { LogRecord, RegistryLog } from '../../src/registry/store/log.ts';
@@ -106,6 +118,53 @@ describe('the commands', () => {
     await fillStore(file('one'));
     expect(await code(transfer(action, options(store, over)))).toBe(wanted);
     expect(readdirSync(dir)).toEqual(['one']);
+  });
+});
+
+describe('where an export goes', () => {
+  const command = (out: string) =>
+    transfer('export', {
+      store: `file:${join(dir, 'one')}`,
+      out,
+      in: undefined,
+      log: silentLogger,
+      openLog: () => file('one'),
+    });
+
+  it('a pipe is written into and stays a pipe', async () => {
+    await fillStore(file('one'));
+    const pipe = join(dir, 'pipe');
+    execFileSync('mkfifo', [pipe]);
+    const read = readFile(pipe, 'utf8');
+    expect(await command(pipe)).toBe(0);
+    expect((await read).trimEnd().split('\n')).toEqual(await exported(file('one')));
+    expect(statSync(pipe).isFIFO()).toBe(true);
+    expect(readdirSync(dir).sort()).toEqual(['one', 'pipe']);
+  });
+
+  it.each(['a file', 'nothing'])(
+    'a link to %s stays one, and what it names holds the export',
+    async (what) => {
+      await fillStore(file('one'));
+      const target = join(dir, 'target');
+      const link = join(dir, 'link');
+      if (what === 'a file') writeFileSync(target, 'old');
+      symlinkSync(target, link);
+      expect(await command(link)).toBe(0);
+      expect(lstatSync(link).isSymbolicLink()).toBe(true);
+      expect(readFileSync(target, 'utf8').trimEnd().split('\n')).toEqual(await exported(file('one')));
+      expect(readdirSync(dir).sort()).toEqual(['link', 'one', 'target']);
+    },
+  );
+
+  it('a folder, and a stream that takes no more, are refused in one line', async () => {
+    await fillStore(file('one'));
+    expect(await code(command(dir))).toBe('not_writable');
+    const full = new Writable({
+      write: (_chunk, _encoding, done) =>
+        done(Object.assign(new Error('ENOSPC: no space left'), { code: 'ENOSPC', syscall: 'write' })),
+    });
+    await expect(exportToStream(full, file('one'))).rejects.toThrow('cannot write stdout: ENOSPC');
   });
 });
 

@@ -1,8 +1,9 @@
 /** `millrace registry export` and `import`: a whole store as a file, and back. */
 import { createReadStream, existsSync } from 'node:fs';
-import { open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, lstat, open, realpath, rename, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
+import type { Writable } from 'node:stream';
 import { coreError, EXIT, MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { exportStore, importStore, REGISTRY_LOG_FILE, type RegistryLog } from '../../registry/server.ts';
@@ -54,41 +55,97 @@ function readable(thrown: unknown, code: 'not_writable' | 'bad_file', what: stri
   return coreError(code, `cannot ${what}: ${why}`, { next, cause: thrown });
 }
 
-const writeOut = (line: string): Promise<void> =>
-  new Promise((resolve) => process.stdout.write(line, () => resolve()));
+const cannotWrite = (thrown: unknown, out: string): unknown =>
+  readable(thrown, 'not_writable', `write ${out}`, 'give -out with a file that can be written');
+
+/** Lines are collected, so that not each one is a write. */
+async function exportWith(from: RegistryLog, write: (text: string) => Promise<void>): Promise<number> {
+  let held = '';
+  const records = await exportStore(from, async (line) => {
+    held += line;
+    if (held.length < WRITE_CHARS) return;
+    const text = held;
+    held = '';
+    await write(text);
+  });
+  await write(held);
+  return records;
+}
+
+/** @param stdout a stream that tells a failed write both as an event and to its callback */
+export async function exportToStream(stdout: Writable, from: RegistryLog): Promise<number> {
+  // An event that nobody hears would end the process without a line.
+  const heard = (): void => {};
+  stdout.on('error', heard);
+  try {
+    return await exportWith(
+      from,
+      (text) =>
+        new Promise((resolve, reject) => {
+          stdout.write(text, (failed) => (failed ? reject(failed) : resolve()));
+        }),
+    );
+  } catch (thrown) {
+    throw cannotWrite(thrown, 'stdout');
+  } finally {
+    stdout.off('error', heard);
+  }
+}
 
 async function exportTo({ store, out, log, openLog }: TransferOptions): Promise<number> {
   checkThere(store);
-  const records = out === '-' ? await exportStore(openLog(), writeOut) : await exportToFile(out, openLog());
+  const records =
+    out === '-' ? await exportToStream(process.stdout, openLog()) : await exportToFile(out, openLog());
   log.info({ store, out, records }, 'registry store exported');
   return EXIT.done;
 }
 
+/** The file that `out` names, behind any links, where a whole export may take its place. Undefined: what is there is
+ *  a pipe, a device or a link to nothing, which is written into. */
+async function replaceable(out: string): Promise<string | undefined> {
+  const found = await stat(out).catch((thrown: NodeJS.ErrnoException) => {
+    if (thrown.code === 'ENOENT') return undefined;
+    throw thrown;
+  });
+  if (found !== undefined) return found.isFile() ? realpath(out) : undefined;
+  return (await lstat(out).catch(() => undefined)) === undefined ? out : undefined;
+}
+
 async function exportToFile(out: string, from: RegistryLog): Promise<number> {
-  // A file under its own name is a whole export.
-  const path = `${out}.unfinished`;
   try {
+    const target = await replaceable(out);
+    if (target === undefined) {
+      const file = await open(out, 'w');
+      return await exportInto(file, from);
+    }
+    // A file under its own name is a whole export.
+    const path = `${target}.unfinished`;
     const file = await open(path, 'w');
     try {
-      let held = '';
-      const records = await exportStore(from, async (line) => {
-        held += line;
-        if (held.length < WRITE_CHARS) return;
-        await file.appendFile(held);
-        held = '';
+      return await exportInto(file, from, async () => {
+        await file.sync();
+        await rename(path, target);
       });
-      await file.appendFile(held);
-      await file.sync();
-      await rename(path, out);
-      return records;
     } catch (thrown) {
       await rm(path, { force: true });
       throw thrown;
-    } finally {
-      await file.close();
     }
   } catch (thrown) {
-    throw readable(thrown, 'not_writable', `write ${out}`, 'give -out with a file that can be written');
+    throw cannotWrite(thrown, out);
+  }
+}
+
+async function exportInto(
+  file: FileHandle,
+  from: RegistryLog,
+  keep: () => Promise<void> = async () => {},
+): Promise<number> {
+  try {
+    const records = await exportWith(from, (text) => file.appendFile(text));
+    await keep();
+    return records;
+  } finally {
+    await file.close();
   }
 }
 
