@@ -1,7 +1,8 @@
 /** The process a command runs in, as the shell sees it. */
 import type { Clock } from '../../core/clock.ts';
-import { EXIT } from '../../core/errors.ts';
+import { coreError, EXIT } from '../../core/errors.ts';
 import { systemClock } from './clock.ts';
+import { failureOf } from './report.ts';
 import { Screen } from './screen.ts';
 
 /** What a run needs of its process, so that a test can hand in another one. */
@@ -22,13 +23,22 @@ export interface World {
 
 /** This process. A reader of stdout that has seen enough ends it with 0. */
 export function processWorld(): World {
+  const screen = new Screen(process.stderr);
   process.stderr.on('error', () => {});
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    process.exit(error.code === 'EPIPE' ? EXIT.done : EXIT.internal);
+    if (error.code === 'EPIPE') process.exit(EXIT.done);
+    const { line, exit } = failureOf(
+      coreError('not_writable', `cannot write stdout: ${error.code ?? error.message}`, {
+        next: 'free space there, or send the output elsewhere',
+      }),
+    );
+    screen.clear();
+    screen.line(line);
+    process.exit(exit);
   });
   return {
     env: process.env,
-    screen: new Screen(process.stderr),
+    screen,
     clock: systemClock,
     writeData: (text) => new Promise((resolve) => process.stdout.write(text, () => resolve())),
     onSignal: (signal, handler) => {

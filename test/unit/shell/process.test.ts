@@ -1,6 +1,6 @@
 /** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled project. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { closeSync, cpSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -150,6 +150,22 @@ describe('a command in its process', () => {
     child.stdout.destroy();
     expect(await ended).toEqual({ code: 0, signal: null });
     expect(err()).not.toContain('error');
+  });
+
+  test('a full disk under stdout is one line', () => {
+    const full = openSync('/dev/full', 'w');
+    try {
+      const { status, stderr } = spawnSync(process.execPath, [LAUNCHER, 'help'], {
+        stdio: ['ignore', full, 'pipe'],
+        encoding: 'utf8',
+      });
+      expect([status, stderr]).toEqual([
+        2,
+        'error: cannot write stdout: ENOSPC; free space there, or send the output elsewhere [not_writable]\n',
+      ]);
+    } finally {
+      closeSync(full);
+    }
   });
 
   test('all of stdout leaves before the process does', async () => {
