@@ -121,6 +121,36 @@ describe('the Kafka store', () => {
       code: 'store_unfit',
       message: /cleanup\.policy is delete/,
     });
+    // What was judged unfit got no second topic beside it.
+    const admin = await driver.admin(broker);
+    open.push(admin);
+    for (const topic of [wide, aging]) expect(await admin.describeTopic(`${topic}-leader`)).toBeUndefined();
+  });
+
+  it('reads for somebody who only follows: it creates nothing, and neither leads nor fences', async () => {
+    const topic = fresh('schemas');
+    await expect(log(topic, { follow: true })).rejects.toMatchObject({
+      code: 'store_unfit',
+      message: `there is no topic ${topic}`,
+    });
+    const admin = await driver.admin(broker);
+    open.push(admin);
+    for (const name of [topic, `${topic}-leader`]) expect(await admin.describeTopic(name)).toBeUndefined();
+    // The topic of another registry has nothing beside it.
+    await createTopic(topic, 1, { 'cleanup.policy': 'compact' });
+    const alone = await log(topic, { follow: true });
+    expect(alone.log.role()).toEqual({ leader: false, url: undefined });
+    expect(await admin.describeTopic(`${topic}-leader`)).toBeUndefined();
+    const leader = await log(topic);
+    await leader.log.append([record('a', '1')]);
+    const follower = await log(topic, { follow: true });
+    expect(Object.fromEntries(follower.sink.values)).toEqual({ a: '1' });
+    await expect(follower.log.append([record('a', '2')])).rejects.toMatchObject({ code: 'not_leader' });
+    await follower.log.close();
+    await leader.log.append([record('a', '3')]);
+    await alone.log.catchUp();
+    expect(Object.fromEntries(alone.sink.values)).toEqual({ a: '3' });
+    expect(leader.log.role()).toEqual({ leader: true });
   });
 
   it('shows every follower what was appended, when it asks', async () => {

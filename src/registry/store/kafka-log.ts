@@ -19,7 +19,7 @@ import { rowsAgainstGhosts } from './kafka-ghosts.ts';
 import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, Lease } from './kafka-lease.ts';
 import { KafkaTail } from './kafka-tail.ts';
 import { Term, type Written } from './kafka-term.ts';
-import { leaderTopicOf, prepareTopics, type TopicFacts } from './kafka-topic.ts';
+import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './kafka-topic.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from './log.ts';
 
 const SCHEMAS_TOPIC = '_schemas';
@@ -45,6 +45,8 @@ export interface KafkaLogOptions {
   /** Where other instances reach this one over HTTP. Absent: it cannot be forwarded to. */
   readonly url?: string;
   readonly log: Logger;
+  /** Reads alone: creates no topic, never stands for election, writes nothing. */
+  readonly follow?: boolean;
   readonly leaseMs?: number;
   /** How long catchUp waits. */
   readonly catchUpMs?: number;
@@ -91,7 +93,7 @@ export class KafkaLog implements RegistryLog {
     const { driver, log } = this.options;
     const admin = await driver.admin(this.broker);
     try {
-      this.facts = await prepareTopics(admin, this.topic, log);
+      this.facts = await (this.options.follow === true ? findTopic : prepareTopics)(admin, this.topic, log);
     } finally {
       await admin.close();
     }
@@ -99,7 +101,7 @@ export class KafkaLog implements RegistryLog {
       driver,
       broker: this.broker,
       topic: this.topic,
-      leaderTopic: this.leaderTopic,
+      leaderTopic: this.options.follow === true ? undefined : this.leaderTopic,
       log,
       apply: (records) => sink.apply(records),
       announced: (value, offset, timestampMs) => this.announced(value, offset, timestampMs),
@@ -108,6 +110,7 @@ export class KafkaLog implements RegistryLog {
     this.tail = tail;
     await tail.open(OPEN_MS);
     const { records } = tail;
+    if (this.options.follow === true) return { records, tornBytes: 0 };
     const first = this.lease.vacant(performance.now()) ? this.attempt() : Promise.resolve(false);
     this.governing = first.then(() => {
       this.lease.started();

@@ -22,7 +22,8 @@ export interface TailOptions {
   readonly driver: BrokerDriver;
   readonly broker: BrokerOptions;
   readonly topic: string;
-  readonly leaderTopic: string;
+  /** Absent: nothing is announced to this reader. */
+  readonly leaderTopic: string | undefined;
   readonly log: Logger;
   apply(records: readonly LogRecord[]): void;
   /** The sink threw: what it holds is behind the log for good. */
@@ -72,8 +73,10 @@ export class KafkaTail {
   async open(timeoutMs: number): Promise<void> {
     const consumer = await this.connect();
     this.consumer = consumer;
-    const { leaderTopic } = this.options;
-    const leaders = await consumer.watermarkOffsets({ topic: leaderTopic, partition: 0 }, timeoutMs);
+    const { leaderTopic: topic } = this.options;
+    const none = { low: 0n, high: 0n };
+    const leaders =
+      topic === undefined ? none : await consumer.watermarkOffsets({ topic, partition: 0 }, timeoutMs);
     const from = leaders.high - ANNOUNCEMENTS_READ;
     this.at.leaders = from > leaders.low ? from : leaders.low;
     await this.assign(consumer);
@@ -97,6 +100,7 @@ export class KafkaTail {
   /** The offset below which everything is decided. @throws store_timeout */
   async end(of: 'schemas' | 'leaders', timeoutMs: number): Promise<bigint> {
     const topic = of === 'schemas' ? this.options.topic : this.options.leaderTopic;
+    if (topic === undefined) return 0n;
     const consumer = this.consumer;
     if (this.closing) throw coreError('closed', 'the log is closed');
     if (consumer === undefined) throw this.late('the broker cannot be reached');
@@ -179,9 +183,10 @@ export class KafkaTail {
   }
 
   private assign(consumer: BatchConsumer): Promise<void> {
+    const { topic, leaderTopic } = this.options;
     return consumer.assign([
-      { topic: this.options.topic, partition: 0, offset: this.at.schemas },
-      { topic: this.options.leaderTopic, partition: 0, offset: this.at.leaders },
+      { topic, partition: 0, offset: this.at.schemas },
+      ...(leaderTopic === undefined ? [] : [{ topic: leaderTopic, partition: 0, offset: this.at.leaders }]),
     ]);
   }
 

@@ -34,58 +34,84 @@ async function partitionsOf(admin: BrokerAdmin, name: string): Promise<number> {
   }
 }
 
-/** Creates what is missing. @throws store_unfit, unreachable */
+function checkPartitions(name: string, partitions: number): void {
+  if (partitions === 1) return;
+  throw unfit(
+    name,
+    `it has ${partitions} partitions, and the order of writes holds within one`,
+    'name another topic with -schemas-topic, or create this one anew with 1 partition',
+  );
+}
+
+function checkPolicy(topic: string, config: ReadonlyMap<string, string> | undefined): void {
+  if (config === undefined) return;
+  const policy = config.get('cleanup.policy') ?? 'delete';
+  if (policy === 'compact') return;
+  throw unfit(
+    topic,
+    `its cleanup.policy is ${policy}, which deletes schemas by age`,
+    'set cleanup.policy=compact on it',
+  );
+}
+
+/** Judges what is there before anything is created. @throws store_unfit, unreachable */
 export async function prepareTopics(admin: BrokerAdmin, topic: string, log: Logger): Promise<TopicFacts> {
-  const replicationFactor = Math.min(REPLICAS_MAX, await admin.brokerCount());
   const leaders = leaderTopicOf(topic);
-  const created = await admin.createTopics([
-    ...((await admin.describeTopic(topic)) === undefined
-      ? [
-          {
-            topic,
-            partitions: 1,
-            replicationFactor,
-            config: { 'cleanup.policy': 'compact', 'max.message.bytes': String(RECORD_BYTES_MAX) },
-          },
-        ]
-      : []),
-    ...((await admin.describeTopic(leaders)) === undefined
-      ? [
-          {
-            topic: leaders,
-            partitions: 1,
-            replicationFactor,
-            config: { 'cleanup.policy': 'compact', 'segment.ms': '3600000' },
-          },
-        ]
-      : []),
-  ]);
-  if (created.includes(true))
-    log.info({ topic, replicationFactor }, 'created what was missing of the topics');
-  for (const name of [topic, leaders]) {
-    const partitions = await partitionsOf(admin, name);
-    if (partitions !== 1) {
-      throw unfit(
-        name,
-        `it has ${partitions} partitions, and the order of writes holds within one`,
-        'name another topic with -store-topic, or create this one anew with 1 partition',
-      );
-    }
+  const found = { [topic]: await admin.describeTopic(topic), [leaders]: await admin.describeTopic(leaders) };
+  for (const [name, facts] of Object.entries(found)) {
+    // Without partitions: another instance has created it a moment ago.
+    if (facts !== undefined && facts.partitions > 0) checkPartitions(name, facts.partitions);
   }
+  checkPolicy(topic, found[topic]?.config);
+  await createMissing(admin, topic, found, log);
+  checkPartitions(leaders, await partitionsOf(admin, leaders));
+  return factsOf(admin, topic, log);
+}
+
+/** As prepareTopics, but for a reader alone: creates nothing. @throws store_unfit, unreachable */
+export async function findTopic(admin: BrokerAdmin, topic: string, log: Logger): Promise<TopicFacts> {
+  if ((await admin.describeTopic(topic)) === undefined) {
+    throw registryError('store_unfit', `there is no topic ${topic}`, {
+      next: 'give the -schemas-topic of a registry, and in -store the brokers that have it',
+    });
+  }
+  return factsOf(admin, topic, log);
+}
+
+async function factsOf(admin: BrokerAdmin, topic: string, log: Logger): Promise<TopicFacts> {
+  checkPartitions(topic, await partitionsOf(admin, topic));
   const config = (await admin.describeTopic(topic))?.config;
   if (config === undefined) {
     log.warn({ topic }, 'whether the topic is compacted cannot be asked of this broker; see that it is');
     return { recordBytesMax: DEFAULT_RECORD_BYTES_MAX };
   }
-  const policy = config.get('cleanup.policy') ?? 'delete';
-  if (policy !== 'compact') {
-    throw unfit(
-      topic,
-      `its cleanup.policy is ${policy}, which deletes schemas by age`,
-      'set cleanup.policy=compact on it',
-    );
-  }
+  checkPolicy(topic, config);
   const limit = Number(config.get('max.message.bytes') ?? DEFAULT_RECORD_BYTES_MAX);
   // A record travels in a batch with a head of its own.
   return { recordBytesMax: Math.max(1, limit - 1024) };
+}
+
+async function createMissing(
+  admin: BrokerAdmin,
+  topic: string,
+  found: Readonly<Record<string, unknown>>,
+  log: Logger,
+): Promise<void> {
+  const replicationFactor = Math.min(REPLICAS_MAX, await admin.brokerCount());
+  const common = { partitions: 1, replicationFactor };
+  const specs = [
+    {
+      topic,
+      ...common,
+      config: { 'cleanup.policy': 'compact', 'max.message.bytes': String(RECORD_BYTES_MAX) },
+    },
+    {
+      topic: leaderTopicOf(topic),
+      ...common,
+      config: { 'cleanup.policy': 'compact', 'segment.ms': '3600000' },
+    },
+  ];
+  const created = await admin.createTopics(specs.filter((spec) => found[spec.topic] === undefined));
+  if (created.includes(true))
+    log.info({ topic, replicationFactor }, 'created what was missing of the topics');
 }
