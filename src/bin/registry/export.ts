@@ -11,7 +11,7 @@ export const command = defineCommand({
   settings: { ...STORE_SETTINGS, out: TRANSFER_SETTINGS.out },
   async run(context) {
     const { store, out } = context.settings;
-    const open = await storesOf(context);
+    const open = await storesOf(context, 'reads');
     return transfer('export', { store, out, in: undefined, log: context.log, openLog: () => open().log });
   },
 });

@@ -10,7 +10,7 @@ export const command = defineCommand({
   settings: { ...STORE_SETTINGS, in: TRANSFER_SETTINGS.in },
   async run(context) {
     const { store } = context.settings;
-    const open = await storesOf(context);
+    const open = await storesOf(context, 'transfers');
     return transfer('import', {
       store,
       out: '-',

@@ -71,12 +71,15 @@ function authorities(path: string | undefined): string | undefined {
   }
 }
 
+/** What a run does with the store: `transfers` writes it and answers nobody. */
+export type StoreUse = 'serves' | 'reads' | 'transfers';
+
 /** Settles with what opens the store, as often as it is called. @param brokers what follows `kafka:` in -store */
-export async function kafkaStores(context: Context, brokers: string): Promise<() => Store> {
+export async function kafkaStores(context: Context, brokers: string, use: StoreUse): Promise<() => Store> {
   const { settings, log } = context;
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
-  const url = urlOf(context);
+  const url = use === 'serves' ? urlOf(context) : undefined;
   const properties = propertiesOf(settings['broker-property']);
   const believed = authorities(settings['forward-ca']);
   return () => {
@@ -87,6 +90,7 @@ export async function kafkaStores(context: Context, brokers: string): Promise<()
       topic: settings['schemas-topic'],
       properties,
       log,
+      follow: use === 'reads',
       ...(url === undefined ? {} : { url }),
     });
     return {

@@ -2,7 +2,7 @@
 import { coreError } from '../../core/errors.ts';
 import { FileLog, MemoryLog, type RegistryLog } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
-import { KAFKA_STORE_SETTINGS, kafkaStores } from './kafka.ts';
+import { KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';
 import type { Store } from './opened-store.ts';
 
 export const STORE_SETTINGS = {
@@ -24,7 +24,7 @@ const alone = (log: RegistryLog): Store => ({
 });
 
 /** Settles with what opens the store of -store, as often as it is called. @throws bad_value */
-export async function storesOf(context: Context): Promise<() => Store> {
+export async function storesOf(context: Context, use: StoreUse = 'serves'): Promise<() => Store> {
   const { store } = context.settings;
   if (store === 'memory') return () => alone(new MemoryLog());
   const [, kind, where] = /^(kafka|file):(.+)$/s.exec(store) ?? [];
@@ -33,5 +33,5 @@ export async function storesOf(context: Context): Promise<() => Store> {
       next: 'give file:DIR, kafka:HOST:PORT or memory',
     });
   }
-  return kind === 'file' ? () => alone(new FileLog(where)) : kafkaStores(context, where);
+  return kind === 'file' ? () => alone(new FileLog(where)) : kafkaStores(context, where, use);
 }
