@@ -9,6 +9,7 @@ import {
 } from '../compatibility/modes.ts';
 import { guidOf } from '../schemas/guid.ts';
 import { metadataProperty } from './contracts.ts';
+import { hasSameText } from './packed.ts';
 import type { Parser, Prepared } from './parsing.ts';
 import type { SubjectConfig } from './service.ts';
 import { levelOf } from './settings.ts';
@@ -100,7 +101,7 @@ export function judgeAgainst(
 
 /** A text that comes back from a soft delete means by its numbers what it meant then. */
 function hasContent(state: State, subject: string, proposed: Prepared): boolean {
-  return state.versions(subject).some(({ text }) => text.content.text === proposed.content.text);
+  return state.versions(subject).some(({ text }) => hasSameText(text.content, proposed.content));
 }
 
 function unreadable(version: number): Comparison {

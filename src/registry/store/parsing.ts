@@ -146,7 +146,8 @@ export interface Prepared {
 
 /** What is compared where the exact content is not found. */
 interface Spelling {
-  readonly text: string;
+  /** Only where it is another one than the stored text. */
+  readonly text: string | undefined;
   /** With what it refers to written out; only where that is another text. */
   readonly resolved: string | undefined;
 }
@@ -274,7 +275,10 @@ export class Parser {
       if (text.content.format !== content.format) return false;
       const written = content.references.length === 0 && text.content.references.length > 0;
       const spelling = this.spelling(state, subject, text);
-      if (spelling === undefined || (written ? spelling.resolved : spelling.text) !== schema.text)
+      if (
+        spelling === undefined ||
+        (written ? spelling.resolved : (spelling.text ?? text.content.text)) !== schema.text
+      )
         return false;
       return isSameBeside(text.content, content, !written);
     });
@@ -286,8 +290,7 @@ export class Parser {
     const schema = this.storedOrNone(state, subject, text);
     if (schema === undefined) return undefined;
     const spelling: Spelling = {
-      // One string where the two are equal.
-      text: schema.text === text.content.text ? text.content.text : schema.text,
+      text: schema.text === text.content.text ? undefined : schema.text,
       resolved: text.content.references.length === 0 ? undefined : schemaText(schema, 'resolved'),
     };
     this.spellings.set(text, spelling);

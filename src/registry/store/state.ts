@@ -9,6 +9,7 @@ import type { Json, SchemaContent } from '../schemas/content.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 import { guidOf } from '../schemas/guid.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, qualifyWith } from './names.ts';
+import { hasSameText, Packer } from './packed.ts';
 import {
   type BurnedVersion,
   encodeKey,
@@ -75,7 +76,7 @@ const side = ({ references, metadata, ruleSet }: SchemaContent): string =>
 
 /** Equal in all that counts for identity. */
 export function isSameContent(a: SchemaContent, b: SchemaContent): boolean {
-  return a.format === b.format && a.text === b.text && side(a) === side(b);
+  return a.format === b.format && hasSameText(a, b) && side(a) === side(b);
 }
 
 /** The guid, with a number behind it for a content that the guid does not tell from another one. */
@@ -119,6 +120,7 @@ const TABLE_NAMES = [
 export class State {
   private readonly tables: Tables;
   private readonly parent: State | undefined;
+  private readonly packer: Packer;
   private readonly forks: readonly ForkTable<unknown, unknown>[] | undefined;
 
   /** Changes whenever a subject appears or goes. */
@@ -130,6 +132,7 @@ export class State {
     );
     this.tables = Object.fromEntries(TABLE_NAMES.map((name, i) => [name, made[i]])) as unknown as Tables;
     this.parent = parent;
+    this.packer = parent?.packer ?? new Packer();
     this.shape = parent?.shape ?? 0;
     this.forks = parent === undefined ? undefined : (made as ForkTable<unknown, unknown>[]);
   }
@@ -351,7 +354,7 @@ export class State {
       return;
     }
     if (known !== undefined) this.removeVersion(subject, version);
-    const text = this.tables.texts.get(key)?.text ?? { key, guid, content };
+    const text = this.tables.texts.get(key)?.text ?? { key, guid, content: this.packer.pack(content) };
     this.link(context, value.id, text, { subject, version });
     const stored: StoredVersion = {
       id: value.id,
