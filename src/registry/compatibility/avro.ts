@@ -8,12 +8,15 @@
 import {
   type AvroEnumNode,
   type AvroField,
+  type AvroNamedNode,
   type AvroNode,
   type AvroPrimitive,
   type AvroRecordNode,
+  type AvroUnionNode,
   avroTypeName,
 } from '../schemas/avro-tree.ts';
-import { type Finding, Findings } from './finding.ts';
+import { SameTypes } from './avro-same.ts';
+import { type Finding, Findings, someOf } from './finding.ts';
 
 type Promotion = 'exact' | 'lossy' | 'wrong';
 
@@ -29,10 +32,6 @@ const PROMOTIONS: Readonly<
   bytes: { string: 'wrong' },
 };
 
-function namesMatch(reader: { name: string; aliases: readonly string[] }, writer: { name: string }): boolean {
-  return reader.name === writer.name || reader.aliases.includes(writer.name);
-}
-
 const shortName = (node: AvroNode): string => {
   const name = avroTypeName(node);
   return name.slice(name.lastIndexOf('.') + 1);
@@ -41,17 +40,49 @@ const shortName = (node: AvroNode): string => {
 export function checkAvro(reader: AvroNode, writer: AvroNode): readonly Finding[] {
   const walk = new Walk();
   walk.pair(reader, writer, shortName(reader));
+  walk.run();
   return walk.findings.all();
 }
+
+type Pair = readonly [reader: AvroNode, writer: AvroNode, path: string];
 
 class Walk {
   readonly findings = new Findings();
   private readonly seen = new Map<AvroNode, Set<AvroNode>>();
+  private readonly inner: Pair[] = [];
+  private readonly aliases = new Map<AvroNamedNode, ReadonlySet<string>>();
+  private readonly same = new SameTypes();
 
+  /** Puts a pair on the list: a chain of types may be longer than the stack is deep. */
   pair(reader: AvroNode, writer: AvroNode, path: string): void {
-    const known = this.seen.get(reader) ?? new Set();
-    if (known.has(writer)) return;
-    this.seen.set(reader, known.add(writer));
+    this.inner.push([reader, writer, path]);
+  }
+
+  /** In the order of the text: what is inside a pair comes before what follows it. */
+  run(): void {
+    const open: Pair[] = [];
+    do {
+      for (let pair = this.inner.pop(); pair !== undefined; pair = this.inner.pop()) open.push(pair);
+      const next = open.pop();
+      if (next === undefined) return;
+      const [reader, writer, path] = next;
+      if (!this.findings.spend(1, path)) return;
+      const known = this.seen.get(reader) ?? new Set();
+      if (known.has(writer)) continue;
+      this.seen.set(reader, known.add(writer));
+      this.compare(reader, writer, path);
+    } while (open.length + this.inner.length > 0);
+  }
+
+  private namesMatch(reader: AvroNamedNode, writer: { readonly name: string }): boolean {
+    if (reader.name === writer.name) return true;
+    if (reader.aliases.length === 0) return false;
+    const aliases = this.aliases.get(reader) ?? new Set(reader.aliases);
+    this.aliases.set(reader, aliases);
+    return aliases.has(writer.name);
+  }
+
+  private compare(reader: AvroNode, writer: AvroNode, path: string): void {
     if (this.logical(reader, writer, path)) return;
     if (reader.kind === 'union' || writer.kind === 'union') {
       this.union(reader, writer, path);
@@ -78,7 +109,7 @@ class Walk {
       return;
     }
     if (reader.kind === 'fixed' && writer.kind === 'fixed') {
-      if (!namesMatch(reader, writer)) {
+      if (!this.namesMatch(reader, writer)) {
         this.nameMismatch(reader.name, writer.name, path);
         return;
       }
@@ -159,21 +190,23 @@ class Walk {
   }
 
   private record(reader: AvroRecordNode, writer: AvroRecordNode, path: string): void {
-    if (!namesMatch(reader, writer)) {
+    if (!this.namesMatch(reader, writer)) {
       this.nameMismatch(reader.name, writer.name, path);
       return;
     }
+    if (!this.findings.spend(reader.fields.length + writer.fields.length, path)) return;
     const written = new Map(writer.fields.map((field) => [field.name, field]));
     const readBy = new Map<string, string>();
     for (const field of reader.fields) {
       const at = `${path}.${field.name}`;
+      if (!this.findings.spend(field.aliases.length, at)) return;
       const matches = [...new Set([field.name, ...field.aliases])].filter((name) => written.has(name));
       if (matches.length > 1) {
         this.findings.add(
           'fail',
           'AVRO_ALIAS_AMBIGUOUS',
           at,
-          `field "${field.name}" matches several written fields: ${matches.join(', ')}`,
+          `field "${field.name}" matches several written fields: ${someOf(matches)}`,
         );
         continue;
       }
@@ -212,86 +245,88 @@ class Walk {
   }
 
   private enumeration(reader: AvroEnumNode, writer: AvroEnumNode, path: string): void {
-    if (!namesMatch(reader, writer)) {
+    if (!this.namesMatch(reader, writer)) {
       this.nameMismatch(reader.name, writer.name, path);
       return;
     }
-    const missing = writer.symbols.filter((symbol) => !reader.symbols.includes(symbol));
+    if (!this.findings.spend(reader.symbols.length + writer.symbols.length, path)) return;
+    const symbols = new Set(reader.symbols);
+    const missing = writer.symbols.filter((symbol) => !symbols.has(symbol));
     if (missing.length === 0) return;
     if (reader.defaultSymbol === undefined) {
       this.findings.add(
         'fail',
         'AVRO_ENUM_SYMBOL_MISSING',
         path,
-        `the reader's ${reader.name} lacks ${missing.join(', ')} and has no default symbol`,
+        `the reader's ${reader.name} lacks ${someOf(missing)} and has no default symbol`,
       );
     } else {
       this.findings.add(
         'lossy',
         'AVRO_ENUM_SYMBOL_DEFAULTED',
         path,
-        `${missing.join(', ')} is read as ${reader.defaultSymbol}`,
+        `${someOf(missing)} is read as ${reader.defaultSymbol}`,
       );
     }
   }
 
   private union(reader: AvroNode, writer: AvroNode, path: string): void {
-    if (reader.kind !== 'union' || writer.kind !== 'union' || !sameType(reader, writer, new Map())) {
-      this.findings.add('unjudged', 'AVRO_UNION_CHANGED', path, 'a union was added, removed or changed');
+    const { same, steps } = this.same.decide(reader, writer);
+    if (!this.findings.spend(steps, path)) return;
+    if (reader.kind !== 'union' || writer.kind !== 'union' || !same) {
+      const missing = reader.kind === 'union' ? this.missingBranches(reader, writer) : [];
+      if (missing.length > 0)
+        this.findings.add(
+          'fail',
+          'AVRO_UNION_BRANCH_MISSING',
+          path,
+          `the reader's union has no branch for ${someOf(missing)}`,
+        );
+      else this.findings.add('unjudged', 'AVRO_UNION_CHANGED', path, 'a union was added, removed or changed');
       return;
     }
     // The decoder gives a written branch to the first reader branch that can read it.
-    for (let later = 1; later < reader.branches.length; later++) {
-      for (let earlier = 0; earlier < later; earlier++) {
-        const from = reader.branches[later] as AvroNode;
-        const to = reader.branches[earlier] as AvroNode;
-        const caught =
-          from.kind === 'primitive' && to.kind === 'primitive'
-            ? PROMOTIONS[from.type]?.[to.type] !== undefined
-            : from.kind === to.kind &&
-              from.kind !== 'primitive' &&
-              'name' in from &&
-              'name' in to &&
-              namesMatch(to, from);
-        if (caught) {
-          this.findings.add(
-            'unjudged',
-            'AVRO_UNION_BRANCHES_OVERLAP',
-            path,
-            `branch ${avroTypeName(from)} can be read as ${avroTypeName(to)}, which stands before it`,
-          );
+    const claimed = new Map<string, AvroNode[]>();
+    const primitives: AvroPrimitive[] = [];
+    const overlap = (from: string, to: string): void =>
+      this.findings.add(
+        'unjudged',
+        'AVRO_UNION_BRANCHES_OVERLAP',
+        path,
+        `branch ${from} can be read as ${to}, which stands before it`,
+      );
+    for (const branch of reader.branches) {
+      if (branch.kind === 'primitive') {
+        for (const earlier of primitives)
+          if (PROMOTIONS[branch.type]?.[earlier] !== undefined) overlap(branch.type, earlier);
+        primitives.push(branch.type);
+      } else if ('name' in branch) {
+        for (const earlier of claimed.get(branch.name) ?? [])
+          if (earlier.kind === branch.kind) overlap(branch.name, avroTypeName(earlier));
+        if (!this.findings.spend(branch.aliases.length, path)) return;
+        for (const alias of new Set(branch.aliases)) {
+          const earlier = claimed.get(alias) ?? [];
+          claimed.set(alias, earlier);
+          earlier.push(branch);
         }
       }
     }
   }
-}
 
-/** Equal in everything that decides how bytes are read. */
-function sameType(a: AvroNode, b: AvroNode, seen: Map<AvroNode, AvroNode>): boolean {
-  if (seen.get(a) === b) return true;
-  seen.set(a, b);
-  if (a.kind !== b.kind || JSON.stringify(a.logical) !== JSON.stringify(b.logical)) return false;
-  if (a.kind === 'primitive' && b.kind === 'primitive') return a.type === b.type;
-  if (a.kind === 'array' && b.kind === 'array') return sameType(a.items, b.items, seen);
-  if (a.kind === 'map' && b.kind === 'map') return sameType(a.values, b.values, seen);
-  if (a.kind === 'union' && b.kind === 'union') {
-    return (
-      a.branches.length === b.branches.length &&
-      a.branches.every((branch, i) => sameType(branch, b.branches[i] as AvroNode, seen))
-    );
+  /** Names of the written branches that no branch of the reader is meant for, whatever is in them. */
+  private missingBranches(reader: AvroUnionNode, writer: AvroNode): string[] {
+    const written = writer.kind === 'union' ? writer.branches : [writer];
+    const names = new Set<string>();
+    const primitives: AvroPrimitive[] = [];
+    for (const branch of reader.branches) {
+      names.add(avroTypeName(branch));
+      if (branch.kind === 'primitive') primitives.push(branch.type);
+      else if ('name' in branch) for (const alias of branch.aliases) names.add(alias);
+    }
+    const isMeant = (branch: AvroNode): boolean =>
+      names.has(avroTypeName(branch)) ||
+      (branch.kind === 'primitive' &&
+        primitives.some((type) => PROMOTIONS[branch.type]?.[type] !== undefined));
+    return written.filter((branch) => !isMeant(branch)).map(avroTypeName);
   }
-  if (a.kind === 'fixed' && b.kind === 'fixed') return a.name === b.name && a.size === b.size;
-  if (a.kind === 'enum' && b.kind === 'enum')
-    return a.name === b.name && a.symbols.join() === b.symbols.join();
-  if (a.kind === 'record' && b.kind === 'record') {
-    return (
-      a.name === b.name &&
-      a.fields.length === b.fields.length &&
-      a.fields.every((field, i) => {
-        const other = b.fields[i] as AvroField;
-        return field.name === other.name && sameType(field.type, other.type, seen);
-      })
-    );
-  }
-  return false;
 }

@@ -11,7 +11,13 @@ export interface Finding {
   /** Where, from the outermost type: `Order.items[].qty`. */
   readonly path: string;
   readonly message: string;
+  /** Protobuf only: the message and the number, `#/Order/2`. */
+  readonly place?: string;
+  /** Protobuf only: what kind of field it is, where the rule's public name depends on it. */
+  readonly kind?: FieldKind;
 }
+
+export type FieldKind = 'text' | 'numeric' | 'scalar' | 'other';
 
 /** Whether the reader may be let near the writer's data. */
 export function isCompatible(findings: readonly Finding[]): boolean {
@@ -26,20 +32,54 @@ export function findingLine(finding: Finding): string {
       : finding.severity === 'lossy'
         ? 'lossy: '
         : '';
-  return `${word}${finding.message} at ${finding.path} (${finding.rule})`;
+  const at = finding.path === '' ? '' : ` at ${finding.path}`;
+  return `${word}${finding.message}${at} (${finding.rule})`;
 }
 
 /** Findings of one comparison, bounded: a hostile pair must not answer with megabytes. */
 const FINDINGS_MAX = 100;
+/** Steps of one comparison. A pair of texts can name more pairs of types than anyone waits for; all that people write
+ *  stays far below. */
+const COMPARISON_STEPS_MAX = 1_000_000;
+/** Names listed in one message. */
+const NAMES_SHOWN_MAX = 10;
+
+/** Names for a message, a bounded number of them. */
+export function someOf(names: readonly string[]): string {
+  const rest = names.length - NAMES_SHOWN_MAX;
+  return rest <= 0 ? names.join(', ') : `${names.slice(0, NAMES_SHOWN_MAX).join(', ')} and ${rest} more`;
+}
 
 export class Findings {
   private readonly list: Finding[] = [];
 
-  add(severity: Severity, rule: string, path: string, message: string): void {
-    if (this.list.length < FINDINGS_MAX) this.list.push({ rule, severity, path, message });
+  private steps = 0;
+
+  add(
+    severity: Severity,
+    rule: string,
+    path: string,
+    message: string,
+    where: Pick<Finding, 'place' | 'kind'> = {},
+  ): void {
+    const finding = { rule, severity, path, message, ...where };
+    if (this.list.length < FINDINGS_MAX) this.list.push(finding);
     // A refusal is never lost behind a list of notes.
-    else if (severity === 'fail' || severity === 'unjudged')
-      this.list[FINDINGS_MAX - 1] = { rule, severity, path, message };
+    else if (severity === 'fail' || severity === 'unjudged') this.list[FINDINGS_MAX - 1] = finding;
+  }
+
+  /** Counts steps. False: there were too many, so the comparison ends here, refused. */
+  spend(steps: number, path: string): boolean {
+    if (this.steps > COMPARISON_STEPS_MAX) return false;
+    this.steps += steps;
+    if (this.steps <= COMPARISON_STEPS_MAX) return true;
+    this.add(
+      'unjudged',
+      'COMPARISON_TOO_LONG',
+      path,
+      `the schemas combine their types in more than ${COMPARISON_STEPS_MAX} ways; make them simpler`,
+    );
+    return false;
   }
 
   all(): readonly Finding[] {

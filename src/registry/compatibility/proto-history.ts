@@ -3,8 +3,9 @@
  *  Invariants: (1) a number that vanished from a later version never comes back; (2) a number never changes to a type
  *  that reads other bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
  */
-import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
+import type { ProtoField, ProtoFile } from '../schemas/proto-tree.ts';
 import { type Finding, Findings } from './finding.ts';
+import { placeOf } from './proto.ts';
 
 /** Types that read each other's bytes. */
 const WIRE_GROUPS: Readonly<Record<string, string>> = {
@@ -34,49 +35,75 @@ export interface ProtoVersion {
   readonly tree: ProtoFile;
 }
 
+/** What the versions made of one number of the proposed schema. */
+interface Life {
+  /** Index among the versions, and the field there. */
+  last: number;
+  held: ProtoField;
+  /** The first version where it had a type that reads other bytes. */
+  retyped: { readonly version: number; readonly held: ProtoField } | undefined;
+}
+
 /** @param versions every version the subject ever had, oldest first */
 export function checkNumberHistory(
   proposed: ProtoFile,
   versions: readonly ProtoVersion[],
 ): readonly Finding[] {
   const findings = new Findings();
+  const lives = livesOf(proposed, versions);
   for (const message of proposed.messages) {
-    for (const field of message.fields) checkNumber(findings, message, field, versions);
-  }
-  return findings.all();
-}
-
-function checkNumber(
-  findings: Findings,
-  message: ProtoMessage,
-  field: ProtoField,
-  versions: readonly ProtoVersion[],
-): void {
-  const path = `${message.name}.${field.name}`;
-  let last: { readonly version: number; readonly field: ProtoField } | undefined;
-  let vanishedIn: number | undefined;
-  for (const { version, tree } of versions) {
-    const held = tree.byName.get(message.name)?.fields.find((one) => one.number === field.number);
-    if (held !== undefined) {
-      last = { version, field: held };
-      vanishedIn = undefined;
-      if (wireGroup(held) !== wireGroup(field)) {
+    for (const field of message.fields) {
+      const life = lives.get(field);
+      if (life === undefined) continue;
+      const path = `${message.name}.${field.name}`;
+      const place = placeOf(proposed, message, field.number);
+      const gone = versions[life.last + 1];
+      if (life.retyped !== undefined) {
+        const { version, held } = life.retyped;
         findings.add(
           'fail',
           'PROTO_NUMBER_RETYPED',
           path,
           `number ${field.number} was ${held.type} "${held.name}" in version ${version} and can never be ${field.type} "${field.name}"`,
+          { place },
         );
-        return;
+      } else if (gone !== undefined) {
+        findings.add(
+          'fail',
+          'PROTO_NUMBER_REUSED',
+          path,
+          `number ${field.number} was "${life.held.name}" until version ${versions[life.last]?.version}, vanished in version ${gone.version}, and never comes back as "${field.name}"`,
+          { place },
+        );
       }
-    } else if (last !== undefined) vanishedIn ??= version;
+    }
   }
-  if (last !== undefined && vanishedIn !== undefined) {
-    findings.add(
-      'fail',
-      'PROTO_NUMBER_REUSED',
-      path,
-      `number ${field.number} was "${last.field.name}" until version ${last.version}, vanished in version ${vanishedIn}, and never comes back as "${field.name}"`,
-    );
+  return findings.all();
+}
+
+/** One walk over all versions, which costs what they hold together. */
+function livesOf(proposed: ProtoFile, versions: readonly ProtoVersion[]): ReadonlyMap<ProtoField, Life> {
+  const numbers = new Map(
+    proposed.messages.map(({ name, fields }) => [
+      name,
+      new Map(fields.map((field) => [field.number, field])),
+    ]),
+  );
+  const lives = new Map<ProtoField, Life>();
+  for (const [index, { version, tree }] of versions.entries()) {
+    for (const message of tree.messages) {
+      const own = numbers.get(message.name);
+      if (own === undefined) continue;
+      for (const held of message.fields) {
+        const field = own.get(held.number);
+        if (field === undefined) continue;
+        const life = lives.get(field) ?? { last: index, held, retyped: undefined };
+        lives.set(field, life);
+        life.last = index;
+        life.held = held;
+        if (wireGroup(held) !== wireGroup(field)) life.retyped ??= { version, held };
+      }
+    }
   }
+  return lives;
 }

@@ -1,0 +1,212 @@
+/** Wide and tangled schemas below the limit of a schema's text: a comparison costs what their size costs. */
+import { describe, expect, it } from 'vitest';
+import { checkProto } from '../../src/registry/compatibility/proto.ts';
+import { checkNumberHistory } from '../../src/registry/compatibility/proto-history.ts';
+import { checkPair, type Finding, isCompatible, parseSchema, type Schema } from '../../src/registry/index.ts';
+import { SCHEMA_TEXT_CHARS_MAX } from '../../src/registry/schemas/format.ts';
+
+/** Of one comparison, on a busy machine; a quadratic walk takes many times as long. */
+const MILLIS_MAX = 2_000;
+const MESSAGE_CHARS_MAX = 1_000;
+
+const indexes = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+
+function schema(format: 'AVRO' | 'PROTOBUF', text: string): Schema {
+  expect(text.length).toBeLessThanOrEqual(SCHEMA_TEXT_CHARS_MAX);
+  return parseSchema(format, text);
+}
+const avro = (type: unknown): Schema => schema('AVRO', JSON.stringify(type));
+const proto = (body: string): Schema => schema('PROTOBUF', `syntax="proto3";${body}`);
+const record = (name: string, fields: unknown, more: object = {}): object => ({
+  type: 'record',
+  name,
+  fields,
+  ...more,
+});
+
+function timed<T>(run: () => T): T {
+  const start = performance.now();
+  const result = run();
+  expect(performance.now() - start).toBeLessThan(MILLIS_MAX);
+  return result;
+}
+
+function compared(reader: Schema, writer: Schema): readonly Finding[] {
+  const findings = timed(() => checkPair(reader, writer));
+  for (const { message } of findings) expect(message.length).toBeLessThan(MESSAGE_CHARS_MAX);
+  return findings;
+}
+const rules = (findings: readonly Finding[]): string[] => [...new Set(findings.map(({ rule }) => rule))];
+
+describe('Avro', () => {
+  it('an enum whose symbols all changed is told by some of them', () => {
+    const symbols = (letter: string, more: object = {}): Schema =>
+      avro({
+        type: 'enum',
+        name: 'E',
+        symbols: indexes(50_000).map((i) => letter + i.toString(36)),
+        ...more,
+      });
+    const [finding] = compared(symbols('a'), symbols('b'));
+    expect(finding?.message).toMatch(/lacks b0, b1, .* and 49990 more and has no default symbol$/);
+    const [read] = compared(symbols('a', { default: 'a0' }), symbols('b'));
+    expect(read?.message).toMatch(/^b0, .* and 49990 more is read as a0$/);
+  });
+
+  it('a field that matches many written ones is told by some of them', () => {
+    const names = indexes(6_000).map((i) => `w${i}`);
+    const writer = avro(
+      record(
+        'R',
+        names.map((name) => ({ name, type: 'int' })),
+      ),
+    );
+    const reader = avro(record('R', [{ name: 'x', type: 'int', aliases: names }]));
+    expect(compared(reader, writer)[0]?.message).toMatch(/w0, .* and 5990 more$/);
+  });
+
+  it('a type under thousands of aliases, used in thousands of places', () => {
+    const one = { type: 'fixed', name: 'Z', size: 1, aliases: indexes(15_000).map((i) => `A${i}`) };
+    const reader = indexes(4_000).map((i) => ({ name: `f${i}`, type: i === 0 ? one : 'Z' }));
+    const writer = indexes(4_000).map((i) => ({
+      name: `f${i}`,
+      type: { type: 'fixed', name: `A${14_999 - i}`, size: 1 },
+    }));
+    expect(compared(avro(record('R', reader)), avro(record('R', writer)))).toEqual([]);
+  });
+
+  it('a union of thousands of branches', () => {
+    const branches = indexes(9_000).map((i) => ({ type: 'fixed', name: `F${i}`, size: 1 }));
+    const union = (doc: string): Schema =>
+      avro(
+        record(
+          'R',
+          [{ name: 'u', type: branches, default: doc }].map(({ name, type }) => ({ name, type, doc })),
+        ),
+      );
+    expect(compared(union('a'), union('b'))).toEqual([]);
+    const last = branches.map((branch, i) => (i === 0 ? { ...branch, aliases: ['F8999'] } : branch));
+    const overlapping = avro(record('R', [{ name: 'u', type: last }]));
+    expect(rules(compared(overlapping, union('b')))).toEqual(['AVRO_UNION_BRANCHES_OVERLAP']);
+  });
+
+  it('thousands of unions of one wide record', () => {
+    const wide = record(
+      'Wide',
+      indexes(4_000).map((i) => ({ name: `w${i}`, type: 'int' })),
+    );
+    const fields = (last: unknown): unknown[] => [
+      { name: 'first', type: wide },
+      ...indexes(4_000).map((i) => ({ name: `f${i}`, type: ['null', 'Wide'] })),
+      { name: 'last', type: last },
+    ];
+    expect(compared(avro(record('R', fields('long'))), avro(record('R', fields('int'))))).toEqual([]);
+  });
+
+  it('stops where the pairs outgrow the texts, and says that it did', () => {
+    const wide = record(
+      'W',
+      indexes(4_000).map((i) => ({ name: `w${i}`, type: 'int', default: 0 })),
+      { aliases: indexes(4_000).map((i) => `V${i}`) },
+    );
+    const reader = indexes(4_000).map((i) => ({ name: `f${i}`, type: i === 0 ? wide : 'W' }));
+    const writer = indexes(4_000).map((i) => ({ name: `f${i}`, type: record(`V${i}`, []) }));
+    const findings = compared(avro(record('R', reader)), avro(record('R', writer)));
+    expect(rules(findings)).toEqual(['COMPARISON_TOO_LONG']);
+    expect(isCompatible(findings)).toBe(false);
+  });
+
+  it('a chain of thousands of records', () => {
+    const chain = (last: string): Schema =>
+      avro(
+        record(
+          'R',
+          indexes(5_000).map((i) => ({
+            name: `f${i}`,
+            type: record(`C${i}`, [{ name: 'n', type: i === 0 ? last : `C${i - 1}` }]),
+          })),
+        ),
+      );
+    const deep = (last: string): Schema => {
+      const { tree } = chain(last) as Schema & { tree: { fields: Array<unknown> } };
+      tree.fields.reverse();
+      return { ...chain(last), tree } as Schema;
+    };
+    expect(rules(compared(deep('int'), deep('string')))).toEqual(['AVRO_TYPE_CHANGED']);
+  });
+});
+
+describe('Protobuf', () => {
+  const fields = (type: string, count = 18_000): string =>
+    indexes(count)
+      .map((i) => `${type} f${i}=${i < 18_999 ? i + 1 : i + 1_001};`)
+      .join('');
+
+  it('a message whose fields are all retyped', () => {
+    const [a, b] = [proto(`message M{${fields('int32')}}`), proto(`message M{${fields('string')}}`)];
+    expect(rules(compared(a, b))).toEqual(['PROTO_TYPE_CHANGED']);
+  });
+
+  it('a message whose fields all moved into a oneof', () => {
+    const reader = proto(`message M{oneof o{${fields('int32')}}}`);
+    const writer = proto(`message M{${fields('int32')}}`);
+    expect(rules(compared(reader, writer))).toContain('PROTO_ONEOF_CHANGED');
+    expect(rules(compared(writer, reader))).toContain('PROTO_ONEOF_CHANGED');
+  });
+
+  it('a field of thousands that changed oneofs is found', () => {
+    const oneofs = (a: string, b: string): Schema => proto(`message M{oneof a{${a}} oneof b{${b}}}`);
+    const [x, y, z] = ['int32 x=1;', 'int32 y=2;', 'int32 z=3;'];
+    for (const [reader, writer] of [
+      [oneofs(`${x}${y}`, `${z}`), oneofs(`${x}`, `${y}${z}`)],
+      [oneofs(`${x}`, `${y}${z}`), oneofs(`${x}${y}`, `${z}`)],
+      [oneofs(`${x}`, `${y}`), oneofs(`${x}${y}`, `${z}`)],
+    ] as const)
+      expect(rules(compared(reader, writer))).toContain('PROTO_ONEOF_CHANGED');
+    expect(compared(oneofs(`${x}${y}`, `${z}`), proto(`message M{oneof c{${x}${y}} oneof d{${z}}}`))).toEqual(
+      [],
+    );
+  });
+
+  it('an enum of thousands of values in thousands of fields', () => {
+    const values = (letter: string): string =>
+      `enum E{${indexes(9_000)
+        .map((i) => `${letter}${i}=${i};`)
+        .join('')}}`;
+    const text = (letter: string): Schema => proto(`${values(letter)}message M{${fields('E', 9_000)}}`);
+    expect(rules(compared(text('A'), text('B')))).toEqual(['PROTO_ENUM_VALUE_RENAMED']);
+  });
+
+  it('two rings of messages, of lengths that meet late', () => {
+    const ring = (length: number, last = ''): Schema =>
+      proto(
+        indexes(length)
+          .map((i) => `message M${i}{M${(i + 1) % length} n=1;${i === 1 ? last : ''}}`)
+          .join(''),
+      );
+    const findings = compared(ring(1_500), ring(1_499));
+    expect(rules(findings)).toContain('COMPARISON_TOO_LONG');
+    expect(isCompatible(findings)).toBe(false);
+  });
+
+  it('the history of many numbers over many versions', () => {
+    const tree = (text: string) => {
+      const parsed = proto(text);
+      if (parsed.format !== 'PROTOBUF') throw new Error('no Protobuf');
+      return parsed.tree;
+    };
+    const wide = tree(`message M{${fields('int32')}}`);
+    const other = tree(`message M{${fields('string')}}`);
+    const small = tree('message M{int32 f0=1;}');
+    const versions = indexes(2_000).map((i) => ({ version: i + 1, tree: i === 0 ? wide : small }));
+    const findings = timed(() => checkNumberHistory(wide, versions));
+    expect(findings).toHaveLength(100);
+    expect(findings[0]?.message).toBe(
+      'number 2 was "f1" until version 1, vanished in version 2, and never comes back as "f1"',
+    );
+    expect(rules(timed(() => checkNumberHistory(other, [{ version: 1, tree: wide }])))).toEqual([
+      'PROTO_NUMBER_RETYPED',
+    ]);
+    expect(rules(timed(() => checkProto(other, wide)))).toEqual(['PROTO_TYPE_CHANGED']);
+  });
+});
