@@ -8,6 +8,7 @@ import {
   registryFallbacks,
   registryRoutes,
   SCHEMA_LIMITS,
+  signForwarded,
 } from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
 import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
@@ -91,12 +92,26 @@ function measure(context: Context, { registry, store }: Running): void {
   ] as const;
   const known = gauges.map(([name, help, key]) => [metrics.gauge(name, help), key] as const);
   const leads = metrics.gauge('registry_is_leader', '1 where writes are decided by this instance.');
-  const writable = metrics.gauge('registry_is_writable', '1 where a write is taken, here or by the leader.');
+  const writable = metrics.gauge(
+    'registry_is_writable',
+    '1 where a write is taken, here or by the leader; 0 after a failed one until one succeeds.',
+  );
+  const unread = metrics.gauge('registry_unread_records', 'Records of the log that have no effect here.');
+  const failures = metrics.counter(
+    'registry_store_failures_total',
+    'Appends to the store that failed, each with all requests of its batch.',
+  );
+  let counted = 0;
   metrics.onCollect(() => {
     const counts = registry.counts();
     for (const [gauge, key] of known) gauge.set(counts[key]);
-    leads.set(store.log.role().leader ? 1 : 0);
-    writable.set(store.masterAvailable() ? 1 : 0);
+    const { leader } = store.log.role();
+    const trouble = registry.trouble();
+    leads.set(leader ? 1 : 0);
+    writable.set(store.masterAvailable() && !(leader && trouble.failing) ? 1 : 0);
+    unread.set(trouble.unread);
+    failures.add(trouble.failures - counted);
+    counted = trouble.failures;
   });
 }
 
@@ -112,7 +127,7 @@ export const command = defineCommand({
     const { settings } = context;
     warnOfPlainText(context);
     const gate = registryGate(context);
-    return registryRoutes(() => runningOf(context).registry, {
+    const routes = registryRoutes(() => runningOf(context).registry, {
       wire: settings.wire === '8' ? 8 : 7,
       pageMax: settings['page-max'],
       bodyBytesMax: settings['body-max'],
@@ -126,6 +141,7 @@ export const command = defineCommand({
       writeAtLeader: (request, here) => runningOf(context).store.writeAtLeader(request, here),
       masterAvailable: () => running.get(context)?.store.masterAvailable() ?? false,
     });
+    return signForwarded(routes, () => running.get(context)?.store.instance);
   },
   http: ({ settings }) => ({ fallbacks: registryFallbacks, bodyBytesMax: settings['body-max'] }),
   async run(context) {

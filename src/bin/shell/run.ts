@@ -161,7 +161,9 @@ class Run {
     code = await this.close(code, debug);
     await this.data;
     clearTimeout(this.watchdog);
-    return this.interrupted ? EXIT.interrupted : code;
+    const exit = this.interrupted ? EXIT.interrupted : code;
+    if (this.drain.signal.aborted) context.log.info({ exit }, 'stopped');
+    return exit;
   }
 
   private endProgress(): void {

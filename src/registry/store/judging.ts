@@ -7,6 +7,7 @@ import {
   type EarlierVersion,
   type Verdict,
 } from '../compatibility/modes.ts';
+import { isSchemaFormat } from '../schemas/format.ts';
 import { guidOf } from '../schemas/guid.ts';
 import { metadataProperty } from './contracts.ts';
 import { hasSameText } from './packed.ts';
@@ -14,6 +15,9 @@ import type { Parser, Prepared } from './parsing.ts';
 import type { SubjectConfig } from './service.ts';
 import { levelOf } from './settings.ts';
 import type { State, Text, VersionEntry } from './state.ts';
+
+/** Of a type that nobody knows, in a message. */
+const TYPE_CHARS_MAX = 40;
 
 /** One line for each thing that stands against a schema. */
 export function verdictLines(verdict: Verdict): string[] {
@@ -87,7 +91,7 @@ export function judgeAgainst(
     const schema = parser.storedOrNone(state, subject, text);
     if (schema !== undefined)
       comparisons.push(...compareWith(proposed.schema, level, [{ version: stored.version, schema }]));
-    else if (level !== 'NONE') comparisons.push(unreadable(stored.version));
+    else if (level !== 'NONE') comparisons.push(unreadable(stored.version, text.content.format));
   }
   if (proposed.schema.format === 'PROTOBUF' && !hasContent(state, subject, proposed))
     comparisons.push(...compareHistory(proposed.schema, everHeld(state, parser, subject)));
@@ -104,8 +108,11 @@ function hasContent(state: State, subject: string, proposed: Prepared): boolean 
   return state.versions(subject).some(({ text }) => hasSameText(text.content, proposed.content));
 }
 
-function unreadable(version: number): Comparison {
-  const message = `the stored schema of version ${version} cannot be parsed, so nothing can be said about it`;
+function unreadable(version: number, format: string): Comparison {
+  const why = isSchemaFormat(format)
+    ? 'cannot be parsed'
+    : `is of the type ${format.slice(0, TYPE_CHARS_MAX)}, which is not known here`;
+  const message = `the stored schema of version ${version} ${why}, so nothing can be said about it`;
   return {
     version,
     direction: 'BACKWARD',

@@ -254,7 +254,9 @@ export class Parser {
         this.reported.add(text.key);
         this.logger.warn(
           { subject, guid: text.guid, error: (thrown as Error).message },
-          'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it',
+          isSchemaFormat(text.content.format)
+            ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
+            : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
         );
       }
       return undefined;

@@ -21,6 +21,7 @@ import {
   qualify,
   qualifyWith,
 } from './names.ts';
+import { Notices } from './notices.ts';
 import { anySubjectOf, Parser } from './parsing.ts';
 import { decodeRecord } from './records.ts';
 import { findRegistered, prepare, type Registering, register } from './registering.ts';
@@ -72,7 +73,7 @@ export class Registry implements RegistryService {
   private readonly state = new State();
   private readonly parser: Parser;
   private readonly writer: Writer;
-  private unread = 0;
+  private readonly notices: Notices;
   /** Sorted for the shape that the state had. */
   private names: { readonly shape: number; readonly sorted: readonly string[] } = { shape: 0, sorted: [] };
 
@@ -80,7 +81,9 @@ export class Registry implements RegistryService {
     this.log = log;
     this.logger = logger;
     this.parser = new Parser(logger);
-    this.writer = new Writer({ log, logger, clock: options.clock ?? SYSTEM_CLOCK, state: this.state });
+    const clock = options.clock ?? SYSTEM_CLOCK;
+    this.notices = new Notices(log.name, logger, clock);
+    this.writer = new Writer({ log, logger, clock, state: this.state, notices: this.notices });
   }
 
   /** Replays the log. @throws store_corrupt, store_locked, not_writable, unreachable */
@@ -90,10 +93,10 @@ export class Registry implements RegistryService {
     if (tornBytes > 0)
       logger.warn(
         { store: log.name, tornBytes },
-        'cut off an unfinished write, which nobody was told had succeeded',
+        'cut off a last write that is not whole; a crash during a write leaves one, and then nobody was told that it succeeded',
       );
     logger.info(
-      { store: log.name, records, unread: registry.unread, ...registry.counts() },
+      { store: log.name, records, unread: registry.notices.unread, ...registry.counts() },
       'registry store open',
     );
     return registry;
@@ -108,18 +111,22 @@ export class Registry implements RegistryService {
   private apply(batch: readonly LogRecord[]): void {
     this.writer.noteForeign();
     for (const encoded of batch) {
+      this.notices.count();
       const decoded = decodeRecord(encoded);
       if ('record' in decoded) {
+        this.notices.record(decoded.record);
         const keyText = decoded.keyIsExact ? undefined : Buffer.from(encoded.key).toString('utf8');
         this.state.apply(decoded.record, encoded.ts ?? 0, keyText);
         continue;
       }
-      if (this.unread++ === 0)
-        this.logger.warn(
-          { store: this.log.name, why: decoded.unread },
-          'a record of the log is kept and has no effect here; further ones are only counted',
-        );
+      this.notices.unreadRecord(encoded, decoded.unread);
     }
+  }
+
+  /** Records without effect, appends that failed, and whether the last one did. */
+  trouble(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
+    const { unread, failures, failing } = this.notices;
+    return { unread, failures, failing };
   }
 
   async fresh(): Promise<void> {

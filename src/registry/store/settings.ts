@@ -16,10 +16,18 @@ function ownConfig(state: State, scope: string | null): SubjectConfig {
   return { ...state.config(scope), ...state.policy(scope) };
 }
 
+/** Without a level that nobody knows here: another registry may have written one. */
+function knownConfig(state: State, scope: string | null): SubjectConfig {
+  const own = ownConfig(state, scope);
+  if (own.compatibilityLevel === undefined || isLevel(own.compatibilityLevel)) return own;
+  const { compatibilityLevel: _, ...others } = own;
+  return others;
+}
+
 /** A field that a scope does not set comes from its context, then from the global settings. */
 export function configInForce(state: State, scope: string | null): SubjectConfig {
   const merged: SubjectConfig = { compatibilityLevel: DEFAULT_LEVEL };
-  for (const one of [...scopesOf(scope)].reverse()) Object.assign(merged, ownConfig(state, one));
+  for (const one of [...scopesOf(scope)].reverse()) Object.assign(merged, knownConfig(state, one));
   // An alias is a property of one name.
   const { alias: _, ...others } = merged;
   const { alias } = ownConfig(state, scope);
@@ -33,7 +41,7 @@ export function levelOf(config: SubjectConfig): Level {
 /** @throws subject_level_not_set */
 export function configOf(state: State, scope: string | null, inForce: boolean): SubjectConfig {
   if (inForce) return configInForce(state, scope);
-  const own = ownConfig(state, scope);
+  const own = knownConfig(state, scope);
   if (scope === null) return { compatibilityLevel: DEFAULT_LEVEL, ...own };
   if (Object.keys(own).length === 0) throw levelNotSet(scope);
   return own;
@@ -66,14 +74,14 @@ export function modeOf(state: State, scope: string | null, inForce: boolean): Re
 const modeNotSet = (scope: string): Error =>
   registryError('subject_mode_not_set', `Subject '${scope}' does not have subject-level mode configured`);
 
-/** How the existing registries name a context in a refusal. */
-const contextName = (subject: string): string => {
+/** The default context has no name that could be said. */
+const inContext = (subject: string): string => {
   const context = contextOf(subject);
-  return context === DEFAULT_CONTEXT ? '' : `:${context}:`;
+  return context === DEFAULT_CONTEXT ? '' : ` in context :${context}:`;
 };
 
 export function notPermitted(subject: string | null, what: string): Error {
-  const whose = subject === null ? 'The registry' : `Subject ${subject} in context ${contextName(subject)}`;
+  const whose = subject === null ? 'The registry' : `Subject ${subject}${inContext(subject)}`;
   return registryError('not_permitted', `${whose} is ${what}`, { next: 'change the mode first' });
 }
 

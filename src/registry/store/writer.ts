@@ -12,6 +12,7 @@ import type { Logger } from '../../core/log.ts';
 import { registryError } from '../errors.ts';
 import { Draft } from './draft.ts';
 import type { RegistryLog } from './log.ts';
+import type { Notices } from './notices.ts';
 import type { State } from './state.ts';
 
 /** Requests and bytes of one append. */
@@ -34,6 +35,7 @@ export interface WriterOptions {
   readonly logger: Logger;
   readonly clock: Clock;
   readonly state: State;
+  readonly notices: Notices;
 }
 
 export class Writer {
@@ -41,6 +43,7 @@ export class Writer {
   private readonly logger: Logger;
   private readonly clock: Clock;
   private readonly state: State;
+  private readonly notices: Notices;
   private queue: Request[] = [];
   private running: Promise<void> | undefined;
   private closed = false;
@@ -52,6 +55,7 @@ export class Writer {
     this.logger = options.logger;
     this.clock = options.clock;
     this.state = options.state;
+    this.notices = options.notices;
   }
 
   /** `decide` is synchronous and may run again on another state; it throws to refuse. */
@@ -94,7 +98,10 @@ export class Writer {
     if (draft.records.length > 0) {
       try {
         await this.log.append(draft.records);
+        this.notices.appended();
       } catch (thrown) {
+        // That another instance writes is no failure.
+        if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
         for (const { reject } of requests) reject(thrown);
         if (findMillraceError(thrown)?.code === 'store_unknown') await this.findOut(thrown);
         return;

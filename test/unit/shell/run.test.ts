@@ -330,6 +330,15 @@ describe('signals', () => {
     expect(world.stderr()).toContain('did not finish within 30 ms');
   });
 
+  test('a stop by signal has a last line with its exit code', async () => {
+    const { code, address, world } = start(commandOf(drained), []);
+    await address();
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+    expect(world.logged().map(({ msg }) => msg)).toEqual(['start', 'drain', 'stopped']);
+    expect(world.logged().at(-1)).toMatchObject({ level: 'info', exit: 0 });
+  });
+
   test('a wait that the drain signal ends is no failure', async () => {
     const probe = commandOf(async (context) => {
       await new Promise((_, reject) =>
