@@ -3,15 +3,21 @@ import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import type { HttpClientReply } from '../../src/io/http/client-port.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
-import { type ForwardTransport, forwardToLeader, writeAtLeader } from '../../src/registry/api/forward.ts';
+import {
+  type ForwardTransport,
+  forwardToLeader,
+  signForwarded,
+  writeAtLeader,
+} from '../../src/registry/api/forward.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import type { LogRole, RegistryLog } from '../../src/registry/store/log.ts';
 
 const url = 'http://leader:1';
+const instance = 'leader-1';
 
 class FakeLog implements RegistryLog {
   readonly name = 'fake';
-  current: LogRole = { leader: false, url };
+  current: LogRole = { leader: false, url, instance };
   caughtUp = 0;
   open = () => Promise.reject(new Error('not here'));
   append = () => Promise.reject(new Error('not here'));
@@ -41,9 +47,10 @@ function transportOf(answers: Array<HttpClientReply | Error | (() => Promise<Htt
   return { transport, sent };
 }
 
-const reply = (status: number, body: unknown): HttpClientReply => ({
+const reply = (status: number, body: unknown, from = instance): HttpClientReply => ({
   status,
   headers: {
+    'x-millrace-instance': from,
     'content-type': 'application/json',
     connection: 'keep-alive',
     'content-length': '9',
@@ -130,7 +137,7 @@ describe('a write that arrives at a follower', () => {
     const never = () => new Promise<HttpClientReply>(() => {});
     const { transport, sent } = transportOf([never, reply(200, { id: 4 })]);
     setTimeout(() => {
-      log.current = { leader: false, url: 'http://next:1' };
+      log.current = { leader: false, url: 'http://next:1', instance };
     }, 50);
     expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
     expect(sent.map((one) => one.url)).toEqual([url, 'http://next:1']);
@@ -156,10 +163,74 @@ describe('a write that arrives at a follower', () => {
     const log = new FakeLog();
     log.current = { leader: false, url: undefined };
     setTimeout(() => {
-      log.current = { leader: false, url };
+      log.current = { leader: false, url, instance };
     }, 60);
     const { transport } = transportOf([reply(200, { id: 5 })]);
     expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
+  });
+});
+
+describe('an answer that the leader did not give', () => {
+  const foreign = (status: number): HttpClientReply => ({
+    status,
+    headers: { 'content-type': 'text/html' },
+    body: Buffer.from('<html></html>'),
+  });
+
+  it('is no answer: nothing was written by a server that is no registry', async () => {
+    for (const status of [200, 302, 404]) {
+      const log = new FakeLog();
+      const { transport, sent } = transportOf([foreign(status)]);
+      await expect(forwardToLeader(log, transport, requestOf())).rejects.toMatchObject({
+        code: 'forwarding_failed',
+        message: `no registry of this topic answers at ${url}, where the leader says that it is (HTTP ${status})`,
+        row: { number: 50003 },
+        next: expect.stringMatching(/^nothing was written/),
+      });
+      expect(sent.length).toBe(1);
+      expect(log.caughtUp).toBe(0);
+    }
+  });
+
+  it('leaves open what was written where it may have been a registry, and a deletion is not repeated', async () => {
+    for (const answer of [foreign(502), reply(200, [1], 'stranger')]) {
+      const { transport, sent } = transportOf([answer]);
+      await expect(
+        forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' })),
+      ).rejects.toMatchObject({ code: 'forwarding_failed', next: expect.stringMatching(/is not known$/) });
+      expect(sent.length).toBe(1);
+    }
+  });
+
+  it('is asked for again, once somebody else announced to lead, where twice is the same as once', async () => {
+    const log = new FakeLog();
+    const { transport, sent } = transportOf([
+      reply(200, { id: 1 }, 'stranger'),
+      reply(200, { id: 7 }, 'next'),
+    ]);
+    setTimeout(() => {
+      log.current = { leader: false, url, instance: 'next' };
+    }, 60);
+    const answer = await forwardToLeader(log, transport, requestOf());
+    expect(Buffer.from(answer?.body as Uint8Array).toString()).toBe('{"id":7}');
+    expect(sent.length).toBe(2);
+  });
+
+  it('cannot be one of an instance: each signs what it answers to another, errors too', async () => {
+    const answers: HttpResponse[] = [{ status: 200 }, { status: 409, headers: { 'x-kept': 'y' } }];
+    const routes = answers.flatMap((answer, i) => [
+      { method: 'GET', path: `/${i}`, handler: () => answer },
+      { method: 'PUT', path: `/${i}`, handler: async () => answer },
+    ]);
+    const forwarded = requestOf({ headers: { 'x-forward': ['true'] } });
+    for (const [i, { handler }] of signForwarded(routes, () => 'me').entries()) {
+      const given = answers[i >> 1] as HttpResponse;
+      expect(await handler(forwarded)).toEqual({
+        ...given,
+        headers: { ...given.headers, 'x-millrace-instance': 'me' },
+      });
+      expect(await handler(requestOf())).toEqual(given);
+    }
   });
 });
 
@@ -172,7 +243,7 @@ describe('a write at an instance that loses its right under way', () => {
     log.current = { leader: true };
     const { transport, sent } = transportOf([reply(200, { id: 6 })]);
     const answer = await writeAtLeader(log, transport, requestOf(), async () => {
-      log.current = { leader: false, url };
+      log.current = { leader: false, url, instance };
       throw lost;
     });
     expect(answer.status).toBe(200);

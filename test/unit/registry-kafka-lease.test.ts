@@ -41,10 +41,10 @@ describe('a lease', () => {
     expect(mine.vacant(0)).toBe(true);
     mine.note({ ...other, offset: 1n }, 0, 0);
     expect(mine.vacant(1)).toBe(false);
-    expect(mine.leaderUrl(1)).toBe('http://b:1');
+    expect(mine.leader(1)).toEqual({ url: 'http://b:1', instance: 'b' });
     mine.note({ ...other, resigned: true, offset: 2n }, 2, 0);
     expect(mine.vacant(3)).toBe(true);
-    expect(mine.leaderUrl(3)).toBeUndefined();
+    expect(mine.leader(3)).toBeUndefined();
   });
 
   it('ends when nothing was heard for its length, and is renewed by each announcement', () => {
@@ -60,7 +60,7 @@ describe('a lease', () => {
     const mine = lease();
     mine.note({ ...other, offset: 5n }, 0, 0);
     mine.note({ ...other, instance: 'c', url: 'http://c:1', offset: 4n }, 1, 0);
-    expect(mine.leaderUrl(2)).toBe('http://b:1');
+    expect(mine.leader(2)).toEqual({ url: 'http://b:1', instance: 'b' });
   });
 
   it('is vacant at the start where the announcement is long past by the clocks, or of this very address', () => {
@@ -77,6 +77,6 @@ describe('a lease', () => {
     expect(again.vacant(1)).toBe(false);
     expect(again.clashes).toBe(true);
     // Never to itself.
-    expect(again.leaderUrl(1)).toBeUndefined();
+    expect(again.leader(1)).toBeUndefined();
   });
 });

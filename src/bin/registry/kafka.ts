@@ -95,6 +95,7 @@ export async function kafkaStores(context: Context, brokers: string, use: StoreU
     });
     return {
       log: store,
+      instance: store.instance,
       writeAtLeader: (request, here) => writeAtLeader(store, transport, request, here),
       masterAvailable: () => {
         const role = store.role();

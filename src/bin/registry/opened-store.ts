@@ -4,6 +4,8 @@ import type { RegistryLog } from '../../registry/server.ts';
 
 export interface Store {
   readonly log: RegistryLog;
+  /** By which name other instances know this one, where there can be others. */
+  readonly instance?: string;
   /** Writes are decided by the leader: `here`, or the instance that is it. */
   writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
   /** Whether a write would be taken, here or by another instance. */

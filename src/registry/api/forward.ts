@@ -6,12 +6,15 @@
  */
 import { findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
-import type { HttpRequest, HttpResponse } from '../../io/http/port.ts';
+import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { RegistryLog } from '../store/log.ts';
 
 /** Says that a request comes from another instance. */
 const FORWARD_HEADER = 'x-forward';
+
+/** Who answers a request that another instance forwarded. */
+const INSTANCE_HEADER = 'x-millrace-instance';
 
 /** How long a write waits for an instance that may write, where nobody may. Longer than an election takes. */
 const LEADER_WAIT_MS = 9000;
@@ -45,6 +48,7 @@ const OWN_HEADERS = new Set([
   'trailer',
   'transfer-encoding',
   'upgrade',
+  INSTANCE_HEADER,
 ]);
 
 /** Failures of a connection that was never made: the request did not leave. */
@@ -94,8 +98,34 @@ const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 const isForwarded = (request: HttpRequest): boolean =>
   request.header(FORWARD_HEADER).some((value) => value.toLowerCase() === 'true');
 
-/** Where to write: `here`, or the address of the leader. Waits for one until `deadline`. @throws leader_unknown */
-async function leaderOf(log: RegistryLog, request: HttpRequest, deadline: number): Promise<string> {
+/** Answers to forwarded requests say which instance gave them, errors too: an address can be wrong, or somebody else's.
+ *  @param instanceOf its name, where there is one */
+export function signForwarded(
+  routes: readonly HttpRoute[],
+  instanceOf: () => string | undefined,
+): readonly HttpRoute[] {
+  return routes.map((route) => ({
+    ...route,
+    handler: (request) => {
+      const response = route.handler(request);
+      const instance = isForwarded(request) ? instanceOf() : undefined;
+      if (instance === undefined) return response;
+      const sign = (given: HttpResponse): HttpResponse => ({
+        ...given,
+        headers: { ...given.headers, [INSTANCE_HEADER]: instance },
+      });
+      return response instanceof Promise ? response.then(sign) : sign(response);
+    },
+  }));
+}
+
+interface Leader {
+  readonly url: string;
+  readonly instance: string | undefined;
+}
+
+/** Where to write: `here`, or the leader. Waits for one until `deadline`. @throws leader_unknown */
+async function leaderOf(log: RegistryLog, request: HttpRequest, deadline: number): Promise<Leader | 'here'> {
   for (;;) {
     const role = log.role();
     if (role.leader) return 'here';
@@ -104,7 +134,7 @@ async function leaderOf(log: RegistryLog, request: HttpRequest, deadline: number
         next: 'try again',
       });
     }
-    if (role.url !== undefined) return role.url;
+    if (role.url !== undefined) return { url: role.url, instance: role.instance };
     if (performance.now() >= deadline || request.signal.aborted) {
       throw registryError('leader_unknown', 'no instance of the registry may write at the moment', {
         next: 'try again; an instance takes over by itself',
@@ -137,6 +167,47 @@ function failed(url: string, thrown: MillraceError): MillraceError {
     next: 'read what you wrote before you write it again: whether it was kept is not known',
     cause: thrown,
   });
+}
+
+/** A server that stands before a registry, or a registry that still starts, may say 5xx without a name. */
+const mayBeRegistry = (reply: HttpClientReply): boolean =>
+  reply.headers[INSTANCE_HEADER] !== undefined || reply.status >= 500;
+
+/** An answer of somebody else than who announced the address. */
+function misdirected(url: string, reply: HttpClientReply): MillraceError {
+  const who = reply.headers[INSTANCE_HEADER] === undefined ? 'no registry of this topic' : 'another instance';
+  return registryError(
+    'forwarding_failed',
+    `${who} answers at ${url}, where the leader says that it is (HTTP ${reply.status})`,
+    {
+      next: mayBeRegistry(reply)
+        ? 'read what you wrote before you write it again: whether it was kept is not known'
+        : 'nothing was written; give the leader an -advertise at which the other instances reach it',
+    },
+  );
+}
+
+/** Whether the leader that was forwarded to, or who announced itself there since, gave this reply. */
+function isFrom(log: RegistryLog, { url, instance }: Leader, reply: HttpClientReply): boolean {
+  const from = reply.headers[INSTANCE_HEADER];
+  if (from === instance) return true;
+  const role = log.role();
+  return !role.leader && role.url === url && from === role.instance;
+}
+
+/** Settles with whether leadership moved from `leader` before `deadline`. */
+async function movedFrom(
+  log: RegistryLog,
+  leader: Leader,
+  request: HttpRequest,
+  deadline: number,
+): Promise<boolean> {
+  for (;;) {
+    const role = log.role();
+    if (role.leader || role.url !== leader.url || role.instance !== leader.instance) return true;
+    if (performance.now() >= deadline || request.signal.aborted) return false;
+    await sleep(LEADER_POLL_MS);
+  }
 }
 
 /** The reply; `not sent`: nothing can have been written; an error: nobody knows. */
@@ -205,8 +276,9 @@ export async function forwardToLeader(
 ): Promise<HttpResponse | undefined> {
   const deadline = performance.now() + LEADER_WAIT_MS;
   for (;;) {
-    const url = await leaderOf(log, request, deadline);
-    if (url === 'here') return undefined;
+    const leader = await leaderOf(log, request, deadline);
+    if (leader === 'here') return undefined;
+    const { url } = leader;
     const reply = await sendWhileLeading(log, url, transport, request);
     const late = performance.now() >= deadline || request.signal.aborted;
     if (reply === 'not sent') {
@@ -221,6 +293,11 @@ export async function forwardToLeader(
       }
     } else if (reply instanceof MillraceError) {
       if (late || !isRepeatable(request)) throw reply;
+    } else if (!isFrom(log, leader, reply)) {
+      const error = misdirected(url, reply);
+      const mayRepeat = mayBeRegistry(reply) && (keptNothing(reply) || isRepeatable(request));
+      // Once an announcement: it is no use to say it to the same stranger again.
+      if (!mayRepeat || !(await movedFrom(log, leader, request, deadline))) throw error;
     } else if (late || !keptNothing(reply)) {
       // An answer that was given stands, even where this instance cannot follow at the moment.
       if (reply.status < 400) await log.catchUp().catch(() => {});

@@ -93,10 +93,10 @@ export class Lease {
     return nowMs - this.seenAtMs > this.leaseMs * (1 + this.spread);
   }
 
-  /** Where writes go; undefined while nobody is known to take them. */
-  leaderUrl(nowMs: number): string | undefined {
+  /** Who takes writes, and where; undefined while nobody is known to. */
+  leader(nowMs: number): { readonly url: string; readonly instance: string } | undefined {
     const { current } = this;
     if (current === undefined || current.url === '' || current.url === this.url) return undefined;
-    return this.vacant(nowMs) ? undefined : current.url;
+    return this.vacant(nowMs) ? undefined : { url: current.url, instance: current.instance };
   }
 }

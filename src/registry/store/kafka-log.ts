@@ -58,7 +58,8 @@ export class KafkaLog implements RegistryLog {
   private readonly broker: BrokerOptions;
   private readonly topic: string;
   private readonly leaderTopic: string;
-  private readonly instance = randomUUID();
+  /** The name by which this one announces itself. */
+  readonly instance = randomUUID();
   private readonly leaseMs: number;
   private readonly lease: Lease;
   private facts: TopicFacts = { recordBytesMax: 0 };
@@ -157,7 +158,7 @@ export class KafkaLog implements RegistryLog {
 
   role(): LogRole {
     if (this.term !== undefined && this.term.ended === undefined) return { leader: true };
-    return { leader: false, url: this.lease.leaderUrl(performance.now()) };
+    return { leader: false, url: undefined, ...this.lease.leader(performance.now()) };
   }
 
   async close(): Promise<void> {

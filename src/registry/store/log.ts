@@ -29,8 +29,8 @@ export interface OpenReport {
 
 export type LogRole =
   | { readonly leader: true }
-  /** `url`: where the leader answers HTTP, as far as it is known. */
-  | { readonly leader: false; readonly url: string | undefined };
+  /** `url`: where the leader answers HTTP, as far as it is known; `instance`: by which name it signs its answers. */
+  | { readonly leader: false; readonly url: string | undefined; readonly instance?: string };
 
 export interface RegistryLog {
   readonly name: string;
