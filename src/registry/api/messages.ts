@@ -1,12 +1,13 @@
 /** Verdicts in the words that clients of the existing registries know.
  *
- *  For each version that refuses: its findings, the version's number, its text. Last: what the subject is set to.
+ *  First all findings, those over all versions too; then each version that refuses and its text; last what the
+ *  subject is set to.
  *  Source of the form: messages of Confluent Schema Registry 7 and 8, observed.
  */
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import type { Comparison, Verdict } from '../compatibility/modes.ts';
 import type { StoredVersion } from '../store/service.ts';
-import { avroPointer } from './pointer.ts';
+import { avroPointers } from './pointer.ts';
 
 /** Characters of an old schema's text in a message. */
 const OLD_SCHEMA_CHARS_MAX = 10 * 1024;
@@ -20,13 +21,10 @@ const ERROR_TYPES: Readonly<Record<string, string>> = {
   AVRO_ENUM_SYMBOL_MISSING: 'MISSING_ENUM_SYMBOLS',
   AVRO_READER_FIELD_WITHOUT_DEFAULT: 'READER_FIELD_MISSING_DEFAULT_VALUE',
   AVRO_TYPE_CHANGED: 'TYPE_MISMATCH',
-  AVRO_UNION_CHANGED: 'MISSING_UNION_BRANCH',
+  AVRO_UNION_BRANCH_MISSING: 'MISSING_UNION_BRANCH',
   PROTO_MESSAGE_REMOVED: 'MESSAGE_REMOVED',
   PROTO_REQUIRED_ADDED: 'REQUIRED_FIELD_ADDED',
   PROTO_MAP_CHANGED: 'FIELD_KIND_CHANGED',
-  PROTO_LABEL_CHANGED: 'FIELD_NUMERIC_LABEL_CHANGED',
-  PROTO_TYPE_CHANGED: 'FIELD_SCALAR_KIND_CHANGED',
-  PROTO_ONEOF_CHANGED: 'FIELD_MOVED_TO_EXISTING_ONEOF',
 };
 
 export interface Judged {
@@ -40,33 +38,49 @@ export interface Judged {
 
 /** Everything that stands against the schema; without that, what is allowed and still worth saying. */
 export function messagesOf(judged: Judged): string[] {
-  const { comparisons } = judged.verdict;
-  if (judged.verdict.compatible) {
-    return comparisons.flatMap(({ findings }) => findings.map(findingLine));
-  }
-  const messages: string[] = [];
-  const byVersion = new Map<number | undefined, Comparison[]>();
+  const { comparisons, compatible } = judged.verdict;
+  if (compatible) return comparisons.flatMap(({ findings }) => findings.map(findingLine));
+  // Where nothing else stands against it, it is what the subject does not take either: loss.
+  const strict = comparisons.every(({ findings }) => isCompatible(findings));
+  const refuses = (finding: Finding): boolean =>
+    strict ? finding.severity === 'lossy' : !isCompatible([finding]);
+  const old = new Map(judged.compared.map((version) => [version.version, version]));
+  const pointers = new Pointers();
+  // One difference of schema types is said once, whatever the directions and versions.
+  const incompatibilities = new Set<string>();
+  const refusing = new Set<number>();
   for (const comparison of comparisons) {
-    if (isCompatible(comparison.findings)) continue;
-    const same = byVersion.get(comparison.version) ?? [];
-    byVersion.set(comparison.version, same);
-    same.push(comparison);
-  }
-  let texts = 0;
-  for (const [number, refused] of byVersion) {
-    const old = judged.compared.find(({ version }) => version === number);
-    for (const comparison of refused) {
-      for (const finding of comparison.findings) {
-        if (!isCompatible([finding])) messages.push(incompatibility(finding, comparison, judged, old));
-      }
+    const { version } = comparison;
+    const text = version === undefined ? undefined : old.get(version)?.content.text;
+    // The path is one of the reader: of the proposed schema, or of the old one where that has to read.
+    const reader = comparison.direction === 'BACKWARD' ? judged.proposed : text;
+    for (const finding of comparison.findings) {
+      if (!refuses(finding)) continue;
+      incompatibilities.add(incompatibility(finding, comparison, pointers, reader));
+      if (version !== undefined) refusing.add(version);
     }
-    if (number === undefined) continue;
-    messages.push(`{oldSchemaVersion: ${number}}`);
-    if (old !== undefined && texts++ < OLD_SCHEMAS_MAX)
-      messages.push(`{oldSchema: '${cut(old.content.text)}'}`);
+  }
+  const messages = [...incompatibilities];
+  let texts = 0;
+  for (const version of refusing) {
+    messages.push(`{oldSchemaVersion: ${version}}`);
+    const text = old.get(version)?.content.text;
+    if (text !== undefined && texts++ < OLD_SCHEMAS_MAX) messages.push(`{oldSchema: '${cut(text)}'}`);
   }
   messages.push(`{validateFields: '${judged.validateFields}', compatibility: '${judged.level}'}`);
   return messages;
+}
+
+/** Places in the last text asked about: findings of one comparison share it. */
+class Pointers {
+  private text: string | undefined;
+  private find: ReturnType<typeof avroPointers> = () => undefined;
+
+  of(text: string, path: string, field: boolean): string | undefined {
+    if (text !== this.text) this.find = avroPointers(text);
+    this.text = text;
+    return this.find(path, field);
+  }
 }
 
 const cut = (text: string): string =>
@@ -75,29 +89,51 @@ const cut = (text: string): string =>
 function incompatibility(
   finding: Finding,
   comparison: Comparison,
-  judged: Judged,
-  old: StoredVersion | undefined,
+  pointers: Pointers,
+  reader: string | undefined,
 ): string {
-  const errorType = ERROR_TYPES[finding.rule] ?? finding.rule;
-  const isAvro = finding.rule.startsWith('AVRO_');
-  const backward = comparison.direction === 'BACKWARD';
-  // The path is one of the reader: of the proposed schema, or of the old one where that has to read.
-  const reader = backward ? judged.proposed : old?.content.text;
-  const last = finding.path.slice(finding.path.lastIndexOf('.') + 1);
-  const isField = finding.rule === 'AVRO_READER_FIELD_WITHOUT_DEFAULT';
-  const pointer = isAvro && reader !== undefined ? avroPointer(reader, finding.path, isField) : undefined;
-  if (isField && pointer !== undefined) {
-    const [here, there] = backward ? ['new', 'old'] : ['old', 'new'];
-    return `{errorType:'${errorType}', description:'The field '${last}' at path '${pointer}' in the ${here} schema has no default value and is missing in the ${there} schema', additionalInfo:'${last}'}`;
-  }
+  if (finding.rule === 'FORMAT_CHANGED') return finding.message;
+  const sides = comparison.direction === 'FORWARD' ? (['old', 'new'] as const) : (['new', 'old'] as const);
+  const errorType = errorTypeOf(finding);
   const against =
     comparison.version === undefined
       ? 'in any mode'
       : `${comparison.direction} against version ${comparison.version}`;
+  if (!finding.rule.startsWith('AVRO_')) {
+    const description = placed(finding, sides) ?? `${against}: ${findingLine(finding)}`;
+    return `{errorType:"${errorType}", description:"${description.replaceAll('"', "'")}"}`;
+  }
+  const last = finding.path.slice(finding.path.lastIndexOf('.') + 1);
+  const isField = finding.rule === 'AVRO_READER_FIELD_WITHOUT_DEFAULT';
+  const pointer = reader === undefined ? undefined : pointers.of(reader, finding.path, isField);
+  if (isField && pointer !== undefined) {
+    return `{errorType:'${errorType}', description:'The field '${last}' at path '${pointer}' in the ${sides[0]} schema has no default value and is missing in the ${sides[1]} schema', additionalInfo:'${last}'}`;
+  }
   const description = `${against}: ${findingLine(finding)}${pointer === undefined ? '' : `, path '${pointer}'`}`;
-  return isAvro
-    ? `{errorType:'${errorType}', description:'${description}', additionalInfo:'${finding.path}'}`
-    : `{errorType:"${errorType}", description:"${description}"}`;
+  return `{errorType:'${errorType}', description:'${description}', additionalInfo:'${finding.path}'}`;
+}
+
+function errorTypeOf({ rule, severity, kind }: Finding): string {
+  if (rule === 'PROTO_LABEL_CHANGED' && kind === 'text') return 'FIELD_STRING_OR_BYTES_LABEL_CHANGED';
+  if (rule === 'PROTO_LABEL_CHANGED' && kind === 'numeric') return 'FIELD_NUMERIC_LABEL_CHANGED';
+  if (rule === 'PROTO_TYPE_CHANGED')
+    return kind === 'scalar' ? 'FIELD_SCALAR_KIND_CHANGED' : 'FIELD_KIND_CHANGED';
+  // No name that exists says that a change has no rule.
+  return ERROR_TYPES[rule] ?? (severity === 'unjudged' ? 'UNJUDGED_CHANGE' : rule);
+}
+
+/** What a finding at a Protobuf number says; `here` is the schema that has to read. */
+function placed(finding: Finding, [here, there]: readonly [string, string]): string | undefined {
+  const { rule, place, kind } = finding;
+  if (place === undefined) return undefined;
+  const where = `at path '${place}' in the ${here} schema`;
+  if (rule === 'PROTO_TYPE_CHANGED')
+    return `The kind of a ${kind === 'scalar' ? 'SCALAR ' : ''}field ${where} does not match its kind in the ${there} schema`;
+  if (rule === 'PROTO_LABEL_CHANGED')
+    return `The label of a ${kind === 'text' ? 'string or bytes ' : kind === 'numeric' ? 'numeric ' : ''}field ${where} does not match its label in the ${there} schema`;
+  if (rule === 'PROTO_MESSAGE_REMOVED')
+    return `The message at path '${place}' in the ${there} schema is missing in the ${here} schema`;
+  return `The change ${where} is refused: ${findingLine(finding)}`;
 }
 
 /** The message of a refused registration. */

@@ -33,13 +33,27 @@ function namesOf(root: Node): ReadonlyMap<string, readonly [Node, string]> {
 /** `path` as findings write it: `Order.items[].qty`, `{}` for the values of a map. `field`: the place of the field
  *  itself, not of its type. Undefined where the text has no such place. */
 export function avroPointer(text: string, path: string, field: boolean): string | undefined {
+  return avroPointers(text)(path, field);
+}
+
+/** The same for many paths in one text, which is read once. */
+export function avroPointers(text: string): (path: string, field: boolean) => string | undefined {
   let root: Node;
   try {
     root = JSON.parse(text);
   } catch {
-    return undefined;
+    return () => undefined;
   }
   const names = namesOf(root);
+  return (path, field) => pointerIn(root, names, path, field);
+}
+
+function pointerIn(
+  root: Node,
+  names: ReadonlyMap<string, readonly [Node, string]>,
+  path: string,
+  field: boolean,
+): string | undefined {
   const steps = path.match(/\.[^.[{]+|\[\]|\{\}/g) ?? [];
   let node: Node = root;
   let at = '';
