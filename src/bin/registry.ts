@@ -12,7 +12,7 @@ import {
 } from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
 import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
-import { STORE_SETTINGS, storesOf } from './registry/store.ts';
+import { checkStore, STORE_SETTINGS, storesOf } from './registry/store.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { packageVersion } from './shell/package.ts';
 
@@ -125,6 +125,7 @@ export const command = defineCommand({
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),
   routes: (context) => {
     const { settings } = context;
+    checkStore(context);
     warnOfPlainText(context);
     const gate = registryGate(context);
     const routes = registryRoutes(() => runningOf(context).registry, {

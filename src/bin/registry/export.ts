@@ -1,6 +1,6 @@
 /** `millrace registry export`: a whole store as a file. */
 import { defineCommand } from '../shell/command.ts';
-import { STORE_SETTINGS, storesOf } from './store.ts';
+import { checkStore, STORE_SETTINGS, storesOf } from './store.ts';
 import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
 
 export const command = defineCommand({
@@ -9,6 +9,10 @@ export const command = defineCommand({
   description:
     'Example: millrace registry export -store=kafka:127.0.0.1:9092 -out=schemas.jsonl\nIds, versions, deletions and settings stay what they are; registry import reads the file into any store.',
   settings: { ...STORE_SETTINGS, out: TRANSFER_SETTINGS.out },
+  routes: (context) => {
+    checkStore(context);
+    return [];
+  },
   async run(context) {
     const { store, out } = context.settings;
     const open = await storesOf(context, 'reads');

@@ -1,6 +1,6 @@
 /** `millrace registry import`: a file that export wrote, into a store. */
 import { defineCommand } from '../shell/command.ts';
-import { STORE_SETTINGS, storesOf } from './store.ts';
+import { checkStore, STORE_SETTINGS, storesOf } from './store.ts';
 import { TRANSFER_SETTINGS, transfer } from './transfer.ts';
 
 export const command = defineCommand({
@@ -8,6 +8,10 @@ export const command = defineCommand({
   summary: 'Fill an empty registry store from a file that registry export wrote.',
   description: 'Example: millrace registry import -store=file:./registry -in=schemas.jsonl',
   settings: { ...STORE_SETTINGS, in: TRANSFER_SETTINGS.in },
+  routes: (context) => {
+    checkStore(context);
+    return [];
+  },
   async run(context) {
     const { store } = context.settings;
     const open = await storesOf(context, 'transfers');

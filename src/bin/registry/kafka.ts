@@ -29,6 +29,10 @@ export const KAFKA_STORE_SETTINGS = {
   },
 } as const satisfies SettingTable;
 
+/** What a topic's name may have, with room for the name of the topic beside it. */
+const TOPIC_CHARS_MAX = 242;
+const TOPIC = new RegExp(`^[a-zA-Z0-9._-]{1,${TOPIC_CHARS_MAX}}$`);
+
 type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
 
 function propertiesOf(given: readonly string[]): Record<string, string> {
@@ -68,6 +72,21 @@ function authorities(path: string | undefined): string | undefined {
     return readFileSync(path, 'utf8');
   } catch (cause) {
     throw coreError('bad_file', `-forward-ca=${path} cannot be read: ${(cause as Error).message}`, { cause });
+  }
+}
+
+/** Refuses what would not do before anything is opened, whichever store is asked: a wrong setting stays wrong.
+ *  @throws bad_value, bad_file */
+export function checkKafkaSettings(context: Context): void {
+  const { settings } = context;
+  urlOf(context);
+  propertiesOf(settings['broker-property']);
+  authorities(settings['forward-ca']);
+  const topic = settings['schemas-topic'];
+  if (!TOPIC.test(topic) || /^\.\.?$/.test(topic)) {
+    throw coreError('bad_value', `-schemas-topic=${topic} is not a name of a topic`, {
+      next: `give 1 to ${TOPIC_CHARS_MAX} of the letters a-z A-Z 0-9 . _ -`,
+    });
   }
 }
 

@@ -2,7 +2,7 @@
 import { coreError } from '../../core/errors.ts';
 import { FileLog, MemoryLog, type RegistryLog } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
-import { KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';
+import { checkKafkaSettings, KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';
 import type { Store } from './opened-store.ts';
 
 export const STORE_SETTINGS = {
@@ -23,15 +23,29 @@ const alone = (log: RegistryLog): Store => ({
   close: () => {},
 });
 
-/** Settles with what opens the store of -store, as often as it is called. @throws bad_value */
-export async function storesOf(context: Context, use: StoreUse = 'serves'): Promise<() => Store> {
+interface Place {
+  readonly kind: 'memory' | 'file' | 'kafka';
+  readonly where: string;
+}
+
+/** What the settings of the store ask for. Call it before a port is opened, so that a wrong one is never served.
+ *  @throws bad_value, bad_file */
+export function checkStore(context: Context): Place {
   const { store } = context.settings;
-  if (store === 'memory') return () => alone(new MemoryLog());
+  checkKafkaSettings(context);
+  if (store === 'memory') return { kind: 'memory', where: '' };
   const [, kind, where] = /^(kafka|file):(.+)$/s.exec(store) ?? [];
   if (where === undefined) {
     throw coreError('bad_value', `-store=${store} is not a store`, {
       next: 'give file:DIR, kafka:HOST:PORT or memory',
     });
   }
+  return { kind: kind === 'file' ? 'file' : 'kafka', where };
+}
+
+/** Settles with what opens the store of -store, as often as it is called. @throws bad_value, bad_file */
+export async function storesOf(context: Context, use: StoreUse = 'serves'): Promise<() => Store> {
+  const { kind, where } = checkStore(context);
+  if (kind === 'memory') return () => alone(new MemoryLog());
   return kind === 'file' ? () => alone(new FileLog(where)) : kafkaStores(context, where, use);
 }
