@@ -48,7 +48,11 @@ export const QUERY_PARAMETERS = {
     schema: FLAG,
     description: '`true`: the normalised text decides what is equal, and is stored.',
   },
-  verbose: { schema: FLAG, description: '`true`: say why.' },
+  verbose: {
+    schema: FLAG,
+    description:
+      '`true`: say why. A finding of the errorType `UNJUDGED_CHANGE` is a change without a rule here, hence refused.',
+  },
   format: {
     schema: TEXT,
     description:
