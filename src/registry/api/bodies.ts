@@ -3,12 +3,12 @@
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { Json, Reference } from '../schemas/content.ts';
+import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import type { RegisterInput } from '../store/service.ts';
 import { bodyMayBeRaw } from './media.ts';
 
 /** Values inside values of `metadata` and `ruleSet`. */
 const BODY_DEPTH_MAX = 64;
-const VERSION_MAX = 2_147_483_647;
 /** Half of a pair is no character, and no UTF-8 text can hold it. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
@@ -91,8 +91,9 @@ function schemaInput(body: Body): RegisterInput {
   const references = readReferences(body['references']);
   const metadata = readDocument(body, 'metadata');
   const ruleSet = readDocument(body, 'ruleSet');
-  const id = readNumber(body, 'id');
-  const version = readNumber(body, 'version');
+  const id = readNumber(body, 'id', 1, SCHEMA_ID_MAX);
+  // 0 asks for the next one.
+  const version = readNumber(body, 'version', 0, VERSION_MAX);
   return {
     ...(format === undefined ? {} : { format }),
     text,
@@ -105,11 +106,12 @@ function schemaInput(body: Body): RegisterInput {
 }
 
 /** A number that may be given; -1 and null say that it is not. */
-function readNumber(body: Body, name: string): number | undefined {
+function readNumber(body: Body, name: string, least: number, most: number): number | undefined {
   const value = body[name] ?? -1;
-  if (typeof value !== 'number' || !Number.isInteger(value) || value < -1 || value > VERSION_MAX)
+  if (value === -1) return undefined;
+  if (typeof value !== 'number' || !Number.isInteger(value) || value < least || value > most)
     throw malformed(`${name} is not a whole number from 1 to 2^31-1`);
-  return value === -1 ? undefined : value;
+  return value;
 }
 
 function readReferences(value: unknown): readonly Reference[] {

@@ -20,8 +20,10 @@ import type { Json, Reference } from '../schemas/content.ts';
 import type { LogRecord } from './log.ts';
 import { REGISTRY_MODES, type RegistryMode, type SubjectConfig } from './service.ts';
 
-/** Ids are unsigned 32-bit numbers on the wire; version numbers are positive 31-bit ones. */
-export const SCHEMA_ID_MAX = 0xffff_ffff;
+/** The largest id that is given out or asked for: clients hold ids in signed 32-bit numbers. */
+export const SCHEMA_ID_MAX = 0x7fff_ffff;
+/** Frames carry ids as unsigned 32-bit numbers: another registry's log may hold as much. */
+const READ_ID_MAX = 0xffff_ffff;
 export const VERSION_MAX = 0x7fff_ffff;
 
 export interface SchemaFields {
@@ -238,7 +240,7 @@ function readSchema(fields: Fields): SchemaFields | undefined {
   const { id, schemaType, schema, metadata, ruleSet, deleted } = fields;
   const references = referencesOf(fields['references']);
   // The first registries counted ids from 0.
-  if (references === undefined || typeof schema !== 'string' || !(id === 0 || isCount(id, SCHEMA_ID_MAX)))
+  if (references === undefined || typeof schema !== 'string' || !(id === 0 || isCount(id, READ_ID_MAX)))
     return undefined;
   const extra: Record<string, Json> = {};
   for (const name of Object.keys(fields))
@@ -339,7 +341,7 @@ function readOurs(key: Fields, value: Fields | null): StoreRecord | undefined {
     case 'MAX_ID': {
       const context = text(key['context']);
       const maxId = value?.['maxId'];
-      if (context === undefined || (value !== null && !isCount(maxId, SCHEMA_ID_MAX))) return undefined;
+      if (context === undefined || (value !== null && !isCount(maxId, READ_ID_MAX))) return undefined;
       return { kind: 'maxId', context, value: value === null ? null : (maxId as number) };
     }
     case 'BURNED': {
