@@ -10,6 +10,7 @@ import {
   registryRoutes,
   SCHEMA_LIMITS,
   signForwarded,
+  warnOfStale,
 } from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
 import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
@@ -143,7 +144,12 @@ export const command = defineCommand({
       writeAtLeader: (request, here) => runningOf(context).store.writeAtLeader(request, here),
       masterAvailable: () => running.get(context)?.store.masterAvailable() ?? false,
     });
-    return signForwarded(routes, () => running.get(context)?.store.instance);
+    const warning = warnOfStale(
+      routes,
+      () => running.get(context)?.store.stale?.() ?? false,
+      settings.wire === '8' ? 8 : 7,
+    );
+    return signForwarded(warning, () => running.get(context)?.store.instance);
   },
   http: ({ settings }) => ({ fallbacks: registryFallbacks, bodyBytesMax: settings['body-max'] }),
   async run(context) {

@@ -9,6 +9,7 @@ export {
   registryDescription,
   registryRoutes,
 } from './api/routes.ts';
+export { warnOfStale } from './api/stale.ts';
 export { registryError } from './errors.ts';
 export type { RequestGate } from './security/access.ts';
 export { BasicScheme } from './security/basic.ts';

@@ -22,6 +22,12 @@ export const KAFKA_STORE_SETTINGS = {
     type: 'string',
     help: 'PEM file of the authorities that vouch for the other instances, where they speak https; default: those of the system',
   },
+  'stale-reads': {
+    type: 'string',
+    choices: ['allow', 'refuse'],
+    default: 'allow',
+    help: 'while the brokers of -store=kafka:… do not answer: reads with what is known here and a Warning header, or 50002',
+  },
   'broker-property': {
     type: 'list',
     default: '',
@@ -100,6 +106,10 @@ export async function kafkaStores(context: Context, brokers: string, use: StoreU
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
   const url = use === 'serves' ? urlOf(context) : undefined;
   const properties = propertiesOf(settings['broker-property']);
+  const stale = context.metrics.counter(
+    'registry_stale_reads_total',
+    'Reads answered with what is known here, because the broker does not tell the end of the log.',
+  );
   const believed = authorities(settings['forward-ca']);
   return () => {
     const transport = forwardTransport(nodeHttpClientDriver, believed);
@@ -110,11 +120,13 @@ export async function kafkaStores(context: Context, brokers: string, use: StoreU
       properties,
       log,
       follow: use === 'reads',
+      ...(settings['stale-reads'] === 'refuse' ? {} : { staleRead: () => stale.add() }),
       ...(url === undefined ? {} : { url }),
     });
     return {
       log: store,
       instance: store.instance,
+      stale: () => store.stale,
       writeAtLeader: (request, here) => writeAtLeader(store, transport, request, here),
       masterAvailable: () => {
         const role = store.role();

@@ -8,6 +8,8 @@ export interface Store {
   readonly instance?: string;
   /** Writes are decided by the leader: `here`, or the instance that is it. */
   writeAtLeader(request: HttpRequest, here: () => Promise<HttpResponse>): Promise<HttpResponse>;
+  /** Whether what is known here may be old, because the log is silent. */
+  stale?(): boolean;
   /** Whether a write would be taken, here or by another instance. */
   masterAvailable(): boolean;
   close(): void;

@@ -17,6 +17,7 @@ import type { BrokerDriver, BrokerOptions, BrokerProperties } from '../../io/bro
 import { registryError } from '../errors.ts';
 import { rowsAgainstGhosts } from './kafka-ghosts.ts';
 import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, Lease } from './kafka-lease.ts';
+import { KafkaReads } from './kafka-reads.ts';
 import { KafkaTail } from './kafka-tail.ts';
 import { Term, type Written } from './kafka-term.ts';
 import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './kafka-topic.ts';
@@ -47,6 +48,8 @@ export interface KafkaLogOptions {
   readonly log: Logger;
   /** Reads alone: creates no topic, never stands for election, writes nothing. */
   readonly follow?: boolean;
+  /** Reads are answered with what is known here while the broker is silent; called for each such read. */
+  readonly staleRead?: () => void;
   readonly leaseMs?: number;
   /** How long catchUp waits. */
   readonly catchUpMs?: number;
@@ -62,6 +65,7 @@ export class KafkaLog implements RegistryLog {
   readonly instance = randomUUID();
   private readonly leaseMs: number;
   private readonly lease: Lease;
+  private readonly reads: KafkaReads | undefined;
   private facts: TopicFacts = { recordBytesMax: 0 };
   private tail: KafkaTail | undefined;
   private term: Term | undefined;
@@ -82,6 +86,9 @@ export class KafkaLog implements RegistryLog {
     this.name = `kafka:${options.brokers}/${this.topic}`;
     this.leaseMs = options.leaseMs ?? LEASE_MS;
     this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs);
+    const { log, staleRead } = options;
+    if (staleRead !== undefined)
+      this.reads = new KafkaReads({ log, catchUp: () => this.catchUp(), staleRead });
     this.broker = {
       brokers: options.brokers,
       clientId: `millrace-registry-${this.instance.slice(0, 8)}`,
@@ -154,6 +161,15 @@ export class KafkaLog implements RegistryLog {
     const deadline = performance.now() + (this.options.catchUpMs ?? ANSWER_MS);
     const end = await this.ask();
     await this.reading().reach('schemas', end, Math.max(1, deadline - performance.now()));
+  }
+
+  async catchUpToRead(): Promise<void> {
+    await (this.reads?.ready() ?? this.catchUp());
+  }
+
+  /** Whether reads are answered with what may be old. */
+  get stale(): boolean {
+    return this.reads?.stale ?? false;
   }
 
   role(): LogRole {

@@ -46,6 +46,9 @@ export interface RegistryLog {
   fill?(records: readonly LogRecord[]): Promise<void>;
   /** Settles when `apply` has got all that anybody had committed when this was called. @throws store_timeout */
   catchUp(): Promise<void>;
+  /** As catchUp, for a read: may settle with what is known here where the log does not answer. Absent: catchUp.
+   *  @throws store_timeout */
+  catchUpToRead?(): Promise<void>;
   /** A log of one process is always the leader. */
   role(): LogRole;
   close(): Promise<void>;

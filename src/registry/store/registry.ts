@@ -130,7 +130,7 @@ export class Registry implements RegistryService {
   }
 
   async fresh(): Promise<void> {
-    await this.log.catchUp();
+    await (this.log.catchUpToRead?.() ?? this.log.catchUp());
   }
 
   counts(): RegistryCounts {

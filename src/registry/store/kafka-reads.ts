@@ -1,0 +1,92 @@
+/** Reads while the broker does not answer: what is known here is good for most of them, and a registry that answers
+ *  nothing stops every client that starts.
+ *
+ *  Invariants: (1) a read waits for the log until it is known to be silent, later ones of that stretch do not; (2) the
+ *  stretch ends when all that was committed before is applied here; (3) a log that cannot be applied is an error, never
+ *  an old answer.
+ */
+import { findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+
+/** A log that has not told its end for this long is silent. */
+const SILENT_MS = 1000;
+
+export interface KafkaReadsOptions {
+  readonly log: Logger;
+  /** @throws store_timeout, and what cannot be mended by waiting */
+  catchUp(): Promise<void>;
+  /** A read is answered from what may be old. */
+  readonly staleRead?: () => void;
+  readonly silentMs?: number;
+}
+
+const isLate = (thrown: unknown): boolean => findMillraceError(thrown)?.code === 'store_timeout';
+
+export class KafkaReads {
+  private readonly options: KafkaReadsOptions;
+  private probing = false;
+  private silentSince: number | undefined;
+
+  constructor(options: KafkaReadsOptions) {
+    this.options = options;
+  }
+
+  /** What is known here may be old. */
+  get stale(): boolean {
+    return this.silentSince !== undefined;
+  }
+
+  /** Settles when a read sees all that was committed before, or, in a stretch of silence, what is known here. */
+  async ready(): Promise<void> {
+    if (!this.stale && (await this.caughtUp())) return;
+    if (this.silentSince === undefined) {
+      this.silentSince = performance.now();
+      this.options.log.warn(
+        {},
+        'the broker does not tell the end of the log; reads are answered with what is known here',
+      );
+    }
+    this.options.staleRead?.();
+    void this.probe();
+  }
+
+  private async caughtUp(): Promise<boolean> {
+    let timer: NodeJS.Timeout | undefined;
+    const silent = new Promise<boolean>((resolve) => {
+      timer = setTimeout(() => resolve(false), this.options.silentMs ?? SILENT_MS);
+    });
+    const caught = this.options.catchUp().then(
+      () => true,
+      (thrown: unknown) => {
+        if (isLate(thrown)) return false;
+        throw thrown;
+      },
+    );
+    try {
+      return await Promise.race([caught, silent]);
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  private async probe(): Promise<void> {
+    if (this.probing) return;
+    this.probing = true;
+    try {
+      await this.options.catchUp();
+      this.end('reads see every write again');
+    } catch (thrown) {
+      // What is not a matter of time is told to the next read.
+      if (!isLate(thrown)) this.end('the log cannot be followed');
+    } finally {
+      this.probing = false;
+    }
+  }
+
+  private end(how: string): void {
+    if (this.silentSince === undefined) return;
+    const ms = Math.round(performance.now() - this.silentSince);
+    this.silentSince = undefined;
+    this.options.log.info({ ms }, how);
+  }
+}
