@@ -1,5 +1,6 @@
 /** Bodies, names and numbers at the edge of what is taken, each answer held to the served description. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { guidOf } from '../../src/registry/schemas/guid.ts';
 import { Conformance, ORDER_1, ORDER_2 } from './registry-http-kit.ts';
 
 let api: Conformance;
@@ -35,4 +36,38 @@ describe('ids', () => {
     expect(await bodyOf('POST', versionsOf('a'), { schema: ORDER_1, id: 7, version: 0 })).toEqual({ id: 7 });
     expect(await bodyOf('GET', versionsOf('a'))).toEqual([1]);
   });
+});
+
+it('a level that is set to null is set no more, whatever stands beside it', async () => {
+  for (const more of [{}, { normalize: true }]) {
+    await api.call('PUT', '/config/s', { body: { compatibility: 'FULL' } });
+    expect(await bodyOf('PUT', '/config/s', { compatibility: null, ...more })).toEqual(more);
+    expect(await bodyOf('GET', '/config/s?defaultToGlobal=true')).toMatchObject({
+      compatibilityLevel: 'BACKWARD',
+      ...more,
+    });
+  }
+});
+
+it('a schema that is none is an answer where the messages are asked for, an empty one too', async () => {
+  await bodyOf('POST', versionsOf('a'), { schema: ORDER_1 });
+  const path = '/compatibility/subjects/a/versions/1?verbose=true';
+  expect(await bodyOf('POST', path, { schema: '' })).toEqual({
+    is_compatible: false,
+    messages: ['Empty schema'],
+  });
+});
+
+it('lists the default context alone where it is named', async () => {
+  await bodyOf('POST', versionsOf('x'), { schema: ORDER_1 });
+  await bodyOf('POST', versionsOf(':.c1:s1'), { schema: ORDER_1 });
+  expect(await bodyOf('GET', '/subjects?subjectPrefix=:.:')).toEqual(['x']);
+  expect(await bodyOf('GET', '/subjects?subjectPrefix=:.c1:')).toEqual([':.c1:s1']);
+  expect(await bodyOf('GET', '/subjects')).toEqual([':.c1:s1', 'x']);
+});
+
+it('finds a guid in capitals', async () => {
+  await bodyOf('POST', versionsOf('a'), { schema: ORDER_1 });
+  const guid = guidOf({ format: 'AVRO', text: ORDER_1, references: [] });
+  expect(await bodyOf('GET', `/schemas/guids/${guid.toUpperCase()}/ids`)).toEqual([{ context: '.', id: 1 }]);
 });

@@ -438,6 +438,7 @@ describe('the registry itself', () => {
       id: '',
     });
     expect(await get('/v1/metadata/version')).toEqual({ version: '1.2.3', commitId: '' });
+    expect(await get('/v1/metadata/deployment')).toEqual({ attributes: ['deployment:self-managed'] });
     expect(await get('/master_available')).toEqual({ master_available: true });
     for (const path of [
       '/associations/resources/-/orders?resourceType=topic&associationType=value&offset=0&limit=-1',

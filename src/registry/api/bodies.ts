@@ -173,7 +173,12 @@ export function readConfigBody(request: HttpRequest): Readonly<Record<string, un
   const body = readBody(request);
   const update: Record<string, unknown> = {};
   for (const [name, kind] of Object.entries(CONFIG_PROPERTIES)) {
-    const sent = name === 'compatibilityLevel' ? (body['compatibility'] ?? body[name]) : body[name];
+    const sent =
+      name === 'compatibilityLevel'
+        ? body['compatibility'] === undefined
+          ? body[name]
+          : body['compatibility']
+        : body[name];
     if (sent === undefined) continue;
     update[name] = sent === null ? null : checked(name, kind, sent, body);
   }

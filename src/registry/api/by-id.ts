@@ -5,6 +5,7 @@
  *  so it is looked for again after that was read.
  */
 import { findMillraceError } from '../../core/errors.ts';
+import { contextOf, parseSubject, qualify } from '../store/names.ts';
 import type { StoredSchema, StoredVersion } from '../store/service.ts';
 import { Ready } from './answers.ts';
 import { type Form, formOf, idOf, schemaDocument } from './documents.ts';
@@ -43,10 +44,21 @@ function withMore(bytes: Uint8Array, more: Readonly<Record<string, unknown>>): U
   return Buffer.concat([bytes.subarray(0, -1), Buffer.from(`,${text.slice(1)}`, 'utf8')]);
 }
 
-/** The subject whose context an id is looked up in, or undefined. */
-export function contextSubject(call: Call): string | undefined {
+/** The subject whose context an id is looked up in, or undefined. Of one that may not be read its context alone is
+ *  left: the answer is as if that subject did not use the id. @throws schema_not_found */
+export function contextSubject(call: Call, id: number): string | undefined {
   const subject = call.qualified(call.text('subject') ?? '');
-  return subject === '' ? undefined : subject;
+  if (subject === '') return undefined;
+  if (call.api.open) return subject;
+  const context = `:${contextOf(subject)}:`;
+  const meant = call.service.meant(subject);
+  if (!call.access.mayRead(subject) || !call.access.mayRead(meant)) return context;
+  // One without a context may have led to its namesake in another one.
+  const found = qualify({
+    context: call.service.schema(id, subject).context,
+    name: parseSubject(meant).name,
+  });
+  return call.access.mayRead(found) ? subject : context;
 }
 
 export function schemaById(call: Call): Ready | Promise<Ready> {
@@ -54,11 +66,11 @@ export function schemaById(call: Call): Ready | Promise<Ready> {
   if (call.request.query.size === 0 && call.context === '' && call.api.open) {
     return settled(call, () => new Ready(schemaBytes(call, call.service.schema(id), PLAIN)));
   }
-  const subject = contextSubject(call);
   return settled(call, () => {
+    const subject = contextSubject(call, id);
     const schema = call.service.schema(id, subject);
     const use = subject === undefined ? undefined : useOf(call, schema, subject);
-    if (use === undefined || !call.access.mayRead(use.subject)) demandReadOf(call, schema);
+    if (use === undefined) demandReadOf(call, schema);
     const bytes = schemaBytes(call, schema, formOf(call));
     return new Ready(
       withMore(bytes, {
@@ -85,8 +97,13 @@ const PLAIN: Form = { format: '', qualified: false };
 
 /** An id may be read by who may read a subject that uses it, or ever did. */
 export function demandReadOf(call: Call, schema: StoredSchema): void {
-  if (call.api.open) return;
-  const subject = `:${schema.context}:`;
-  const uses = call.service.uses(schema.id, { subject, deleted: true });
-  call.demandRead(uses.map(({ subject }) => subject));
+  if (!call.api.open) call.demandRead(subjectsOf(call, schema));
+}
+
+/** The subjects that use an id, or ever did. */
+export function subjectsOf(
+  call: Call,
+  { context, id }: { readonly context: string; readonly id: number },
+): readonly string[] {
+  return call.service.uses(id, { subject: `:${context}:`, deleted: true }).map(({ subject }) => subject);
 }

@@ -23,8 +23,8 @@ function judgedOf(
 
 function check(call: Call, version: string | undefined): unknown {
   const verbose = call.flag('verbose');
-  const input = call.schema();
   try {
+    const input = call.schema();
     const verdict = call.service.compatibility(call.subject, version, input, call.normalize());
     const messages = verbose ? messagesOf(judgedOf(call, input, verdict)) : [];
     return { is_compatible: verdict.compatible, ...(messages.length === 0 ? {} : { messages }) };

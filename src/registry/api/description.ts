@@ -137,6 +137,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
       ['scope', 'id'],
     ),
     ServerVersion: closed({ version: TEXT, commitId: TEXT }, ['version', 'commitId']),
+    Deployment: closed({ attributes: { type: 'array', items: TEXT } }, ['attributes']),
     MasterAvailable: closed({ master_available: SWITCH }, ['master_available']),
   };
 }

@@ -4,7 +4,7 @@ import type { HttpRequest } from '../../io/http/port.ts';
 import { type REGISTRY_ERRORS, registryError } from '../errors.ts';
 import type { Access, Need, RequestGate, Operation as Right } from '../security/access.ts';
 import { checkScope, parseSubject, qualify, qualifyWith } from '../store/names.ts';
-import type { RegisterInput, RegistryService, StoredVersion } from '../store/service.ts';
+import type { RegisterInput, RegistryService } from '../store/service.ts';
 import type { Wire } from './answers.ts';
 import { readSchemaBody } from './bodies.ts';
 import type { ByteCache } from './byte-cache.ts';
@@ -107,8 +107,7 @@ export class Call {
 
   /** What the caller needs before the handler runs; a schema's readers are known only when it is found. */
   need(right: Right): Need {
-    const isSetting = this.operation.tag === 'config' || this.operation.tag === 'mode';
-    const subject = isSetting ? this.scope() : this.subject;
+    const subject = this.isSetting ? this.scope() : this.subject;
     return subject === undefined || subject === '' ? { operation: right } : { operation: right, subject };
   }
 
@@ -158,17 +157,29 @@ export class Call {
    *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden */
   schema(): RegisterInput {
     const input = readSchemaBody(this.request);
+    const references = input.references ?? [];
+    // They stand in the context of the subject behind an alias.
+    const parent = references.length === 0 ? this.subject : this.service.meant(this.subject);
     if (!this.api.open) {
-      for (const { subject } of input.references ?? []) this.demandRead([qualifyWith(this.subject, subject)]);
+      for (const { subject } of references) this.demandRead([qualifyWith(parent, subject)]);
     }
-    checkLimits(this.subject, input, this.api.limits, this.service);
+    checkLimits(parent, input, this.api.limits, this.service);
     return input;
   }
 
-  /** A version that an alias may have led to. @throws forbidden */
-  seen(version: StoredVersion): StoredVersion {
-    if (!this.api.open && version.subject !== this.subject) this.demandRead([version.subject]);
-    return version;
+  /** What is asked of an alias is asked of the subject behind it, so it takes the same right there. Runs right before
+   *  the handler, which finds the same subject: nothing comes between. @throws forbidden */
+  demandBehind(): void {
+    const { right } = this.operation;
+    if (this.api.open || right === undefined || this.subject === '' || this.isSetting) return;
+    const subject = this.service.meant(this.subject);
+    if (subject !== this.subject)
+      this.api.gate.demand(this.request, this.access, { operation: right, subject });
+  }
+
+  /** Settings belong to the name as it stands, an alias or not. */
+  private get isSetting(): boolean {
+    return this.operation.tag === 'config' || this.operation.tag === 'mode';
   }
 
   /** @throws forbidden */

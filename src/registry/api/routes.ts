@@ -1,7 +1,7 @@
 /** The registry's HTTP interface: every row of the operations as a route, and the description of them all.
  *
  *  A request passes, in this order: who asks and whether they may, what they accept, the leader where it changes
- *  something, what others wrote where it reads; then its row's `run`. An error at any step is an answer in the one
+ *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
@@ -112,8 +112,10 @@ export function registryRoutes(
 
   const execute = (call: Call, type: string): HttpResponse | Promise<HttpResponse> => {
     const { operation, service } = call;
-    const finish = (): HttpResponse | Promise<HttpResponse> =>
-      after(operation.run(call), (value) => answer(value, type));
+    const finish = (): HttpResponse | Promise<HttpResponse> => {
+      call.demandBehind();
+      return after(operation.run(call), (value) => answer(value, type));
+    };
     if (operation.write === true) return atLeader(call.request, async () => finish());
     return operation.settled === true ? finish() : service.fresh().then(finish);
   };

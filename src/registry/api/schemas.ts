@@ -1,7 +1,8 @@
 /** Schemas by id and guid, and over all subjects. */
+import { invariant } from '../../core/errors.ts';
 import type { StoredSchema, StoredVersion } from '../store/service.ts';
 import { Ready } from './answers.ts';
-import { contextSubject, demandReadOf, schemaById, schemaBytes, settled } from './by-id.ts';
+import { contextSubject, demandReadOf, schemaById, schemaBytes, settled, subjectsOf } from './by-id.ts';
 import { arrayOf, ref, STRINGS } from './description.ts';
 import { formOf, idOf, versionDocuments } from './documents.ts';
 import type { Call, Operation } from './operation.ts';
@@ -12,8 +13,9 @@ import { prefixOf } from './subjects.ts';
 const TYPES = ['JSON', 'PROTOBUF', 'AVRO'];
 
 function uses(call: Call): readonly StoredVersion[] {
-  const subject = contextSubject(call);
-  const found = call.service.uses(idOf(call.param('id')), {
+  const id = idOf(call.param('id'));
+  const subject = contextSubject(call, id);
+  const found = call.service.uses(id, {
     ...(subject === undefined ? {} : { subject }),
     deleted: call.flag('deleted'),
   });
@@ -27,16 +29,20 @@ function hasRule(schema: StoredSchema, type: string): boolean {
   );
 }
 
+/** Where a guid is, as far as the caller may read it: what it refers to is another text in another context.
+ *  @throws schema_not_found, forbidden */
+function idsOfGuid(call: Call): ReturnType<Call['service']['idsOfGuid']> {
+  const { guid } = call.service.schemaByGuid(call.param('guid').toLowerCase());
+  const ids = call.service.idsOfGuid(guid);
+  if (call.api.open) return ids;
+  call.demandRead(ids.flatMap((one) => subjectsOf(call, one)));
+  return ids.filter((one) => call.readable(subjectsOf(call, one)).length > 0);
+}
+
 function byGuid(call: Call): StoredSchema {
-  const schema = call.service.schemaByGuid(call.param('guid'));
-  if (!call.api.open) {
-    const subjects = call.service
-      .idsOfGuid(schema.guid)
-      .flatMap(({ context, id }) => call.service.uses(id, { subject: `:${context}:`, deleted: true }))
-      .map(({ subject }) => subject);
-    call.demandRead(subjects);
-  }
-  return schema;
+  const [first] = idsOfGuid(call);
+  invariant(first !== undefined, 'a guid that may be read is nowhere');
+  return call.service.schema(first.id, `:${first.context}:`);
 }
 
 export const SCHEMA_OPERATIONS: readonly Operation[] = [
@@ -115,7 +121,8 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     settled: true,
     run: (call) =>
       settled(call, () => {
-        const schema = call.service.schema(idOf(call.param('id')), contextSubject(call));
+        const id = idOf(call.param('id'));
+        const schema = call.service.schema(id, contextSubject(call, id));
         demandReadOf(call, schema);
         return new Ready(call.service.textOf(schema, formOf(call).format));
       }),
@@ -166,10 +173,6 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     answer: arrayOf(ref('ContextId')),
     errors: ['schema_not_found'],
-    run: (call) => {
-      byGuid(call);
-      const ids = call.service.idsOfGuid(call.param('guid'));
-      return call.api.open ? ids : ids.filter(({ context }) => call.access.mayReadContext(context));
-    },
+    run: idsOfGuid,
   },
 ];

@@ -9,11 +9,16 @@ import type { Call, Operation } from './operation.ts';
 import { deletedOf } from './parameters.ts';
 
 const wanted = (call: Call): StoredVersion =>
-  call.seen(call.service.version(call.subject, call.param('version'), { deleted: call.flag('deleted') }));
+  call.service.version(call.subject, call.param('version'), { deleted: call.flag('deleted') });
 
 /** With a context's path, or none given, the prefix means that context. */
 export function prefixOf(call: Call): string {
-  return call.qualified(call.text('subjectPrefix') ?? (call.context === '' ? ':*:' : ''));
+  const asked = call.text('subjectPrefix');
+  // Written in full, because a plain prefix would be one of qualified names too.
+  const isDefault = call.request.params['context'] !== undefined && call.context === '';
+  if (isDefault && asked?.startsWith(':') !== true) return `:.:${asked ?? ''}`;
+  if (asked?.startsWith(':.:') === true) return asked;
+  return call.qualified(asked ?? (call.context === '' ? ':*:' : ''));
 }
 
 async function register(call: Call): Promise<unknown> {
@@ -69,11 +74,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     run: (call) => {
       const input = call.schema();
       const options = { ...call.normalize(), deleted: call.flag('deleted') };
-      return versionDocument(
-        call,
-        call.seen(call.service.lookup(call.subject, input, options)),
-        formOf(call),
-      );
+      return versionDocument(call, call.service.lookup(call.subject, input, options), formOf(call));
     },
   },
   {
@@ -194,7 +195,14 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
       'page_too_large',
     ],
     run: (call) =>
-      call.page(call.service.referencedBy(call.subject, call.param('version'), call.flag('deleted'))),
+      call.page(
+        call.service.referencedBy(
+          call.subject,
+          call.param('version'),
+          call.flag('deleted'),
+          (one) => call.readable([one]).length > 0,
+        ),
+      ),
   },
   {
     id: 'getByMetadata',
@@ -209,7 +217,7 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     run: (call) =>
       versionDocument(
         call,
-        call.seen(call.service.latestWithMetadata(call.subject, metadataOf(call), call.flag('deleted'))),
+        call.service.latestWithMetadata(call.subject, metadataOf(call), call.flag('deleted')),
         formOf(call),
       ),
   },

@@ -95,7 +95,10 @@ export class Gate implements RequestGate {
   }
 
   demand(request: HttpRequest, access: Access, need: Need): void {
-    if (access.may(need)) return;
+    if (access.may(need)) {
+      this.audit(request, need, access.principal);
+      return;
+    }
     throw this.refuse(request, need, schemeOf(access.principal), this.denied(access, need));
   }
 
@@ -130,16 +133,21 @@ export class Gate implements RequestGate {
 
   /** @param name undefined: no credentials were sent */
   private admit(request: HttpRequest, need: Need, scheme: Scheme | 'none', name: string | undefined): Access {
-    const { rules, log } = this.options;
+    const { rules } = this.options;
     const principal = name === undefined ? ANONYMOUS : `${scheme}:${name}`;
     const waitS = this.clients?.take(name === undefined ? clientOf(request.remoteAddress) : principal) ?? 0;
     if (waitS > 0) throw rateLimited(`requests of ${name === undefined ? 'this address' : principal}`, waitS);
     const access: Access = rules === undefined ? EVERYONE : rules().principal(principal);
     if (!access.may(need)) throw this.denied(access, need);
     this.decisions.add(1, this.decisions.series(scheme, 'accepted' satisfies Outcome));
+    this.audit(request, need, principal);
+    return access;
+  }
+
+  private audit(request: HttpRequest, need: Need, principal: string): void {
+    const { rules, log } = this.options;
     if (rules !== undefined && need.operation !== 'read')
       log.info({ ...auditOf(request, need), principal }, 'audit: allowed');
-    return access;
   }
 
   private denied(access: Access, need: Need): MillraceError {

@@ -92,8 +92,14 @@ export function scopesOf(scope: string | null): readonly (string | null)[] {
   return context === DEFAULT_CONTEXT || name === '' ? [scope, null] : [scope, `:${context}:`, null];
 }
 
+const IN_DEFAULT = `:${DEFAULT_CONTEXT}:`;
+
 /** Whether a subject is meant by a prefix: plain text, `:*:text` in any context, `:.context:text` in one. */
 export function prefixTest(prefix: string): (subject: string) => boolean {
+  if (prefix.startsWith(IN_DEFAULT)) {
+    const rest = prefix.slice(IN_DEFAULT.length);
+    return (subject) => contextOf(subject) === DEFAULT_CONTEXT && subject.startsWith(rest);
+  }
   if (!prefix.startsWith(WILDCARD)) return (subject) => subject.startsWith(prefix);
   const rest = prefix.slice(WILDCARD.length);
   return (subject) => parseSubject(subject).name.startsWith(rest);

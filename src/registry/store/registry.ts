@@ -25,7 +25,7 @@ import { Notices } from './notices.ts';
 import { anySubjectOf, Parser } from './parsing.ts';
 import { decodeRecord } from './records.ts';
 import { findRegistered, prepare, type Registering, register } from './registering.ts';
-import { deleteSubject, deleteVersion, liveReferrers } from './removal.ts';
+import { deleteSubject, deleteVersion, referrersOf } from './removal.ts';
 import type {
   Deleted,
   Registered,
@@ -156,8 +156,7 @@ export class Registry implements RegistryService {
     return this.names.sorted;
   }
 
-  /** A name that its settings give to another subject stands for that one. */
-  private meant(subject: string): string {
+  meant(subject: string): string {
     const name = qualify(parseSubject(subject));
     const alias = this.state.config(name)?.alias;
     return alias === undefined || alias === '' ? name : qualifyWith(name, alias);
@@ -199,14 +198,18 @@ export class Registry implements RegistryService {
     return found;
   }
 
-  referencedBy(subject: string, wanted: string, deleted: boolean): readonly number[] {
+  referencedBy(
+    subject: string,
+    wanted: string,
+    deleted: boolean,
+    isSeen: (subject: string) => boolean = () => true,
+  ): readonly number[] {
     const name = this.meant(subject);
     const { version } = this.entry(name, wanted, deleted).stored;
-    if (!deleted) return liveReferrers(this.state, name, version);
-    const ids = this.state
-      .referrers(name, version)
-      .flatMap((use) => this.state.version(use.subject, use.version)?.stored.id ?? []);
-    return [...new Set(ids)].sort((a, b) => a - b);
+    const found = referrersOf(this.state, name, version).filter(
+      (one) => (deleted || !one.deleted) && isSeen(one.subject),
+    );
+    return [...new Set(found.map(({ id }) => id))].sort((a, b) => a - b);
   }
 
   schema(id: number, subject?: string): StoredSchema {
@@ -352,11 +355,13 @@ export class Registry implements RegistryService {
   }
 
   deleteVersion(subject: string, wanted: string, permanent: boolean): Promise<number> {
-    return this.writer.write((draft) => deleteVersion(draft, this.meant(subject), wanted, permanent));
+    const name = this.meant(subject);
+    return this.writer.write((draft) => deleteVersion(draft, name, wanted, permanent));
   }
 
   deleteSubject(subject: string, permanent: boolean): Promise<readonly number[]> {
-    return this.writer.write((draft) => deleteSubject(draft, this.meant(subject), permanent));
+    const name = this.meant(subject);
+    return this.writer.write((draft) => deleteSubject(draft, name, permanent));
   }
 
   config(subject: string | undefined, inForce: boolean): SubjectConfig {

@@ -2,22 +2,21 @@
 import { registryError } from '../errors.ts';
 import { burn } from './burning.ts';
 import type { Draft } from './draft.ts';
+import type { StoredVersion } from './service.ts';
 import { checkWritable, removeSettings } from './settings.ts';
 import type { State, VersionEntry } from './state.ts';
 import { parseVersion, subjectNotFound, versionNotFound } from './versions.ts';
 
-/** The referring schemas that are not deleted, ascending. */
-export function liveReferrers(state: State, subject: string, version: number): readonly number[] {
-  const ids = state.referrers(subject, version).flatMap((use) => {
-    const stored = state.version(use.subject, use.version)?.stored;
-    return stored === undefined || stored.deleted ? [] : [stored.id];
-  });
-  return [...new Set(ids)].sort((a, b) => a - b);
+/** The versions that refer to one, deleted ones too. */
+export function referrersOf(state: State, subject: string, version: number): readonly StoredVersion[] {
+  return state
+    .referrers(subject, version)
+    .flatMap((use) => state.version(use.subject, use.version)?.stored ?? []);
 }
 
 /** @throws reference_exists */
 function checkUnreferenced(state: State, subject: string, version: number): void {
-  if (liveReferrers(state, subject, version).length === 0) return;
+  if (referrersOf(state, subject, version).every(({ deleted }) => deleted)) return;
   throw registryError(
     'reference_exists',
     `One or more references exist to the schema {magic=1,keytype=SCHEMA,subject=${subject},version=${version}}.`,

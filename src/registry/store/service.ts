@@ -86,14 +86,23 @@ export interface RegistryService {
   contexts(): readonly string[];
   /** Qualified names, sorted. `prefix` as sent: a plain prefix, `:*:` for all contexts, `:.ctx:` for one. */
   subjects(options: { readonly prefix: string; readonly deleted: Deleted }): readonly string[];
+  /** The one that what is asked of a subject is asked of: the one its alias names, else itself, qualified. Settings
+   *  are asked of the name as it stands. */
+  meant(subject: string): string;
   /** Ascending. @throws subject_not_found */
   versions(subject: string, deleted: Deleted): readonly StoredVersion[];
   /** `wanted`: a number, `latest` or `-1`. @throws subject_not_found, version_not_found, invalid_version */
   version(subject: string, wanted: string, options?: { readonly deleted?: boolean }): StoredVersion;
   /** @throws subject_not_found, metadata_not_found */
   latestWithMetadata(subject: string, wanted: ReadonlyMap<string, string>, deleted: boolean): StoredVersion;
-  /** Ids of the schemas that refer to this version, ascending. @throws subject_not_found, version_not_found */
-  referencedBy(subject: string, wanted: string, deleted: boolean): readonly number[];
+  /** Ids of the schemas that refer to this version, ascending; `isSeen` says which subjects count.
+   *  @throws subject_not_found, version_not_found */
+  referencedBy(
+    subject: string,
+    wanted: string,
+    deleted: boolean,
+    isSeen?: (subject: string) => boolean,
+  ): readonly number[];
 
   /** `subject`: from whose context the id is; an unqualified one is looked for in every context when the default one
    *  has it not. @throws schema_not_found */
