@@ -387,7 +387,7 @@ describe('bad input gives one line and its exit code', () => {
       'registry: a folder that cannot be made',
       () => ['registry', `-store=file:${join(own.dir, 'plain-file', 'sub')}`, '-listen=127.0.0.1:0'],
       2,
-      /cannot write to the registry store/,
+      /cannot be a registry store: one of the folders above it is a file/,
     ],
   ])(
     '%s',
