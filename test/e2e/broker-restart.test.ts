@@ -1,61 +1,25 @@
 /** A broker that is killed in mid-stream and started again: nothing lost, nothing twice, order kept, errors as values. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
-import {
-  DEFAULT_KAFKA_HEAP_BYTES,
-  START_TIMEOUT_MS,
-  type Stack,
-  startStack,
-} from '../../src/devstack/stack.ts';
-import { readState } from '../../src/devstack/state.ts';
+import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
 import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import type { BatchConsumer } from '../../src/io/broker/port.ts';
 import { allOf, batchOf, fresh, utf8 } from '../contract/broker-world.ts';
+import { ownStack } from './own-stack.ts';
 
 const PARTITIONS = 4;
 const BATCHES = 60;
 const BATCH_ROWS = 500;
 const KILL_AT = 20;
 
-const folder = mkdtempSync(join(tmpdir(), 'millrace-restart-'));
-const stacks: Stack[] = [];
+const own = ownStack('restart');
+let brokers: string;
 
-async function start(kafkaPort: number | undefined): Promise<Stack> {
-  const stack = await startStack({
-    folder,
-    owned: true,
-    brokerCount: 1,
-    kafkaPort,
-    postgresPort: undefined,
-    kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
-    environment: process.env,
-    startTimeoutMs: START_TIMEOUT_MS,
-    onStep: () => {},
-    signal: undefined,
-  });
-  stacks.push(stack);
-  return stack;
-}
-
-async function killBroker(): Promise<void> {
-  const servers = (readState(folder)?.servers ?? [])
-    .filter((one) => one.name.startsWith('kafka'))
-    .map((one) => one.process);
-  expect(servers.length).toBe(1);
-  for (const server of servers) signalProcess(server, 'SIGKILL');
-  await waitForEnd(servers, 5000);
-}
-
-beforeAll(() => start(undefined).then(() => {}), START_TIMEOUT_MS);
-afterAll(async () => {
-  for (const stack of stacks.reverse()) await stack.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+beforeAll(async () => {
+  brokers = (await own.start(undefined)).brokers;
+}, START_TIMEOUT_MS);
+afterAll(() => own.close());
 
 /** Numbers read, by partition, until `total` rows came. */
 async function readAll(
@@ -81,7 +45,6 @@ async function readAll(
 
 for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
   it(`${driver.name} streams through the death of the broker`, { timeout: 150_000 }, async () => {
-    const brokers = (stacks.at(-1) as Stack).brokers;
     const common = { brokers, clientId: 'restart' };
     const topic = fresh('restart');
     const admin = await driver.admin(common);
@@ -95,8 +58,8 @@ for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
     let restarted: Promise<Stack> | undefined;
     for (let call = 0; call < BATCHES; call++) {
       if (call === KILL_AT) {
-        await killBroker();
-        restarted = start(Number(brokers.split(':').at(-1)));
+        await own.killBroker();
+        restarted = own.start(Number(brokers.split(':').at(-1)));
       }
       const rows = Array.from({ length: BATCH_ROWS }, (_, i) => {
         const number = call * BATCH_ROWS + i;

@@ -1,58 +1,22 @@
 /** A broker that is killed under a registry and started again: what was acknowledged is there, writes and reads go on by
  *  themselves. */
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
-import {
-  DEFAULT_KAFKA_HEAP_BYTES,
-  START_TIMEOUT_MS,
-  type Stack,
-  startStack,
-} from '../../src/devstack/stack.ts';
-import { readState } from '../../src/devstack/state.ts';
+import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { launcher } from './engine-kit.ts';
+import { ownStack } from './own-stack.ts';
 import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
 
 const launch = launcher();
-const folder = mkdtempSync(join(tmpdir(), 'millrace-registry-restart-'));
-const stacks: Stack[] = [];
+const own = ownStack('registry-restart');
+let brokers: string;
 
-async function start(kafkaPort: number | undefined): Promise<Stack> {
-  const stack = await startStack({
-    folder,
-    owned: true,
-    brokerCount: 1,
-    kafkaPort,
-    postgresPort: undefined,
-    kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
-    environment: process.env,
-    startTimeoutMs: START_TIMEOUT_MS,
-    onStep: () => {},
-    signal: undefined,
-  });
-  stacks.push(stack);
-  return stack;
-}
-
-async function killBroker(): Promise<void> {
-  const servers = (readState(folder)?.servers ?? [])
-    .filter((one) => one.name.startsWith('kafka'))
-    .map((one) => one.process);
-  for (const server of servers) signalProcess(server, 'SIGKILL');
-  await waitForEnd(servers, 5000);
-}
-
-beforeAll(() => start(undefined).then(() => {}), START_TIMEOUT_MS);
-afterAll(async () => {
-  for (const stack of stacks.reverse()) await stack.close();
-  rmSync(folder, { recursive: true, force: true });
-});
+beforeAll(async () => {
+  brokers = (await own.start(undefined)).brokers;
+}, START_TIMEOUT_MS);
+afterAll(() => own.close());
 
 it('goes on after the broker was killed and started again', { timeout: 120_000 }, async () => {
-  const { brokers } = stacks[0] as Stack;
   const topic = '_schemas';
   const instances = await startInstances(launch, brokers, topic, 2);
   const [first, second] = instances as [Instance, Instance];
@@ -65,7 +29,7 @@ it('goes on after the broker was killed and started again', { timeout: 120_000 }
     return id !== undefined;
   };
   for (let n = 0; n < 20; n++) expect(await register(n % 2 === 0 ? first : second, `Before${n}`)).toBe(true);
-  await killBroker();
+  await own.killBroker();
   // Lookups by id need nobody. A read that has to see every write waits for it, and says that it could not.
   const [known] = acknowledged;
   const byId = await first.ask('GET', `/schemas/ids/${known?.id}`);
@@ -81,7 +45,7 @@ it('goes on after the broker was killed and started again', { timeout: 120_000 }
   expect(performance.now() - asked).toBeLessThan(4000);
   expect(await (await fetch(`${second.url}/metrics`)).text()).toMatch(/registry_stale_reads_total [1-9]/);
   const during = [register(first, 'During1'), register(second, 'During2')];
-  await start(Number(brokers.split(':')[1]));
+  await own.start(Number(brokers.split(':')[1]));
   await Promise.all(during);
   const restarted = performance.now();
   for (let n = 0; !(await register(first, `Again${n}`)); n++) await sleep(100);

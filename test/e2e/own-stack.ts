@@ -1,0 +1,56 @@
+/** A stack of a test's own, whose broker it may kill and start again on the same folder and port. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect } from 'vitest';
+import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import {
+  DEFAULT_KAFKA_HEAP_BYTES,
+  START_TIMEOUT_MS,
+  type Stack,
+  startStack,
+} from '../../src/devstack/stack.ts';
+import { readState } from '../../src/devstack/state.ts';
+
+export interface OwnStack {
+  /** @param kafkaPort undefined: a free one */
+  start(kafkaPort: number | undefined): Promise<Stack>;
+  killBroker(): Promise<void>;
+  /** Ends every server that was started, and the folder. */
+  close(): Promise<void>;
+}
+
+export function ownStack(name: string): OwnStack {
+  const folder = mkdtempSync(join(tmpdir(), `millrace-${name}-`));
+  const stacks: Stack[] = [];
+  return {
+    async start(kafkaPort) {
+      const stack = await startStack({
+        folder,
+        owned: true,
+        brokerCount: 1,
+        kafkaPort,
+        postgresPort: undefined,
+        kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+        environment: process.env,
+        startTimeoutMs: START_TIMEOUT_MS,
+        onStep: () => {},
+        signal: undefined,
+      });
+      stacks.push(stack);
+      return stack;
+    },
+    async killBroker() {
+      const servers = (readState(folder)?.servers ?? [])
+        .filter((one) => one.name.startsWith('kafka'))
+        .map((one) => one.process);
+      expect(servers.length).toBe(1);
+      for (const server of servers) signalProcess(server, 'SIGKILL');
+      await waitForEnd(servers, 5000);
+    },
+    async close() {
+      for (const stack of stacks.reverse()) await stack.close();
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
