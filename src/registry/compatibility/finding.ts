@@ -4,6 +4,39 @@
  *  specification allows. unjudged: there is no rule for this change, so it is refused. note: allowed, worth saying. */
 export type Severity = 'fail' | 'lossy' | 'unjudged' | 'note';
 
+/** A place in a schema's text, or in the text of the reference `from`. */
+export type Place =
+  /** UTF-16 units from the beginning: what the Avro parser keeps. */
+  | { readonly at: number; readonly from?: string }
+  /** What the Protobuf parser keeps. */
+  | { readonly line: number; readonly column: number; readonly from?: string };
+
+/** One step from the root of a written event to what a finding is about, along the writer's schema. */
+export type Step =
+  /** Protobuf: the message that the event is; stands first. */
+  | { readonly kind: 'root'; readonly message: string }
+  /** Avro: the writer's name of the field; Protobuf: its number. */
+  | { readonly kind: 'field'; readonly key: string | number }
+  /** Of an array or of a repeated field. */
+  | { readonly kind: 'item' }
+  /** Of a map. */
+  | { readonly kind: 'value' }
+  /** Index among the branches of the writer's union. */
+  | { readonly kind: 'branch'; readonly index: number };
+
+/** The steps so far, last one outermost in the list: pairs share what leads to them. */
+export interface Route {
+  readonly outer: Route | undefined;
+  readonly step: Step;
+}
+
+/** The steps in their order. */
+export function stepsOf(route: Route | undefined): Step[] {
+  const steps: Step[] = [];
+  for (let one = route; one !== undefined; one = one.outer) steps.push(one.step);
+  return steps.reverse();
+}
+
 export interface Finding {
   /** A rule's stable name, e.g. AVRO_READER_FIELD_WITHOUT_DEFAULT. */
   readonly rule: string;
@@ -11,6 +44,12 @@ export interface Finding {
   /** Where, from the outermost type: `Order.items[].qty`. */
   readonly path: string;
   readonly message: string;
+  /** What it is about in the reader's schema, or what holds it there; absent where nothing does. */
+  readonly reader?: Place;
+  /** The same in the writer's schema. */
+  readonly writer?: Place;
+  /** How a written event gets there; undefined: the event itself. */
+  readonly route?: Route;
   /** Protobuf only: the message and the number, `#/Order/2`. */
   readonly place?: string;
   /** Protobuf only: what kind of field it is, where the rule's public name depends on it. */
@@ -60,7 +99,7 @@ export class Findings {
     rule: string,
     path: string,
     message: string,
-    where: Pick<Finding, 'place' | 'kind'> = {},
+    where: Pick<Finding, 'place' | 'kind' | 'reader' | 'writer' | 'route'> = {},
   ): void {
     const finding = { rule, severity, path, message, ...where };
     if (this.list.length < FINDINGS_MAX) this.list.push(finding);
