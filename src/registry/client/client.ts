@@ -10,7 +10,7 @@ import type { Clock } from '../../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../../core/metrics.ts';
 import { REGISTRY_ERRORS, registryError } from '../errors.ts';
-import type { Reference } from '../schemas/content.ts';
+import type { Json, Reference } from '../schemas/content.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
 import { ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
@@ -32,6 +32,13 @@ export interface SubjectVersion {
   readonly version: number;
   readonly id: number;
   readonly schema: Schema;
+  readonly metadata?: Json;
+}
+
+/** What a registry says about a schema that it was asked to judge. */
+export interface RegistryVerdict {
+  readonly compatible: boolean;
+  readonly messages: readonly string[];
 }
 
 /** Ids remembered as unknown; the oldest is forgotten first. */
@@ -232,7 +239,7 @@ export class RegistryClient {
     text: string,
     references: readonly Reference[],
   ): Promise<number> {
-    const path = `/subjects/${encodeURIComponent(subject)}/versions`;
+    const path = versionsOf(subject);
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
     const answer = this.expect(await this.ask('register', 'POST', path, body));
     const id = answer['id'];
@@ -241,16 +248,66 @@ export class RegistryClient {
     return id;
   }
 
-  /** `version` is a number or `latest`. @throws subject_not_found, version_not_found, registry_unavailable */
-  async version(subject: string, version: string): Promise<SubjectVersion> {
-    const path = `/subjects/${encodeURIComponent(subject)}/versions/${encodeURIComponent(version)}`;
+  /** `version` is a number or `latest`; `deleted`: also one that was deleted softly.
+   *  @throws subject_not_found, version_not_found, incompatible_schema, registry_unavailable */
+  async version(subject: string, version: string, deleted = false): Promise<SubjectVersion> {
+    const path = `${versionsOf(subject)}/${encodeURIComponent(version)}${deleted ? '?deleted=true' : ''}`;
     const answer = this.expect(await this.ask('version', 'GET', path));
-    const { version: number, id } = answer;
+    const { version: number, id, metadata } = answer;
     if (typeof number !== 'number' || typeof id !== 'number')
       throw protocol('a version without its number or id');
     const schema = await this.schemaOf(answer);
     this.schemas.set(id, schema);
-    return { subject, version: number, id, schema };
+    const rest = metadata === undefined ? {} : { metadata: metadata as Json };
+    return { subject, version: number, id, schema, ...rest };
+  }
+
+  /** Ascending; `deleted`: also those that were deleted softly. @throws subject_not_found, registry_unavailable */
+  async versions(subject: string, deleted: boolean): Promise<readonly number[]> {
+    const path = `${versionsOf(subject)}${deleted ? '?deleted=true' : ''}`;
+    const answer = await this.ask('versions', 'GET', path);
+    if (answer.status < 200 || answer.status >= 300) this.expect(answer);
+    const list = jsonOf(answer);
+    if (!Array.isArray(list) || !list.every((one) => Number.isInteger(one)))
+      throw protocol('versions that are no numbers');
+    return (list as number[]).sort((a, b) => a - b);
+  }
+
+  /** The settings in force. @throws registry_unavailable */
+  async config(subject: string): Promise<Readonly<Record<string, unknown>>> {
+    const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true`;
+    return this.expect(await this.ask('config', 'GET', path));
+  }
+
+  /** Would this text be taken? The registry's own words. @throws invalid_schema, registry_unavailable */
+  async judge(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+  ): Promise<RegistryVerdict> {
+    const path = `/compatibility${versionsOf(subject)}?verbose=true`;
+    const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
+    const answer = this.expect(await this.ask('compatibility', 'POST', path, body));
+    const { is_compatible: compatible, messages } = answer;
+    if (typeof compatible !== 'boolean') throw protocol('a verdict that is neither true nor false');
+    const lines = Array.isArray(messages) ? messages.filter((one) => typeof one === 'string') : [];
+    return { compatible, messages: lines };
+  }
+
+  /** The version that holds this very text, if one does. @throws subject_not_found, registry_unavailable */
+  async find(
+    subject: string,
+    format: SchemaFormat,
+    text: string,
+    references: readonly Reference[],
+  ): Promise<number | undefined> {
+    const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
+    const answer = await this.ask('lookup', 'POST', `/subjects/${encodeURIComponent(subject)}`, body);
+    if (answer.status === 404 && errorNumber(answer) === REGISTRY_ERRORS.schema_not_found.number)
+      return undefined;
+    const { version } = this.expect(answer);
+    return typeof version === 'number' ? version : undefined;
   }
 
   /** @throws invalid_level, registry_unavailable */
@@ -307,6 +364,8 @@ export class RegistryClient {
   }
 }
 
+const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
+
 function unknownId(id: number): MillraceError {
   return registryError('schema_not_found', `the registry knows no schema with id ${id}`);
 }
@@ -318,14 +377,19 @@ function protocol(why: string): MillraceError {
 }
 
 function documentOf(answer: TransportAnswer): Readonly<Record<string, unknown>> {
-  try {
-    const value: unknown = JSON.parse(answer.body);
-    if (typeof value === 'object' && value !== null && !Array.isArray(value))
-      return value as Record<string, unknown>;
-  } catch {
-    // Handled below: what is not JSON is no answer of a registry.
-  }
+  const value = jsonOf(answer);
+  if (typeof value === 'object' && value !== null && !Array.isArray(value))
+    return value as Record<string, unknown>;
   throw protocol(`status ${answer.status} with a body that is no JSON object`);
+}
+
+/** Undefined: the body is no JSON, so no answer of a registry. */
+function jsonOf(answer: TransportAnswer): unknown {
+  try {
+    return JSON.parse(answer.body);
+  } catch {
+    return undefined;
+  }
 }
 
 function errorNumber(answer: TransportAnswer): number | undefined {
