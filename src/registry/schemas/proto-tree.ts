@@ -1,15 +1,28 @@
-/** A Protobuf schema as the checker and the codec see it: messages with their fields, by number.
+/** A Protobuf schema as the checkers and the decoder see it: messages with their fields, by number.
  *
  *  Invariants: (1) messages are in the order of the file, because the message indexes on the wire count them, groups
- *  among them, and the entry of a map where it is written as a message; (2) a message is one object, however often it is used; (3) what the checker has no
- *  rule for stands in `unjudged`.
+ *  among them, and the entry of a map where it is written as a message; (2) a message is one object, however often it
+ *  is used; (3) an extension is a field of the message that it extends, wherever it is declared.
  */
 
 import type { ParseOptions } from './options.ts';
-import { hasPresence, isClosed } from './proto-features.ts';
+import type { Position, ReservedNode } from './proto-ast.ts';
+import { hasPresence, isClosed, isDelimited, isPacked } from './proto-features.ts';
 import type { ProtoLink } from './proto-link.ts';
-import { type LinkedEnum, type LinkedField, type LinkedMessage, mapKeyOf } from './proto-model.ts';
+import {
+  allExtensions,
+  type LinkedEnum,
+  type LinkedField,
+  type LinkedFile,
+  type LinkedMessage,
+  mapKeyOf,
+} from './proto-model.ts';
 import { protoLink } from './proto-parse.ts';
+
+/** Where something stands in the schema's text, or in that of the import `from`. */
+export interface ProtoPlace extends Position {
+  readonly from?: string;
+}
 
 export interface ProtoEnum {
   readonly name: string;
@@ -17,9 +30,13 @@ export interface ProtoEnum {
   readonly values: ReadonlyMap<number, string>;
   /** A reader keeps a number without a name apart from the field. */
   readonly closed: boolean;
+  readonly at: ProtoPlace;
+  /** Of the first name of each number. */
+  readonly placeOf: (number: number) => ProtoPlace;
 }
 
 export interface ProtoField {
+  /** Of an extension: `[package.name]`. */
   readonly name: string;
   readonly number: number;
   /** A scalar's name, or `message`, `enum`. */
@@ -33,6 +50,11 @@ export interface ProtoField {
   /** Whether absent differs from the default. */
   readonly presence: boolean;
   readonly oneof: string | undefined;
+  /** A repeated field that is written as one run of values. */
+  readonly packed: boolean;
+  /** A message that is written between group tags. */
+  readonly delimited: boolean;
+  readonly at: ProtoPlace;
 }
 
 export interface ProtoMessage {
@@ -40,9 +62,18 @@ export interface ProtoMessage {
   readonly name: string;
   /** Position in the file, as on the wire; empty for a message of an import. */
   readonly path: readonly number[];
+  /** By number, ascending; extensions among them. */
   readonly fields: ProtoField[];
-  /** Constructs of this message that the checker has no rule for. */
-  readonly unjudged: string[];
+  readonly reserved: ProtoReserved;
+  /** A type that a lenient reader did not find: nothing is known of it, not even whether it is a message. */
+  readonly unknown: boolean;
+  readonly at: ProtoPlace;
+}
+
+export interface ProtoReserved {
+  /** Both ends belong to it. */
+  readonly numbers: ReadonlyArray<{ readonly from: number; readonly to: number }>;
+  readonly names: readonly string[];
 }
 
 export interface ProtoFile {
@@ -63,15 +94,39 @@ export function parseProto(
 }
 
 function treeOf(link: ProtoLink): ProtoFile {
-  const trees = new Trees();
+  const trees = new Trees(link);
   const messages = trees.collect(link.root.messages);
   return { messages, byName: new Map(messages.map((message) => [message.name, message])), link };
 }
+
+const placeIn = (file: LinkedFile, at: Position): ProtoPlace =>
+  file.path === undefined ? at : { line: at.line, column: at.column, from: file.path };
+
+const NONE_RESERVED: ProtoReserved = { numbers: [], names: [] };
+
+const reservedOf = (nodes: readonly ReservedNode[]): ProtoReserved =>
+  nodes.length === 0
+    ? NONE_RESERVED
+    : { numbers: nodes.flatMap(({ ranges }) => ranges), names: nodes.flatMap(({ names }) => names) };
 
 class Trees {
   private readonly messages = new Map<LinkedMessage, ProtoMessage>();
   private readonly enums = new Map<LinkedEnum, ProtoEnum>();
   private readonly paths = new Map<LinkedMessage, readonly number[]>();
+  private readonly extensions = new Map<LinkedMessage, LinkedField[]>();
+  /** Messages whose fields are still to be made: a chain of types may be longer than the stack is deep. */
+  private readonly open: Array<readonly [LinkedMessage, ProtoMessage]> = [];
+
+  constructor(link: ProtoLink) {
+    for (const file of [link.root, ...link.files.values()]) {
+      for (const extension of allExtensions(file)) {
+        if (extension.extendee === undefined) continue;
+        const held = this.extensions.get(extension.extendee);
+        if (held === undefined) this.extensions.set(extension.extendee, [extension]);
+        else held.push(extension);
+      }
+    }
+  }
 
   /** The messages of the file, outer before inner. */
   collect(roots: readonly LinkedMessage[]): ProtoMessage[] {
@@ -88,34 +143,42 @@ class Trees {
       }
     };
     walk(roots, []);
-    return found.map((message) => this.message(message));
+    const messages = found.map((message) => this.message(message));
+    for (let next = this.open.pop(); next !== undefined; next = this.open.pop()) this.fill(...next);
+    return messages;
   }
 
   private message(linked: LinkedMessage): ProtoMessage {
     const held = this.messages.get(linked);
     if (held !== undefined) return held;
-    const unjudged: string[] = [];
-    if (linked.extensionRanges.length > 0) unjudged.push('extensions');
-    if (linked.isGroup) unjudged.push('a group');
-    for (const _extension of linked.extensions) unjudged.push('extend');
-    const path = this.paths.get(linked) ?? [];
-    const message: ProtoMessage = { name: linked.name, path, fields: [], unjudged };
+    const message: ProtoMessage = {
+      name: linked.name,
+      path: this.paths.get(linked) ?? [],
+      fields: [],
+      reserved: reservedOf(linked.reserved),
+      unknown: false,
+      at: placeIn(linked.file, linked.node.at),
+    };
     this.messages.set(linked, message);
-    for (const field of linked.fields) message.fields.push(this.field(field, message));
-    message.fields.sort((a, b) => a.number - b.number);
+    this.open.push([linked, message]);
     return message;
   }
 
-  private field(field: LinkedField, owner: ProtoMessage): ProtoField {
+  private fill(linked: LinkedMessage, message: ProtoMessage): void {
+    const { fields } = message;
+    for (const field of linked.fields) fields.push(this.field(field));
+    for (const extension of this.extensions.get(linked) ?? []) fields.push(this.field(extension));
+    fields.sort((a, b) => a.number - b.number);
+  }
+
+  private field(field: LinkedField): ProtoField {
     const key = mapKeyOf(field);
     const isMap = key !== undefined;
     const value = isMap ? ((field.target as LinkedMessage).fields[1] as LinkedField) : field;
     const { target } = value;
-    if (target === undefined && value.type === 'message')
-      owner.unjudged.push(`a field of the unknown type ${value.node.type}`);
     const oneof = field.oneof === undefined ? undefined : field.parent?.oneofs[field.oneof];
     return {
-      name: field.name,
+      name: field.extendeeName === undefined ? field.name : `[${field.fullName}]`,
       number: field.number,
       type: value.type === 'group' ? 'message' : value.type,
       message: value.type === 'message' || value.type === 'group' ? this.messageOr(value) : undefined,
@@ -125,20 +188,31 @@ class Trees {
       required: field.label === 'required',
       presence: hasPresence(field),
       oneof: oneof?.node === undefined ? undefined : oneof.name,
+      packed: !isMap && isPacked(field),
+      // Neither a map's entries nor its values ever are, whatever the file says of messages.
+      delimited: !isMap && isDelimited(field),
+      at: placeIn(field.file, field.at),
     };
   }
 
-  private messageOr({ target, node }: LinkedField): ProtoMessage {
+  private messageOr({ target, node, file, at }: LinkedField): ProtoMessage {
     if (target?.kind === 'message') return this.message(target);
-    return { name: node.type.replace(/^\./, ''), path: [], fields: [], unjudged: ['an unknown type'] };
+    const name = node.type.replace(/^\./, '');
+    return { name, path: [], fields: [], reserved: NONE_RESERVED, unknown: true, at: placeIn(file, at) };
   }
 
   private enumeration(linked: LinkedEnum): ProtoEnum {
     const held = this.enums.get(linked);
     if (held !== undefined) return held;
+    const { file, node } = linked;
     const values = new Map<number, string>();
-    for (const { name, number } of linked.node.values) if (!values.has(number)) values.set(number, name);
-    const enumeration = { name: linked.name, values, closed: isClosed(linked) };
+    for (const { name, number } of node.values) if (!values.has(number)) values.set(number, name);
+    const at = placeIn(file, node.at);
+    const placeOf = (number: number): ProtoPlace => {
+      const value = node.values.find((one) => one.number === number);
+      return value === undefined ? at : placeIn(file, value.at);
+    };
+    const enumeration = { name: linked.name, values, closed: isClosed(linked), at, placeOf };
     this.enums.set(linked, enumeration);
     return enumeration;
   }
