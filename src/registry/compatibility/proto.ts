@@ -102,9 +102,13 @@ class Walk {
   }
 
   private compare(reader: ProtoMessage, writer: ProtoMessage, path: string): void {
-    for (const construct of new Set([...reader.unjudged, ...writer.unjudged])) {
-      this.findings.add('unjudged', 'PROTO_CONSTRUCT', path, `${construct} in a message`);
-    }
+    if (reader.unknown || writer.unknown)
+      this.findings.add(
+        'unjudged',
+        'PROTO_TYPE_UNKNOWN',
+        path,
+        `${(reader.unknown ? reader : writer).name} is a type that is not known`,
+      );
     const written = new Map(writer.fields.map((field) => [field.number, field]));
     const shared: Array<readonly [ProtoField, ProtoField]> = [];
     for (const field of reader.fields) {
