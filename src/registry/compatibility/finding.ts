@@ -50,6 +50,10 @@ export interface Finding {
   readonly writer?: Place;
   /** How a written event gets there; undefined: the event itself. */
   readonly route?: Route;
+  /** STRICT, Avro only: where the existing registries say it is, `/fields/2/type`. */
+  readonly pointer?: string;
+  /** STRICT, Avro only: what they add to it, `reader type: INT not compatible with writer type: STRING`. */
+  readonly detail?: string;
   /** Protobuf only: the message and the number, `#/Order/2`. */
   readonly place?: string;
   /** Protobuf only: what kind of field it is, where the rule's public name depends on it. */
@@ -89,9 +93,12 @@ export function someOf(names: readonly string[]): string {
   return rest <= 0 ? names.join(', ') : `${names.slice(0, NAMES_SHOWN_MAX).join(', ')} and ${rest} more`;
 }
 
+const RANKS: Readonly<Record<Severity, number>> = { note: 0, lossy: 1, fail: 2, unjudged: 3 };
+
 export class Findings {
   private readonly list: Finding[] = [];
-
+  /** Of a full list: none in it ranks below. */
+  private floor = -1;
   private steps = 0;
 
   add(
@@ -99,23 +106,30 @@ export class Findings {
     rule: string,
     path: string,
     message: string,
-    where: Pick<Finding, 'place' | 'kind' | 'reader' | 'writer' | 'route'> = {},
+    where: Pick<Finding, 'place' | 'kind' | 'reader' | 'writer' | 'route' | 'pointer' | 'detail'> = {},
   ): void {
     const finding = { rule, severity, path, message, ...where };
-    if (this.list.length < FINDINGS_MAX) this.list.push(finding);
-    // A refusal is never lost behind a list of notes.
-    else if (severity === 'fail' || severity === 'unjudged') this.list[FINDINGS_MAX - 1] = finding;
+    if (this.list.length < FINDINGS_MAX) {
+      this.list.push(finding);
+      return;
+    }
+    // What decides is never lost behind a list of notes.
+    const rank = RANKS[severity];
+    if (rank <= this.floor) return;
+    const lesser = this.list.findLastIndex((one) => RANKS[one.severity] < rank);
+    if (lesser >= 0) this.list[lesser] = finding;
+    else this.floor = rank;
   }
 
   /** Counts steps. False: there were too many, so the comparison ends here, refused. */
-  spend(steps: number, path: string): boolean {
+  spend(steps: number, path: string | (() => string)): boolean {
     if (this.steps > COMPARISON_STEPS_MAX) return false;
     this.steps += steps;
     if (this.steps <= COMPARISON_STEPS_MAX) return true;
     this.add(
       'unjudged',
       'COMPARISON_TOO_LONG',
-      path,
+      typeof path === 'string' ? path : path(),
       `the schemas combine their types in more than ${COMPARISON_STEPS_MAX} ways; make them simpler`,
     );
     return false;
