@@ -1,0 +1,126 @@
+/** A field's default as the plain value that a reader's program gets, or that there is none.
+ *
+ *  Source: Apache Avro 1.12 specification, "Schema Declaration", the table of defaults; a union's default belongs to
+ *  its first branch.
+ */
+import type { AvroField, AvroNode, AvroPrimitive } from '../schemas/avro-tree.ts';
+import type { JsonNode, JsonObject } from '../schemas/json-text.ts';
+import { objectOf, plainBranch } from './avro-plain.ts';
+
+/** Values of one default, those of defaults inside it among them. */
+const DEFAULT_VALUES_MAX = 100_000;
+
+/** No value: it does not fit, or it never ends. */
+export const NO_DEFAULT = Symbol('no default');
+
+const INTEGER = /^-?[0-9]+$/;
+/** Java spells what JSON cannot as a text, and takes it where the field itself is a float or a double. */
+const NUMBER_TEXT = /^[+-]?(NaN|Infinity|[0-9]+(\.[0-9]*)?([eE][+-]?[0-9]+)?|\.[0-9]+([eE][+-]?[0-9]+)?)$/;
+
+const isByteText = (text: string): boolean => [...text].every((char) => (char.codePointAt(0) ?? 0) < 256);
+
+function integer(json: JsonNode, bits: number): bigint | undefined {
+  if (json.kind !== 'number' || !INTEGER.test(json.digits) || json.digits.length > 20) return undefined;
+  const value = BigInt(json.digits);
+  return BigInt.asIntN(bits, value) === value ? value : undefined;
+}
+
+function primitive(json: JsonNode, type: AvroPrimitive): unknown {
+  switch (type) {
+    case 'null':
+      return json.kind === 'null' ? null : NO_DEFAULT;
+    case 'boolean':
+      return json.kind === 'boolean' ? json.value : NO_DEFAULT;
+    case 'int': {
+      const value = integer(json, 32);
+      return value === undefined ? NO_DEFAULT : Number(value);
+    }
+    case 'long':
+      return integer(json, 64) ?? NO_DEFAULT;
+    case 'float':
+    case 'double': {
+      if (json.kind !== 'number') return NO_DEFAULT;
+      // A JSON integer has no negative zero.
+      const value = INTEGER.test(json.digits) ? Number(json.digits) + 0 : Number(json.digits);
+      if (!Number.isFinite(value)) return NO_DEFAULT;
+      return type === 'float' ? Math.fround(value) : value;
+    }
+    case 'bytes':
+      return json.kind === 'string' && isByteText(json.value)
+        ? Buffer.from(json.value, 'latin1')
+        : NO_DEFAULT;
+    case 'string':
+      return json.kind === 'string' ? json.value : NO_DEFAULT;
+  }
+}
+
+class Defaults {
+  private left = DEFAULT_VALUES_MAX;
+  /** Fields whose own default is being made: one that needs itself never ends. */
+  private readonly open = new Set<AvroField>();
+
+  of(json: JsonNode, type: AvroNode): unknown {
+    if (this.left-- <= 0) return NO_DEFAULT;
+    switch (type.kind) {
+      case 'primitive':
+        return primitive(json, type.type);
+      case 'enum':
+        return json.kind === 'string' && type.symbols.includes(json.value) ? json.value : NO_DEFAULT;
+      case 'fixed':
+        return json.kind === 'string' && json.value.length === type.size && isByteText(json.value)
+          ? Buffer.from(json.value, 'latin1')
+          : NO_DEFAULT;
+      case 'union': {
+        const [first] = type.branches;
+        if (first === undefined) return NO_DEFAULT;
+        const value = this.of(json, first);
+        return value === NO_DEFAULT ? NO_DEFAULT : plainBranch(type, 0, value);
+      }
+      case 'array': {
+        if (json.kind !== 'array') return NO_DEFAULT;
+        const items = json.items.map((item) => this.of(item, type.items));
+        return items.includes(NO_DEFAULT) ? NO_DEFAULT : items;
+      }
+      case 'map': {
+        if (json.kind !== 'object') return NO_DEFAULT;
+        const entries = [...json.members].map(
+          ([key, { value }]) => [key, this.of(value, type.values)] as const,
+        );
+        return entries.some(([, value]) => value === NO_DEFAULT) ? NO_DEFAULT : objectOf(entries);
+      }
+      case 'record':
+        return json.kind === 'object' ? this.record(json, type.fields) : NO_DEFAULT;
+    }
+  }
+
+  private record(json: JsonObject, fields: readonly AvroField[]): unknown {
+    const entries: Array<readonly [string, unknown]> = [];
+    for (const field of fields) {
+      const member = json.members.get(field.name);
+      const value = member === undefined ? this.field(field) : this.of(member.value, field.type);
+      if (value === NO_DEFAULT) return NO_DEFAULT;
+      entries.push([field.name, value]);
+    }
+    return objectOf(entries);
+  }
+
+  /** What a field is where nothing says otherwise. */
+  field(field: AvroField): unknown {
+    const { defaultJson: json, type } = field;
+    if (json === undefined || this.open.has(field)) return NO_DEFAULT;
+    if (json.kind === 'string' && type.kind === 'primitive' && /^(float|double)$/.test(type.type)) {
+      if (!NUMBER_TEXT.test(json.value)) return NO_DEFAULT;
+      const value = json.value.endsWith('NaN') ? Number.NaN : Number(json.value);
+      return type.type === 'float' ? Math.fround(value) : value;
+    }
+    this.open.add(field);
+    const value = this.of(json, type);
+    this.open.delete(field);
+    return value;
+  }
+}
+
+/** The value of a field that was not written; NO_DEFAULT where there is none. */
+export function defaultOf(field: AvroField): unknown {
+  return new Defaults().field(field);
+}
