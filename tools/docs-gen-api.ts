@@ -1,5 +1,14 @@
 /** The page of the registry's HTTP interface, from the description that the registry serves. */
-import { registryDescription, type Wire } from '../src/registry/index.ts';
+
+import {
+  REGISTRY_BODY_BYTES_MAX,
+  REGISTRY_PAGE_MAX,
+  registryDescription,
+  SCHEMA_LIMITS,
+  type Wire,
+} from '../src/registry/index.ts';
+import { REFERENCE_COUNT_MAX } from '../src/registry/schemas/content.ts';
+import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../src/registry/schemas/format.ts';
 
 interface Operation {
   readonly operationId: string;
@@ -33,6 +42,45 @@ function codesOf(operation: Operation): readonly number[] {
   );
 }
 
+const DELETES = [
+  '## Deletes',
+  '',
+  'A soft delete takes versions out of the lists and out of compatibility checks; `/schemas/ids/{id}` goes on answering',
+  'for the records that were written with them, and the same text, registered again, keeps its id. Only `permanent=true`',
+  'after it removes them, where nothing refers to them. Look-ups by id and by guid are answered from what an instance',
+  'knows, without asking for writes of others, because what an id means never changes. So an instance that follows',
+  'may answer for an id that was deleted for good a moment ago, until it has read that record of the log; and clients keep',
+  'what they looked up. The instance that deleted it does not.',
+];
+
+/** Every limit by the name that its message gives. */
+function limitLines(): string[] {
+  const rows: ReadonlyArray<readonly [name: string, limit: string, answer: string]> = [
+    ['`-body-max`', `bytes of a request body (${REGISTRY_BODY_BYTES_MAX >> 20} MiB)`, '413'],
+    [
+      '`-schema-max`',
+      `bytes of a schema text with its metadata and rules (${SCHEMA_LIMITS.schemaMax >> 10} KiB, which is the most)`,
+      '413',
+    ],
+    ['`-nesting-max`', `brackets inside brackets of a text (${SCHEMA_LIMITS.nestingMax})`, '42201'],
+    ['`-references-max`', `references inside references (${SCHEMA_LIMITS.referencesMax})`, '42201'],
+    ['`-page-max`', `items of one list (${REGISTRY_PAGE_MAX})`, '400'],
+    ['`-client-rate`', 'requests a second of one client (off)', '42901'],
+    ['schema-depth', `types, messages or values inside each other (${SCHEMA_DEPTH_MAX})`, '42201'],
+    ['schema-nodes', `types, fields, values and options of one text (${SCHEMA_NODES_MAX})`, '42201'],
+    ['references', `schemas that one schema draws in, all levels together (${REFERENCE_COUNT_MAX})`, '42201'],
+  ];
+  return [
+    '## Limits',
+    '',
+    'A refusal names the limit that it is about. Those without a flag cannot be set.',
+    '',
+    '| limit | of what (default) | answer |',
+    '| --- | --- | --- |',
+    ...rows.map((cells) => `| ${cells.join(' | ')} |`),
+  ];
+}
+
 /** @param cell escapes a table's cell */
 export function registryApiPage(note: string, cell: (text: string) => string): string {
   const operations = operationsOf(7);
@@ -46,7 +94,8 @@ export function registryApiPage(note: string, cell: (text: string) => string): s
     '',
     'Bodies are `application/vnd.schemaregistry.v1+json`, `application/vnd.schemaregistry+json` or `application/json`.',
     'Where a schema is expected, its own text is taken too: an Avro schema (a JSON object with `type` and without',
-    '`schema`) in any of these types, and any Avro or Protobuf text as `application/octet-stream`:',
+    '`schema`, or a list that is not empty: a union) in any of these types, and any Avro or Protobuf text as',
+    '`application/octet-stream`, one with a property `schema` of its own too:',
     '',
     '```',
     "curl -H 'content-type: application/octet-stream' --data-binary @order.proto http://127.0.0.1:8081/subjects/orders-value/versions",
@@ -55,6 +104,13 @@ export function registryApiPage(note: string, cell: (text: string) => string): s
     'Every path marked with a context also stands below `/contexts/{context}`; a subject there is `:.context:subject`',
     'elsewhere. Rights are those of `-auth-rules`. Any operation with a right can answer 401 (40101), 403 (40301) and 429',
     '(42901), any at all 400, 406, 408, 500 and 503, one with a body 413 and 415, one that writes 50001 to 50004.',
+    'With `-http=node` a request that stalls is answered 408. With `-http=uws` most are not: the backend itself closes a',
+    'connection whose head or body stalls (10 to 12 s) without an answer, and 408 is left for a body that still trickles in',
+    'when the time of the whole request is over.',
+    '',
+    ...DELETES,
+    '',
+    ...limitLines(),
     '',
   );
   for (const tag of new Set(own.map(([, , { tags }]) => tags[0] as string))) {

@@ -25,6 +25,8 @@ export const REGISTRY_ERRORS = {
   reference_exists: errorRow('conflict', { http: 422, number: 42206 }),
   id_mismatch: errorRow('invalid', { http: 422, number: 42207 }),
   invalid_subject: errorRow('invalid', { http: 422, number: 42208 }),
+  /** Rules that go with a schema; they are kept, and clients run them. */
+  invalid_rule_set: errorRow('invalid', { http: 422, number: 42210 }),
   schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
   malformed_request: errorRow('invalid', { number: 400 }),
   /** No credentials where some are needed, or ones that are not accepted. */

@@ -388,7 +388,7 @@ export const ROWS: readonly Row[] = [
     '/subjects/x/versions',
     { schema: 'x'.repeat(BODY_BYTES_MAX) },
     413,
-    'HTTP 413 Payload Too Large',
+    `HTTP 413 Payload Too Large: the request body is over the limit -body-max=${BODY_BYTES_MAX}`,
   ],
   ['an unknown path', 'GET', '/nothing/here', undefined, 404, 'HTTP 404 Not Found'],
   [

@@ -8,6 +8,7 @@ import {
   MemoryLog,
   Registry,
   type RegistryApiOptions,
+  type RegistryLog,
   registryFallbacks,
   registryRoutes,
 } from '../../src/registry/index.ts';
@@ -116,6 +117,8 @@ function patternOf(path: string): RegExp {
 export interface ServerOptions {
   readonly driver?: HttpDriver;
   readonly requestTimeoutMs?: number;
+  /** Absent: an empty one in memory. */
+  readonly log?: RegistryLog;
 }
 
 export class Conformance {
@@ -145,14 +148,14 @@ export class Conformance {
 
   static async start(
     options: RegistryApiOptions = {},
-    { driver = nodeHttpDriver, requestTimeoutMs = 10_000 }: ServerOptions = {},
+    { driver = nodeHttpDriver, requestTimeoutMs = 10_000, log = new MemoryLog() }: ServerOptions = {},
   ): Promise<Conformance> {
-    const registry = await Registry.open(new MemoryLog(), silentLogger);
+    const registry = await Registry.open(log, silentLogger);
     const server = await driver.listen({
       host: '127.0.0.1',
       port: 0,
       routes: registryRoutes(() => registry, options),
-      fallbacks: registryFallbacks,
+      fallbacks: registryFallbacks(BODY_BYTES_MAX),
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16_384,
       requestTimeoutMs,

@@ -127,7 +127,7 @@ describe('bodies', () => {
     const over = await api.target('POST', path, { headers: json, body: wrap(BODY_BYTES_MAX + 1) });
     expect([over.status, over.body]).toEqual([
       413,
-      { error_code: 413, message: 'HTTP 413 Payload Too Large' },
+      { error_code: 413, message: expect.stringMatching(/^HTTP 413 .*-body-max=100000$/) },
     ]);
     const client = await RawClient.open(port());
     client.send(
@@ -138,7 +138,7 @@ describe('bodies', () => {
     const answer = await client.answer();
     expect([answer.status, JSON.parse(answer.body.toString())]).toEqual([
       413,
-      { error_code: 413, message: 'HTTP 413 Payload Too Large' },
+      { error_code: 413, message: expect.stringMatching(/^HTTP 413 .*-body-max=100000$/) },
     ]);
     client.close();
   });

@@ -16,7 +16,7 @@ beforeAll(async () => {
     host: '127.0.0.1',
     port: 0,
     routes: registryRoutes(() => registry),
-    fallbacks: registryFallbacks,
+    fallbacks: registryFallbacks(BODY_BYTES_MAX),
     bodyBytesMax: BODY_BYTES_MAX,
     headerBytesMax: 16_384,
     requestTimeoutMs: 5000,

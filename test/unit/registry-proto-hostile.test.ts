@@ -33,7 +33,11 @@ const inMessage = (body: string): string => `syntax = "proto3"; message M { ${bo
 
 describe('texts', () => {
   it.each<readonly [string, string, RegExp]>([
-    ['nested messages', `${'message M { '.repeat(40_000)}`, /nested deeper than 64 blocks at 1:\d+/],
+    [
+      'nested messages',
+      `${'message M { '.repeat(40_000)}`,
+      /nested deeper than 64 blocks \(the limit schema-depth\) at 1:\d+/,
+    ],
     ['nested aggregates', `option (o) = ${'{ a '.repeat(100_000)}`, /nested deeper/],
     ['nested lists', `option (o) = { a: ${'['.repeat(100_000)}`, /nested deeper/],
     ['nested groups', `message M { ${'optional group G = 1 { '.repeat(20_000)}`, /nested deeper/],
@@ -274,7 +278,7 @@ describe('descriptors', () => {
     [
       'many messages',
       base64(Buffer.alloc(380_000, Buffer.from([0x22, 0x03, 0x0a, 0x01, 0x4d]))),
-      /more than 20000 things/,
+      /more than 20000 things \(the limit schema-nodes\)/,
     ],
   ])('%s', (_what, text, said) => {
     expect(outcome(text)).toMatch(/^invalid_schema: /);
@@ -286,7 +290,7 @@ describe('descriptors', () => {
     for (let depth = 0; depth < 5_000; depth++)
       bytes = new ProtoWriter().bytes(1, 'M').bytes(3, bytes).finish();
     expect(outcome(base64(new ProtoWriter().bytes(4, bytes).finish()))).toMatch(
-      /nested deeper than 64 messages/,
+      /nested deeper than 64 messages \(the limit schema-depth\)/,
     );
   });
 

@@ -143,17 +143,24 @@ describe('settings', () => {
     [{}],
     [{ unknown: 1 }],
     [{ normalize: 'yes' }],
-    [{ defaultMetadata: [] }],
     [{ lossy: 'SOME' }],
   ])('refuses %j', async (update) => {
     expect(await code(registry.setConfig('a', update))).toBe('invalid_level');
+  });
+
+  it.each([
+    [{ defaultMetadata: [] }, 'malformed_request'],
+    [{ overrideMetadata: { properties: { a: 1 } } }, 'malformed_request'],
+    [{ overrideRuleSet: { domainRules: [{ name: 'r' }] } }, 'invalid_rule_set'],
+  ])('refuses the document %j', async (update, refusal) => {
+    expect(await code(registry.setConfig('a', update))).toBe(refusal);
   });
 
   it('completes metadata and rules as it is told', async () => {
     await registry.setConfig('a', {
       defaultMetadata: { properties: { team: 'core', tier: '1' } },
       overrideMetadata: { properties: { tier: '0' }, sensitive: ['tier'] },
-      defaultRuleSet: { domainRules: [{ name: 'one', kind: 'CONDITION' }] },
+      defaultRuleSet: { domainRules: [{ name: 'one', kind: 'CONDITION', type: 'CEL' }] },
     });
     const { version } = await put('a', { text: avro('x'), metadata: { properties: { team: 'mine' } } });
     expect(version.content).toMatchObject({

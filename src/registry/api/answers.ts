@@ -67,8 +67,14 @@ export function answerOf(thrown: unknown, wire: Wire, type?: string): HttpRespon
   return Object.keys(more).length === 0 ? made : { ...made, headers: { ...made.headers, ...more } };
 }
 
-/** What the server answers by itself, in the registry's error shape. */
-export const registryFallbacks: HttpFallbacks = {
-  error: (status) =>
-    errorAnswer(status, status === 500 ? 50001 : status, `HTTP ${status} ${STATUS_CODES[status] ?? 'Error'}`),
-};
+/** What the server answers by itself, in the registry's error shape.
+ *  @param bodyBytesMax of a request's body, for the message that says so */
+export function registryFallbacks(bodyBytesMax: number): HttpFallbacks {
+  return {
+    error(status) {
+      const why = status === 413 ? `: the request body is over the limit -body-max=${bodyBytesMax}` : '';
+      const message = `HTTP ${status} ${STATUS_CODES[status] ?? 'Error'}${why}`;
+      return errorAnswer(status, status === 500 ? 50001 : status, message);
+    },
+  };
+}

@@ -3,12 +3,11 @@
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { Json, Reference } from '../schemas/content.ts';
+import { readMetadata, readRuleSet } from '../schemas/contract.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import type { RegisterInput } from '../store/service.ts';
 import { bodyMayBeRaw } from './media.ts';
 
-/** Values inside values of `metadata` and `ruleSet`. */
-const BODY_DEPTH_MAX = 64;
 /** Half of a pair is no character, and no UTF-8 text can hold it. */
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
@@ -34,40 +33,60 @@ const isObject = (value: unknown): value is Body =>
 /** The body as an object. @throws unsupported_media_type, malformed_request */
 export function readBody(request: HttpRequest): Body {
   bodyMayBeRaw(request);
-  return objectOf(textOf(request));
+  return objectOf(jsonOf(textOf(request)));
 }
 
-function objectOf(text: string): Body {
-  let value: unknown;
+function jsonOf(text: string): unknown {
   try {
-    value = JSON.parse(text);
+    return JSON.parse(text);
   } catch (cause) {
     throw malformed('the request body is not JSON', cause);
   }
+}
+
+function objectOf(value: unknown): Body {
   if (!isObject(value)) throw malformed('the request body is not a JSON object');
   return value;
 }
 
 /** A schema with what belongs to it, or a schema's own text.
  *
- *  A JSON object without `schema` but with `type` is an Avro schema itself, in any of the JSON types. In
- *  application/octet-stream, or without a content type, whatever is no such document is a schema's own text: Avro
- *  where it begins like JSON, else Protobuf.
+ *  A JSON object without `schema` but with `type` is an Avro schema itself, in any of the JSON types, and so is a list
+ *  that is not empty: a union. In application/octet-stream, or without a content type, an object that defines a type is
+ *  one too, whatever else it holds, and what is no document about a schema is a schema's own text: Avro where it begins
+ *  like JSON, else Protobuf.
  *  @throws unsupported_media_type, malformed_request, invalid_schema */
 export function readSchemaBody(request: HttpRequest): RegisterInput {
   const raw = bodyMayBeRaw(request);
   const text = textOf(request);
-  const body = raw ? documentOf(text) : objectOf(text);
-  if (body === undefined) return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: filled(text) };
+  const value = raw ? rawValueOf(text) : jsonOf(text);
+  if (raw && (!isObject(value) || definesType(value)))
+    return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: filled(text) };
+  if (Array.isArray(value) && value.length > 0) return { format: 'AVRO', text };
+  const body = objectOf(value);
   if (body['schema'] === undefined && body['type'] !== undefined) return { format: 'AVRO', text };
   return schemaInput(body);
 }
 
-/** Undefined: no document about a schema. */
-function documentOf(text: string): Body | undefined {
+/** What holds other types: their definitions alone have room for a property named `schema`. */
+const DEFINED_BY: ReadonlyMap<unknown, string> = new Map([
+  ['record', 'fields'],
+  ['error', 'fields'],
+  ['enum', 'symbols'],
+  ['fixed', 'size'],
+  ['array', 'items'],
+  ['map', 'values'],
+]);
+
+function definesType(body: Body): boolean {
+  const holds = DEFINED_BY.get(body['type']);
+  return holds !== undefined && body[holds] !== undefined;
+}
+
+/** Undefined: not JSON. */
+function rawValueOf(text: string): unknown {
   try {
-    const value: unknown = JSON.parse(text);
-    return isObject(value) ? value : undefined;
+    return JSON.parse(text);
   } catch {
     return undefined;
   }
@@ -89,8 +108,8 @@ function schemaInput(body: Body): RegisterInput {
   if (format !== undefined && typeof format !== 'string')
     throw registryError('invalid_schema', 'schemaType is not a string');
   const references = readReferences(body['references']);
-  const metadata = readDocument(body, 'metadata');
-  const ruleSet = readDocument(body, 'ruleSet');
+  const metadata = readDocument(body, 'metadata', readMetadata);
+  const ruleSet = readDocument(body, 'ruleSet', readRuleSet);
   const id = readNumber(body, 'id', 1, SCHEMA_ID_MAX);
   // 0 asks for the next one.
   const version = readNumber(body, 'version', 0, VERSION_MAX);
@@ -129,27 +148,17 @@ function readReferences(value: unknown): readonly Reference[] {
   });
 }
 
-/** An object that is kept as it came. */
-function readDocument(body: Body, name: string): Json | undefined {
+/** Undefined: none is sent; an empty one is one. @throws malformed_request, invalid_rule_set */
+function readDocument(
+  body: Body,
+  name: string,
+  read: (value: unknown, name: string) => Json,
+): Json | undefined {
   const value = body[name] ?? undefined;
-  if (value === undefined) return undefined;
-  if (!isObject(value)) throw malformed(`${name} is not an object`);
-  checkDepth(value, name);
-  return value as Json;
+  return value === undefined ? undefined : read(value, name);
 }
 
-/** Everything that writes it again walks it by recursion. */
-function checkDepth(value: unknown, name: string): void {
-  let level: unknown[] = [value];
-  for (let depth = 0; level.length > 0; depth++) {
-    if (depth > BODY_DEPTH_MAX) throw malformed(`${name} nests deeper than ${BODY_DEPTH_MAX} levels`);
-    level = level.flatMap((one) =>
-      typeof one === 'object' && one !== null ? Object.values(one as Record<string, unknown>) : [],
-    );
-  }
-}
-
-type Kind = 'text' | 'switch' | 'document';
+type Kind = 'text' | 'switch' | 'metadata' | 'ruleSet';
 
 /** Properties of a config, by what they hold. */
 export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
@@ -159,16 +168,16 @@ export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
   alias: 'text',
   compatibilityGroup: 'text',
   compatibilityPolicy: 'text',
-  defaultMetadata: 'document',
-  overrideMetadata: 'document',
-  defaultRuleSet: 'document',
-  overrideRuleSet: 'document',
+  defaultMetadata: 'metadata',
+  overrideMetadata: 'metadata',
+  defaultRuleSet: 'ruleSet',
+  overrideRuleSet: 'ruleSet',
   verdictPolicy: 'text',
   lossy: 'text',
 };
 
 /** What a PUT of a config sets, by the names of the stored config; null removes. @throws malformed_request,
- *  invalid_level */
+ *  invalid_level, invalid_rule_set */
 export function readConfigBody(request: HttpRequest): Readonly<Record<string, unknown>> {
   const body = readBody(request);
   const update: Record<string, unknown> = {};
@@ -180,14 +189,15 @@ export function readConfigBody(request: HttpRequest): Readonly<Record<string, un
           : body['compatibility']
         : body[name];
     if (sent === undefined) continue;
-    update[name] = sent === null ? null : checked(name, kind, sent, body);
+    update[name] = sent === null ? null : checked(name, kind, sent);
   }
   return update;
 }
 
-function checked(name: string, kind: Kind, value: unknown, body: Body): unknown {
+function checked(name: string, kind: Kind, value: unknown): unknown {
   if (name === 'compatibilityLevel') return typeof value === 'string' ? value.toUpperCase() : value;
-  if (kind === 'document') return readDocument(body, name);
+  if (kind === 'metadata') return readMetadata(value, name);
+  if (kind === 'ruleSet') return readRuleSet(value, name);
   if (kind === 'switch' && typeof value !== 'boolean') throw malformed(`${name} is neither true nor false`);
   if (kind === 'text' && (typeof value !== 'string' || LONE_SURROGATE.test(value)))
     throw malformed(`${name} is not a text`);

@@ -1,5 +1,6 @@
 /** JSON Schemas of the bodies: what the description of the interface says, and its tests hold every answer to. */
 import { LEVELS } from '../compatibility/modes.ts';
+import { READ_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import { REGISTRY_MODES } from '../store/service.ts';
 import type { Wire } from './answers.ts';
 import { CONFIG_PROPERTIES } from './bodies.ts';
@@ -13,7 +14,9 @@ export const INTEGERS: JsonSchema = arrayOf({ type: 'integer' });
 
 const TEXT: JsonSchema = { type: 'string' };
 const SWITCH: JsonSchema = { type: 'boolean' };
-const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: 2_147_483_647 };
+const NUMBER: JsonSchema = { type: 'integer', minimum: 1, maximum: VERSION_MAX };
+/** None above 2^31-1 is given out; another registry's log may hold more, and 0. */
+const ID: JsonSchema = { type: 'integer', minimum: 0, maximum: READ_ID_MAX };
 const GUID: JsonSchema = {
   type: 'string',
   pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
@@ -35,13 +38,73 @@ function open(
 /** null removes. */
 const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
 
-const TYPE_OF = { text: 'string', switch: 'boolean', document: 'object' } as const;
-const config = (make: (type: string) => JsonSchema): Readonly<Record<string, JsonSchema>> =>
+const refOrNull = (name: string): JsonSchema => ({ anyOf: [ref(name), { type: 'null' }] });
+
+type ConfigKind = (typeof CONFIG_PROPERTIES)[string];
+/** As it is answered: another registry's log may hold other documents. */
+const ANSWERED: Readonly<Record<ConfigKind, JsonSchema>> = {
+  text: TEXT,
+  switch: SWITCH,
+  metadata: { type: 'object' },
+  ruleSet: { type: 'object' },
+};
+const SENT: Readonly<Record<ConfigKind, JsonSchema>> = {
+  text: orNull('string'),
+  switch: orNull('boolean'),
+  metadata: refOrNull('Metadata'),
+  ruleSet: refOrNull('RuleSet'),
+};
+const config = (as: Readonly<Record<ConfigKind, JsonSchema>>): Readonly<Record<string, JsonSchema>> =>
   Object.fromEntries(
     Object.entries(CONFIG_PROPERTIES)
       .filter(([name]) => name !== 'compatibilityLevel')
-      .map(([name, kind]) => [name, make(TYPE_OF[kind])]),
+      .map(([name, kind]) => [name, as[kind]]),
   );
+
+const WORDS: JsonSchema = { ...arrayOf(TEXT), description: 'A set: sorted, each word once.' };
+const TEXTS: JsonSchema = { type: 'object', additionalProperties: TEXT };
+const rulesOf = (...modes: readonly string[]): JsonSchema =>
+  arrayOf({ allOf: [ref('Rule'), { properties: { mode: { enum: [...modes, null] } } }] });
+
+/** Documents that go with a schema. What is null or not known here is dropped. */
+const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
+  Metadata: open(
+    {
+      tags: { type: ['object', 'null'], additionalProperties: WORDS },
+      properties: { ...TEXTS, type: ['object', 'null'] },
+      sensitive: { ...WORDS, type: ['array', 'null'] },
+    },
+    [],
+    'What belongs to a schema and counts for its identity. An empty one is one.',
+  ),
+  RuleSet: open(
+    {
+      migrationRules: { ...rulesOf('UPGRADE', 'DOWNGRADE', 'UPDOWN'), type: ['array', 'null'] },
+      domainRules: { ...rulesOf('WRITE', 'READ', 'WRITEREAD'), type: ['array', 'null'] },
+      encodingRules: { ...rulesOf('WRITE', 'READ', 'WRITEREAD'), type: ['array', 'null'] },
+      enableAt: orNull('string'),
+    },
+    [],
+    'Rules that clients run; kept, and never run here. No two have the same name. An empty one removes those of the version before.',
+  ),
+  Rule: open(
+    {
+      name: { type: 'string', maxLength: 64, pattern: '^[\\p{L}_][\\p{L}\\p{Nd}_-]*$' },
+      doc: orNull('string'),
+      kind: { enum: ['TRANSFORM', 'CONDITION', null], default: 'TRANSFORM' },
+      mode: { type: ['string', 'null'], default: 'WRITEREAD' },
+      type: TEXT,
+      tags: { ...WORDS, type: ['array', 'null'] },
+      params: { ...TEXTS, type: ['object', 'null'] },
+      expr: orNull('string'),
+      onSuccess: orNull('string'),
+      onFailure: orNull('string'),
+      disabled: { type: ['boolean', 'null'], default: false },
+    },
+    ['name', 'type'],
+    'One rule.',
+  ),
+};
 
 export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
   const guid = wire === 8 ? { guid: GUID } : {};
@@ -62,6 +125,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
       'subject',
       'version',
     ]),
+    ...DOCUMENTS,
     SchemaRequest: open(
       {
         schema: { type: 'string', minLength: 1 },
@@ -75,23 +139,23 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
             ),
           ),
         },
-        metadata: orNull('object'),
-        ruleSet: orNull('object'),
+        metadata: refOrNull('Metadata'),
+        ruleSet: refOrNull('RuleSet'),
         id: { type: ['integer', 'null'], description: 'Only in mode IMPORT.' },
         version: { type: ['integer', 'null'], description: 'The next one; any in mode IMPORT.' },
       },
       ['schema'],
-      'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
+      'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
     ),
     Registered:
       wire === 8
-        ? closed({ id: NUMBER, version: NUMBER, ...content, ...ts }, ['id', 'version', ...always])
-        : closed({ id: NUMBER }, ['id']),
+        ? closed({ id: ID, version: NUMBER, ...content, ...ts }, ['id', 'version', ...always])
+        : closed({ id: ID }, ['id']),
     Version: closed(
       {
         subject: TEXT,
         version: NUMBER,
-        id: NUMBER,
+        id: ID,
         ...content,
         ...ts,
         ...(wire === 8 ? { deleted: { const: true } } : {}),
@@ -108,18 +172,15 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
       always,
     ),
     SubjectVersion: closed({ subject: TEXT, version: NUMBER }, ['subject', 'version']),
-    ContextId: closed({ context: TEXT, id: NUMBER }, ['context', 'id']),
+    ContextId: closed({ context: TEXT, id: ID }, ['context', 'id']),
     Compatibility: closed({ is_compatible: SWITCH, messages: { ...STRINGS, minItems: 1 } }, [
       'is_compatible',
     ]),
-    Config: closed(
-      { compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config((type) => ({ type })) },
-      [],
-    ),
+    Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config(ANSWERED) }, []),
     ConfigRequest: open(
       {
         compatibility: { type: ['string', 'null'], enum: [...LEVELS, null] },
-        ...config(orNull),
+        ...config(SENT),
       },
       [],
       'What to set. The answer repeats it.',

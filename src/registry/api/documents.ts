@@ -2,7 +2,7 @@
 import { registryError } from '../errors.ts';
 import type { Json, Reference } from '../schemas/content.ts';
 import { qualify, qualifyWith } from '../store/names.ts';
-import { SCHEMA_ID_MAX } from '../store/records.ts';
+import { READ_ID_MAX } from '../store/records.ts';
 import type { SchemaTextFormat, StoredSchema, StoredVersion, SubjectConfig } from '../store/service.ts';
 import type { Call } from './operation.ts';
 import { formatOf, pageTooLarge } from './parameters.ts';
@@ -114,8 +114,8 @@ export function configEcho(
 
 /** @throws schema_not_found for what can be no id */
 export function idOf(text: string): number {
-  const id = /^\d{1,10}$/.test(text) ? Number(text) : 0;
-  if (id < 1 || id > SCHEMA_ID_MAX)
+  const id = Number(text);
+  if (!/^\d{1,10}$/.test(text) || id > READ_ID_MAX)
     throw registryError('schema_not_found', `Schema ${text.slice(0, 64)} not found`);
   return id;
 }

@@ -7,7 +7,7 @@ import { qualifyWith } from '../store/names.ts';
 import type { RegisterInput, RegistryService } from '../store/service.ts';
 
 export interface SchemaLimits {
-  /** Bytes of a text, as UTF-8. */
+  /** Bytes of a text with its metadata and rules, as UTF-8. */
   readonly schemaMax: number;
   /** Brackets inside brackets, of any kind. */
   readonly nestingMax: number;
@@ -32,11 +32,15 @@ export function checkLimits(
   limits: SchemaLimits,
   service: Pick<RegistryService, 'version'>,
 ): void {
-  const bytes = Buffer.byteLength(input.text);
+  const beside = [input.metadata, input.ruleSet].filter((one) => one !== undefined);
+  const bytes = [input.text, ...beside.map((one) => JSON.stringify(one))].reduce(
+    (sum, text) => sum + Buffer.byteLength(text),
+    0,
+  );
   if (bytes > limits.schemaMax) {
     throw registryError(
       'schema_too_large',
-      `the schema has ${bytes} bytes, over the limit -schema-max=${limits.schemaMax}`,
+      `the schema${beside.length === 0 ? '' : ' with its metadata and rules'} has ${bytes} bytes, over the limit -schema-max=${limits.schemaMax}`,
     );
   }
   if (nests(input, limits.nestingMax)) {

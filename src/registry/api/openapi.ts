@@ -19,6 +19,11 @@ const WITH_RIGHT: readonly RegistryErrorCode[] = [
 /** Names in the path. */
 const WITH_NAME: readonly RegistryErrorCode[] = ['invalid_subject'];
 const WITH_BODY: readonly RegistryErrorCode[] = ['unsupported_media_type'];
+/** Bodies that may hold rules. */
+const WITH_RULES: Readonly<Record<string, readonly RegistryErrorCode[]>> = {
+  SchemaRequest: ['invalid_rule_set'],
+  ConfigRequest: ['invalid_rule_set'],
+};
 const WHEN_FRESH: readonly RegistryErrorCode[] = ['store_timeout', 'store_failed'];
 const WHEN_WRITING: readonly RegistryErrorCode[] = [
   'store_failed',
@@ -44,7 +49,7 @@ function errorsOf(operation: Operation, path: string, wire: Wire): ReadonlyMap<n
     ...ALWAYS,
     ...(/\{(subject|context)\}/.test(path) ? WITH_NAME : []),
     ...(operation.right === undefined ? [] : WITH_RIGHT),
-    ...(operation.body === undefined ? [] : WITH_BODY),
+    ...(operation.body === undefined ? [] : [...WITH_BODY, ...(WITH_RULES[operation.body] ?? [])]),
     ...(operation.settled === true && operation.write !== true ? [] : WHEN_FRESH),
     ...(operation.write === true ? WHEN_WRITING : []),
   ]);

@@ -20,8 +20,16 @@ export function isLevel(text: unknown): text is Level {
   return (LEVELS as readonly unknown[]).includes(text);
 }
 
+/** PROVEN: what our decoders do with every event. STRICT: what the existing registries answer. */
+export const VERDICT_POLICIES = ['PROVEN', 'STRICT'] as const;
+export type VerdictPolicy = (typeof VERDICT_POLICIES)[number];
+
 /** Findings of one direction. */
-export function checkPair(reader: Schema, writer: Schema): readonly Finding[] {
+export function checkPair(
+  reader: Schema,
+  writer: Schema,
+  policy: VerdictPolicy = 'PROVEN',
+): readonly Finding[] {
   if (reader.identity === writer.identity) return [];
   if (reader.format === 'AVRO' && writer.format === 'AVRO') return checkAvro(reader.tree, writer.tree);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
@@ -69,13 +77,16 @@ export function compareWith(
   proposed: Schema,
   level: Level,
   versions: readonly EarlierVersion[],
+  policy: VerdictPolicy = 'PROVEN',
 ): Comparison[] {
   const comparisons: Comparison[] = [];
   const backward = level.startsWith('BACKWARD') || level.startsWith('FULL');
   const forward = level.startsWith('FORWARD') || level.startsWith('FULL');
   for (const { version, schema } of versions) {
-    if (backward) comparisons.push({ version, direction: 'BACKWARD', findings: checkPair(proposed, schema) });
-    if (forward) comparisons.push({ version, direction: 'FORWARD', findings: checkPair(schema, proposed) });
+    if (backward)
+      comparisons.push({ version, direction: 'BACKWARD', findings: checkPair(proposed, schema, policy) });
+    if (forward)
+      comparisons.push({ version, direction: 'FORWARD', findings: checkPair(schema, proposed, policy) });
   }
   return comparisons;
 }
@@ -92,9 +103,17 @@ export function compareHistory(proposed: Schema, ever: readonly EarlierVersion[]
 }
 
 /** What a registration is judged by: the level's pairs and the history. `versions` oldest first. */
-export function judge(proposed: Schema, level: Level, versions: readonly EarlierVersion[]): Verdict {
+export function judge(
+  proposed: Schema,
+  level: Level,
+  versions: readonly EarlierVersion[],
+  policy: VerdictPolicy = 'PROVEN',
+): Verdict {
   const compared = level.endsWith('_TRANSITIVE') ? versions : versions.slice(-1);
-  return verdictOf([...compareWith(proposed, level, compared), ...compareHistory(proposed, versions)]);
+  return verdictOf([
+    ...compareWith(proposed, level, compared, policy),
+    ...compareHistory(proposed, versions),
+  ]);
 }
 
 export function verdictOf(comparisons: readonly Comparison[]): Verdict {

@@ -1,6 +1,6 @@
 /** Whether a field's default fits its type. A union's default belongs to its first branch, as every reader agrees. */
 import type { AvroEnumNode, AvroField, AvroNode, AvroPrimitive, AvroRecordNode } from './avro-tree.ts';
-import { SCHEMA_DEPTH_MAX } from './format.ts';
+import { DEPTH_LIMIT, SCHEMA_DEPTH_MAX } from './format.ts';
 import { isInteger, type JsonNode, type JsonNumber, printJson } from './json-text.ts';
 
 export interface Misfit {
@@ -97,7 +97,11 @@ function firstMisfit(nodes: Iterable<JsonNode>, type: AvroNode, depth: number): 
 }
 
 function inside(json: JsonNode, type: AvroNode, depth: number): Misfit | undefined {
-  if (depth > SCHEMA_DEPTH_MAX) return { why: 'it is nested too deep', at: json.at };
+  if (depth > SCHEMA_DEPTH_MAX)
+    return {
+      why: `it is nested deeper than ${SCHEMA_DEPTH_MAX} values ${DEPTH_LIMIT}`,
+      at: json.at,
+    };
   switch (type.kind) {
     case 'primitive':
       return misfitPrimitive(json, type.type);

@@ -16,7 +16,7 @@ import {
   avroTypeName,
   isAvroPrimitive,
 } from './avro-tree.ts';
-import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
+import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
 import { isInteger, type JsonNode, type JsonObject, memberOf, positionOf, printJson } from './json-text.ts';
 
 /** The name of a type and the names of its aliases, each a full name. */
@@ -143,8 +143,8 @@ export class AvroReader {
     const { lenient } = this.options;
     const deepest = lenient ? LENIENT_DEPTH_MAX : SCHEMA_DEPTH_MAX;
     const most = lenient ? LENIENT_NODES_MAX : SCHEMA_NODES_MAX;
-    if (depth > deepest) this.fail(json.at, `${where} is nested deeper than ${deepest} types`);
-    if (++this.nodes > most) this.fail(json.at, `${where} makes more than ${most} types`);
+    if (depth > deepest) this.fail(json.at, `${where} is nested deeper than ${deepest} types ${DEPTH_LIMIT}`);
+    if (++this.nodes > most) this.fail(json.at, `${where} makes more than ${most} types ${NODES_LIMIT}`);
     if (json.kind === 'string') return this.reference(json, json.value, namespace, where);
     if (json.kind === 'array') return this.union(json, namespace, where, depth);
     if (json.kind !== 'object') this.fail(json.at, `${where} is ${shown(json)}, not a type`);

@@ -1,6 +1,6 @@
 /** A place in the words of a .proto text: looks one word ahead, and counts what it makes so that no text grows without bound. */
 
-import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
+import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
 import { type NumberRange, type Position, PROTO_PATH_CHARS_MAX } from './proto-ast.ts';
 import { integerOf, ProtoLexer, protoFail, type Token } from './proto-lexer.ts';
 
@@ -106,12 +106,14 @@ export class ProtoCursor {
 
   /** One more thing of the tree. */
   count(): void {
-    if (++this.nodes > SCHEMA_NODES_MAX) this.fail(`it declares more than ${SCHEMA_NODES_MAX} things`);
+    if (++this.nodes > SCHEMA_NODES_MAX)
+      this.fail(`it declares more than ${SCHEMA_NODES_MAX} things ${NODES_LIMIT}`);
   }
 
   /** One more pair of braces around. */
   inside<T>(work: () => T): T {
-    if (++this.depth > SCHEMA_DEPTH_MAX) this.fail(`it is nested deeper than ${SCHEMA_DEPTH_MAX} blocks`);
+    if (++this.depth > SCHEMA_DEPTH_MAX)
+      this.fail(`it is nested deeper than ${SCHEMA_DEPTH_MAX} blocks ${DEPTH_LIMIT}`);
     const result = work();
     this.depth--;
     return result;

@@ -5,7 +5,7 @@
  *  Entries of maps stay messages of their own and types keep their full names, as existing registries print a descriptor.
  */
 
-import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
+import { DEPTH_LIMIT, NODES_LIMIT, SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from './format.ts';
 import {
   ENUM_NUMBER_MAX,
   type EnumNode,
@@ -148,7 +148,8 @@ class DescriptorReader {
   }
 
   private at(): Position {
-    if (++this.nodes > SCHEMA_NODES_MAX) refuse(`declares more than ${SCHEMA_NODES_MAX} things`);
+    if (++this.nodes > SCHEMA_NODES_MAX)
+      refuse(`declares more than ${SCHEMA_NODES_MAX} things ${NODES_LIMIT}`);
     return { line: 1, column: 1 };
   }
 
@@ -167,7 +168,7 @@ class DescriptorReader {
   }
 
   private message(bytes: Buffer, depth: number): MessageNode {
-    if (depth > SCHEMA_DEPTH_MAX) refuse(`is nested deeper than ${SCHEMA_DEPTH_MAX} messages`);
+    if (depth > SCHEMA_DEPTH_MAX) refuse(`is nested deeper than ${SCHEMA_DEPTH_MAX} messages ${DEPTH_LIMIT}`);
     const at = this.at();
     const record = new Record(bytes);
     const nested = record.all(3).map((one) => this.message(one, depth + 1));

@@ -21,7 +21,7 @@ function mergeMetadata(under: Json | undefined, over: Json | undefined): Json | 
   const a = objectOf(under);
   const b = objectOf(over);
   if (a === undefined || b === undefined) return b ?? a;
-  const sensitive = [...new Set([...listOf(a['sensitive']), ...listOf(b['sensitive'])])];
+  const sensitive = [...new Set([...listOf(a['sensitive']), ...listOf(b['sensitive'])])].sort();
   return {
     ...a,
     ...b,

@@ -9,6 +9,7 @@ import {
   type ResolvedReference,
   type SchemaContent,
 } from '../schemas/content.ts';
+import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
 import { isSchemaFormat, SCHEMA_FORMATS } from '../schemas/format.ts';
 import { parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
@@ -163,16 +164,18 @@ function withoutVersion(metadata: Json | undefined): Json | undefined {
   return Object.keys(kept).length === 0 ? undefined : kept;
 }
 
-/** Equal but for the text and the number that registration itself writes into the metadata. */
+/** Equal but for the text, the number that registration itself writes into the metadata, and the spelling of what goes
+ *  with it: a log may hold one that is not written here. */
 function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): boolean {
   const plain = (content: SchemaContent): SchemaContent => {
-    const metadata = withoutVersion(content.metadata);
+    const metadata = withoutVersion(sameForm(content.metadata, readMetadata));
+    const ruleSet = sameForm(content.ruleSet, readRuleSet);
     return {
       format: content.format,
       text: '',
       references: references ? content.references : [],
       ...(metadata === undefined ? {} : { metadata }),
-      ...(content.ruleSet === undefined ? {} : { ruleSet: content.ruleSet }),
+      ...(ruleSet === undefined ? {} : { ruleSet }),
     };
   };
   return isSameContent(plain(a), plain(b));
@@ -203,7 +206,8 @@ export class Parser {
       });
     }
     if (input.text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
-    const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+    const given = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+    const references = how.normalize ? normalReferences(given) : given;
     const resolved = resolve(state, subject, references);
     const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
     let schema = memo.key === key ? memo.schema : this.parsed.get(key);
@@ -298,6 +302,15 @@ export class Parser {
     this.spellings.set(text, spelling);
     return spelling;
   }
+}
+
+/** By subject and version, each once: what a normalised schema refers to has no order of its own.
+ *  Source: normalize() of the schemas of confluentinc/schema-registry, and SchemaReference.compareTo (facts only). */
+function normalReferences(references: readonly Reference[]): readonly Reference[] {
+  const met = new Map(references.map((one) => [JSON.stringify([one.name, one.subject, one.version]), one]));
+  const order = (a: Reference, b: Reference): number =>
+    a.subject < b.subject ? -1 : a.subject > b.subject ? 1 : a.version - b.version;
+  return [...met.values()].sort(order);
 }
 
 /** -1 is the latest version there is, and is stored as its number. */

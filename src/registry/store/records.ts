@@ -20,10 +20,10 @@ import type { Json, Reference } from '../schemas/content.ts';
 import type { LogRecord } from './log.ts';
 import { REGISTRY_MODES, type RegistryMode, type SubjectConfig } from './service.ts';
 
-/** The largest id that is given out or asked for: clients hold ids in signed 32-bit numbers. */
+/** The largest id that is given out or taken: clients hold ids in signed 32-bit numbers. */
 export const SCHEMA_ID_MAX = 0x7fff_ffff;
-/** Frames carry ids as unsigned 32-bit numbers: another registry's log may hold as much. */
-const READ_ID_MAX = 0xffff_ffff;
+/** Frames carry ids as unsigned 32-bit numbers: another registry's log may hold as much, and it is answered. */
+export const READ_ID_MAX = 0xffff_ffff;
 export const VERSION_MAX = 0x7fff_ffff;
 
 export interface SchemaFields {

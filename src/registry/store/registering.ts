@@ -129,7 +129,9 @@ function chooseVersion(
 
 function chooseId(state: State, context: string, content: SchemaContent, wanted: number | undefined): number {
   if (wanted === undefined) {
-    const id = state.idOf(context, content) ?? state.maxId(context) + 1;
+    const known = state.idOf(context, content);
+    if (known !== undefined) return known;
+    const id = state.maxId(context) + 1;
     if (id > SCHEMA_ID_MAX)
       throw registryError('store_failed', `the ids of context ${context} are used up at ${SCHEMA_ID_MAX}`);
     return id;

@@ -1,7 +1,7 @@
 /** Levels, modes and the other settings of a subject, a context or all: what is in force, and what may be set. */
 import { isLevel, type Level } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import type { Json } from '../schemas/content.ts';
+import { readMetadata, readRuleSet } from '../schemas/contract.ts';
 import { burn } from './burning.ts';
 import type { Draft } from './draft.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, scopesOf } from './names.ts';
@@ -111,10 +111,8 @@ const word =
   };
 const string: Check = (value, name) => (typeof value === 'string' ? value : refuse(name, 'a string'));
 const boolean: Check = (value, name) => (typeof value === 'boolean' ? value : refuse(name, 'true or false'));
-const object: Check = (value, name) =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? (value as Json)
-    : refuse(name, 'a JSON object');
+const metadata: Check = (value, name) => readMetadata(value, name);
+const ruleSet: Check = (value, name) => readRuleSet(value, name);
 const level: Check = (value) => {
   const upper = typeof value === 'string' ? value.toUpperCase() : value;
   if (!isLevel(upper)) throw registryError('invalid_level', LEVEL_MESSAGE);
@@ -128,15 +126,16 @@ const CHECKS: Readonly<Record<keyof SubjectConfig, Check>> = {
   alias: string,
   compatibilityGroup: string,
   compatibilityPolicy: word(COMPATIBILITY_POLICIES),
-  defaultMetadata: object,
-  overrideMetadata: object,
-  defaultRuleSet: object,
-  overrideRuleSet: object,
+  defaultMetadata: metadata,
+  overrideMetadata: metadata,
+  defaultRuleSet: ruleSet,
+  overrideRuleSet: ruleSet,
   verdictPolicy: word(VERDICT_POLICIES),
   lossy: word(LOSSY_CHOICES),
 };
 
-/** The fields of an update by their own names; null removes. @throws invalid_level */
+/** The fields of an update by their own names; null removes. @throws invalid_level, malformed_request,
+ *  invalid_rule_set */
 function readUpdate(update: Readonly<Record<string, unknown>>): Map<keyof SubjectConfig, unknown> {
   const fields = new Map<keyof SubjectConfig, unknown>();
   for (const name of Object.keys(CHECKS) as Array<keyof SubjectConfig>) {
