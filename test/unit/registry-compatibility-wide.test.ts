@@ -72,11 +72,13 @@ describe('Avro', () => {
       name: `f${i}`,
       type: { type: 'fixed', name: `A${14_999 - i}`, size: 1 },
     }));
-    expect(compared(avro(record('R', reader)), avro(record('R', writer)))).toEqual([]);
+    const findings = compared(avro(record('R', reader)), avro(record('R', writer)));
+    expect(findings).toHaveLength(100);
+    expect(rules(findings)).toEqual(['AVRO_TYPE_RENAMED']);
   });
 
   it('a union of thousands of branches', () => {
-    const branches = indexes(9_000).map((i) => ({ type: 'fixed', name: `F${i}`, size: 1 }));
+    const branches = indexes(7_000).map((i) => ({ type: 'fixed', name: `F${i}`, size: 1 }));
     const union = (doc: string): Schema =>
       avro(
         record(
@@ -85,9 +87,10 @@ describe('Avro', () => {
         ),
       );
     expect(compared(union('a'), union('b'))).toEqual([]);
-    const last = branches.map((branch, i) => (i === 0 ? { ...branch, aliases: ['F8999'] } : branch));
-    const overlapping = avro(record('R', [{ name: 'u', type: last }]));
-    expect(rules(compared(overlapping, union('b')))).toEqual(['AVRO_UNION_BRANCHES_OVERLAP']);
+    const renamed = branches.map((branch, i) => ({ ...branch, name: `G${i}`, aliases: [branch.name] }));
+    const reader = avro(record('R', [{ name: 'u', type: renamed }]));
+    expect(rules(compared(reader, union('b')))).toEqual(['AVRO_TYPE_RENAMED']);
+    expect(rules(compared(union('b'), reader))).toEqual(['AVRO_UNION_BRANCH_MISSING']);
   });
 
   it('thousands of unions of one wide record', () => {
@@ -112,7 +115,7 @@ describe('Avro', () => {
     const reader = indexes(4_000).map((i) => ({ name: `f${i}`, type: i === 0 ? wide : 'W' }));
     const writer = indexes(4_000).map((i) => ({ name: `f${i}`, type: record(`V${i}`, []) }));
     const findings = compared(avro(record('R', reader)), avro(record('R', writer)));
-    expect(rules(findings)).toEqual(['COMPARISON_TOO_LONG']);
+    expect(rules(findings)).toContain('COMPARISON_TOO_LONG');
     expect(isCompatible(findings)).toBe(false);
   });
 

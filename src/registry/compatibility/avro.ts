@@ -1,332 +1,400 @@
-/** Can this reader read what that writer wrote? The resolution rules of the Avro decoder that the consumer runs.
+/** Can this reader read what that writer wrote? The verdict of policy PROVEN: what our own decoder does with every event.
  *
- *  Judged: fields added, removed, renamed (aliases), retyped (promotions), enums, fixed, arrays, maps, nesting and
- *  recursion. Not judged, hence refused: a union that changed, a logical type on one side only, two fields that read
- *  one written field.
- *  Source: Apache Avro 1.11 specification, "Schema Resolution"; names are compared in full, as the decoder does.
+ *  Invariants: (1) each pair of types that an event can bring together is judged once, a union branch by branch, and
+ *  nothing that the parser takes is left unjudged; (2) pairs that no event reaches are left out; (3) pairs are met from
+ *  the outside inwards, so the route of a finding is a shortest one, and finite in a recursive type.
+ *  Source: Apache Avro 1.12 specification, "Schema Resolution"; where it leaves a choice, avro-union.ts says which.
  */
+import { type Misfit, misfitOf } from '../schemas/avro-default.ts';
 import {
   type AvroEnumNode,
   type AvroField,
+  type AvroLogical,
   type AvroNamedNode,
   type AvroNode,
-  type AvroPrimitive,
   type AvroRecordNode,
   type AvroUnionNode,
   avroTypeName,
 } from '../schemas/avro-tree.ts';
-import { SameTypes } from './avro-same.ts';
-import { type Finding, Findings, someOf } from './finding.ts';
-
-type Promotion = 'exact' | 'lossy' | 'wrong';
-
-/** PROMOTIONS[writer][reader]: what a reader of another primitive type gets. Absent: the decoder refuses. */
-const PROMOTIONS: Readonly<
-  Partial<Record<AvroPrimitive, Readonly<Partial<Record<AvroPrimitive, Promotion>>>>>
-> = {
-  int: { long: 'exact', float: 'lossy', double: 'exact' },
-  long: { float: 'lossy', double: 'lossy' },
-  float: { double: 'exact' },
-  string: { bytes: 'exact' },
-  // Bytes that are no UTF-8 come back as other text, without an error.
-  bytes: { string: 'wrong' },
-};
-
-const shortName = (node: AvroNode): string => {
-  const name = avroTypeName(node);
-  return name.slice(name.lastIndexOf('.') + 1);
-};
+import { type FieldFate, fieldFates } from './avro-fields.ts';
+import { neverWritten } from './avro-inhabited.ts';
+import { isNamed, Names, typeWords, unqualified } from './avro-names.ts';
+import { fieldPlace, inward, pathOf, placeOf, rootTrail, type Trail, usePlace } from './avro-trail.ts';
+import { BranchIndex, PROMOTIONS } from './avro-union.ts';
+import { type Finding, Findings, type Severity, someOf } from './finding.ts';
 
 export function checkAvro(reader: AvroNode, writer: AvroNode): readonly Finding[] {
-  const walk = new Walk();
-  walk.pair(reader, writer, shortName(reader));
+  const walk = new Walk(neverWritten(writer));
+  walk.pair(reader, writer, rootTrail(unqualified(avroTypeName(reader))));
   walk.run();
-  return walk.findings.all();
+  return inTextOrder(walk.findings.all());
 }
 
-type Pair = readonly [reader: AvroNode, writer: AvroNode, path: string];
+/** By the reader's own text; what stands in a reference, or nowhere, after it. */
+function inTextOrder(findings: readonly Finding[]): readonly Finding[] {
+  const at = ({ reader }: Finding): number =>
+    reader === undefined || reader.from !== undefined || !('at' in reader) ? Number.MAX_VALUE : reader.at;
+  return [...findings].sort((a, b) => at(a) - at(b));
+}
+
+interface Pair {
+  readonly reader: AvroNode;
+  readonly writer: AvroNode;
+  readonly trail: Trail;
+}
 
 class Walk {
   readonly findings = new Findings();
+  private readonly never: ReadonlySet<AvroNode>;
   private readonly seen = new Map<AvroNode, Set<AvroNode>>();
-  private readonly inner: Pair[] = [];
-  private readonly aliases = new Map<AvroNamedNode, ReadonlySet<string>>();
-  private readonly same = new SameTypes();
+  private readonly pairs: Pair[] = [];
+  private readonly names = new Names();
+  private readonly unions = new Map<AvroUnionNode, BranchIndex>();
+  private readonly misfits = new Map<AvroField, Misfit | undefined>();
 
-  /** Puts a pair on the list: a chain of types may be longer than the stack is deep. */
-  pair(reader: AvroNode, writer: AvroNode, path: string): void {
-    this.inner.push([reader, writer, path]);
+  constructor(never: ReadonlySet<AvroNode>) {
+    this.never = never;
   }
 
-  /** In the order of the text: what is inside a pair comes before what follows it. */
+  pair(reader: AvroNode, writer: AvroNode, trail: Trail): void {
+    if (!this.never.has(writer)) this.pairs.push({ reader, writer, trail });
+  }
+
   run(): void {
-    const open: Pair[] = [];
-    do {
-      for (let pair = this.inner.pop(); pair !== undefined; pair = this.inner.pop()) open.push(pair);
-      const next = open.pop();
-      if (next === undefined) return;
-      const [reader, writer, path] = next;
-      if (!this.findings.spend(1, path)) return;
-      const known = this.seen.get(reader) ?? new Set();
-      if (known.has(writer)) continue;
-      this.seen.set(reader, known.add(writer));
-      this.compare(reader, writer, path);
-    } while (open.length + this.inner.length > 0);
+    // Pairs that are found on the way are put at its end.
+    for (const { reader, writer, trail } of this.pairs) {
+      if (!this.spend(1, trail)) return;
+      this.compare(reader, writer, trail);
+    }
   }
 
-  private namesMatch(reader: AvroNamedNode, writer: { readonly name: string }): boolean {
-    if (reader.name === writer.name) return true;
-    if (reader.aliases.length === 0) return false;
-    const aliases = this.aliases.get(reader) ?? new Set(reader.aliases);
-    this.aliases.set(reader, aliases);
-    return aliases.has(writer.name);
+  private spend(steps: number, trail: Trail): boolean {
+    return this.findings.spend(steps, () => pathOf(trail));
   }
 
-  private compare(reader: AvroNode, writer: AvroNode, path: string): void {
-    if (this.logical(reader, writer, path)) return;
-    if (reader.kind === 'union' || writer.kind === 'union') {
-      this.union(reader, writer, path);
-      return;
-    }
-    if (reader.kind === 'primitive' && writer.kind === 'primitive') {
-      this.primitive(reader.type, writer.type, path);
-      return;
-    }
-    if (reader.kind === 'record' && writer.kind === 'record') {
-      this.record(reader, writer, path);
-      return;
-    }
-    if (reader.kind === 'enum' && writer.kind === 'enum') {
-      this.enumeration(reader, writer, path);
-      return;
-    }
-    if (reader.kind === 'array' && writer.kind === 'array') {
-      this.pair(reader.items, writer.items, `${path}[]`);
-      return;
-    }
-    if (reader.kind === 'map' && writer.kind === 'map') {
-      this.pair(reader.values, writer.values, `${path}{}`);
-      return;
-    }
-    if (reader.kind === 'fixed' && writer.kind === 'fixed') {
-      if (!this.namesMatch(reader, writer)) {
-        this.nameMismatch(reader.name, writer.name, path);
-        return;
-      }
-      if (reader.size !== writer.size) {
-        this.findings.add(
-          'fail',
-          'AVRO_FIXED_SIZE_CHANGED',
-          path,
-          `the reader takes ${reader.size} bytes, the writer writes ${writer.size}`,
-        );
-      }
-      return;
-    }
-    this.typeChanged(avroTypeName(reader), avroTypeName(writer), path);
-  }
-
-  private typeChanged(reader: string, writer: string, path: string): void {
-    this.findings.add('fail', 'AVRO_TYPE_CHANGED', path, `a reader of type ${reader} cannot read ${writer}`);
-  }
-
-  private nameMismatch(reader: string, writer: string, path: string): void {
-    this.findings.add(
-      'fail',
-      'AVRO_NAME_CHANGED',
-      path,
-      `the reader's type is named ${reader}, the writer's ${writer}, and no alias says they are the same`,
-    );
-  }
-
-  /** True when the pair needs no further look. */
-  private logical(reader: AvroNode, writer: AvroNode, path: string): boolean {
-    const r = reader.logical;
-    const w = writer.logical;
-    if (r === undefined && w === undefined) return false;
-    if (r === undefined || w === undefined) {
-      const one = (r ?? w)?.logicalType;
-      this.findings.add(
-        'unjudged',
-        'AVRO_LOGICAL_TYPE_ONE_SIDED',
-        path,
-        `the logical type ${one} stands on one side only`,
-      );
-      return true;
-    }
-    if (r.logicalType !== w.logicalType || r.precision !== w.precision || (r.scale ?? 0) !== (w.scale ?? 0)) {
-      const show = (l: typeof r): string =>
-        `${l.logicalType}${l.precision === undefined ? '' : `(${l.precision},${l.scale ?? 0})`}`;
-      this.findings.add(
-        'fail',
-        'AVRO_LOGICAL_TYPE_CHANGED',
-        path,
-        `${show(w)} is read as ${show(r)}: the same bytes mean another value`,
-      );
-      return true;
-    }
+  /** Only named types are met again in another place. */
+  private isSeen(reader: AvroNode, writer: AvroNode): boolean {
+    const known = this.seen.get(reader) ?? new Set();
+    if (known.has(writer)) return true;
+    this.seen.set(reader, known.add(writer));
     return false;
   }
 
-  private primitive(reader: AvroPrimitive, writer: AvroPrimitive, path: string): void {
-    if (reader === writer) return;
-    const promotion = PROMOTIONS[writer]?.[reader];
-    if (promotion === undefined) this.typeChanged(reader, writer, path);
-    else if (promotion === 'lossy') {
-      this.findings.add(
-        'lossy',
-        'AVRO_PROMOTION_ROUNDS',
-        path,
-        `${writer} read as ${reader} is rounded where it has too many digits`,
-      );
-    } else if (promotion === 'wrong') {
-      this.findings.add(
-        'fail',
-        'AVRO_BYTES_AS_STRING',
-        path,
-        'bytes read as string come back changed where they are not UTF-8',
-      );
-    }
+  /** Paths and routes are made of what is kept. */
+  private add(
+    severity: Severity,
+    rule: string,
+    message: string,
+    trail: Trail,
+    where: Pick<Finding, 'reader' | 'writer'>,
+  ): void {
+    if (!this.findings.takes(severity)) return;
+    const { route } = trail;
+    this.findings.add(
+      severity,
+      rule,
+      pathOf(trail),
+      message,
+      route === undefined ? where : { ...where, route },
+    );
   }
 
-  private record(reader: AvroRecordNode, writer: AvroRecordNode, path: string): void {
-    if (!this.namesMatch(reader, writer)) {
-      this.nameMismatch(reader.name, writer.name, path);
+  /** A finding about two types in the place where they are used. */
+  private used(
+    severity: Severity,
+    rule: string,
+    message: string,
+    [reader, writer, trail]: readonly [AvroNode, AvroNode, Trail],
+  ): void {
+    const places = { reader: usePlace(reader, trail.reader), writer: usePlace(writer, trail.writer) };
+    this.add(severity, rule, message, trail, places);
+  }
+
+  /** A finding about what two definitions say. */
+  private defined(
+    severity: Severity,
+    rule: string,
+    message: string,
+    [reader, writer, trail]: readonly [AvroNode, AvroNode, Trail],
+  ): void {
+    this.add(severity, rule, message, trail, { reader: placeOf(reader), writer: placeOf(writer) });
+  }
+
+  private compare(reader: AvroNode, writer: AvroNode, trail: Trail): void {
+    if (writer.kind === 'union') {
+      this.writtenUnion(reader, writer, trail);
       return;
     }
-    if (!this.findings.spend(reader.fields.length + writer.fields.length, path)) return;
-    const written = new Map(writer.fields.map((field) => [field.name, field]));
-    const readBy = new Map<string, string>();
-    for (const field of reader.fields) {
-      const at = `${path}.${field.name}`;
-      if (!this.findings.spend(field.aliases.length, at)) return;
-      const matches = [...new Set([field.name, ...field.aliases])].filter((name) => written.has(name));
-      if (matches.length > 1) {
-        this.findings.add(
-          'fail',
-          'AVRO_ALIAS_AMBIGUOUS',
-          at,
-          `field "${field.name}" matches several written fields: ${someOf(matches)}`,
-        );
-        continue;
-      }
-      const match = matches[0];
-      if (match === undefined) {
-        if (!field.hasDefault) {
-          this.findings.add(
-            'fail',
-            'AVRO_READER_FIELD_WITHOUT_DEFAULT',
-            at,
-            `field "${field.name}" has no default, and the writer does not write it`,
+    if (reader.kind === 'union') {
+      const branch = this.branchFor(reader, writer, trail);
+      if (branch !== undefined) this.compare(branch, writer, trail);
+      return;
+    }
+    if (reader.kind === 'primitive' && writer.kind === 'primitive' && reader.type !== writer.type) {
+      const promotion = PROMOTIONS[writer.type]?.[reader.type];
+      if (promotion === undefined) this.typeChanged(reader, writer, trail);
+      else if (this.logical(reader, writer, trail)) {
+        const pair = [reader, writer, trail] as const;
+        if (promotion === 'rounds')
+          this.used(
+            'lossy',
+            'AVRO_PROMOTION_ROUNDS',
+            `${writer.type} read as ${reader.type} is rounded where it has too many digits`,
+            pair,
           );
-        }
-        continue;
+        else if (promotion === 'not always text')
+          this.used(
+            'fail',
+            'AVRO_BYTES_AS_STRING',
+            'bytes read as string are refused where they are not UTF-8',
+            pair,
+          );
       }
-      const other = readBy.get(match);
-      if (other !== undefined) {
-        this.findings.add(
-          'unjudged',
-          'AVRO_FIELD_READ_TWICE',
-          at,
-          `fields "${other}" and "${field.name}" both read the written field "${match}"`,
-        );
-      }
-      readBy.set(match, field.name);
-      if (match !== field.name) {
-        this.findings.add(
-          'note',
-          'AVRO_FIELD_RENAMED',
-          at,
-          `field "${field.name}" reads the written field "${match}" by its alias`,
-        );
-      }
-      this.pair(field.type, (written.get(match) as AvroField).type, at);
-    }
-  }
-
-  private enumeration(reader: AvroEnumNode, writer: AvroEnumNode, path: string): void {
-    if (!this.namesMatch(reader, writer)) {
-      this.nameMismatch(reader.name, writer.name, path);
       return;
     }
-    if (!this.findings.spend(reader.symbols.length + writer.symbols.length, path)) return;
+    if (reader.kind !== writer.kind) {
+      this.typeChanged(reader, writer, trail);
+      return;
+    }
+    if (isNamed(reader) && isNamed(writer)) {
+      if (!this.isSeen(reader, writer) && this.sameName(reader, writer, trail))
+        this.named(reader, writer, trail);
+      return;
+    }
+    if (!this.logical(reader, writer, trail)) return;
+    if (reader.kind === 'array' && writer.kind === 'array')
+      this.pair(reader.items, writer.items, inward(trail, '[]', { kind: 'item' }));
+    else if (reader.kind === 'map' && writer.kind === 'map')
+      this.pair(reader.values, writer.values, inward(trail, '{}', { kind: 'value' }));
+  }
+
+  private typeChanged(reader: AvroNode, writer: AvroNode, trail: Trail): void {
+    const [r, w] =
+      reader.kind === writer.kind
+        ? [typeWords(reader), typeWords(writer)]
+        : [reader, writer].map(avroTypeName);
+    const message =
+      trail.route?.step.kind === 'branch'
+        ? `a reader of type ${r} cannot read ${w}, which is a branch of the writer's union`
+        : `a reader of type ${r} cannot read ${w}`;
+    this.used('fail', 'AVRO_TYPE_CHANGED', message, [reader, writer, trail]);
+  }
+
+  /** False: the pair needs no further look. */
+  private logical(reader: AvroNode, writer: AvroNode, trail: Trail): boolean {
+    const [r, w] = [reader.logical, writer.logical];
+    if (r === undefined && w === undefined) return true;
+    if (r === undefined || w === undefined) {
+      const [one, side] = r === undefined ? [w, "writer's"] : [r, "reader's"];
+      this.used(
+        'note',
+        'AVRO_LOGICAL_TYPE_ONE_SIDED',
+        `the logical type ${logicalWords(one as AvroLogical)} stands on the ${side} side only; the value is read as it was written`,
+        [reader, writer, trail],
+      );
+      return true;
+    }
+    if (r.logicalType === w.logicalType && r.precision === w.precision && (r.scale ?? 0) === (w.scale ?? 0))
+      return true;
+    this.used(
+      'fail',
+      'AVRO_LOGICAL_TYPE_CHANGED',
+      `${logicalWords(w)} is read as ${logicalWords(r)}: the same bytes mean another value`,
+      [reader, writer, trail],
+    );
+    return false;
+  }
+
+  private sameName(reader: AvroNamedNode, writer: AvroNamedNode, trail: Trail): boolean {
+    const pair = [reader, writer, trail] as const;
+    const match = this.names.match(reader, writer);
+    if (match === 'alias')
+      this.defined(
+        'note',
+        'AVRO_TYPE_RENAMED',
+        `the ${reader.kind} ${reader.name} reads the written ${writer.name} by its alias`,
+        pair,
+      );
+    else if (match === 'namespace')
+      this.defined(
+        'note',
+        'AVRO_NAMESPACE_CHANGED',
+        `the ${reader.kind} ${reader.name} reads the written ${writer.name}: namespaces are not compared here, but some other decoders do; an alias makes it safe for them too`,
+        pair,
+      );
+    else if (match === 'none')
+      this.defined(
+        'fail',
+        'AVRO_NAME_CHANGED',
+        `the reader's type is named ${reader.name}, the writer's ${writer.name}, and no alias says they are the same`,
+        pair,
+      );
+    return match !== 'none';
+  }
+
+  private named(reader: AvroNamedNode, writer: AvroNamedNode, trail: Trail): void {
+    if (reader.kind === 'fixed' && writer.kind === 'fixed' && reader.size !== writer.size) {
+      const message = `the reader takes ${reader.size} bytes, the writer writes ${writer.size}`;
+      this.defined('fail', 'AVRO_FIXED_SIZE_CHANGED', message, [reader, writer, trail]);
+      return;
+    }
+    if (!this.logical(reader, writer, trail)) return;
+    if (reader.kind === 'record' && writer.kind === 'record') this.record(reader, writer, trail);
+    else if (reader.kind === 'enum' && writer.kind === 'enum') this.enumeration(reader, writer, trail);
+  }
+
+  private enumeration(reader: AvroEnumNode, writer: AvroEnumNode, trail: Trail): void {
+    if (!this.spend(reader.symbols.length + writer.symbols.length, trail)) return;
     const symbols = new Set(reader.symbols);
     const missing = writer.symbols.filter((symbol) => !symbols.has(symbol));
     if (missing.length === 0) return;
-    if (reader.defaultSymbol === undefined) {
-      this.findings.add(
+    const pair = [reader, writer, trail] as const;
+    if (reader.defaultSymbol === undefined)
+      this.defined(
         'fail',
         'AVRO_ENUM_SYMBOL_MISSING',
-        path,
         `the reader's ${reader.name} lacks ${someOf(missing)} and has no default symbol`,
+        pair,
       );
-    } else {
-      this.findings.add(
+    else
+      this.defined(
         'lossy',
         'AVRO_ENUM_SYMBOL_DEFAULTED',
-        path,
         `${someOf(missing)} is read as ${reader.defaultSymbol}`,
+        pair,
+      );
+  }
+
+  private writtenUnion(reader: AvroNode, writer: AvroUnionNode, trail: Trail): void {
+    // A path tells branches apart where the choice is between more than a value and none.
+    const isTold = writer.branches.filter((branch) => avroTypeName(branch) !== 'null').length > 1;
+    for (const [index, branch] of writer.branches.entries()) {
+      const label = isTold ? `(${unqualified(avroTypeName(branch))})` : '';
+      this.pair(reader, branch, inward(trail, label, { kind: 'branch', index }));
+    }
+  }
+
+  private branchFor(reader: AvroUnionNode, writer: AvroNode, trail: Trail): AvroNode | undefined {
+    let index = this.unions.get(reader);
+    if (index === undefined) {
+      index = new BranchIndex(reader);
+      this.unions.set(reader, index);
+      if (!this.spend(reader.branches.length + index.steps, trail)) return undefined;
+    }
+    const branch = index.choose(writer);
+    if (branch !== undefined) return branch;
+    const message = `the reader's union has no branch for ${typeWords(writer)}`;
+    this.used('fail', 'AVRO_UNION_BRANCH_MISSING', message, [reader, writer, trail]);
+    return undefined;
+  }
+
+  private record(reader: AvroRecordNode, writer: AvroRecordNode, trail: Trail): void {
+    if (!this.spend(reader.fields.length + writer.fields.length, trail)) return;
+    const { fates, unread, steps } = fieldFates(reader, writer);
+    if (!this.spend(steps, trail)) return;
+    const lost = new Set<AvroField>();
+    for (const fate of fates) {
+      if (fate.kind === 'reads') this.readField(reader, writer, trail, fate);
+      else this.unreadable(reader, writer, trail, fate);
+      if (fate.kind === 'missing' && fate.lost !== undefined) lost.add(fate.lost);
+    }
+    for (const field of unread) {
+      if (lost.has(field)) continue;
+      const to = inward(trail, `.${field.name}`, { kind: 'field', key: field.name });
+      this.add(
+        'note',
+        'AVRO_FIELD_NOT_READ',
+        `the written field "${field.name}" is not in the reader's ${reader.name}, which skips it`,
+        to,
+        { reader: placeOf(reader), writer: fieldPlace(writer, field) },
       );
     }
   }
 
-  private union(reader: AvroNode, writer: AvroNode, path: string): void {
-    const { same, steps } = this.same.decide(reader, writer);
-    if (!this.findings.spend(steps, path)) return;
-    if (reader.kind !== 'union' || writer.kind !== 'union' || !same) {
-      const missing = reader.kind === 'union' ? this.missingBranches(reader, writer) : [];
-      if (missing.length > 0)
-        this.findings.add(
-          'fail',
-          'AVRO_UNION_BRANCH_MISSING',
-          path,
-          `the reader's union has no branch for ${someOf(missing)}`,
-        );
-      else this.findings.add('unjudged', 'AVRO_UNION_CHANGED', path, 'a union was added, removed or changed');
+  private readField(
+    reader: AvroRecordNode,
+    writer: AvroRecordNode,
+    trail: Trail,
+    { field, written, byAlias }: Extract<FieldFate, { kind: 'reads' }>,
+  ): void {
+    const places = { reader: fieldPlace(reader, field), writer: fieldPlace(writer, written) };
+    const to = inward(trail, `.${field.name}`, { kind: 'field', key: written.name }, places);
+    if (byAlias)
+      this.add(
+        'note',
+        'AVRO_FIELD_RENAMED',
+        `field "${field.name}" reads the written field "${written.name}" by its alias`,
+        to,
+        places,
+      );
+    this.pair(field.type, written.type, to);
+  }
+
+  /** Of a field that no event brings; every event that holds the record is meant. */
+  private unreadable(
+    reader: AvroRecordNode,
+    writer: AvroRecordNode,
+    trail: Trail,
+    fate: Exclude<FieldFate, { kind: 'reads' }>,
+  ): void {
+    const { field } = fate;
+    const at: Trail = { ...trail, outer: trail, label: `.${field.name}` };
+    const add = (
+      severity: Severity,
+      rule: string,
+      message: string,
+      where: { readonly at?: number; readonly written?: AvroField | undefined } = {},
+    ): void =>
+      this.add(severity, rule, message, at, {
+        reader: fieldPlace(reader, field, where.at),
+        writer: where.written === undefined ? placeOf(writer) : fieldPlace(writer, where.written),
+      });
+    if (fate.kind === 'ambiguous') {
+      const message = `field "${field.name}" matches several written fields: ${someOf(fate.names)}`;
+      add('fail', 'AVRO_ALIAS_AMBIGUOUS', message);
       return;
     }
-    // The decoder gives a written branch to the first reader branch that can read it.
-    const claimed = new Map<string, AvroNode[]>();
-    const primitives: AvroPrimitive[] = [];
-    const overlap = (from: string, to: string): void =>
-      this.findings.add(
-        'unjudged',
-        'AVRO_UNION_BRANCHES_OVERLAP',
-        path,
-        `branch ${from} can be read as ${to}, which stands before it`,
+    if (fate.kind === 'read twice') {
+      const message = `fields "${fate.other.name}" and "${field.name}" both read the written field "${fate.written.name}"`;
+      add('fail', 'AVRO_FIELD_READ_TWICE', message, { written: fate.written });
+      return;
+    }
+    const { lost, suspect } = fate;
+    if (!field.hasDefault || field.defaultJson === undefined) {
+      const message = `field "${field.name}" has no default, and the writer does not write it`;
+      const written = lost ?? suspect;
+      const hint =
+        written === undefined
+          ? ''
+          : `; if it is the old "${written.name}", give it the alias "${written.name}"`;
+      add('fail', 'AVRO_READER_FIELD_WITHOUT_DEFAULT', `${message}${hint}`, { written });
+      return;
+    }
+    if (!this.misfits.has(field)) this.misfits.set(field, misfitOf(field.defaultJson, field.type));
+    const misfit = this.misfits.get(field);
+    if (misfit !== undefined)
+      add(
+        'fail',
+        'AVRO_DEFAULT_MISFIT',
+        `the writer does not write field "${field.name}", and its default does not fit its type: ${misfit.why}`,
+        { at: misfit.at },
       );
-    for (const branch of reader.branches) {
-      if (branch.kind === 'primitive') {
-        for (const earlier of primitives)
-          if (PROMOTIONS[branch.type]?.[earlier] !== undefined) overlap(branch.type, earlier);
-        primitives.push(branch.type);
-      } else if ('name' in branch) {
-        for (const earlier of claimed.get(branch.name) ?? [])
-          if (earlier.kind === branch.kind) overlap(branch.name, avroTypeName(earlier));
-        if (!this.findings.spend(branch.aliases.length, path)) return;
-        for (const alias of new Set(branch.aliases)) {
-          const earlier = claimed.get(alias) ?? [];
-          claimed.set(alias, earlier);
-          earlier.push(branch);
-        }
-      }
-    }
-  }
-
-  /** Names of the written branches that no branch of the reader is meant for, whatever is in them. */
-  private missingBranches(reader: AvroUnionNode, writer: AvroNode): string[] {
-    const written = writer.kind === 'union' ? writer.branches : [writer];
-    const names = new Set<string>();
-    const primitives: AvroPrimitive[] = [];
-    for (const branch of reader.branches) {
-      names.add(avroTypeName(branch));
-      if (branch.kind === 'primitive') primitives.push(branch.type);
-      else if ('name' in branch) for (const alias of branch.aliases) names.add(alias);
-    }
-    const isMeant = (branch: AvroNode): boolean =>
-      names.has(avroTypeName(branch)) ||
-      (branch.kind === 'primitive' &&
-        primitives.some((type) => PROMOTIONS[branch.type]?.[type] !== undefined));
-    return written.filter((branch) => !isMeant(branch)).map(avroTypeName);
+    else if (lost !== undefined)
+      add(
+        'lossy',
+        'AVRO_RENAMED_VALUE_LOST',
+        `the writer renamed "${field.name}" to "${lost.name}", which this reader does not know: it gets the default instead of the value`,
+        { written: lost },
+      );
+    else if (suspect !== undefined)
+      add(
+        'note',
+        'AVRO_RENAME_SUSPECTED',
+        `field "${field.name}" gets its default; if it is the old "${suspect.name}", give it the alias "${suspect.name}"`,
+        { written: suspect },
+      );
   }
 }
+
+const logicalWords = ({ logicalType, precision, scale }: AvroLogical): string =>
+  precision === undefined ? logicalType : `${logicalType}(${precision},${scale ?? 0})`;

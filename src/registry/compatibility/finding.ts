@@ -121,6 +121,11 @@ export class Findings {
     else this.floor = rank;
   }
 
+  /** False: one of this severity would be dropped, so there is no need to make it. */
+  takes(severity: Severity): boolean {
+    return this.list.length < FINDINGS_MAX || RANKS[severity] > this.floor;
+  }
+
   /** Counts steps. False: there were too many, so the comparison ends here, refused. */
   spend(steps: number, path: string | (() => string)): boolean {
     if (this.steps > COMPARISON_STEPS_MAX) return false;
