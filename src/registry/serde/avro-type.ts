@@ -1,25 +1,13 @@
-/** avsc's types from our tree, so that references, exact defaults and namespaces mean the same to both.
- *
- *  Names that our reader takes and avsc does not (of schemas that were stored elsewhere) are spelled otherwise for it;
- *  a reader and a writer spell them alike.
+/** avsc's types from our tree, so that references, exact defaults and namespaces mean the same to both. avsc writes;
+ *  our decoder reads.
  */
 import avsc from 'avsc';
 import { floatOfText, misfitOf } from '../schemas/avro-default.ts';
 import type { AvroField, AvroNamedNode, AvroNode } from '../schemas/avro-tree.ts';
 import { doubleOf, isInteger, type JsonNode, type JsonNumber } from '../schemas/json-text.ts';
+import { spelled } from './avro-branch.ts';
 import { avroTypeHook } from './avro-long.ts';
 import { isNumberUnion, numberUnion } from './avro-number-union.ts';
-
-const PRIMITIVE_WORD = /(^|\.)(null|boolean|int|long|float|double|bytes|string)$/;
-
-function spelled(name: string): string {
-  const plain = name
-    .split('.')
-    .map((part) => part.replace(/[^A-Za-z0-9_]/gu, (char) => `_x${char.codePointAt(0)?.toString(16)}_`))
-    .map((part) => (/^[A-Za-z_]/.test(part) && part !== '__proto__' ? part : `_${part}`))
-    .join('.');
-  return PRIMITIVE_WORD.test(plain) ? `${plain}_` : plain;
-}
 
 /** A number as avsc takes it in a default: a long by its digits where a double would round it. */
 function numberOf(number: JsonNumber): number | string {
