@@ -1,0 +1,267 @@
+/** Elements of the Protobuf wire, read one at a time and never beyond the message that they stand in.
+ *  Source: protobuf.dev, "Encoding".
+ *
+ *  Invariants: (1) `at` never passes `limit`; (2) nothing is allocated from a length or a count before that many bytes
+ *  are known to be there; (3) how deep messages stand in one another and how many fields come out is bounded.
+ */
+import { isUtf8 } from 'node:buffer';
+
+export const WIRE = { VARINT: 0, FIXED64: 1, LENGTH: 2, GROUP: 3, END: 4, FIXED32: 5 } as const;
+
+/** Messages, entries of maps and groups inside one another; what protoc's own parsers stop at. */
+export const PROTO_NESTING_MAX = 100;
+
+/** Fields of all messages of one payload, absent ones too: a message of two bytes may have thousands. */
+const FIELDS_MAX = 1 << 22;
+const FIELDS_PER_BYTE_MAX = 32;
+
+const VARINT_BYTES_MAX = 10;
+
+/** Bytes that are no such message. `path` grows on the way out. */
+export class WireFault extends Error {
+  readonly at: number;
+  path = '';
+
+  /** @param at byte offset inside the payload */
+  constructor(why: string, at: number) {
+    super(why);
+    this.at = at;
+  }
+}
+
+/** Two words as one integer. @param high its sign decides */
+export function wide(low: number, high: number): bigint {
+  // 53 bits are exact in a double; the rest takes the slow way.
+  if (high >= -0x10_0000 && high < 0x10_0000) return BigInt(high * 0x1_0000_0000 + (low >>> 0));
+  return (BigInt(high) << 32n) | BigInt(low >>> 0);
+}
+
+export class ProtoInput {
+  readonly bytes: Buffer;
+  at: number;
+  /** Where the message under way ends. */
+  limit: number;
+  /** The words of the varint that was read last. */
+  low = 0;
+  high = 0;
+  /** Messages that lacked a required field at their end, and where that was. */
+  readonly incomplete = new Map<object, number>();
+  private readonly start: number;
+  private depth = 0;
+  private fieldsLeft: number;
+
+  constructor(bytes: Buffer, start: number, end: number) {
+    this.bytes = bytes;
+    this.at = start;
+    this.limit = end;
+    this.start = start;
+    this.fieldsLeft = Math.max(FIELDS_MAX, (end - start) * FIELDS_PER_BYTE_MAX);
+  }
+
+  /** @param from where what is wrong begins */
+  fault(why: string, from: number): never {
+    throw new WireFault(why, from - this.start);
+  }
+
+  /** Offset of `at` inside the payload. */
+  get offset(): number {
+    return this.at - this.start;
+  }
+
+  private take(count: number): number {
+    const from = this.at;
+    if (count > this.limit - from)
+      this.fault(`${count} bytes are needed, and ${this.limit - from} are left`, from);
+    this.at = from + count;
+    return from;
+  }
+
+  /** Reads up to ten bytes into `low` and `high`; what is beyond 64 bits is dropped. */
+  varint(): void {
+    const from = this.at;
+    const { bytes, limit } = this;
+    let low = 0;
+    let high = 0;
+    for (let i = 0; i < VARINT_BYTES_MAX; i++) {
+      if (from + i >= limit) this.fault('the bytes end inside a varint', from);
+      const byte = bytes[from + i] as number;
+      const bits = byte & 0x7f;
+      if (i < 4) low |= bits << (7 * i);
+      else if (i > 4) high |= bits << (7 * i - 32);
+      else {
+        low |= bits << 28;
+        high = bits >>> 4;
+      }
+      if (byte < 128) {
+        this.at = from + i + 1;
+        this.low = low;
+        this.high = high;
+        return;
+      }
+    }
+    this.fault(`a varint is longer than ${VARINT_BYTES_MAX} bytes`, from);
+  }
+
+  /** A field number and a wire type; the number is from 1 to 2^29 - 1. */
+  tag(): number {
+    const from = this.at;
+    this.varint();
+    const tag = this.low >>> 0;
+    if (this.high !== 0) this.fault('a field number is above 2^29 - 1', from);
+    if (tag < 8) this.fault('a field has the number 0', from);
+    return tag;
+  }
+
+  /** Bytes that are there. */
+  private length(): number {
+    const from = this.at;
+    this.varint();
+    const length = this.low >>> 0;
+    const left = this.limit - this.at;
+    if (this.high !== 0 || length > left) {
+      const said = wide(this.low, this.high >>> 0);
+      this.fault(`a length of ${said} bytes, where ${left} are left`, from);
+    }
+    return length;
+  }
+
+  int32(): number {
+    this.varint();
+    return this.low;
+  }
+
+  uint32(): number {
+    this.varint();
+    return this.low >>> 0;
+  }
+
+  sint32(): number {
+    this.varint();
+    return (this.low >>> 1) ^ -(this.low & 1);
+  }
+
+  bool(): boolean {
+    this.varint();
+    return (this.low | this.high) !== 0;
+  }
+
+  int64(): bigint {
+    this.varint();
+    return wide(this.low, this.high);
+  }
+
+  uint64(): bigint {
+    this.varint();
+    return wide(this.low, this.high >>> 0);
+  }
+
+  sint64(): bigint {
+    this.varint();
+    const sign = -(this.low & 1);
+    return wide(((this.low >>> 1) | (this.high << 31)) ^ sign, (this.high >>> 1) ^ sign);
+  }
+
+  fixed32(): number {
+    return this.bytes.readUInt32LE(this.take(4));
+  }
+
+  sfixed32(): number {
+    return this.bytes.readInt32LE(this.take(4));
+  }
+
+  fixed64(): bigint {
+    return this.bytes.readBigUInt64LE(this.take(8));
+  }
+
+  sfixed64(): bigint {
+    return this.bytes.readBigInt64LE(this.take(8));
+  }
+
+  float(): number {
+    return this.bytes.readFloatLE(this.take(4));
+  }
+
+  double(): number {
+    return this.bytes.readDoubleLE(this.take(8));
+  }
+
+  text(): string {
+    const from = this.take(this.length());
+    const text = this.bytes.toString('utf8', from, this.at);
+    // A sequence that is no UTF-8 comes out as U+FFFD; so does U+FFFD itself.
+    if (text.includes('\ufffd') && !isUtf8(this.bytes.subarray(from, this.at)))
+      this.fault('a text is not UTF-8', from);
+    return text;
+  }
+
+  /** A copy: the buffer is its owner's, who fills it anew. */
+  blob(): Buffer {
+    const from = this.take(this.length());
+    return Buffer.from(this.bytes.subarray(from, this.at));
+  }
+
+  /** Enters what a length stands before. @returns the limit outside, for `leave` */
+  enter(): number {
+    const outer = this.limit;
+    const length = this.length();
+    this.limit = this.at + length;
+    return outer;
+  }
+
+  leave(outer: number): void {
+    this.limit = outer;
+  }
+
+  /** Counts a level of nesting. */
+  descend(): void {
+    if (++this.depth > PROTO_NESTING_MAX) this.tooDeep(this.at);
+  }
+
+  ascend(): void {
+    this.depth--;
+  }
+
+  private tooDeep(from: number): never {
+    this.fault(`messages are nested deeper than ${PROTO_NESTING_MAX} levels`, from);
+  }
+
+  /** Counts fields that come out, or that are looked at again. */
+  spend(fields: number): void {
+    this.fieldsLeft -= fields;
+    if (this.fieldsLeft < 0) {
+      const most = `${FIELDS_MAX} and ${FIELDS_PER_BYTE_MAX} a byte`;
+      this.fault(`the messages have more fields together than a payload of this size may: ${most}`, this.at);
+    }
+  }
+
+  /** Passes over the value of an unknown field; of a group, over all that is in it. @param from where the tag begins */
+  skip(tag: number, from: number): void {
+    const groups: number[] = [];
+    for (let next = tag, at = from; ; at = this.at, next = this.tag()) {
+      switch (next & 7) {
+        case WIRE.VARINT:
+          this.varint();
+          break;
+        case WIRE.FIXED64:
+          this.take(8);
+          break;
+        case WIRE.LENGTH:
+          this.take(this.length());
+          break;
+        case WIRE.FIXED32:
+          this.take(4);
+          break;
+        case WIRE.GROUP:
+          groups.push(next >>> 3);
+          if (this.depth + groups.length > PROTO_NESTING_MAX) this.tooDeep(at);
+          break;
+        case WIRE.END:
+          if (groups.pop() !== next >>> 3) this.fault(`group ${next >>> 3} ends, and another is open`, at);
+          break;
+        default:
+          this.fault(`wire type ${next & 7} does not exist`, at);
+      }
+      if (groups.length === 0) return;
+    }
+  }
+}
