@@ -54,6 +54,11 @@ export function avroWriter(schema: AvroSchema): Encode {
 /** @throws incompatible_schema where the rules refuse the pair */
 export function avroReader(reader: AvroSchema, writer: Schema): Decode {
   demandCompatible(reader, writer);
+  return avroReaderUnjudged(reader, writer);
+}
+
+/** Without asking the rules: what cannot be read is an error of the event that holds it. */
+export function avroReaderUnjudged(reader: AvroSchema, writer: Schema): Decode {
   if (writer.format !== 'AVRO') throw registryError('incompatible_schema', 'the record is not Avro');
   // Schemas that are the same read each other as one reads itself, whatever their aliases say.
   return avroDecoder(reader.identity === writer.identity ? writer.tree : reader.tree, writer.tree);

@@ -1,9 +1,9 @@
 /** Encoding and decoding a batch at a time, the same for both formats. */
 import { registryError } from '../errors.ts';
 import type { Schema } from '../schemas/schema.ts';
-import { avroReader, avroWriter } from './avro-codec.ts';
+import { avroReader, avroReaderUnjudged, avroWriter } from './avro-codec.ts';
 import type { Decode, WriterCodec } from './decode.ts';
-import { protoReader, protoWriter } from './proto-codec.ts';
+import { protoReader, protoReaderUnjudged, protoWriter } from './proto-codec.ts';
 
 export type { WriterCodec } from './decode.ts';
 
@@ -32,8 +32,25 @@ export function readerCodec(reader: Schema, writer: Schema, path: readonly numbe
     case 'PROTOBUF':
       return protoReader(reader, writer, path);
     case 'JSON':
-      throw registryError('incompatible_schema', 'values cannot be read with a JSON Schema', {
-        next: 'use an Avro or a Protobuf schema',
-      });
+      throw unreadable();
   }
+}
+
+/** The same, without asking the rules whether the reader may be let near the data: what proves the rules.
+ *  @throws incompatible_schema, bad_message_index */
+export function readerUnjudged(reader: Schema, writer: Schema, path: readonly number[]): Decode {
+  switch (reader.format) {
+    case 'AVRO':
+      return avroReaderUnjudged(reader, writer);
+    case 'PROTOBUF':
+      return protoReaderUnjudged(reader, writer, path);
+    case 'JSON':
+      throw unreadable();
+  }
+}
+
+function unreadable(): Error {
+  return registryError('incompatible_schema', 'values cannot be read with a JSON Schema', {
+    next: 'use an Avro or a Protobuf schema',
+  });
 }
