@@ -3,22 +3,7 @@
  */
 import { type AvroNode, avroTypeName } from '../schemas/avro-tree.ts';
 import type { AvroBranchDatum, AvroDatum, AvroRecordDatum } from '../serde/datum.ts';
-
-const PLAIN_BYTE = /^[ !#-[\]-~]$/;
-
-function bytesText(bytes: Uint8Array): string {
-  const chars = Array.from(bytes, (byte) => {
-    const char = String.fromCharCode(byte);
-    return PLAIN_BYTE.test(char) ? char : `\\u${byte.toString(16).padStart(4, '0')}`;
-  });
-  return `"${chars.join('')}"`;
-}
-
-/** What JSON has no number for is a text, as Java writes it. */
-function floatText(value: number): string {
-  if (!Number.isFinite(value)) return `"${value}"`;
-  return Object.is(value, -0) ? '-0.0' : String(value);
-}
+import { bytesText, floatText } from './same.ts';
 
 export function avroJson(datum: AvroDatum, type: AvroNode): string {
   switch (type.kind) {

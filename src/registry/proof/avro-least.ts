@@ -10,7 +10,7 @@ import { AVRO_EDGES } from './avro-values.ts';
 /** Bytes of a smallest event; a type whose smallest is larger counts as one without. */
 const EVENT_BYTES_MAX = 1 << 20;
 /** Types inside types of a smallest event; bounds the recursion of everything that walks one. */
-const EVENT_DEPTH_MAX = 400;
+const EVENT_DEPTH_MAX = 120;
 /** Rounds of relaxation; types that people write settle in three. */
 const ROUNDS_MAX = 100;
 

@@ -4,7 +4,8 @@
  *  (`string` and an enum, `bytes` and a fixed, maps and records), it is `{"name of the branch": value}`, and null is
  *  null. Numbers stay plain: a bigint is a long.
  */
-import { type AvroNode, type AvroUnionNode, avroTypeName } from '../schemas/avro-tree.ts';
+import type { AvroNode, AvroUnionNode } from '../schemas/avro-tree.ts';
+import { branchKey } from '../serde/avro-branch.ts';
 
 /** An object of these entries, whatever their keys are. */
 export function objectOf(entries: Iterable<readonly [string, unknown]>): Record<string, unknown> {
@@ -35,5 +36,5 @@ function looksAlike(union: AvroUnionNode): boolean {
 /** @param value plain, of that branch */
 export function plainBranch(union: AvroUnionNode, branch: number, value: unknown): unknown {
   if (value === null || !looksAlike(union)) return value;
-  return objectOf([[avroTypeName(union.branches[branch] as AvroNode), value]]);
+  return objectOf([[branchKey(union.branches[branch] as AvroNode), value]]);
 }

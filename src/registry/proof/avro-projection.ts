@@ -97,8 +97,11 @@ function planRecord(reader: AvroRecordNode, writer: AvroRecordNode): RecordPlan 
   const written = new Map(writer.fields.map(({ name }, i) => [name, i]));
   const readBy = new Map<number, string>();
   let error: string | undefined;
+  // A schema reads itself by its own names.
+  const isSelf = reader === writer;
   const sources = reader.fields.map((field) => {
-    const matches = new Set([field.name, ...field.aliases].flatMap((name) => written.get(name) ?? []));
+    const aliases = isSelf ? [] : field.aliases;
+    const matches = new Set([field.name, ...aliases].flatMap((name) => written.get(name) ?? []));
     const [from] = matches;
     if (matches.size > 1) error ??= `field "${field.name}" names more than one written field`;
     if (from === undefined) {
@@ -131,7 +134,10 @@ class Projector {
   private value(datum: AvroDatum, reader: AvroNode, writer: AvroNode): unknown {
     if (writer.kind === 'union') {
       const { branch, value } = datum as AvroBranchDatum;
-      return this.value(value, reader, writer.branches[branch] as AvroNode);
+      const written = writer.branches[branch] as AvroNode;
+      // A schema reads itself branch by branch.
+      if (reader === writer) return plainBranch(writer, branch, this.value(value, written, written));
+      return this.value(value, reader, written);
     }
     if (reader.kind === 'union') {
       const branch = branchFor(reader, writer);

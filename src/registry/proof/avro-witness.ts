@@ -14,7 +14,7 @@ import type { WitnessOptions } from './witness.ts';
 /** Times that a record is entered inside itself. */
 const RECURSION_MAX = 2;
 /** Types inside types that are varied, and steps of a route; what is deeper stays the smallest. */
-const VARIED_DEPTH_MAX = 400;
+const VARIED_DEPTH_MAX = 120;
 /** Of a random event: types inside types, and bytes, before it takes the smallest ways out. */
 const RANDOM_DEPTH_MAX = 6;
 const RANDOM_BYTES_MAX = 20_000;

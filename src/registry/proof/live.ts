@@ -1,0 +1,119 @@
+/** Verdicts by trying: events of the writer's schema are encoded, read by the decoder that the consumer runs, and held
+ *  against what the specification promises. The same for both formats.
+ */
+import { MillraceError } from '../../core/errors.ts';
+import type { AvroSchema, ProtoSchema, Schema } from '../schemas/schema.ts';
+import { readerUnjudged } from '../serde/codec.ts';
+import type { Decode } from '../serde/decode.ts';
+import { avroProof } from './avro-proof.ts';
+import { protoProof } from './proto-proof.ts';
+import { sameValue } from './same.ts';
+import type { Outcome, Projection, Trial, Witness } from './trial.ts';
+import type { FormatProof, WitnessOptions } from './witness.ts';
+
+export interface Tried {
+  /** The worst over all events; OK where the writer has none. */
+  readonly outcome: Outcome;
+  readonly trials: number;
+  /** The smallest event with that outcome; absent where the writer has none. */
+  readonly worst?: Trial;
+}
+
+/** Decodes each event by a codec that is compiled once a message of the writer's. */
+class Pair<S extends AvroSchema | ProtoSchema, Event> {
+  private readonly reader: S;
+  private readonly writer: S;
+  private readonly proof: FormatProof<S, Event>;
+  private readonly decoders = new Map<string, Decode | MillraceError>();
+
+  constructor(proof: FormatProof<S, Event>, reader: S, writer: S) {
+    this.proof = proof;
+    this.reader = reader;
+    this.writer = writer;
+  }
+
+  *trials(options: WitnessOptions): Generator<Trial> {
+    const { proof, reader, writer } = this;
+    const encode = proof.encoder(writer);
+    const project = proof.projector(reader, writer);
+    for (const event of proof.witnesses(writer, options)) {
+      const bytes = encode(event);
+      const path = proof.pathOf(event);
+      const witness: Witness = {
+        get json() {
+          return proof.json(event, writer);
+        },
+        bytes,
+        path,
+      };
+      const projection = project(event);
+      const read = this.read(bytes, path);
+      yield { outcome: outcomeOf(projection, read), witness, projection, read };
+    }
+  }
+
+  private read(bytes: Buffer, path: readonly number[]): Trial['read'] {
+    try {
+      const decode = this.decoderOf(path);
+      if (decode instanceof MillraceError) return { error: decode, at: undefined };
+      return { value: decode(bytes, 0, bytes.length) };
+    } catch (thrown) {
+      if (!(thrown instanceof MillraceError)) throw thrown;
+      const at = thrown.details['at'];
+      return { error: thrown, at: typeof at === 'number' ? at : undefined };
+    }
+  }
+
+  private decoderOf(path: readonly number[]): Decode | MillraceError {
+    const key = path.join();
+    const known = this.decoders.get(key);
+    if (known !== undefined) return known;
+    const made = this.compile(path);
+    this.decoders.set(key, made);
+    return made;
+  }
+
+  /** A message that the reader does not have is an answer about the event. */
+  private compile(path: readonly number[]): Decode | MillraceError {
+    try {
+      return readerUnjudged(this.reader, this.writer, path);
+    } catch (thrown) {
+      if (thrown instanceof MillraceError) return thrown;
+      throw thrown;
+    }
+  }
+}
+
+function outcomeOf(projection: Projection, read: Trial['read']): Outcome {
+  if (projection.kind === 'none' || 'error' in read) return 'FAIL';
+  if (!sameValue(projection.value, read.value)) return 'FAIL';
+  return projection.lossless ? 'OK' : 'LOSSY';
+}
+
+/** Tries each event as it is asked for. Nothing for two formats, and for JSON Schema, whose events have no codec. */
+export function trialsOf(reader: Schema, writer: Schema, options: WitnessOptions): Iterable<Trial> {
+  if (reader.format === 'AVRO' && writer.format === 'AVRO')
+    return new Pair(avroProof, reader, writer).trials(options);
+  if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
+    return new Pair(protoProof, reader, writer).trials(options);
+  return [];
+}
+
+const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
+
+export function tryAll(reader: Schema, writer: Schema, options: WitnessOptions): Tried {
+  let trials = 0;
+  let worst: Trial | undefined;
+  for (const trial of trialsOf(reader, writer, options)) {
+    trials++;
+    const worse = worst === undefined ? 1 : RANK[trial.outcome] - RANK[worst.outcome];
+    const smaller = worst !== undefined && trial.witness.bytes.length < worst.witness.bytes.length;
+    if (worse > 0 || (worse === 0 && smaller)) worst = trial;
+  }
+  return worst === undefined ? { outcome: 'OK', trials } : { outcome: worst.outcome, trials, worst };
+}
+
+/** What came back is not what is promised: a fault of ours, whatever the verdict is. */
+export function isSurprise({ projection, read }: Trial): boolean {
+  return projection.kind === 'value' && ('error' in read || !sameValue(projection.value, read.value));
+}

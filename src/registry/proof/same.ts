@@ -1,0 +1,56 @@
+/** Whether two plain values are the same to a program, and how a person reads one. */
+
+const isBytes = (value: unknown): value is Uint8Array => value instanceof Uint8Array;
+const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null;
+
+/** Exact: -0 is not 0, NaN is NaN, 1n is not 1, null is not undefined; the order of an object's own keys is free. */
+export function sameValue(one: unknown, other: unknown): boolean {
+  if (Object.is(one, other)) return true;
+  if (!isObject(one) || !isObject(other)) return false;
+  if (isBytes(one) || isBytes(other))
+    return isBytes(one) && isBytes(other) && Buffer.compare(one, other) === 0;
+  if (Array.isArray(one) || Array.isArray(other))
+    return (
+      Array.isArray(one) &&
+      Array.isArray(other) &&
+      one.length === other.length &&
+      one.every((item, i) => sameValue(item, other[i]))
+    );
+  const keys = Object.keys(one);
+  return (
+    keys.length === Object.keys(other).length &&
+    keys.every((key) => Object.hasOwn(other, key) && sameValue(one[key], other[key]))
+  );
+}
+
+const BYTE_TEXT_SPECIAL = /[^ !#-[\]-~]/g;
+
+/** Bytes as a JSON text of U+0000 to U+00FF. */
+export function bytesText(bytes: Uint8Array): string {
+  const text = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1');
+  const safe = text.replace(
+    BYTE_TEXT_SPECIAL,
+    (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
+  return `"${safe}"`;
+}
+
+/** What JSON has no number for is a text. */
+export function floatText(value: number): string {
+  if (!Number.isFinite(value)) return `"${value}"`;
+  return Object.is(value, -0) ? '-0.0' : String(value);
+}
+
+/** A decoded value as JSON; 64-bit integers as digits. */
+export function plainJson(value: unknown): string {
+  if (typeof value === 'number') return floatText(value);
+  if (typeof value === 'bigint') return String(value);
+  if (isBytes(value)) return bytesText(value);
+  if (Array.isArray(value)) return `[${value.map(plainJson).join(',')}]`;
+  if (isObject(value)) {
+    const members = Object.keys(value).map((key) => `${JSON.stringify(key)}:${plainJson(value[key])}`);
+    return `{${members.join(',')}}`;
+  }
+  return JSON.stringify(value) ?? 'nothing';
+}
