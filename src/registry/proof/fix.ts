@@ -1,0 +1,117 @@
+/** The smallest change of a proposed schema that takes a finding away.
+ *
+ *  Invariant: what is offered was tried: the changed text was parsed and judged again, the finding is gone, and nothing
+ *  that stands against the schema has come in its place. Where nothing offered itself there are words alone.
+ */
+import { type Finding, isCompatible } from '../compatibility/finding.ts';
+import { checkPair, compareHistory } from '../compatibility/modes.ts';
+import { ruleOf } from '../compatibility/rules.ts';
+import { parseSchema, type Schema } from '../schemas/schema.ts';
+import { avroChanges } from './fix-avro.ts';
+import { protoChanges } from './fix-proto.ts';
+
+export interface Edit {
+  /** UTF-16 units of the proposed source; what stands there gives way to `text`. */
+  readonly at: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+export interface Fix {
+  readonly words: string;
+  /** In order, none within another; empty: the words alone. */
+  readonly edits: readonly Edit[];
+}
+
+export interface Change {
+  readonly words: string;
+  readonly edits: readonly Edit[];
+}
+
+export interface FixContext {
+  readonly finding: Finding;
+  readonly direction: 'BACKWARD' | 'FORWARD' | 'HISTORY';
+  readonly proposed: Schema;
+  readonly other: Schema | undefined;
+  /** Every schema the subject ever had, oldest first: what no fix may bring back. */
+  readonly ever: readonly Schema[];
+  readonly policy: 'PROVEN' | 'STRICT';
+}
+
+/** Changes that are tried for one finding. */
+const TRIES_MAX = 24;
+
+export function applyEdits(source: string, edits: readonly Edit[]): string {
+  let text = '';
+  let from = 0;
+  for (const { at, end, text: put } of [...edits].sort((a, b) => a.at - b.at || a.end - b.end)) {
+    text += source.slice(from, at) + put;
+    from = end;
+  }
+  return text + source.slice(from);
+}
+
+function findingsOf(context: FixContext, proposed: Schema): readonly Finding[] {
+  const { direction, other, policy } = context;
+  const versions = context.ever.map((schema, index) => ({ version: index + 1, schema }));
+  const history = compareHistory(proposed, versions).flatMap(({ findings }) => findings);
+  if (direction === 'HISTORY' || other === undefined) return history;
+  const pair =
+    direction === 'BACKWARD' ? checkPair(proposed, other, policy) : checkPair(other, proposed, policy);
+  return [...pair, ...history];
+}
+
+const refusals = (findings: readonly Finding[]): number =>
+  findings.filter((one) => !isCompatible([one])).length;
+const occurrences = ({ rule, path }: Finding, findings: readonly Finding[]): number =>
+  findings.filter((one) => one.rule === rule && one.path === path).length;
+
+function mends(context: FixContext, before: readonly Finding[], edits: readonly Edit[]): boolean {
+  const { proposed, finding } = context;
+  let changed: Schema;
+  try {
+    changed = parseSchema(proposed.format, applyEdits(proposed.source, edits), {
+      references: proposed.references,
+    });
+  } catch {
+    // A change that makes no schema is none.
+    return false;
+  }
+  const after = findingsOf(context, changed);
+  const weighs = isCompatible([finding]) ? 0 : 1;
+  return (
+    occurrences(finding, after) < occurrences(finding, before) && refusals(after) <= refusals(before) - weighs
+  );
+}
+
+/** @cost a parse and a comparison for each change that is tried */
+export function fixOf(
+  finding: Finding,
+  direction: FixContext['direction'],
+  proposed: Schema,
+  other: Schema | undefined,
+  more: { readonly ever?: readonly Schema[]; readonly policy?: FixContext['policy'] } = {},
+): Fix | undefined {
+  const context = {
+    finding,
+    direction,
+    proposed,
+    other,
+    ever: more.ever ?? [],
+    policy: more.policy ?? 'PROVEN',
+  };
+  const changes =
+    proposed.format === 'AVRO'
+      ? avroChanges(context)
+      : proposed.format === 'PROTOBUF'
+        ? protoChanges(context)
+        : [];
+  const before = findingsOf(context, proposed);
+  let tries = 0;
+  for (const { words, edits } of changes) {
+    if (++tries > TRIES_MAX) break;
+    if (mends(context, before, edits)) return { words, edits };
+  }
+  const words = ruleOf(finding.rule)?.fix;
+  return words === undefined ? undefined : { words, edits: [] };
+}
