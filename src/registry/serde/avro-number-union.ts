@@ -1,4 +1,4 @@
-/** A union with several number types whose values stay plain, for avsc, which would wrap each in an object.
+/** A union with several number types whose values stay plain, for avsc's writing, which would want each in an object.
  *
  *  A bigint is a long. A number goes to the narrowest branch that holds it exactly, in the order int, float, double,
  *  so what is read is what was written; a float or double alone takes what it must round. A wrapped value,
@@ -38,17 +38,12 @@ const BUCKETS: Readonly<Record<string, string>> = {
 
 /** The parts of avsc's types that its declarations leave out. */
 interface Tap {
-  readLong(): number;
   writeLong(value: number): void;
 }
 interface Branch extends avsc.Type {
   _check(value: unknown, flags?: unknown, hook?: unknown, path?: unknown): boolean;
-  _read(tap: Tap): unknown;
   _write(tap: Tap, value: unknown): void;
   _copy(value: unknown, options?: { readonly wrap?: number }): unknown;
-}
-interface Resolver {
-  _read?: (tap: Tap) => unknown;
 }
 
 interface Chosen {
@@ -106,34 +101,10 @@ export function numberUnion(schema: readonly unknown[], options: unknown): avsc.
       hook?.(value, this);
       return false;
     },
-    _read(tap: Tap) {
-      const type = types[tap.readLong()];
-      if (type === undefined) throw new Error('invalid union index');
-      return type._read(tap);
-    },
     _write(tap: Tap, value: unknown) {
       const chosen = choose(types, names, value) ?? refuse(value);
       tap.writeLong(chosen.index);
       (types[chosen.index] as Branch)._write(tap, chosen.value);
-    },
-    _update(resolver: Resolver, type: avsc.Type, resolving: unknown) {
-      const create = (one: Branch): Resolver | undefined => {
-        try {
-          return (one.createResolver as unknown as (type: avsc.Type, options: unknown) => Resolver).call(
-            one,
-            type,
-            resolving,
-          );
-        } catch {
-          return undefined;
-        }
-      };
-      for (const one of types) {
-        const inner = create(one);
-        if (inner === undefined) continue;
-        resolver._read = (tap) => inner._read?.(tap);
-        return;
-      }
     },
     /** Of a default, which belongs to the first branch. */
     _copy(value: unknown, copying?: { readonly wrap?: number }) {
