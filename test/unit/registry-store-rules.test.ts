@@ -1,4 +1,4 @@
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
@@ -280,7 +280,7 @@ describe('writing', () => {
       log.sink?.apply([kept]);
     };
     const first = code(put('a', '"int"'));
-    const second = new Promise((resolve) => setTimeout(resolve, 20)).then(() => put('a', '"long"'));
+    const second = vi.waitFor(() => expect(log.caughtUp).toBe(1)).then(() => put('a', '"long"'));
     expect(await first).toBe('store_unknown');
     expect(await second).toMatchObject({ version: { id: 2, version: 2 } });
     expect(log.caughtUp).toBe(2);

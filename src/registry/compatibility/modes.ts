@@ -24,11 +24,15 @@ export function isLevel(text: unknown): text is Level {
 export const VERDICT_POLICIES = ['PROVEN', 'STRICT'] as const;
 export type VerdictPolicy = (typeof VERDICT_POLICIES)[number];
 
+export function isVerdictPolicy(text: unknown): text is VerdictPolicy {
+  return (VERDICT_POLICIES as readonly unknown[]).includes(text);
+}
+
 /** Findings of one direction. */
 export function checkPair(
   reader: Schema,
   writer: Schema,
-  policy: VerdictPolicy = 'PROVEN',
+  _policy: VerdictPolicy = 'PROVEN',
 ): readonly Finding[] {
   if (reader.identity === writer.identity) return [];
   if (reader.format === 'AVRO' && writer.format === 'AVRO') return checkAvro(reader.tree, writer.tree);

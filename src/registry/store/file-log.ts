@@ -33,6 +33,10 @@ const ROOM_BYTES = 256 << 10;
 const READ_BYTES = 4 << 20;
 /** A longer write is left to another thread. */
 const WRITE_SYNC_BYTES_MAX = 64 << 10;
+/** A sync that takes no longer than this is made in place: handing it to another thread and back takes as long. */
+const SYNC_IN_PLACE_MS_MAX = 0.5;
+/** After a longer one, nothing waits for the disk in place for so long. */
+const SYNC_ELSEWHERE_MS = 1_000;
 /** Records and bytes of a frame when a whole log is written. */
 const FILL_BYTES = 4 << 20;
 
@@ -75,6 +79,8 @@ export class FileLog implements RegistryLog {
   private size = 0;
   private allocated = 0;
   private broken: unknown;
+  /** Until then the disk is taken for slow. */
+  private slowUntilMs = 0;
 
   constructor(dir: string) {
     this.dir = dir;
@@ -234,7 +240,7 @@ export class FileLog implements RegistryLog {
     const end = this.size + frame.length;
     try {
       await this.put(file, frame, end);
-      await fdatasync(file.fd);
+      await this.sync(file);
     } catch (cause) {
       await this.takeBack(file, cause);
       const why = (cause as NodeJS.ErrnoException).code ?? 'the disk refused it';
@@ -245,6 +251,15 @@ export class FileLog implements RegistryLog {
       });
     }
     this.size = end;
+  }
+
+  private sync(file: FileHandle): Promise<void> | undefined {
+    const started = performance.now();
+    if (started < this.slowUntilMs) return fdatasync(file.fd);
+    fs.fdatasyncSync(file.fd);
+    const ended = performance.now();
+    if (ended - started > SYNC_IN_PLACE_MS_MAX) this.slowUntilMs = ended + SYNC_ELSEWHERE_MS;
+    return undefined;
   }
 
   private async put(file: FileHandle, frame: Buffer, end: number): Promise<void> {

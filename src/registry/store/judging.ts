@@ -13,7 +13,7 @@ import { metadataProperty } from './contracts.ts';
 import { hasSameText } from './packed.ts';
 import type { Parser, Prepared } from './parsing.ts';
 import type { SubjectConfig } from './service.ts';
-import { levelOf } from './settings.ts';
+import { levelOf, policyOf } from './settings.ts';
 import type { State, Text, VersionEntry } from './state.ts';
 
 /** Of a type that nobody knows, in a message. */
@@ -86,11 +86,12 @@ export function judgeAgainst(
   against: readonly VersionEntry[],
 ): Verdict {
   const level = levelOf(config);
+  const policy = policyOf(config);
   const comparisons: Comparison[] = [];
   for (const { stored, text } of against) {
     const schema = parser.storedOrNone(state, subject, text);
     if (schema !== undefined)
-      comparisons.push(...compareWith(proposed.schema, level, [{ version: stored.version, schema }]));
+      comparisons.push(...compareWith(proposed.schema, level, [{ version: stored.version, schema }], policy));
     else if (level !== 'NONE') comparisons.push(unreadable(stored.version, text.content.format));
   }
   if (proposed.schema.format === 'PROTOBUF' && !hasContent(state, subject, proposed))

@@ -57,6 +57,7 @@ export interface KafkaLogOptions {
 
 export class KafkaLog implements RegistryLog {
   readonly name: string;
+  readonly shared = true;
   private readonly options: KafkaLogOptions;
   private readonly broker: BrokerOptions;
   private readonly topic: string;

@@ -34,6 +34,8 @@ export type LogRole =
 
 export interface RegistryLog {
   readonly name: string;
+  /** Another registry may write it, or may have: a record in it is not known to be ours. */
+  readonly shared?: true;
   /** Gives everything there is to `sink` and then keeps doing so. Call once, before all else.
    *  @throws store_corrupt, store_locked, not_writable, unreachable */
   open(sink: LogSink): Promise<OpenReport>;

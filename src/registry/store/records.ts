@@ -7,7 +7,7 @@
  *    CLEAR_SUBJECT   {"keytype":"CLEAR_SUBJECT","subject":s|null,"magic":0}       deleted versions are forgotten
  *    CONTEXT         {"keytype":"CONTEXT","tenant":"default","context":c,"magic":0}
  *    NOOP            {"keytype":"NOOP","magic":0}
- *    ours            {"keytype":"NOOP","magic":0,"millrace":kind,…}
+ *    ours            {"keytype":"NOOP","magic":0,"millrace":kind,…}             kind POLICY, MAX_ID, BURNED, ORIGIN
  *
  *  A keytype that the JVM registry does not know ends its reader thread; a NOOP with one more property is a NOOP to it
  *  and to the others, and its key is still one of its own to log compaction. So that is how our own kinds are written.
@@ -16,6 +16,7 @@
  *  ContextKey,SchemaValue,ConfigValue,SchemaRegistryKeyType,KafkaStoreReaderThread}.java of
  *  confluentinc/schema-registry (facts only); KeyFormatCase in the tests of Aiven-Open/karapace.
  */
+import { isVerdictPolicy, type VerdictPolicy } from '../compatibility/modes.ts';
 import type { Json, Reference } from '../schemas/content.ts';
 import type { LogRecord } from './log.ts';
 import { REGISTRY_MODES, type RegistryMode, type SubjectConfig } from './service.ts';
@@ -72,6 +73,8 @@ export type StoreRecord =
       readonly seq: number;
       readonly value: BurnedVersion | null;
     }
+  /** Which verdicts the log began with: ours, or those of the registry that wrote it. */
+  | { readonly kind: 'origin'; readonly value: VerdictPolicy | null }
   | { readonly kind: 'noop' };
 
 export type Decoded =
@@ -103,6 +106,8 @@ function keyOf(record: StoreRecord): unknown {
       return { keytype: 'NOOP', magic: 0, millrace: 'MAX_ID', context: record.context };
     case 'burned':
       return { keytype: 'NOOP', magic: 0, millrace: 'BURNED', subject: record.subject, seq: record.seq };
+    case 'origin':
+      return { keytype: 'NOOP', magic: 0, millrace: 'ORIGIN' };
   }
 }
 
@@ -178,6 +183,8 @@ function valueFor(record: StoreRecord): unknown {
       return record.value === null ? null : { context: record.context, maxId: record.value };
     case 'burned':
       return record.value === null ? null : { subject: record.subject, ...record.value };
+    case 'origin':
+      return record.value === null ? null : { verdictPolicy: record.value };
   }
 }
 
@@ -361,9 +368,20 @@ function readOurs(key: Fields, value: Fields | null): StoreRecord | undefined {
         value: { version, format, text: schema, references, last: last === true },
       };
     }
+    case 'ORIGIN': {
+      const policy = value?.['verdictPolicy'] ?? null;
+      return policy === null || isVerdictPolicy(policy) ? { kind: 'origin', value: policy } : undefined;
+    }
     default:
       return undefined;
   }
+}
+
+/** Whether another registry has written this: none of ours leaves such marks. A record without them proves nothing. */
+export function isForeign(decoded: Decoded): boolean {
+  if ('unread' in decoded || !decoded.keyIsExact) return true;
+  const { record } = decoded;
+  return record.kind === 'noop' || (record.kind === 'schema' && record.value?.extra !== undefined);
 }
 
 /** Values without content that Karapace has written, or restored, in place of none. */

@@ -23,7 +23,7 @@ import {
 } from './names.ts';
 import { Notices } from './notices.ts';
 import { anySubjectOf, Parser } from './parsing.ts';
-import { decodeRecord } from './records.ts';
+import { decodeRecord, isForeign } from './records.ts';
 import { findRegistered, prepare, type Registering, register } from './registering.ts';
 import { deleteSubject, deleteVersion, referrersOf } from './removal.ts';
 import type {
@@ -113,6 +113,7 @@ export class Registry implements RegistryService {
     for (const encoded of batch) {
       this.notices.count();
       const decoded = decodeRecord(encoded);
+      if (this.log.shared === true || isForeign(decoded)) this.state.foreign = true;
       if ('record' in decoded) {
         this.notices.record(decoded.record);
         const keyText = decoded.keyIsExact ? undefined : Buffer.from(encoded.key).toString('utf8');

@@ -1,5 +1,11 @@
 /** Levels, modes and the other settings of a subject, a context or all: what is in force, and what may be set. */
-import { isLevel, type Level } from '../compatibility/modes.ts';
+import {
+  isLevel,
+  isVerdictPolicy,
+  type Level,
+  VERDICT_POLICIES,
+  type VerdictPolicy,
+} from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { readMetadata, readRuleSet } from '../schemas/contract.ts';
 import { burn } from './burning.ts';
@@ -24,9 +30,23 @@ function knownConfig(state: State, scope: string | null): SubjectConfig {
   return others;
 }
 
+/** What verdicts are where nothing is set: those of the registry whose log this is. */
+function originOf(state: State): VerdictPolicy {
+  return state.origin() ?? (state.foreign ? 'STRICT' : 'PROVEN');
+}
+
+/** What is in force without being set, as a config shows it: PROVEN goes without saying. */
+function defaults(state: State): SubjectConfig {
+  const verdictPolicy = originOf(state);
+  return {
+    compatibilityLevel: DEFAULT_LEVEL,
+    ...(verdictPolicy === 'PROVEN' ? {} : { verdictPolicy }),
+  };
+}
+
 /** A field that a scope does not set comes from its context, then from the global settings. */
 export function configInForce(state: State, scope: string | null): SubjectConfig {
-  const merged: SubjectConfig = { compatibilityLevel: DEFAULT_LEVEL };
+  const merged: SubjectConfig = defaults(state);
   for (const one of [...scopesOf(scope)].reverse()) Object.assign(merged, knownConfig(state, one));
   // An alias is a property of one name.
   const { alias: _, ...others } = merged;
@@ -38,11 +58,16 @@ export function levelOf(config: SubjectConfig): Level {
   return isLevel(config.compatibilityLevel) ? config.compatibilityLevel : DEFAULT_LEVEL;
 }
 
+/** Of a config in force. */
+export function policyOf(config: SubjectConfig): VerdictPolicy {
+  return isVerdictPolicy(config.verdictPolicy) ? config.verdictPolicy : 'PROVEN';
+}
+
 /** @throws subject_level_not_set */
 export function configOf(state: State, scope: string | null, inForce: boolean): SubjectConfig {
   if (inForce) return configInForce(state, scope);
   const own = knownConfig(state, scope);
-  if (scope === null) return { compatibilityLevel: DEFAULT_LEVEL, ...own };
+  if (scope === null) return { ...defaults(state), ...own };
   if (Object.keys(own).length === 0) throw levelNotSet(scope);
   return own;
 }
@@ -91,7 +116,6 @@ export function checkWritable(state: State, scope: string | null): void {
   if (mode === 'READONLY' || mode === 'READONLY_OVERRIDE') throw notPermitted(scope, 'in read-only mode');
 }
 
-const VERDICT_POLICIES = ['PROVEN', 'STRICT'];
 const LOSSY_CHOICES = ['ACCEPT', 'REJECT'];
 const COMPATIBILITY_POLICIES = ['STRICT', 'LENIENT', 'LOGICAL'];
 const LEVEL_MESSAGE =

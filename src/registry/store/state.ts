@@ -5,6 +5,7 @@
  *  (4) what was handed out never changes: a change makes other objects; (5) an id once seen in a context counts for
  *  its next id, also after its schema is gone.
  */
+import type { VerdictPolicy } from '../compatibility/modes.ts';
 import type { Json, SchemaContent } from '../schemas/content.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 import { guidOf } from '../schemas/guid.ts';
@@ -96,6 +97,8 @@ interface Tables {
   readonly configs: Table<string | null, SubjectConfig>;
   readonly modes: Table<string | null, RegistryMode>;
   readonly policies: Table<string | null, Policy>;
+  /** One at most, under null. */
+  readonly origins: Table<null, VerdictPolicy>;
   readonly contexts: Table<string, true>;
   readonly maxIds: Table<string, number>;
   readonly burned: Table<string, readonly BurnedEntry[]>;
@@ -111,6 +114,7 @@ const TABLE_NAMES = [
   'configs',
   'modes',
   'policies',
+  'origins',
   'contexts',
   'maxIds',
   'burned',
@@ -125,6 +129,8 @@ export class State {
 
   /** Changes whenever a subject appears or goes. */
   shape = 0;
+  /** Whether another registry has left its marks in the log, or may have written all of it. */
+  foreign = false;
 
   constructor(parent?: State) {
     const made = TABLE_NAMES.map((name) =>
@@ -134,6 +140,7 @@ export class State {
     this.parent = parent;
     this.packer = parent?.packer ?? new Packer();
     this.shape = parent?.shape ?? 0;
+    this.foreign = parent?.foreign ?? false;
     this.forks = parent === undefined ? undefined : (made as ForkTable<unknown, unknown>[]);
   }
 
@@ -209,6 +216,10 @@ export class State {
   policy(scope: string | null): Policy | undefined {
     return this.tables.policies.get(scope);
   }
+  /** What the log says it began with. */
+  origin(): VerdictPolicy | undefined {
+    return this.tables.origins.get(null);
+  }
   hasContext(context: string): boolean {
     return context === DEFAULT_CONTEXT || this.tables.contexts.has(context);
   }
@@ -267,6 +278,9 @@ export class State {
         break;
       case 'policy':
         put(this.tables.policies, record.subject, record.value);
+        break;
+      case 'origin':
+        put(this.tables.origins, null, record.value);
         break;
       case 'context':
         put(this.tables.contexts, record.context, record.value);

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { registryError } from '../errors.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
 import { contextOf } from './names.ts';
-import { decodeRecord, encodeRecord } from './records.ts';
+import { decodeRecord, encodeRecord, isForeign } from './records.ts';
 
 const FORMAT = 1;
 /** One append to a store that takes no whole log at once. */
@@ -23,9 +23,17 @@ const LEADER_POLL_MS = 100;
 
 /** What a store holds, the last value of each key, by where that stands in the log. */
 class Contents {
+  /** Whether another registry wrote it, or may have. */
+  private foreign: boolean;
+  private origin = false;
+  private schemas = false;
   private readonly byKey = new Map<string, LogRecord>();
   /** The greatest id that was ever written in a context, and the greatest that is still told. */
   private readonly seen = new Map<string, number>();
+
+  constructor(log: RegistryLog) {
+    this.foreign = log.shared === true;
+  }
 
   add(records: readonly LogRecord[]): void {
     for (const { key, value, ts } of records) {
@@ -40,8 +48,11 @@ class Contents {
 
   private noteId(greatest: Map<string, number>, encoded: LogRecord): void {
     const decoded = decodeRecord(encoded);
+    if (isForeign(decoded)) this.foreign = true;
     if (!('record' in decoded)) return;
     const { record } = decoded;
+    if (record.kind === 'origin') this.origin = record.value !== null;
+    if (record.kind === 'schema') this.schemas = true;
     if (record.kind !== 'schema' && record.kind !== 'maxId') return;
     const context = record.kind === 'schema' ? contextOf(record.subject) : record.context;
     const id = record.kind === 'schema' ? record.value?.id : record.value;
@@ -57,13 +68,21 @@ class Contents {
       if (value > (told.get(context) ?? 0)) records.push(encodeRecord({ kind: 'maxId', context, value }));
     return records;
   }
+
+  /** With what a store of another kind could not tell: whose verdicts its subjects are used to. */
+  told(): LogRecord[] {
+    const records = this.records();
+    if (this.schemas && !this.origin)
+      records.push(encodeRecord({ kind: 'origin', value: this.foreign ? 'STRICT' : 'PROVEN' }));
+    return records;
+  }
 }
 
-async function contentsOf(log: RegistryLog): Promise<LogRecord[]> {
-  const contents = new Contents();
+async function contentsOf(log: RegistryLog): Promise<Contents> {
+  const contents = new Contents(log);
   await log.open({ apply: (records) => contents.add(records) });
   await log.catchUp();
-  return contents.records();
+  return contents;
 }
 
 function field(name: string, bytes: Uint8Array): Record<string, string> {
@@ -85,7 +104,7 @@ function lineOf({ key, value, ts }: LogRecord): string {
 /** Opens, reads and closes the log. @returns the number of records */
 export async function exportStore(log: RegistryLog, write: (line: string) => Promise<void>): Promise<number> {
   try {
-    const records = await contentsOf(log);
+    const records = (await contentsOf(log)).told();
     const hash = createHash('sha256');
     const put = async (line: string): Promise<void> => {
       hash.update(line);
@@ -185,7 +204,7 @@ export async function importStore(
   const log = openLog();
   let held: number | undefined;
   try {
-    held = prefixOf(await contentsOf(log), wanted);
+    held = prefixOf((await contentsOf(log)).records(), wanted);
     if (held === undefined) {
       throw registryError('store_not_empty', `${log.name} holds other records than the export`, {
         next: 'import into an empty store',
@@ -197,7 +216,7 @@ export async function importStore(
   }
   const again = openLog();
   try {
-    const found = await contentsOf(again);
+    const found = (await contentsOf(again)).records();
     const at = wanted.findIndex((record, i) => !isSame(record, found[i]));
     if (at >= 0 || found.length !== wanted.length) {
       throw registryError(

@@ -78,8 +78,8 @@ export class Writer {
   }
 
   private async run(): Promise<void> {
-    // Requests of the same turn belong to the same batch.
-    await Promise.resolve();
+    // What has arrived by now belongs to the same batch: a backend hands requests over one by one.
+    await nextTurn();
     while (this.queue.length > 0) await this.batch();
     this.running = undefined;
   }
@@ -142,6 +142,10 @@ export class Writer {
         if (foreign !== this.foreign) break;
         sliceEnd = this.clock.monotonicMs() + SLICE_MS;
       }
+      // The first write into a topic that others may write says that what stands there is ours.
+      const { state } = draft;
+      if (this.log.shared === true && draft.records.length > 0 && !state.foreign)
+        if (state.origin() === undefined) draft.put({ kind: 'origin', value: 'PROVEN' });
       if (foreign === this.foreign)
         return { draft, requests: this.queue.splice(0, outcomes.length), outcomes, foreign };
     }

@@ -1,0 +1,116 @@
+/** Which verdicts are in force: those that are set, and without that those of the registry whose log it is. */
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import type { LogRecord } from '../../src/registry/store/log.ts';
+import { decodeRecord, encodeRecord } from '../../src/registry/store/records.ts';
+import { Registry } from '../../src/registry/store/registry.ts';
+import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
+import { avro, TestLog } from './registry-store-kit.ts';
+
+class SharedLog extends TestLog {
+  readonly shared = true;
+}
+
+const schema = (extra?: Readonly<Record<string, string>>): LogRecord =>
+  encodeRecord({
+    kind: 'schema',
+    subject: 's',
+    version: 1,
+    value: {
+      id: 1,
+      format: 'AVRO',
+      text: avro('x'),
+      references: [],
+      deleted: false,
+      ...(extra === undefined ? {} : { extra }),
+    },
+  });
+const NOOP = { key: Buffer.from('{"keytype":"NOOP","magic":0}'), value: null };
+const DAMAGED = { key: Buffer.from('{"keytype":"ELSE"}'), value: Buffer.from('{}') };
+
+const opened = async (log: TestLog, records: readonly LogRecord[] = []): Promise<Registry> => {
+  log.records.push(...records);
+  return Registry.open(log, silentLogger);
+};
+const inForce = (registry: Registry, subject?: string): unknown =>
+  registry.config(subject, true).verdictPolicy;
+const kinds = (log: TestLog): unknown[] =>
+  log.records.map((record) => {
+    const decoded = decodeRecord(record);
+    return 'record' in decoded ? decoded.record.kind : decoded.unread;
+  });
+
+describe('without a setting', () => {
+  it.each<readonly [what: string, log: () => TestLog, records: readonly LogRecord[], policy: unknown]>([
+    ['an empty log of our own', () => new TestLog(), [], undefined],
+    ['a log of our own', () => new TestLog(), [schema()], undefined],
+    ['a log with properties of another registry', () => new TestLog(), [schema({ md5: 'x' })], 'STRICT'],
+    ['a log with a plain NOOP', () => new TestLog(), [schema(), NOOP], 'STRICT'],
+    ['a log with records that nobody knows', () => new TestLog(), [DAMAGED], 'STRICT'],
+    ['an empty topic', () => new SharedLog(), [], undefined],
+    ['a topic with records', () => new SharedLog(), [schema()], 'STRICT'],
+  ])('%s', async (_what, log, records, policy) => {
+    const registry = await opened(log(), records);
+    expect(inForce(registry)).toBe(policy);
+    expect(registry.config(undefined, false)).toEqual({
+      compatibilityLevel: 'BACKWARD',
+      ...(policy === undefined ? {} : { verdictPolicy: policy }),
+    });
+  });
+});
+
+it('a topic that began empty is known as ours, by a record that it says once', async () => {
+  const log = new SharedLog();
+  const registry = await opened(log);
+  await registry.register('a', { text: avro('x') }, {});
+  await registry.register('a', { text: avro('x', 'y') }, {});
+  expect(kinds(log)).toEqual(['schema', 'origin', 'schema']);
+  expect(inForce(registry)).toBeUndefined();
+  const other = new SharedLog();
+  expect(inForce(await opened(other, log.records))).toBeUndefined();
+  // What another registry writes later changes nothing.
+  other.sink?.apply([NOOP]);
+});
+
+it('a topic of another registry stays one after our writes', async () => {
+  const log = new SharedLog();
+  const registry = await opened(log, [schema()]);
+  await registry.register('a', { text: avro('x') }, {});
+  expect(kinds(log)).toEqual(['schema', 'schema']);
+  expect(inForce(await opened(new SharedLog(), log.records))).toBe('STRICT');
+});
+
+it('a setting goes before, of the subject, of its context, of all', async () => {
+  const registry = await opened(new SharedLog(), [schema()]);
+  await registry.setConfig(undefined, { verdictPolicy: 'proven' });
+  expect(inForce(registry, 'a')).toBe('PROVEN');
+  await registry.setConfig(':.c:', { verdictPolicy: 'STRICT' });
+  expect([inForce(registry, ':.c:a'), inForce(registry, 'a')]).toEqual(['STRICT', 'PROVEN']);
+  await registry.setConfig(':.c:a', { verdictPolicy: 'PROVEN' });
+  expect(inForce(registry, ':.c:a')).toBe('PROVEN');
+  await registry.deleteConfig(undefined);
+  expect(inForce(registry, 'a')).toBe('STRICT');
+});
+
+describe('a copy', () => {
+  const copyOf = async (from: TestLog, to: TestLog): Promise<Registry> => {
+    const lines: string[] = [];
+    await exportStore(from, async (line) => void lines.push(line.trimEnd()));
+    const source = async function* (): AsyncGenerator<string> {
+      yield* lines;
+    };
+    const open = (): TestLog => Object.assign(to, { sink: undefined });
+    await importStore(open, source());
+    return Registry.open(to, silentLogger);
+  };
+
+  it.each<readonly [what: string, from: () => TestLog, to: () => TestLog, policy: unknown]>([
+    ['of a topic in a file', () => new SharedLog(), () => new TestLog(), 'STRICT'],
+    ['of a file in a topic', () => new TestLog(), () => new SharedLog(), undefined],
+  ])('%s keeps the verdicts it was used to', async (_what, from, to, policy) => {
+    const log = from();
+    log.records.push(schema());
+    const policyOfCopy = inForce(await copyOf(log, to()));
+    expect(policyOfCopy === 'PROVEN' ? undefined : policyOfCopy).toBe(policy);
+  });
+});
