@@ -45,16 +45,11 @@ it('tells what holds in every mode before the versions', () => {
 });
 
 it('names the label of a Protobuf field by its type, and the place without its package', () => {
-  const label = (type: string): string =>
-    messages('PROTOBUF', proto(`repeated ${type} a = 1;`, 'package p.q;'), [
-      proto(`optional ${type} a = 1;`, 'package p.q;'),
-    ])[0] as string;
-  for (const type of ['string', 'bytes'])
-    expect(label(type)).toBe(
-      '{errorType:"FIELD_STRING_OR_BYTES_LABEL_CHANGED", description:"The label of a string or bytes field at path \'#/M/1\' in the new schema does not match its label in the old schema"}',
-    );
-  expect(label('int64')).toMatch(
-    /^\{errorType:"FIELD_NUMERIC_LABEL_CHANGED", .* numeric field at path '#\/M\/1'/,
+  const [label] = messages('PROTOBUF', proto('optional int64 a = 1;', 'package p.q;'), [
+    proto('repeated int64 a = 1;', 'package p.q;'),
+  ]);
+  expect(label).toBe(
+    '{errorType:"FIELD_NUMERIC_LABEL_CHANGED", description:"The label of a numeric field at path \'#/M/1\' in the new schema does not match its label in the old schema"}',
   );
   expect(messages('PROTOBUF', proto(''), [`${proto('')} message N { message I {} }`])[1]).toBe(
     '{errorType:"MESSAGE_REMOVED", description:"The message at path \'#/N/I\' in the old schema is missing in the new schema"}',

@@ -1,0 +1,82 @@
+/** Where a comparison of two Protobuf schemas stands: what that is called for a person, how an event gets there along
+ *  the writer's numbers, and the two messages that meet. Trails share what leads to them.
+ */
+import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
+import type { Route, Step } from './finding.ts';
+
+/** Two messages that meet: what the writer writes as one, the reader reads as the other. */
+export interface MessagePair {
+  readonly reader: ProtoMessage;
+  readonly writer: ProtoMessage;
+  readonly outer: MessagePair | undefined;
+  /** What it adds to the path: `.items[]`. */
+  readonly label: string;
+  readonly route: Route;
+}
+
+/** Two fields of one number that meet in a pair of messages. */
+export interface FieldPair {
+  readonly owner: MessagePair;
+  readonly reader: ProtoField;
+  readonly writer: ProtoField;
+}
+
+export const stepInto = (outer: Route, step: Step): Route => ({ outer, step });
+
+/** `Order.items[].qty` */
+export function pathOf(pair: MessagePair, label = ''): string {
+  const labels = [label];
+  for (let one: MessagePair | undefined = pair; one !== undefined; one = one.outer) labels.push(one.label);
+  return labels.reverse().join('');
+}
+
+/** Where a message stands, or a field by its number: `#/Outer/Inner/2`, without the package. */
+export function placeOf(file: ProtoFile, message: ProtoMessage, number?: number): string {
+  const entry = holders.get(message);
+  if (entry !== undefined) return placeOf(file, entry.owner, entry.field.number);
+  const packageName = file.link.root.node.package;
+  const prefix = packageName === undefined ? '' : `${packageName}.`;
+  const name = message.name.startsWith(prefix) ? message.name.slice(prefix.length) : message.name;
+  return `#/${name.replaceAll('.', '/')}${number === undefined ? '' : `/${number}`}`;
+}
+
+const holders = new WeakMap<ProtoMessage, { readonly owner: ProtoMessage; readonly field: ProtoField }>();
+
+/** The entry of a map, as the message that it is on the wire: a key = 1 and a value = 2. A writer always writes both; a
+ *  reader takes the default for either. Its fields have names that no other field can have.
+ *  Source: protobuf.dev, "Encoding", "Maps". */
+export function entryOf(owner: ProtoMessage, field: ProtoField, written: boolean): ProtoMessage {
+  const { at, message, enumeration, type } = field;
+  const plain = {
+    mapKey: undefined,
+    repeated: false,
+    required: written,
+    presence: false,
+    oneof: undefined,
+    packed: false,
+    delimited: false,
+    at,
+  };
+  const key = { name: '<key>', number: 1, type: field.mapKey as string };
+  const entry: ProtoMessage = {
+    name: `the entry of ${field.name}`,
+    path: [],
+    fields: [
+      { ...plain, ...key, message: undefined, enumeration: undefined },
+      { ...plain, name: '<value>', number: 2, type, message, enumeration },
+    ],
+    reserved: { numbers: [], names: [] },
+    unknown: false,
+    at,
+  };
+  holders.set(entry, { owner, field });
+  return entry;
+}
+
+export const isEntry = (message: ProtoMessage): boolean => holders.has(message);
+
+/** What a field adds to the path. */
+export function labelOf(owner: ProtoMessage, field: ProtoField): string {
+  if (isEntry(owner)) return field.number === 1 ? '{key}' : '{}';
+  return `.${field.name}`;
+}
