@@ -45,13 +45,14 @@ function namesMatch(reader: AvroNamedNode, writer: AvroNamedNode): boolean {
 function branchFor(reader: AvroUnionNode, writer: AvroNode): number {
   if (isNamed(writer)) {
     const sameKind = (node: AvroNode): node is AvroNamedNode => isNamed(node) && node.kind === writer.kind;
-    const inFull = reader.branches.findIndex(
-      (node) => sameKind(node) && (node.name === writer.name || node.aliases.includes(writer.name)),
-    );
+    const named = (is: (node: AvroNamedNode) => boolean): number =>
+      reader.branches.findIndex((node) => sameKind(node) && is(node));
+    // The very name, an alias, the name without its namespace.
+    const inFull = named(({ name }) => name === writer.name);
     if (inFull >= 0) return inFull;
-    return reader.branches.findIndex(
-      (node) => sameKind(node) && lastPart(node.name) === lastPart(writer.name),
-    );
+    const byAlias = named(({ aliases }) => aliases.includes(writer.name));
+    if (byAlias >= 0) return byAlias;
+    return named(({ name }) => lastPart(name) === lastPart(writer.name));
   }
   if (writer.kind !== 'primitive') return reader.branches.findIndex(({ kind }) => kind === writer.kind);
   const own = reader.branches.findIndex((node) => node.kind === 'primitive' && node.type === writer.type);

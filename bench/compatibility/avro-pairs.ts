@@ -1,0 +1,46 @@
+/** Random pairs of Avro schemas, each from its number: a schema, and a copy of it that was changed in named ways. */
+import { AVRO_CHANGE_NAMES, AVRO_CHANGES, type AvroChange } from './avro-changes.ts';
+import { Chance, Copy, printAvro, type Type, World } from './avro-model.ts';
+
+export interface AvroPair {
+  readonly seed: number;
+  readonly writer: string;
+  readonly reader: string;
+  readonly changes: readonly AvroChange[];
+  /** BACKWARD: the changed schema reads. */
+  readonly direction: 'BACKWARD' | 'FORWARD';
+  /** Records around the innermost change. */
+  readonly depth: number;
+}
+
+/** The first change of pair n is the n-th of the list, so that every class comes equally often. */
+export function avroPair(seed: number): AvroPair {
+  const chance = new Chance(Math.imul(seed, 0x9e3779b1) ^ 0x5bd1e995);
+  const world = new World(chance);
+  const root = world.record(0, 1);
+  // Every other schema has records in records, up to four deep.
+  let outer = root;
+  const deepest = chance.maybe(0.5) ? 2 + chance.below(3) : 0;
+  for (let depth = 1; depth <= deepest; depth++) {
+    const inner = world.record(depth);
+    const held: Type[] = [inner, { kind: 'array', items: inner }, { kind: 'map', values: inner }];
+    outer.fields.push(world.field(chance.pick(held), 0));
+    outer = inner;
+  }
+  const changes: AvroChange[] = [AVRO_CHANGE_NAMES[seed % AVRO_CHANGE_NAMES.length] as AvroChange];
+  while (changes.length < 3 && chance.maybe(0.2)) changes.push(chance.pick(AVRO_CHANGE_NAMES));
+  const planted = changes.map((change) => AVRO_CHANGES[change](world));
+  const copy = new Copy();
+  const changed = copy.of(root);
+  for (const { apply } of planted) apply(copy);
+  const [before, after] = [printAvro(root), printAvro(changed)];
+  const backward = chance.maybe(0.5);
+  return {
+    seed,
+    writer: backward ? before : after,
+    reader: backward ? after : before,
+    changes,
+    direction: backward ? 'BACKWARD' : 'FORWARD',
+    depth: Math.max(...planted.map(({ depth }) => depth)),
+  };
+}

@@ -1,0 +1,77 @@
+/** One pair of Avro schemas through the checker, and through the decoder event by event: whether they agree. */
+import type { Finding } from '../../src/registry/compatibility/finding.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
+import { isSurprise, trialsOf } from '../../src/registry/proof/live.ts';
+import type { Outcome, Trial } from '../../src/registry/proof/trial.ts';
+import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
+import { Chance } from './avro-model.ts';
+import type { AvroPair } from './avro-pairs.ts';
+
+export interface Judged {
+  readonly verdict: Outcome;
+  readonly live: Outcome;
+  readonly findings: readonly Finding[];
+  readonly trials: number;
+  /** What does not fit, for a person; undefined: all of it does. */
+  readonly disagreement: string | undefined;
+}
+
+/** Planned events of one pair, and random mixes behind them. */
+const EVENTS_MAX = 400;
+const MIXES_MAX = 6;
+
+/** The worst of what the checker found. */
+export function verdictOf(findings: readonly Finding[]): Outcome {
+  const severities = new Set(findings.map(({ severity }) => severity));
+  if (severities.has('fail') || severities.has('unjudged')) return 'FAIL';
+  return severities.has('lossy') ? 'LOSSY' : 'OK';
+}
+
+const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
+
+function told({ witness, projection, read }: Trial): string {
+  const got = 'error' in read ? `error: ${read.error.message}` : String(JSON.stringify(read.value, plain));
+  const promised =
+    projection.kind === 'none' ? `nothing: ${projection.why}` : JSON.stringify(projection, plain);
+  return `${witness.json} is read as ${got}; promised is ${promised}`;
+}
+const plain = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? `${value}n` : value);
+
+export function judgePair(reader: Schema, writer: Schema, seed: number): Judged {
+  const findings = checkPair(reader, writer);
+  const verdict = verdictOf(findings);
+  const chance = new Chance(seed);
+  let mixing = false;
+  const random = (): number => {
+    mixing = true;
+    return chance.next();
+  };
+  let live: Outcome = 'OK';
+  let worst: Trial | undefined;
+  let trials = 0;
+  let disagreement: string | undefined;
+  let mixes = 0;
+  for (const trial of trialsOf(reader, writer, { limit: EVENTS_MAX, random })) {
+    trials++;
+    if (isSurprise(trial)) disagreement ??= `decoder and specification: ${told(trial)}`;
+    else if (trial.projection.kind === 'none' && !('error' in trial.read))
+      disagreement ??= `the decoder reads what has no reading: ${told(trial)}`;
+    if (worst === undefined || RANK[trial.outcome] > RANK[live]) {
+      live = trial.outcome;
+      worst = trial;
+    }
+    if (mixing && ++mixes >= MIXES_MAX) break;
+  }
+  if (verdict !== live) {
+    const said = findings.map(({ rule, path, message }) => `${rule} at ${path}: ${message}`).join('; ');
+    disagreement ??= `verdict ${verdict} (${said}), live ${live} (${worst === undefined ? 'no event' : told(worst)})`;
+  }
+  if (findings.some(({ severity }) => severity === 'unjudged'))
+    disagreement ??= 'there is an unjudged finding';
+  return { verdict, live, findings, trials, disagreement };
+}
+
+export function judgeAvroPair({ reader, writer, seed }: AvroPair): Judged {
+  const options = { lenient: true };
+  return judgePair(parseSchema('AVRO', reader, options), parseSchema('AVRO', writer, options), seed);
+}
