@@ -99,7 +99,7 @@ function treeOf(link: ProtoLink): ProtoFile {
   return { messages, byName: new Map(messages.map((message) => [message.name, message])), link };
 }
 
-const placeIn = (file: LinkedFile, at: Position): ProtoPlace =>
+export const placeIn = (file: LinkedFile, at: Position): ProtoPlace =>
   file.path === undefined ? at : { line: at.line, column: at.column, from: file.path };
 
 const NONE_RESERVED: ProtoReserved = { numbers: [], names: [] };
