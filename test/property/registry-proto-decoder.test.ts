@@ -1,0 +1,165 @@
+/** Decoder and encoder over random schemas and values: against what the value itself says, and against protobufjs,
+ *  which shares no code with them. */
+import protobuf from 'protobufjs';
+import { describe, expect, it } from 'vitest';
+import type { ProtoField, ProtoMessage } from '../../src/registry/schemas/proto-tree.ts';
+import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
+import { encodeProto, protoEncoder } from '../../src/registry/serde/proto-encoder.ts';
+import {
+  messageOf,
+  plainOf,
+  randomDatum,
+  randomOf,
+  randomText,
+  type SchemaOptions,
+  SYNTAXES,
+  type Syntax,
+  zeroOf,
+} from './registry-proto-decoder-kit.ts';
+
+type Plain = Record<string, unknown>;
+
+const SCHEMAS = 60;
+const EVENTS = 4;
+
+/** Runs for each random schema, and says which it was. */
+function forSchemas(
+  syntax: Syntax,
+  options: SchemaOptions,
+  check: (text: string, seed: number) => void,
+): void {
+  for (let seed = 1; seed <= SCHEMAS; seed++) {
+    const text = randomText(seed * 7919, syntax, options);
+    try {
+      check(text, seed);
+    } catch (thrown) {
+      throw new Error(`seed ${seed}: ${(thrown as Error).message}\n${text}`, { cause: thrown });
+    }
+  }
+}
+
+const decode = (message: ProtoMessage, bytes: Buffer): unknown =>
+  protoDecoder(message)(bytes, 0, bytes.length);
+
+const typeOf = (text: string): protobuf.Type => {
+  const { root } = protobuf.parse(text, { keepCase: true });
+  root.resolveAll();
+  return root.lookupType('p.M0');
+};
+
+const wide = (type: string, value: unknown): bigint => {
+  const { low, high } = value as { low: number; high: number };
+  const words = (BigInt(high) << 32n) | BigInt(low >>> 0);
+  return type === 'uint64' || type === 'fixed64' ? BigInt.asUintN(64, words) : BigInt.asIntN(64, words);
+};
+
+/** What protobufjs read, in the form that our decoder answers. */
+function plainFrom(message: ProtoMessage, read: Plain): Plain {
+  const value = (field: ProtoField, one: unknown): unknown => {
+    if (field.message !== undefined) return plainFrom(field.message, one as Plain);
+    if (field.enumeration !== undefined) return field.enumeration.values.get(one as number) ?? one;
+    return field.type.endsWith('64') ? wide(field.type, one) : one;
+  };
+  const key = (type: string, hash: string): string =>
+    type.endsWith('64')
+      ? String(wide(type, protobuf.util.longFromHash(hash, type === 'uint64' || type === 'fixed64')))
+      : hash;
+  const out: Plain = {};
+  for (const field of message.fields) {
+    const name = field.name.replace(/^\[(.*)\]$/, '.$1');
+    const given = Object.hasOwn(read, name) ? read[name] : undefined;
+    if (field.mapKey !== undefined) {
+      const map = Object.create(null) as Plain;
+      for (const [hash, one] of Object.entries((given ?? {}) as Plain))
+        map[key(field.mapKey, hash)] = value(field, one);
+      out[field.name] = map;
+    } else if (field.repeated) out[field.name] = ((given ?? []) as unknown[]).map((one) => value(field, one));
+    else if (given !== undefined) out[field.name] = value(field, given);
+    else out[field.name] = field.presence || field.required ? null : zeroOf(field);
+  }
+  return out;
+}
+
+describe.each(SYNTAXES)('%s', (syntax) => {
+  it('every value comes back, and both encoders write the same', () => {
+    forSchemas(syntax, { required: true }, (text, seed) => {
+      const message = messageOf(text);
+      const random = randomOf(seed);
+      for (let i = 0; i < EVENTS; i++) {
+        const datum = randomDatum(random, message);
+        const bytes = encodeProto(message, datum);
+        const plain = plainOf(message, datum);
+        expect(decode(message, bytes)).toStrictEqual(plain);
+        expect(decode(message, Buffer.from(protoEncoder(message)(plain)))).toStrictEqual(plain);
+      }
+    });
+  });
+
+  it('protobufjs reads the same of what is written, and writes the same of what it read', () => {
+    forSchemas(syntax, { required: true }, (text, seed) => {
+      const message = messageOf(text);
+      const type = typeOf(text);
+      const random = randomOf(seed + 1000);
+      for (let i = 0; i < EVENTS; i++) {
+        const bytes = encodeProto(message, randomDatum(random, message));
+        const theirs = type.decode(bytes);
+        const plain = plainFrom(message, theirs as unknown as Plain);
+        expect(plain).toStrictEqual(decode(message, bytes));
+        expect(decode(message, Buffer.from(type.encode(theirs).finish()))).toStrictEqual(plain);
+      }
+    });
+  });
+
+  it('parts that follow each other mean the same to protobufjs, with unknown fields between them', () => {
+    forSchemas(syntax, {}, (text, seed) => {
+      const message = messageOf(text);
+      const type = typeOf(text);
+      const random = randomOf(seed + 2000);
+      for (let i = 0; i < EVENTS; i++) {
+        const parts = Array.from({ length: 3 }, () => encodeProto(message, randomDatum(random, message)));
+        const bytes = Buffer.concat(parts.flatMap((part) => [part, noise(random, message)]));
+        expect(plainFrom(message, type.decode(bytes) as unknown as Plain)).toStrictEqual(
+          decode(message, bytes),
+        );
+      }
+    });
+  });
+
+  it('runs are read where single values are written, and the other way', () => {
+    forSchemas(syntax, {}, (text, seed) => {
+      const message = messageOf(text);
+      const turned = messageOf(randomText(seed * 7919, syntax, { turnPacking: true }));
+      const datum = randomDatum(randomOf(seed + 3000), message);
+      expect(decode(turned, encodeProto(message, datum))).toStrictEqual(plainOf(message, datum));
+    });
+  });
+});
+
+/** An unknown field, or a known number in a wire type that it does not have. */
+function noise(random: (below: number) => number, message: ProtoMessage): Buffer {
+  const VALUES = ['8101', '0102030405060708', '03ffffff', '', '', '01020304'];
+  const known = message.fields[random(message.fields.length)] as ProtoField;
+  const isOwn = random(2) === 0;
+  const number = isOwn ? known.number : 450;
+  const takes = isOwn ? wiresOf(known) : [];
+  const wires = [0, 1, 2, 3, 5].filter((wire) => !takes.includes(wire));
+  const wire = wires[random(wires.length)] as number;
+  const inside = '0a0378787813080514';
+  const body = wire === 3 ? `${inside}${tagHex(number, 4)}` : (VALUES[wire] as string);
+  return Buffer.from(`${tagHex(number, wire)}${body}`, 'hex');
+}
+
+function wiresOf(field: ProtoField): readonly number[] {
+  if (field.mapKey !== undefined) return [2];
+  if (field.message !== undefined) return [field.delimited ? 3 : 2];
+  if (field.type === 'string' || field.type === 'bytes') return [2];
+  const own = /fixed64|double/.test(field.type) ? 1 : /fixed32|float/.test(field.type) ? 5 : 0;
+  return field.repeated ? [own, 2] : [own];
+}
+
+function tagHex(number: number, wire: number): string {
+  const bytes: number[] = [];
+  let rest = number * 8 + wire;
+  for (; rest > 127; rest = Math.floor(rest / 128)) bytes.push((rest % 128) | 128);
+  return Buffer.from([...bytes, rest]).toString('hex');
+}
