@@ -9,6 +9,7 @@ import type { AvroNode, AvroRecordNode } from '../schemas/avro-tree.ts';
 import type { AvroDatum } from '../serde/datum.ts';
 import { LeastEvents } from './avro-least.ts';
 import { AVRO_EDGES, AVRO_KEYS, fixedEdges } from './avro-values.ts';
+import { inTurns, mapped } from './turns.ts';
 import type { WitnessOptions } from './witness.ts';
 
 /** Times that a record is entered inside itself. */
@@ -37,25 +38,6 @@ function timesEntered(record: AvroRecordNode, way: Way): number {
   let times = 0;
   for (let one = way.records; one !== undefined; one = one.outer) if (one.record === record) times++;
   return times;
-}
-
-/** One of each in turn, until all are spent. */
-function* inTurns<T>(sources: readonly Generator<T>[]): Generator<T> {
-  let open = [...sources];
-  while (open.length > 0) {
-    const rest: Generator<T>[] = [];
-    for (const source of open) {
-      const next = source.next();
-      if (next.done === true) continue;
-      yield next.value;
-      rest.push(source);
-    }
-    open = rest;
-  }
-}
-
-function* mapped<T, U>(source: Generator<T>, make: (value: T) => U): Generator<U> {
-  for (const value of source) yield make(value);
 }
 
 /** Without the first. */

@@ -1,5 +1,9 @@
 /** The event that shows what a finding says: the smallest one that really breaks, or is really changed, when the
- *  consumer's decoder reads it. Nothing is shown that was not run. */
+ *  consumer's decoder reads it. Nothing is shown that was not run.
+ *
+ *  A number of Protobuf that comes back with its old type breaks no decoder: the event shows the value of the old
+ *  meaning under the other name.
+ */
 import type { Finding, Route } from '../compatibility/finding.ts';
 import type { Schema } from '../schemas/schema.ts';
 import { trialsOf } from './live.ts';
@@ -7,7 +11,7 @@ import { plainJson } from './same.ts';
 import type { Outcome, Trial } from './trial.ts';
 
 export interface Counterexample {
-  readonly outcome: Exclude<Outcome, 'OK'>;
+  readonly outcome: Outcome;
   /** The event, cut to EVENT_CHARS_MAX. */
   readonly json: string;
   /** Its payload without the frame, cut to HEX_BYTES_MAX. */
@@ -33,7 +37,7 @@ function shown({ outcome, witness, projection, read }: Trial): Counterexample {
   const { bytes, json } = witness;
   const hex = bytes.toString('hex', 0, HEX_BYTES_MAX);
   return {
-    outcome: outcome === 'OK' ? 'FAIL' : outcome,
+    outcome,
     json: cut(json, EVENT_CHARS_MAX),
     hex: bytes.length > HEX_BYTES_MAX ? `${hex}…` : hex,
     bytes: bytes.length,
@@ -43,16 +47,23 @@ function shown({ outcome, witness, projection, read }: Trial): Counterexample {
   };
 }
 
-/** Where a finding about a number of the past leads. */
-function routeOf({ route, place }: Finding): Route | undefined {
-  if (route !== undefined || place === undefined) return route;
-  const [, message, number] = /^#\/(.+)\/([0-9]+)$/.exec(place) ?? [];
-  if (message === undefined) return undefined;
-  const root: Route = { outer: undefined, step: { kind: 'root', message } };
-  return { outer: root, step: { kind: 'field', key: Number(number) } };
+/** The smallest of the trials that are asked for. */
+function smallest(
+  route: Route | undefined,
+  reader: Schema,
+  writer: Schema,
+  isAsked: (trial: Trial) => boolean,
+): Trial | undefined {
+  const options = route === undefined ? { limit: EVENTS_MAX } : { limit: EVENTS_MAX, route };
+  let best: Trial | undefined;
+  for (const trial of trialsOf(reader, writer, options)) {
+    if (!isAsked(trial)) continue;
+    if (best === undefined || trial.witness.bytes.length < best.witness.bytes.length) best = trial;
+  }
+  return best;
 }
 
-/** Undefined: no event shows it. */
+/** Of a finding about two schemas; undefined: no event shows it. */
 export function counterexampleOf(
   finding: Finding,
   reader: Schema,
@@ -60,12 +71,33 @@ export function counterexampleOf(
 ): Counterexample | undefined {
   const wanted = finding.severity === 'fail' ? 'FAIL' : finding.severity === 'lossy' ? 'LOSSY' : undefined;
   if (wanted === undefined) return undefined;
-  const route = routeOf(finding);
-  const options = route === undefined ? { limit: EVENTS_MAX } : { limit: EVENTS_MAX, route };
-  let best: Trial | undefined;
-  for (const trial of trialsOf(reader, writer, options)) {
-    if (trial.outcome !== wanted) continue;
-    if (best === undefined || trial.witness.bytes.length < best.witness.bytes.length) best = trial;
-  }
+  const best = smallest(finding.route, reader, writer, ({ outcome }) => outcome === wanted);
   return best === undefined ? undefined : shown(best);
+}
+
+/** The message and the number that a finding of the number history is about: its path is the message and the field,
+ *  its place ends in the number. */
+export function historyField({ path, place }: Finding): { message: string; number: number } | undefined {
+  const number = Number(/[0-9]+$/.exec(place ?? '')?.[0]);
+  const end = path.endsWith(']') ? path.lastIndexOf('.[') : path.lastIndexOf('.');
+  return end <= 0 || !(number > 0) ? undefined : { message: path.slice(0, end), number };
+}
+
+/** Of a number that may never come back, or never with this type. @param ever oldest first; the latest that shows it
+ *  counts */
+export function historyCounterexample(
+  finding: Finding,
+  proposed: Schema,
+  ever: readonly Schema[],
+): { readonly counterexample: Counterexample; readonly writer: Schema } | undefined {
+  const field = historyField(finding);
+  if (field === undefined) return undefined;
+  const root: Route = { outer: undefined, step: { kind: 'root', message: field.message } };
+  const route: Route = { outer: root, step: { kind: 'field', key: field.number } };
+  for (const writer of ever.toReversed()) {
+    const broken = smallest(route, proposed, writer, ({ outcome }) => outcome === 'FAIL');
+    const best = broken ?? smallest(route, proposed, writer, ({ witness }) => witness.bytes.length > 0);
+    if (best !== undefined) return { counterexample: shown(best), writer };
+  }
+  return undefined;
 }
