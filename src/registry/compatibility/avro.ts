@@ -5,7 +5,7 @@
  *  the outside inwards, so the route of a finding is a shortest one, and finite in a recursive type.
  *  Source: Apache Avro 1.12 specification, "Schema Resolution"; where it leaves a choice, avro-union.ts says which.
  */
-import { type Misfit, misfitOf } from '../schemas/avro-default.ts';
+import type { Misfit } from '../schemas/avro-default.ts';
 import {
   type AvroEnumNode,
   type AvroField,
@@ -17,6 +17,7 @@ import {
   avroTypeName,
 } from '../schemas/avro-tree.ts';
 import { type FieldFate, fieldFates } from './avro-fields.ts';
+import { filledBy } from './avro-filled.ts';
 import { neverWritten } from './avro-inhabited.ts';
 import { isNamed, Names, typeWords, unqualified } from './avro-names.ts';
 import { fieldPlace, inward, pathOf, placeOf, rootTrail, type Trail, usePlace } from './avro-trail.ts';
@@ -24,6 +25,8 @@ import { BranchIndex, PROMOTIONS } from './avro-union.ts';
 import { type Finding, Findings, type Severity, someOf } from './finding.ts';
 
 export function checkAvro(reader: AvroNode, writer: AvroNode): readonly Finding[] {
+  // A schema reads itself, whatever its aliases say.
+  if (reader === writer) return [];
   const walk = new Walk(neverWritten(writer));
   walk.pair(reader, writer, rootTrail(unqualified(avroTypeName(reader))));
   walk.run();
@@ -370,7 +373,11 @@ class Walk {
       add('fail', 'AVRO_READER_FIELD_WITHOUT_DEFAULT', `${message}${hint}`, { written });
       return;
     }
-    if (!this.misfits.has(field)) this.misfits.set(field, misfitOf(field.defaultJson, field.type));
+    if (!this.misfits.has(field)) {
+      const { misfit, steps } = filledBy(field, field.defaultJson);
+      this.misfits.set(field, misfit);
+      if (!this.spend(steps, at)) return;
+    }
     const misfit = this.misfits.get(field);
     if (misfit !== undefined)
       add(

@@ -8,6 +8,12 @@ export interface Misfit {
   readonly at: number;
 }
 
+/** Values inside values of a default that is filled in, those of the defaults that it calls for among them; one that calls
+ *  for itself has no end. */
+export const FILL_DEPTH_MAX = 256;
+/** Values of one default that is filled in. */
+export const FILL_VALUES_MAX = 65_536;
+
 /** Characters of a value that a message shows. */
 const SHOWN_CHARS_MAX = 80;
 

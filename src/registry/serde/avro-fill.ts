@@ -1,14 +1,9 @@
 /** The value of a field that nobody wrote, from its default in the reader's schema. */
-import { floatOfText, misfitOf } from '../schemas/avro-default.ts';
+import { FILL_DEPTH_MAX, FILL_VALUES_MAX, floatOfText, misfitOf } from '../schemas/avro-default.ts';
 import type { AvroField, AvroNode, AvroPrimitive } from '../schemas/avro-tree.ts';
 import { doubleOf, type JsonNode, type JsonNumber, type JsonString } from '../schemas/json-text.ts';
 import { branchKey, isWrapped } from './avro-branch.ts';
 import { shownName } from './avro-match.ts';
-
-/** Values inside values; a default of a record that has itself as a default has no end. */
-const FILL_DEPTH_MAX = 256;
-/** Values of one default. */
-const FILL_VALUES_MAX = 65_536;
 
 /** Why a field cannot be filled. */
 export class NoDefault extends Error {}
