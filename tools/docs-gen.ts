@@ -4,6 +4,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { GATE_ERRORS } from '../src/bin/compat-check/errors.ts';
 import { COMMANDS } from '../src/bin/main.ts';
 import { type Command, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
 import { packageRoot } from '../src/bin/shell/package.ts';
@@ -16,6 +17,7 @@ import { SQL_ERRORS } from '../src/io/sql/port.ts';
 import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
 import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
 import { registryApiPage } from './docs-gen-api.ts';
+import { rulePages } from './docs-gen-rules.ts';
 
 const NOTE = '<!-- Generated from the tables in src by `npm run generate`; do not edit. -->';
 
@@ -24,6 +26,7 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Broker', 'src/io/broker/errors.ts', BROKER_ERRORS],
   ['SQL', 'src/io/sql/port.ts', SQL_ERRORS],
   ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
+  ['compat-check', 'src/bin/compat-check/errors.ts', GATE_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
   ['Windows', 'src/engine/errors.ts', ENGINE_ERRORS],
   ['Embedded stack', 'src/devstack/errors.ts', DEVSTACK_ERRORS],
@@ -66,6 +69,13 @@ function commandSection(command: Command): string[] {
   const lines = [`## ${command.name}`, '', command.summary, '', '```', usage, '```', ''];
   if (command.description !== undefined) lines.push('```', command.description.trim(), '```', '');
   if (command.listens === false) lines.push('Ends at once, serves nothing.', '');
+  if (command.exits !== undefined)
+    lines.push(
+      `Exit codes of its own: ${Object.entries(command.exits)
+        .map(([exit, meaning]) => `${exit} ${meaning}`)
+        .join(', ')}.`,
+      '',
+    );
   if (Object.keys(command.settings).length > 0) lines.push(...settingRows(command.settings), '');
   return lines;
 }
@@ -129,7 +139,7 @@ export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
 if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1]) {
   const check = process.argv.includes('-check');
   let different = 0;
-  for (const [path, text] of await generateDocs()) {
+  for (const [path, text] of [...(await generateDocs()), ...rulePages(NOTE, cell)]) {
     const target = join(packageRoot(), path);
     if (!check) {
       mkdirSync(dirname(target), { recursive: true });

@@ -19,6 +19,7 @@ export const COMMANDS: Readonly<Record<string, Load>> = {
   'registry export': () => import('./registry/export.ts'),
   'registry import': () => import('./registry/import.ts'),
   'registry hash-password': () => import('./registry/hash-password.ts'),
+  'compat-check': () => import('./compat-check.ts'),
   producer: () => import('./producer.ts'),
   consumer: () => import('./consumer.ts'),
   gen: () => import('./gen.ts'),

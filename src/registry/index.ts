@@ -26,6 +26,7 @@ export { type DecodedSink, FileSink, TopicSink } from './consumer/sink.ts';
 export { QUARANTINE_REASONS, type QuarantineReason, REGISTRY_ERRORS } from './errors.ts';
 export { FramedProducer, type FramedProducerOptions, producerMetrics } from './producer/producer.ts';
 export { type ProducerRun, runProducers } from './producer/run.ts';
+export type { Reference, ResolvedReference } from './schemas/content.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from './schemas/format.ts';
 export { parseSchema, type Schema } from './schemas/schema.ts';
 export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';

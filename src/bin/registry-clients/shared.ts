@@ -52,8 +52,16 @@ const RETRY_DELAY_MS = 100;
 export const formatOf = (context: Context): SchemaFormat =>
   context.settings.format === 'avro' ? 'AVRO' : 'PROTOBUF';
 
+/** What it takes to reach a registry. */
+type ClientContext = Pick<Context, 'clock' | 'metrics'> & {
+  readonly settings: Pick<
+    Context['settings'],
+    'registry' | 'registry-user' | 'registry-token-file' | 'connect-timeout'
+  >;
+};
+
 /** @throws bad_value for what is no address */
-export function registryClient(context: Context): RegistryClient {
+export function registryClient(context: ClientContext): RegistryClient {
   const { registry } = context.settings;
   if (!URL.canParse(registry) || !/^https?:$/.test(new URL(registry).protocol)) {
     throw coreError('bad_value', `-registry=${registry} is not an address`, {

@@ -119,6 +119,8 @@ export interface Command<T extends SettingTable = SettingTable> {
   readonly settings: T;
   readonly positionalMax?: number;
   readonly positionalHelp?: string;
+  /** Exit codes of its own, above the shared ones: what each means. */
+  readonly exits?: Readonly<Record<number, string>>;
   /** false: the command ends at once and serves nothing (up, down, topic, help). Default true. */
   readonly listens?: boolean;
   /** HTTP routes served on -listen beside the shared ones; called after the settings are parsed, before run. */

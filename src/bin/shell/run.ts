@@ -29,6 +29,9 @@ const isHelp = (token: string): boolean => /^(--?help|--?h|-\?)$/.test(token);
 export const isJson = (token: string): boolean => /^--?json(=(true|yes|on|1))?$/i.test(token);
 
 export function helpText(command: Command): string {
+  const own = Object.entries(command.exits ?? {})
+    .map(([exit, meaning]) => `${exit} ${meaning}, `)
+    .join('');
   const parts = [
     `millrace ${command.name}${command.positionalHelp === undefined ? '' : ` ${command.positionalHelp}`} [flags]`,
     '',
@@ -38,7 +41,7 @@ export function helpText(command: Command): string {
     'Flags (also as --flag=value, or with a space; precedence: flag, environment, -config file, default):',
     renderHelp(wholeTable(command)),
     '',
-    'Exit codes: 0 done, 1 the answer is no, 2 usage, 3 a dependency is unreachable, 70 a bug, 130 interrupted.',
+    `Exit codes: 0 done, 1 the answer is no, 2 usage, 3 a dependency is unreachable, ${own}70 a bug, 130 interrupted.`,
   ];
   return `${parts.join('\n')}\n`;
 }

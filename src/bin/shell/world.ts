@@ -26,7 +26,8 @@ export function processWorld(): World {
   const screen = new Screen(process.stderr);
   process.stderr.on('error', () => {});
   process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit(EXIT.done);
+    // A command that knows its answer has set it: whoever stops reading does not change it.
+    if (error.code === 'EPIPE') process.exit(process.exitCode ?? EXIT.done);
     const { line, exit } = failureOf(
       coreError('not_writable', `cannot write stdout: ${error.code ?? error.message}`, {
         next: 'free space there, or send the output elsewhere',

@@ -6,7 +6,14 @@ import {
   type AvroRecordNode,
   avroTypeName,
 } from '../schemas/avro-tree.ts';
-import { type JsonNode, type JsonObject, memberOf, printString, readJson } from '../schemas/json-text.ts';
+import {
+  type JsonArray,
+  type JsonNode,
+  type JsonObject,
+  memberOf,
+  printString,
+  readJson,
+} from '../schemas/json-text.ts';
 import type { AvroSchema } from '../schemas/schema.ts';
 import type { Change, Edit, FixContext } from './fix.ts';
 import { indentAt, jsonSpan } from './spans.ts';
@@ -86,17 +93,26 @@ class Text {
     this.source = source;
   }
 
-  /** The object that begins there, with the places of its members. */
-  object(at: number): JsonObject | undefined {
+  /** What begins there, with the places of all in it. */
+  private value(at: number): JsonNode | undefined {
     this.json ??= readJson(this.source, { comments: true, repeatedKeys: true });
     const open: JsonNode[] = [this.json];
     for (let one = open.pop(); one !== undefined; one = open.pop()) {
-      if (one.kind === 'object') {
-        if (one.at === at) return one;
-        for (const { value } of one.members.values()) open.push(value);
-      } else if (one.kind === 'array') for (const item of one.items) open.push(item);
+      if (one.at === at) return one;
+      if (one.kind === 'object') for (const { value } of one.members.values()) open.push(value);
+      else if (one.kind === 'array') for (const item of one.items) open.push(item);
     }
     return undefined;
+  }
+
+  object(at: number): JsonObject | undefined {
+    const value = this.value(at);
+    return value?.kind === 'object' ? value : undefined;
+  }
+
+  list(at: number): JsonArray | undefined {
+    const value = this.value(at);
+    return value?.kind === 'array' ? value : undefined;
   }
 
   slice(at: number): string {
@@ -118,8 +134,9 @@ class Text {
     const { end } = jsonSpan(this.source, last.value.at);
     // One member a line where the others stand so.
     const apart = this.source.slice(object.at, last.keyAt).includes('\n');
-    const gap = apart ? `\n${indentAt(this.source, last.keyAt)}` : ' ';
-    return { at: end, end, text: `,${gap}"${key}": ${value}` };
+    const tight = /[\]}"\w],"/.test(this.source.slice(object.at, last.keyAt + 1));
+    const gap = apart ? `\n${indentAt(this.source, last.keyAt)}` : tight ? '' : ' ';
+    return { at: end, end, text: `,${gap}"${key}":${tight ? '' : ' '}${value}` };
   }
 
   /** An item more, at its place among the others. */
@@ -184,6 +201,10 @@ export function* avroChanges(context: FixContext): Generator<Change> {
   if (mine?.kind === 'enum' && its?.kind === 'enum') yield* symbols(text, mine, its, reads);
   if (mine !== undefined && its !== undefined && 'name' in mine && 'name' in its)
     yield* names(text, mine, its, reads);
+  // A type that stands alone on both sides is restored; one out of a union is a branch to add.
+  const fromUnion = finding.route?.step.kind === 'branch' || mine?.kind === 'union';
+  if (fromUnion && mine !== undefined && its !== undefined && its.from === undefined)
+    yield* branches(text, mine, old, its);
   if (own.field !== undefined) yield* fields(text, own.field, own.record, old, theirs?.field);
   if (mine !== undefined && its !== undefined && mine.from === undefined && its.from === undefined) {
     const words = `restore the type ${avroTypeName(its)}`;
@@ -227,7 +248,7 @@ function* renamedBack(text: Text, field: AvroField, theirs: AvroField): Generato
   const object = text.object(field.at);
   if (object === undefined || field.name === theirs.name) return;
   yield {
-    words: `give "${field.name}" its name "${theirs.name}" back: earlier readers look for it and have no default`,
+    words: `give "${field.name}" its name "${theirs.name}" back: earlier readers look for it`,
     edits: [text.member(object, 'name', quoted(theirs.name))],
   };
 }
@@ -294,6 +315,18 @@ function* names(
     words: `restore the name ${its.name}`,
     edits: [text.member(object, 'name', quoted(its.name))],
   };
+}
+
+/** A type that stands in one union only. */
+function* branches(text: Text, mine: AvroNode, old: Text, its: AvroNode): Generator<Change> {
+  if (mine.from !== undefined || its.kind === 'union') return;
+  const branch = old.slice(its.at);
+  const list = mine.kind === 'union' ? text.list(mine.at) : undefined;
+  const edit =
+    list === undefined
+      ? text.replace(mine.at, `[${branch}, ${text.slice(mine.at)}]`)
+      : text.item(list, list.items.length, branch);
+  if (edit !== undefined) yield { words: `add the branch ${avroTypeName(its)} to the union`, edits: [edit] };
 }
 
 /** One field against one. */

@@ -38,6 +38,11 @@ export interface FixContext {
   readonly policy: 'PROVEN' | 'STRICT';
 }
 
+export interface FixOptions {
+  readonly ever?: FixContext['ever'];
+  readonly policy?: FixContext['policy'];
+}
+
 /** Changes that are tried for one finding. */
 const TRIES_MAX = 24;
 
@@ -90,7 +95,7 @@ export function fixOf(
   direction: FixContext['direction'],
   proposed: Schema,
   other: Schema | undefined,
-  more: { readonly ever?: readonly Schema[]; readonly policy?: FixContext['policy'] } = {},
+  more: FixOptions = {},
 ): Fix | undefined {
   const context = {
     finding,

@@ -1,0 +1,137 @@
+/** Schema files as they are given on a command line: their text, their format, what they refer to. */
+import { readFileSync, statSync } from 'node:fs';
+import { basename, extname } from 'node:path';
+import { coreError, findMillraceError } from '../../core/errors.ts';
+import { parseSchema, type ResolvedReference, type Schema, type SchemaFormat } from '../../registry/index.ts';
+import { gateError } from './errors.ts';
+
+/** Bytes of a file that is read at all. */
+export const FILE_BYTES_MAX = 16 << 20;
+
+export interface SchemaFile {
+  /** As it was given: what messages and annotations name. */
+  readonly name: string;
+  readonly text: string;
+}
+
+/** @throws bad_file */
+export function readSchemaFile(path: string, flag: string): SchemaFile {
+  const bad = (why: string, cause?: unknown): Error =>
+    coreError('bad_file', `-${flag}=${path} ${why}`, { next: 'give the path of a schema file', cause });
+  try {
+    // Of standard input nobody knows the size before.
+    const text = path === '-' ? readFileSync(0, 'utf8') : bounded(path);
+    if (text === undefined || text.length > FILE_BYTES_MAX)
+      throw bad(`is larger than ${FILE_BYTES_MAX} bytes`);
+    return { name: path === '-' ? '(stdin)' : path, text };
+  } catch (thrown) {
+    if (findMillraceError(thrown) !== undefined) throw thrown;
+    throw bad(`cannot be read (${(thrown as NodeJS.ErrnoException).code ?? 'unknown reason'})`, thrown);
+  }
+}
+
+const bounded = (path: string): string | undefined =>
+  statSync(path).size > FILE_BYTES_MAX ? undefined : readFileSync(path, 'utf8');
+
+const BY_EXTENSION: Readonly<Record<string, SchemaFormat>> = {
+  '.avsc': 'AVRO',
+  '.avro': 'AVRO',
+  '.proto': 'PROTOBUF',
+};
+const BY_FLAG: Readonly<Record<string, SchemaFormat>> = { avro: 'AVRO', protobuf: 'PROTOBUF', json: 'JSON' };
+const AVRO_WORDS = /^(record|error|enum|fixed|array|map|null|boolean|int|long|float|double|bytes|string)$/;
+/** What a JSON Schema calls a string or null, Avro calls so as well. */
+const JSON_KEYS = [
+  '$schema',
+  '$id',
+  '$ref',
+  '$defs',
+  'definitions',
+  'properties',
+  'required',
+  'additionalProperties',
+  'oneOf',
+  'anyOf',
+  'allOf',
+];
+
+/** @throws bad_value where nothing tells */
+export function formatOf({ name, text }: SchemaFile, flag: string | undefined): SchemaFormat {
+  const told = flag === undefined ? BY_EXTENSION[extname(name).toLowerCase()] : BY_FLAG[flag];
+  const format = told ?? formatByText(text);
+  if (format !== undefined) return format;
+  throw coreError('bad_value', `nothing tells which format ${basename(name)} has`, {
+    next: 'give -format=avro, -format=protobuf or -format=json',
+  });
+}
+
+function formatByText(text: string): SchemaFormat | undefined {
+  const start = text.replace(/^\uFEFF/, '').replace(/^(?:\s|\/\/[^\n]*\n?|\/\*[\s\S]*?\*\/)+/, '');
+  if (/^(syntax|edition|package|import|option|message|enum|service|extend)\b/.test(start)) return 'PROTOBUF';
+  let json: unknown;
+  try {
+    json = JSON.parse(text.replace(/^\uFEFF/, ''));
+  } catch {
+    // Avro takes comments and a bare word; JSON Schema takes neither.
+    return /^[[{"]/.test(start) || AVRO_WORDS.test(start.trim()) ? 'AVRO' : undefined;
+  }
+  if (typeof json === 'boolean') return 'JSON';
+  if (typeof json === 'string' || Array.isArray(json)) return 'AVRO';
+  if (typeof json !== 'object' || json === null) return undefined;
+  if (JSON_KEYS.some((key) => Object.hasOwn(json, key))) return 'JSON';
+  const { type } = json as { readonly type?: unknown };
+  return (typeof type === 'string' && AVRO_WORDS.test(type)) || (typeof type === 'object' && type !== null)
+    ? 'AVRO'
+    : 'JSON';
+}
+
+/** `name=file`, the name up to the first equals sign. @throws bad_value */
+export function referenceFiles(
+  given: readonly string[] | undefined,
+): ReadonlyArray<{ readonly name: string; readonly path: string }> {
+  const files = (given ?? []).map((one) => {
+    const equals = one.indexOf('=');
+    if (equals > 0 && equals < one.length - 1)
+      return { name: one.slice(0, equals), path: one.slice(equals + 1) };
+    throw coreError('bad_value', `-reference=${one} is not name=file`, {
+      next: 'give the name that the schema uses, an equals sign and the path of the file',
+    });
+  });
+  const names = new Set<string>();
+  for (const { name } of files) {
+    if (names.has(name))
+      throw coreError('bad_value', `-reference gives ${name} twice`, { next: 'give each name once' });
+    names.add(name);
+  }
+  return files;
+}
+
+/** Parses what is proposed; a file that is no schema has an exit code of its own. @throws gate_unparsable */
+export function parseProposed(
+  file: SchemaFile,
+  format: SchemaFormat,
+  references: readonly ResolvedReference[],
+): Schema {
+  try {
+    return parseSchema(format, file.text, { references });
+  } catch (thrown) {
+    const known = findMillraceError(thrown);
+    if (known === undefined) throw thrown;
+    throw gateError('gate_unparsable', `${file.name}: ${known.message}`, {
+      next: known.next ?? 'correct the schema',
+      details: { ...known.details, file: file.name },
+      cause: thrown,
+    });
+  }
+}
+
+/** A file that others refer to. @throws gate_unparsable */
+export function referenceOf(
+  name: string,
+  file: SchemaFile,
+  format: SchemaFormat,
+  others: readonly ResolvedReference[],
+): ResolvedReference {
+  const { text } = parseProposed(file, format, others);
+  return { name, subject: name, version: 1, format, text, references: [] };
+}

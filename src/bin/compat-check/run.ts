@@ -1,0 +1,235 @@
+/** Puts the question together, from files or a registry, and has it answered. */
+import { coreError, findMillraceError } from '../../core/errors.ts';
+import { isLevel, type Level, type VerdictPolicy } from '../../registry/compatibility/modes.ts';
+import { type GateInput, gateReport } from '../../registry/gate/gate.ts';
+import { judgeProposed, type Question } from '../../registry/gate/judge.ts';
+import { type Mended, mend } from '../../registry/gate/mend.ts';
+import { prove } from '../../registry/gate/prove.ts';
+import { type GateReport, type RegistryAnswer, readable } from '../../registry/gate/report.ts';
+import type { RegistryClient, ResolvedReference, Schema, SchemaFormat } from '../../registry/index.ts';
+import { resolvedAvroText } from '../../registry/schemas/avro.ts';
+import { registryClient } from '../registry-clients/shared.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { gateError } from './errors.ts';
+import { formatOf, parseProposed, readSchemaFile, referenceFiles, type SchemaFile } from './files.ts';
+import type { GATE_SETTINGS } from './settings.ts';
+import { gatherFiles, gatherSubject, type NamedFile, readReferences } from './sources.ts';
+
+type Context = CommandContext<typeof GATE_SETTINGS>;
+
+interface Given {
+  readonly file: SchemaFile;
+  readonly format: SchemaFormat;
+  readonly references: readonly NamedFile[];
+}
+
+/** @throws usage */
+function required<T>(flag: string, value: T | undefined, what: string): T {
+  if (value !== undefined && value !== ('' as unknown)) return value;
+  throw coreError('usage', `-${flag} is required`, { next: `give -${flag}=${what}` });
+}
+
+export interface Checked {
+  readonly report: GateReport;
+  /** The file as it would pass, where that was asked for and found. */
+  readonly mended: Mended | undefined;
+}
+
+export async function checkProposed(context: Context): Promise<Checked> {
+  const { settings } = context;
+  const path = required('proposed', settings.proposed, 'FILE');
+  const offline = settings.against !== undefined;
+  const subject = offline ? settings.subject : required('subject', settings.subject, 'SUBJECT');
+  const references = referenceFiles(settings.reference);
+  const file = readSchemaFile(path, 'proposed');
+  const given = { file, format: formatOf(file, settings.format), references };
+  return settings.against === undefined
+    ? againstRegistry(context, given, subject as string)
+    : againstFiles(context, given, settings.against);
+}
+
+/** What a setting says, a subject says, or holds where neither does. */
+interface Terms {
+  readonly level: Level;
+  readonly policy: VerdictPolicy;
+  readonly lossy: 'ACCEPT' | 'REJECT';
+}
+
+function termsOf(settings: Context['settings'], config: Readonly<Record<string, unknown>>): Terms {
+  const level = config['compatibilityLevel'];
+  const own = config['verdictPolicy'] === 'STRICT' ? 'STRICT' : 'PROVEN';
+  return {
+    level: (settings.mode as Level | undefined) ?? (isLevel(level) ? level : 'BACKWARD'),
+    policy: (settings.policy as VerdictPolicy | undefined) ?? own,
+    lossy: config['lossy'] === 'REJECT' ? 'REJECT' : 'ACCEPT',
+  };
+}
+
+async function againstFiles(context: Context, given: Given, against: string): Promise<Checked> {
+  const { settings } = context;
+  const { file, format } = given;
+  const proposed = parseProposed(file, format, readReferences(given.references, format));
+  const { earlier, notes } = await gatherFiles(against, format, given.references, context.drain);
+  const question: Question = {
+    proposed,
+    ...termsOf(settings, {}),
+    earlier,
+    all: settings['all-versions'],
+    known: false,
+  };
+  return answered(context, question, {
+    ...question,
+    subject: settings.subject,
+    file: file.name,
+    against,
+    registry: { asked: false, why: `compared with ${against}, without a registry` },
+    already: undefined,
+    notes,
+    proof: proofOf(context, question),
+  });
+}
+
+function answered({ settings }: Context, question: Question, input: GateInput): Checked {
+  const report = gateReport(input);
+  return { report, mended: settings.fix && !report.judged ? mend(question) : undefined };
+}
+
+function proofOf({ settings }: Context, question: Question) {
+  return settings.prove ? prove(question, judgeProposed(question)) : undefined;
+}
+
+async function againstRegistry(context: Context, given: Given, subject: string): Promise<Checked> {
+  const { settings } = context;
+  const { file, format } = given;
+  const client = registryClient(context);
+  // What cannot be read whatever the registry holds is told before it is asked.
+  const files = readReferences(given.references, format);
+  const early = attempt(() => parseProposed(file, format, files));
+  const config = await client.config(subject);
+  const terms = termsOf(settings, config);
+  const all = settings['all-versions'] || terms.level.endsWith('_TRANSITIVE');
+  const { earlier, live, known } = await gatherSubject(client, subject, { all, ever: format === 'PROTOBUF' });
+  const latest = earlier
+    .filter((one) => one.live)
+    .map(readable)
+    .at(-1);
+  const inherited = (latest?.references ?? []).filter(({ name }) => files.every((one) => one.name !== name));
+  const references = [...inherited, ...files];
+  const proposed =
+    early.value !== undefined && inherited.length === 0
+      ? early.value
+      : parseProposed(file, format, references);
+  if (!known && !settings['allow-new'])
+    throw gateError('gate_unknown_subject', `the registry has no subject ${subject}`, {
+      next: 'check -subject, or give -allow-new for the first schema of a subject',
+    });
+  const named = await registered(client, references, inherited, latest);
+  const already =
+    known && live > 0 && named.every((one) => one.version !== undefined)
+      ? await knownVersion(client, subject, proposed, named)
+      : undefined;
+  const question: Question = { proposed, ...terms, earlier, all, known: already !== undefined };
+  return answered(context, question, {
+    ...question,
+    subject,
+    file: file.name,
+    against: new URL(settings.registry).origin,
+    registry: await askRegistry(client, subject, proposed, named),
+    already,
+    notes: known ? [] : [`the registry has no subject ${subject} yet`],
+    proof: proofOf(context, question),
+  });
+}
+
+function attempt<T>(run: () => T): { readonly value: T | undefined } {
+  try {
+    return { value: run() };
+  } catch (thrown) {
+    if (findMillraceError(thrown)?.code !== 'gate_unparsable') throw thrown;
+    return { value: undefined };
+  }
+}
+
+interface Named {
+  readonly name: string;
+  readonly subject: string;
+  /** Undefined: the registry does not hold it. */
+  readonly version: number | undefined;
+}
+
+/** Where the registry holds what the schema refers to. */
+async function registered(
+  client: RegistryClient,
+  references: readonly ResolvedReference[],
+  inherited: readonly ResolvedReference[],
+  latest: Schema | undefined,
+): Promise<readonly Named[]> {
+  const named: Named[] = [];
+  for (const reference of references) {
+    const { name, format, text } = reference;
+    if (inherited.includes(reference)) {
+      named.push({ name, subject: reference.subject, version: reference.version });
+      continue;
+    }
+    const before = latest?.references.find((one) => one.name === name)?.subject;
+    let found: Named = { name, subject: name, version: undefined };
+    const inner = named.flatMap(({ version, ...rest }) =>
+      version === undefined ? [] : [{ ...rest, version }],
+    );
+    for (const subject of new Set([...(before === undefined ? [] : [before]), name])) {
+      for (const others of inner.length === 0 ? [[]] : [[], inner]) {
+        const version = await orUndefined(client.find(subject, format, text, others));
+        if (version !== undefined && found.version === undefined) found = { name, subject, version };
+      }
+    }
+    named.push(found);
+  }
+  return named;
+}
+
+/** What a registry does not know, or cannot read alone, it does not hold. */
+async function orUndefined<T>(asked: Promise<T | undefined>): Promise<T | undefined> {
+  try {
+    return await asked;
+  } catch (thrown) {
+    const code = findMillraceError(thrown)?.code ?? '';
+    if (['subject_not_found', 'invalid_schema', 'invalid_subject'].includes(code)) return undefined;
+    throw thrown;
+  }
+}
+
+const referencesOf = (named: readonly Named[]) =>
+  named.flatMap(({ version, ...rest }) => (version === undefined ? [] : [{ ...rest, version }]));
+
+function knownVersion(
+  client: RegistryClient,
+  subject: string,
+  proposed: Schema,
+  named: readonly Named[],
+): Promise<number | undefined> {
+  return orUndefined(client.find(subject, proposed.format, proposed.source, referencesOf(named)));
+}
+
+/** The registry's own word. A reference that it does not hold yet is sent along where the format can. */
+async function askRegistry(
+  client: RegistryClient,
+  subject: string,
+  proposed: Schema,
+  named: readonly Named[],
+): Promise<RegistryAnswer> {
+  const missing = named.filter(({ version }) => version === undefined);
+  let text = proposed.source;
+  let references = referencesOf(named);
+  if (missing.length > 0) {
+    const names = missing.map(({ name }) => name).join(', ');
+    if (proposed.format !== 'AVRO')
+      return {
+        asked: false,
+        why: `it does not hold ${names}, which the schema refers to; register that first`,
+      };
+    text = resolvedAvroText(text, proposed.references);
+    references = [];
+  }
+  const { compatible, messages } = await client.judge(subject, proposed.format, text, references);
+  return { asked: true, compatible, messages };
+}

@@ -1,0 +1,159 @@
+/** Where the earlier schemas come from: a registry, files, a folder, a git revision. */
+import { readdirSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { coreError, findMillraceError } from '../../core/errors.ts';
+import type { Earlier } from '../../registry/gate/report.ts';
+import type { RegistryClient } from '../../registry/index.ts';
+import { parseSchema, type ResolvedReference, type SchemaFormat } from '../../registry/index.ts';
+import { readSchemaFile, referenceOf, type SchemaFile } from './files.ts';
+import { fileAt, gitPlaceOf, gitVersions, versionNames } from './git.ts';
+
+/** Requests under way. */
+const REQUESTS_MAX = 8;
+/** Versions of one subject that are fetched. */
+const VERSIONS_MAX = 10_000;
+
+export interface Gathered {
+  /** Oldest first. */
+  readonly earlier: readonly Earlier[];
+  readonly against: string;
+  readonly notes: readonly string[];
+}
+
+export interface NamedFile {
+  readonly name: string;
+  readonly path: string;
+}
+
+/** In their order, each with those before it. @throws bad_file, gate_unparsable */
+export function readReferences(
+  files: readonly NamedFile[],
+  format: SchemaFormat,
+  read: (path: string) => SchemaFile = (path) => readSchemaFile(path, 'reference'),
+): readonly ResolvedReference[] {
+  const all: ResolvedReference[] = [];
+  for (const { name, path } of files) all.push(referenceOf(name, read(path), format, all));
+  return all;
+}
+
+function parsed(
+  format: SchemaFormat,
+  file: SchemaFile,
+  references: readonly ResolvedReference[],
+): Earlier['schema'] {
+  try {
+    return parseSchema(format, file.text, { references, lenient: true });
+  } catch (thrown) {
+    const known = findMillraceError(thrown);
+    if (known === undefined) throw thrown;
+    return { unreadable: known.message };
+  }
+}
+
+/** @throws bad_file, bad_value, unreachable */
+export async function gatherFiles(
+  against: string,
+  format: SchemaFormat,
+  references: readonly NamedFile[],
+  signal: AbortSignal,
+): Promise<Gathered> {
+  if (against.startsWith('git:')) {
+    const { versions, notes } = await gitVersions(gitPlaceOf(against), signal);
+    const earlier: Earlier[] = [];
+    for (const [index, file] of versions.entries()) {
+      // What a schema referred to then may have changed since.
+      const then = new Map<string, string>();
+      for (const { path } of references) {
+        const text = await fileAt({ revision: file.revision, path }, signal);
+        if (text !== undefined) then.set(path, text);
+      }
+      const read = (path: string): SchemaFile => {
+        const text = then.get(path);
+        return text === undefined ? readSchemaFile(path, 'reference') : { name: path, text };
+      };
+      const schema = parsed(format, file, readReferences(references, format, read));
+      earlier.push({ version: index + 1, name: file.name, live: file.live, schema });
+    }
+    return { earlier, against, notes };
+  }
+  const paths = pathsOf(against);
+  const resolved = readReferences(references, format);
+  const earlier = paths.map((path, index) => ({
+    version: index + 1,
+    name: path,
+    live: true,
+    schema: parsed(format, readSchemaFile(path, 'against'), resolved),
+  }));
+  return { earlier, against, notes: [] };
+}
+
+/** @throws bad_file */
+function pathsOf(against: string): readonly string[] {
+  try {
+    if (!statSync(against).isDirectory()) return [against];
+    return versionNames(readdirSync(against), against).map((name) => join(against, name));
+  } catch (thrown) {
+    if (findMillraceError(thrown) !== undefined) throw thrown;
+    const code = (thrown as NodeJS.ErrnoException).code ?? 'unknown reason';
+    throw coreError('bad_file', `-against=${against} cannot be read (${code})`, {
+      next: `give a schema file, a folder of them, or git:REV:PATH (here is ${dirname(join(process.cwd(), 'x'))})`,
+      cause: thrown,
+    });
+  }
+}
+
+/** The versions of a subject: the live ones that are asked for, and where `ever` all of them, deleted ones too.
+ *  @throws subject_not_found where it has none, registry_unavailable, registry_protocol */
+export async function gatherSubject(
+  client: RegistryClient,
+  subject: string,
+  wanted: { readonly all: boolean; readonly ever: boolean },
+): Promise<{ readonly earlier: readonly Earlier[]; readonly live: number; readonly known: boolean }> {
+  const live = await orNone(client.versions(subject, false));
+  const every = await orNone(client.versions(subject, true));
+  const known = live !== undefined;
+  const alive = new Set(live ?? []);
+  const numbers = wanted.ever
+    ? [...new Set([...(every ?? []), ...alive])].sort((a, b) => a - b)
+    : wanted.all
+      ? [...alive]
+      : [...alive].slice(-1);
+  if (numbers.length > VERSIONS_MAX)
+    throw coreError('bad_value', `subject ${subject} has more than ${VERSIONS_MAX} versions`, {
+      next: 'leave -all-versions away',
+    });
+  const earlier: Earlier[] = [];
+  for (let at = 0; at < numbers.length; at += REQUESTS_MAX) {
+    const some = numbers.slice(at, at + REQUESTS_MAX);
+    earlier.push(
+      ...(await Promise.all(some.map((version) => versionOf(client, subject, version, alive.has(version))))),
+    );
+  }
+  return { earlier, live: alive.size, known };
+}
+
+async function orNone<T>(asked: Promise<T>): Promise<T | undefined> {
+  try {
+    return await asked;
+  } catch (thrown) {
+    if (findMillraceError(thrown)?.code === 'subject_not_found') return undefined;
+    throw thrown;
+  }
+}
+
+async function versionOf(
+  client: RegistryClient,
+  subject: string,
+  version: number,
+  live: boolean,
+): Promise<Earlier> {
+  const name = live ? `version ${version}` : `deleted version ${version}`;
+  try {
+    const { schema } = await client.version(subject, String(version), !live);
+    return { version, name, live, schema };
+  } catch (thrown) {
+    const known = findMillraceError(thrown);
+    if (known?.code !== 'incompatible_schema') throw thrown;
+    return { version, name, live, schema: { unreadable: known.message } };
+  }
+}

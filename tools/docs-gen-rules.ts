@@ -1,0 +1,37 @@
+/** docs/rules: one page for each rule of the catalogue, and the list of them. */
+import { rulePage, SEVERITIES } from '../src/bin/compat-check/explain-rule.ts';
+import { RULES, type Rule } from '../src/registry/compatibility/rules.ts';
+
+const GROUPS: ReadonlyArray<readonly [string, (rule: Rule) => boolean]> = [
+  ['In any policy', ({ policy }) => policy === 'any'],
+  ['Avro, policy PROVEN', ({ policy, format }) => policy === 'PROVEN' && format === 'Avro'],
+  ['Protobuf, policy PROVEN', ({ policy, format }) => policy === 'PROVEN' && format === 'Protobuf'],
+  ['JSON Schema, policy PROVEN', ({ policy, format }) => policy === 'PROVEN' && format === 'JSON Schema'],
+  ['Policy STRICT', ({ policy }) => policy === 'STRICT'],
+];
+
+/** By path from the project's root. */
+export function rulePages(note: string, cell: (text: string) => string): ReadonlyMap<string, string> {
+  const pages = new Map<string, string>();
+  const lines = ['# Rules', '', note, ''];
+  lines.push(
+    'What a compatibility check may find, by the name that the registry and `millrace compat-check` give it.',
+    '`millrace compat-check -explain RULE` prints the page of a rule. Every example is tested: the checkers find in it',
+    'what it is an example of.',
+    '',
+  );
+  for (const [title, isIn] of GROUPS) {
+    const rules = RULES.filter(isIn);
+    if (rules.length === 0) continue;
+    lines.push(`## ${title}`, '', '| rule | what | verdict |', '| --- | --- | --- |');
+    for (const rule of rules)
+      lines.push(
+        `| [\`${rule.id}\`](${rule.id}.md) | ${cell(rule.title)} | ${cell((SEVERITIES[rule.severity].split(':')[0] ?? '').split(',')[0] ?? '')} |`,
+      );
+    lines.push('');
+  }
+  pages.set('docs/rules/README.md', `${lines.join('\n').trimEnd()}\n`);
+  for (const rule of RULES)
+    pages.set(`docs/rules/${rule.id}.md`, rulePage(rule).replace('\n', `\n\n${note}\n`));
+  return pages;
+}
