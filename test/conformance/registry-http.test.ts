@@ -306,6 +306,7 @@ describe('compatibility', () => {
         `{oldSchema: '${ORDER_1}'}`,
         "{validateFields: 'false', compatibility: 'BACKWARD'}",
       ],
+      findings: [expect.objectContaining({ rule: 'AVRO_TYPE_CHANGED', severity: 'fail' })],
     });
   });
 

@@ -9,15 +9,16 @@ function messages(
   proposed: string,
   olds: readonly string[],
   level: Level = 'BACKWARD',
+  policy: 'PROVEN' | 'STRICT' = 'PROVEN',
 ) {
   const oldFormat = (text: string) => (text.startsWith('syntax') ? 'PROTOBUF' : 'AVRO');
   const versions = olds.map((text, i) => ({ version: i + 1, schema: parseSchema(oldFormat(text), text) }));
-  const verdict = judge(parseSchema(format, proposed), level, versions);
+  const verdict = judge(parseSchema(format, proposed), level, versions, policy);
   const compared = olds.map((text, i) => ({
     version: i + 1,
     content: { text },
   })) as unknown as StoredVersion[];
-  return messagesOf({ verdict, compared, level, validateFields: false, proposed });
+  return messagesOf({ verdict, compared, level, policy, validateFields: false, proposed });
 }
 const proto = (body: string, head = ''): string => `syntax = "proto3";${head} message M { ${body} }`;
 const record = (type: unknown): string =>

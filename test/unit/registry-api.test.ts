@@ -234,6 +234,7 @@ describe('compatibility and levels', () => {
         `{oldSchema: '${V1}'}`,
         "{validateFields: 'false', compatibility: 'BACKWARD'}",
       ],
+      findings: [expect.objectContaining({ rule: 'AVRO_TYPE_CHANGED' })],
     });
     expect((await call('POST', `${path}?verbose=true`, { schema: BREAKING })).body).toMatchObject({
       is_compatible: false,

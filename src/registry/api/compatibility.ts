@@ -1,8 +1,7 @@
 /** Compatibility checks, and the words of a refusal. */
 import { findMillraceError } from '../../core/errors.ts';
-import type { Verdict } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import type { RegisterInput, StoredVersion } from '../store/service.ts';
+import type { Judgement, RegisterInput } from '../store/service.ts';
 import { ref } from './description.ts';
 import { incompatibleMessage, type Judged, messagesOf } from './messages.ts';
 import type { Call, Operation } from './operation.ts';
@@ -10,24 +9,24 @@ import type { Call, Operation } from './operation.ts';
 function judgedOf(
   call: Call,
   input: RegisterInput,
-  verdict: Verdict & { readonly compared: readonly StoredVersion[]; readonly level: string },
+  judgement: Omit<Judged, 'validateFields' | 'proposed'>,
 ): Judged {
-  return {
-    verdict,
-    compared: verdict.compared,
-    level: verdict.level,
-    validateFields: call.service.config(call.subject, true).validateFields === true,
-    proposed: input.text,
-  };
+  const { verdict, compared, level, policy } = judgement;
+  const validateFields = call.service.config(call.subject, true).validateFields === true;
+  return { verdict, compared, level, policy, validateFields, proposed: input.text };
 }
 
 function check(call: Call, version: string | undefined): unknown {
   const verbose = call.flag('verbose');
   try {
     const input = call.schema();
-    const verdict = call.service.compatibility(call.subject, version, input, call.normalize());
-    const messages = verbose ? messagesOf(judgedOf(call, input, verdict)) : [];
-    return { is_compatible: verdict.compatible, ...(messages.length === 0 ? {} : { messages }) };
+    const judgement = call.service.compatibility(call.subject, version, input, call.normalize());
+    const { compatible: is_compatible, comparisons } = judgement;
+    if (!verbose) return { is_compatible };
+    const verdict = { compatible: is_compatible, comparisons };
+    const messages = messagesOf(judgedOf(call, input, { ...judgement, verdict }));
+    const said = { is_compatible, ...(messages.length === 0 ? {} : { messages }) };
+    return isTold(judgement) ? tell(said, judgement) : said;
   } catch (thrown) {
     // With verbose a text that cannot be parsed is an answer, not an error.
     const error = findMillraceError(thrown);
@@ -36,15 +35,26 @@ function check(call: Call, version: string | undefined): unknown {
   }
 }
 
+/** The existing registries say no more than their messages, and there is nothing to say where nothing is lost. */
+const isTold = ({ policy, comparisons }: Judgement): boolean =>
+  policy === 'PROVEN' &&
+  comparisons.some(({ findings }) => findings.some(({ severity }) => severity !== 'note'));
+
+/** What makes explanations runs codecs; a registry that nobody asks for one does not load them. */
+async function tell(said: object, judgement: Judgement): Promise<unknown> {
+  const { findingsOf } = await import('./explained.ts');
+  return { ...said, findings: await findingsOf(judgement) };
+}
+
 /** An error of a registration, as clients know it: a refusal tells all that stands against the schema. */
 export function refusalOf(call: Call, thrown: unknown, input: RegisterInput): unknown {
   const error = findMillraceError(thrown);
   if (error?.code !== 'incompatible') return thrown;
-  const { verdict, level } = error.details as { readonly verdict?: Verdict; readonly level?: string };
-  if (verdict === undefined || level === undefined) return thrown;
+  const { verdict, level, policy } = error.details as Partial<Judged>;
+  if (verdict === undefined || level === undefined || policy === undefined) return thrown;
   const numbers = new Set(verdict.comparisons.map(({ version }) => version));
   const compared = call.service.versions(call.subject, 'no').filter(({ version }) => numbers.has(version));
-  const judged = judgedOf(call, input, { ...verdict, compared, level });
+  const judged = judgedOf(call, input, { verdict, compared, level, policy });
   return registryError('incompatible', incompatibleMessage(call.subject, judged), { cause: thrown });
 }
 

@@ -106,6 +106,73 @@ const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
   ),
 };
 
+/** Of a schema's text. */
+const FRAGMENT: JsonSchema = closed(
+  { source: TEXT, line: { type: 'integer' }, column: { type: 'integer' }, text: TEXT },
+  ['source', 'line', 'column', 'text'],
+);
+
+const VERDICTS: Readonly<Record<string, JsonSchema>> = {
+  Compatibility: closed(
+    {
+      is_compatible: SWITCH,
+      messages: { ...STRINGS, minItems: 1, description: 'With `verbose`: in the words clients parse.' },
+      findings: {
+        ...arrayOf(ref('Finding')),
+        minItems: 1,
+        description:
+          'With `verbose`, where the verdict policy is PROVEN and something is refused or lost: the same for programs.',
+      },
+    },
+    ['is_compatible'],
+  ),
+  Finding: {
+    ...closed(
+      {
+        rule: { ...TEXT, description: 'Its name in the catalogue of rules.' },
+        severity: { enum: ['fail', 'unjudged', 'lossy', 'note'] },
+        direction: { enum: ['BACKWARD', 'FORWARD', 'HISTORY'] },
+        version: { ...NUMBER, description: 'The version it was compared with; absent: all there ever were.' },
+        path: TEXT,
+        message: TEXT,
+        reader: { ...FRAGMENT, description: 'What it is about in the schema that has to read.' },
+        writer: FRAGMENT,
+        counterexample: ref('Counterexample'),
+        fix: ref('Fix'),
+      },
+      ['rule', 'severity', 'direction', 'path', 'message'],
+    ),
+    description: 'One thing found. Only the first few show an event and a mend.',
+  },
+  Counterexample: {
+    ...closed(
+      {
+        outcome: { enum: ['LOSSY', 'FAIL'] },
+        json: { ...TEXT, description: 'The event.' },
+        hex: { ...TEXT, description: 'Its payload without the frame.' },
+        bytes: { type: 'integer', minimum: 0 },
+        offset: { type: 'integer', minimum: 0, description: 'The byte where decoding breaks.' },
+        got: TEXT,
+        promised: TEXT,
+      },
+      ['outcome', 'json', 'hex', 'bytes', 'got', 'promised'],
+    ),
+    description: 'The smallest event found that the decoder refuses, or reads as something else.',
+  },
+  Fix: {
+    ...closed(
+      {
+        words: TEXT,
+        edits: arrayOf(
+          closed({ at: { type: 'integer' }, end: { type: 'integer' }, text: TEXT }, ['at', 'end', 'text']),
+        ),
+      },
+      ['words', 'edits'],
+    ),
+    description: 'What takes the finding away: words, and edits of the proposed text in UTF-16 units.',
+  },
+};
+
 export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
   const guid = wire === 8 ? { guid: GUID } : {};
   const ts = wire === 8 ? { ts: { type: 'integer' } } : {};
@@ -173,9 +240,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ),
     SubjectVersion: closed({ subject: TEXT, version: NUMBER }, ['subject', 'version']),
     ContextId: closed({ context: TEXT, id: ID }, ['context', 'id']),
-    Compatibility: closed({ is_compatible: SWITCH, messages: { ...STRINGS, minItems: 1 } }, [
-      'is_compatible',
-    ]),
+    ...VERDICTS,
     Config: closed({ compatibilityLevel: { type: 'string', enum: [...LEVELS] }, ...config(ANSWERED) }, []),
     ConfigRequest: open(
       {

@@ -5,12 +5,11 @@
  *  Source of the form: messages of Confluent Schema Registry 7 and 8, observed.
  */
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
-import type { Comparison, Verdict } from '../compatibility/modes.ts';
+import type { Comparison, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
 import type { StoredVersion } from '../store/service.ts';
+import { oldSchemaLines, strictMessages } from './messages-strict.ts';
 import { avroPointers } from './pointer.ts';
 
-/** Characters of an old schema's text in a message. */
-const OLD_SCHEMA_CHARS_MAX = 10 * 1024;
 /** Texts of old schemas in one answer. */
 const OLD_SCHEMAS_MAX = 10;
 
@@ -21,16 +20,21 @@ const ERROR_TYPES: Readonly<Record<string, string>> = {
   AVRO_ENUM_SYMBOL_MISSING: 'MISSING_ENUM_SYMBOLS',
   AVRO_READER_FIELD_WITHOUT_DEFAULT: 'READER_FIELD_MISSING_DEFAULT_VALUE',
   AVRO_TYPE_CHANGED: 'TYPE_MISMATCH',
+  AVRO_BYTES_AS_STRING: 'TYPE_MISMATCH',
   AVRO_UNION_BRANCH_MISSING: 'MISSING_UNION_BRANCH',
   PROTO_MESSAGE_REMOVED: 'MESSAGE_REMOVED',
   PROTO_REQUIRED_ADDED: 'REQUIRED_FIELD_ADDED',
   PROTO_MAP_CHANGED: 'FIELD_KIND_CHANGED',
+  PROTO_ENCODING_CHANGED: 'FIELD_KIND_CHANGED',
+  PROTO_BYTES_AS_STRING: 'FIELD_SCALAR_KIND_CHANGED',
+  PROTO_ONEOF_CHANGED: 'MULTIPLE_FIELDS_MOVED_TO_ONEOF',
 };
 
 export interface Judged {
   readonly verdict: Verdict;
   readonly compared: readonly StoredVersion[];
   readonly level: string;
+  readonly policy: VerdictPolicy;
   readonly validateFields: boolean;
   /** The proposed text; absent where it was no schema. */
   readonly proposed: string;
@@ -39,6 +43,14 @@ export interface Judged {
 /** Everything that stands against the schema; without that, what is allowed and still worth saying. */
 export function messagesOf(judged: Judged): string[] {
   const { comparisons, compatible } = judged.verdict;
+  const end = `{validateFields: '${judged.validateFields}', compatibility: '${judged.level}'}`;
+  if (judged.policy === 'STRICT') {
+    if (compatible) return [];
+    const texts = new Map(judged.compared.map(({ version, content }) => [version, content.text]));
+    const inAnyMode = (finding: Finding, comparison: Comparison): string =>
+      incompatibility(finding, comparison, new Pointers(), judged.proposed);
+    return [...strictMessages(comparisons, (version) => texts.get(version), inAnyMode), end];
+  }
   if (compatible) return comparisons.flatMap(({ findings }) => findings.map(findingLine));
   // Where nothing else stands against it, it is what the subject does not take either: loss.
   const strict = comparisons.every(({ findings }) => isCompatible(findings));
@@ -63,12 +75,10 @@ export function messagesOf(judged: Judged): string[] {
   const messages = [...incompatibilities];
   let texts = 0;
   for (const version of refusing) {
-    messages.push(`{oldSchemaVersion: ${version}}`);
-    const text = old.get(version)?.content.text;
-    if (text !== undefined && texts++ < OLD_SCHEMAS_MAX) messages.push(`{oldSchema: '${cut(text)}'}`);
+    const text = texts++ < OLD_SCHEMAS_MAX ? old.get(version)?.content.text : undefined;
+    messages.push(...oldSchemaLines(version, text));
   }
-  messages.push(`{validateFields: '${judged.validateFields}', compatibility: '${judged.level}'}`);
-  return messages;
+  return [...messages, end];
 }
 
 /** Places in the last text asked about: findings of one comparison share it. */
@@ -82,9 +92,6 @@ class Pointers {
     return this.find(path, field);
   }
 }
-
-const cut = (text: string): string =>
-  text.length <= OLD_SCHEMA_CHARS_MAX ? text : `${text.slice(0, OLD_SCHEMA_CHARS_MAX)}...`;
 
 function incompatibility(
   finding: Finding,

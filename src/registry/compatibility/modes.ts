@@ -4,6 +4,7 @@ import { checkAvro } from './avro.ts';
 import { type Finding, isCompatible } from './finding.ts';
 import { checkProto } from './proto.ts';
 import { checkNumberHistory } from './proto-history.ts';
+import { checkStrictAvro } from './strict-avro.ts';
 
 export const LEVELS = [
   'NONE',
@@ -32,10 +33,11 @@ export function isVerdictPolicy(text: unknown): text is VerdictPolicy {
 export function checkPair(
   reader: Schema,
   writer: Schema,
-  _policy: VerdictPolicy = 'PROVEN',
+  policy: VerdictPolicy = 'PROVEN',
 ): readonly Finding[] {
   if (reader.identity === writer.identity) return [];
-  if (reader.format === 'AVRO' && writer.format === 'AVRO') return checkAvro(reader.tree, writer.tree);
+  if (reader.format === 'AVRO' && writer.format === 'AVRO')
+    return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
     return checkProto(reader.tree, writer.tree);
   if (reader.format === 'JSON' && writer.format === 'JSON') {

@@ -10,7 +10,7 @@ import type { Memo, Parser, Prepared } from './parsing.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from './records.ts';
 import { removeReplaced } from './removal.ts';
 import type { Registered, RegisterInput, RegistryMode, SubjectConfig } from './service.ts';
-import { checkWritable, configInForce, levelOf, modeInForce, notPermitted } from './settings.ts';
+import { checkWritable, configInForce, levelOf, modeInForce, notPermitted, policyOf } from './settings.ts';
 import { isSameContent, type State, type VersionEntry } from './state.ts';
 
 export interface Registering {
@@ -205,12 +205,13 @@ function check(
   if (verdict.compatible) return verdict.comparisons;
   const lines = verdictLines(verdict);
   const level = levelOf(config);
+  const policy = policyOf(config);
   throw registryError(
     'incompatible',
     `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`,
     {
       next: 'change the schema, or the level of the subject',
-      details: { subject, level, lines, verdict },
+      details: { subject, level, policy, lines, verdict },
     },
   );
 }

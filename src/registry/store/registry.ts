@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import { type Verdict, verdictOf } from '../compatibility/modes.ts';
+import { verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { schemaText } from '../schemas/schema.ts';
 import { metadataProperty } from './contracts.ts';
@@ -28,6 +28,7 @@ import { findRegistered, prepare, type Registering, register } from './registeri
 import { deleteSubject, deleteVersion, referrersOf } from './removal.ts';
 import type {
   Deleted,
+  Judgement,
   Registered,
   RegisterInput,
   RegistryCounts,
@@ -44,6 +45,7 @@ import {
   configOf,
   levelOf,
   modeOf,
+  policyOf,
   readMode,
   removeConfig,
   removeMode,
@@ -332,7 +334,7 @@ export class Registry implements RegistryService {
     wanted: string | undefined,
     input: SchemaInput,
     options: { readonly normalize?: boolean },
-  ): Verdict & { readonly compared: readonly StoredVersion[]; readonly level: string } {
+  ): Judgement {
     const name = this.meant(subject);
     const config = configInForce(this.state, name);
     const level = levelOf(config);
@@ -352,7 +354,17 @@ export class Registry implements RegistryService {
     const verdict = isThere
       ? verdictOf([])
       : judgeAgainst(this.state, this.parser, name, proposed, config, compared);
-    return { ...verdict, compared: compared.map(storedOf), level };
+    return {
+      ...verdict,
+      compared: compared.map(storedOf),
+      level,
+      policy: policyOf(config),
+      proposed: proposed.schema,
+      schemaOf: (version) => {
+        const entry = compared.find(({ stored }) => stored.version === version);
+        return entry === undefined ? undefined : this.parser.storedOrNone(this.state, name, entry.text);
+      },
+    };
   }
 
   deleteVersion(subject: string, wanted: string, permanent: boolean): Promise<number> {

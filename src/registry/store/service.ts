@@ -3,8 +3,9 @@
  *  A subject is written with its context where that is not the default one: `:.staging:orders-value`. Reads are
  *  synchronous and answer from memory; `fresh` before a read makes it see every write acknowledged anywhere.
  */
-import type { Comparison, Verdict } from '../compatibility/modes.ts';
+import type { Comparison, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
 import type { Json, Reference, SchemaContent } from '../schemas/content.ts';
+import type { Schema } from '../schemas/schema.ts';
 
 /** What a client sends. */
 export interface SchemaInput {
@@ -44,6 +45,16 @@ export interface Registered {
   /** False: the subject had this content already. */
   readonly created: boolean;
   readonly comparisons: readonly Comparison[];
+}
+
+/** A verdict, and what it was made of. */
+export interface Judgement extends Verdict {
+  readonly compared: readonly StoredVersion[];
+  readonly level: string;
+  readonly policy: VerdictPolicy;
+  readonly proposed: Schema;
+  /** One of the versions that were compared; undefined where it cannot be read. */
+  readonly schemaOf: (version: number) => Schema | undefined;
 }
 
 /** Which of the soft-deleted ones are meant. */
@@ -144,7 +155,7 @@ export interface RegistryService {
     wanted: string | undefined,
     input: SchemaInput,
     options: { readonly normalize?: boolean },
-  ): Verdict & { readonly compared: readonly StoredVersion[]; readonly level: string };
+  ): Judgement;
 
   /** Returns the deleted version's number. @throws subject_not_found, version_not_found, reference_exists,
    *  version_soft_deleted, version_not_soft_deleted, not_permitted, not_leader, store_failed */

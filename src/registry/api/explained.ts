@@ -1,0 +1,74 @@
+/** Findings in a form for programs, beside the messages that the clients of the existing registries parse.
+ *
+ *  Each says what the rule found and where; the first few also show an event that breaks, and what mends the schema.
+ *  Those are tried out, so their number, the size of the texts and the time are bounded; between two of them other
+ *  requests are served.
+ */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Finding, Severity } from '../compatibility/finding.ts';
+import type { Comparison } from '../compatibility/modes.ts';
+import { type ExplainedFinding, explain, type Fragment } from '../proof/explain.ts';
+import type { Judgement } from '../store/service.ts';
+
+/** Findings of one answer; those that refuse come first. */
+const FINDINGS_MAX = 100;
+/** Findings with an event and a mend, the time after which none is begun, and characters of the two texts. */
+const EXPLAINED_MAX = 5;
+const EXPLAIN_MS = 250;
+const EXPLAIN_CHARS_MAX = 64 * 1024;
+
+const ORDER: Readonly<Record<Severity, number>> = { fail: 0, unjudged: 1, lossy: 2, note: 3 };
+
+const fragment = (name: string, one: Fragment | undefined): object =>
+  one === undefined ? {} : { [name]: one };
+
+function bare(finding: Finding, { direction, version }: Comparison): object {
+  const { rule, severity, path, message } = finding;
+  return {
+    rule,
+    severity,
+    direction,
+    ...(version === undefined ? {} : { version }),
+    path,
+    message,
+  };
+}
+
+function shown({ explanation, fix }: ExplainedFinding): object {
+  const { counterexample } = explanation;
+  const { at, ...event } = counterexample ?? {};
+  return {
+    ...fragment('reader', explanation.reader),
+    ...fragment('writer', explanation.writer),
+    ...(counterexample === undefined
+      ? {}
+      : { counterexample: { ...event, ...(at === undefined ? {} : { offset: at }) } }),
+    ...(fix === undefined ? {} : { fix }),
+  };
+}
+
+function explained(finding: Finding, comparison: Comparison, judgement: Judgement): object {
+  const { proposed, schemaOf } = judgement;
+  const other = comparison.version === undefined ? undefined : schemaOf(comparison.version);
+  if (proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX) return {};
+  const [one] = explain({ ...comparison, findings: [finding] }, proposed, other);
+  return one === undefined ? {} : shown(one);
+}
+
+export async function findingsOf(judgement: Judgement): Promise<readonly object[]> {
+  const all = judgement.comparisons
+    .flatMap((comparison) => comparison.findings.map((finding) => ({ finding, comparison })))
+    .sort((a, b) => ORDER[a.finding.severity] - ORDER[b.finding.severity])
+    .slice(0, FINDINGS_MAX);
+  const until = performance.now() + EXPLAIN_MS;
+  const answer: object[] = [];
+  for (const [i, { finding, comparison }] of all.entries()) {
+    const more =
+      i < EXPLAINED_MAX && finding.severity !== 'note' && performance.now() < until
+        ? explained(finding, comparison, judgement)
+        : {};
+    answer.push({ ...bare(finding, comparison), ...more });
+    if (i < EXPLAINED_MAX) await nextTurn();
+  }
+  return answer;
+}
