@@ -1,0 +1,172 @@
+/** The decoder against avsc, where avsc follows the specification, and against bytes that nobody wrote. */
+import avsc from 'avsc';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { parseSchema } from '../../src/registry/index.ts';
+import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
+import type { AvroSchema } from '../../src/registry/schemas/schema.ts';
+import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
+import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
+import { datumOf, spending, widened } from './registry-avro-decoder-kit.ts';
+import { avroSchema } from './registry-avro-kit.ts';
+
+const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
+
+/** Longs come as their zigzag bytes. */
+const LONG = avsc.types.LongType.__with(
+  {
+    fromBuffer: (bytes: Uint8Array) => {
+      let value = 0n;
+      bytes.forEach((byte, i) => {
+        value |= BigInt(byte & 0x7f) << BigInt(7 * i);
+      });
+      return (value >> 1n) ^ -(value & 1n);
+    },
+    toBuffer: (value: bigint) => encodeAvro(parse('long').tree, value),
+    fromJSON: BigInt,
+    toJSON: String,
+    isValid: (value: unknown) => typeof value === 'bigint',
+    compare: () => 0,
+  },
+  true,
+);
+/** Undefined for what avsc does not take: a text for a float default. */
+function avscOf(text: string): avsc.Type | undefined {
+  try {
+    return avsc.Type.forSchema(
+      JSON.parse(text) as avsc.Schema,
+      {
+        omitRecordMethods: true,
+        typeHook: (part: unknown) =>
+          (typeof part === 'string' ? part : (part as { type?: unknown }).type) === 'long' ? LONG : undefined,
+      } as Parameters<typeof avsc.Type.forSchema>[1],
+    );
+  } catch (thrown) {
+    if (/field default/.test((thrown as Error).message)) return undefined;
+    throw thrown;
+  }
+}
+
+const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 40 });
+
+/** avsc assigns a map's "__proto__" to what the object inherits. */
+const hasProto = (bytes: Buffer): boolean => bytes.includes('__proto__');
+
+describe('an event of a random schema', () => {
+  it('comes out as avsc reads it', () => {
+    let judged = 0;
+    fc.assert(
+      fc.property(avroSchema, numbers, (json, drawn) => {
+        const { text, tree } = parse(json);
+        const type = avscOf(text);
+        if (type === undefined) return;
+        const decode = avroDecoder(tree, parse(json).tree);
+        const next = spending(drawn);
+        for (let i = 0; i < 5; i++) {
+          const bytes = encodeAvro(tree, datumOf(tree, next));
+          if (hasProto(bytes)) continue;
+          expect(decode(bytes, 0, bytes.length)).toEqual(type.fromBuffer(bytes));
+          judged++;
+        }
+      }),
+      { numRuns: 400 },
+    );
+    expect(judged).toBeGreaterThan(300);
+  });
+
+  it('comes out as avsc resolves it for a wider schema', () => {
+    let judged = 0;
+    let changed = 0;
+    fc.assert(
+      fc.property(avroSchema, numbers, (json, drawn) => {
+        const next = spending(drawn);
+        const writer = parse(json);
+        const reader = parse(widened(JSON.parse(writer.text), next));
+        const writerType = avscOf(writer.text);
+        const readerType = avscOf(reader.text);
+        if (writerType === undefined || readerType === undefined) return;
+        const resolver = readerType.createResolver(writerType);
+        const decode = avroDecoder(reader.tree, writer.tree);
+        if (reader.text !== writer.text) changed++;
+        for (let i = 0; i < 3; i++) {
+          const bytes = encodeAvro(writer.tree, datumOf(writer.tree, next));
+          if (hasProto(bytes)) continue;
+          const value = decode(bytes, 0, bytes.length);
+          expect(value).toEqual(readerType.fromBuffer(bytes, resolver));
+          judged++;
+        }
+      }),
+      { numRuns: 600 },
+    );
+    expect(judged).toBeGreaterThan(400);
+    expect(changed).toBeGreaterThan(150);
+  });
+});
+
+/** A value, or an error of ours that says where; the same whatever stands around the payload. */
+function outcome(reader: AvroNode, writer: AvroNode, payload: Uint8Array): string {
+  const decode = avroDecoder(reader, writer);
+  const outcomes = [0x00, 0x02, 0xff].map((fill) => {
+    const around = Buffer.concat([Buffer.alloc(5, fill), payload, Buffer.alloc(40, fill)]);
+    try {
+      const value = decode(around, 5, 5 + payload.length);
+      return JSON.stringify(value, (_key, item: unknown) => (typeof item === 'bigint' ? `${item}n` : item));
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (error === undefined) throw thrown;
+      const { at, path } = error.details as { at: number; path: string };
+      expect(['malformed_payload', 'incompatible_schema']).toContain(error.code);
+      expect(at).toBeGreaterThanOrEqual(0);
+      expect(at).toBeLessThanOrEqual(payload.length);
+      expect(path.length).toBeGreaterThan(0);
+      return `${error.code}: ${error.message}`;
+    }
+  });
+  expect(new Set(outcomes).size).toBe(1);
+  return outcomes[0] as string;
+}
+
+describe('bytes that nobody wrote', () => {
+  it('are a value or an error of ours, within their span and a bounded time', () => {
+    let refused = 0;
+    fc.assert(
+      fc.property(avroSchema, numbers, fc.uint8Array({ maxLength: 120 }), (json, drawn, random) => {
+        const next = spending(drawn);
+        const writer = parse(json);
+        const reader = parse(widened(JSON.parse(writer.text), next));
+        const good = encodeAvro(writer.tree, datumOf(writer.tree, next));
+        const started = performance.now();
+        outcome(reader.tree, writer.tree, random);
+        const cut = good.subarray(0, next(good.length));
+        if (outcome(reader.tree, writer.tree, cut).startsWith('malformed_payload')) refused++;
+        for (let i = 0; i < 4 && good.length > 0; i++) {
+          const broken = Buffer.from(good);
+          broken[next(broken.length)] = [0x00, 0x01, 0x7f, 0x80, 0xff][next(5)] as number;
+          broken[next(broken.length)] = next(256);
+          outcome(reader.tree, writer.tree, broken);
+        }
+        expect(performance.now() - started).toBeLessThan(2_000);
+      }),
+      { numRuns: 400 },
+    );
+    expect(refused).toBeGreaterThan(50);
+  });
+
+  it('are an error or a value where the schemas have nothing to do with each other', () => {
+    const seen = { value: 0, malformed_payload: 0, incompatible_schema: 0 };
+    fc.assert(
+      fc.property(avroSchema, avroSchema, numbers, (one, other, drawn) => {
+        const writer = parse(one).tree;
+        const bytes = encodeAvro(writer, datumOf(writer, spending(drawn)));
+        const said = outcome(parse(other).tree, writer, bytes);
+        if (said.startsWith('incompatible_schema')) seen.incompatible_schema++;
+        else if (said.startsWith('malformed_payload')) seen.malformed_payload++;
+        else seen.value++;
+      }),
+      { numRuns: 300 },
+    );
+    expect(seen.incompatible_schema).toBeGreaterThan(50);
+    expect(seen.value).toBeGreaterThan(5);
+  });
+});
