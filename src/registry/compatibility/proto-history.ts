@@ -2,37 +2,36 @@
  *
  *  Invariants: (1) a number that vanished from a later version never comes back; (2) a number never changes to a type
  *  that reads other bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
+ *  An extension is a field of what it extends. Numbers of enums are free: a reader shows what has no name as a number.
  */
-import type { ProtoField, ProtoFile } from '../schemas/proto-tree.ts';
+import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
 import { type Finding, Findings } from './finding.ts';
-import { placeOf } from './proto.ts';
+import { placeOf } from './proto-trail.ts';
+import { familyOf, wordOf } from './proto-values.ts';
 
-/** Types that read each other's bytes. */
-const WIRE_GROUPS: Readonly<Record<string, string>> = {
-  int32: 'varint',
-  int64: 'varint',
-  uint32: 'varint',
-  uint64: 'varint',
-  bool: 'varint',
-  enum: 'varint',
-  sint32: 'zigzag',
-  sint64: 'zigzag',
-  fixed32: 'fixed32',
-  sfixed32: 'fixed32',
-  fixed64: 'fixed64',
-  sfixed64: 'fixed64',
-  string: 'text',
-  bytes: 'text',
-};
-
-function wireGroup(field: ProtoField): string {
-  if (field.mapKey !== undefined) return `map<${field.mapKey}>`;
-  return WIRE_GROUPS[field.type] ?? field.type;
+/** Whether bytes of the one are bytes of the other; what a message holds is told by its own numbers. */
+function readsSameBytes(a: ProtoField, b: ProtoField): boolean {
+  if (a.mapKey !== undefined && b.mapKey !== undefined)
+    return familyOf(a.mapKey) === familyOf(b.mapKey) && familyOf(a.type) === familyOf(b.type);
+  // An entry of a map is a message on the wire.
+  const [here, there] = [a, b].map((field) => (field.mapKey === undefined ? field.type : 'message'));
+  return familyOf(here as string) === familyOf(there as string) && a.delimited === b.delimited;
 }
 
 export interface ProtoVersion {
   readonly version: number;
   readonly tree: ProtoFile;
+}
+
+type Numbered = Pick<ProtoMessage, 'name' | 'fields'>;
+
+/** What has numbers that this schema hands out. */
+const numberedOf = (tree: ProtoFile): readonly Numbered[] =>
+  tree.extended.length === 0 ? tree.messages : [...tree.messages, ...tree.extended];
+
+interface Held {
+  readonly version: number;
+  readonly field: ProtoField;
 }
 
 /** What the versions made of one number of the proposed schema. */
@@ -41,7 +40,7 @@ interface Life {
   last: number;
   held: ProtoField;
   /** The first version where it had a type that reads other bytes. */
-  retyped: { readonly version: number; readonly held: ProtoField } | undefined;
+  retyped: Held | undefined;
 }
 
 /** @param versions every version the subject ever had, oldest first */
@@ -51,21 +50,21 @@ export function checkNumberHistory(
 ): readonly Finding[] {
   const findings = new Findings();
   const lives = livesOf(proposed, versions);
-  for (const message of proposed.messages) {
+  for (const message of numberedOf(proposed)) {
     for (const field of message.fields) {
       const life = lives.get(field);
       if (life === undefined) continue;
       const path = `${message.name}.${field.name}`;
-      const place = placeOf(proposed, message, field.number);
+      const place = placeOf(proposed, message.name, field.number);
       const gone = versions[life.last + 1];
       if (life.retyped !== undefined) {
-        const { version, held } = life.retyped;
+        const { version, field: held } = life.retyped;
         findings.add(
           'fail',
           'PROTO_NUMBER_RETYPED',
           path,
-          `number ${field.number} was ${held.type} "${held.name}" in version ${version} and can never be ${field.type} "${field.name}"`,
-          { place },
+          `number ${field.number} was ${wordOf(held)} "${held.name}" in version ${version} and can never be ${wordOf(field)} "${field.name}"`,
+          { place, reader: field.at, writer: held.at },
         );
       } else if (gone !== undefined) {
         findings.add(
@@ -73,25 +72,48 @@ export function checkNumberHistory(
           'PROTO_NUMBER_REUSED',
           path,
           `number ${field.number} was "${life.held.name}" until version ${versions[life.last]?.version}, vanished in version ${gone.version}, and never comes back as "${field.name}"`,
-          { place },
+          { place, reader: field.at, writer: life.held.at },
         );
       }
     }
   }
+  const latest = versions.at(-1);
+  if (latest !== undefined) noteUnreserved(findings, proposed, latest);
   return findings.all();
+}
+
+/** A number that goes is best reserved in the text: then nobody has to learn from a refusal that it is taken. */
+function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree }: ProtoVersion): void {
+  for (const { name, fields } of tree.messages) {
+    const message = proposed.byName.get(name);
+    if (message === undefined) continue;
+    const { numbers } = message.reserved;
+    // Both lists of fields are by number.
+    let at = 0;
+    for (const field of fields) {
+      for (; (message.fields[at]?.number ?? Number.POSITIVE_INFINITY) < field.number; ) at++;
+      if (message.fields[at]?.number === field.number) continue;
+      if (!findings.spend(1 + numbers.length, name)) return;
+      if (numbers.some(({ from, to }) => from <= field.number && field.number <= to)) continue;
+      findings.add(
+        'note',
+        'PROTO_NUMBER_NOT_RESERVED',
+        `${name}.${field.name}`,
+        `number ${field.number} was "${field.name}" in version ${version}, is gone and not reserved; nobody may use it again`,
+        { place: placeOf(proposed, name, field.number), reader: message.at, writer: field.at },
+      );
+    }
+  }
 }
 
 /** One walk over all versions, which costs what they hold together. */
 function livesOf(proposed: ProtoFile, versions: readonly ProtoVersion[]): ReadonlyMap<ProtoField, Life> {
-  const numbers = new Map(
-    proposed.messages.map(({ name, fields }) => [
-      name,
-      new Map(fields.map((field) => [field.number, field])),
-    ]),
-  );
+  const numbers = new Map<string, Map<number, ProtoField>>();
+  for (const { name, fields } of numberedOf(proposed))
+    numbers.set(name, new Map(fields.map((field) => [field.number, field])));
   const lives = new Map<ProtoField, Life>();
   for (const [index, { version, tree }] of versions.entries()) {
-    for (const message of tree.messages) {
+    for (const message of numberedOf(tree)) {
       const own = numbers.get(message.name);
       if (own === undefined) continue;
       for (const held of message.fields) {
@@ -101,7 +123,7 @@ function livesOf(proposed: ProtoFile, versions: readonly ProtoVersion[]): Readon
         lives.set(field, life);
         life.last = index;
         life.held = held;
-        if (wireGroup(held) !== wireGroup(field)) life.retyped ??= { version, held };
+        if (!readsSameBytes(held, field)) life.retyped ??= { version, field: held };
       }
     }
   }

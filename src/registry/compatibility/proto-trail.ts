@@ -31,13 +31,18 @@ export function pathOf(pair: MessagePair, label = ''): string {
 }
 
 /** Where a message stands, or a field by its number: `#/Outer/Inner/2`, without the package. */
-export function placeOf(file: ProtoFile, message: ProtoMessage, number?: number): string {
-  const entry = holders.get(message);
-  if (entry !== undefined) return placeOf(file, entry.owner, entry.field.number);
+export function placeOf(file: ProtoFile, fullName: string, number?: number): string {
   const packageName = file.link.root.node.package;
   const prefix = packageName === undefined ? '' : `${packageName}.`;
-  const name = message.name.startsWith(prefix) ? message.name.slice(prefix.length) : message.name;
+  const name = fullName.startsWith(prefix) ? fullName.slice(prefix.length) : fullName;
   return `#/${name.replaceAll('.', '/')}${number === undefined ? '' : `/${number}`}`;
+}
+
+/** The same in a message that may be the entry of a map, which stands where its map does. */
+export function fieldPlace(file: ProtoFile, message: ProtoMessage, number: number): string {
+  const entry = holders.get(message);
+  if (entry !== undefined) return fieldPlace(file, entry.owner, entry.field.number);
+  return placeOf(file, message.name, number);
 }
 
 const holders = new WeakMap<ProtoMessage, { readonly owner: ProtoMessage; readonly field: ProtoField }>();

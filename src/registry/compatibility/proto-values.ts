@@ -40,6 +40,9 @@ const TYPES: Readonly<Record<string, ScalarType>> = {
 
 const typeOf = (field: ProtoField): ScalarType => TYPES[field.type] as ScalarType;
 
+/** Types of one family read each other's bytes. */
+export const familyOf = (type: string): string => TYPES[type]?.family ?? type;
+
 export type ValueReading =
   | { readonly kind: 'exact' }
   /** The format's own rules change some values; `example` becomes `result`. */

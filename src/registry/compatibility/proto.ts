@@ -11,6 +11,7 @@ import { FieldRules, type Said } from './proto-field.ts';
 import { neverWritten } from './proto-inhabited.ts';
 import {
   type FieldPair,
+  fieldPlace,
   isEntry,
   labelOf,
   type MessagePair,
@@ -18,8 +19,6 @@ import {
   placeOf,
   stepInto,
 } from './proto-trail.ts';
-
-export { placeOf } from './proto-trail.ts';
 
 export function checkProto(reader: ProtoFile, writer: ProtoFile): readonly Finding[] {
   return new Walk(reader, writer).run();
@@ -83,7 +82,7 @@ class Walk {
       'PROTO_MESSAGE_REMOVED',
       message.name,
       `message ${message.name} is not in the reader's schema, so none of its events can be read${hint}`,
-      { place: placeOf(this.from, message), writer: message.at, route },
+      { place: placeOf(this.from, message.name), writer: message.at, route },
     );
   }
 
@@ -125,7 +124,7 @@ class Walk {
       pathOf(pair, labelOf(pair.reader, other)),
       `field "${field.name}" is written under the number ${field.number} and looked for under ${other.number}, so its value vanishes without an error`,
       {
-        place: placeOf(this.from, pair.writer, field.number),
+        place: fieldPlace(this.from, pair.writer, field.number),
         reader: other.at,
         writer: field.at,
         route: stepInto(pair.route, { kind: 'field', key: field.number }),
@@ -146,7 +145,7 @@ class Walk {
   private unwritten(pair: MessagePair, field: ProtoField): void {
     const { route, reader, writer } = pair;
     const where = {
-      place: placeOf(this.file, reader, field.number),
+      place: fieldPlace(this.file, reader, field.number),
       reader: field.at,
       writer: writer.at,
       route,
@@ -178,7 +177,7 @@ class Walk {
       pathOf(pair, labelOf(pair.reader, reader)),
       `"${first[0].name}" and "${reader.name}" exclude each other in the reader's oneof ${name}, and an event may hold both: one of the two vanishes`,
       {
-        place: placeOf(this.file, pair.reader, reader.number),
+        place: fieldPlace(this.file, pair.reader, reader.number),
         reader: reader.at,
         writer: writer.at,
         route: pair.route,
@@ -193,7 +192,7 @@ class Walk {
       ? ({ kind: 'value' } as const)
       : ({ kind: 'field', key: writer.number } as const);
     this.findings.add(severity, rule, pathOf(owner, labelOf(owner.reader, reader)), message, {
-      place: placeOf(this.file, owner.reader, reader.number),
+      place: fieldPlace(this.file, owner.reader, reader.number),
       reader: said.reader ?? reader.at,
       writer: said.writer ?? writer.at,
       route: isKey ? owner.route : stepInto(owner.route, step),

@@ -80,6 +80,8 @@ export interface ProtoFile {
   /** Every message of the file itself, outer before inner, in its order. */
   readonly messages: readonly ProtoMessage[];
   readonly byName: ReadonlyMap<string, ProtoMessage>;
+  /** Messages of imports that events reach and that this file extends; with these extensions alone. */
+  readonly extended: ReadonlyArray<Pick<ProtoMessage, 'name' | 'fields'>>;
   /** The file and all it imports, resolved. */
   readonly link: ProtoLink;
 }
@@ -96,7 +98,8 @@ export function parseProto(
 function treeOf(link: ProtoLink): ProtoFile {
   const trees = new Trees(link);
   const messages = trees.collect(link.root.messages);
-  return { messages, byName: new Map(messages.map((message) => [message.name, message])), link };
+  const byName = new Map(messages.map((message) => [message.name, message]));
+  return { messages, byName, extended: trees.extended(link.root), link };
 }
 
 export const placeIn = (file: LinkedFile, at: Position): ProtoPlace =>
@@ -146,6 +149,19 @@ class Trees {
     const messages = found.map((message) => this.message(message));
     for (let next = this.open.pop(); next !== undefined; next = this.open.pop()) this.fill(...next);
     return messages;
+  }
+
+  /** Of messages that were collected. */
+  extended(root: LinkedFile): Array<Pick<ProtoMessage, 'name' | 'fields'>> {
+    const found: Array<Pick<ProtoMessage, 'name' | 'fields'>> = [];
+    for (const [linked, extensions] of this.extensions) {
+      const message = linked.file === root ? undefined : this.messages.get(linked);
+      if (message === undefined) continue;
+      const own = new Set(extensions.filter(({ file }) => file === root).map(({ number }) => number));
+      const fields = message.fields.filter(({ number }) => own.has(number));
+      if (fields.length > 0) found.push({ name: message.name, fields });
+    }
+    return found;
   }
 
   private message(linked: LinkedMessage): ProtoMessage {
@@ -208,9 +224,12 @@ class Trees {
     const values = new Map<number, string>();
     for (const { name, number } of node.values) if (!values.has(number)) values.set(number, name);
     const at = placeIn(file, node.at);
+    let places: Map<number, Position> | undefined;
     const placeOf = (number: number): ProtoPlace => {
-      const value = node.values.find((one) => one.number === number);
-      return value === undefined ? at : placeIn(file, value.at);
+      // From the last one back, so that the first name of a number stays.
+      places ??= new Map(node.values.map((value) => [value.number, value.at] as const).reverse());
+      const value = places.get(number);
+      return value === undefined ? at : placeIn(file, value);
     };
     const enumeration = { name: linked.name, values, closed: isClosed(linked), at, placeOf };
     this.enums.set(linked, enumeration);
