@@ -5,7 +5,9 @@
  *  meaning under the other name.
  */
 import type { Finding, Route } from '../compatibility/finding.ts';
-import type { Schema } from '../schemas/schema.ts';
+import type { AvroNode } from '../schemas/avro-tree.ts';
+import type { AvroSchema, Schema } from '../schemas/schema.ts';
+import { readersAlone } from './avro-alone.ts';
 import { trialsOf } from './live.ts';
 import { plainJson } from './same.ts';
 import type { Outcome, Trial } from './trial.ts';
@@ -23,6 +25,9 @@ export interface Counterexample {
   readonly got: string;
   /** What a reader is promised as JSON, or why nothing is. */
   readonly promised: string;
+  /** Read by the reader's schema without the other fields of the records around it: with them, such an event shows
+   *  another finding first. */
+  readonly alone: boolean;
 }
 
 /** Events tried for one finding. */
@@ -33,7 +38,7 @@ const HEX_BYTES_MAX = 512;
 
 const cut = (text: string, most: number): string => (text.length > most ? `${text.slice(0, most)}…` : text);
 
-function shown({ outcome, witness, projection, read }: Trial): Counterexample {
+function shown({ outcome, witness, projection, read }: Trial, alone = false): Counterexample {
   const { bytes, json } = witness;
   const hex = bytes.toString('hex', 0, HEX_BYTES_MAX);
   return {
@@ -44,6 +49,7 @@ function shown({ outcome, witness, projection, read }: Trial): Counterexample {
     at: 'error' in read ? read.at : undefined,
     got: cut('error' in read ? read.error.message : plainJson(read.value), VALUE_CHARS_MAX),
     promised: cut(projection.kind === 'none' ? projection.why : plainJson(projection.value), VALUE_CHARS_MAX),
+    alone,
   };
 }
 
@@ -63,6 +69,42 @@ function smallest(
   return best;
 }
 
+/** The same schema but for what it reads. */
+const withTree = (schema: AvroSchema, tree: AvroNode, name: string): AvroSchema => ({
+  ...schema,
+  tree,
+  identity: `${schema.identity} ${name}`,
+});
+
+const isSameRead = (one: Trial, other: Trial): boolean =>
+  one.outcome === other.outcome &&
+  ('error' in one.read
+    ? 'error' in other.read && one.read.error.message === other.read.error.message
+    : !('error' in other.read));
+
+/** What the finding alone does to an event, and what the whole schema makes of it where that is the same. */
+function alone(
+  finding: Finding,
+  reader: AvroSchema,
+  writer: Schema,
+  wanted: Outcome,
+): Counterexample | undefined {
+  for (const [index, tree] of readersAlone(reader.tree, finding).entries()) {
+    const cut = withTree(reader, tree, `alone ${index}`);
+    const own = smallest(finding.route, cut, writer, ({ outcome }) => outcome === wanted);
+    if (own === undefined) continue;
+    const { bytes } = own.witness;
+    const whole = smallest(
+      finding.route,
+      reader,
+      writer,
+      (trial) => trial.witness.bytes.equals(bytes) && isSameRead(trial, own),
+    );
+    return whole === undefined ? shown(own, true) : shown(whole);
+  }
+  return undefined;
+}
+
 /** Of a finding about two schemas; undefined: no event shows it. */
 export function counterexampleOf(
   finding: Finding,
@@ -71,6 +113,8 @@ export function counterexampleOf(
 ): Counterexample | undefined {
   const wanted = finding.severity === 'fail' ? 'FAIL' : finding.severity === 'lossy' ? 'LOSSY' : undefined;
   if (wanted === undefined) return undefined;
+  const own = reader.format === 'AVRO' ? alone(finding, reader, writer, wanted) : undefined;
+  if (own !== undefined) return own;
   const best = smallest(finding.route, reader, writer, ({ outcome }) => outcome === wanted);
   return best === undefined ? undefined : shown(best);
 }
