@@ -32,6 +32,12 @@ const isMap = (field: ProtoField): boolean => field.mapKey !== undefined;
 const isMany = (field: ProtoField): boolean => field.repeated || isMap(field);
 const holdsMessages = (field: ProtoField): boolean => field.message !== undefined || isMap(field);
 
+/** Of scalars, and nothing about them changed. */
+const isSameMap = (a: ProtoField, b: ProtoField): boolean =>
+  isMap(a) && a.mapKey === b.mapKey && a.type === b.type && !isNamed(a) && !isNamed(b);
+const isNamed = (field: ProtoField): boolean =>
+  field.message !== undefined || field.enumeration !== undefined;
+
 function kindOf({ type }: ProtoField): FieldKind {
   if (type === 'string' || type === 'bytes') return 'text';
   return type === 'message' ? 'other' : 'numeric';
@@ -179,6 +185,7 @@ export class FieldRules {
   }
 
   private messages({ owner, reader, writer }: FieldPair): void {
+    if (isSameMap(reader, writer)) return;
     const inMap = isEntry(owner.writer);
     let route = inMap ? owner.route : stepInto(owner.route, { kind: 'field', key: writer.number });
     if (inMap) route = stepInto(route, { kind: 'value' });

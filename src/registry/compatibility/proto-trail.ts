@@ -40,45 +40,61 @@ export function placeOf(file: ProtoFile, fullName: string, number?: number): str
 
 /** The same in a message that may be the entry of a map, which stands where its map does. */
 export function fieldPlace(file: ProtoFile, message: ProtoMessage, number: number): string {
-  const entry = holders.get(message);
-  if (entry !== undefined) return fieldPlace(file, entry.owner, entry.field.number);
+  if (isEntry(message)) return fieldPlace(file, message.owner, message.field.number);
   return placeOf(file, message.name, number);
 }
 
-const holders = new WeakMap<ProtoMessage, { readonly owner: ProtoMessage; readonly field: ProtoField }>();
+interface MapEntry extends ProtoMessage {
+  /** What the map is a field of. */
+  readonly owner: ProtoMessage;
+  readonly field: ProtoField;
+}
+
+export const isEntry = (message: ProtoMessage): message is MapEntry => 'owner' in message;
+
+const NONE_RESERVED = { numbers: [], names: [] };
 
 /** The entry of a map, as the message that it is on the wire: a key = 1 and a value = 2. A writer always writes both; a
  *  reader takes the default for either. Its fields have names that no other field can have.
  *  Source: protobuf.dev, "Encoding", "Maps". */
-export function entryOf(owner: ProtoMessage, field: ProtoField, written: boolean): ProtoMessage {
-  const { at, message, enumeration, type } = field;
-  const plain = {
-    mapKey: undefined,
-    repeated: false,
-    required: written,
-    presence: false,
-    oneof: undefined,
-    packed: false,
-    delimited: false,
-    at,
-  };
-  const key = { name: '<key>', number: 1, type: field.mapKey as string };
-  const entry: ProtoMessage = {
+export function entryOf(owner: ProtoMessage, field: ProtoField, written: boolean): MapEntry {
+  const { at, message, enumeration, type, mapKey } = field;
+  return {
     name: `the entry of ${field.name}`,
     path: [],
     fields: [
-      { ...plain, ...key, message: undefined, enumeration: undefined },
-      { ...plain, name: '<value>', number: 2, type, message, enumeration },
+      entryPart('<key>', 1, mapKey as string, written, at),
+      { ...entryPart('<value>', 2, type, written, at), message, enumeration },
     ],
-    reserved: { numbers: [], names: [] },
+    reserved: NONE_RESERVED,
     unknown: false,
     at,
+    owner,
+    field,
   };
-  holders.set(entry, { owner, field });
-  return entry;
 }
 
-export const isEntry = (message: ProtoMessage): boolean => holders.has(message);
+const entryPart = (
+  name: string,
+  number: number,
+  type: string,
+  required: boolean,
+  at: ProtoField['at'],
+): ProtoField => ({
+  name,
+  number,
+  type,
+  message: undefined,
+  enumeration: undefined,
+  mapKey: undefined,
+  repeated: false,
+  required,
+  presence: false,
+  oneof: undefined,
+  packed: false,
+  delimited: false,
+  at,
+});
 
 /** What a field adds to the path. */
 export function labelOf(owner: ProtoMessage, field: ProtoField): string {

@@ -66,7 +66,7 @@ interface Unit {
 }
 interface Use {
   readonly unit: Unit;
-  readonly spot: Spot;
+  readonly spot: () => Spot;
 }
 
 /** Where a difference is. */
@@ -106,7 +106,7 @@ class Diff {
     for (let next = this.waiting.pop(); next !== undefined; next = this.waiting.pop())
       this.walk(next.unit, [next.pair]);
     for (let unit = this.refusedUnits.pop(); unit !== undefined; unit = this.refusedUnits.pop()) {
-      for (const { unit: holder, spot } of unit.uses) this.refuse(holder, 'FIELD_NAMED_TYPE_CHANGED', spot);
+      for (const { unit: holder, spot } of unit.uses) this.refuse(holder, 'FIELD_NAMED_TYPE_CHANGED', spot());
     }
     return this.findings.all();
   }
@@ -192,40 +192,40 @@ class Diff {
       } else {
         const oneof = after.oneofOf(is);
         const key = oneof === undefined ? number : `${oneof}/${number}`;
-        if (was !== undefined) this.field(unit, was, is, spot(key, is), true);
+        if (was !== undefined) this.field(unit, was, is, () => spot(key, is), true);
         else if (is.node.label === 'required') this.refuse(unit, 'REQUIRED_FIELD_ADDED', spot(key, is));
       }
     }
   }
 
-  private field(unit: Unit, was: LinkedField, is: LinkedField, spot: Spot, labels: boolean): void {
+  private field(unit: Unit, was: LinkedField, is: LinkedField, spot: () => Spot, labels: boolean): void {
     const kind = kindOf(was);
     if (kind !== kindOf(is)) {
-      this.refuse(unit, 'FIELD_KIND_CHANGED', spot);
+      this.refuse(unit, 'FIELD_KIND_CHANGED', spot());
     } else if (kind === 'map') {
       for (const part of [0, 1] as const)
         this.field(unit, entryPart(was, part), entryPart(is, part), spot, false);
     } else if (kind === 'message') {
       this.messageType(unit, was, is, spot);
     } else if (scalarKind(was) !== scalarKind(is)) {
-      this.refuse(unit, 'FIELD_SCALAR_KIND_CHANGED', spot);
+      this.refuse(unit, 'FIELD_SCALAR_KIND_CHANGED', spot());
     } else if (labels && scalarKind(was) !== 'text') {
       const [before, after] = [was.node.label, is.node.label];
       if (before !== undefined && after !== undefined && before !== after)
-        this.refuse(unit, 'FIELD_NUMERIC_LABEL_CHANGED', spot);
+        this.refuse(unit, 'FIELD_NUMERIC_LABEL_CHANGED', spot());
     }
   }
 
-  private messageType(unit: Unit, was: LinkedField, is: LinkedField, spot: Spot): void {
+  private messageType(unit: Unit, was: LinkedField, is: LinkedField, spot: () => Spot): void {
     const original = was.target;
     const update = is.target;
     if (original?.kind !== 'message' || update?.kind !== 'message') {
-      if (was.node.type !== is.node.type) this.refuse(unit, 'FIELD_NAMED_TYPE_CHANGED', spot);
+      if (was.node.type !== is.node.type) this.refuse(unit, 'FIELD_NAMED_TYPE_CHANGED', spot());
       return;
     }
     const name = localName(original);
     if (name !== localName(update)) {
-      this.refuse(unit, 'FIELD_NAMED_TYPE_CHANGED', spot);
+      this.refuse(unit, 'FIELD_NAMED_TYPE_CHANGED', spot());
       return;
     }
     // Two of the schema's own are compared where they stand.
