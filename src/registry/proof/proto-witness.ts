@@ -57,6 +57,7 @@ function holding(field: ProtoField, value: ProtoValueDatum): ProtoFieldDatum {
 
 class ProtoWitnesses {
   readonly least: LeastMessages;
+  private readonly alls = new Map<ProtoMessage, ProtoDatum>();
 
   constructor(file: ProtoFile) {
     this.least = new LeastMessages(file);
@@ -117,12 +118,19 @@ class ProtoWitnesses {
   private *sameKeys({ message }: ProtoField): Generator<readonly ProtoValueDatum[]> {
     const [key, value] = [1, 2].map((number) => message?.fields.find((field) => field.number === number));
     if (message === undefined || key === undefined || value === undefined) return;
-    const samples = [0, 1].map((k) => this.sample(value, k, 0));
-    const [same, before, after] = [this.sample(key, 0, 0), ...samples];
-    if (same === undefined || before === undefined || after === undefined) return;
-    const entry = (held: ProtoFieldDatum): ProtoDatum =>
-      new Map<number, ProtoFieldDatum>(this.least.of(message)).set(1, same).set(2, held);
-    yield [entry(before), entry(after)];
+    if (excludeEachOther(key, value)) return;
+    const [same, before, after] = [
+      this.sample(key, 0, 0),
+      this.sample(value, 0, 0),
+      this.sample(value, 1, 0),
+    ];
+    if (same === undefined) return;
+    const entry = (held: ProtoFieldDatum | undefined): ProtoDatum => {
+      const made = this.least.with(message, key, same);
+      return held === undefined ? made : changed(made, message, value, held);
+    };
+    yield [entry(undefined), entry(undefined)];
+    if (before !== undefined) yield [entry(before), entry(after)];
   }
 
   private *maps(field: ProtoField, way: Way): Generator<ProtoFieldDatum> {
@@ -241,10 +249,15 @@ class ProtoWitnesses {
     return isUnwritten(field, value) ? undefined : value;
   }
 
-  /** Along the steps, and what is made of the message or the field at their end. */
-  *along(message: ProtoMessage, steps: readonly Step[], ends: Ends): Generator<ProtoDatum> {
-    const [step, ...rest] = steps;
+  /** Along the steps, and what is made of the message or the field at their end; `rest` is what stands around it. */
+  *along(
+    message: ProtoMessage,
+    steps: readonly Step[],
+    rest: (message: ProtoMessage) => ProtoDatum,
+    ends: Ends,
+  ): Generator<ProtoDatum> {
     if (!this.least.has(message)) return;
+    const [step, ...after] = steps;
     if (step === undefined) {
       yield* ends.message(message);
       return;
@@ -253,22 +266,38 @@ class ProtoWitnesses {
       step.kind === 'field' ? message.fields.find(({ number }) => number === step.key) : undefined;
     if (field === undefined) return;
     // How to come through a list or a map is in the schema.
-    const inner = rest.filter(({ kind }) => kind === 'field');
+    const inner = after.filter(({ kind }) => kind === 'field');
     if (inner.length === 0) yield* ends.field(message, field);
     else if (field.message !== undefined)
-      yield* mapped(this.along(field.message, inner, ends), (value) =>
-        this.least.with(message, field, holding(field, value)),
+      yield* mapped(this.along(field.message, inner, rest, ends), (value) =>
+        changed(rest(message), message, field, holding(field, value)),
       );
   }
 
   /** The field that a route ends with: absent, in all its ways, and with each other field. */
   *around(message: ProtoMessage, field: ProtoField): Generator<ProtoDatum> {
-    const way: Way = { depth: 1, message, outer: undefined };
     yield this.least.of(message);
     yield* inTurns([
-      mapped(this.values(field, way), (value) => this.least.with(message, field, value)),
+      mapped(this.valuesAlone(message, field), (value) => this.least.with(message, field, value)),
       this.pairsOf(message, field),
     ]);
+  }
+
+  /** The same field where all others are set. */
+  *amid(message: ProtoMessage, field: ProtoField): Generator<ProtoDatum> {
+    const whole = this.all(message);
+    if (!field.required) yield changed(whole, message, field, undefined);
+    yield* mapped(this.valuesAlone(message, field), (value) => changed(whole, message, field, value));
+  }
+
+  private valuesAlone(message: ProtoMessage, field: ProtoField): Generator<ProtoFieldDatum> {
+    return this.values(field, { depth: 1, message, outer: undefined });
+  }
+
+  all(message: ProtoMessage): ProtoDatum {
+    const held = this.alls.get(message) ?? this.whole(message, 0, 0, { left: WHOLE_VALUES_MAX });
+    this.alls.set(message, held);
+    return held;
   }
 
   /** A mix of values. */
@@ -309,6 +338,20 @@ class ProtoWitnesses {
   }
 }
 
+/** One field other than it was; those that it excludes go. */
+function changed(
+  datum: ProtoDatum,
+  message: ProtoMessage,
+  field: ProtoField,
+  value: ProtoFieldDatum | undefined,
+): ProtoDatum {
+  const made = new Map(datum);
+  for (const other of message.fields) if (excludeEachOther(field, other)) made.delete(other.number);
+  if (value === undefined) made.delete(field.number);
+  else made.set(field.number, value);
+  return made;
+}
+
 /** What events there are at the end of a route. */
 interface Ends {
   readonly message: (message: ProtoMessage) => Generator<ProtoDatum>;
@@ -340,27 +383,40 @@ export function* protoWitnesses(
       witnesses.least.has(message) &&
       (root === undefined || (root.kind === 'root' && root.message === message.name)),
   );
-  const events = (ends: Ends): Generator<ProtoEvent> =>
+  const events = (rest: (message: ProtoMessage) => ProtoDatum, ends: Ends): Generator<ProtoEvent> =>
     inTurns(
       roots.map((message) =>
-        mapped(witnesses.along(message, steps, ends), (datum) => ({ path: message.path, datum })),
+        mapped(witnesses.along(message, steps, rest, ends), (datum) => ({ path: message.path, datum })),
       ),
     );
-  let left = limit;
-  const planned: Ends = {
-    message: (message) => witnesses.variants(message, undefined),
-    field: (message, field) => witnesses.around(message, field),
-  };
-  for (const event of events(planned)) {
-    if (left-- <= 0) return;
-    yield event;
+  const least = (message: ProtoMessage): ProtoDatum => witnesses.least.of(message);
+  const whole = (message: ProtoMessage): ProtoDatum => witnesses.all(message);
+  const passes = [
+    events(least, {
+      message: (message) => witnesses.variants(message, undefined),
+      field: (message, field) => witnesses.around(message, field),
+    }),
+  ];
+  // A reader may require what the writer may leave out; then nothing is seen of an event that is small around its end.
+  if (steps.length > 0) {
+    passes.push(
+      events(whole, {
+        message: (message) => witnesses.variants(message, undefined),
+        field: (message, field) => witnesses.amid(message, field),
+      }),
+    );
   }
-  if (random === undefined) return;
-  const mixes = function* (message: ProtoMessage): Generator<ProtoDatum> {
-    for (;;) yield witnesses.mix(message, random);
-  };
-  for (const event of events({ message: mixes, field: mixes })) {
-    if (left-- <= 0) return;
-    yield event;
+  if (random !== undefined) {
+    const mixes = function* (message: ProtoMessage): Generator<ProtoDatum> {
+      for (;;) yield witnesses.mix(message, random);
+    };
+    passes.push(events(least, { message: mixes, field: mixes }));
+  }
+  let left = limit;
+  for (const pass of passes) {
+    for (const event of pass) {
+      if (left-- <= 0) return;
+      yield event;
+    }
   }
 }

@@ -1,0 +1,78 @@
+/** One pair of Protobuf schemas through the checker, and through the decoder event by event: whether they agree, and
+ *  whether each refusal and each loss that is claimed can be shown. */
+import type { Finding } from '../../src/registry/compatibility/finding.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
+import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
+import { isSurprise, trialsOf } from '../../src/registry/proof/live.ts';
+import { plainJson } from '../../src/registry/proof/same.ts';
+import type { Outcome, Trial } from '../../src/registry/proof/trial.ts';
+import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
+import { Chance } from './avro-model.ts';
+import { type Judged, verdictOf } from './avro-verdicts.ts';
+import type { ProtoPair } from './proto-pairs.ts';
+
+/** Events of one pair, planned ones first and then random mixes. */
+const EVENTS_MAX = 700;
+const MIXES_MAX = 6;
+
+const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
+
+function told({ witness, projection, read }: Trial): string {
+  const got = 'error' in read ? `error: ${read.error.message}` : plainJson(read.value);
+  const promised =
+    projection.kind === 'none' ? `nothing: ${projection.why}` : `${plainJson(projection.value)}`;
+  return `${witness.json} of [${witness.path}] is read as ${got}; promised is ${promised}`;
+}
+
+/** Whether what would be lost is in events alone that are refused for something else. */
+function isHidden({ route }: Finding, reader: Schema, writer: Schema): boolean {
+  if (route === undefined) return false;
+  for (const { outcome } of trialsOf(reader, writer, { limit: EVENTS_MAX, route }))
+    if (outcome === 'FAIL') return true;
+  return false;
+}
+
+export function judgeProto(reader: Schema, writer: Schema, seed: number): Judged {
+  const findings = checkPair(reader, writer);
+  const verdict = verdictOf(findings);
+  const chance = new Chance(seed);
+  let mixes = 0;
+  let mixing = false;
+  const random = (): number => {
+    mixing = true;
+    return chance.next();
+  };
+  let live: Outcome = 'OK';
+  let worst: Trial | undefined;
+  let trials = 0;
+  let disagreement: string | undefined;
+  for (const trial of trialsOf(reader, writer, { limit: EVENTS_MAX, random })) {
+    trials++;
+    if (isSurprise(trial)) disagreement ??= `decoder and specification: ${told(trial)}`;
+    if (worst === undefined || RANK[trial.outcome] > RANK[live]) {
+      live = trial.outcome;
+      worst = trial;
+    }
+    if (mixing && ++mixes >= MIXES_MAX) break;
+  }
+  // What stands too deep for a bounded number of events is aimed at.
+  for (const finding of findings) {
+    if (finding.severity !== 'fail' && finding.severity !== 'lossy') continue;
+    const example = counterexampleOf(finding, reader, writer);
+    if (example !== undefined) {
+      if (RANK[example.outcome] > RANK[live]) live = example.outcome;
+    } else if (finding.severity === 'fail' || !isHidden(finding, reader, writer))
+      disagreement ??= `no event shows ${finding.rule} at ${finding.path}: ${finding.message}`;
+  }
+  if (verdict !== live) {
+    const said = findings.map(({ rule, path, message }) => `${rule} at ${path}: ${message}`).join('; ');
+    disagreement ??= `verdict ${verdict} (${said}), live ${live} (${worst === undefined ? 'no event' : told(worst)})`;
+  }
+  if (findings.some(({ severity }) => severity === 'unjudged'))
+    disagreement ??= 'there is an unjudged finding';
+  return { verdict, live, findings, trials, disagreement };
+}
+
+export function judgeProtoPair({ reader, writer, seed }: ProtoPair): Judged {
+  return judgeProto(parseSchema('PROTOBUF', reader), parseSchema('PROTOBUF', writer), seed);
+}
