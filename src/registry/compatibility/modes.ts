@@ -5,6 +5,7 @@ import { type Finding, isCompatible } from './finding.ts';
 import { checkProto } from './proto.ts';
 import { checkNumberHistory } from './proto-history.ts';
 import { checkStrictAvro } from './strict-avro.ts';
+import { checkStrictProto } from './strict-proto.ts';
 
 export const LEVELS = [
   'NONE',
@@ -39,7 +40,7 @@ export function checkPair(
   if (reader.format === 'AVRO' && writer.format === 'AVRO')
     return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
-    return checkProto(reader.tree, writer.tree);
+    return (policy === 'STRICT' ? checkStrictProto : checkProto)(reader.tree, writer.tree);
   if (reader.format === 'JSON' && writer.format === 'JSON') {
     return [
       {
