@@ -10,8 +10,12 @@ import { branchKey } from '../serde/avro-branch.ts';
 /** An object of these entries, whatever their keys are. */
 export function objectOf(entries: Iterable<readonly [string, unknown]>): Record<string, unknown> {
   const object: Record<string, unknown> = {};
-  for (const [key, value] of entries)
-    Object.defineProperty(object, key, { value, enumerable: true, writable: true, configurable: true });
+  for (const [key, value] of entries) {
+    // Assigned, this one would become the prototype.
+    if (key === '__proto__')
+      Object.defineProperty(object, key, { value, enumerable: true, writable: true, configurable: true });
+    else object[key] = value;
+  }
   return object;
 }
 

@@ -28,8 +28,14 @@ const PROMOTED: Readonly<Partial<Record<AvroPrimitive, readonly AvroPrimitive[]>
   bytes: ['string'],
 };
 
-/** Thrown inside, for the specification allows no reading of the event. */
-class NoReading extends Error {}
+/** Thrown inside, for the specification allows no reading of the event; no error, which would keep its stack. */
+class NoReading {
+  readonly why: string;
+
+  constructor(why: string) {
+    this.why = why;
+  }
+}
 function no(why: string): never {
   throw new NoReading(why);
 }
@@ -221,7 +227,7 @@ export function avroProjector(reader: AvroNode, writer: AvroNode): (datum: AvroD
     try {
       return projector.project(datum, reader, writer);
     } catch (thrown) {
-      if (thrown instanceof NoReading) return { kind: 'none', why: thrown.message };
+      if (thrown instanceof NoReading) return { kind: 'none', why: thrown.why };
       throw thrown;
     }
   };
