@@ -1,6 +1,5 @@
 /** Decoder and encoder over random schemas and values: against what the value itself says, and against protobufjs,
  *  which shares no code with them. */
-import protobuf from 'protobufjs';
 import { describe, expect, it } from 'vitest';
 import type { ProtoField, ProtoMessage } from '../../src/registry/schemas/proto-tree.ts';
 import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
@@ -14,10 +13,8 @@ import {
   type SchemaOptions,
   SYNTAXES,
   type Syntax,
-  zeroOf,
 } from './registry-proto-decoder-kit.ts';
-
-type Plain = Record<string, unknown>;
+import { type Plain, plainFrom, typeOf } from './registry-proto-decoder-oracle.ts';
 
 const SCHEMAS = 60;
 const EVENTS = 4;
@@ -40,45 +37,6 @@ function forSchemas(
 
 const decode = (message: ProtoMessage, bytes: Buffer): unknown =>
   protoDecoder(message)(bytes, 0, bytes.length);
-
-const typeOf = (text: string): protobuf.Type => {
-  const { root } = protobuf.parse(text, { keepCase: true });
-  root.resolveAll();
-  return root.lookupType('p.M0');
-};
-
-const wide = (type: string, value: unknown): bigint => {
-  const { low, high } = value as { low: number; high: number };
-  const words = (BigInt(high) << 32n) | BigInt(low >>> 0);
-  return type === 'uint64' || type === 'fixed64' ? BigInt.asUintN(64, words) : BigInt.asIntN(64, words);
-};
-
-/** What protobufjs read, in the form that our decoder answers. */
-function plainFrom(message: ProtoMessage, read: Plain): Plain {
-  const value = (field: ProtoField, one: unknown): unknown => {
-    if (field.message !== undefined) return plainFrom(field.message, one as Plain);
-    if (field.enumeration !== undefined) return field.enumeration.values.get(one as number) ?? one;
-    return field.type.endsWith('64') ? wide(field.type, one) : one;
-  };
-  const key = (type: string, hash: string): string =>
-    type.endsWith('64')
-      ? String(wide(type, protobuf.util.longFromHash(hash, type === 'uint64' || type === 'fixed64')))
-      : hash;
-  const out: Plain = {};
-  for (const field of message.fields) {
-    const name = field.name.replace(/^\[(.*)\]$/, '.$1');
-    const given = Object.hasOwn(read, name) ? read[name] : undefined;
-    if (field.mapKey !== undefined) {
-      const map = Object.create(null) as Plain;
-      for (const [hash, one] of Object.entries((given ?? {}) as Plain))
-        map[key(field.mapKey, hash)] = value(field, one);
-      out[field.name] = map;
-    } else if (field.repeated) out[field.name] = ((given ?? []) as unknown[]).map((one) => value(field, one));
-    else if (given !== undefined) out[field.name] = value(field, given);
-    else out[field.name] = field.presence || field.required ? null : zeroOf(field);
-  }
-  return out;
-}
 
 describe.each(SYNTAXES)('%s', (syntax) => {
   it('every value comes back, and both encoders write the same', () => {

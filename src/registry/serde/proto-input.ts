@@ -12,7 +12,7 @@ export const WIRE = { VARINT: 0, FIXED64: 1, LENGTH: 2, GROUP: 3, END: 4, FIXED3
 export const PROTO_NESTING_MAX = 100;
 
 /** Fields of all messages of one payload, absent ones too: a message of two bytes may have thousands. */
-const FIELDS_MAX = 1 << 22;
+const FIELDS_MAX = 1 << 20;
 const FIELDS_PER_BYTE_MAX = 32;
 
 const VARINT_BYTES_MAX = 10;
