@@ -136,10 +136,15 @@ export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
   ]);
 }
 
+/** The pages in docs/rules, by path from the project's root. */
+export function generateRules(): ReadonlyMap<string, string> {
+  return rulePages(NOTE, cell);
+}
+
 if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1]) {
   const check = process.argv.includes('-check');
   let different = 0;
-  for (const [path, text] of [...(await generateDocs()), ...rulePages(NOTE, cell)]) {
+  for (const [path, text] of [...(await generateDocs()), ...generateRules()]) {
     const target = join(packageRoot(), path);
     if (!check) {
       mkdirSync(dirname(target), { recursive: true });

@@ -1,5 +1,5 @@
 /** Changes of a Protobuf schema that may take a finding away, the smallest first. */
-import type { Place } from '../compatibility/finding.ts';
+import type { Finding, Place } from '../compatibility/finding.ts';
 import { FIELD_NUMBER_MAX } from '../schemas/proto-ast.ts';
 import type { ProtoEnum, ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
 import type { ProtoSchema } from '../schemas/schema.ts';
@@ -15,6 +15,8 @@ interface Found {
 /** Numbers that the language keeps for itself. */
 const KEPT_FROM = 19_000;
 const KEPT_TO = 19_999;
+/** Also in a comment, where a change mends nothing. */
+const PACKAGE = /\bpackage\s+([\w.]+)\s*;/g;
 const LABEL = /(?:optional|required|repeated)\s+/y;
 const NUMBER = /=\s*(0[xX][0-9a-fA-F]+|\d+)/g;
 
@@ -60,6 +62,14 @@ class Text {
   replace(at: { readonly line: number; readonly column: number }, text: string): Edit {
     const { at: from, end } = this.span(at);
     return { at: from, end, text };
+  }
+
+  /** With the line that it stands on alone. */
+  removed(place: { readonly line: number; readonly column: number }): Edit {
+    const { at, end } = this.span(place);
+    const before = /\n[ \t]*$/.exec(this.source.slice(0, at))?.[0];
+    const alone = before !== undefined && /^[ \t]*\r?\n/.test(this.source.slice(end));
+    return { at: alone ? at - before.length : at, end, text: '' };
   }
 
   /** The field's number, or another text for what stands before its name. */
@@ -145,11 +155,13 @@ export function* protoChanges(context: FixContext): Generator<Change> {
     schema.format === 'PROTOBUF' ? [schema.tree] : [],
   );
   if (direction === 'HISTORY') {
-    if (own?.field !== undefined && own.message !== undefined)
-      yield* anotherNumber(text, own.message, own.field, trees);
+    if (own?.message === undefined) return;
+    if (own.field !== undefined) yield* anotherNumber(text, own.message, own.field, trees);
+    else yield* keptNumber(text, own.message, finding);
     return;
   }
   if (other?.format !== 'PROTOBUF' || !isText(other)) return;
+  yield* restoredPackage(text, proposed.tree, other.tree);
   const theirs = isLine(there) ? placesOf(other.tree).get(keyOf(there)) : undefined;
   const old = new Text(other);
   const gone = theirs?.message;
@@ -161,10 +173,26 @@ export function* protoChanges(context: FixContext): Generator<Change> {
   if (own?.field !== undefined && theirs?.field !== undefined)
     yield* oneField(text, own.field, old, theirs.field);
   if (own?.field !== undefined && message !== undefined) {
+    yield* independent(text, message, own.field);
     yield* optional(text, own.field);
     yield* anotherNumber(text, message, own.field, trees);
   }
   yield* enums(text, own?.enumeration, theirs?.enumeration);
+}
+
+/** The package is part of every message's name. */
+function* restoredPackage(text: Text, mine: ProtoFile, theirs: ProtoFile): Generator<Change> {
+  const [now, was] = [mine, theirs].map((tree) => tree.link.root.node.package);
+  if (now === was || now === undefined || was === undefined) return;
+  for (const match of text.source.matchAll(PACKAGE)) {
+    const end = match.index + match[0].length - 1;
+    const at = match.index + match[0].lastIndexOf(now);
+    if (match[1] === now)
+      yield {
+        words: `restore the package ${was}`,
+        edits: [{ at, end: Math.min(end, at + now.length), text: was }],
+      };
+  }
 }
 
 /** The next number that nobody ever used, and the old one kept from use. */
@@ -184,6 +212,27 @@ function* anotherNumber(
     words: `give "${field.name}" the next free number, ${next}${reserved === undefined ? '' : `, and add \`reserved ${field.number};\` so that nobody takes ${field.number} again`}`,
     edits: reserved === undefined ? [edit] : [reserved, edit],
   };
+}
+
+/** A number that is gone, kept from use. */
+function* keptNumber(text: Text, message: ProtoMessage, { place, path }: Finding): Generator<Change> {
+  const number = Number(/\/([0-9]+)$/.exec(place ?? '')?.[1] ?? Number.NaN);
+  if (!Number.isInteger(number)) return;
+  const kept = reservedText(message, number, path.slice(path.lastIndexOf('.') + 1));
+  const edit = kept === '' ? undefined : text.inside(message.at, kept);
+  if (edit !== undefined)
+    yield { words: `add \`${kept}\` so that nobody takes ${number} again`, edits: [edit] };
+}
+
+/** A member of a oneof, out of it. */
+function* independent(text: Text, message: ProtoMessage, field: ProtoField): Generator<Change> {
+  if (field.oneof === undefined) return;
+  const edit = text.inside(message.at, text.statement(field.at));
+  if (edit !== undefined)
+    yield {
+      words: `leave "${field.name}" outside of the oneof ${field.oneof}`,
+      edits: [edit, text.removed(field.at)],
+    };
 }
 
 /** A field that came under another number, or is gone. */

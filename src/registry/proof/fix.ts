@@ -1,7 +1,7 @@
 /** The smallest change of a proposed schema that takes a finding away.
  *
  *  Invariant: what is offered was tried: the changed text was parsed and judged again, the finding is gone, and nothing
- *  that stands against the schema has come in its place. Where nothing offered itself there are words alone.
+ *  that stands against the schema, or loses more, has come in its place. Where nothing offered itself there are words alone.
  */
 import { type Finding, isCompatible } from '../compatibility/finding.ts';
 import { checkPair, compareHistory } from '../compatibility/modes.ts';
@@ -68,6 +68,8 @@ function findingsOf(context: FixContext, proposed: Schema): readonly Finding[] {
 
 const refusals = (findings: readonly Finding[]): number =>
   findings.filter((one) => !isCompatible([one])).length;
+const losses = (findings: readonly Finding[]): number =>
+  findings.filter(({ severity }) => severity === 'lossy').length;
 const occurrences = ({ rule, path }: Finding, findings: readonly Finding[]): number =>
   findings.filter((one) => one.rule === rule && one.path === path).length;
 
@@ -83,9 +85,12 @@ function mends(context: FixContext, before: readonly Finding[], edits: readonly 
     return false;
   }
   const after = findingsOf(context, changed);
-  const weighs = isCompatible([finding]) ? 0 : 1;
+  const refuses = isCompatible([finding]) ? 0 : 1;
+  const loses = finding.severity === 'lossy' ? 1 : 0;
   return (
-    occurrences(finding, after) < occurrences(finding, before) && refusals(after) <= refusals(before) - weighs
+    occurrences(finding, after) < occurrences(finding, before) &&
+    refusals(after) <= refusals(before) - refuses &&
+    losses(after) <= losses(before) - loses
   );
 }
 

@@ -1,0 +1,20 @@
+/** The pages of the rules say what the catalogue says. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../../src/bin/shell/package.ts';
+import { RULES } from '../../../src/registry/compatibility/rules.ts';
+import { generateRules } from '../../../tools/docs-gen.ts';
+
+const pages = generateRules();
+
+test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
+  expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
+});
+
+test('there is a page for each rule, a row for each in the list, and no page more', () => {
+  const names = readdirSync(join(packageRoot(), 'docs', 'rules')).sort();
+  expect(names).toEqual([...RULES.map(({ id }) => `${id}.md`), 'README.md'].sort());
+  const list = pages.get('docs/rules/README.md') ?? '';
+  for (const { id } of RULES) expect(list).toContain(`| [\`${id}\`](${id}.md) |`);
+});
