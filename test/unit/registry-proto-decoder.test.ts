@@ -486,7 +486,10 @@ describe('bytes that are no message', () => {
     ['a cut tag', '0801 88', /end inside a varint/, 2, 'M'],
     ['a varint of eleven bytes', `08 ${LONGEST}ff01`, /longer than 10 bytes/, 1, 'M.a'],
     ['a length beyond the end', '12 05 7878', /a length of 5 bytes, where 2 are left/, 1, 'M.s'],
-    ['a length of 2^64 - 1', `12 ${LONGEST}01`, /a length of 18446744073709551615 bytes, where 0/, 1, 'M.s'],
+    ['a length of ten bytes', `12 ${LONGEST}01`, /a length is longer than 5 bytes/, 1, 'M.s'],
+    ['a length of six bytes', '12 818080808000 78', /a length is longer than 5 bytes/, 1, 'M.s'],
+    ['a tag of six bytes', '888080808000 05', /a tag or a length is longer than 5 bytes/, 0, 'M'],
+    ['a length of 2^35 - 1', '12 ffffffff7f', /a length of 34359738367 bytes, where 0/, 1, 'M.s'],
     ['a length of 2^32', '12 8080808010 78', /a length of 4294967296 bytes, where 1/, 1, 'M.s'],
     [
       'a length beyond the message around',

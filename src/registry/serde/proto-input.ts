@@ -16,6 +16,8 @@ const FIELDS_MAX = 1 << 20;
 const FIELDS_PER_BYTE_MAX = 32;
 
 const VARINT_BYTES_MAX = 10;
+/** Of a tag and of a length, which are 32 bits wide. */
+const SHORT_VARINT_BYTES_MAX = 5;
 
 /** Bytes that are no such message. `path` grows on the way out. */
 export class WireFault extends Error {
@@ -102,10 +104,16 @@ export class ProtoInput {
     this.fault(`a varint is longer than ${VARINT_BYTES_MAX} bytes`, from);
   }
 
+  private shortVarint(from: number): void {
+    this.varint();
+    if (this.at - from > SHORT_VARINT_BYTES_MAX)
+      this.fault(`a tag or a length is longer than ${SHORT_VARINT_BYTES_MAX} bytes`, from);
+  }
+
   /** A field number and a wire type; the number is from 1 to 2^29 - 1. */
   tag(): number {
     const from = this.at;
-    this.varint();
+    this.shortVarint(from);
     const tag = this.low >>> 0;
     if (this.high !== 0) this.fault('a field number is above 2^29 - 1', from);
     if (tag < 8) this.fault('a field has the number 0', from);
@@ -115,7 +123,7 @@ export class ProtoInput {
   /** Bytes that are there. */
   private length(): number {
     const from = this.at;
-    this.varint();
+    this.shortVarint(from);
     const length = this.low >>> 0;
     const left = this.limit - this.at;
     if (this.high !== 0 || length > left) {
