@@ -1,0 +1,559 @@
+/** What a reader of Protobuf is promised, against expectations that were written by hand from protobuf.dev: "Updating A
+ *  Message Type", "Encoding", "Field Presence", "Enum Behavior". Nothing here is encoded or judged. */
+import { describe, expect, it } from 'vitest';
+import { projectProto } from '../../src/registry/proof/proto-projection.ts';
+import { sameValue } from '../../src/registry/proof/same.ts';
+import type { Projection } from '../../src/registry/proof/trial.ts';
+import type { ProtoMessage } from '../../src/registry/schemas/proto-tree.ts';
+import { parseProto } from '../../src/registry/schemas/proto-tree.ts';
+import type { ProtoDatum, ProtoFieldDatum } from '../../src/registry/serde/datum.ts';
+
+const PROTO3 = 'syntax = "proto3"; enum Color { RED = 0; GREEN = 1; BLUE = -3; }';
+const PROTO2 = 'syntax = "proto2"; enum Color { RED = 0; GREEN = 1; }';
+
+/** Of the message M of two files. */
+function project(
+  writer: string,
+  reader: string,
+  fields: Readonly<Record<number, ProtoFieldDatum>>,
+): Projection {
+  const written = parseProto(writer).tree.byName.get('M') as ProtoMessage;
+  return projectProto(datum(fields), written, parseProto(reader).tree);
+}
+
+const datum = (fields: Readonly<Record<number, ProtoFieldDatum>>): ProtoDatum =>
+  new Map(Object.entries(fields).map(([number, value]) => [Number(number), value]));
+
+const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
+const hex = (text: string): Buffer => Buffer.from(text, 'hex');
+
+function expectValue(projection: Projection, value: unknown, lossless: boolean): void {
+  if (projection.kind === 'none') expect.fail(projection.why);
+  expect({ value: projection.value, same: sameValue(projection.value, value) }).toMatchObject({ same: true });
+  expect({ value, lossless: projection.lossless }).toEqual({ value, lossless });
+}
+
+const NONE = Symbol('none');
+type Promised = readonly [written: ProtoFieldDatum, read: unknown, lossless?: boolean];
+
+/** One field with presence, as one type in the writer and as another in the reader. */
+function casts(writer: string, reader: string, rows: readonly Promised[]): void {
+  it(`${writer} read as ${reader}`, () => {
+    for (const [written, read, lossless = true] of rows) {
+      const head = (type: string): string => (type.startsWith('2:') ? PROTO2 : PROTO3);
+      const text = (type: string): string =>
+        `${head(type)} message M { optional ${type.replace(/^2:/, '')} f = 1; }`;
+      const projection = project(text(writer), text(reader), { 1: written });
+      if (read === NONE) expect({ written, kind: projection.kind }).toEqual({ written, kind: 'none' });
+      else expectValue(projection, { f: read }, lossless);
+    }
+  });
+}
+
+describe('the value of one field, cast', () => {
+  casts('int32', 'int64', [
+    [0, 0n],
+    [-1, -1n],
+    [-(2 ** 31), -(2n ** 31n)],
+  ]);
+  casts('int64', 'int32', [
+    [5n, 5],
+    [-5n, -5],
+    [2n ** 31n, -(2 ** 31), false],
+    [2n ** 32n + 5n, 5, false],
+    [2n ** 63n - 1n, -1, false],
+  ]);
+  casts('int32', 'uint32', [
+    [7, 7],
+    [-1, 2 ** 32 - 1, false],
+  ]);
+  casts('int32', 'uint64', [
+    [7, 7n],
+    [-1, 2n ** 64n - 1n, false],
+  ]);
+  casts('uint32', 'int32', [
+    [7, 7],
+    [2 ** 31, -(2 ** 31), false],
+  ]);
+  casts('uint32', 'int64', [[2 ** 32 - 1, 2n ** 32n - 1n]]);
+  casts('uint64', 'int64', [
+    [7n, 7n],
+    [2n ** 63n, -(2n ** 63n), false],
+  ]);
+  casts('bool', 'int32', [
+    [true, 1],
+    [false, 0],
+  ]);
+  casts('bool', 'uint64', [[true, 1n]]);
+  casts('int32', 'bool', [
+    [0, false],
+    [1, true],
+    [7, true, false],
+    [-1, true, false],
+  ]);
+  casts('uint64', 'bool', [[2n ** 32n, true, false]]);
+  casts('sint32', 'sint64', [[-(2 ** 31), -(2n ** 31n)]]);
+  // The folded number is cut to 32 bits, and unfolded then: protobuf.dev has the odd result on purpose.
+  casts('sint64', 'sint32', [
+    [-3n, -3],
+    [2n ** 31n - 1n, 2 ** 31 - 1],
+    [2n ** 31n, 0, false],
+    [-(2n ** 31n) - 1n, -1, false],
+    [2n ** 32n + 5n, 5, false],
+  ]);
+  casts('fixed32', 'sfixed32', [
+    [7, 7],
+    [2 ** 32 - 1, -1, false],
+  ]);
+  casts('sfixed64', 'fixed64', [[-1n, 2n ** 64n - 1n, false]]);
+  casts('string', 'bytes', [['größe', Buffer.from(utf8('größe'))]]);
+  casts('bytes', 'string', [
+    [utf8('größe'), 'größe'],
+    [utf8('\ufeffx'), '\ufeffx'],
+    [hex('ff'), NONE],
+    [hex('c080'), NONE],
+    [hex('eda080'), NONE],
+  ]);
+  casts('double', 'double', [
+    [-0, -0],
+    [Number.NaN, Number.NaN],
+  ]);
+});
+
+describe('types that are not compatible', () => {
+  casts('int32', 'sint32', [
+    [1, NONE],
+    [-1, NONE],
+    [0, 0],
+  ]);
+  casts('sint64', 'int64', [
+    [-3n, NONE],
+    [0n, 0n],
+  ]);
+  casts('bool', 'sint32', [[true, NONE]]);
+  casts('int32', 'fixed32', [
+    [1, NONE],
+    [0, NONE],
+  ]);
+  casts('fixed32', 'float', [
+    [1, NONE],
+    [0, 0],
+  ]);
+  casts('float', 'fixed32', [
+    [1.5, NONE],
+    [-0, NONE],
+    [0, 0],
+  ]);
+  casts('double', 'float', [[1.5, NONE]]);
+  casts('int64', 'double', [[1n, NONE]]);
+  casts('int32', 'string', [[1, NONE]]);
+  casts('string', 'int32', [['', NONE]]);
+  casts('M', 'bytes', [[new Map(), NONE]]);
+  casts('bytes', 'M', [[utf8(''), NONE]]);
+  casts('string', 'M', [['', NONE]]);
+
+  it('a zero that vanishes is read as the same zero where the reader has no presence', () => {
+    const reader = `${PROTO3} message M { double f = 1; }`;
+    expectValue(project(`${PROTO3} message M { optional int32 f = 1; }`, reader, { 1: 0 }), { f: 0 }, false);
+    expect(project(`${PROTO3} message M { optional int32 f = 1; }`, reader, { 1: 1 }).kind).toBe('none');
+    expect(project(`${PROTO3} message M { optional string f = 1; }`, reader, { 1: '' }).kind).toBe('none');
+    expect(project(`${PROTO3} message M { optional float f = 1; }`, reader, { 1: -0 }).kind).toBe('none');
+  });
+});
+
+describe('enums', () => {
+  casts('Color', 'int32', [
+    [-3, -3],
+    [77, 77],
+  ]);
+  casts('Color', 'uint32', [
+    [1, 1],
+    [-3, 2 ** 32 - 3, false],
+  ]);
+  casts('Color', 'bool', [
+    [1, true, false],
+    [0, false, false],
+  ]);
+  casts('int32', 'Color', [
+    [1, 'GREEN'],
+    [77, 77],
+    [-3, 'BLUE'],
+  ]);
+  casts('int64', 'Color', [
+    [1n, 'GREEN'],
+    [2n ** 32n + 1n, 'GREEN', false],
+    [2n ** 31n, -(2 ** 31), false],
+  ]);
+  casts('uint32', 'Color', [[2 ** 32 - 3, 'BLUE', false]]);
+  casts('bool', 'Color', [
+    [true, 'GREEN'],
+    [false, 'RED'],
+  ]);
+  casts('int32', '2:Color', [
+    [1, 'GREEN'],
+    [77, NONE],
+    [-3, NONE],
+  ]);
+  casts('int64', '2:Color', [
+    [2n ** 32n + 1n, 'GREEN', false],
+    [2n ** 32n + 9n, NONE],
+  ]);
+  casts('bool', '2:Color', [[true, 'GREEN']]);
+  casts('Color', '2:Color', [
+    [1, 'GREEN'],
+    [-3, NONE],
+    [77, NONE],
+  ]);
+  casts('2:Color', 'Color', [[1, 'GREEN']]);
+  casts('Color', 'sint32', [[1, NONE]]);
+
+  it('an unknown number of a closed enum vanishes from a list and takes a map entry along', () => {
+    const list = (head: string): string => `${head} message M { repeated Color f = 1; }`;
+    expect(project(list(PROTO3), list(PROTO2), { 1: [0, 77] }).kind).toBe('none');
+    expectValue(project(list(PROTO3), list(PROTO2), { 1: [0, 1] }), { f: ['RED', 'GREEN'] }, true);
+    const map = (head: string): string => `${head} message M { map<string, Color> f = 1; }`;
+    expect(project(map(PROTO3), map(PROTO2), { 1: [['a', 77]] }).kind).toBe('none');
+  });
+
+  it('a number with another name in the reader has that name', () => {
+    const writer = 'syntax = "proto3"; enum E { A = 0; B = 1; } message M { E f = 1; }';
+    const reader = 'syntax = "proto3"; enum E { Z = 0; Y = 1; } message M { E f = 1; }';
+    expectValue(project(writer, reader, { 1: 1 }), { f: 'Y' }, true);
+    expectValue(project(writer, reader, {}), { f: 'Z' }, true);
+  });
+});
+
+const both = (a: string, b: string, fields: Readonly<Record<number, ProtoFieldDatum>>): Projection =>
+  project(`${PROTO3} ${a}`, `${PROTO3} ${b}`, fields);
+const both2 = (a: string, b: string, fields: Readonly<Record<number, ProtoFieldDatum>>): Projection =>
+  project(`${PROTO2} ${a}`, `${PROTO2} ${b}`, fields);
+
+describe('presence', () => {
+  const implicit = 'message M { int32 f = 1; }';
+  const explicit = 'message M { optional int32 f = 1; }';
+
+  it('kept on both sides or on none loses nothing', () => {
+    expectValue(both(implicit, implicit, {}), { f: 0 }, true);
+    expectValue(both(explicit, explicit, {}), { f: null }, true);
+    expectValue(both(explicit, explicit, { 1: 0 }), { f: 0 }, true);
+  });
+
+  it('on one side makes absent and the default one, or tells them apart wrongly', () => {
+    expectValue(both(explicit, implicit, {}), { f: 0 }, false);
+    expectValue(both(explicit, implicit, { 1: 5 }), { f: 5 }, true);
+    expectValue(both(implicit, explicit, {}), { f: null }, false);
+    expectValue(both(implicit, explicit, { 1: 5 }), { f: 5 }, true);
+    expectValue(
+      both('message M { oneof o { string f = 1; } }', 'message M { string f = 1; }', {}),
+      { f: '' },
+      false,
+    );
+  });
+
+  it('required and absent is no event for the reader; always written it needs no presence', () => {
+    const required = 'message M { required int32 f = 1; }';
+    expect(both2(explicit, required, {}).kind).toBe('none');
+    expect(project(`${PROTO3} ${implicit}`, `${PROTO2} ${required}`, {}).kind).toBe('none');
+    expect(both2('message M {}', required, {}).kind).toBe('none');
+    expectValue(both2(explicit, required, { 1: 0 }), { f: 0 }, true);
+    expectValue(project(`${PROTO2} ${required}`, `${PROTO3} ${implicit}`, { 1: 0 }), { f: 0 }, true);
+    const holder = (label: string): string =>
+      `message M { optional N n = 1; } message N { ${label} int32 f = 1; }`;
+    expect(both2(holder('optional'), holder('required'), { 1: datum({}) }).kind).toBe('none');
+    expectValue(both2(holder('optional'), holder('required'), {}), { n: null }, true);
+  });
+
+  it('a field of the reader alone is absent', () => {
+    const reader =
+      'message M { int64 a = 1; optional bool b = 2; repeated M c = 3; map<string, M> d = 4; bytes e = 5; Color g = 6; M h = 7; }';
+    expectValue(
+      both('message M {}', reader, {}),
+      { a: 0n, b: null, c: [], d: {}, e: Buffer.alloc(0), g: 'RED', h: null },
+      true,
+    );
+  });
+});
+
+describe('names and numbers', () => {
+  it('a number decides; a field that the reader does not have is dropped', () => {
+    expectValue(
+      both('message M { int32 a = 1; int32 b = 2; }', 'message M { int32 z = 1; }', { 1: 5, 2: 6 }),
+      { z: 5 },
+      true,
+    );
+    const swapped = both(
+      'message M { int32 a = 1; int32 b = 2; }',
+      'message M { int32 b = 1; int32 a = 2; }',
+      { 1: 5 },
+    );
+    expectValue(swapped, { b: 5, a: 0 }, true);
+  });
+
+  it('a name whose number is gone has lost its value, where there was one', () => {
+    const [old, made] = ['message M { int32 a = 1; }', 'message M { int32 a = 2; }'];
+    expect(both(old, made, { 1: 5 }).kind).toBe('none');
+    expectValue(both(old, made, {}), { a: 0 }, true);
+    expect(both('message M { repeated int32 a = 1; }', made, { 1: [] }).kind).toBe('value');
+  });
+
+  it('an extension is a field with its full name in brackets', () => {
+    const ext = (name: string): string =>
+      `package p; message M { extensions 100 to 200; } extend M { optional int32 ${name} = 100; }`;
+    const head = 'syntax = "proto2";';
+    const written = parseProto(`${head} ${ext('a')}`).tree.byName.get('p.M') as ProtoMessage;
+    const promised = projectProto(datum({ 100: 5 }), written, parseProto(`${head} ${ext('b')}`).tree);
+    expectValue(promised, { '[p.b]': 5 }, true);
+  });
+
+  it('a message is found by its full name', () => {
+    const promised = both('message M {}', 'message N {}', {});
+    expect(promised).toEqual({ kind: 'none', why: "the reader's schema has no message M" });
+  });
+
+  it('the name of a field type does not count', () => {
+    const writer = 'message M { A f = 1; } message A { int32 x = 1; }';
+    expectValue(
+      both(writer, 'message M { B f = 1; } message B { int64 y = 1; }', { 1: datum({ 1: 5 }) }),
+      { f: { y: 5n } },
+      true,
+    );
+  });
+});
+
+describe('repeated and single', () => {
+  const list = (type: string, option = ''): string => `message M { repeated ${type} f = 1${option}; }`;
+  const single = (type: string): string => `message M { optional ${type} f = 1; }`;
+
+  it('single to repeated: one item, or none', () => {
+    expectValue(both(single('int32'), list('int64'), { 1: 5 }), { f: [5n] }, true);
+    expectValue(both(single('int32'), list('int32'), {}), { f: [] }, true);
+    expectValue(both('message M { int32 f = 1; }', list('int32'), {}), { f: [] }, true);
+    expect(both(single('string'), list('int32'), { 1: 'a' }).kind).toBe('none');
+  });
+
+  it('repeated to single: the last item, but not out of a packed run', () => {
+    expectValue(both(list('string'), single('string'), { 1: ['a', 'b'] }), { f: 'b' }, false);
+    expectValue(both(list('string'), single('string'), { 1: ['a'] }), { f: 'a' }, true);
+    expectValue(both(list('string'), single('string'), {}), { f: null }, true);
+    expectValue(both(list('int32', ' [packed = false]'), single('int64'), { 1: [1, 2] }), { f: 2n }, false);
+    expect(both(list('int32'), single('int32'), { 1: [1] }).kind).toBe('none');
+    expect(both(list('bytes'), single('string'), { 1: [hex('ff'), utf8('a')] }).kind).toBe('none');
+  });
+
+  it('packed or not is the same to a list', () => {
+    expectValue(both(list('int32'), list('uint32', ' [packed = false]'), { 1: [1, 2] }), { f: [1, 2] }, true);
+    expect(both(list('int32'), list('fixed32'), { 1: [1] }).kind).toBe('none');
+    expect(both(list('int32'), list('string'), { 1: [97] }).kind).toBe('none');
+  });
+
+  it('messages merge: single fields last, lists one after the other, messages inside again, oneofs the last', () => {
+    const inner =
+      'message N { int32 a = 1; repeated int32 b = 2; N c = 3; oneof o { int32 d = 4; N e = 5; } map<int32, int32> g = 6; }';
+    const items = [
+      datum({
+        1: 1,
+        2: [1, 2],
+        3: datum({ 1: 7 }),
+        4: 9,
+        6: [
+          [1, 1],
+          [2, 2],
+        ],
+      }),
+      datum({ 2: [3], 3: datum({ 2: [4] }), 5: datum({ 1: 8 }), 6: [[2, 3]] }),
+    ];
+    const empty = { a: 0, b: [], c: null, d: null, e: null, g: {} };
+    expectValue(
+      both(`message M { repeated N f = 1; } ${inner}`, `message M { N f = 1; } ${inner}`, { 1: items }),
+      {
+        f: {
+          a: 1,
+          b: [1, 2, 3],
+          c: { ...empty, a: 7, b: [4] },
+          d: null,
+          e: { ...empty, a: 8 },
+          g: { 1: 1, 2: 3 },
+        },
+      },
+      false,
+    );
+  });
+
+  it('a required field may come from any of the messages that merge', () => {
+    const text = (label: string, inner: string): string =>
+      `message M { ${label} N f = 1; } message N { ${inner} int32 a = 1; }`;
+    const [writer, reader] = [text('repeated', 'optional'), text('optional', 'required')];
+    expectValue(both2(writer, reader, { 1: [datum({}), datum({ 1: 5 })] }), { f: { a: 5 } }, false);
+    expect(both2(writer, reader, { 1: [datum({})] }).kind).toBe('none');
+  });
+});
+
+describe('maps', () => {
+  const map = (key: string, value: string): string => `message M { map<${key}, ${value}> f = 1; }`;
+  const entries = (key: string, value: string): string =>
+    `message M { repeated E f = 1; } message E { ${key} k = 1; ${value} v = 2; }`;
+
+  it('keys and values are fields of their own', () => {
+    expectValue(
+      both(map('int32', 'int32'), map('int64', 'int64'), { 1: [[-1, 5]] }),
+      { f: { '-1': 5n } },
+      true,
+    );
+    expectValue(
+      both(map('int64', 'bool'), map('int32', 'int32'), { 1: [[2n ** 32n + 5n, true]] }),
+      { f: { 5: 1 } },
+      false,
+    );
+    expectValue(
+      both(map('bool', 'string'), map('bool', 'bytes'), { 1: [[true, 'a']] }),
+      { f: { true: Buffer.from('a') } },
+      true,
+    );
+    expect(both(map('int32', 'int32'), map('sint32', 'int32'), { 1: [[1, 5]] }).kind).toBe('none');
+    expect(both(map('int32', 'int32'), map('int32', 'string'), { 1: [[1, 5]] }).kind).toBe('none');
+    expect(both(map('int32', 'int32'), map('string', 'int32'), { 1: [[0, 0]] }).kind).toBe('none');
+  });
+
+  it('keys that a cast makes one: the last entry stays', () => {
+    const promised = both(map('int64', 'int32'), map('int32', 'int32'), {
+      1: [
+        [5n, 1],
+        [2n ** 32n + 5n, 2],
+      ],
+    });
+    expectValue(promised, { f: { 5: 2 } }, false);
+  });
+
+  it('a key of any text is a key', () => {
+    const promised = both(map('string', 'int32'), map('string', 'int32'), {
+      1: [
+        ['__proto__', 1],
+        ['', 2],
+      ],
+    });
+    expectValue(promised, { f: Object.assign(Object.create(null), { ['__proto__']: 1, '': 2 }) }, true);
+  });
+
+  it('a map is a list of entries', () => {
+    expectValue(
+      both(map('string', 'int32'), entries('string', 'int64'), {
+        1: [
+          ['a', 0],
+          ['b', 5],
+        ],
+      }),
+      {
+        f: [
+          { k: 'a', v: 0n },
+          { k: 'b', v: 5n },
+        ],
+      },
+      true,
+    );
+    const optional = entries('optional string', 'optional int32');
+    expectValue(both(map('string', 'int32'), optional, { 1: [['', 0]] }), { f: [{ k: '', v: 0 }] }, true);
+    expect(both(map('string', 'int32'), 'message M { repeated string f = 1; }', { 1: [['a', 0]] }).kind).toBe(
+      'none',
+    );
+    expectValue(
+      both(map('string', 'int32'), 'message M { E f = 1; } message E { string k = 1; int32 v = 2; }', {
+        1: [
+          ['a', 1],
+          ['b', 0],
+        ],
+      }),
+      { f: { k: 'b', v: 0 } },
+      false,
+    );
+  });
+
+  it('a list of entries is a map: the last entry of a key stays, what is absent is the default', () => {
+    const [writer, reader] = [entries('string', 'int32'), map('string', 'int32')];
+    expectValue(
+      both(writer, reader, { 1: [datum({ 1: 'a', 2: 1 }), datum({ 2: 2 })] }),
+      { f: { a: 1, '': 2 } },
+      true,
+    );
+    expectValue(
+      both(writer, reader, { 1: [datum({ 1: 'a', 2: 1 }), datum({ 1: 'a' })] }),
+      { f: { a: 0 } },
+      false,
+    );
+    const presence = entries('optional string', 'optional int32');
+    expectValue(both(presence, reader, { 1: [datum({})] }), { f: { '': 0 } }, false);
+    const single = 'message M { E f = 1; } message E { string k = 1; int32 v = 2; }';
+    expectValue(both(single, reader, { 1: datum({ 1: 'a', 2: 1 }) }), { f: { a: 1 } }, true);
+  });
+
+  it('an entry without its message has an empty one, which may lack what is required', () => {
+    const inner = 'message N { optional int32 a = 1; }';
+    const [writer, reader] = [
+      `message M { repeated E f = 1; } message E { optional int32 k = 1; optional N v = 2; } ${inner}`,
+      `message M { map<int32, N> f = 1; } ${inner}`,
+    ];
+    expectValue(both2(writer, reader, { 1: [datum({ 1: 5 })] }), { f: { 5: { a: null } } }, false);
+    expect(
+      both2(writer, reader.replace('optional int32 a', 'required int32 a'), { 1: [datum({ 1: 5 })] }).kind,
+    ).toBe('none');
+  });
+
+  it('two values of one key do not merge', () => {
+    const inner = 'message N { optional int32 a = 1; optional int32 b = 2; }';
+    const writer = `message M { repeated E f = 1; } message E { optional int32 k = 1; optional N v = 2; } ${inner}`;
+    const promised = both2(writer, `message M { map<int32, N> f = 1; } ${inner}`, {
+      1: [datum({ 1: 5, 2: datum({ 1: 1 }) }), datum({ 1: 5, 2: datum({ 2: 2 }) })],
+    });
+    expectValue(promised, { f: { 5: { a: null, b: 2 } } }, false);
+  });
+});
+
+describe('oneofs and groups', () => {
+  const free = 'message M { optional int32 a = 1; optional string b = 2; repeated string c = 3; }';
+  const oneof = 'message M { oneof o { int32 a = 1; string b = 2; string c = 3; } }';
+
+  it('two fields that exclude each other in the reader cannot both be read', () => {
+    expect(both(free, oneof, { 1: 5, 2: 'x' }).kind).toBe('none');
+    expect(both(free, oneof, { 1: 5, 3: ['x'] }).kind).toBe('none');
+    expectValue(both(free, oneof, { 2: 'x' }), { a: null, b: 'x', c: null }, true);
+    expectValue(both(free, oneof, { 1: 5, 3: [] }), { a: 5, b: null, c: null }, true);
+    expectValue(both(oneof, free, { 1: 5 }), { a: 5, b: null, c: [] }, true);
+  });
+
+  it('a group is read as a group alone', () => {
+    const group = 'message M { optional group G = 1 { optional int32 a = 1; } }';
+    const message = 'message M { optional G g = 1; message G { optional int32 a = 1; } }';
+    expectValue(both2(group, group, { 1: datum({ 1: 5 }) }), { g: { a: 5 } }, true);
+    expect(both2(group, message, { 1: datum({}) }).kind).toBe('none');
+    expect(both2(message, group, { 1: datum({ 1: 5 }) }).kind).toBe('none');
+    const edition =
+      'edition = "2023"; message M { G g = 1 [features.message_encoding = DELIMITED]; message G { int32 a = 1; } }';
+    expectValue(project(`${PROTO2} ${group}`, edition, { 1: datum({ 1: 5 }) }), { g: { a: 5 } }, true);
+  });
+});
+
+describe('why there is no reading', () => {
+  it('names the field on its way and both types', () => {
+    const text = (type: string): string => `message M { repeated N n = 1; } message N { ${type} f = 1; }`;
+    expect(both(text('int32'), text('string'), { 1: [datum({ 1: 5 })] })).toEqual({
+      kind: 'none',
+      why: 'n.f: int32 is not what a reader of string looks for',
+    });
+    expect(both(text('sint32'), text('int32'), { 1: [datum({ 1: 5 })] })).toEqual({
+      kind: 'none',
+      why: 'n.f: 5 as sint32 is no value of int32',
+    });
+  });
+
+  it('messages stand in one another at most as deep as readers go', () => {
+    const text = 'message M { M m = 1; }';
+    const nested = (depth: number): ProtoDatum => {
+      let inner = datum({});
+      for (let i = 0; i < depth; i++) inner = datum({ 1: inner });
+      return inner;
+    };
+    const written = parseProto(`${PROTO3} ${text}`).tree;
+    const message = written.byName.get('M') as ProtoMessage;
+    expect(projectProto(nested(99), message, written).kind).toBe('value');
+    expect(projectProto(nested(5_000), message, written).kind).toBe('none');
+  });
+});
