@@ -1,0 +1,73 @@
+/** Verdict, decoder and specification agree over random pairs of Avro schemas, and each finding is shown by an event
+ *  that was run. A long run of the same pairs is made by the bench. */
+import { describe, expect, it } from 'vitest';
+import { AVRO_CHANGE_NAMES } from '../../bench/compatibility/avro-changes.ts';
+import { avroPair } from '../../bench/compatibility/avro-pairs.ts';
+import { judgeAvroPair } from '../../bench/compatibility/avro-verdicts.ts';
+import { checkPair } from '../../src/registry/compatibility/modes.ts';
+import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
+import { parseSchema } from '../../src/registry/schemas/schema.ts';
+
+/** Pairs of a run, enough for each class of changes to come ten times as the first one. */
+const PAIRS = 10 * AVRO_CHANGE_NAMES.length;
+const SHOWN_PAIRS = 4 * AVRO_CHANGE_NAMES.length;
+
+describe('random pairs', () => {
+  it(`${PAIRS} pairs: the verdict is what live decode gives, and live decode is what is promised`, () => {
+    const outcomes = { OK: 0, LOSSY: 0, FAIL: 0 };
+    let nested = 0;
+    const wrong: unknown[] = [];
+    for (let seed = 0; seed < PAIRS; seed++) {
+      const pair = avroPair(seed);
+      const { disagreement, live } = judgeAvroPair(pair);
+      if (disagreement !== undefined) wrong.push({ ...pair, disagreement });
+      outcomes[live]++;
+      if (pair.depth >= 3) nested++;
+    }
+    expect(wrong).toEqual([]);
+    expect(outcomes.OK).toBeGreaterThan(0.3 * PAIRS);
+    expect(outcomes.FAIL).toBeGreaterThan(0.3 * PAIRS);
+    expect(outcomes.LOSSY).toBeGreaterThan(0.02 * PAIRS);
+    expect(nested).toBeGreaterThan(0.15 * PAIRS);
+  });
+
+  it('a pair is the same each time, and no two of a class are', () => {
+    const count = AVRO_CHANGE_NAMES.length;
+    expect(avroPair(5)).toEqual(avroPair(5));
+    const texts = Array.from({ length: 20 }, (_, i) => avroPair(5 + i * count).writer);
+    expect(new Set(texts).size).toBeGreaterThan(18);
+    const first = Array.from({ length: count }, (_, seed) => avroPair(seed).changes[0]);
+    expect(new Set(first)).toEqual(new Set(AVRO_CHANGE_NAMES));
+  });
+
+  it('each change is one: the two schemas of nearly every pair differ', () => {
+    const lazy = AVRO_CHANGE_NAMES.filter((name, index) => {
+      const pairs = Array.from({ length: 12 }, (_, i) => avroPair(index + i * AVRO_CHANGE_NAMES.length));
+      return name !== 'none' && pairs.every(({ reader, writer }) => reader === writer);
+    });
+    expect(lazy).toEqual([]);
+  });
+
+  it('every finding that refuses or is lossy has an event that shows it', () => {
+    const without: unknown[] = [];
+    const shown = new Set<string>();
+    for (let seed = 0; seed < SHOWN_PAIRS; seed++) {
+      const pair = avroPair(seed);
+      const reader = parseSchema('AVRO', pair.reader, { lenient: true });
+      const writer = parseSchema('AVRO', pair.writer, { lenient: true });
+      for (const finding of checkPair(reader, writer)) {
+        const counterexample = counterexampleOf(finding, reader, writer);
+        if (finding.severity === 'note') {
+          expect(counterexample).toBeUndefined();
+          continue;
+        }
+        const { rule, severity, path } = finding;
+        const wanted = severity === 'lossy' ? 'LOSSY' : 'FAIL';
+        if (counterexample?.outcome !== wanted) without.push({ ...pair, rule, path, counterexample });
+        shown.add(rule);
+      }
+    }
+    expect(without).toEqual([]);
+    expect(shown.size).toBeGreaterThan(10);
+  });
+});
