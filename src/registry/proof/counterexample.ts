@@ -135,7 +135,7 @@ export function historyCounterexample(
   ever: readonly Schema[],
 ): { readonly counterexample: Counterexample; readonly writer: Schema } | undefined {
   const field = historyField(finding);
-  if (field === undefined) return undefined;
+  if (field === undefined || finding.severity === 'note') return undefined;
   const root: Route = { outer: undefined, step: { kind: 'root', message: field.message } };
   const route: Route = { outer: root, step: { kind: 'field', key: field.number } };
   for (const writer of ever.toReversed()) {

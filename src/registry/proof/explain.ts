@@ -98,9 +98,9 @@ function explainHistory(
   names: Required<SourceNames>,
 ): Explanation {
   const shown = historyCounterexample(finding, proposed, ever);
-  const { writer } = shown ?? {};
+  const writer = shown?.writer ?? ever.findLast((schema) => heldAt(finding, schema) !== undefined);
   return {
-    reader: fragmentOf(heldAt(finding, proposed), proposed, names.proposed),
+    reader: fragmentOf(finding.reader ?? heldAt(finding, proposed), proposed, names.proposed),
     writer: writer && fragmentOf(heldAt(finding, writer), writer, names.other),
     counterexample: shown?.counterexample,
   };
