@@ -42,6 +42,11 @@ function refuse(where: string, value: unknown, type: string): never {
   throw registryError('value_refused', `${where} cannot hold ${shown}: it is ${type}`);
 }
 
+function demandDepth(name: string, depth: number): void {
+  if (depth > PROTO_NESTING_MAX)
+    throw registryError('value_refused', `${name} is nested deeper than ${PROTO_NESTING_MAX} levels`);
+}
+
 /** @throws value_refused */
 export function encodeProto(message: ProtoMessage, datum: ProtoDatum): Buffer {
   const output = new ProtoOutput();
@@ -92,11 +97,7 @@ class MessageWriter {
   write(output: ProtoOutput, value: unknown, depth: number): void {
     const { form, fields, message } = this;
     if (!form.isMessage(value)) refuse(message.name, value, 'a message');
-    if (depth > PROTO_NESTING_MAX)
-      throw registryError(
-        'value_refused',
-        `${message.name} is nested deeper than ${PROTO_NESTING_MAX} levels`,
-      );
+    demandDepth(message.name, depth);
     let written = 0;
     let chosen: FieldWriter[] | undefined;
     for (let i = 0; i < fields.length; i++) {
@@ -203,8 +204,9 @@ function mapWriter(field: ProtoField, mapKey: string, where: string, form: Proto
       ? (output, given) => simple?.write(output, simple.take(given) as never)
       : messagePut(message, form);
   return (output, given, depth) => {
-    const entries = form.entriesOf(given) ?? refuse(where, given, 'a map');
+    const entries = form.entriesOf(given) ?? refuse(where, given, 'a map, given as an object');
     for (const [givenKey, value] of entries) {
+      demandDepth(where, depth + 1);
       const keyValue = form.keyOf(mapKey, givenKey);
       if (!key.fits(keyValue)) refuse(where, givenKey, `a map with keys of type ${mapKey}`);
       output.uint32(tag);

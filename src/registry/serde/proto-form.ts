@@ -38,9 +38,10 @@ export const DATUM_FORM: ProtoForm = {
 
 /** What every object has without being given it. */
 const INHERITED = Object.prototype as unknown as Readonly<Record<string, unknown>>;
-const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null;
+const isObject = (value: unknown): boolean =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Map);
 const isWide = (type: string): boolean => type.endsWith('64');
-const INTEGER_KEY = /^-?(0|[1-9][0-9]{0,19})$/;
+const INTEGER_KEY = /^(0|-?[1-9][0-9]{0,19})$/;
 
 /** @param key a key of an object, which is text */
 function plainKey(type: string, key: unknown): unknown {
@@ -55,7 +56,8 @@ export const PLAIN_FORM: ProtoForm = {
   isMessage: isObject,
   fieldOf: (message, { name }) => {
     const value = (message as Readonly<Record<string, unknown>>)[name];
-    return value === null || value === INHERITED[name] ? undefined : value;
+    const isInherited = typeof value === 'function' && value === INHERITED[name];
+    return value === null || isInherited ? undefined : value;
   },
   countOf: () => undefined,
   entriesOf: (value) => (isObject(value) ? Object.entries(value as object) : undefined),
