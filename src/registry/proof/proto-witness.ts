@@ -195,7 +195,8 @@ class ProtoWitnesses {
     for (const size of sizes.values()) turns = Math.max(turns, size);
     for (let turn = 0; turn < turns; turn++) {
       const whole = this.whole(message, turn, 0, { left: WHOLE_VALUES_MAX });
-      if (whole.size > this.least.of(message).size) yield whole;
+      // One field more is what that field has been tried with already.
+      if (whole.size > this.least.of(message).size + 1) yield whole;
     }
   }
 

@@ -1,0 +1,51 @@
+/** Random pairs of Protobuf schemas: the verdict of the checker is the worst that the consumer's decoder does to an
+ *  event, each refusal and each loss that is claimed can be shown, and no decoded value surprises. The long run is
+ *  `millrace bench compatibility`. */
+import { describe, expect, it } from 'vitest';
+import { PROTO_CHANGE_NAMES } from '../../bench/compatibility/proto-changes.ts';
+import { protoPair } from '../../bench/compatibility/proto-pairs.ts';
+import { judgeProtoPair } from '../../bench/compatibility/proto-verdicts.ts';
+import type { Outcome } from '../../src/registry/proof/trial.ts';
+import { parseProto } from '../../src/registry/schemas/proto-tree.ts';
+
+const PAIRS = 450;
+
+describe('random pairs of Protobuf schemas', () => {
+  it('come the same from the same number, and both of a pair are valid', () => {
+    for (let seed = 5_000; seed < 5_000 + 2 * PROTO_CHANGE_NAMES.length; seed++) {
+      const pair = protoPair(seed);
+      expect(protoPair(seed)).toEqual(pair);
+      for (const text of [pair.reader, pair.writer]) expect(() => parseProto(text)).not.toThrow();
+    }
+  });
+
+  it('change something, in every class, at every depth', () => {
+    const unequal = new Map<string, number>();
+    let nested = 0;
+    for (let seed = 0; seed < 10 * PROTO_CHANGE_NAMES.length; seed++) {
+      const { changes, reader, writer, depth } = protoPair(seed);
+      const [first] = changes;
+      if (reader !== writer) unequal.set(first as string, (unequal.get(first as string) ?? 0) + 1);
+      if (depth >= 3) nested++;
+    }
+    const rare = PROTO_CHANGE_NAMES.filter((name) => name !== 'unchanged' && (unequal.get(name) ?? 0) < 7);
+    expect(rare).toEqual([]);
+    expect(nested).toBeGreaterThan(2 * PROTO_CHANGE_NAMES.length);
+  });
+
+  it('are judged as they are read', { timeout: 60_000 }, () => {
+    const outcomes: Record<Outcome, number> = { OK: 0, LOSSY: 0, FAIL: 0 };
+    for (let seed = 0; seed < PAIRS; seed++) {
+      const pair = protoPair(seed);
+      const { live, verdict, disagreement } = judgeProtoPair(pair);
+      if (disagreement !== undefined)
+        expect.fail(
+          `pair ${seed} (${pair.changes.join(', ')}): ${disagreement}\n${pair.reader}\n${pair.writer}`,
+        );
+      expect(verdict).toBe(live);
+      outcomes[live]++;
+    }
+    expect(Math.min(outcomes.OK, outcomes.FAIL)).toBeGreaterThan(0.3 * PAIRS);
+    expect(outcomes.LOSSY).toBeGreaterThan(0.05 * PAIRS);
+  });
+});
