@@ -8,6 +8,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { runChecks } from './check.mjs';
 import { clientsDir } from './clients.mjs';
+import { oracleCommand } from './oracles.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const only = process.argv.find((arg) => arg.startsWith('-pass='))?.slice('-pass='.length);
@@ -79,12 +80,15 @@ function runPass(name, native) {
 }
 
 // Before the first test, so that a run without a network needs only one run with it. Where it fails, so do the tests
-// of the clients, and they say the same.
-if (only === undefined) {
+// of the clients and those with an oracle, and they say the same.
+const say = (line) => process.stderr.write(`${line}\n`);
+for (const bring of only === undefined
+  ? [() => clientsDir(say), () => oracleCommand('AvroOracle', say)]
+  : []) {
   try {
-    clientsDir((line) => process.stderr.write(`${line}\n`));
+    bring();
   } catch (thrown) {
-    process.stderr.write(`${thrown.message}\n`);
+    say(thrown.message);
   }
 }
 const tallies = [];
