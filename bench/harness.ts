@@ -61,6 +61,9 @@ export interface BenchContext {
   readonly brokers: string | undefined;
   /** URL of another server to put under the same load. */
   readonly vs?: string | undefined;
+  /** Random cases of a bench that tries them, and the number of the first. */
+  readonly cases?: number | undefined;
+  readonly seed?: number | undefined;
   /** Aborted when the process is to end. */
   readonly drain: AbortSignal;
   /** One plain line of what is happening now, on stderr. */

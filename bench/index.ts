@@ -10,4 +10,6 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   registry: () => import('./registry.ts'),
   window: () => import('./window.ts'),
   http: () => import('./http.ts'),
+  parsers: () => import('./parsers.ts'),
+  compatibility: () => import('./compatibility.ts'),
 };

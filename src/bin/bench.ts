@@ -31,6 +31,18 @@ const SETTINGS = {
     type: 'string',
     help: 'registry: URL of another registry, put under the same load in the same run (it keeps what is registered there), or apicurio to fetch and start that one',
   },
+  cases: {
+    type: 'int',
+    min: 2,
+    max: 100_000_000,
+    help: 'compatibility: random pairs of schemas (120000, with -smoke 400); parsers: hostile texts (1000000, with -smoke 4000); half of them Avro',
+  },
+  seed: {
+    type: 'int',
+    min: 0,
+    max: 1_000_000_000,
+    help: 'compatibility, parsers: number of the first case (1)',
+  },
 } as const;
 
 type Benches = Readonly<Record<string, () => Promise<{ readonly bench: Bench }>>>;
@@ -65,7 +77,7 @@ export const benchCommand = (table: Benches) =>
           near === undefined ? `there are ${Object.keys(table).join(', ')}` : `did you mean ${near}?`;
         throw coreError('usage', `unknown benchmark ${JSON.stringify(name)}`, { next });
       }
-      const { smoke, repeats, check, brokers, vs } = context.settings;
+      const { smoke, repeats, check, brokers, vs, cases, seed } = context.settings;
       const { bench } = await load();
       context.setReady();
       const results = await bench.run({
@@ -76,15 +88,20 @@ export const benchCommand = (table: Benches) =>
         settings: context.settings,
         brokers,
         vs: vs?.replace(/\/+$/, ''),
+        cases,
+        seed,
         drain: context.drain,
         say: (line) => context.say(line),
         onClose: (close) => context.onClose(close),
       });
+      const flags = Object.entries({ vs, cases, seed }).flatMap(([flag, value]) =>
+        value === undefined ? [] : [`-${flag}=${value}`],
+      );
       const report: BenchReport = {
         bench: name,
         commit: commitOf(packageRoot()),
         machine: machine(),
-        ...(vs === undefined ? {} : { flags: [`-vs=${vs}`] }),
+        ...(flags.length === 0 ? {} : { flags }),
         results,
       };
       context.print(renderTable(report), report);
