@@ -223,10 +223,11 @@ function mapWriter(field: ProtoField, mapKey: string, where: string, form: Proto
 function simpleOf({ type, enumeration }: ProtoField, where: string, form: ProtoForm): Simple {
   if (enumeration === undefined) {
     const scalar = scalarOf(type);
+    const exact = form.scalarOf(type);
     return {
       wire: scalar.wire,
       take: (given) => {
-        const value = form.scalarOf(type, given);
+        const value = exact(given);
         return scalar.fits(value) ? value : refuse(where, given, type);
       },
       isZero:

@@ -15,12 +15,12 @@ export interface ProtoForm {
   /** A map's key as a value of its scalar type; what does not fit stays as it is. */
   readonly keyOf: (type: string, key: unknown) => unknown;
   /** A number that stands for a value of a scalar type; what does not fit stays as it is. */
-  readonly scalarOf: (type: string, value: unknown) => unknown;
+  readonly scalarOf: (type: string) => (value: unknown) => unknown;
   /** @param numbers by name */
   readonly enumOf: (numbers: ReadonlyMap<string, number>, value: unknown) => unknown;
 }
 
-const same = (_type: unknown, value: unknown): unknown => value;
+const same = (value: unknown): unknown => value;
 
 export const DATUM_FORM: ProtoForm = {
   hidesZeros: false,
@@ -31,9 +31,9 @@ export const DATUM_FORM: ProtoForm = {
     const isMap = Array.isArray(value) && value.every((entry) => Array.isArray(entry) && entry.length === 2);
     return isMap ? (value as Array<[unknown, unknown]>) : undefined;
   },
-  keyOf: same,
-  scalarOf: same,
-  enumOf: same,
+  keyOf: (_type, key) => key,
+  scalarOf: () => same,
+  enumOf: (_numbers, value) => value,
 };
 
 /** What every object has without being given it. */
@@ -51,6 +51,9 @@ function plainKey(type: string, key: unknown): unknown {
   return isWide(type) ? BigInt(key as string) : Number(key);
 }
 
+const wideOf = (value: unknown): unknown =>
+  typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value;
+
 export const PLAIN_FORM: ProtoForm = {
   hidesZeros: true,
   isMessage: isObject,
@@ -62,6 +65,6 @@ export const PLAIN_FORM: ProtoForm = {
   countOf: () => undefined,
   entriesOf: (value) => (isObject(value) ? Object.entries(value as object) : undefined),
   keyOf: plainKey,
-  scalarOf: (type, value) => (isWide(type) && Number.isSafeInteger(value) ? BigInt(value as number) : value),
+  scalarOf: (type) => (isWide(type) ? wideOf : same),
   enumOf: (numbers, value) => (typeof value === 'string' ? (numbers.get(value) ?? value) : value),
 };

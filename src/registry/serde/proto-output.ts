@@ -3,6 +3,8 @@ const FIRST_BYTES = 1024;
 const VARINT_BYTES_MAX = 10;
 /** Most bytes that one UTF-16 unit of a text takes. */
 const UTF8_BYTES_MAX = 3;
+/** Up to here a loop is faster than a call into the runtime. */
+const ASCII_CHARS_MAX = 40;
 
 export class ProtoOutput {
   used = 0;
@@ -84,8 +86,20 @@ export class ProtoOutput {
   text(value: string): void {
     const start = this.begin();
     this.reserve(value.length * UTF8_BYTES_MAX);
-    this.used += this.bytes.write(value, this.used);
+    if (value.length > ASCII_CHARS_MAX || !this.ascii(value)) this.used += this.bytes.write(value, this.used);
     this.end(start);
+  }
+
+  /** @returns false, and nothing written, for other characters */
+  private ascii(value: string): boolean {
+    const { bytes, used } = this;
+    for (let i = 0; i < value.length; i++) {
+      const code = value.charCodeAt(i);
+      if (code > 127) return false;
+      bytes[used + i] = code;
+    }
+    this.used = used + value.length;
+    return true;
   }
 
   blob(value: Uint8Array): void {
