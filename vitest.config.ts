@@ -10,6 +10,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/devstack*.test.ts',
   'test/e2e/offline.test.ts',
   'test/e2e/registry-{bench,clients,clients-access}.test.ts',
+  'test/e2e/compat-check*.test.ts',
   'test/e2e/{http-backends,registry-security,registry-security-settings}.test.ts',
   'test/contract/http*.test.ts',
   'test/conformance/registry-http*.test.ts',

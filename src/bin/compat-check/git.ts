@@ -87,17 +87,30 @@ export async function fileAt({ revision, path }: GitPlace, signal: AbortSignal):
   }
 }
 
-/** Versions, oldest first. Of a file: as it stands at the revision, and as it stood in each commit that changed it. Of
+/** `blob`, `tree`, or undefined: nothing of that name stands there. */
+async function typeOf(commit: string, path: string, signal: AbortSignal): Promise<string | undefined> {
+  try {
+    return (await git(['cat-file', '-t', `${commit}:${path}`], signal)).trim();
+  } catch (thrown) {
+    if ((thrown as { readonly code?: string }).code === 'bad_file') return undefined;
+    throw thrown;
+  }
+}
+
+/** Versions, oldest first; none where nothing of that name stands at the revision. Of a file: as it stands at the revision, and as it stood in each commit that changed it. Of
  *  a folder: its files, by name. @throws bad_file, unreachable */
 export async function gitVersions(
   place: GitPlace,
   signal: AbortSignal,
 ): Promise<{ readonly versions: readonly GitVersion[]; readonly notes: readonly string[] }> {
-  const { revision, path } = place;
+  const { revision } = place;
+  // Git takes no slash behind a file's name.
+  const path = place.path.replace(/\/+$/, '');
   const commit = (
     await git(['rev-parse', '--verify', '--end-of-options', `${revision}^{commit}`], signal)
   ).trim();
-  const type = (await git(['cat-file', '-t', `${commit}:${path}`], signal)).trim();
+  const type = await typeOf(commit, path, signal);
+  if (type === undefined) return { versions: [], notes: [`${path} does not stand at ${revision} yet`] };
   if (type === 'tree') return { versions: await folder(commit, revision, path, signal), notes: [] };
   const notes: string[] = [];
   const listed = await git(
@@ -133,10 +146,9 @@ async function folder(
 ): Promise<readonly GitVersion[]> {
   const listed = await git(['ls-tree', '-z', '--name-only', `${commit}:${path}`], signal);
   const names = listed.split('\0').filter((name) => name !== '');
-  const folderPath = path.replace(/\/+$/, '');
   const versions: GitVersion[] = [];
   for (const name of versionNames(names, `${revision}:${path}`)) {
-    const inner = folderPath === '' || folderPath === '.' ? name : `${folderPath}/${name}`;
+    const inner = path === '' || path === '.' ? name : `${path}/${name}`;
     const text = await fileAt({ revision: commit, path: inner }, signal);
     if (text !== undefined)
       versions.push({ name: `${revision}:${inner}`, text, live: true, revision: commit });

@@ -70,6 +70,10 @@ async function againstFiles(context: Context, given: Given, against: string): Pr
   const { file, format } = given;
   const proposed = parseProposed(file, format, readReferences(given.references, format));
   const { earlier, notes } = await gatherFiles(against, format, given.references, context.drain);
+  if (earlier.length === 0 && !settings['allow-new'])
+    throw gateError('gate_unknown_subject', `nothing stands at ${against}`, {
+      next: 'check the path, or give -allow-new for the first version of a schema',
+    });
   const question: Question = {
     proposed,
     ...termsOf(settings, {}),

@@ -1,0 +1,31 @@
+/** docs/compat-check.md is true: its commands are run and give the output that it shows. With MILLRACE_RECORD=1 the page
+ *  gets the output of this run instead; read the difference before it is committed. */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { freePort } from '../../src/devstack/ports.ts';
+import { launcher } from './engine-kit.ts';
+import { replay, stepsOf, withOutputs } from './session-page.ts';
+
+const PAGE = join(packageRoot(), 'docs', 'compat-check.md');
+const own = launcher();
+
+it('every command of the page gives the output that stands under it', { timeout: 120_000 }, async () => {
+  const page = readFileSync(PAGE, 'utf8');
+  const steps = stepsOf(page);
+  expect(steps.length).toBeGreaterThan(30);
+  const dir = join(own.dir, 'session');
+  mkdirSync(dir, { recursive: true });
+  const outputs = await replay(steps, {
+    dir,
+    path: join(packageRoot(), 'bin'),
+    substitutions: [{ page: '127.0.0.1:8081', real: `127.0.0.1:${await freePort(new Set())}` }],
+    placeholders: [],
+  });
+  if (process.env['MILLRACE_RECORD'] === '1') writeFileSync(PAGE, withOutputs(page, outputs));
+  else
+    expect(steps.map(({ command }, at) => ({ command, output: outputs[at] }))).toEqual(
+      steps.map(({ command, output }) => ({ command, output })),
+    );
+});
