@@ -3,14 +3,12 @@
  *  Source: Apache Avro 1.12 specification, "Schema Declaration", the table of defaults; a union's default belongs to
  *  its first branch.
  */
+import { FILL_DEPTH_MAX, FILL_VALUES_MAX } from '../schemas/avro-default.ts';
 import type { AvroField, AvroNode, AvroPrimitive } from '../schemas/avro-tree.ts';
 import type { JsonNode, JsonObject } from '../schemas/json-text.ts';
 import { objectOf, plainBranch } from './avro-plain.ts';
 
-/** Values of one default, those of defaults inside it among them. */
-const DEFAULT_VALUES_MAX = 100_000;
-
-/** No value: it does not fit, or it never ends. */
+/** No value: it does not fit, it never ends, or it is larger than a reader fills in. */
 export const NO_DEFAULT = Symbol('no default');
 
 const INTEGER = /^-?[0-9]+$/;
@@ -55,12 +53,12 @@ function primitive(json: JsonNode, type: AvroPrimitive): unknown {
 }
 
 class Defaults {
-  private left = DEFAULT_VALUES_MAX;
+  private values = 0;
   /** Fields whose own default is being made: one that needs itself never ends. */
   private readonly open = new Set<AvroField>();
 
-  of(json: JsonNode, type: AvroNode): unknown {
-    if (this.left-- <= 0) return NO_DEFAULT;
+  private of(json: JsonNode, type: AvroNode, depth: number): unknown {
+    if (depth > FILL_DEPTH_MAX || ++this.values > FILL_VALUES_MAX) return NO_DEFAULT;
     switch (type.kind) {
       case 'primitive':
         return primitive(json, type.type);
@@ -73,31 +71,32 @@ class Defaults {
       case 'union': {
         const [first] = type.branches;
         if (first === undefined) return NO_DEFAULT;
-        const value = this.of(json, first);
+        const value = this.of(json, first, depth + 1);
         return value === NO_DEFAULT ? NO_DEFAULT : plainBranch(type, 0, value);
       }
       case 'array': {
         if (json.kind !== 'array') return NO_DEFAULT;
-        const items = json.items.map((item) => this.of(item, type.items));
+        const items = json.items.map((item) => this.of(item, type.items, depth + 1));
         return items.includes(NO_DEFAULT) ? NO_DEFAULT : items;
       }
       case 'map': {
         if (json.kind !== 'object') return NO_DEFAULT;
         const entries = [...json.members].map(
-          ([key, { value }]) => [key, this.of(value, type.values)] as const,
+          ([key, { value }]) => [key, this.of(value, type.values, depth + 1)] as const,
         );
         return entries.some(([, value]) => value === NO_DEFAULT) ? NO_DEFAULT : objectOf(entries);
       }
       case 'record':
-        return json.kind === 'object' ? this.record(json, type.fields) : NO_DEFAULT;
+        return json.kind === 'object' ? this.record(json, type.fields, depth + 1) : NO_DEFAULT;
     }
   }
 
-  private record(json: JsonObject, fields: readonly AvroField[]): unknown {
+  private record(json: JsonObject, fields: readonly AvroField[], depth: number): unknown {
     const entries: Array<readonly [string, unknown]> = [];
     for (const field of fields) {
       const member = json.members.get(field.name);
-      const value = member === undefined ? this.field(field) : this.of(member.value, field.type);
+      const value =
+        member === undefined ? this.field(field, depth) : this.of(member.value, field.type, depth);
       if (value === NO_DEFAULT) return NO_DEFAULT;
       entries.push([field.name, value]);
     }
@@ -105,7 +104,7 @@ class Defaults {
   }
 
   /** What a field is where nothing says otherwise. */
-  field(field: AvroField): unknown {
+  field(field: AvroField, depth: number): unknown {
     const { defaultJson: json, type } = field;
     if (json === undefined || this.open.has(field)) return NO_DEFAULT;
     if (json.kind === 'string' && type.kind === 'primitive' && /^(float|double)$/.test(type.type)) {
@@ -114,7 +113,7 @@ class Defaults {
       return type.type === 'float' ? Math.fround(value) : value;
     }
     this.open.add(field);
-    const value = this.of(json, type);
+    const value = this.of(json, type, depth);
     this.open.delete(field);
     return value;
   }
@@ -122,5 +121,5 @@ class Defaults {
 
 /** The value of a field that was not written; NO_DEFAULT where there is none. */
 export function defaultOf(field: AvroField): unknown {
-  return new Defaults().field(field);
+  return new Defaults().field(field, 0);
 }

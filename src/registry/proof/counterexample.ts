@@ -30,8 +30,10 @@ export interface Counterexample {
   readonly alone: boolean;
 }
 
-/** Events tried for one finding. */
+/** Events tried for one finding, and the time after which the best so far is taken: a hostile pair of schemas makes each
+ *  event slow, by defaults of many values. */
 const EVENTS_MAX = 300;
+const SEARCH_MS_MAX = 250;
 const EVENT_CHARS_MAX = 2_000;
 const VALUE_CHARS_MAX = 400;
 const HEX_BYTES_MAX = 512;
@@ -61,8 +63,10 @@ function smallest(
   isAsked: (trial: Trial) => boolean,
 ): Trial | undefined {
   const options = route === undefined ? { limit: EVENTS_MAX } : { limit: EVENTS_MAX, route };
+  const until = performance.now() + SEARCH_MS_MAX;
   let best: Trial | undefined;
   for (const trial of trialsOf(reader, writer, options)) {
+    if (performance.now() > until) break;
     if (!isAsked(trial)) continue;
     if (best === undefined || trial.witness.bytes.length < best.witness.bytes.length) best = trial;
   }
