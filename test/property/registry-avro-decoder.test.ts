@@ -1,5 +1,4 @@
 /** The decoder against avsc, where avsc follows the specification, and against bytes that nobody wrote. */
-import avsc from 'avsc';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -8,45 +7,11 @@ import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
 import type { AvroSchema } from '../../src/registry/schemas/schema.ts';
 import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
 import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
+import { avscOf } from './registry-avro-avsc-kit.ts';
 import { datumOf, spending, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
-
-/** Longs come as their zigzag bytes. */
-const LONG = avsc.types.LongType.__with(
-  {
-    fromBuffer: (bytes: Uint8Array) => {
-      let value = 0n;
-      bytes.forEach((byte, i) => {
-        value |= BigInt(byte & 0x7f) << BigInt(7 * i);
-      });
-      return (value >> 1n) ^ -(value & 1n);
-    },
-    toBuffer: (value: bigint) => encodeAvro(parse('long').tree, value),
-    fromJSON: BigInt,
-    toJSON: String,
-    isValid: (value: unknown) => typeof value === 'bigint',
-    compare: () => 0,
-  },
-  true,
-);
-/** Undefined for what avsc does not take: a text for a float default. */
-function avscOf(text: string): avsc.Type | undefined {
-  try {
-    return avsc.Type.forSchema(
-      JSON.parse(text) as avsc.Schema,
-      {
-        omitRecordMethods: true,
-        typeHook: (part: unknown) =>
-          (typeof part === 'string' ? part : (part as { type?: unknown }).type) === 'long' ? LONG : undefined,
-      } as Parameters<typeof avsc.Type.forSchema>[1],
-    );
-  } catch (thrown) {
-    if (/field default/.test((thrown as Error).message)) return undefined;
-    throw thrown;
-  }
-}
 
 const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 40 });
 

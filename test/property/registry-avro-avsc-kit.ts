@@ -1,0 +1,37 @@
+/** avsc as an oracle of reading, with longs as bigint. */
+import avsc from 'avsc';
+
+/** Longs come as their zigzag bytes. */
+const LONG = avsc.types.LongType.__with(
+  {
+    fromBuffer: (bytes: Uint8Array) => {
+      let value = 0n;
+      bytes.forEach((byte, i) => {
+        value |= BigInt(byte & 0x7f) << BigInt(7 * i);
+      });
+      return (value >> 1n) ^ -(value & 1n);
+    },
+    toBuffer: () => Buffer.alloc(0),
+    fromJSON: BigInt,
+    toJSON: String,
+    isValid: (value: unknown) => typeof value === 'bigint',
+    compare: () => 0,
+  },
+  true,
+);
+/** Undefined for what avsc does not take: a text for a float default. */
+export function avscOf(text: string): avsc.Type | undefined {
+  try {
+    return avsc.Type.forSchema(
+      JSON.parse(text) as avsc.Schema,
+      {
+        omitRecordMethods: true,
+        typeHook: (part: unknown) =>
+          (typeof part === 'string' ? part : (part as { type?: unknown }).type) === 'long' ? LONG : undefined,
+      } as Parameters<typeof avsc.Type.forSchema>[1],
+    );
+  } catch (thrown) {
+    if (/field default/.test((thrown as Error).message)) return undefined;
+    throw thrown;
+  }
+}
