@@ -6,7 +6,7 @@
  */
 
 import type { ParseOptions } from './options.ts';
-import type { Position, ReservedNode } from './proto-ast.ts';
+import { isSet, type Position, type ReservedNode } from './proto-ast.ts';
 import { hasPresence, isClosed, isDelimited, isPacked } from './proto-features.ts';
 import type { ProtoLink } from './proto-link.ts';
 import {
@@ -67,6 +67,8 @@ export interface ProtoMessage {
   readonly reserved: ProtoReserved;
   /** A type that a lenient reader did not find: nothing is known of it, not even whether it is a message. */
   readonly unknown: boolean;
+  /** Its extensions are written as the items of a message set, by the option message_set_wire_format. */
+  readonly messageSet?: boolean;
   readonly at: ProtoPlace;
 }
 
@@ -173,6 +175,7 @@ class Trees {
       fields: [],
       reserved: reservedOf(linked.reserved),
       unknown: false,
+      messageSet: isSet(linked.options, 'message_set_wire_format'),
       at: placeIn(linked.file, linked.node.at),
     };
     this.messages.set(linked, message);
