@@ -2,18 +2,18 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { judge, type Level, parseSchema, type Schema } from '../../src/registry/index.ts';
 import { verdictLines } from '../../src/registry/store/registry.ts';
+import { liveDecode, type Outcome } from '../property/registry-avro-oracle.ts';
 
 type AvroFieldCase = readonly [string, unknown, unknown?, string?];
-interface Case {
-  readonly format: 'AVRO' | 'PROTOBUF';
+type Mode = 'BACKWARD' | 'FORWARD' | 'FULL';
+type Modes = Readonly<Record<Mode, boolean>>;
+interface Case extends Modes {
+  readonly format: 'AVRO';
   readonly change: string;
-  readonly syntax?: string;
-  readonly old: readonly AvroFieldCase[] | string;
-  readonly new: readonly AvroFieldCase[] | string;
-  readonly BACKWARD: boolean;
-  readonly FORWARD: boolean;
-  readonly FULL: boolean;
-  readonly NONE?: boolean;
+  readonly old: readonly AvroFieldCase[];
+  readonly new: readonly AvroFieldCase[];
+  readonly STRICT?: Modes;
+  readonly decode: Readonly<Record<'BACKWARD' | 'FORWARD', Outcome>>;
   readonly names?: string;
 }
 
@@ -26,38 +26,54 @@ function avroField([name, type, value, alias]: AvroFieldCase): Record<string, un
   return value === undefined ? { name, type } : { name, type, default: value };
 }
 
-function schemaOf(one: Case, which: 'old' | 'new'): Schema {
-  const source = one[which];
-  if (typeof source === 'string') {
-    return parseSchema('PROTOBUF', `syntax = "${one.syntax ?? 'proto3'}"; message Order { ${source} }`);
-  }
-  return parseSchema(
-    'AVRO',
-    JSON.stringify({ type: 'record', name: 'Order', fields: source.map(avroField) }),
-  );
+const avro = (...fields: ReadonlyArray<AvroFieldCase>): Schema =>
+  parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: fields.map(avroField) }));
+
+function decoded(reader: Schema, writer: Schema): Outcome {
+  if (reader.format !== 'AVRO' || writer.format !== 'AVRO') throw new Error('no Avro');
+  const { outcome, wrong } = liveDecode(reader.tree, writer.tree);
+  expect(wrong).toEqual([]);
+  return outcome;
 }
 
-describe.each(cases)('$format: $change', (one) => {
-  const proposed = schemaOf(one, 'new');
-  const versions = [{ version: 1, schema: schemaOf(one, 'old') }];
-  for (const mode of ['BACKWARD', 'FORWARD', 'FULL'] as const) {
-    for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
-      it(`${level}: ${one[mode] ? 'accepted' : 'refused'}`, () => {
-        const verdict = judge(proposed, level, versions);
-        expect(verdict.compatible).toBe(one[mode]);
-        if (!one[mode]) expect(verdictLines(verdict).join('\n')).toContain(one.names ?? '');
-        else expect(verdictLines(verdict)).toEqual([]);
-      });
+describe.each(cases)('$change', (one) => {
+  const [before, proposed] = [avro(...one.old), avro(...one.new)];
+  const versions = [{ version: 1, schema: before }];
+
+  describe.each([
+    ['PROVEN', one],
+    ['STRICT', one.STRICT ?? one],
+  ] as const)('%s', (policy, expected) => {
+    it.each(['BACKWARD', 'FORWARD', 'FULL'] as const)('%s', (mode) => {
+      for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
+        const verdict = judge(proposed, level, versions, policy);
+        const lines = verdictLines(verdict);
+        expect(verdict.compatible, lines.join('\n')).toBe(expected[mode]);
+        if (expected[mode]) expect(lines).toEqual([]);
+        else if (policy === 'PROVEN') expect(lines.join('\n')).toContain(one.names ?? '');
+      }
+    });
+  });
+
+  it('live decode', () => {
+    expect(decoded(proposed, before)).toBe(one.decode.BACKWARD);
+    expect(decoded(before, proposed)).toBe(one.decode.FORWARD);
+    for (const direction of ['BACKWARD', 'FORWARD'] as const) {
+      expect(one[direction]).toBe(one.decode[direction] !== 'FAIL');
+      const [comparison] = judge(proposed, direction, versions).comparisons;
+      expect(comparison?.findings.some(({ severity }) => severity === 'lossy') ?? false).toBe(
+        one.decode[direction] === 'LOSSY',
+      );
     }
-  }
-  it('NONE: decided by the number history alone', () => {
-    expect(judge(proposed, 'NONE', versions).compatible).toBe(one.NONE ?? true);
+  });
+
+  it('NONE: accepted', () => {
+    for (const policy of ['PROVEN', 'STRICT'] as const)
+      expect(judge(proposed, 'NONE', versions, policy).compatible).toBe(true);
   });
 });
 
 describe('over several versions', () => {
-  const avro = (...fields: ReadonlyArray<AvroFieldCase>): Schema =>
-    parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields: fields.map(avroField) }));
   const proto = (body: string): Schema =>
     parseSchema('PROTOBUF', `syntax = "proto3"; message Order { ${body} }`);
   const ever = (...schemas: readonly Schema[]) => schemas.map((schema, i) => ({ version: i + 1, schema }));
