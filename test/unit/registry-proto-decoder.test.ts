@@ -414,6 +414,36 @@ describe('extensions', () => {
   });
 });
 
+describe('message sets', () => {
+  const text =
+    'message M { optional S s = 1; } message S { option message_set_wire_format = true; extensions 4 to max; } message A { extend S { optional A a = 600000000; optional A b = 5; } optional int32 x = 1; optional M m = 2; }';
+  const empty = { '[A.b]': null, '[A.a]': null };
+  all([
+    // Written by protoc 35.1.
+    [
+      'are items of a number and a message',
+      2,
+      text,
+      '0a14 0b 1005 1a020801 0c 0b 10808c8d9e02 1a020807 0c',
+      { s: { '[A.b]': { x: 1, m: null }, '[A.a]': { x: 7, m: null } } },
+    ],
+    [
+      'the message may come first',
+      2,
+      text,
+      '0a08 0b 1a020801 1005 0c',
+      { s: { ...empty, '[A.b]': { x: 1, m: null } } },
+    ],
+    ['an unknown number is skipped', 2, text, '0a08 0b 1006 1a020801 0c', { s: empty }],
+    ['an item of half is nothing', 2, text, '0a08 0b 1005 0c 0b 1a00 0c', { s: empty }],
+  ]);
+
+  it('break where they break', () => {
+    expect(refusal(2, text, '0a08 0b 1005 1a0208ff 0c')).toMatchObject({ at: 8, path: 'M.s.[A.b].x' });
+    expect(refusal(2, text, '0a08 0b 1005 1a020801 14')).toMatchObject({ at: 9, path: 'M.s' });
+  });
+});
+
 describe('unknown fields', () => {
   const text = 'message M { int32 a = 1; }';
   all([

@@ -248,6 +248,16 @@ describe('exact values', () => {
       ],
       '0a04080210010a04080110000a0408021000',
     ],
+    // As protoc 35.1 writes it.
+    [
+      'a message set',
+      `${P2} message M { option message_set_wire_format = true; extensions 4 to max; } message A { extend M { optional A a = 600000000; optional A b = 5; } optional int32 x = 1; }`,
+      [
+        [600_000_000, new Map([[1, 7]])],
+        [5, new Map([[1, 1]])],
+      ],
+      '0b10051a0208010c0b10808c8d9e021a0208070c',
+    ],
     [
       'numbers without a name',
       `${P3} message M { E e = 1; enum E { Z = 0; } }`,

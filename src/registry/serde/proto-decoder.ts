@@ -7,9 +7,10 @@
  *  read, because a message may come in parts.
  */
 import { registryError } from '../errors.ts';
+import { FIELD_NUMBER_MAX } from '../schemas/proto-ast.ts';
 import type { ProtoEnum, ProtoField, ProtoMessage } from '../schemas/proto-tree.ts';
 import type { Decode } from './decode.ts';
-import { ProtoInput, WIRE, WireFault } from './proto-input.ts';
+import { ProtoInput, SET_ITEM, WIRE, WireFault } from './proto-input.ts';
 import { scalarOf } from './proto-scalar.ts';
 
 type Plain = Record<string, unknown>;
@@ -61,6 +62,8 @@ function readerOf(message: ProtoMessage): MessageReader {
  *  may be longer than the stack is deep. */
 class MessageReader {
   private readonly fields = new Map<number, FieldReader>();
+  /** Of a message set: its extensions, by number. */
+  private readonly items = new Map<number, FieldReader>();
   /** A message without any field, but for its lists and maps. */
   private readonly empty: Plain = {};
   private readonly lists: string[] = [];
@@ -88,9 +91,13 @@ class MessageReader {
       if (field.required) this.required.push(field.name);
       if (field.message !== undefined) this.holders.push(field);
       const members = field.oneof === undefined ? undefined : oneofs.get(field.oneof);
-      for (const [wire, reader] of fieldReaders(field, members))
-        this.fields.set(((field.number << 3) | wire) >>> 0, reader);
+      for (const [wire, reader] of fieldReaders(field, members)) {
+        if (field.number <= FIELD_NUMBER_MAX) this.fields.set(((field.number << 3) | wire) >>> 0, reader);
+        if (message.messageSet === true && wire === WIRE.LENGTH) this.items.set(field.number, reader);
+      }
     }
+    if (message.messageSet === true)
+      this.fields.set(SET_ITEM.BEGIN, { read: (input, into) => this.readItem(input, into), place: () => '' });
   }
 
   /** A message of which nothing was read. */
@@ -135,12 +142,31 @@ class MessageReader {
       input.skip(tag, from);
       return;
     }
-    try {
-      field.read(input, into);
-    } catch (error) {
-      if (error instanceof WireFault) error.path = field.place(into) + error.path;
-      throw error;
+    readAt(field, input, into);
+  }
+
+  /** An item of a message set is a group of the extension's number and its message, in any order. */
+  private readItem(input: ProtoInput, into: Plain): void {
+    input.descend();
+    let number = 0;
+    let from = input.at;
+    let to = from;
+    for (;;) {
+      const start = input.at;
+      const tag = input.tag();
+      if (tag === SET_ITEM.END) break;
+      if (tag === SET_ITEM.NUMBER) number = input.uint32();
+      else {
+        const body = input.at;
+        input.skip(tag, start);
+        if (tag !== SET_ITEM.MESSAGE) continue;
+        from = body;
+        to = input.at;
+      }
     }
+    const field = this.items.get(number);
+    if (field !== undefined && to > from) input.again(from, to, () => readAt(field, input, into));
+    input.ascend();
   }
 
   /** Keeps in mind what lacks a required field at its end; a later part may bring it. */
@@ -169,6 +195,16 @@ class MessageReader {
       if (!repeated && mapKey === undefined) inner.findMissing(input, held, at);
       else for (const key of Object.keys(held)) inner.findMissing(input, held[key] as Plain, `${at}[${key}]`);
     }
+  }
+}
+
+/** Reads one occurrence; an error takes its place along. */
+function readAt(field: FieldReader, input: ProtoInput, into: Plain): void {
+  try {
+    field.read(input, into);
+  } catch (error) {
+    if (error instanceof WireFault) error.path = field.place(into) + error.path;
+    throw error;
   }
 }
 

@@ -8,7 +8,7 @@ import { registryError } from '../errors.ts';
 import type { ProtoField, ProtoMessage } from '../schemas/proto-tree.ts';
 import type { ProtoDatum } from './datum.ts';
 import { DATUM_FORM, PLAIN_FORM, type ProtoForm } from './proto-form.ts';
-import { PROTO_NESTING_MAX, WIRE } from './proto-input.ts';
+import { PROTO_NESTING_MAX, SET_ITEM, WIRE } from './proto-input.ts';
 import { ProtoOutput } from './proto-output.ts';
 import { ENUM_NUMBER, scalarOf } from './proto-scalar.ts';
 
@@ -86,11 +86,14 @@ class MessageWriter {
   constructor(message: ProtoMessage, form: ProtoForm) {
     this.message = message;
     this.form = form;
-    const oneofs = [...new Set(message.fields.map(({ oneof }) => oneof))];
+    const names = new Set(message.fields.map(({ oneof }) => oneof));
+    const oneofs = new Map([...names].map((name, index) => [name, index]));
     this.fields = message.fields.map((field) => {
       const where = `${message.name}.${field.name}`;
-      const oneof = field.oneof === undefined ? -1 : oneofs.indexOf(field.oneof);
-      return { field, where, oneof, write: fieldWriter(field, where, form) };
+      const oneof = field.oneof === undefined ? -1 : (oneofs.get(field.oneof) ?? -1);
+      const write =
+        message.messageSet === true ? itemWriter(field, where, form) : fieldWriter(field, where, form);
+      return { field, where, oneof, write };
     });
   }
 
@@ -189,6 +192,21 @@ function groupPut(message: ProtoMessage, form: ProtoForm, endTag: number): Put {
   return (output, given, depth) => {
     writerOf(message, form).write(output, given, depth + 1);
     output.uint32(endTag);
+  };
+}
+
+/** Of a message set. */
+function itemWriter({ number, message }: ProtoField, where: string, form: ProtoForm): Put {
+  if (message === undefined || message.unknown)
+    return (_output, given) => refuse(where, given, 'in a message set, which holds messages only');
+  const put = messagePut(message, form);
+  return (output, given, depth) => {
+    output.uint32(SET_ITEM.BEGIN);
+    output.uint32(SET_ITEM.NUMBER);
+    output.uint32(number);
+    output.uint32(SET_ITEM.MESSAGE);
+    put(output, given, depth + 1);
+    output.uint32(SET_ITEM.END);
   };
 }
 

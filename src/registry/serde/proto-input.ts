@@ -8,6 +8,10 @@ import { isUtf8 } from 'node:buffer';
 
 export const WIRE = { VARINT: 0, FIXED64: 1, LENGTH: 2, GROUP: 3, END: 4, FIXED32: 5 } as const;
 
+/** Tags of an item of a message set, a form of proto2 that only extensions of one message have: a group with the
+ *  extension's number and its message. Source: protobuf's own wire_format.h. */
+export const SET_ITEM = { BEGIN: 0x0b, NUMBER: 0x10, MESSAGE: 0x1a, END: 0x0c } as const;
+
 /** Messages, entries of maps and groups inside one another; what protoc's own parsers stop at. */
 export const PROTO_NESTING_MAX = 100;
 
@@ -218,6 +222,16 @@ export class ProtoInput {
 
   leave(outer: number): void {
     this.limit = outer;
+  }
+
+  /** Goes back to bytes that were passed over: `read` sees those from `from` to `to`, and nothing else. */
+  again(from: number, to: number, read: () => void): void {
+    const { at, limit } = this;
+    this.at = from;
+    this.limit = to;
+    read();
+    this.at = at;
+    this.limit = limit;
   }
 
   /** Counts a level of nesting. */
