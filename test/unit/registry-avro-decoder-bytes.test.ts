@@ -1,5 +1,6 @@
 /** Each bound on what an Avro payload may say, where an error says it is, and what comes out of odd bytes. */
 import { describe, expect, it } from 'vitest';
+import type { AvroNode } from '../../src/registry/schemas/avro-tree.ts';
 import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
 import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
 import type { AvroDatum } from '../../src/registry/serde/datum.ts';
@@ -8,6 +9,7 @@ import {
   decodeBytes,
   enumOf,
   errorOf,
+  type Field,
   fields,
   fixed,
   malformation,
@@ -74,6 +76,28 @@ describe('recursion', () => {
     expect(
       decodeBytes(other, schema, encodeAvro(schema, branch(2, fields(branch(1, fields(branch(0, null))))))),
     ).toEqual({ T2: { t: { t: null } } });
+  });
+});
+
+describe('schemas', () => {
+  it('that combine their types in too many ways are an error of their events, in a bounded time', () => {
+    const mutual = (namespace: string, step: number): AvroNode => {
+      const types = Array.from({ length: 200 }, (_, i) =>
+        record(
+          `${namespace}${i}.X`,
+          ...Array.from({ length: i < 2 ? 0 : 50 }, (_, j): Field => {
+            return [`f${j}`, `${namespace}${(i * step + j * (step + 2)) % i}.X`];
+          }),
+        ),
+      );
+      return tree(record('R', ...types.map((type, i): Field => [`t${i}`, type])));
+    };
+    const started = performance.now();
+    const decode = avroDecoder(mutual('r', 7), mutual('w', 11));
+    expect(performance.now() - started).toBeLessThan(10_000);
+    expect(errorOf(() => decode(Buffer.alloc(0), 0, 0)).message).toMatch(
+      /combine their types in too many ways/,
+    );
   });
 });
 

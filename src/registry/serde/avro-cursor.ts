@@ -11,7 +11,7 @@ import { registryError } from '../errors.ts';
 /** Records, arrays and maps inside one another. */
 export const AVRO_PAYLOAD_DEPTH_MAX = 256;
 /** Values that take no byte (null outside a union, an empty record) a payload may hold. */
-export const AVRO_EMPTY_VALUES_MAX = 65_536;
+const AVRO_EMPTY_VALUES_MAX = 65_536;
 /** Characters of a path that an error shows. */
 const PATH_CHARS_MAX = 500;
 
