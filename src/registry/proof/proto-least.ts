@@ -10,7 +10,7 @@ import { protoEdges } from './proto-edges.ts';
 /** Values of a smallest event; a message whose smallest has more counts as one without. */
 const VALUES_MAX = 50_000;
 /** Messages inside messages of a smallest event. */
-const DEPTH_MAX = 60;
+const DEPTH_MAX = 95;
 
 interface Least {
   readonly datum: ProtoDatum;
@@ -31,7 +31,11 @@ export class LeastMessages {
       for (const field of message.fields) if (field.message !== undefined) met.add(field.message);
       if (message.unknown) continue;
       waiting.set(message, required.size);
-      for (const one of required) users.set(one, [...(users.get(one) ?? []), message]);
+      for (const one of required) {
+        const held = users.get(one);
+        if (held === undefined) users.set(one, [message]);
+        else held.push(message);
+      }
       if (required.size === 0) open.push(message);
     }
     for (let message = open.pop(); message !== undefined; message = open.pop()) {

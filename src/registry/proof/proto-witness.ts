@@ -13,10 +13,12 @@ import { LeastMessages } from './proto-least.ts';
 import { inTurns, mapped } from './turns.ts';
 import type { ProtoEvent, WitnessOptions } from './witness.ts';
 
+/** Values of all events together, counted by what each must hold. */
+const VALUES_MAX = 2_000_000;
 /** Times that a message is entered inside itself. */
 const RECURSION_MAX = 2;
 /** Messages inside messages that are varied, and fields of a route: readers of Protobuf stop at 100. */
-const VARIED_DEPTH_MAX = 60;
+const VARIED_DEPTH_MAX = 95;
 /** Fields of an event that has all of them, inner ones included. */
 const WHOLE_VALUES_MAX = 5_000;
 /** Messages inside messages of such an event that have all their fields too. */
@@ -371,12 +373,20 @@ interface Sample {
 const excludeEachOther = (a: ProtoField, b: ProtoField): boolean =>
   a.oneof !== undefined && a.oneof === b.oneof;
 
+const known = new WeakMap<ProtoFile, ProtoWitnesses>();
+
+function witnessesOf(file: ProtoFile): ProtoWitnesses {
+  const held = known.get(file) ?? new ProtoWitnesses(file);
+  known.set(file, held);
+  return held;
+}
+
 /** See FormatProof.witnesses. Every message of the file itself is a root. */
 export function* protoWitnesses(
   writer: ProtoFile,
   { route, limit, random }: WitnessOptions,
 ): Generator<ProtoEvent> {
-  const witnesses = new ProtoWitnesses(writer);
+  const witnesses = witnessesOf(writer);
   const [root, ...steps] = stepsOf(route);
   if (steps.length > VARIED_DEPTH_MAX) return;
   const roots = writer.messages.filter(
@@ -384,10 +394,14 @@ export function* protoWitnesses(
       witnesses.least.has(message) &&
       (root === undefined || (root.kind === 'root' && root.message === message.name)),
   );
+  let values = VALUES_MAX;
   const events = (rest: (message: ProtoMessage) => ProtoDatum, ends: Ends): Generator<ProtoEvent> =>
     inTurns(
       roots.map((message) =>
-        mapped(witnesses.along(message, steps, rest, ends), (datum) => ({ path: message.path, datum })),
+        mapped(witnesses.along(message, steps, rest, ends), (datum) => {
+          values -= witnesses.least.valuesOf(message) + datum.size;
+          return { path: message.path, datum };
+        }),
       ),
     );
   const least = (message: ProtoMessage): ProtoDatum => witnesses.least.of(message);
@@ -416,7 +430,7 @@ export function* protoWitnesses(
   let left = limit;
   for (const pass of passes) {
     for (const event of pass) {
-      if (left-- <= 0) return;
+      if (left-- <= 0 || values < 0) return;
       yield event;
     }
   }
