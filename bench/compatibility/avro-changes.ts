@@ -19,6 +19,7 @@ import {
   type UnionType,
   type World,
 } from './avro-model.ts';
+import { fieldWorld, scalarWorld, typeWorld } from './avro-worlds.ts';
 
 /** Changes the copy. */
 type Apply = (copy: Copy) => void;
@@ -419,6 +420,12 @@ export const AVRO_CHANGES = {
       },
     };
   },
+  'names of two worlds': replaced(typeWorld, (_type, world) => typeWorld(world)),
+  'fields of two worlds': replaced(
+    (world) => fieldWorld(world, record(world, 4)),
+    (type, world) => (type.kind === 'record' ? fieldWorld(world, type) : type),
+  ),
+  'scalars of two worlds': replaced(scalarWorld, (_type, world) => scalarWorld(world)),
 } as const satisfies Readonly<Record<string, Change>>;
 
 export type AvroChange = keyof typeof AVRO_CHANGES;

@@ -28,7 +28,11 @@ export function avroPair(seed: number): AvroPair {
     outer = inner;
   }
   const changes: AvroChange[] = [AVRO_CHANGE_NAMES[seed % AVRO_CHANGE_NAMES.length] as AvroChange];
-  while (changes.length < 3 && chance.maybe(0.2)) changes.push(chance.pick(AVRO_CHANGE_NAMES));
+  while (changes.length < 3 && chance.maybe(0.2)) {
+    const more = chance.pick(AVRO_CHANGE_NAMES);
+    // Two small worlds of names in one schema would define a name twice.
+    if (!changes.includes(more)) changes.push(more);
+  }
   const planted = changes.map((change) => AVRO_CHANGES[change](world));
   const copy = new Copy();
   const changed = copy.of(root);

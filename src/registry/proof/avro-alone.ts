@@ -43,10 +43,9 @@ class Cut {
     if (step.kind === 'branch') return inside(node);
     if (step.kind === 'field' && node.kind === 'record') {
       const { key } = step;
-      const fields = node.fields
-        .filter((field) => namesOf(field).includes(String(key)))
-        .map((field) => ({ ...field, type: inside(field.type) }));
-      return { ...node, fields };
+      // Where two read it, the second is another finding.
+      const field = node.fields.find((one) => namesOf(one).includes(String(key)));
+      return { ...node, fields: field === undefined ? [] : [{ ...field, type: inside(field.type) }] };
     }
     if (step.kind === 'item' && node.kind === 'array') return { ...node, items: inside(node.items) };
     if (step.kind === 'value' && node.kind === 'map') return { ...node, values: inside(node.values) };
