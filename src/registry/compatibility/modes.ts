@@ -2,6 +2,7 @@
 import type { Schema } from '../schemas/schema.ts';
 import { checkAvro } from './avro.ts';
 import { type Finding, isCompatible } from './finding.ts';
+import { checkJson } from './json.ts';
 import { checkProto } from './proto.ts';
 import { checkNumberHistory } from './proto-history.ts';
 import { checkStrictAvro } from './strict-avro.ts';
@@ -41,16 +42,7 @@ export function checkPair(
     return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
     return (policy === 'STRICT' ? checkStrictProto : checkProto)(reader.tree, writer.tree);
-  if (reader.format === 'JSON' && writer.format === 'JSON') {
-    return [
-      {
-        rule: 'JSON_SCHEMA_CHANGED',
-        severity: 'unjudged',
-        path: '',
-        message: 'a JSON Schema changed; changes between JSON Schemas have no rules here',
-      },
-    ];
-  }
+  if (reader.format === 'JSON' && writer.format === 'JSON') return checkJson(reader, writer);
   return [
     {
       rule: 'FORMAT_CHANGED',

@@ -7,6 +7,7 @@ import type { SchemaFormat } from '../schemas/format.ts';
 import type { Severity } from './finding.ts';
 import { AVRO_RULES } from './rules-avro.ts';
 import { GENERAL_RULES } from './rules-general.ts';
+import { JSON_RULES } from './rules-json.ts';
 import { PROTO_RULES } from './rules-proto.ts';
 import { STRICT_RULES } from './rules-strict.ts';
 
@@ -39,7 +40,13 @@ export interface Rule {
   readonly example?: RuleExample;
 }
 
-export const RULES: readonly Rule[] = [...GENERAL_RULES, ...AVRO_RULES, ...PROTO_RULES, ...STRICT_RULES];
+export const RULES: readonly Rule[] = [
+  ...GENERAL_RULES,
+  ...AVRO_RULES,
+  ...PROTO_RULES,
+  ...JSON_RULES,
+  ...STRICT_RULES,
+];
 
 const BY_ID = new Map(RULES.map((rule) => [rule.id, rule]));
 

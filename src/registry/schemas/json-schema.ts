@@ -1,16 +1,19 @@
 /** JSON Schema as the registry takes it: any JSON document that can be a schema, kept without its white space.
  *
- *  It is stored and served, never judged: a schema is an object or a boolean, and nothing more is asked of it. The
+ *  A schema is an object or a boolean, and nothing more is asked of it before it is stored. The
  *  normalised text has the keys of all its objects sorted. Numbers keep their digits, as the existing registries write
  *  them. Source: json-schema-provider/.../jackson/Jackson.java of confluentinc/schema-registry, for facts.
  */
 import { registryError } from '../errors.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from './format.ts';
-import { JsonTextError, positionOf, printDecimal, printJson, readJson } from './json-text.ts';
+import { type JsonNode, JsonTextError, positionOf, printDecimal, printJson, readJson } from './json-text.ts';
 import type { ParseOptions } from './options.ts';
 
 /** @throws invalid_schema, schema_too_large */
-export function parseJsonSchema(source: string, options: ParseOptions): string {
+export function parseJsonSchema(
+  source: string,
+  options: ParseOptions,
+): { readonly text: string; readonly tree: JsonNode } {
   const lenient = options.lenient ?? false;
   if (!lenient && source.length > SCHEMA_TEXT_CHARS_MAX) {
     throw registryError(
@@ -23,7 +26,7 @@ export function parseJsonSchema(source: string, options: ParseOptions): string {
     if (json.kind !== 'object' && json.kind !== 'boolean')
       throw new JsonTextError('it is neither an object nor a boolean', json.at);
     const text = printJson(json, options.normalize, printDecimal);
-    return text === source ? source : text;
+    return { text: text === source ? source : text, tree: json };
   } catch (thrown) {
     if (!(thrown instanceof JsonTextError)) throw thrown;
     const { line, column } = positionOf(source, thrown.at);

@@ -5,6 +5,7 @@ import type { AvroNode } from './avro-tree.ts';
 import type { ResolvedReference } from './content.ts';
 import type { SchemaFormat } from './format.ts';
 import { parseJsonSchema } from './json-schema.ts';
+import type { JsonNode } from './json-text.ts';
 import type { ParseOptions, TextForm } from './options.ts';
 import { protoTextForm } from './proto-form.ts';
 import { type ProtoFile, parseProto } from './proto-tree.ts';
@@ -26,9 +27,9 @@ export interface ProtoSchema extends Parsed {
   readonly format: 'PROTOBUF';
   readonly tree: ProtoFile;
 }
-/** Kept and served, not understood: two of them are the same or not comparable. */
 export interface JsonSchema extends Parsed {
   readonly format: 'JSON';
+  readonly tree: JsonNode;
 }
 export type { ParseOptions, TextForm } from './options.ts';
 export type Schema = AvroSchema | ProtoSchema | JsonSchema;
@@ -61,8 +62,8 @@ export function parseSchema(format: SchemaFormat, source: string, options: Parse
       return { format, text, source, tree, references, identity: identityOf(format, text, references) };
     }
     case 'JSON': {
-      const text = parseJsonSchema(source, options);
-      return { format, text, source, references, identity: identityOf(format, text, references) };
+      const { text, tree } = parseJsonSchema(source, options);
+      return { format, text, source, tree, references, identity: identityOf(format, text, references) };
     }
   }
 }

@@ -1,0 +1,191 @@
+/** JSON Schema: by structure, the same in both policies. */
+import type { Rule, RuleExample } from './rules.ts';
+
+const VALIDATION = 'JSON Schema, "Validation"';
+const CORE = 'JSON Schema, "Core"';
+
+const reading = (writer: unknown, reader: unknown): RuleExample => ({
+  format: 'JSON',
+  direction: 'BACKWARD',
+  earlier: [JSON.stringify(writer)],
+  proposed: JSON.stringify(reader),
+});
+const json = (rule: Omit<Rule, 'policy' | 'format'>): Rule => ({
+  policy: 'any',
+  format: 'JSON Schema',
+  ...rule,
+});
+
+const object = (properties: object, more: object = {}): object => ({
+  type: 'object',
+  properties,
+  ...more,
+});
+const TEXT = { type: 'string' };
+const NUMBER = { type: 'number' };
+const CLOSED = { additionalProperties: false };
+
+export const JSON_RULES: readonly Rule[] = [
+  json({
+    id: 'JSON_TYPE_NARROWED',
+    severity: 'fail',
+    title: 'The reader does not take a type that the writer may write',
+    why: 'A document with a value of that type is valid for its writer, and a reader that validates refuses it; one that does not gets a value it does not expect.',
+    fix: 'Keep the type in the list of `type`, beside the other one.',
+    source: `${VALIDATION}, the keyword type.`,
+    example: reading(object({ amount: TEXT }), object({ amount: { type: 'integer' } })),
+  }),
+  json({
+    id: 'JSON_NEVER_VALID',
+    severity: 'fail',
+    title: 'The reader takes nothing here',
+    why: 'The schema `false` refuses every value, and the writer may write one in this place.',
+    fix: 'Give the place a schema that takes what was written there.',
+    source: `${CORE}, boolean schemas.`,
+    example: reading(object({ memo: TEXT }), object({ memo: false })),
+  }),
+  json({
+    id: 'JSON_ENUM_VALUE_REMOVED',
+    severity: 'fail',
+    title: 'A value that the writer may write is not among those the reader lists',
+    why: 'Documents with that value are valid for their writer and refused by the reader.',
+    fix: 'Keep the value in `enum`; say in the description that it is written no more.',
+    source: `${VALIDATION}, the keyword enum.`,
+    example: reading({ enum: ['PLACED', 'PAID', 'SHIPPED'] }, { enum: ['PLACED', 'PAID'] }),
+  }),
+  json({
+    id: 'JSON_CONST_CHANGED',
+    severity: 'fail',
+    title: 'The reader takes one value, and the writer may write another',
+    why: 'Documents with the other value are valid for their writer and refused by the reader.',
+    fix: 'List both values in `enum` in place of `const`.',
+    source: `${VALIDATION}, the keyword const.`,
+    example: reading({ const: 1 }, { const: 2 }),
+  }),
+  json({
+    id: 'JSON_RANGE_NARROWED',
+    severity: 'fail',
+    title: 'The reader takes a smaller range of numbers',
+    why: 'Numbers outside the range are valid for their writer and refused by the reader.',
+    fix: 'Leave the bound as wide as it was.',
+    source: `${VALIDATION}, the keywords minimum, maximum, exclusiveMinimum and exclusiveMaximum.`,
+    example: reading({ ...NUMBER, minimum: 0 }, { ...NUMBER, minimum: 1 }),
+  }),
+  json({
+    id: 'JSON_MULTIPLE_OF_CHANGED',
+    severity: 'fail',
+    title: 'The reader takes fewer multiples',
+    why: 'Numbers that are no such multiple are valid for their writer and refused by the reader.',
+    fix: 'Leave `multipleOf` out, or give one that divides the old one.',
+    source: `${VALIDATION}, the keyword multipleOf.`,
+    example: reading({ ...NUMBER, multipleOf: 5 }, { ...NUMBER, multipleOf: 10 }),
+  }),
+  json({
+    id: 'JSON_LENGTH_NARROWED',
+    severity: 'fail',
+    title: 'The reader bounds a length or a count more tightly',
+    why: 'Strings, lists or objects beyond the bound are valid for their writer and refused by the reader.',
+    fix: 'Leave the bound as wide as it was.',
+    source: `${VALIDATION}, the keywords minLength, maxLength, minItems, maxItems, minProperties and maxProperties.`,
+    example: reading({ ...TEXT, maxLength: 64 }, { ...TEXT, maxLength: 32 }),
+  }),
+  json({
+    id: 'JSON_PATTERN_CHANGED',
+    severity: 'fail',
+    title: 'The reader demands a pattern that the writer does not',
+    why: 'Strings that do not match are valid for their writer and refused by the reader. Where both have a pattern and the two differ, nobody can say, and the change is refused as not judged.',
+    fix: 'Keep the pattern of the writer, or leave it out.',
+    source: `${VALIDATION}, the keyword pattern.`,
+    example: reading(TEXT, { ...TEXT, pattern: '^[A-Z]+$' }),
+  }),
+  json({
+    id: 'JSON_FORMAT_CHANGED',
+    severity: 'unjudged',
+    title: 'The reader demands another format of a string',
+    why: 'Some validators look at `format`, and some do not; what one format takes of another has no rule here.',
+    fix: 'Keep the format of the writer, or leave it out.',
+    source: `${VALIDATION}, the keywords format, contentEncoding and contentMediaType.`,
+    example: reading(TEXT, { ...TEXT, format: 'date-time' }),
+  }),
+  json({
+    id: 'JSON_UNIQUE_ADDED',
+    severity: 'fail',
+    title: 'The reader takes lists without repetition only',
+    why: 'Lists in which a value stands twice are valid for their writer and refused by the reader.',
+    fix: 'Leave `uniqueItems` out.',
+    source: `${VALIDATION}, the keyword uniqueItems.`,
+    example: reading({ type: 'array' }, { type: 'array', uniqueItems: true }),
+  }),
+  json({
+    id: 'JSON_REQUIRED_ADDED',
+    severity: 'fail',
+    title: 'The reader requires a property that the writer may leave out',
+    why: 'Documents without it are valid for their writer and refused by the reader; `default` is a note for people and fills nothing in.',
+    fix: 'Leave the property out of `required`.',
+    source: `${VALIDATION}, the keyword required.`,
+    example: reading(object({ id: TEXT }), object({ id: TEXT }, { required: ['id'] })),
+  }),
+  json({
+    id: 'JSON_PROPERTY_ADDED_TO_OPEN',
+    severity: 'fail',
+    title: 'A property gets a schema under a name that the writer may have used for anything',
+    why: 'The writer takes properties it does not name, so a document of it may hold this one with any value, and the reader refuses that.',
+    fix: 'Close the content with `additionalProperties: false` before properties are added, or add the property without demands.',
+    source: `${CORE}, the keywords properties and additionalProperties.`,
+    example: reading(object({ id: TEXT }), object({ id: TEXT, memo: TEXT })),
+  }),
+  json({
+    id: 'JSON_PROPERTY_NOT_TAKEN',
+    severity: 'fail',
+    title: 'The reader does not take a property that the writer names',
+    why: 'The reader takes no properties, or only others, beside those it names, and documents of the writer hold this one.',
+    fix: 'Keep the property among `properties` of the reader.',
+    source: `${CORE}, the keywords properties and additionalProperties.`,
+    example: reading(object({ id: TEXT, memo: TEXT }, CLOSED), object({ id: TEXT }, CLOSED)),
+  }),
+  json({
+    id: 'JSON_CONTENT_CLOSED',
+    severity: 'fail',
+    title: 'The reader bounds properties that it does not name, and the writer does not',
+    why: 'Documents of the writer may hold properties of any name and value, which the reader refuses.',
+    fix: 'Leave `additionalProperties` as it is in the writer.',
+    source: `${CORE}, the keyword additionalProperties.`,
+    example: reading(object({ id: TEXT }), object({ id: TEXT }, CLOSED)),
+  }),
+  json({
+    id: 'JSON_COMBINATION_CHANGED',
+    severity: 'unjudged',
+    title: 'Alternatives or demands changed in a way that is not judged',
+    why: 'What `allOf`, `anyOf` and `oneOf` take together is judged only where each part of the writer is taken by a part of the reader, and for `oneOf` where the types of the parts differ.',
+    fix: 'Keep the parts, and add others behind them.',
+    source: `${CORE}, the keywords allOf, anyOf and oneOf.`,
+    example: reading({ anyOf: [TEXT, NUMBER] }, { anyOf: [TEXT] }),
+  }),
+  json({
+    id: 'JSON_KEYWORD_NOT_JUDGED',
+    severity: 'unjudged',
+    title: 'A keyword changed for which there is no rule',
+    why: 'Conditions, negations, dependencies, tuples and the like are compared as they stand; a change of one may refuse documents, and is refused rather than waved through.',
+    fix: 'Keep the keyword as it stands in the writer.',
+    source: 'This registry: what it has no rule for it refuses.',
+    example: reading({ not: TEXT }, { not: NUMBER }),
+  }),
+  json({
+    id: 'JSON_REFERENCE_UNRESOLVED',
+    severity: 'unjudged',
+    title: 'A reference of the reader cannot be followed',
+    why: 'It leads out of the document, to what is not there, back to itself in the same place, or the document has parts with identifiers of their own. Nobody can say what it takes.',
+    fix: 'Refer to `#/$defs/…` or `#/definitions/…` within the document.',
+    source: `${CORE}, the keywords $ref and $id.`,
+    example: reading(TEXT, { $ref: '#/$defs/none' }),
+  }),
+  json({
+    id: 'JSON_DIALECT_CHANGED',
+    severity: 'unjudged',
+    title: 'The schemas are written in different drafts',
+    why: 'The same keyword means different things, or nothing, in different drafts; without `$schema` it is draft 7.',
+    fix: 'Keep `$schema`, and change the draft where the level of the subject is NONE.',
+    source: `${CORE}, the keyword $schema.`,
+    example: reading(TEXT, { $schema: 'https://json-schema.org/draft/2020-12/schema', ...TEXT }),
+  }),
+];
