@@ -1,4 +1,5 @@
 /** `millrace compat-check`: would the registry take this schema, and would every reader live with it? */
+import { relative } from 'node:path';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
 import { GATE_EXIT } from './compat-check/errors.ts';
 import { explainRule } from './compat-check/explain-rule.ts';
@@ -9,6 +10,12 @@ import { GATE_SETTINGS } from './compat-check/settings.ts';
 import { textReport } from './compat-check/text.ts';
 import { defineCommand } from './shell/command.ts';
 import { failureOf } from './shell/report.ts';
+
+/** A path as `git apply` wants it: from here, where the file is below. */
+const fromHere = (path: string): string => {
+  const near = relative(process.cwd(), path);
+  return near === '' || near.startsWith('..') ? path : near;
+};
 
 export const command = defineCommand({
   name: 'compat-check',
@@ -48,11 +55,13 @@ smallest fix. stdout is the answer and nothing else.
       const exit = report.compatible ? EXIT.done : EXIT.no;
       // A reader of stdout that goes away must not turn a no into a yes.
       process.exitCode = exit;
-      const patch = mended === undefined ? undefined : unifiedDiff(report.file, report.source, mended.text);
+      const patch =
+        mended === undefined ? undefined : unifiedDiff(fromHere(report.file), report.source, mended.text);
       if (settings.fix && output === 'text') {
         for (const line of textReport(report).trimEnd().split('\n')) context.say(line);
         if (patch !== undefined) context.print(patch);
         else if (!report.compatible) context.say('No edit of the file was found that mends it.');
+        if (mended?.compatible === false) context.say('The patch does not mend all of it.');
       } else {
         const { text, document } = reportOutput(output, report, patch);
         context.print(text, document);

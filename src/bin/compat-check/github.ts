@@ -1,6 +1,7 @@
 /** Annotations of a workflow run: `::error file=…,line=…::…`, one line each. */
 import type { MillraceError } from '../../core/errors.ts';
 import { type GateFinding, type GateReport, headline } from '../../registry/gate/report.ts';
+import { visibleLine } from '../shell/redact.ts';
 import type { Failure } from '../shell/report.ts';
 import { otherRefusals, placeIn, plainLines } from './plain.ts';
 
@@ -26,7 +27,8 @@ function levelOf({ refuses, finding }: GateFinding): string {
 }
 
 export function githubReport(report: GateReport): string {
-  const lines = [headline(report).replace(/^::/, ' ::')];
+  // No command, whatever the subject is called.
+  const lines = [visibleLine(headline(report)).replace(/^(?=::)/, ' ')];
   for (const one of report.findings) {
     const { line, column } = placeIn(report, one);
     const properties = { file: report.file, line, col: column, title: one.finding.rule };

@@ -116,7 +116,7 @@ function rangeText(start: number, count: number): string {
 }
 
 export function unifiedDiff(path: string, before: string, after: string): string {
-  const name = path.replace(/^(\.\/)+/, '');
+  const name = path.replace(/^(\.?\/)+/, '');
   const parts = [`--- a/${name}\n`, `+++ b/${name}\n`];
   for (const { from, to, steps } of hunksOf(stepsOf(before, after), CONTEXT)) {
     const old = steps.filter(({ sign }) => sign !== '+').length;

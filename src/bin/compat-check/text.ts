@@ -24,6 +24,12 @@ export const severityWords: Readonly<Record<GateFinding['finding']['severity'], 
   note: 'note',
 };
 
+/** Nothing in a schema or a file's name moves a terminal or begins a line. */
+const visible = (line: string): string =>
+  line
+    .replace(/\s*[\r\n]+\s*/g, ' ')
+    .replace(/(?!\t)\p{Cc}/gu, (one) => `\\x${one.charCodeAt(0).toString(16).padStart(2, '0')}`);
+
 const cut = (text: string): string =>
   text.length > LINE_CHARS_MAX ? `${text.slice(0, LINE_CHARS_MAX)}…` : text;
 const row = (name: string, text: string): string => `   ${name.padEnd(8)} ${text}`;
@@ -123,5 +129,5 @@ export function textReport(report: GateReport): string {
   const [rule] = told;
   if (rule !== undefined && !report.compatible)
     lines.push(`More about a rule: millrace compat-check -explain ${rule.finding.rule}`);
-  return `${lines.join('\n')}\n`;
+  return `${lines.map(visible).join('\n')}\n`;
 }

@@ -80,7 +80,7 @@ export function findingLine(finding: Finding): string {
 }
 
 /** Findings of one comparison, bounded: a hostile pair must not answer with megabytes. */
-const FINDINGS_MAX = 100;
+export const FINDINGS_MAX = 100;
 /** Steps of one comparison. A pair of texts can name more pairs of types than anyone waits for; all that people write
  *  stays far below. */
 const COMPARISON_STEPS_MAX = 1_000_000;

@@ -6,8 +6,10 @@ import type { Schema } from '../schemas/schema.ts';
 import { type Judgement, judgeProposed, type Question } from './judge.ts';
 import { type GateFinding, type GateReport, type Proof, type RegistryAnswer, readable } from './report.ts';
 
-/** Findings that get an event and a fix of their own: each costs comparisons. */
+/** Findings that get an event and a fix of their own: each costs comparisons, of a long text more than of a short one. */
 const EXPLAINED_MAX = 20;
+const EXPLAINED_CHARS_MAX = 1 << 20;
+const EXPLAINED_LEAST = 3;
 
 const RANKS: Readonly<Record<Severity, number>> = { fail: 0, unjudged: 1, lossy: 2, note: 3 };
 
@@ -43,13 +45,15 @@ function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
         version,
       });
   const namesOf = new Map(earlier.map(({ version, name }) => [version, name]));
+  const many = Math.floor(EXPLAINED_CHARS_MAX / proposed.source.length);
+  const explained = Math.min(EXPLAINED_MAX, Math.max(EXPLAINED_LEAST, many));
   const sorted = [...seen.values()].sort((a, b) => RANKS[a.finding.severity] - RANKS[b.finding.severity]);
   return sorted.map(({ finding, direction, version }, index) => {
     const other = version === undefined ? latest : schemas.get(version);
     const refuses = !isCompatible([finding]) || (lossy === 'REJECT' && finding.severity === 'lossy');
     const names = { proposed: input.file, other: namesOf.get(version ?? 0) ?? 'an earlier version' };
     const [one] =
-      index < EXPLAINED_MAX && finding.severity !== 'note'
+      index < explained && finding.severity !== 'note'
         ? explain({ version, direction, findings: [finding] }, proposed, other, names, { ever, policy })
         : [];
     const bare = { reader: undefined, writer: undefined, counterexample: undefined };

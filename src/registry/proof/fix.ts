@@ -3,7 +3,7 @@
  *  Invariant: what is offered was tried: the changed text was parsed and judged again, the finding is gone, and nothing
  *  that stands against the schema, or loses more, has come in its place. Where nothing offered itself there are words alone.
  */
-import { type Finding, isCompatible } from '../compatibility/finding.ts';
+import { FINDINGS_MAX, type Finding, isCompatible } from '../compatibility/finding.ts';
 import { checkPair, compareHistory } from '../compatibility/modes.ts';
 import { ruleOf } from '../compatibility/rules.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
@@ -85,8 +85,10 @@ function mends(context: FixContext, before: readonly Finding[], edits: readonly 
     return false;
   }
   const after = findingsOf(context, changed);
-  const refuses = isCompatible([finding]) ? 0 : 1;
-  const loses = finding.severity === 'lossy' ? 1 : 0;
+  // A list that is full does not get shorter by one.
+  const isFull = before.length >= FINDINGS_MAX;
+  const refuses = isCompatible([finding]) || isFull ? 0 : 1;
+  const loses = finding.severity === 'lossy' && !isFull ? 1 : 0;
   return (
     occurrences(finding, after) < occurrences(finding, before) &&
     refusals(after) <= refusals(before) - refuses &&
