@@ -37,7 +37,7 @@ describe('a datum', () => {
     [['null', 'string'], branch(0, null), '00'],
     [['null', 'string'], branch(1, 'a'), '020261'],
     [['int', 'float'], branch(1, 5), '020000a040'],
-  ])('%j: %j', (schema, datum, hex) => {
+  ])('of %o', (schema, datum, hex) => {
     expect(hexOf(schema, datum)).toBe(hex);
   });
 
