@@ -42,6 +42,29 @@ function codesOf(operation: Operation): readonly number[] {
   );
 }
 
+const VERDICTS = [
+  '## Verdicts',
+  '',
+  '`verdictPolicy` of a config, of a subject, a context or all, says what decides. `PROVEN`: what our decoders do with every',
+  'event, see [rules](rules/README.md). `STRICT`: what the existing registries answer, in their words. Where none is set it',
+  'is PROVEN, but STRICT for a log that another registry wrote: a topic that held records when this registry first wrote to',
+  'it, or any log with records that only others write. A topic that was empty then gets one record of ours that says so,',
+  'and an export says it too. A config in force (`GET /config`, `?defaultToGlobal=true`) shows `verdictPolicy` where it is',
+  'set, and where it is STRICT without being set; without it PROVEN is in force.',
+  '',
+  '`lossy` (`ACCEPT`, the default, or `REJECT`) says what happens to a change after which events come back changed in a way',
+  'that their format allows; it means nothing under STRICT. A Protobuf number that comes back, or changes to a type of',
+  'other bytes, is refused in every level and policy. JSON Schemas are judged by structure, the same under both.',
+  '',
+  'With `verbose=true` a check answers `messages` in the form that clients parse. Under PROVEN `findings` stands beside them',
+  'where something is refused or lost: rule, path, both pieces of text with line and column, and for the first five an event',
+  'that shows it (JSON, bytes, the byte where decoding breaks) and the change that mends the schema. Texts of more than 64 KiB',
+  'together are not tried out.',
+  '',
+  '`/ready` says that reads are answered. It stays 200 while writes fail, for a full disk or a broker that is away:',
+  '`registry_is_writable` is 0 then, and `/master_available` says whether there is one who writes.',
+];
+
 const DELETES = [
   '## Deletes',
   '',
@@ -107,6 +130,8 @@ export function registryApiPage(note: string, cell: (text: string) => string): s
     'With `-http=node` a request that stalls is answered 408. With `-http=uws` most are not: the backend itself closes a',
     'connection whose head or body stalls (10 to 12 s) without an answer, and 408 is left for a body that still trickles in',
     'when the time of the whole request is over.',
+    '',
+    ...VERDICTS,
     '',
     ...DELETES,
     '',
