@@ -92,18 +92,18 @@ describe('nesting', () => {
 });
 
 describe('small payloads with large values', () => {
-  const wideText = `syntax = "proto3"; message M { repeated W w = 1; W one = 2; } message W { ${Array.from({ length: 5_000 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ')} }`;
+  const wideText = `syntax = "proto3"; message M { repeated W w = 1; W one = 2; } message W { ${Array.from({ length: 1_000 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ')} }`;
 
-  it('empty messages of thousands of fields', () => {
+  it('empty messages of a thousand fields', () => {
     const many = (count: number): Buffer => Buffer.alloc(count * 2, hex('0a00'));
     expect(outcome(wideText, many(100))).toMatchObject({ w: { length: 100 } });
-    expect(outcome(wideText, many(20_000))).toMatch(/more fields together/);
+    expect(outcome(wideText, many(2_000))).toMatch(/more fields together/);
   });
 
   it('members of a oneof of thousands, in turn', () => {
     const members = Array.from({ length: 5_000 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ');
     const text = `syntax = "proto3"; message M { oneof o { ${members} } }`;
-    expect(outcome(text, Buffer.alloc(400_000, hex('08011001')))).toMatch(/more fields together/);
+    expect(outcome(text, Buffer.alloc(100_000, hex('08011001')))).toMatch(/more fields together/);
     expect(outcome(text, Buffer.alloc(400, hex('08011001')))).toMatchObject({ f0: null, f1: 1 });
   });
 
@@ -115,7 +115,7 @@ describe('small payloads with large values', () => {
         expect(outcome(text, hex(`${tag} ${length} 00`))).toMatch(/a length of \d+ bytes, where 1 are left/);
   });
 
-  it('a megabyte of each wire type, and of empty values', () => {
+  it('a quarter of a megabyte of each wire type, and of empty values', () => {
     const text =
       'syntax = "proto3"; message M { repeated int32 a = 1; repeated string s = 2; map<int64, M> m = 3; repeated uint64 u = 4 [packed = false]; }';
     for (const part of [
@@ -128,22 +128,22 @@ describe('small payloads with large values', () => {
       '3a00',
       '0a0101',
     ])
-      expect(outcome(text, Buffer.alloc(1 << 20, hex(part)))).toBeDefined();
-    expect(outcome(text, behindLength(0x0a, Buffer.alloc(1 << 20, 1)))).toMatchObject({
-      a: { length: 1 << 20 },
+      expect(outcome(text, Buffer.alloc(1 << 18, hex(part)))).toBeDefined();
+    expect(outcome(text, behindLength(0x0a, Buffer.alloc(1 << 18, 1)))).toMatchObject({
+      a: { length: 1 << 18 },
     });
   });
 
-  it('a message in a million parts, and one that lacks something in each', () => {
+  it('a message in many parts, and one that lacks something in each', () => {
     const text =
       'syntax = "proto2"; message M { optional N n = 1; repeated N r = 2; } message N { required int32 x = 1; optional int32 y = 2; }';
-    expect(outcome(text, Buffer.alloc(1 << 20, hex('0a021001')))).toMatch(/required field x is missing/);
+    expect(outcome(text, Buffer.alloc(1 << 18, hex('0a021001')))).toMatch(/required field x is missing/);
     expect(
-      outcome(text, Buffer.concat([Buffer.alloc(1 << 20, hex('0a021001')), hex('0a020801')])),
+      outcome(text, Buffer.concat([Buffer.alloc(1 << 18, hex('0a021001')), hex('0a020801')])),
     ).toMatchObject({
       n: { x: 1, y: 1 },
     });
-    expect(outcome(text, Buffer.alloc(1 << 20, hex('1200')))).toMatch(
+    expect(outcome(text, Buffer.alloc(1 << 18, hex('1200')))).toMatch(
       /required field x is missing, at byte 2, in M.r\[0\]/,
     );
   });
