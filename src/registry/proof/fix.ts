@@ -8,6 +8,7 @@ import { checkPair, compareHistory } from '../compatibility/modes.ts';
 import { ruleOf } from '../compatibility/rules.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
 import { avroChanges } from './fix-avro.ts';
+import { jsonChanges } from './fix-json.ts';
 import { protoChanges } from './fix-proto.ts';
 
 export interface Edit {
@@ -117,7 +118,7 @@ export function fixOf(
       ? avroChanges(context)
       : proposed.format === 'PROTOBUF'
         ? protoChanges(context)
-        : [];
+        : jsonChanges(context);
   const before = findingsOf(context, proposed);
   let tries = 0;
   for (const { words, edits } of changes) {
