@@ -114,10 +114,11 @@ function newMessage(world: ProtoWorld, owner: MessageType): MessageType {
 function newEntry(world: ProtoWorld, owner: MessageType, key: string, value: Type): MessageType {
   const made = world.bare(owner.depth + 1);
   owner.messages.push(made);
+  const label = world.chance.pick(['implicit', 'implicit', 'optional'] as const);
   for (const type of [scalar(key), value]) {
     const field = world.field(made, Number.POSITIVE_INFINITY);
     Object.assign(field, { number: made.fields.length, type, oneof: undefined, delimited: false });
-    field.label = world.chance.pick(['implicit', 'optional']);
+    field.label = label;
     field.fallback = undefined;
   }
   made.next = 3;

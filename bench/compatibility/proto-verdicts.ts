@@ -12,7 +12,7 @@ import { type Judged, verdictOf } from './avro-verdicts.ts';
 import type { ProtoPair } from './proto-pairs.ts';
 
 /** Events of one pair, planned ones first and then random mixes. */
-const EVENTS_MAX = 700;
+const EVENTS_MAX = 350;
 const MIXES_MAX = 6;
 
 const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };

@@ -2,13 +2,45 @@
  *  event, each refusal and each loss that is claimed can be shown, and no decoded value surprises. The long run is
  *  `millrace bench compatibility`. */
 import { describe, expect, it } from 'vitest';
+import { verdictOf } from '../../bench/compatibility/avro-verdicts.ts';
 import { PROTO_CHANGE_NAMES } from '../../bench/compatibility/proto-changes.ts';
 import { protoPair } from '../../bench/compatibility/proto-pairs.ts';
 import { judgeProtoPair } from '../../bench/compatibility/proto-verdicts.ts';
+import type { Finding, Severity } from '../../src/registry/compatibility/finding.ts';
+import { PROTO_RULES } from '../../src/registry/compatibility/rules-proto.ts';
 import type { Outcome } from '../../src/registry/proof/trial.ts';
 import { parseProto } from '../../src/registry/schemas/proto-tree.ts';
 
 const PAIRS = 450;
+
+interface Fault {
+  readonly name: string;
+  /** What a checker with the fault would have found. */
+  readonly plant: (findings: readonly Finding[]) => readonly Finding[];
+}
+
+const OTHER: Readonly<Record<Severity, Severity>> = {
+  fail: 'lossy',
+  lossy: 'fail',
+  note: 'lossy',
+  unjudged: 'note',
+};
+
+/** Two faults for each rule that compares two schemas. */
+const PLANTED: readonly Fault[] = PROTO_RULES.filter(
+  ({ policy, severity }) => policy === 'PROVEN' && severity !== 'unjudged',
+).flatMap(({ id, severity }): Fault[] => {
+  const changed = (other: Severity): Fault => ({
+    name: `${id} is ${other}`,
+    plant: (findings) => findings.map((one) => (one.rule === id ? { ...one, severity: other } : one)),
+  });
+  if (severity === 'note') return [changed('lossy'), changed('fail')];
+  const forgotten: Fault = {
+    name: `${id} is forgotten`,
+    plant: (findings) => findings.filter(({ rule }) => rule !== id),
+  };
+  return [forgotten, changed(OTHER[severity])];
+});
 
 describe('random pairs of Protobuf schemas', () => {
   it('come the same from the same number, and both of a pair are valid', () => {
@@ -33,18 +65,24 @@ describe('random pairs of Protobuf schemas', () => {
     expect(nested).toBeGreaterThan(2 * PROTO_CHANGE_NAMES.length);
   });
 
-  it('are judged as they are read', { timeout: 60_000 }, () => {
+  it('are judged as they are read, by rules of which none may be forgotten, softer or harder', {
+    timeout: 120_000,
+  }, () => {
     const outcomes: Record<Outcome, number> = { OK: 0, LOSSY: 0, FAIL: 0 };
+    const faults = new Set(PLANTED.map(({ name }) => name));
     for (let seed = 0; seed < PAIRS; seed++) {
       const pair = protoPair(seed);
-      const { live, verdict, disagreement } = judgeProtoPair(pair);
+      const { findings, live, verdict, disagreement } = judgeProtoPair(pair);
       if (disagreement !== undefined)
         expect.fail(
           `pair ${seed} (${pair.changes.join(', ')}): ${disagreement}\n${pair.reader}\n${pair.writer}`,
         );
       expect(verdict).toBe(live);
       outcomes[live]++;
+      for (const { name, plant } of PLANTED) if (verdictOf(plant(findings)) !== live) faults.delete(name);
     }
+    // A checker with this fault would have passed.
+    expect([...faults]).toEqual([]);
     expect(Math.min(outcomes.OK, outcomes.FAIL)).toBeGreaterThan(0.3 * PAIRS);
     expect(outcomes.LOSSY).toBeGreaterThan(0.05 * PAIRS);
   });
