@@ -1,0 +1,57 @@
+/** The Protobuf decoder against what protobuf itself made of the same bytes, whole and damaged. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { MillraceError } from '../../src/core/errors.ts';
+import { protoDecoder } from '../../src/registry/serde/proto-decoder.ts';
+import { messageOf } from '../property/registry-proto-decoder-kit.ts';
+
+interface Vector {
+  readonly schema: string;
+  /** Null where protobuf refuses the bytes. */
+  readonly payloads: ReadonlyArray<readonly [hex: string, answer: unknown]>;
+}
+
+const path = join(packageRoot(), 'test', 'vectors', 'registry-proto-upb.json');
+const { vectors } = JSON.parse(readFileSync(path, 'utf8')) as { vectors: readonly Vector[] };
+
+/** A value in the form of the vectors: one letter says what a text stands for. */
+function recorded(value: unknown): unknown {
+  if (value === null || typeof value === 'boolean') return value;
+  if (typeof value === 'bigint') return `n${value}`;
+  if (typeof value === 'string') return `s${value}`;
+  if (value instanceof Uint8Array) return `h${Buffer.from(value).toString('hex')}`;
+  if (Array.isArray(value)) return value.map(recorded);
+  if (typeof value !== 'number')
+    return Object.fromEntries(Object.entries(value as object).map(([key, one]) => [key, recorded(one)]));
+  const bits = Buffer.alloc(8);
+  bits.writeDoubleBE(value);
+  return Number.isNaN(value) ? 'fnan' : `f${bits.toString('hex')}`;
+}
+
+describe('what protobuf reads', () => {
+  it('is recorded of hundreds of payloads, half of them refused', () => {
+    const answers = vectors.flatMap(({ payloads }) => payloads.map(([, answer]) => answer));
+    expect(answers.length).toBeGreaterThan(400);
+    expect(answers.filter((answer) => answer === null).length).toBeGreaterThan(answers.length * 0.4);
+  });
+
+  it.each(vectors.map((vector, index) => [index, vector] as const))(
+    'schema %i',
+    (_index, { schema, payloads }) => {
+      const decode = protoDecoder(messageOf(schema));
+      for (const [hex, answer] of payloads) {
+        const bytes = Buffer.from(hex, 'hex');
+        let read: unknown = null;
+        try {
+          read = recorded(decode(bytes, 0, bytes.length));
+        } catch (thrown) {
+          if (!(thrown instanceof MillraceError)) throw thrown;
+          expect(thrown.code).toBe('malformed_payload');
+        }
+        expect({ hex, read }).toEqual({ hex, read: answer });
+      }
+    },
+  );
+});
