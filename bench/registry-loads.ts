@@ -10,6 +10,8 @@ import { ask, HEADERS, registration, smallSchema, type Target } from './registry
 const COLD_LOOKUP_EVERY_MS = 5;
 const FILL_MS_MAX = 900_000;
 export const FILL_CONNECTIONS = 64;
+/** Subjects whose schemas are proposed against in turn. */
+const PAIR_SUBJECTS = 100;
 
 export interface LoadSizes {
   readonly warmupMs: number;
@@ -139,6 +141,40 @@ export class Course {
     const verdict = (await ask(this.target, 'POST', path, body)) as { readonly is_compatible: boolean };
     invariant(verdict.is_compatible, 'a field with a default may be added');
     return (await this.drive({ connections, requests: [this.post(path, body)] })).ratePerSecond;
+  }
+
+  /** Every request proposes another schema, and asks about another subject than the one before: no verdict and no
+   *  proposed text is ever met again. */
+  async checkDistinctRate(connections: number): Promise<number> {
+    const subject = (n: number): string => `bench-${this.run}-pair-${n}`;
+    const schema = (n: number, more: readonly object[]): string =>
+      JSON.stringify({
+        type: 'record',
+        name: `Pair${this.run}_${n}`,
+        fields: [
+          { name: 'order_id', type: 'string' },
+          { name: 'account_id', type: 'long' },
+          { name: 'status', type: { type: 'enum', name: 'Status', symbols: ['PLACED', 'PAID', 'SHIPPED'] } },
+          { name: 'currency', type: ['null', 'string'], default: null },
+          { name: `of_${n}`, type: 'int' },
+          ...more,
+        ],
+      });
+    // What was proposed is wider, so that each is judged and none refused.
+    const added = { name: `added_${NUMBER}`, type: 'string', default: '' };
+    const paths: LoadRequest[] = [];
+    for (let n = 0; n < PAIR_SUBJECTS; n++) {
+      await ask(this.target, 'POST', `/subjects/${subject(n)}/versions`, registration(schema(n, [])));
+      paths.push(
+        this.post(`/compatibility/subjects/${subject(n)}/versions/latest`, registration(schema(n, [added]))),
+      );
+    }
+    const first = paths[0] as LoadRequest;
+    const verdict = (await ask(this.target, 'POST', first.path, first.body?.replaceAll(NUMBER, 'x'))) as {
+      readonly is_compatible: boolean;
+    };
+    invariant(verdict.is_compatible, 'a field with a default may be added');
+    return (await this.drive({ connections, requests: paths })).ratePerSecond;
   }
 
   /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are registered at a rate. */

@@ -27,6 +27,8 @@ import {
 
 /** Lookups a second that are to be reached; half of it is the load of the percentile. */
 const LOOKUPS_GOAL = 20_000;
+/** Checks a second of pairs that were never met. */
+const CHECKS_GOAL = 10_000;
 const WRITES_BESIDE = 200;
 
 /** The courses of a run: ours, and the other registry's. */
@@ -156,7 +158,20 @@ async function writes(run: Run, sides: Sides, store: string): Promise<BenchResul
       results.push(...beside(row, peer, series['peer']));
     }
   }
-  return results;
+  return [...results, ...(await distinctChecks(run, sides))];
+}
+
+async function distinctChecks(run: Run, sides: Sides): Promise<BenchResult[]> {
+  const name = 'compatibility checks of distinct pairs, 16 at once';
+  run.context.say(name);
+  const series = await both(run, sides, (course) => course.checkDistinctRate(16));
+  const row = {
+    ...more,
+    metric: name,
+    ours: series['ours'] as Series,
+    goal: { valueAtLeast: CHECKS_GOAL },
+  };
+  return beside(row, sides.peer?.target.name, series['peer']);
 }
 
 async function coldClients(run: Run, sides: Sides): Promise<BenchResult[]> {

@@ -35,6 +35,8 @@ export type { ParseOptions, TextForm } from './options.ts';
 export type Schema = AvroSchema | ProtoSchema | JsonSchema;
 
 function identityOf(format: SchemaFormat, text: string, references: readonly ResolvedReference[]): string {
+  // Most refer to nothing: then the text says it all.
+  if (references.length === 0) return `${format}\n${text}`;
   const hash = createHash('sha256').update(`${format}\n${text}`);
   const seen = new Set<ResolvedReference>();
   const add = (list: readonly ResolvedReference[]): void => {
