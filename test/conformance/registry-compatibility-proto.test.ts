@@ -1,17 +1,24 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
-import { judge, type Level, parseSchema } from '../../src/registry/index.ts';
+import type { Finding } from '../../src/registry/compatibility/finding.ts';
+import { checkPair, judge, type Level, parseSchema } from '../../src/registry/index.ts';
+import { tryAll } from '../../src/registry/proof/live.ts';
 import { verdictLines } from '../../src/registry/store/registry.ts';
 
+const DIRECTIONS = ['BACKWARD', 'FORWARD'] as const;
+const POLICIES = ['PROVEN', 'STRICT'] as const;
+type Outcome = 'OK' | 'LOSSY' | 'FAIL';
+type Directed<T> = Readonly<Record<(typeof DIRECTIONS)[number], T>>;
 interface Case {
   readonly change: string;
   readonly syntax?: string;
   readonly old: string;
   readonly new: string;
-  readonly BACKWARD: boolean;
-  readonly FORWARD: boolean;
-  readonly FULL: boolean;
+  readonly PROVEN: Directed<boolean>;
+  readonly STRICT: Directed<boolean>;
+  readonly decode: Directed<Outcome>;
   readonly NONE?: boolean;
+  readonly rules?: { readonly PROVEN?: readonly string[]; readonly STRICT?: readonly string[] };
   readonly names?: string;
 }
 
@@ -19,22 +26,55 @@ const { cases } = JSON.parse(
   readFileSync(new URL('./registry-compatibility-proto.json', import.meta.url), 'utf8'),
 ) as { cases: readonly Case[] };
 
+const fileOf = (text: string, syntax = 'proto3'): string =>
+  /^(syntax|edition) /.test(text) ? text : `syntax = "${syntax}"; message Order { ${text} }`;
+
+function outcomeOf(findings: readonly Finding[]): Outcome {
+  const severities = new Set(findings.map(({ severity }) => severity));
+  expect(severities).not.toContain('unjudged');
+  return severities.has('fail') ? 'FAIL' : severities.has('lossy') ? 'LOSSY' : 'OK';
+}
+
 describe.each(cases)('$change', (one) => {
-  const schemaOf = (body: string) =>
-    parseSchema('PROTOBUF', `syntax = "${one.syntax ?? 'proto3'}"; message Order { ${body} }`);
-  const proposed = schemaOf(one.new);
-  const versions = [{ version: 1, schema: schemaOf(one.old) }];
-  for (const mode of ['BACKWARD', 'FORWARD', 'FULL'] as const) {
-    for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
-      it(`${level}: ${one[mode] ? 'accepted' : 'refused'}`, () => {
-        const verdict = judge(proposed, level, versions);
-        expect(verdict.compatible).toBe(one[mode]);
-        if (!one[mode]) expect(verdictLines(verdict).join('\n')).toContain(one.names ?? '');
-        else expect(verdictLines(verdict)).toEqual([]);
-      });
-    }
-  }
+  const old = parseSchema('PROTOBUF', fileOf(one.old, one.syntax));
+  const proposed = parseSchema('PROTOBUF', fileOf(one.new, one.syntax));
+  const versions = [{ version: 1, schema: old }];
+  const held = one.NONE ?? true;
+
+  describe.each(POLICIES)('%s', (policy) => {
+    const { BACKWARD, FORWARD } = one[policy];
+    const accepts = { BACKWARD, FORWARD, FULL: BACKWARD && FORWARD };
+    it.each(Object.keys(accepts) as Array<keyof typeof accepts>)('%s', (mode) => {
+      for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
+        const verdict = judge(proposed, level, versions, policy);
+        expect(verdict.compatible).toBe(accepts[mode] && held);
+        const lines = verdictLines(verdict).join('\n');
+        if (verdict.compatible) expect(lines).toBe('');
+        else expect(lines).toContain(policy === 'PROVEN' ? (one.names ?? '') : '');
+      }
+    });
+
+    it('refuses by its own rules', () => {
+      const findings = [checkPair(proposed, old, policy), checkPair(old, proposed, policy)].flat();
+      const rules = new Set(findings.filter(({ severity }) => severity === 'fail').map(({ rule }) => rule));
+      for (const rule of rules) expect(rule.startsWith('PROTO_')).toBe(policy === 'PROVEN');
+      const expected = one.rules?.[policy];
+      if (expected !== undefined) expect([...rules].sort()).toEqual([...expected].sort());
+      for (const finding of findings) {
+        expect(finding.message).not.toBe('');
+        expect(finding.reader ?? finding.writer).toMatchObject({ line: 1, column: expect.any(Number) });
+        expect(finding.place).toMatch(/^#\//);
+      }
+    });
+  });
+
   it('NONE: decided by the number history alone', () => {
-    expect(judge(proposed, 'NONE', versions).compatible).toBe(one.NONE ?? true);
+    expect(judge(proposed, 'NONE', versions).compatible).toBe(held);
+  });
+
+  it.each(DIRECTIONS)('%s: the verdict is what decoding does', (direction) => {
+    const [reader, writer] = direction === 'BACKWARD' ? [proposed, old] : [old, proposed];
+    expect(outcomeOf(checkPair(reader, writer))).toBe(one.decode[direction]);
+    expect(tryAll(reader, writer, { limit: 500 }).outcome).toBe(one.decode[direction]);
   });
 });

@@ -33,6 +33,8 @@ const REFUSED = {
 } as const;
 type StrictProtoRule = keyof typeof REFUSED;
 
+const FILE_START = { line: 1, column: 1 };
+
 /** Types that share their form; an enum is a plain number. */
 const SCALAR_KINDS: Readonly<Record<string, string>> = {
   int32: 'plain',
@@ -100,6 +102,8 @@ class Diff {
         what: `${original.node.package ?? 'none'} where it is written, ${update.node.package ?? 'none'} where it is read`,
         place: '#/',
         path: '',
+        reader: placeIn(update, FILE_START),
+        writer: placeIn(original, FILE_START),
       });
     }
     this.walk(root, this.types(root, original.messages, update.messages, '#'));
