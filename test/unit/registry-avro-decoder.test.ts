@@ -407,6 +407,24 @@ describe('unions', () => {
     expect(decodeBytes(node, node, encodeAvro(node, branch(1, Buffer.of(1))))).toEqual({ B: Buffer.of(1) });
   });
 
+  it('unions inside arrays and maps inside unions are resolved at each depth', () => {
+    let writer: unknown = 'int';
+    let reader: unknown = 'long';
+    let datum: AvroDatum = 7;
+    let value: unknown = 7n;
+    for (let depth = 0; depth < 20; depth++) {
+      const kind =
+        depth % 2 === 0
+          ? (items: unknown) => ({ type: 'array', items })
+          : (values: unknown) => ({ type: 'map', values });
+      writer = ['null', kind(writer)];
+      reader = [kind(reader), 'string', 'null'];
+      datum = branch(1, depth % 2 === 0 ? [datum] : new Map([['k', datum]]));
+      value = depth % 2 === 0 ? [value] : { k: value };
+    }
+    expect(read(writer, reader, datum)).toEqual(value);
+  });
+
   it('unions of thousands of branches are compiled in the time of their length', () => {
     const many = (kind: string): object[] =>
       Array.from({ length: 6_000 }, (_, i) => fixed(`${kind}.T${i}`, 1));
