@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import type { BenchReport } from '../../../bench/harness.ts';
 import { packageRoot } from '../../../src/bin/shell/package.ts';
+import { generateCompatibility } from '../../../tools/compatibility-gen.ts';
 import { generateResults } from '../../../tools/results-gen.ts';
 
 const pages = generateResults();
@@ -11,6 +12,11 @@ const folder = join(packageRoot(), 'docs/results');
 
 test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
+});
+
+test('the table of compatibility is what its own runs say', () => {
+  for (const [path, text] of generateCompatibility())
+    expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(text);
 });
 
 test('every goal that was missed is on the page as missed', () => {

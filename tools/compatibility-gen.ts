@@ -1,0 +1,150 @@
+/** Writes docs/results/compatibility.md: each class of changes in each mode and policy, with what live decode does and,
+ *  for a refusal, an event that shows it. The changes come from the conformance tables, which also say what is expected;
+ *  every verdict and every event of the page is run here. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { invariant } from '../src/core/errors.ts';
+import type { Finding } from '../src/registry/compatibility/finding.ts';
+import {
+  checkPair,
+  judge,
+  LEVELS,
+  VERDICT_POLICIES,
+  type VerdictPolicy,
+} from '../src/registry/compatibility/modes.ts';
+import { type Counterexample, counterexampleOf } from '../src/registry/proof/counterexample.ts';
+import { tryAll } from '../src/registry/proof/live.ts';
+import { parseSchema, type Schema } from '../src/registry/schemas/schema.ts';
+
+const PAGE = 'docs/results/compatibility.md';
+const TABLES = [
+  ['Avro', 'test/conformance/registry-compatibility.json'],
+  ['Protobuf', 'test/conformance/registry-compatibility-proto.json'],
+] as const;
+/** Events tried for one direction of one change. */
+const EVENTS_MAX = 1_000;
+const SHOWN_CHARS_MAX = 160;
+
+const DIRECTIONS = ['BACKWARD', 'FORWARD'] as const;
+type Direction = (typeof DIRECTIONS)[number];
+type AvroField = readonly [name: string, type: unknown, value?: unknown, alias?: string];
+
+interface Case {
+  readonly change: string;
+  readonly syntax?: string;
+  readonly old: readonly AvroField[] | string;
+  readonly new: readonly AvroField[] | string;
+  readonly decode: Readonly<Record<Direction, string>>;
+}
+
+function avroField([name, type, value, alias]: AvroField): Record<string, unknown> {
+  if (value === 'ALIAS') return { name, type, aliases: [alias] };
+  return value === undefined ? { name, type } : { name, type, default: value };
+}
+
+function schemaOf(source: Case['old'], syntax = 'proto3'): Schema {
+  if (typeof source !== 'string')
+    return parseSchema(
+      'AVRO',
+      JSON.stringify({ type: 'record', name: 'Order', fields: source.map(avroField) }),
+    );
+  const isFile = /^(syntax|edition) /.test(source);
+  return parseSchema('PROTOBUF', isFile ? source : `syntax = "${syntax}"; message Order { ${source} }`);
+}
+
+const cell = (text: string): string => {
+  const cut = text.length > SHOWN_CHARS_MAX ? `${text.slice(0, SHOWN_CHARS_MAX)}…` : text;
+  return cut
+    .replace(/\p{Cc}/gu, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`)
+    .replaceAll('|', '\\|')
+    .replaceAll('`', "'");
+};
+
+/** The first finding of the worst severity, and an event that shows it. */
+function shownBy(
+  reader: Schema,
+  writer: Schema,
+  severity: Finding['severity'],
+): { readonly finding: Finding; readonly event: Counterexample } | undefined {
+  for (const finding of checkPair(reader, writer)) {
+    if (finding.severity !== severity) continue;
+    const event = counterexampleOf(finding, reader, writer);
+    if (event !== undefined) return { finding, event };
+  }
+  return undefined;
+}
+
+interface Live {
+  readonly outcome: string;
+  readonly events: number;
+  readonly note: string;
+}
+
+function live(reader: Schema, writer: Schema): Live {
+  const { outcome, trials } = tryAll(reader, writer, { limit: EVENTS_MAX });
+  if (outcome === 'OK') return { outcome, events: trials, note: '' };
+  const shown = shownBy(reader, writer, outcome === 'FAIL' ? 'fail' : 'lossy');
+  invariant(shown !== undefined, 'what live decode finds, the checker says');
+  const { finding, event } = shown;
+  const at = event.at === undefined ? '' : `, breaks at byte ${event.at}`;
+  const note = `${finding.rule}: the event \`${cell(event.json)}\` = \`${event.hex === '' ? '(no byte)' : event.hex}\`${at}: ${cell(event.got)}`;
+  return { outcome, events: trials, note };
+}
+
+function row(one: Case): readonly string[] {
+  const [before, after] = [schemaOf(one.old, one.syntax), schemaOf(one.new, one.syntax)];
+  const versions = [{ version: 1, schema: before }];
+  const found = { BACKWARD: live(after, before), FORWARD: live(before, after) };
+  for (const direction of DIRECTIONS)
+    invariant(
+      found[direction].outcome === one.decode[direction],
+      `${one.change}, ${direction}: live decode is what the table expects`,
+    );
+  const verdicts = (policy: VerdictPolicy): string =>
+    LEVELS.map((level) => (judge(after, level, versions, policy).compatible ? '✓' : '✗')).join(' | ');
+  const decode = DIRECTIONS.map((direction) => `${found[direction].outcome} (${found[direction].events})`);
+  const [first, ...others] = VERDICT_POLICIES.map((policy) => `${policy} | ${verdicts(policy)}`);
+  const notes = DIRECTIONS.flatMap((direction) =>
+    found[direction].note === '' ? [] : [`${direction}: ${found[direction].note}`],
+  );
+  return [
+    `| ${cell(one.change)} | ${first} | ${decode.join(' | ')} | ${notes.join('<br>')} |`,
+    ...others.map((other) => `| | ${other} | | | |`),
+  ];
+}
+
+export function generateCompatibility(): ReadonlyMap<string, string> {
+  const lines = [
+    '# Compatibility, cell by cell',
+    '',
+    '<!-- Generated by `npm run generate` from test/conformance/registry-compatibility*.json; do not edit. -->',
+    '',
+    'A change is proposed to a subject that holds one version; ✓ it is accepted, ✗ refused. BACKWARD: the proposed schema',
+    'reads what the old one wrote; FORWARD: the other way. NONE refuses only what no mode allows: another meaning for a',
+    'Protobuf number. Under "new reads old" and "old reads new" stands what the decoder of the consumer did with all events',
+    'that were tried, and how many these were: OK, each came back as the format promises; LOSSY, some came back with a loss',
+    'that the format allows; FAIL, some were refused, came back wrong or vanished. The last column shows the smallest such',
+    'event with its bytes. `millrace bench compatibility` does the same for random pairs of schemas; its figures stand in',
+    '[README.md](README.md).',
+  ];
+  for (const [format, path] of TABLES) {
+    const { cases } = JSON.parse(readFileSync(join(packageRoot(), path), 'utf8')) as {
+      readonly cases: readonly Case[];
+    };
+    lines.push(
+      '',
+      `## ${format}`,
+      '',
+      `| change | policy | ${LEVELS.map((level) => level.replace('_', ' ')).join(' | ')} | new reads old | old reads new | an event that shows it |`,
+      `| --- | --- | ${LEVELS.map(() => '---').join(' | ')} | --- | --- | --- |`,
+      ...cases.flatMap(row),
+    );
+  }
+  return new Map([[PAGE, `${lines.join('\n')}\n`]]);
+}
+
+if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1]) {
+  for (const [path, text] of generateCompatibility()) writeFileSync(join(packageRoot(), path), text);
+}
