@@ -11,7 +11,6 @@ import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 
 type AvroField = readonly [name: string, type: unknown, value?: unknown, alias?: string];
 interface Row {
-  readonly format: 'AVRO' | 'PROTOBUF';
   readonly change: string;
   readonly syntax?: string;
   readonly old: readonly AvroField[] | string;
@@ -25,14 +24,21 @@ const ROWS = [...rowsOf('./registry-compatibility.json'), ...rowsOf('./registry-
 
 const EVENTS_MAX = 1_000;
 
+const formatOf = ({ old }: Row): string => (typeof old === 'string' ? 'PROTOBUF' : 'AVRO');
+
 function avroField([name, type, value, alias]: AvroField): Record<string, unknown> {
   if (value === 'ALIAS') return { name, type, aliases: [alias] };
   return value === undefined ? { name, type } : { name, type, default: value };
 }
 
 function schemaOf(row: Row, source: Row['old']): Schema {
-  if (typeof source === 'string')
-    return parseSchema('PROTOBUF', `syntax = "${row.syntax ?? 'proto3'}";\nmessage Order {\n${source}\n}\n`);
+  if (typeof source === 'string') {
+    const whole = /^(syntax|edition) /.test(source);
+    return parseSchema(
+      'PROTOBUF',
+      whole ? source : `syntax = "${row.syntax ?? 'proto3'}";\nmessage Order {\n${source}\n}\n`,
+    );
+  }
   const fields = source.map(avroField);
   return parseSchema('AVRO', JSON.stringify({ type: 'record', name: 'Order', fields }, null, 2));
 }
@@ -44,11 +50,11 @@ function worstOf(findings: readonly Finding[]): Outcome {
 }
 
 it('there are rows of both formats', () => {
-  expect(new Set(ROWS.map(({ format }) => format))).toEqual(new Set(['AVRO', 'PROTOBUF']));
+  expect(new Set(ROWS.map(formatOf))).toEqual(new Set(['AVRO', 'PROTOBUF']));
   expect(ROWS.length).toBeGreaterThan(20);
 });
 
-describe.each(ROWS)('$format: $change', (row) => {
+describe.each(ROWS.map((row) => ({ ...row, format: formatOf(row) })))('$format: $change', (row) => {
   const before = schemaOf(row, row.old);
   const after = schemaOf(row, row.new);
 
@@ -77,9 +83,12 @@ describe.each(ROWS)('$format: $change', (row) => {
         const { finding, explanation, direction } = one;
         const { counterexample, reader, writer } = explanation;
         const refuses = finding.severity === 'fail' || finding.severity === 'lossy';
-        expect(counterexample !== undefined, `${finding.rule} at ${finding.path}`).toBe(refuses);
-        if (direction !== 'HISTORY' && counterexample !== undefined)
-          expect(counterexample.outcome).toBe(finding.severity === 'lossy' ? 'LOSSY' : 'FAIL');
+        // The number of a message that is never written is kept for ever too.
+        if (direction !== 'HISTORY') {
+          const wanted = finding.severity === 'lossy' ? 'LOSSY' : 'FAIL';
+          const shown = counterexample?.outcome;
+          expect(shown, `${finding.rule} at ${finding.path}`).toBe(refuses ? wanted : undefined);
+        }
         expect(reader !== undefined || writer !== undefined, finding.rule).toBe(true);
         const [mine, its] = direction === 'FORWARD' ? [writer, reader] : [reader, writer];
         for (const [fragment, schema] of [
