@@ -1,4 +1,4 @@
-/** What compiled writers and readers are, and how a reader says that bytes are no payload. */
+/** What compiled writers and readers are, and which pairs of schemas they are made for. */
 import { findingLine, isCompatible } from '../compatibility/finding.ts';
 import { checkPair } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
@@ -15,12 +15,8 @@ export interface WriterCodec {
 }
 
 /** Reads the payload in `bytes[start, end)`. 64-bit integers are bigint, absent optional values null.
- *  @throws malformed_payload; never reads outside the span */
+ *  @throws malformed_payload, whose details say `at`, the byte of the payload, and `path`; never reads outside the span */
 export type Decode = (bytes: Buffer, start: number, end: number) => unknown;
-
-export function malformed(why: string, cause?: unknown): Error {
-  return registryError('malformed_payload', why, cause === undefined ? {} : { cause });
-}
 
 /** @throws incompatible_schema where the rules refuse the pair: a silent wrong value is worse than a parked record */
 export function demandCompatible(reader: Schema, writer: Schema): void {

@@ -36,7 +36,7 @@ export class WireFault extends Error {
 }
 
 /** Two words as one integer. @param high its sign decides */
-export function wide(low: number, high: number): bigint {
+function wide(low: number, high: number): bigint {
   // 53 bits are exact in a double; the rest takes the slow way.
   if (high >= -0x10_0000 && high < 0x10_0000) return BigInt(high * 0x1_0000_0000 + (low >>> 0));
   return (BigInt(high) << 32n) | BigInt(low >>> 0);
