@@ -130,7 +130,7 @@ class Walk {
     }
     if (reader.kind === 'union') {
       const branch = this.branchFor(reader, writer, trail);
-      if (branch !== undefined) this.compare(branch, writer, trail);
+      if (branch !== undefined && this.spend(1, trail)) this.compare(branch, writer, trail);
       return;
     }
     if (reader.kind === 'primitive' && writer.kind === 'primitive' && reader.type !== writer.type) {
@@ -271,6 +271,7 @@ class Walk {
   private writtenUnion(reader: AvroNode, writer: AvroUnionNode, trail: Trail): void {
     // A path tells branches apart where the choice is between more than a value and none.
     const isTold = writer.branches.filter((branch) => avroTypeName(branch) !== 'null').length > 1;
+    if (!this.spend(writer.branches.length, trail)) return;
     for (const [index, branch] of writer.branches.entries()) {
       const label = isTold ? `(${unqualified(avroTypeName(branch))})` : '';
       this.pair(reader, branch, inward(trail, label, { kind: 'branch', index }));

@@ -26,8 +26,14 @@ export const shortName = (name: string): string => name.slice(name.lastIndexOf('
 export const isNamed = (node: AvroNode): node is AvroNamedNode =>
   node.kind === 'record' || node.kind === 'enum' || node.kind === 'fixed';
 
+/** A type may have thousands of aliases and be asked about in thousands of places. */
+const aliasSets = new WeakMap<AvroNamedNode, ReadonlySet<string>>();
+
 export function doNamesMatch(reader: AvroNamedNode, writer: AvroNamedNode): boolean {
-  return shortName(reader.name) === shortName(writer.name) || reader.aliases.includes(writer.name);
+  if (shortName(reader.name) === shortName(writer.name)) return true;
+  const aliases = aliasSets.get(reader) ?? new Set(reader.aliases);
+  aliasSets.set(reader, aliases);
+  return aliases.has(writer.name);
 }
 
 /** What the promotions of each written type are read as. */
