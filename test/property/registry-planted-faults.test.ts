@@ -1,0 +1,156 @@
+/** Would the random pairs find a fault of the checker? Each of these is planted into the compiled rules, one at a time,
+ *  and must be found; without one there is nothing to find. */
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { describe, expect, it } from 'vitest';
+import { projectRoot } from '../house/root.ts';
+
+const run = promisify(execFile);
+const PAIRS_MAX = 3_000;
+const HUNT_MS_MAX = 90_000;
+
+interface Fault {
+  readonly what: string;
+  readonly format: 'AVRO' | 'PROTOBUF';
+  readonly module: string;
+  readonly from: string;
+  readonly to: string;
+}
+
+const avro = (module: string, what: string, from: string, to: string): Fault => ({
+  what,
+  format: 'AVRO',
+  module: `compatibility/${module}.js`,
+  from,
+  to,
+});
+const proto = (module: string, what: string, from: string, to: string): Fault => ({
+  ...avro(module, what, from, to),
+  format: 'PROTOBUF',
+});
+
+const FAULTS: readonly Fault[] = [
+  avro(
+    'avro-union',
+    'an int read as a float is taken for exact',
+    "float: 'rounds', double: 'exact'",
+    "float: 'exact', double: 'exact'",
+  ),
+  avro('avro-union', 'a long read as a double is taken for exact', "double: 'rounds'", "double: 'exact'"),
+  avro('avro-union', 'bytes are taken for text', "'not always text' }", "'exact' }"),
+  avro('avro-union', 'a branch is not found by its alias', 'this.alias.get(name) ??', ''),
+  avro(
+    'avro-union',
+    'a branch is promoted to where the same type stands too',
+    'if (same !== undefined ||',
+    'if (',
+  ),
+  avro(
+    'avro',
+    'an enum without default takes any symbol with loss',
+    'reader.defaultSymbol === undefined',
+    'false',
+  ),
+  avro(
+    'avro',
+    'a defaulted symbol is no loss',
+    "'lossy', 'AVRO_ENUM_SYMBOL_DEFAULTED'",
+    "'note', 'AVRO_ENUM_SYMBOL_DEFAULTED'",
+  ),
+  avro('avro', 'a fixed may shrink', 'reader.size !== writer.size', 'reader.size > writer.size'),
+  avro('avro', 'scales of decimals are not compared', '(r.scale ?? 0) === (w.scale ?? 0)', 'true'),
+  avro('avro', 'names of types are not compared', "match === 'none'", "match === 'nothing'"),
+  avro(
+    'avro',
+    'items of arrays are not compared',
+    "reader.kind === 'array' &&",
+    "reader.kind === 'arrays' &&",
+  ),
+  avro('avro', 'what can never be written is judged', 'if (!this.never.has(writer))', 'if (true)'),
+  avro('avro', 'a default that does not fit is taken', 'if (misfit !== undefined)', 'if (misfit === null)'),
+  avro(
+    'avro',
+    'a value that a rename loses is not missed',
+    'else if (lost !== undefined)',
+    'else if (lost === null)',
+  ),
+  avro(
+    'avro-fields',
+    'two fields may read one written field',
+    'if (other !== undefined)',
+    'if (other === null)',
+  ),
+  avro(
+    'avro-fields',
+    'a field may match two written fields',
+    'if (names !== undefined)',
+    'if (names === null)',
+  ),
+  proto(
+    'proto-values',
+    'a uint32 fits an int32',
+    "uint32: { family: 'plain integers', wire: 'varint', range: UINT32 }",
+    "uint32: { family: 'plain integers', wire: 'varint', range: INT32 }",
+  ),
+  proto(
+    'proto-values',
+    'zigzag is no other meaning',
+    "sint32: { family: 'zigzag integers'",
+    "sint32: { family: 'plain integers'",
+  ),
+  proto('proto-values', 'bytes are taken for text', "writer.type === 'bytes' ?", "writer.type === 'bites' ?"),
+  proto('proto-values', 'a closed enum keeps every number', 'missing.length === 0 ?', 'true ?'),
+  proto(
+    'proto-field',
+    'a packed run is read by a single field',
+    'writer.packed && !reader.repeated',
+    'false',
+  ),
+  proto('proto-field', 'presence is not compared', 'reader.presence === writer.presence', 'true'),
+  proto(
+    'proto-field',
+    'an optional field satisfies a required one',
+    '!reader.required || writer.required',
+    '!reader.required || writer.presence',
+  ),
+  proto('proto-field', 'groups and messages are one', 'reader.delimited === writer.delimited', 'true'),
+  proto('proto-field', 'the last of several values is all of them', 'if (!isMany(writer))', 'if (true)'),
+  proto('proto', 'a name may change its number', 'other === undefined || this.isNever(field)', 'true'),
+  proto('proto', 'fields of a oneof may come together', 'if (other === undefined)', 'if (true)'),
+  proto(
+    'proto',
+    'a message may vanish',
+    'if (match === undefined)\n                this.removed(message, route);',
+    'if (match === undefined);',
+  ),
+];
+
+async function hunted(format: string, fault: Fault | null): Promise<string> {
+  const args = [
+    join(projectRoot, 'test/property/faults/hunt.mjs'),
+    join(projectRoot, 'dist'),
+    format,
+    String(fault === null ? 300 : PAIRS_MAX),
+    JSON.stringify(fault),
+  ];
+  return (await run(process.execPath, args, { timeout: HUNT_MS_MAX })).stdout;
+}
+
+describe('random pairs of schemas', () => {
+  it.each(['AVRO', 'PROTOBUF'])(
+    'find nothing in the rules of %s as they are',
+    async (format) => {
+      expect(await hunted(format, null)).toBe('');
+    },
+    HUNT_MS_MAX,
+  );
+
+  it.concurrent.each(FAULTS)(
+    'find that $format $what',
+    async (fault) => {
+      expect(await hunted(fault.format, fault)).toMatch(/^[0-9]+$/);
+    },
+    HUNT_MS_MAX,
+  );
+});
