@@ -34,12 +34,17 @@ interface Simple {
 
 const SHOWN_CHARS_MAX = 64;
 
+/** Of objects only what they are: they may be large, circular, or hold what JSON does not. */
+function shownOf(value: unknown): string {
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, SHOWN_CHARS_MAX));
+  if (typeof value !== 'object' || value === null) return String(value).slice(0, SHOWN_CHARS_MAX);
+  if (Array.isArray(value)) return 'a list';
+  return value instanceof Uint8Array ? 'bytes' : 'an object';
+}
+
 function refuse(where: string, value: unknown, type: string): never {
-  const shown =
-    typeof value === 'bigint'
-      ? `${value}n`
-      : (JSON.stringify(value)?.slice(0, SHOWN_CHARS_MAX) ?? String(value));
-  throw registryError('value_refused', `${where} cannot hold ${shown}: it is ${type}`);
+  throw registryError('value_refused', `${where} cannot hold ${shownOf(value)}: it is ${type}`);
 }
 
 function demandDepth(name: string, depth: number): void {

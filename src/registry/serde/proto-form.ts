@@ -39,7 +39,11 @@ export const DATUM_FORM: ProtoForm = {
 /** What every object has without being given it. */
 const INHERITED = Object.prototype as unknown as Readonly<Record<string, unknown>>;
 const isObject = (value: unknown): boolean =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) && !(value instanceof Map);
+  typeof value === 'object' &&
+  value !== null &&
+  !Array.isArray(value) &&
+  !(value instanceof Map) &&
+  !ArrayBuffer.isView(value);
 const isWide = (type: string): boolean => type.endsWith('64');
 const INTEGER_KEY = /^(0|-?[1-9][0-9]{0,19})$/;
 
