@@ -420,7 +420,10 @@ export const AVRO_CHANGES = {
       },
     };
   },
-  'names of two worlds': replaced(typeWorld, (_type, world) => typeWorld(world)),
+  'names of two worlds': replaced(
+    (world) => typeWorld(world),
+    (type, world) => typeWorld(world, type),
+  ),
   'fields of two worlds': replaced(
     (world) => fieldWorld(world, record(world, 4)),
     (type, world) => (type.kind === 'record' ? fieldWorld(world, type) : type),

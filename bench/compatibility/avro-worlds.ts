@@ -40,31 +40,44 @@ export const fieldWorld = (world: World, record: RecordType): RecordType => ({
   fields: fields(world),
 });
 
-function named(world: World, [namespace, name]: (typeof TYPE_NAMES)[number]): NamedType {
-  const aliases = some(world, TYPE_NAMES, 0.2).map(([space, other]) =>
+type Kind = NamedType['kind'];
+
+/** Types of one kind that differ enough for the choice between them to be seen in what is read. */
+function named(world: World, kind: Kind, [namespace, name]: (typeof TYPE_NAMES)[number]): NamedType {
+  const aliases = some(world, TYPE_NAMES, 0.15).map(([space, other]) =>
     space === '' ? other : `${space}.${other}`,
   );
   const head = { namespace, name, aliases };
-  const dice = world.chance.next();
-  if (dice < 0.3) return { kind: 'fixed', ...head, size: 1 + world.chance.below(2) };
-  if (dice < 0.6) {
-    const symbols = some(world, ['A', 'B', 'C'], 0.7);
-    const fallback = symbols.length > 0 && world.chance.maybe(0.4) ? world.chance.pick(symbols) : undefined;
-    return { kind: 'enum', ...head, symbols, fallback };
+  if (kind === 'fixed') return { kind, ...head, size: world.chance.maybe(0.7) ? 1 : 2 };
+  if (kind === 'enum') {
+    const symbols = world.chance.maybe(0.7) ? ['A', 'B'] : some(world, ['A', 'B'], 0.5);
+    const fallback = symbols.length > 0 && world.chance.maybe(0.2) ? world.chance.pick(symbols) : undefined;
+    return { kind, ...head, symbols, fallback };
   }
-  return { kind: 'record', ...head, fields: fields(world) };
+  if (world.chance.maybe(0.2)) return { kind, ...head, fields: fields(world) };
+  const type = primitive(world.chance.pick(['int', 'int', 'long', 'string']));
+  return { kind, ...head, fields: [{ name: 'a', aliases: [], type, value: undefined }] };
 }
 
-/** One type, or a union of some, of the few names and of primitives. */
-export function typeWorld(world: World): Type {
-  const branches: Type[] = some(world, TYPE_NAMES, 0.45).map((name) => named(world, name));
-  for (const type of some(world, SCALARS, 0.15)) branches.push(primitive(type));
+const isNamed = (type: Type): type is NamedType => 'namespace' in type;
+
+/** One type, or a union of some, of the few names, mostly of one kind.
+ *  @param other of the other world, whose kind is taken */
+export function typeWorld(world: World, other?: Type): Type {
+  const others = other?.kind === 'union' ? other.branches : other === undefined ? [] : [other];
+  const kind = others.find(isNamed)?.kind ?? world.chance.pick<Kind>(['enum', 'fixed', 'record']);
+  const branches: Type[] = some(world, TYPE_NAMES, 0.55).map((name) =>
+    named(world, world.chance.maybe(0.9) ? kind : world.chance.pick<Kind>(['enum', 'fixed', 'record']), name),
+  );
+  for (const type of some(world, SCALARS, 0.05)) branches.push(primitive(type));
   for (let i = branches.length - 1; i > 0; i--) {
-    const other = world.chance.below(i + 1);
-    [branches[i], branches[other]] = [branches[other] as Type, branches[i] as Type];
+    const at = world.chance.below(i + 1);
+    [branches[i], branches[at]] = [branches[at] as Type, branches[i] as Type];
   }
   const [first] = branches;
-  return first !== undefined && world.chance.maybe(0.25) ? first : { kind: 'union', branches };
+  return first !== undefined && world.chance.maybe(other === undefined ? 0.6 : 0.2)
+    ? first
+    : { kind: 'union', branches };
 }
 
 /** Unions of primitives, some of them with a logical type. */
