@@ -210,7 +210,9 @@ describe('what is compared', () => {
   it('the text that the subject has already', async () => {
     const { code, stdout } = await ask('orders-value', file('order.avsc', record()));
     expect(code).toBe(0);
-    expect(stdout).toContain('The subject has this very text as version 1.');
+    expect(stdout).toContain(
+      'The subject has this very text as version 1; to register it again changes nothing.',
+    );
   });
 
   it('files, folders in the order of their numbers, and what has no registry at all', async () => {
@@ -256,6 +258,20 @@ describe('policies and losses', () => {
     expect(lossy.stdout).toMatch(/Live proof: \d\d+ events .*every verdict is what happened/);
     expect(await call('PUT', '/config/sums-value', { lossy: 'REJECT' })).toBe(200);
     expect((await ask('sums-value', path)).code).toBe(1);
+  });
+});
+
+describe('groups', () => {
+  it('compares with the versions of the latest one’s group alone', async () => {
+    const send = (schema: string, major: string): Promise<number> =>
+      call('POST', '/subjects/grouped-value/versions', { schema, metadata: { properties: { major } } });
+    expect(await call('PUT', '/config/grouped-value', { compatibilityGroup: 'major' })).toBe(200);
+    expect(await send(record({ ...NOTE, type: 'int' }), '1')).toBe(200);
+    expect(await send(record(NOTE), '2')).toBe(200);
+    const path = file('order.avsc', record(NOTE, { name: 'more', type: 'int', default: 0 }));
+    const { stdout } = await ask('grouped-value', path, '-all-versions');
+    expect(stdout).toContain('compared with version 2 of');
+    expect(stdout).toMatch(/^grouped-value: compatible/);
   });
 });
 
@@ -328,6 +344,21 @@ describe('a registry that answers otherwise', () => {
     const json = JSON.parse((await gate(...argv, '-json')).stdout);
     expect(json).toMatchObject({ compatible: false, judged: true, agrees: false, findings: [] });
     expect((await gate(...argv, '-output=github')).stdout).toContain('title=REGISTRY_REFUSES');
+  });
+
+  it('may know the check against one version alone', async () => {
+    const url = await stub({
+      ...answers,
+      'POST /compatibility/subjects/s/versions': { is_compatible: 'perhaps' },
+      'POST /compatibility/subjects/s/versions/latest': { is_compatible: true },
+    });
+    const { code, stdout } = await gate(
+      `-registry=${url}`,
+      '-subject=s',
+      `-proposed=${file('order.avsc', record())}`,
+    );
+    expect(code).toBe(0);
+    expect(stdout).toContain('The registry agrees.');
   });
 
   it('does not open the gate by itself', async () => {

@@ -1,5 +1,5 @@
 /** Schema files as they are given on a command line: their text, their format, what they refer to. */
-import { readFileSync, statSync } from 'node:fs';
+import { closeSync, openSync, readSync } from 'node:fs';
 import { basename, extname } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import { parseSchema, type ResolvedReference, type Schema, type SchemaFormat } from '../../registry/index.ts';
@@ -7,6 +7,7 @@ import { gateError } from './errors.ts';
 
 /** Bytes of a file that is read at all. */
 export const FILE_BYTES_MAX = 16 << 20;
+const READ_BYTES = 64 << 10;
 
 export interface SchemaFile {
   /** As it was given: what messages and annotations name. */
@@ -18,20 +19,48 @@ export interface SchemaFile {
 export function readSchemaFile(path: string, flag: string): SchemaFile {
   const bad = (why: string, cause?: unknown): Error =>
     coreError('bad_file', `-${flag}=${path} ${why}`, { next: 'give the path of a schema file', cause });
+  let bytes: Buffer | undefined;
   try {
-    // Of standard input nobody knows the size before.
-    const text = path === '-' ? readFileSync(0, 'utf8') : bounded(path);
-    if (text === undefined || text.length > FILE_BYTES_MAX)
-      throw bad(`is larger than ${FILE_BYTES_MAX} bytes`);
-    return { name: path === '-' ? '(stdin)' : path, text };
+    bytes = boundedRead(path);
   } catch (thrown) {
-    if (findMillraceError(thrown) !== undefined) throw thrown;
     throw bad(`cannot be read (${(thrown as NodeJS.ErrnoException).code ?? 'unknown reason'})`, thrown);
+  }
+  if (bytes === undefined) throw bad(`is larger than ${FILE_BYTES_MAX} bytes`);
+  const name = path === '-' ? '(stdin)' : path;
+  return { name, text: textOf(name, bytes) };
+}
+
+/** Of pipes and devices nobody knows the size before. Undefined: more than is read. */
+function boundedRead(path: string): Buffer | undefined {
+  const file = path === '-' ? 0 : openSync(path, 'r');
+  try {
+    const parts: Buffer[] = [];
+    let length = 0;
+    for (;;) {
+      const part = Buffer.allocUnsafe(READ_BYTES);
+      const count = readSync(file, part, 0, READ_BYTES, null);
+      if (count === 0) return Buffer.concat(parts);
+      length += count;
+      if (length > FILE_BYTES_MAX) return undefined;
+      parts.push(part.subarray(0, count));
+    }
+  } finally {
+    if (file !== 0) closeSync(file);
   }
 }
 
-const bounded = (path: string): string | undefined =>
-  statSync(path).size > FILE_BYTES_MAX ? undefined : readFileSync(path, 'utf8');
+/** Schemas are UTF-8; what is not would be judged as another text. @throws gate_unparsable */
+export function textOf(name: string, bytes: Uint8Array): string {
+  try {
+    return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+  } catch (cause) {
+    throw gateError('gate_unparsable', `${name}: it is not UTF-8`, {
+      next: 'save the file as UTF-8',
+      details: { file: name },
+      cause,
+    });
+  }
+}
 
 const BY_EXTENSION: Readonly<Record<string, SchemaFormat>> = {
   '.avsc': 'AVRO',

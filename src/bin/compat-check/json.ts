@@ -1,13 +1,13 @@
 /** The answer as a document: everything, with names that stay. */
 import { type GateFinding, type GateReport, headline, upgradeOrder } from '../../registry/gate/report.ts';
 
-function findingDocument({ finding, direction, version, refuses, explanation, fix }: GateFinding) {
+function findingDocument({ finding, direction, versions, refuses, explanation, fix }: GateFinding) {
   return {
     rule: finding.rule,
     severity: finding.severity,
     refuses,
     direction,
-    version: version ?? null,
+    versions,
     path: finding.path,
     message: finding.message,
     reader: explanation.reader ?? null,

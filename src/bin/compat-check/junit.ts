@@ -37,7 +37,9 @@ function casesOf(report: GateReport): Case[] {
   const refusing = report.findings.filter(({ refuses }) => refuses);
   const of = (direction: string, version: number | undefined) =>
     refusing
-      .filter((one) => one.direction === direction && one.version === version)
+      .filter(
+        (one) => one.direction === direction && (version === undefined || one.versions.includes(version)),
+      )
       .map((one) => failureOf(report, one));
   const cases: Case[] = [];
   for (const { version, name } of report.compared) {

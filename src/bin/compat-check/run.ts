@@ -5,7 +5,7 @@ import { type GateInput, gateReport } from '../../registry/gate/gate.ts';
 import { judgeProposed, type Question } from '../../registry/gate/judge.ts';
 import { type Mended, mend } from '../../registry/gate/mend.ts';
 import { prove } from '../../registry/gate/prove.ts';
-import { type GateReport, type RegistryAnswer, readable } from '../../registry/gate/report.ts';
+import { type Earlier, type GateReport, type RegistryAnswer, readable } from '../../registry/gate/report.ts';
 import type { RegistryClient, ResolvedReference, Schema, SchemaFormat } from '../../registry/index.ts';
 import { resolvedAvroText } from '../../registry/schemas/avro.ts';
 import { registryClient } from '../registry-clients/shared.ts';
@@ -13,7 +13,7 @@ import type { CommandContext } from '../shell/command.ts';
 import { gateError } from './errors.ts';
 import { formatOf, parseProposed, readSchemaFile, referenceFiles, type SchemaFile } from './files.ts';
 import type { GATE_SETTINGS } from './settings.ts';
-import { gatherFiles, gatherSubject, type NamedFile, readReferences } from './sources.ts';
+import { gatherFiles, gatherSubject, type NamedFile, type Registered, readReferences } from './sources.ts';
 
 type Context = CommandContext<typeof GATE_SETTINGS>;
 
@@ -109,10 +109,14 @@ async function againstRegistry(context: Context, given: Given, subject: string):
   // What cannot be read whatever the registry holds is told before it is asked.
   const files = readReferences(given.references, format);
   const early = attempt(() => parseProposed(file, format, files));
-  const config = await client.config(subject);
+  const config = await configOf(client, subject);
   const terms = termsOf(settings, config);
   const all = settings['all-versions'] || terms.level.endsWith('_TRANSITIVE');
-  const { earlier, live, known } = await gatherSubject(client, subject, { all, ever: format === 'PROTOBUF' });
+  const { known, live, ...gathered } = await gatherSubject(client, subject, {
+    all,
+    ever: format === 'PROTOBUF',
+  });
+  const earlier = inGroup(gathered.earlier, config['compatibilityGroup']);
   const latest = earlier
     .filter((one) => one.live)
     .map(readable)
@@ -132,7 +136,9 @@ async function againstRegistry(context: Context, given: Given, subject: string):
     known && live > 0 && named.every((one) => one.version !== undefined)
       ? await knownVersion(client, subject, proposed, named)
       : undefined;
-  const question: Question = { proposed, ...terms, earlier, all, known: already !== undefined };
+  // Who asks on terms other than the subject's own wants to know what they say.
+  const asIs = settings.mode === undefined && settings.policy === undefined && !settings['all-versions'];
+  const question: Question = { proposed, ...terms, earlier, all, known: asIs && already !== undefined };
   return answered(context, question, {
     ...question,
     subject,
@@ -143,6 +149,22 @@ async function againstRegistry(context: Context, given: Given, subject: string):
     notes: known ? [] : [`the registry has no subject ${subject} yet`],
     proof: proofOf(context, question),
   });
+}
+
+/** A property of the metadata may split a subject into lines of their own; a schema without one follows the latest. */
+function inGroup(earlier: readonly Registered[], group: unknown): readonly Earlier[] {
+  if (typeof group !== 'string') return earlier;
+  const groupOf = ({ metadata }: Registered): unknown => {
+    const { properties } = (metadata ?? {}) as {
+      readonly properties?: Readonly<Record<string, unknown>> | null;
+    };
+    return properties?.[group];
+  };
+  const latest = earlier.findLast(({ live }) => live);
+  return earlier.map((one) => ({
+    ...one,
+    live: one.live && latest !== undefined && groupOf(one) === groupOf(latest),
+  }));
 }
 
 function attempt<T>(run: () => T): { readonly value: T | undefined } {
@@ -234,6 +256,28 @@ async function askRegistry(
     text = resolvedAvroText(text, proposed.references);
     references = [];
   }
-  const { compatible, messages } = await client.judge(subject, proposed.format, text, references);
-  return { asked: true, compatible, messages };
+  try {
+    const { compatible, messages } = await client.judge(subject, proposed.format, text, references);
+    return { asked: true, compatible, messages };
+  } catch (thrown) {
+    const code = findMillraceError(thrown)?.code;
+    // What some registries say of a subject that is not there yet.
+    if (code === 'subject_not_found' || code === 'version_not_found')
+      return { asked: false, why: `it has no subject ${subject} yet` };
+    // Some know the check against one version alone.
+    if (code !== 'registry_protocol') throw thrown;
+    const one = await client.judge(subject, proposed.format, text, references, 'latest');
+    return { asked: true, compatible: one.compatible, messages: one.messages };
+  }
+}
+
+/** A registry that has no settings for the subject, and does not say what holds then, is asked for its verdict alone. */
+async function configOf(client: RegistryClient, subject: string): Promise<Readonly<Record<string, unknown>>> {
+  try {
+    return await client.config(subject);
+  } catch (thrown) {
+    const code = findMillraceError(thrown)?.code ?? '';
+    if (code === 'subject_level_not_set' || code === 'subject_not_found') return {};
+    throw thrown;
+  }
 }

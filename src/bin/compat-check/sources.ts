@@ -102,13 +102,18 @@ function pathsOf(against: string): readonly string[] {
   }
 }
 
+/** A version that a registry holds. */
+export interface Registered extends Earlier {
+  readonly metadata?: unknown;
+}
+
 /** The versions of a subject: the live ones that are asked for, and where `ever` all of them, deleted ones too.
  *  @throws subject_not_found where it has none, registry_unavailable, registry_protocol */
 export async function gatherSubject(
   client: RegistryClient,
   subject: string,
   wanted: { readonly all: boolean; readonly ever: boolean },
-): Promise<{ readonly earlier: readonly Earlier[]; readonly live: number; readonly known: boolean }> {
+): Promise<{ readonly earlier: readonly Registered[]; readonly live: number; readonly known: boolean }> {
   const live = await orNone(client.versions(subject, false));
   const every = await orNone(client.versions(subject, true));
   const known = live !== undefined;
@@ -122,7 +127,7 @@ export async function gatherSubject(
     throw coreError('bad_value', `subject ${subject} has more than ${VERSIONS_MAX} versions`, {
       next: 'leave -all-versions away',
     });
-  const earlier: Earlier[] = [];
+  const earlier: Registered[] = [];
   for (let at = 0; at < numbers.length; at += REQUESTS_MAX) {
     const some = numbers.slice(at, at + REQUESTS_MAX);
     earlier.push(
@@ -146,11 +151,11 @@ async function versionOf(
   subject: string,
   version: number,
   live: boolean,
-): Promise<Earlier> {
+): Promise<Registered> {
   const name = live ? `version ${version}` : `deleted version ${version}`;
   try {
-    const { schema } = await client.version(subject, String(version), !live);
-    return { version, name, live, schema };
+    const { schema, metadata } = await client.version(subject, String(version), !live);
+    return { version, name, live, schema, metadata };
   } catch (thrown) {
     const known = findMillraceError(thrown);
     if (known?.code !== 'incompatible_schema') throw thrown;

@@ -104,6 +104,8 @@ export function otherLine({ other, judged }: GateReport): string | undefined {
 
 export function proofLine({ proof }: GateReport): string | undefined {
   if (proof === undefined) return undefined;
+  if (proof.events === 0)
+    return 'Live proof: there was nothing to try, for want of an earlier version or of events of this format.';
   const pairs = `${proof.pairs} ${proof.pairs === 1 ? 'pair' : 'pairs'} of schemas`;
   const tried = `Live proof: ${proof.events} events written and read over ${pairs}`;
   return proof.disagreements.length === 0
@@ -122,7 +124,9 @@ export function textReport(report: GateReport): string {
   for (const { finding } of notes.slice(0, FINDINGS_MAX))
     lines.push(`note: ${finding.message} (${finding.rule})`);
   if (report.already !== undefined)
-    lines.push(`The subject has this very text as version ${report.already}.`);
+    lines.push(
+      `The subject has this very text as version ${report.already}; to register it again changes nothing.`,
+    );
   lines.push(...registryLines(report));
   for (const line of [otherLine(report), proofLine(report)]) if (line !== undefined) lines.push(line);
   for (const note of report.notes) lines.push(`Note: ${note}.`);

@@ -279,14 +279,17 @@ export class RegistryClient {
     return this.expect(await this.ask('config', 'GET', path));
   }
 
-  /** Would this text be taken? The registry's own words. @throws invalid_schema, registry_unavailable */
+  /** Would this text be taken, against all that the level names or against one version? The registry's own words.
+   *  @throws invalid_schema, registry_unavailable */
   async judge(
     subject: string,
     format: SchemaFormat,
     text: string,
     references: readonly Reference[],
+    version?: 'latest',
   ): Promise<RegistryVerdict> {
-    const path = `/compatibility${versionsOf(subject)}?verbose=true`;
+    const one = version === undefined ? '' : `/${version}`;
+    const path = `/compatibility${versionsOf(subject)}${one}?verbose=true`;
     const body = { schema: text, schemaType: format, ...(references.length === 0 ? {} : { references }) };
     const answer = this.expect(await this.ask('compatibility', 'POST', path, body));
     const { is_compatible: compatible, messages } = answer;

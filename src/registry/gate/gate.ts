@@ -1,7 +1,8 @@
 /** Judges a proposed schema and says all there is to say about it. */
 import { type Finding, isCompatible, type Severity } from '../compatibility/finding.ts';
 import { VERDICT_POLICIES } from '../compatibility/modes.ts';
-import { explain } from '../proof/explain.ts';
+import { type Explanation, explain } from '../proof/explain.ts';
+import type { Position } from '../schemas/json-text.ts';
 import type { Schema } from '../schemas/schema.ts';
 import { type Judgement, judgeProposed, type Question } from './judge.ts';
 import { type GateFinding, type GateReport, type Proof, type RegistryAnswer, readable } from './report.ts';
@@ -35,20 +36,28 @@ function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
   const latest = ever[ever.length - 1];
   const seen = new Map<
     string,
-    { finding: Finding; direction: GateFinding['direction']; version: number | undefined }
+    {
+      finding: Finding;
+      readonly direction: GateFinding['direction'];
+      version: number | undefined;
+      readonly versions: number[];
+    }
   >();
   for (const { direction, version, findings } of judgement.comparisons)
-    for (const finding of findings)
-      seen.set(JSON.stringify([direction, finding.rule, finding.path, finding.message]), {
-        finding,
-        direction,
-        version,
-      });
+    for (const finding of findings) {
+      const key = JSON.stringify([direction, finding.rule, finding.path, finding.message]);
+      const one = seen.get(key) ?? { finding, direction, version, versions: [] };
+      seen.set(key, one);
+      // Places are those of the latest.
+      one.finding = finding;
+      one.version = version;
+      if (version !== undefined) one.versions.push(version);
+    }
   const namesOf = new Map(earlier.map(({ version, name }) => [version, name]));
   const many = Math.floor(EXPLAINED_CHARS_MAX / proposed.source.length);
   const explained = Math.min(EXPLAINED_MAX, Math.max(EXPLAINED_LEAST, many));
   const sorted = [...seen.values()].sort((a, b) => RANKS[a.finding.severity] - RANKS[b.finding.severity]);
-  return sorted.map(({ finding, direction, version }, index) => {
+  return sorted.map(({ finding, direction, version, versions }, index) => {
     const other = version === undefined ? latest : schemas.get(version);
     const refuses = !isCompatible([finding]) || (lossy === 'REJECT' && finding.severity === 'lossy');
     const names = { proposed: input.file, other: namesOf.get(version ?? 0) ?? 'an earlier version' };
@@ -57,9 +66,35 @@ function findingsOf(input: GateInput, judgement: Judgement): GateFinding[] {
         ? explain({ version, direction, findings: [finding] }, proposed, other, names, { ever, policy })
         : [];
     const bare = { reader: undefined, writer: undefined, counterexample: undefined };
-    return { finding, direction, version, refuses, explanation: one?.explanation ?? bare, fix: one?.fix };
+    const explanation = named(one?.explanation ?? bare, finding, direction, earlier);
+    return { finding, direction, version, versions, refuses, explanation, fix: one?.fix };
   });
 }
+
+/** A finding about the past names no version of its own: the latest that has the field in that very place. */
+function named(
+  explanation: Explanation,
+  { writer: place, place: number }: Finding,
+  direction: GateFinding['direction'],
+  earlier: GateInput['earlier'],
+): Explanation {
+  const { writer } = explanation;
+  if (direction !== 'HISTORY' || writer === undefined || place === undefined || !('line' in place))
+    return explanation;
+  const digits = Number(/([0-9]+)$/.exec(number ?? '')?.[1]);
+  const held = earlier.findLast((one) => {
+    const schema = readable(one);
+    return (
+      schema?.format === 'PROTOBUF' &&
+      schema.tree.messages.some(({ fields }) =>
+        fields.some((field) => field.number === digits && samePlace(field.at, writer)),
+      )
+    );
+  });
+  return held === undefined ? explanation : { ...explanation, writer: { ...writer, source: held.name } };
+}
+
+const samePlace = (a: Position, b: Position): boolean => a.line === b.line && a.column === b.column;
 
 export function gateReport(input: GateInput): GateReport {
   const judgement = judgeProposed(input);

@@ -20,7 +20,7 @@ export interface Question {
   readonly earlier: readonly Earlier[];
   /** Compare with every live one, whatever the level says. */
   readonly all: boolean;
-  /** The subject has this very text, which means by its numbers what it meant then. */
+  /** The subject has this very text: no check is made where it is registered again. */
   readonly known: boolean;
 }
 
@@ -44,18 +44,17 @@ export function judgeProposed(question: Question): Judgement {
   const live = earlier.filter((one) => one.live);
   const everyone = question.all || level.endsWith('_TRANSITIVE');
   const compared = level === 'NONE' ? [] : everyone ? live : live.slice(-1);
+  if (question.known) return { compatible: true, comparisons: [], compared };
   const comparisons = compared.flatMap((one) =>
     'unreadable' in one.schema
       ? [unreadable(one, one.schema.unreadable)]
       : compareWith(proposed, level, [{ version: one.version, schema: one.schema }], policy),
   );
-  if (!question.known) {
-    const ever = earlier.flatMap((one): EarlierVersion[] => {
-      const schema = readable(one);
-      return schema === undefined ? [] : [{ version: one.version, schema }];
-    });
-    comparisons.push(...compareHistory(proposed, ever));
-  }
+  const ever = earlier.flatMap((one): EarlierVersion[] => {
+    const schema = readable(one);
+    return schema === undefined ? [] : [{ version: one.version, schema }];
+  });
+  comparisons.push(...compareHistory(proposed, ever));
   const refusesLoss = question.lossy === 'REJECT';
   const compatible = comparisons.every(
     ({ findings }) =>

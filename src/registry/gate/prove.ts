@@ -10,9 +10,11 @@ import { type Proof, readable } from './report.ts';
 /** Events of one pair. */
 const EVENTS_MAX = 2_000;
 
-function judgedOutcome(reader: Schema, writer: Schema): Outcome {
+/** Undefined: not judged, so there is nothing to be held against. */
+function judgedOutcome(reader: Schema, writer: Schema): Outcome | undefined {
   const findings = checkPair(reader, writer, 'PROVEN');
-  if (findings.some(({ severity }) => severity === 'fail' || severity === 'unjudged')) return 'FAIL';
+  if (findings.some(({ severity }) => severity === 'unjudged')) return undefined;
+  if (findings.some(({ severity }) => severity === 'fail')) return 'FAIL';
   return findings.some(({ severity }) => severity === 'lossy') ? 'LOSSY' : 'OK';
 }
 
@@ -36,7 +38,7 @@ export function prove(question: Question, { compared }: Judgement): Proof {
       events += trials;
       pairs++;
       // Where the writer has no event there is nothing to see.
-      if (trials > 0 && outcome !== judged)
+      if (trials > 0 && judged !== undefined && outcome !== judged)
         disagreements.push(`${name}: judged ${judged}, live decode ${outcome}`);
     }
   }

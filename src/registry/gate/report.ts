@@ -27,8 +27,10 @@ export function readable(earlier: Earlier): Schema | undefined {
 export interface GateFinding {
   readonly finding: Finding;
   readonly direction: Direction;
-  /** Undefined: the rules that hold over all versions. */
+  /** The latest version that it is about; undefined: the rules that hold over all versions. */
   readonly version: number | undefined;
+  /** All that it is about. */
+  readonly versions: readonly number[];
   /** Whether it stands against the schema, as the subject is set. */
   readonly refuses: boolean;
   readonly explanation: Explanation;
@@ -96,23 +98,32 @@ export function headline(report: GateReport): string {
   return `${what}: INCOMPATIBLE ${under}: ${count} ${count === 1 ? 'finding stands' : 'findings stand'} against it`;
 }
 
+/** Versions that a sentence names, the latest of them. */
+const NAMES_MAX = 4;
+
 /** What a finding breaks, for a person. */
 export function consequence(
-  { direction, version, finding }: GateFinding,
+  { direction, versions, finding }: GateFinding,
   compared: readonly Earlier[],
 ): string {
-  const name = compared.find((one) => one.version === version)?.name ?? `version ${version}`;
+  const names = versions.map(
+    (version) => compared.find((one) => one.version === version)?.name ?? `version ${version}`,
+  );
+  const others = names.length - NAMES_MAX;
+  const name = others > 0 ? `${names.slice(-NAMES_MAX).join(', ')} and ${others} more` : names.join(', ');
   if (direction === 'HISTORY')
     return 'no mode allows it: events with the old meaning may still be in a topic';
   const [reader, writer] =
     direction === 'BACKWARD' ? ['the proposed schema', name] : [name, 'the proposed schema'];
+  // Several readers are several.
+  const s = reader === name && names.length > 1 ? '' : 's';
   const cannot =
     finding.severity === 'fail'
-      ? 'fails on'
+      ? `fail${s} on`
       : finding.severity === 'unjudged'
         ? 'may fail on'
         : finding.severity === 'lossy'
-          ? 'loses something of'
-          : 'reads';
-  return `${reader}, as reader, ${cannot} events of ${writer} (${direction})`;
+          ? `lose${s} something of`
+          : `read${s}`;
+  return `${reader}, as reader${s === '' ? 's' : ''}, ${cannot} events of ${writer} (${direction})`;
 }
