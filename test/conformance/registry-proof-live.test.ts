@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import type { Finding } from '../../src/registry/compatibility/finding.ts';
 import { compareHistory, compareWith } from '../../src/registry/compatibility/modes.ts';
 import { explain } from '../../src/registry/proof/explain.ts';
-import { isSurprise, trialsOf, tryAll } from '../../src/registry/proof/live.ts';
+import { isSurprise, trialsOf } from '../../src/registry/proof/live.ts';
 import type { Outcome } from '../../src/registry/proof/trial.ts';
 import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 
@@ -22,7 +22,7 @@ const rowsOf = (name: string): readonly Row[] =>
     .cases;
 const ROWS = [...rowsOf('./registry-compatibility.json'), ...rowsOf('./registry-compatibility-proto.json')];
 
-const EVENTS_MAX = 1_000;
+const EVENTS_MAX = 300;
 
 const formatOf = ({ old }: Row): string => (typeof old === 'string' ? 'PROTOBUF' : 'AVRO');
 
@@ -63,14 +63,17 @@ describe.each(ROWS.map((row) => ({ ...row, format: formatOf(row) })))('$format: 
     ['FORWARD', before, after],
   ] as const)('%s: the verdict is what live decode gives', (direction, reader, writer) => {
     const [comparison] = compareWith(after, direction, [{ version: 1, schema: before }]);
-    const { outcome, trials, worst } = tryAll(reader, writer, { limit: EVENTS_MAX });
-    const told = JSON.stringify(worst?.witness.json);
-    expect(worstOf(comparison?.findings ?? []), told).toBe(outcome);
-    expect(trials).toBeGreaterThan(0);
+    let outcome: Outcome = 'OK';
+    let told = 'no event';
     for (const trial of trialsOf(reader, writer, { limit: EVENTS_MAX })) {
-      expect(isSurprise(trial), trial.witness.json).toBe(false);
-      if (row.format === 'AVRO') expect('error' in trial.read).toBe(trial.projection.kind === 'none');
+      const { witness, projection, read } = trial;
+      expect(isSurprise(trial), witness.json).toBe(false);
+      if (row.format === 'AVRO') expect('error' in read).toBe(projection.kind === 'none');
+      if (outcome === trial.outcome || outcome === 'FAIL' || trial.outcome === 'OK') continue;
+      outcome = trial.outcome;
+      told = witness.json;
     }
+    expect(worstOf(comparison?.findings ?? []), told).toBe(outcome);
   });
 
   it('each finding is explained by texts that are there and an event that was run', () => {
