@@ -50,7 +50,8 @@ class Walk {
   readonly findings = new Findings();
   private readonly never: ReadonlySet<AvroNode>;
   private readonly seen = new Map<AvroNode, Set<AvroNode>>();
-  private readonly pairs: Pair[] = [];
+  /** Met, and one step further inwards than those that are compared. */
+  private pairs: Pair[] = [];
   private readonly names = new Names();
   private readonly unions = new Map<AvroUnionNode, BranchIndex>();
   private readonly misfits = new Map<AvroField, Misfit | undefined>();
@@ -60,14 +61,16 @@ class Walk {
   }
 
   pair(reader: AvroNode, writer: AvroNode, trail: Trail): void {
-    if (!this.never.has(writer)) this.pairs.push({ reader, writer, trail });
+    if (!this.never.has(writer) && !this.isSeen(reader, writer)) this.pairs.push({ reader, writer, trail });
   }
 
   run(): void {
-    // Pairs that are found on the way are put at its end.
-    for (const { reader, writer, trail } of this.pairs) {
-      if (!this.spend(1, trail)) return;
-      this.compare(reader, writer, trail);
+    for (let level = this.pairs; level.length > 0; level = this.pairs) {
+      this.pairs = [];
+      for (const { reader, writer, trail } of level) {
+        if (!this.spend(1, trail)) return;
+        this.compare(reader, writer, trail);
+      }
     }
   }
 
@@ -77,6 +80,7 @@ class Walk {
 
   /** Only named types are met again in another place. */
   private isSeen(reader: AvroNode, writer: AvroNode): boolean {
+    if (!isNamed(reader) || !isNamed(writer)) return false;
     const known = this.seen.get(reader) ?? new Set();
     if (known.has(writer)) return true;
     this.seen.set(reader, known.add(writer));
@@ -130,7 +134,8 @@ class Walk {
     }
     if (reader.kind === 'union') {
       const branch = this.branchFor(reader, writer, trail);
-      if (branch !== undefined && this.spend(1, trail)) this.compare(branch, writer, trail);
+      if (branch !== undefined && this.spend(1, trail) && !this.isSeen(branch, writer))
+        this.compare(branch, writer, trail);
       return;
     }
     if (reader.kind === 'primitive' && writer.kind === 'primitive' && reader.type !== writer.type) {
@@ -160,8 +165,7 @@ class Walk {
       return;
     }
     if (isNamed(reader) && isNamed(writer)) {
-      if (!this.isSeen(reader, writer) && this.sameName(reader, writer, trail))
-        this.named(reader, writer, trail);
+      if (this.sameName(reader, writer, trail)) this.named(reader, writer, trail);
       return;
     }
     if (!this.logical(reader, writer, trail)) return;
