@@ -147,13 +147,17 @@ const VERDICTS: Readonly<Record<string, JsonSchema>> = {
   Counterexample: {
     ...closed(
       {
-        outcome: { enum: ['LOSSY', 'FAIL'] },
+        outcome: { enum: ['OK', 'LOSSY', 'FAIL'] },
         json: { ...TEXT, description: 'The event.' },
         hex: { ...TEXT, description: 'Its payload without the frame.' },
         bytes: { type: 'integer', minimum: 0 },
         offset: { type: 'integer', minimum: 0, description: 'The byte where decoding breaks.' },
         got: TEXT,
         promised: TEXT,
+        alone: {
+          const: true,
+          description: 'Read without the fields around it, which would show another finding first.',
+        },
       },
       ['outcome', 'json', 'hex', 'bytes', 'got', 'promised'],
     ),

@@ -7,7 +7,9 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Finding, Severity } from '../compatibility/finding.ts';
 import type { Comparison } from '../compatibility/modes.ts';
+import type { Counterexample } from '../proof/counterexample.ts';
 import { type ExplainedFinding, explain, type Fragment } from '../proof/explain.ts';
+import type { Schema } from '../schemas/schema.ts';
 import type { Judgement } from '../store/service.ts';
 
 /** Findings of one answer; those that refuse come first. */
@@ -16,11 +18,16 @@ const FINDINGS_MAX = 100;
 const EXPLAINED_MAX = 5;
 const EXPLAIN_MS = 250;
 const EXPLAIN_CHARS_MAX = 64 * 1024;
+/** Of all texts of the past, which each mend that is tried is held against. */
+const EVER_CHARS_MAX = 256 * 1024;
 
 const ORDER: Readonly<Record<Severity, number>> = { fail: 0, unjudged: 1, lossy: 2, note: 3 };
 
-const fragment = (name: string, one: Fragment | undefined): object =>
-  one === undefined ? {} : { [name]: one };
+function fragment(name: string, one: Fragment | undefined): object {
+  if (one === undefined) return {};
+  const { source, line, column, text } = one;
+  return { [name]: { source, line, column, text } };
+}
 
 function bare(finding: Finding, { direction, version }: Comparison): object {
   const { rule, severity, path, message } = finding;
@@ -35,23 +42,31 @@ function bare(finding: Finding, { direction, version }: Comparison): object {
 }
 
 function shown({ explanation, fix }: ExplainedFinding): object {
-  const { counterexample } = explanation;
-  const { at, ...event } = counterexample ?? {};
+  const { reader, writer, counterexample } = explanation;
   return {
-    ...fragment('reader', explanation.reader),
-    ...fragment('writer', explanation.writer),
-    ...(counterexample === undefined
-      ? {}
-      : { counterexample: { ...event, ...(at === undefined ? {} : { offset: at }) } }),
-    ...(fix === undefined ? {} : { fix }),
+    ...fragment('reader', reader),
+    ...fragment('writer', writer),
+    ...(counterexample === undefined ? {} : { counterexample: eventOf(counterexample) }),
+    ...(fix === undefined ? {} : { fix: { words: fix.words, edits: fix.edits } }),
   };
 }
 
-function explained(finding: Finding, comparison: Comparison, judgement: Judgement): object {
+function eventOf({ outcome, json, hex, bytes, at, got, promised, alone }: Counterexample): object {
+  const offset = at === undefined ? {} : { offset: at };
+  return { outcome, json, hex, bytes, ...offset, got, promised, ...(alone ? { alone } : {}) };
+}
+
+function explained(
+  finding: Finding,
+  comparison: Comparison,
+  judgement: Judgement,
+  ever: readonly Schema[],
+): object {
   const { proposed, schemaOf } = judgement;
   const other = comparison.version === undefined ? undefined : schemaOf(comparison.version);
   if (proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX) return {};
-  const [one] = explain({ ...comparison, findings: [finding] }, proposed, other);
+  const how = { ever, policy: judgement.policy };
+  const [one] = explain({ ...comparison, findings: [finding] }, proposed, other, {}, how);
   return one === undefined ? {} : shown(one);
 }
 
@@ -60,12 +75,15 @@ export async function findingsOf(judgement: Judgement): Promise<readonly object[
     .flatMap((comparison) => comparison.findings.map((finding) => ({ finding, comparison })))
     .sort((a, b) => ORDER[a.finding.severity] - ORDER[b.finding.severity])
     .slice(0, FINDINGS_MAX);
+  const past = judgement.ever();
+  const chars = past.reduce((sum, { text }) => sum + text.length, 0);
+  const ever = chars > EVER_CHARS_MAX ? [] : past;
   const until = performance.now() + EXPLAIN_MS;
   const answer: object[] = [];
   for (const [i, { finding, comparison }] of all.entries()) {
     const more =
       i < EXPLAINED_MAX && finding.severity !== 'note' && performance.now() < until
-        ? explained(finding, comparison, judgement)
+        ? explained(finding, comparison, judgement, ever)
         : {};
     answer.push({ ...bare(finding, comparison), ...more });
     if (i < EXPLAINED_MAX) await nextTurn();

@@ -53,7 +53,7 @@ export function inGroup(
 }
 
 /** All that the subject ever had, in order: what is gone for good by the lives it had, then what is there. */
-function everHeld(state: State, parser: Parser, subject: string): EarlierVersion[] {
+export function everHeld(state: State, parser: Parser, subject: string): EarlierVersion[] {
   const ever: EarlierVersion[] = [];
   let life: Array<{ readonly version: number; readonly text: Text }> = [];
   const close = (): void => {

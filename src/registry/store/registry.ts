@@ -10,7 +10,7 @@ import { verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { schemaText } from '../schemas/schema.ts';
 import { metadataProperty } from './contracts.ts';
-import { comparedBy, inGroup, judgeAgainst } from './judging.ts';
+import { comparedBy, everHeld, inGroup, judgeAgainst } from './judging.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
 import {
   checkScope,
@@ -364,6 +364,7 @@ export class Registry implements RegistryService {
         const entry = compared.find(({ stored }) => stored.version === version);
         return entry === undefined ? undefined : this.parser.storedOrNone(this.state, name, entry.text);
       },
+      ever: () => everHeld(this.state, this.parser, name).map(({ schema }) => schema),
     };
   }
 

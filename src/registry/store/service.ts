@@ -55,6 +55,8 @@ export interface Judgement extends Verdict {
   readonly proposed: Schema;
   /** One of the versions that were compared; undefined where it cannot be read. */
   readonly schemaOf: (version: number) => Schema | undefined;
+  /** All the subject ever had whose numbers count, oldest first. */
+  readonly ever: () => readonly Schema[];
 }
 
 /** Which of the soft-deleted ones are meant. */
