@@ -50,7 +50,7 @@ function boundedRead(path: string): Buffer | undefined {
 }
 
 /** Schemas are UTF-8; what is not would be judged as another text. @throws gate_unparsable */
-export function textOf(name: string, bytes: Uint8Array): string {
+function textOf(name: string, bytes: Uint8Array): string {
   try {
     return new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
   } catch (cause) {

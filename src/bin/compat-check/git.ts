@@ -5,7 +5,7 @@ import { FILE_BYTES_MAX, type SchemaFile } from './files.ts';
 
 const GIT_MS_MAX = 20_000;
 /** Commits of a file's history, the latest of them. */
-export const COMMITS_MAX = 1_000;
+const COMMITS_MAX = 1_000;
 /** Files of one folder. */
 const FILES_MAX = 1_000;
 

@@ -17,7 +17,7 @@ export function sidesOf({ direction, explanation }: GateFinding) {
     : { proposed: reader, earlier: writer };
 }
 
-export const severityWords: Readonly<Record<GateFinding['finding']['severity'], string>> = {
+const severityWords: Readonly<Record<GateFinding['finding']['severity'], string>> = {
   fail: 'breaks',
   unjudged: 'not judged, so refused',
   lossy: 'loses',

@@ -1,5 +1,5 @@
 /** Avro, policy PROVEN: what our decoder does with each event. Source of all: Apache Avro 1.12 specification. */
-import type { Rule, RuleExample } from './rules.ts';
+import type { Rule, RuleExample } from './rule.ts';
 
 const SOURCE = 'Apache Avro 1.12 specification, "Schema Resolution"';
 

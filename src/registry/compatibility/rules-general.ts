@@ -1,5 +1,5 @@
 /** Rules that belong to no one format. */
-import type { Rule } from './rules.ts';
+import type { Rule } from './rule.ts';
 
 export const GENERAL_RULES: readonly Rule[] = [
   {

@@ -1,5 +1,5 @@
 /** JSON Schema: by structure, the same in both policies. */
-import type { Rule, RuleExample } from './rules.ts';
+import type { Rule, RuleExample } from './rule.ts';
 
 const VALIDATION = 'JSON Schema, "Validation"';
 const CORE = 'JSON Schema, "Core"';

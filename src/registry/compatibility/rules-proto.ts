@@ -1,6 +1,6 @@
 /** Protobuf, policy PROVEN: what our decoder does with each event, and the history of numbers, which holds in every
  *  mode and policy. */
-import type { Rule, RuleExample } from './rules.ts';
+import type { Rule, RuleExample } from './rule.ts';
 
 const UPDATING = 'protobuf.dev, "Updating A Message Type"';
 const ENCODING = 'protobuf.dev, "Encoding"';

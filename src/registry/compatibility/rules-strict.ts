@@ -1,6 +1,6 @@
 /** Policy STRICT: the rules of the existing registries, by their own names. Where live decode says otherwise, the page
  *  of the rule says so. */
-import type { Rule, RuleExample } from './rules.ts';
+import type { Rule, RuleExample } from './rule.ts';
 
 const AVRO_SOURCE = 'Apache Avro, SchemaCompatibility, which the existing registries use unchanged.';
 const PROTO_SOURCE = 'Confluent Schema Registry 8, the differences of its Protobuf check (facts only).';

@@ -15,7 +15,7 @@ import {
   readJson,
 } from '../schemas/json-text.ts';
 import type { AvroSchema } from '../schemas/schema.ts';
-import type { Change, Edit, FixContext } from './fix.ts';
+import type { Change, Edit, FixContext } from './change.ts';
 import { indentAt, jsonSpan } from './spans.ts';
 
 /** Types inside a default that is made up. */

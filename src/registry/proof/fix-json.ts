@@ -1,6 +1,6 @@
 /** Changes of a JSON Schema that may take a finding away: what stood there before. */
 import { type JsonNode, type JsonObject, readJson } from '../schemas/json-text.ts';
-import type { Change, Edit, FixContext } from './fix.ts';
+import type { Change, Edit, FixContext } from './change.ts';
 import { jsonSpan } from './spans.ts';
 
 const SHOWN_CHARS_MAX = 60;

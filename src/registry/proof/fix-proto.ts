@@ -3,7 +3,7 @@ import type { Finding, Place } from '../compatibility/finding.ts';
 import { FIELD_NUMBER_MAX } from '../schemas/proto-ast.ts';
 import type { ProtoEnum, ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
 import type { ProtoSchema } from '../schemas/schema.ts';
-import type { Change, Edit, FixContext } from './fix.ts';
+import type { Change, Edit, FixContext } from './change.ts';
 import { behind, indentAt, offsetOf, protoSpan } from './spans.ts';
 
 interface Found {

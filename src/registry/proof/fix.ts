@@ -7,42 +7,17 @@ import { FINDINGS_MAX, type Finding, isCompatible } from '../compatibility/findi
 import { checkPair, compareHistory } from '../compatibility/modes.ts';
 import { ruleOf } from '../compatibility/rules.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
+import type { Edit, Fix, FixContext } from './change.ts';
 import { avroChanges } from './fix-avro.ts';
 import { jsonChanges } from './fix-json.ts';
 import { protoChanges } from './fix-proto.ts';
-
-export interface Edit {
-  /** UTF-16 units of the proposed source; what stands there gives way to `text`. */
-  readonly at: number;
-  readonly end: number;
-  readonly text: string;
-}
-
-export interface Fix {
-  readonly words: string;
-  /** In order, none within another; empty: the words alone. */
-  readonly edits: readonly Edit[];
-}
-
-export interface Change {
-  readonly words: string;
-  readonly edits: readonly Edit[];
-}
-
-export interface FixContext {
-  readonly finding: Finding;
-  readonly direction: 'BACKWARD' | 'FORWARD' | 'HISTORY';
-  readonly proposed: Schema;
-  readonly other: Schema | undefined;
-  /** Every schema the subject ever had, oldest first: what no fix may bring back. */
-  readonly ever: readonly Schema[];
-  readonly policy: 'PROVEN' | 'STRICT';
-}
 
 export interface FixOptions {
   readonly ever?: FixContext['ever'];
   readonly policy?: FixContext['policy'];
 }
+
+export type { Edit, Fix } from './change.ts';
 
 /** Changes that are tried for one finding. */
 const TRIES_MAX = 24;
