@@ -61,7 +61,8 @@ class Walk {
   }
 
   pair(reader: AvroNode, writer: AvroNode, trail: Trail): void {
-    if (!this.never.has(writer) && !this.isSeen(reader, writer)) this.pairs.push({ reader, writer, trail });
+    if (this.isSeen(reader, writer)) return;
+    if (!this.never.has(writer)) this.pairs.push({ reader, writer, trail });
   }
 
   run(): void {
