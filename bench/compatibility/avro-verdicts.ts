@@ -37,7 +37,7 @@ function told({ witness, projection, read }: Trial): string {
 }
 const plain = (_key: string, value: unknown): unknown => (typeof value === 'bigint' ? `${value}n` : value);
 
-export function judgePair(reader: Schema, writer: Schema, seed: number): Judged {
+function judgePair(reader: Schema, writer: Schema, seed: number): Judged {
   const findings = checkPair(reader, writer);
   const verdict = verdictOf(findings);
   const chance = new Chance(seed);

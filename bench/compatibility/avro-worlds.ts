@@ -3,6 +3,7 @@
 import {
   branchName,
   type Field,
+  isNamed,
   LOGICAL,
   type NamedType,
   PRIMITIVES,
@@ -58,8 +59,6 @@ function named(world: World, kind: Kind, [namespace, name]: (typeof TYPE_NAMES)[
   const type = primitive(world.chance.pick(['int', 'int', 'long', 'string']));
   return { kind, ...head, fields: [{ name: 'a', aliases: [], type, value: undefined }] };
 }
-
-const isNamed = (type: Type): type is NamedType => 'namespace' in type;
 
 /** One type, or a union of some, of the few names, mostly of one kind.
  *  @param other of the other world, whose kind is taken */
