@@ -19,8 +19,9 @@ const RANK: Readonly<Record<Outcome, number>> = { OK: 0, LOSSY: 1, FAIL: 2 };
 
 function told({ witness, projection, read }: Trial): string {
   const got = 'error' in read ? `error: ${read.error.message}` : plainJson(read.value);
-  const promised =
-    projection.kind === 'none' ? `nothing: ${projection.why}` : `${plainJson(projection.value)}`;
+  let promised = projection.kind === 'none' ? `nothing: ${projection.why}` : plainJson(projection.value);
+  if (projection.kind === 'none' && projection.answer !== undefined)
+    promised += `; what comes is ${plainJson(projection.answer)}`;
   return `${witness.json} of [${witness.path}] is read as ${got}; promised is ${promised}`;
 }
 

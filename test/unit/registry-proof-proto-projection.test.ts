@@ -307,7 +307,7 @@ describe('names and numbers', () => {
 
   it('a message is found by its full name', () => {
     const promised = both('message M {}', 'message N {}', {});
-    expect(promised).toEqual({ kind: 'none', why: "the reader's schema has no message M" });
+    expect(promised).toMatchObject({ kind: 'none', why: "the reader's schema has no message M" });
   });
 
   it('the name of a field type does not count', () => {
@@ -531,10 +531,77 @@ describe('oneofs and groups', () => {
   });
 });
 
+describe('what a decoder makes of an event without a reading', () => {
+  const answerOf = (promised: Projection): unknown =>
+    promised.kind === 'none' ? promised.answer : 'a value';
+  const left = (promised: Projection, value: unknown): void => {
+    const answer = answerOf(promised);
+    expect(answer).toHaveProperty('left');
+    expect(sameValue((answer as { left: unknown }).left, value)).toBe(true);
+  };
+
+  it('an error where something required is missing, text is no text, or the message is unknown', () => {
+    expect(answerOf(both2('message M {}', 'message M { required int32 a = 1; }', {}))).toBe('error');
+    const [bytes, text] = ['message M { bytes a = 1; }', 'message M { string a = 1; }'];
+    expect(answerOf(both(bytes, text, { 1: hex('ff') }))).toBe('error');
+    expect(answerOf(both('message M {}', 'message N {}', {}))).toBe('error');
+  });
+
+  it('the rest where a value vanishes', () => {
+    const head = (type: string): string => `message M { optional ${type} a = 1; optional int32 b = 2; }`;
+    left(both(head('int32'), head('fixed32'), { 1: 5, 2: 6 }), { a: null, b: 6 });
+    left(both('message M { repeated int32 a = 1; int32 b = 2; }', head('int32'), { 1: [5], 2: 6 }), {
+      a: null,
+      b: 6,
+    });
+    left(
+      both('message M { int32 a = 1; int32 b = 2; }', 'message M { int32 b = 2; int32 a = 3; }', {
+        1: 5,
+        2: 6,
+      }),
+      { b: 6, a: 0 },
+    );
+    left(
+      both(
+        'message M { optional int32 a = 1; optional int32 b = 2; }',
+        'message M { oneof o { int32 a = 1; int32 b = 2; } }',
+        { 1: 5, 2: 6 },
+      ),
+      { a: null, b: 6 },
+    );
+  });
+
+  it('the rest where a closed enum drops a number, with its entry where it is a map', () => {
+    const list = (head: string, field: string): string => `${head} message M { ${field} f = 1; }`;
+    const drop = (field: string, written: ProtoFieldDatum): Projection =>
+      project(list(PROTO3, field), list(PROTO2, field), { 1: written });
+    left(drop('repeated Color', [1, 77, 0]), { f: ['GREEN', 'RED'] });
+    left(drop('optional Color', 77), { f: null });
+    left(
+      drop('map<string, Color>', [
+        ['a', 1],
+        ['b', 77],
+      ]),
+      { f: { a: 'GREEN' } },
+    );
+  });
+
+  it('nothing is said where the bytes mean something else', () => {
+    expect(
+      answerOf(both('message M { int32 a = 1; }', 'message M { sint32 a = 1; }', { 1: 5 })),
+    ).toBeUndefined();
+    expect(
+      answerOf(both('message M { string a = 1; }', 'message M { M a = 1; }', { 1: 'a' })),
+    ).toBeUndefined();
+    const packed = both('message M { string a = 1; }', 'message M { repeated int32 a = 1; }', { 1: 'a' });
+    expect(answerOf(packed)).toBeUndefined();
+  });
+});
+
 describe('why there is no reading', () => {
   it('names the field on its way and both types', () => {
     const text = (type: string): string => `message M { repeated N n = 1; } message N { ${type} f = 1; }`;
-    expect(both(text('int32'), text('string'), { 1: [datum({ 1: 5 })] })).toEqual({
+    expect(both(text('int32'), text('string'), { 1: [datum({ 1: 5 })] })).toMatchObject({
       kind: 'none',
       why: 'n.f: int32 is not what a reader of string looks for',
     });

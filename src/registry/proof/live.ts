@@ -113,7 +113,11 @@ export function tryAll(reader: Schema, writer: Schema, options: WitnessOptions):
   return worst === undefined ? { outcome: 'OK', trials } : { outcome: worst.outcome, trials, worst };
 }
 
-/** What came back is not what is promised: a fault of ours, whatever the verdict is. */
+/** What came back is not what the rules of the format say: a fault of ours, whatever the verdict is. */
 export function isSurprise({ projection, read }: Trial): boolean {
-  return projection.kind === 'value' && ('error' in read || !sameValue(projection.value, read.value));
+  if (projection.kind === 'value') return 'error' in read || !sameValue(projection.value, read.value);
+  const { answer } = projection;
+  if (answer === undefined) return false;
+  if (answer === 'error') return !('error' in read);
+  return 'error' in read || !sameValue(answer.left, read.value);
 }

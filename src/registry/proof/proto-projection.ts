@@ -27,6 +27,8 @@ class Gathered {
   readonly maps = new Map<ProtoField, Map<string, Part>>();
   /** Of each oneof the field that has come, and with which written message. */
   readonly chosen = new Map<string, readonly [ProtoField, ProtoDatum]>();
+  /** The last value that came is one that its closed enum does not have. */
+  isDropped = false;
 
   constructor(message: ProtoMessage) {
     this.message = message;
@@ -81,6 +83,10 @@ const holdsMessages = (field: ProtoField): boolean => field.message !== undefine
 const wireOf = (field: ProtoField): string =>
   isMap(field) ? LENGTH_DELIMITED : field.delimited ? 'a group' : wireOfType(field.type);
 
+/** A list of numbers is looked for as a run as well. */
+const mayBePacked = (field: ProtoField): boolean =>
+  field.repeated && !holdsMessages(field) && wireOf(field) !== LENGTH_DELIMITED;
+
 /** What is on the wire for a field, each value by itself. */
 function valuesOf(field: ProtoField, written: ProtoFieldDatum | undefined): readonly ProtoValueDatum[] {
   if (written === undefined) return [];
@@ -126,7 +132,7 @@ export function protoProjector(reader: ProtoFile): (datum: ProtoDatum, writer: P
   return (datum, writer) => {
     const message = reader.byName.get(writer.name);
     if (message === undefined) {
-      return { kind: 'none', why: `the reader's schema has no message ${writer.name}` };
+      return { kind: 'none', why: `the reader's schema has no message ${writer.name}`, answer: 'error' };
     }
     return new Reading(meetings).read(datum, writer, message);
   };
@@ -136,6 +142,8 @@ class Reading {
   private readonly meetings: Map<ProtoMessage, Map<ProtoMessage, readonly Meeting[]>>;
   private readonly way: string[] = [];
   private why: string | undefined;
+  /** What a decoder must make of an event that has no reading; `open`: the rules do not say. */
+  private answer: 'left' | 'error' | 'open' = 'left';
   private lossless = true;
 
   constructor(meetings: Map<ProtoMessage, Map<ProtoMessage, readonly Meeting[]>>) {
@@ -146,14 +154,17 @@ class Reading {
     const gathered = new Gathered(message);
     this.gather(gathered, datum, writer);
     const value = this.finish(gathered);
-    return this.why === undefined
-      ? { kind: 'value', value, lossless: this.lossless }
-      : { kind: 'none', why: this.why };
+    const { why, answer } = this;
+    if (why === undefined) return { kind: 'value', value, lossless: this.lossless };
+    if (answer === 'open') return { kind: 'none', why };
+    return { kind: 'none', why, answer: answer === 'error' ? answer : { left: value } };
   }
 
-  /** Keeps the first reason; what is read after it is thrown away. */
-  private refuse(why: string): void {
+  /** Keeps the first reason. `left`: the value vanishes, and the rest is read as ever. `open`: its bytes mean something
+   *  else, so that nothing is said of what follows. */
+  private refuse(answer: 'left' | 'error' | 'open', why: string): void {
     this.why ??= this.way.length === 0 ? why : `${this.way.join('.')}: ${why}`;
+    if (this.answer === 'left' || answer === 'open') this.answer = answer;
   }
 
   private meetingsOf(writer: ProtoMessage, reader: ProtoMessage): readonly Meeting[] {
@@ -177,9 +188,9 @@ class Reading {
 
   /** One written message; what came before it for the same one of the reader's stays where nothing replaces it. */
   private gather(into: Gathered, datum: ProtoDatum, writer: ProtoMessage): void {
-    if (this.why !== undefined) return;
+    if (this.answer === 'open') return;
     if (this.way.length > DEPTH_MAX) {
-      this.refuse(`messages stand in one another more than ${DEPTH_MAX} deep`);
+      this.refuse('open', `messages stand in one another more than ${DEPTH_MAX} deep`);
       return;
     }
     for (const { written, reader, renumbered } of this.meetingsOf(writer, into.message)) {
@@ -191,6 +202,7 @@ class Reading {
         this.take(into, written, reader, values, datum);
       } else if (renumbered !== undefined) {
         this.refuse(
+          'left',
           `it has number ${written.number} where it is written and ${renumbered.number} where it is read, so it vanishes`,
         );
       }
@@ -219,11 +231,11 @@ class Reading {
       return;
     }
     if (written.packed && !reader.repeated) {
-      if (!this.vanishesUnseen(reader, values)) this.refuse('a run of packed values is read as one value');
+      if (!this.vanishesUnseen(reader, values))
+        this.refuse('left', 'a run of packed values is read as one value');
       return;
     }
     for (const value of values) {
-      if (this.why !== undefined) return;
       if (asMessage) this.takeMessage(into, written, reader, value as ProtoDatum, datum);
       else this.takeValue(into, written, reader, value, datum);
     }
@@ -232,7 +244,12 @@ class Reading {
   /** Another kind of value on the wire: the reader passes over it. */
   private other(written: ProtoField, reader: ProtoField, values: readonly ProtoValueDatum[]): void {
     if (!this.vanishesUnseen(reader, values)) {
-      this.refuse(`${wordOf(written)} is not what a reader of ${wordOf(reader)} looks for`);
+      const wire = written.packed ? LENGTH_DELIMITED : wireOf(written);
+      const isTaken = wire === wireOf(reader) || (wire === LENGTH_DELIMITED && mayBePacked(reader));
+      this.refuse(
+        isTaken ? 'open' : 'left',
+        `${wordOf(written)} is not what a reader of ${wordOf(reader)} looks for`,
+      );
     }
   }
 
@@ -254,9 +271,15 @@ class Reading {
   ): void {
     const read = cast(written, reader, value);
     if (read === undefined) {
-      this.refuse(`${shown(value)} as ${wordOf(written)} is no value of ${wordOf(reader)}`);
+      const isFamily =
+        reader.enumeration !== undefined && written.type !== 'sint32' && written.type !== 'sint64';
+      const answer = reader.type === 'string' ? 'error' : isFamily ? 'left' : 'open';
+      this.refuse(answer, `${shown(value)} as ${wordOf(written)} is no value of ${wordOf(reader)}`);
+      // A closed enum's unknown number takes the entry of a map along.
+      into.isDropped = true;
       return;
     }
+    into.isDropped = false;
     if (!read.same) this.lossless = false;
     this.put(into, reader, { plain: read.value }, datum);
   }
@@ -272,12 +295,12 @@ class Reading {
     if (isMap(reader)) {
       const entry = new Gathered(entryOf(reader));
       this.gather(entry, value, writer);
-      this.putEntry(into, reader, entry);
+      if (!entry.isDropped) this.putEntry(into, reader, entry);
       return;
     }
     const message = reader.message as ProtoMessage;
     if (writer.unknown || message.unknown) {
-      this.refuse(`nothing is known of ${writer.unknown ? writer.name : message.name}`);
+      this.refuse('open', `nothing is known of ${writer.unknown ? writer.name : message.name}`);
       return;
     }
     const held = isSingle(reader) ? into.single.get(reader) : undefined;
@@ -323,15 +346,14 @@ class Reading {
     if (held === undefined || held[0] === reader) return;
     const [other, from] = held;
     if (from === datum) {
-      this.refuse(`it excludes "${other.name}" where it is read, and both are written`);
-      return;
+      this.refuse('left', `it excludes "${other.name}" where it is read, and both are written`);
     }
     into.single.delete(other);
     this.lossless = false;
   }
 
   private finish(gathered: Gathered): unknown {
-    if (this.why !== undefined) return undefined;
+    if (this.answer === 'open') return undefined;
     const out = Object.create(null) as Record<string, unknown>;
     for (const field of gathered.message.fields) out[field.name] = this.finishField(gathered, field);
     return out;
@@ -346,7 +368,8 @@ class Reading {
     if (field.repeated) return (gathered.lists.get(field) ?? []).map((part) => this.plain(part));
     const part = gathered.single.get(field);
     if (part !== undefined) return this.plain(part);
-    if (field.required) this.refuse(`${gathered.message.name}.${field.name} is required and not written`);
+    if (field.required)
+      this.refuse('error', `${gathered.message.name}.${field.name} is required and not written`);
     return field.presence || field.required ? null : implicitDefault(field);
   }
 

@@ -20,8 +20,9 @@ export interface Witness {
 /** What a reader should get of an event, in the form that the consumer's program sees. Made from the written value and
  *  the two schemas by the rules of the specification, never from bytes. */
 export type Projection =
-  /** The specification allows no reading of it. */
-  | { readonly kind: 'none'; readonly why: string }
+  /** The specification allows no reading of it. `answer`: what a decoder makes of it all the same, where the rules of
+   *  the format say that: an error, or what is left when a value vanishes. */
+  | { readonly kind: 'none'; readonly why: string; readonly answer?: 'error' | { readonly left: unknown } }
   /** `lossless`: nothing of what was written is changed or lost but what the reader does not know. */
   | { readonly kind: 'value'; readonly value: unknown; readonly lossless: boolean };
 
