@@ -161,6 +161,13 @@ describe('bytes that a writer cannot have written', () => {
     );
   });
 
+  it('a text that is not UTF-8 is none for a reader of bytes either', () => {
+    expect(errorOf(() => decodeBytes(tree('bytes'), tree('string'), Buffer.of(4, 65, 0xff)))).toMatchObject({
+      code: 'malformed_payload',
+      details: { at: 0, path: 'string' },
+    });
+  });
+
   it('an enum or a union of a stored schema may have nothing to choose from', () => {
     for (const schema of [enumOf('E', []), []]) {
       const node = tree(schema, true);

@@ -121,10 +121,7 @@ class Compiler {
   private writtenUnion(reader: AvroNode, writer: AvroUnionNode): Read {
     const count = writer.branches.length;
     if (!this.spend(count)) return tooMany();
-    const branches = writer.branches.map((branch, index) =>
-      // A union reads itself branch by branch, whatever its aliases say.
-      reader === writer ? this.wrapped(reader, index, branch) : this.slot(reader, branch),
-    );
+    const branches = writer.branches.map((branch) => this.slot(reader, branch));
     return (from) => (branches[from.index(count, 'branch')] as Slot).read(from);
   }
 
