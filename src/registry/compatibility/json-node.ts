@@ -230,3 +230,34 @@ export function typesNamed(schema: JsonObject): readonly JsonType[] | undefined 
     return undefined;
   return known.includes('number') && !known.includes('integer') ? [...known, 'integer'] : known;
 }
+
+export const ANYTHING: SchemaNode = { kind: 'boolean', value: true, at: 0 };
+export const EMPTY: JsonObject = { kind: 'object', at: 0, members: new Map() };
+
+export const isEmptyObject = (node: SchemaNode): boolean =>
+  node.kind === 'object' && [...node.members.keys()].every(isAnnotation);
+
+export function partsOf(schema: JsonObject, keyword: string): readonly SchemaNode[] | undefined {
+  const parts = itemsOf(memberOf(schema, keyword));
+  return parts === undefined || parts.length === 0 || !parts.every(isSchemaNode) ? undefined : parts;
+}
+
+/** All values there are of types that have few. */
+export function fewOf(types: readonly JsonType[]): readonly JsonNode[] | undefined {
+  if (!types.every((type) => type === 'null' || type === 'boolean')) return undefined;
+  const booleans = [true, false].map((value): JsonNode => ({ kind: 'boolean', value, at: 0 }));
+  return [
+    ...(types.includes('null') ? [{ kind: 'null', at: 0 } as const] : []),
+    ...(types.includes('boolean') ? booleans : []),
+  ];
+}
+
+export function membersOf(schema: JsonObject, keyword: string): ReadonlyMap<string, SchemaNode> {
+  const node = memberOf(schema, keyword);
+  if (node?.kind !== 'object') return new Map();
+  return new Map(
+    [...node.members].flatMap(([name, { value }]) => (isSchemaNode(value) ? [[name, value]] : [])),
+  );
+}
+
+export const schemaOf = (node: JsonNode | undefined): SchemaNode => (isSchemaNode(node) ? node : ANYTHING);

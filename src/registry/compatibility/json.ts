@@ -8,18 +8,24 @@
  *  Source: JSON Schema drafts 4 to 7, 2019-09 and 2020-12; a keyword counts for the writer only where its dialect knows
  *  it, and for the reader always.
  */
-import { type JsonNode, type JsonObject, memberOf } from '../schemas/json-text.ts';
+import { type JsonObject, memberOf } from '../schemas/json-text.ts';
 import { type Finding, Findings, type Place, type Severity, someOf } from './finding.ts';
 import { boundsUnmet, listedOf, type Written } from './json-bounds.ts';
 import {
-  isAnnotation,
+  ANYTHING,
+  EMPTY,
+  fewOf,
+  isEmptyObject,
   isSchemaNode,
   itemsOf,
   JSON_TYPES,
   JsonDocument,
   type JsonSchemaTree,
   type JsonType,
+  membersOf,
+  partsOf,
   type SchemaNode,
+  schemaOf,
   stringOf,
   typeOfValue,
   typesNamed,
@@ -28,9 +34,6 @@ import { DEPTH_MAX, Decided, Sameness } from './json-same.ts';
 
 /** Of the steps of a comparison: a pair costs as much as that many fields of other formats. */
 const PAIR_STEPS = 16;
-
-const ANYTHING: SchemaNode = { kind: 'boolean', value: true, at: 0 };
-const EMPTY: JsonObject = { kind: 'object', at: 0, members: new Map() };
 
 /** Keywords that are judged together with others; of the reader each must stand in the writer just so. */
 const GROUPS: ReadonlyArray<readonly string[]> = [
@@ -55,9 +58,6 @@ export function checkJson(reader: JsonSchemaTree, writer: JsonSchemaTree): reado
     return !met.has(key) && met.add(key);
   });
 }
-
-const isEmptyObject = (node: SchemaNode): boolean =>
-  node.kind === 'object' && [...node.members.keys()].every(isAnnotation);
 
 /** One comparison of two documents. */
 class Walk {
@@ -480,28 +480,3 @@ class Pairing {
     }
   }
 }
-
-function partsOf(schema: JsonObject, keyword: string): readonly SchemaNode[] | undefined {
-  const parts = itemsOf(memberOf(schema, keyword));
-  return parts === undefined || parts.length === 0 || !parts.every(isSchemaNode) ? undefined : parts;
-}
-
-/** All values there are of types that have few. */
-function fewOf(types: readonly JsonType[]): readonly JsonNode[] | undefined {
-  if (!types.every((type) => type === 'null' || type === 'boolean')) return undefined;
-  const booleans = [true, false].map((value): JsonNode => ({ kind: 'boolean', value, at: 0 }));
-  return [
-    ...(types.includes('null') ? [{ kind: 'null', at: 0 } as const] : []),
-    ...(types.includes('boolean') ? booleans : []),
-  ];
-}
-
-function membersOf(schema: JsonObject, keyword: string): ReadonlyMap<string, SchemaNode> {
-  const node = memberOf(schema, keyword);
-  if (node?.kind !== 'object') return new Map();
-  return new Map(
-    [...node.members].flatMap(([name, { value }]) => (isSchemaNode(value) ? [[name, value]] : [])),
-  );
-}
-
-const schemaOf = (node: JsonNode | undefined): SchemaNode => (isSchemaNode(node) ? node : ANYTHING);
