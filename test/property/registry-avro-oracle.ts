@@ -7,7 +7,7 @@ import type { JsonNode } from '../../src/registry/schemas/json-text.ts';
 import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
 
 export type Outcome = 'OK' | 'LOSSY' | 'FAIL';
-export const worst = (outcomes: readonly Outcome[]): Outcome =>
+const worst = (outcomes: readonly Outcome[]): Outcome =>
   outcomes.includes('FAIL') ? 'FAIL' : outcomes.includes('LOSSY') ? 'LOSSY' : 'OK';
 
 /** A written value: records by position, maps as pairs, unions with their branch. */
@@ -38,7 +38,7 @@ const EDGES: Readonly<Record<string, readonly Value[]>> = {
 const DEPTH_MAX = 4;
 
 /** Values that together hold every value of every leaf. None: nothing of the type ends so soon. */
-export class Values {
+class Values {
   private readonly made = new Map<string, readonly Value[]>();
   private readonly ids = new Map<AvroNode, number>();
 
