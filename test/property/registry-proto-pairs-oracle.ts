@@ -63,7 +63,7 @@ export function valuesOf(model: SchemaModel, field: FieldModel): Value[] {
   const unsigned = type.startsWith('u') || type.startsWith('fixed');
   const bits = BigInt(type.endsWith('64') ? 64 : 32);
   const most = unsigned ? 2n ** bits - 1n : 2n ** (bits - 1n) - 1n;
-  return [0n, 1n, 5n, most, unsigned ? most - 1n : -1n, unsigned ? 7n : -(2n ** (bits - 1n))];
+  return [0n, 1n, 5n, 77n, most, unsigned ? most - 1n : -1n, unsigned ? 7n : -(2n ** (bits - 1n))];
 }
 
 const big = (value: Value): bigint =>

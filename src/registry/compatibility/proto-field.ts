@@ -26,6 +26,8 @@ interface Walk {
   say(pair: FieldPair, said: Said): void;
   /** What one field's values hold is compared later. */
   enter(pair: MessagePair): void;
+  /** The fields of a message by name. */
+  named(message: ProtoMessage): ReadonlyMap<string, ProtoField>;
 }
 
 const isMap = (field: ProtoField): boolean => field.mapKey !== undefined;
@@ -53,19 +55,25 @@ export class FieldRules {
 
   compare(pair: FieldPair): void {
     const { reader, writer, owner } = pair;
-    if (reader.name !== writer.name && !isEntry(owner.reader) && !isEntry(owner.writer)) {
-      this.note(
-        pair,
-        'PROTO_FIELD_RENAMED',
-        `number ${reader.number} is "${writer.name}" where it is written and "${reader.name}" where it is read; the number decides`,
-      );
-    }
+    if (reader.name !== writer.name && !isEntry(owner.reader) && !isEntry(owner.writer)) this.renamed(pair);
     this.required(pair);
     if (!this.arrives(pair)) return;
     this.several(pair);
     if (holdsMessages(writer)) this.messages(pair);
     else this.value(pair);
     this.presence(pair);
+  }
+
+  private renamed(pair: FieldPair): void {
+    const { reader, writer, owner } = pair;
+    const other = this.walk.named(owner.reader).get(writer.name);
+    const elsewhere =
+      other === undefined ? '' : `, though "${other.name}" is the name of ${other.number} there`;
+    this.note(
+      pair,
+      'PROTO_FIELD_RENAMED',
+      `number ${reader.number} is "${writer.name}" where it is written and "${reader.name}" where it is read; the number decides${elsewhere}`,
+    );
   }
 
   /** An entry that has no value is read as one with an empty message. */

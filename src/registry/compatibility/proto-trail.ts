@@ -23,11 +23,17 @@ export interface FieldPair {
 
 export const stepInto = (outer: Route, step: Step): Route => ({ outer, step });
 
+/** Labels of a path that are shown at either end; a chain of messages can be as long as a text. */
+const LABELS_SHOWN_MAX = 20;
+
 /** `Order.items[].qty` */
 export function pathOf(pair: MessagePair, label = ''): string {
   const labels = [label];
   for (let one: MessagePair | undefined = pair; one !== undefined; one = one.outer) labels.push(one.label);
-  return labels.reverse().join('');
+  labels.reverse();
+  const rest = labels.length - 2 * LABELS_SHOWN_MAX;
+  if (rest > 0) labels.splice(LABELS_SHOWN_MAX, rest, `.(${rest} more)`);
+  return labels.join('');
 }
 
 /** Where a message stands, or a field by its number: `#/Outer/Inner/2`, without the package. */

@@ -38,6 +38,7 @@ class Walk {
     spend: (steps, pair) => this.findings.spend(steps, () => pathOf(pair)),
     say: (pair, said) => this.sayField(pair, said),
     enter: (pair) => this.inner.push(pair),
+    named: (message) => this.named(message),
   });
 
   constructor(reader: ProtoFile, writer: ProtoFile) {
