@@ -228,6 +228,9 @@ describe('what is compared', () => {
     expect((await gate(proposed, `-against=${folder}`, '-all-versions')).code).toBe(1);
     expect((await gate(proposed, `-against=${join(folder, 'v1.avsc')}`)).code).toBe(1);
     expect((await gate(proposed, `-against=${join(folder, 'v3.avsc')}`)).code).toBe(2);
+    const other = await gate(proposed, `-against=${file('order.proto', proto(''))}`);
+    expect(other.code).toBe(1);
+    expect(other.stdout).toContain('rule     FORMAT_CHANGED');
   });
 });
 

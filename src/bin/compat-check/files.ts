@@ -84,9 +84,13 @@ const JSON_KEYS = [
   'allOf',
 ];
 
+export function formatByName(name: string): SchemaFormat | undefined {
+  return BY_EXTENSION[extname(name).toLowerCase()];
+}
+
 /** @throws bad_value where nothing tells */
 export function formatOf({ name, text }: SchemaFile, flag: string | undefined): SchemaFormat {
-  const told = flag === undefined ? BY_EXTENSION[extname(name).toLowerCase()] : BY_FLAG[flag];
+  const told = flag === undefined ? formatByName(name) : BY_FLAG[flag];
   const format = told ?? formatByText(text);
   if (format !== undefined) return format;
   throw coreError('bad_value', `nothing tells which format ${basename(name)} has`, {

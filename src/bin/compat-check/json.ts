@@ -1,4 +1,5 @@
 /** The answer as a document: everything, with names that stay. */
+import { ruleOf } from '../../registry/compatibility/rules.ts';
 import { type GateFinding, type GateReport, headline, upgradeOrder } from '../../registry/gate/report.ts';
 
 function findingDocument({ finding, direction, versions, refuses, explanation, fix }: GateFinding) {
@@ -10,6 +11,7 @@ function findingDocument({ finding, direction, versions, refuses, explanation, f
     versions,
     path: finding.path,
     message: finding.message,
+    why: ruleOf(finding.rule)?.why ?? null,
     reader: explanation.reader ?? null,
     writer: explanation.writer ?? null,
     event: explanation.counterexample ?? null,

@@ -1,5 +1,6 @@
 /** The answer as Markdown, for a comment on a merge request. */
 
+import { ruleOf } from '../../registry/compatibility/rules.ts';
 import { consequence, type GateFinding, type GateReport, headline } from '../../registry/gate/report.ts';
 import { applyEdits } from '../../registry/proof/fix.ts';
 import { changedLines } from './patch.ts';
@@ -27,6 +28,8 @@ function findingLines(report: GateReport, one: GateFinding): string[] {
     '',
     `\`${finding.rule}\`${finding.path === '' ? '' : ` at \`${finding.path.replaceAll('`', '')}\``}${place}: ${plain(consequence(one, report.compared))}.`,
   ];
+  const why = ruleOf(finding.rule)?.why;
+  if (why !== undefined) lines.push('', plain(why));
   const pieces = [
     ...(earlier === undefined || earlier.text === '' ? [] : [`- ${earlier.text}`]),
     ...(proposed === undefined || proposed.text === '' ? [] : [`+ ${proposed.text}`]),

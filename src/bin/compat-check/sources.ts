@@ -1,11 +1,11 @@
 /** Where the earlier schemas come from: a registry, files, a folder, a git revision. */
 import { readdirSync, statSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Earlier } from '../../registry/gate/report.ts';
 import type { RegistryClient } from '../../registry/index.ts';
 import { parseSchema, type ResolvedReference, type SchemaFormat } from '../../registry/index.ts';
-import { readSchemaFile, referenceOf, type SchemaFile } from './files.ts';
+import { formatByName, readSchemaFile, referenceOf, type SchemaFile } from './files.ts';
 import { fileAt, gitPlaceOf, gitVersions, versionNames } from './git.ts';
 
 /** Requests under way. */
@@ -42,7 +42,9 @@ function parsed(
   references: readonly ResolvedReference[],
 ): Earlier['schema'] {
   try {
-    return parseSchema(format, file.text, { references, lenient: true });
+    // A folder may hold what the subject was in another format.
+    const own = formatByName(file.name) ?? format;
+    return parseSchema(own, file.text, { references: own === format ? references : [], lenient: true });
   } catch (thrown) {
     const known = findMillraceError(thrown);
     if (known === undefined) throw thrown;
@@ -96,7 +98,7 @@ function pathsOf(against: string): readonly string[] {
     if (findMillraceError(thrown) !== undefined) throw thrown;
     const code = (thrown as NodeJS.ErrnoException).code ?? 'unknown reason';
     throw coreError('bad_file', `-against=${against} cannot be read (${code})`, {
-      next: `give a schema file, a folder of them, or git:REV:PATH (here is ${dirname(join(process.cwd(), 'x'))})`,
+      next: 'give a schema file, a folder of them, or git:REV:PATH',
       cause: thrown,
     });
   }

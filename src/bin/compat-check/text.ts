@@ -1,5 +1,6 @@
 /** The answer for a person. */
 
+import { ruleOf } from '../../registry/compatibility/rules.ts';
 import { consequence, type GateFinding, type GateReport, headline } from '../../registry/gate/report.ts';
 import type { Counterexample } from '../../registry/proof/counterexample.ts';
 import { applyEdits } from '../../registry/proof/fix.ts';
@@ -8,6 +9,7 @@ import { changedLines } from './patch.ts';
 /** Findings that are told in full. */
 const FINDINGS_MAX = 20;
 const LINE_CHARS_MAX = 160;
+const WRAP_CHARS = 104;
 
 /** Which fragment is of the proposed schema. */
 export function sidesOf({ direction, explanation }: GateFinding) {
@@ -57,7 +59,22 @@ export function fixLines(one: GateFinding, source: string): string[] {
   return lines;
 }
 
-function findingLines(report: GateReport, one: GateFinding, number: number): string[] {
+/** A long sentence in lines of their own width. */
+function wrapped(name: string, text: string): string[] {
+  const lines: string[] = [];
+  let line = '';
+  for (const word of text.split(' ')) {
+    if (line !== '' && line.length + word.length >= WRAP_CHARS) {
+      lines.push(line);
+      line = '';
+    }
+    line += `${line === '' ? '' : ' '}${word}`;
+  }
+  return [...lines, line].map((one, index) => row(index === 0 ? name : '', one));
+}
+
+/** @param known rules that were told why before */
+function findingLines(report: GateReport, one: GateFinding, number: number, known: Set<string>): string[] {
   const { finding, explanation } = one;
   const { proposed, earlier } = sidesOf(one);
   const place =
@@ -65,6 +82,9 @@ function findingLines(report: GateReport, one: GateFinding, number: number): str
   const lines = [`${number}. ${place}: ${finding.message}`];
   lines.push(row(severityWords[finding.severity].split(',')[0] as string, consequence(one, report.compared)));
   lines.push(row('rule', `${finding.rule}${finding.path === '' ? '' : ` at ${finding.path}`}`));
+  const why = known.has(finding.rule) ? undefined : ruleOf(finding.rule)?.why;
+  if (why !== undefined) lines.push(...wrapped('why', why));
+  known.add(finding.rule);
   if (earlier !== undefined && earlier.text !== '')
     lines.push(`   - ${earlier.source}:${earlier.line}:${earlier.column}  ${cut(earlier.text)}`);
   if (proposed !== undefined && proposed.text !== '') lines.push(`   + ${place}  ${cut(proposed.text)}`);
@@ -117,8 +137,9 @@ export function textReport(report: GateReport): string {
   const told = report.findings.filter(({ finding }) => finding.severity !== 'note');
   const notes = report.findings.filter(({ finding }) => finding.severity === 'note');
   const lines = [headline(report), comparedLine(report), ''];
+  const known = new Set<string>();
   for (const [index, one] of told.slice(0, FINDINGS_MAX).entries())
-    lines.push(...findingLines(report, one, index + 1), '');
+    lines.push(...findingLines(report, one, index + 1, known), '');
   if (told.length > FINDINGS_MAX)
     lines.push(`${told.length - FINDINGS_MAX} more; -output=json has them all`, '');
   for (const { finding } of notes.slice(0, FINDINGS_MAX))
