@@ -314,6 +314,13 @@ export const AVRO_CHANGES = {
       type.fallback = 'C';
     },
   ),
+  'enum default dropped': changed(
+    (world): EnumType => ({ ...world.enumeration(), symbols: ['A', 'B', 'C'], fallback: 'A' }),
+    (type: EnumType, world) => {
+      type.fallback = undefined;
+      if (world.chance.maybe(0.7)) type.symbols = ['A', 'C'];
+    },
+  ),
   'enum symbols reordered': changed(
     (world) => world.enumeration(),
     (type: EnumType, world) => shuffle(world, type.symbols),
