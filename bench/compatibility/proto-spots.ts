@@ -1,0 +1,192 @@
+/** Where a change of a Protobuf schema happens: the fields, messages and enums that it needs are found in the old file, or
+ *  made there, so that no class of changes is rare.
+ */
+import type { Copy } from './avro-model.ts';
+import {
+  type EnumType,
+  everyField,
+  everyMessage,
+  type Field,
+  type Found,
+  isRepeated,
+  type MessageType,
+  type ProtoFileModel,
+  type ProtoWorld,
+  scalar,
+  type Type,
+} from './proto-model.ts';
+
+export type Apply = (copy: Copy, to: ProtoFileModel) => void;
+export type Change = (world: ProtoWorld) => Apply;
+
+export const PLAIN = ['int32', 'int64', 'uint32', 'uint64', 'bool'] as const;
+/** Types that a specification lets change into one another, and types that only look alike on the wire. */
+export const FAMILIES: readonly (readonly string[])[] = [
+  PLAIN,
+  ['sint32', 'sint64'],
+  ['fixed32', 'sfixed32'],
+  ['fixed64', 'sfixed64'],
+];
+export const WIRES: readonly (readonly string[])[] = [
+  [...PLAIN, 'sint32', 'sint64'],
+  ['fixed32', 'sfixed32', 'float'],
+  ['fixed64', 'sfixed64', 'double'],
+];
+
+export const isScalar = ({ type }: Field): boolean => type.kind === 'scalar';
+export const isSingle = (field: Field): boolean => !isRepeated(field);
+export const others = (list: readonly string[], name: string): string[] => list.filter((one) => one !== name);
+export const nameOf = (type: Type): string => (type.kind === 'scalar' ? type.name : '');
+
+export const anyMessage = (world: ProtoWorld): MessageType => world.pickMessage() as MessageType;
+
+/** A field that fits, or one that is made to. */
+export function fieldLike(
+  world: ProtoWorld,
+  fits: (found: Found) => boolean,
+  make: (field: Field) => void,
+): Found {
+  const found = everyField(world.file).filter(fits);
+  if (found.length > 0 && world.chance.maybe(0.8)) {
+    const [one, other] = [world.chance.pick(found), world.chance.pick(found)];
+    const spot = other.owner.depth > one.owner.depth ? other : one;
+    world.picked(spot.owner);
+    return spot;
+  }
+  const owner = anyMessage(world);
+  const field = world.field(owner, Number.POSITIVE_INFINITY);
+  field.type = world.scalar();
+  field.oneof = undefined;
+  field.delimited = false;
+  field.fallback = undefined;
+  make(field);
+  return { owner, field };
+}
+
+/** A change of one field that is there or is made. */
+export function ofField(
+  fits: (field: Field) => boolean,
+  make: (field: Field, world: ProtoWorld) => void,
+  change: (field: Field, world: ProtoWorld, owner: MessageType, to: ProtoFileModel) => void,
+): Change {
+  return (world) => {
+    const { owner, field } = fieldLike(
+      world,
+      (found) => fits(found.field),
+      (made) => make(made, world),
+    );
+    return (copy, to) => {
+      const copied = copy.of(field);
+      // An earlier change of the same pair may have made something else of it.
+      if (fits(copied)) change(copied, world, copy.of(owner), to);
+    };
+  };
+}
+
+/** A scalar that becomes another one of its list. */
+export const retyped = (lists: readonly (readonly string[])[]): Change =>
+  ofField(
+    (field) => lists.some((list) => list.includes(nameOf(field.type))),
+    (field, world) => {
+      field.type = scalar(world.chance.pick(world.chance.pick(lists)));
+    },
+    (field, world) => {
+      const name = nameOf(field.type);
+      const list = lists.find((one) => one.includes(name));
+      if (list !== undefined) field.type = scalar(world.chance.pick(others(list, name)));
+    },
+  );
+
+/** A message that no other field uses, below this one. */
+export function newMessage(world: ProtoWorld, owner: MessageType): MessageType {
+  const made = world.bare(owner.depth + 1);
+  owner.messages.push(made);
+  const count = 1 + world.chance.below(3);
+  for (let i = 0; i < count; i++) {
+    const field = world.field(made, Number.POSITIVE_INFINITY);
+    field.type = world.scalar();
+    if (world.chance.maybe(0.7) && field.label === 'required') field.label = 'optional';
+  }
+  return made;
+}
+
+/** A key and a value, as a map's entry has them. */
+export function newEntry(world: ProtoWorld, owner: MessageType, key: string, value: Type): MessageType {
+  const made = world.bare(owner.depth + 1);
+  owner.messages.push(made);
+  const label = world.chance.pick(['implicit', 'implicit', 'optional'] as const);
+  for (const type of [scalar(key), value]) {
+    const field = world.field(made, Number.POSITIVE_INFINITY);
+    Object.assign(field, { number: made.fields.length, type, oneof: undefined, delimited: false });
+    field.label = label;
+    field.fallback = undefined;
+  }
+  made.next = 3;
+  return made;
+}
+
+export const ofEnum =
+  (change: (one: EnumType, world: ProtoWorld) => void): Change =>
+  (world) => {
+    const { field } = fieldLike(
+      world,
+      (found) => found.field.type.kind === 'enum',
+      (made) => {
+        made.type = world.placedEnum(anyMessage(world));
+      },
+    );
+    const one = field.type as EnumType;
+    return (copy) => change(copy.of(one), world);
+  };
+
+export const freeNumber = ({ values }: EnumType): number => {
+  let number = 1;
+  while (values.some(([, held]) => held === number)) number++;
+  return number;
+};
+
+export function removed(owner: MessageType, field: Field, isReserved: boolean): void {
+  owner.fields = owner.fields.filter((one) => one !== field);
+  if (isReserved) owner.reserved.push(field.number);
+}
+
+/** Two and more single fields of one message, outside of oneofs. */
+export function severalFields(world: ProtoWorld, count: number): { owner: MessageType; fields: Field[] } {
+  const free = (message: MessageType): Field[] =>
+    message.fields.filter(
+      (field) => isSingle(field) && field.oneof === undefined && field.label !== 'required',
+    );
+  const owner = world.pickMessage((message) => free(message).length >= count) ?? anyMessage(world);
+  while (free(owner).length < count) {
+    const field = world.field(owner, Number.POSITIVE_INFINITY);
+    Object.assign(field, { oneof: undefined, label: 'optional' });
+  }
+  return { owner, fields: free(owner).slice(0, count) };
+}
+
+/** A oneof with at least two fields. */
+export function someOneof(world: ProtoWorld): { owner: MessageType; fields: Field[]; oneof: string } {
+  const { owner, fields } = severalFields(world, 2 + world.chance.below(2));
+  const oneof = world.word('o');
+  for (const field of fields) field.oneof = oneof;
+  return { owner, fields, oneof };
+}
+
+export const ofMessage =
+  (change: (message: MessageType, world: ProtoWorld, to: ProtoFileModel) => void): Change =>
+  (world) => {
+    const message = anyMessage(world);
+    return (copy, to) => change(copy.of(message), world, to);
+  };
+
+export function takeOut(to: ProtoFileModel, message: MessageType): void {
+  for (const holder of [to, ...everyMessage(to)])
+    holder.messages = holder.messages.filter((one) => one !== message);
+}
+
+export const isPlainMessage = (field: Field): boolean =>
+  field.type.kind === 'message' && field.label !== 'map';
+export const toMessage = (field: Field, world: ProtoWorld): void => {
+  field.type = newMessage(world, anyMessage(world));
+};
+export const nothing = (): void => undefined;
