@@ -220,6 +220,12 @@ export const AVRO_CHANGES = {
       value: world.chance.pick([null, 'x', 1.5, {}, [1], 5_000_000_000, { x: null }]),
     }),
   ),
+  'default leaves fields out': inRecord((into, world) => {
+    const type: RecordType = { ...record(world, 4), fields: [defaulted(world), defaulted(world)] };
+    const [one] = type.fields;
+    if (one !== undefined && world.chance.maybe(0.4)) one.value = world.chance.pick([null, 'x', {}, 1.5]);
+    insert(world, into, { ...world.field(type, 0), value: {} });
+  }),
   'number widened': replaced(
     (world) => primitive(world.chance.pick(Object.keys(PROMOTIONS))),
     (type, world) => primitive(world.chance.pick(PROMOTIONS[branchName(type)] ?? ['double'])),
