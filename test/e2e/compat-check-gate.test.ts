@@ -181,6 +181,22 @@ describe('the recipe', () => {
   });
 });
 
+it('finds files and folders of a revision from wherever it is run', async () => {
+  const dir = await repository();
+  write(dir, BAD);
+  const ask = (against: string, cwd: string): Promise<Ended> =>
+    shell(`millrace compat-check -proposed orders.avsc -against '${against}'`, join(dir, cwd));
+  for (const against of ['git:HEAD:schemas/orders.avsc', 'git:main:./orders.avsc']) {
+    const { code, stdout } = await ask(against, 'schemas');
+    expect(code).toBe(1);
+    expect(stdout).toContain('AVRO_READER_FIELD_WITHOUT_DEFAULT');
+  }
+  // Of a folder every file is a version, and the last one by name is of another format.
+  const folder = await ask('git:HEAD:schemas', 'schemas');
+  expect(folder.stdout).toContain('compared with HEAD:schemas/refunds.proto');
+  expect((await ask('git:HEAD:schemas/none.avsc', 'schemas')).code).toBe(4);
+});
+
 describe('the second line', () => {
   it('is the registry, which refuses what the gate refuses', async () => {
     expect((await post('orders-value', BAD['orders.avsc'], 'AVRO')).status).toBe(409);

@@ -144,7 +144,7 @@ async function folder(
   path: string,
   signal: AbortSignal,
 ): Promise<readonly GitVersion[]> {
-  const listed = await git(['ls-tree', '-z', '--name-only', `${commit}:${path}`], signal);
+  const listed = await git(['ls-tree', '-z', '--full-tree', '--name-only', `${commit}:${path}`], signal);
   const names = listed.split('\0').filter((name) => name !== '');
   const versions: GitVersion[] = [];
   for (const name of versionNames(names, `${revision}:${path}`)) {
