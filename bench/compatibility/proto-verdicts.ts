@@ -33,7 +33,7 @@ function isHidden({ route }: Finding, reader: Schema, writer: Schema): boolean {
   return false;
 }
 
-export function judgeProto(reader: Schema, writer: Schema, seed: number): Judged {
+function judgeProto(reader: Schema, writer: Schema, seed: number): Judged {
   const findings = checkPair(reader, writer);
   const verdict = verdictOf(findings);
   const chance = new Chance(seed);

@@ -57,7 +57,7 @@ const integerOf = (value: ProtoValueDatum): bigint =>
   typeof value === 'boolean' ? (value ? 1n : 0n) : BigInt(value as number | bigint);
 
 /** The name of a number; the number where an open enum has no name; undefined where a closed one has none. */
-export function enumValue(enumeration: ProtoEnum, number: number): string | number | undefined {
+function enumValue(enumeration: ProtoEnum, number: number): string | number | undefined {
   return enumeration.values.get(number) ?? (enumeration.closed ? undefined : number);
 }
 

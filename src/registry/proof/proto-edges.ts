@@ -72,7 +72,7 @@ const SCALAR_EDGES: Readonly<Record<string, Values>> = {
 const UNNAMED = [1, -1, 2 ** 31 - 1, -(2 ** 31)] as const;
 
 /** Every named number, and where the enum is open some without a name. */
-export function enumEdges({ values, closed }: ProtoEnum): readonly number[] {
+function enumEdges({ values, closed }: ProtoEnum): readonly number[] {
   const named = [...values.keys()];
   if (closed) return named;
   let most = 0;
