@@ -10,7 +10,7 @@ import { JSON_RULES } from './rules-json.ts';
 import { PROTO_RULES } from './rules-proto.ts';
 import { STRICT_RULES } from './rules-strict.ts';
 
-export type { Rule, RuleExample } from './rule.ts';
+export type { Rule } from './rule.ts';
 
 export const RULES: readonly Rule[] = [
   ...GENERAL_RULES,
