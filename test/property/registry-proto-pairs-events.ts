@@ -3,7 +3,7 @@ import type { FieldModel, MessageModel, SchemaModel } from './registry-proto-pai
 import { type Datum, innerOf, type Value, valuesOf } from './registry-proto-pairs-oracle.ts';
 
 /** Events of one message type. */
-const VARIANTS_MAX = 2_000;
+const VARIANTS_MAX = 600;
 
 /** Events of a model: the smallest, each value of each field by itself, each two fields together. */
 export class Events {
@@ -51,16 +51,16 @@ export class Events {
           [1, k],
           [2, v],
         ]);
-      const all = keys.map((k, i) => of(k, values[i % values.length] as Value));
+      // Lists of messages in lists of messages grow with every level.
+      const several = value.type === 'message' ? keys.slice(0, 2) : keys;
+      const all = several.map((k, i) => of(k, values[i % values.length] as Value));
       return [[], ...values.map((v) => [of(keys[1] as Value, v)]), all];
     }
     const values = field.type === 'message' ? this.inner(field, depth) : valuesOf(model, field);
     if (field.shape === 'single') return values;
-    return [
-      [],
-      ...values.map((value) => [value]),
-      ...(values.length === 0 ? [] : [[...values.slice(-2), ...values.slice(0, 2), ...values.slice(-2)]]),
-    ];
+    const [first, last] = [values[0] as Value, values.at(-1) as Value];
+    const several = field.type === 'message' ? [last, first, last] : [last, first, ...values, last];
+    return [[], ...values.map((value) => [value]), ...(values.length === 0 ? [] : [several])];
   }
 
   private inner(field: FieldModel, depth: number): readonly Datum[] {

@@ -195,6 +195,14 @@ describe('Protobuf', () => {
     expect(isCompatible(findings)).toBe(false);
   });
 
+  it('a map of its own message, read as a list of that message', () => {
+    const [map, list] = ['map<string, M> f = 2;', 'repeated M f = 2;'];
+    const text = (field: string): string => `message M{map<string, M> f = 2;} message N{${field}}`;
+    const findings = compared(proto(text(list)), proto(text(map)));
+    expect(rules(findings)).not.toContain('COMPARISON_TOO_LONG');
+    expect(rules(compared(proto(text(map)), proto(text(list))))).toContain('PROTO_MAP_KEYS_MERGED');
+  });
+
   it('the history of many numbers over many versions', () => {
     const tree = (text: string) => {
       const parsed = proto(text);

@@ -7,7 +7,15 @@
  */
 import type { ProtoEnum, ProtoField, ProtoMessage, ProtoPlace } from '../schemas/proto-tree.ts';
 import { type FieldKind, type Severity, someOf } from './finding.ts';
-import { entryOf, type FieldPair, isEntry, labelOf, type MessagePair, stepInto } from './proto-trail.ts';
+import {
+  entryOf,
+  type FieldPair,
+  inward,
+  isEntry,
+  labelOf,
+  type MessagePair,
+  stepInto,
+} from './proto-trail.ts';
 import { isZeroUnread, readingOf, wordOf, writesOnlyZero } from './proto-values.ts';
 
 export interface Said {
@@ -47,6 +55,8 @@ function kindOf({ type }: ProtoField): FieldKind {
 
 export class FieldRules {
   private readonly walk: Walk;
+  private readonly readEntries = new Map<ProtoField, ProtoMessage>();
+  private readonly writtenEntries = new Map<ProtoField, ProtoMessage>();
   private readonly enums = new Map<ProtoEnum, Map<ProtoEnum, readonly Said[]>>();
 
   constructor(walk: Walk) {
@@ -198,14 +208,20 @@ export class FieldRules {
     let route = inMap ? owner.route : stepInto(owner.route, { kind: 'field', key: writer.number });
     if (inMap) route = stepInto(route, { kind: 'value' });
     else if (writer.repeated) route = stepInto(route, { kind: 'item' });
-    const isList = reader.repeated;
-    this.walk.enter({
-      reader: isMap(reader) ? entryOf(owner.reader, reader, false) : (reader.message as ProtoMessage),
-      writer: isMap(writer) ? entryOf(owner.writer, writer, true) : (writer.message as ProtoMessage),
-      outer: owner,
-      label: `${labelOf(owner.reader, reader)}${isList ? '[]' : ''}`,
-      route,
-    });
+    const label = `${labelOf(owner.reader, reader)}${reader.repeated ? '[]' : ''}`;
+    const read = isMap(reader) ? this.entry(owner.reader, reader, false) : reader.message;
+    const written = isMap(writer) ? this.entry(owner.writer, writer, true) : writer.message;
+    this.walk.enter(
+      inward(owner, { reader: read as ProtoMessage, writer: written as ProtoMessage, label, route }),
+    );
+  }
+
+  /** One object a field and side: a pair of messages that comes again must be known. */
+  private entry(owner: ProtoMessage, field: ProtoField, written: boolean): ProtoMessage {
+    const entries = written ? this.writtenEntries : this.readEntries;
+    const held = entries.get(field) ?? entryOf(owner, field, written);
+    entries.set(field, held);
+    return held;
   }
 
   private value(pair: FieldPair): void {

@@ -9,6 +9,10 @@ export interface MessagePair {
   readonly reader: ProtoMessage;
   readonly writer: ProtoMessage;
   readonly outer: MessagePair | undefined;
+  /** Pairs around it. */
+  readonly depth: number;
+  /** The pair around it where the shown beginning of a long path ends. */
+  readonly head: MessagePair | undefined;
   /** What it adds to the path: `.items[]`. */
   readonly label: string;
   readonly route: Route;
@@ -26,14 +30,26 @@ export const stepInto = (outer: Route, step: Step): Route => ({ outer, step });
 /** Labels of a path that are shown at either end; a chain of messages can be as long as a text. */
 const LABELS_SHOWN_MAX = 20;
 
+/** A pair that a field of another one leads to. */
+export function inward(
+  outer: MessagePair,
+  inner: Pick<MessagePair, 'reader' | 'writer' | 'label' | 'route'>,
+): MessagePair {
+  const head = outer.depth === LABELS_SHOWN_MAX ? outer : outer.head;
+  return { ...inner, outer, depth: outer.depth + 1, head };
+}
+
 /** `Order.items[].qty` */
 export function pathOf(pair: MessagePair, label = ''): string {
   const labels = [label];
-  for (let one: MessagePair | undefined = pair; one !== undefined; one = one.outer) labels.push(one.label);
-  labels.reverse();
-  const rest = labels.length - 2 * LABELS_SHOWN_MAX;
-  if (rest > 0) labels.splice(LABELS_SHOWN_MAX, rest, `.(${rest} more)`);
-  return labels.join('');
+  let one: MessagePair | undefined = pair;
+  for (; one !== undefined && labels.length <= LABELS_SHOWN_MAX; one = one.outer) labels.push(one.label);
+  if (one?.head !== undefined) {
+    labels.push(`.(${one.depth - one.head.depth} more)`);
+    one = one.head;
+  }
+  for (; one !== undefined; one = one.outer) labels.push(one.label);
+  return labels.reverse().join('');
 }
 
 /** Where a message stands, or a field by its number: `#/Outer/Inner/2`, without the package. */

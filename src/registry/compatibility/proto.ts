@@ -53,7 +53,16 @@ class Walk {
       const match = this.file.byName.get(message.name);
       const route = { outer: undefined, step: { kind: 'root', message: message.name } } as const;
       if (match === undefined) this.removed(message, route);
-      else this.inner.push({ reader: match, writer: message, outer: undefined, label: message.name, route });
+      else
+        this.inner.push({
+          reader: match,
+          writer: message,
+          outer: undefined,
+          depth: 0,
+          head: undefined,
+          label: message.name,
+          route,
+        });
     }
     this.takeInner();
     for (let pair = this.open.pop(); pair !== undefined; pair = this.open.pop()) {
