@@ -4,6 +4,7 @@ import { checkProto } from '../../src/registry/compatibility/proto.ts';
 import { checkNumberHistory } from '../../src/registry/compatibility/proto-history.ts';
 import { checkPair, type Finding, isCompatible, parseSchema, type Schema } from '../../src/registry/index.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from '../../src/registry/schemas/format.ts';
+import type { ProtoSchema } from '../../src/registry/schemas/schema.ts';
 
 /** Of the processor for one comparison, however busy the machine is; a quadratic walk takes many times as long. */
 const MILLIS_MAX = 2_000;
@@ -222,5 +223,31 @@ describe('Protobuf', () => {
       'PROTO_NUMBER_RETYPED',
     ]);
     expect(rules(timed(() => checkProto(other, wide)))).toEqual(['PROTO_TYPE_CHANGED']);
+  });
+});
+
+describe('the history of Protobuf numbers', () => {
+  const tree = (text: string) => (parseSchema('PROTOBUF', text) as ProtoSchema).tree;
+  const found = (old: string, now: string) =>
+    checkNumberHistory(tree(now), [{ version: 1, tree: tree(old) }]).map(({ rule }) => rule);
+  const three = (body: string): string =>
+    `syntax = "proto3"; message M{${body}} message E{string key=1; int32 value=2;}`;
+  const two = (type: string): string =>
+    `syntax = "proto2"; message M{extensions 9;} extend M{optional ${type} x=9;}`;
+
+  it.each([
+    [
+      'a map whose values change',
+      three('map<string, int32> a=1;'),
+      three('map<string, bytes> a=1;'),
+      ['PROTO_NUMBER_RETYPED'],
+    ],
+    ['a map as the list of its entries', three('map<string, int32> a=1;'), three('repeated E a=1;'), []],
+    ['an extension', two('int32'), two('string'), ['PROTO_NUMBER_RETYPED']],
+    ['an extension of the same form', two('int32'), two('bool'), []],
+    ['a number that goes', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],
+    ['a number that goes and is reserved', three('int32 a=1;'), three('reserved 1;'), []],
+  ])('%s', (_name, old, now, rules) => {
+    expect(found(old, now)).toEqual(rules);
   });
 });
