@@ -59,7 +59,7 @@ const ANNOTATIONS = new Set([
   'definitions',
   '$defs',
 ]);
-export const isAnnotation = (keyword: string): boolean => ANNOTATIONS.has(keyword);
+const isAnnotation = (keyword: string): boolean => ANNOTATIONS.has(keyword);
 
 /** A document with its own root, against which `#/…` is resolved. */
 export class JsonDocument {
