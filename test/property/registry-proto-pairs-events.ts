@@ -54,7 +54,8 @@ export class Events {
       // Lists of messages in lists of messages grow with every level.
       const several = value.type === 'message' ? keys.slice(0, 2) : keys;
       const all = several.map((k, i) => of(k, values[i % values.length] as Value));
-      return [[], ...values.map((v) => [of(keys[1] as Value, v)]), all];
+      const each = keys.map((k) => [of(k, values[0] as Value)]);
+      return [[], ...values.map((v) => [of(keys[1] as Value, v)]), ...each, all];
     }
     const values = field.type === 'message' ? this.inner(field, depth) : valuesOf(model, field);
     if (field.shape === 'single') return values;

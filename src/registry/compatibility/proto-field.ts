@@ -307,12 +307,12 @@ export class FieldRules {
 
   private presence(pair: FieldPair): void {
     const { reader, writer, owner } = pair;
-    if (isMany(reader) || isMany(writer)) return;
-    if (reader.required || writer.required || reader.presence === writer.presence) return;
     if (isEntry(owner.reader) && reader.message !== undefined) {
-      for (const said of this.emptyValue(reader.message)) this.walk.say(pair, said);
+      if (!writer.required) for (const said of this.emptyValue(reader.message)) this.walk.say(pair, said);
       return;
     }
+    if (isMany(reader) || isMany(writer)) return;
+    if (reader.required || writer.required || reader.presence === writer.presence) return;
     this.lossy(
       pair,
       'PROTO_PRESENCE_CHANGED',
