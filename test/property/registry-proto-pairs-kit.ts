@@ -101,7 +101,7 @@ export function randomSchema(next: Next): SchemaModel {
   return legal(model);
 }
 
-export const copyOf = (model: SchemaModel): SchemaModel => structuredClone(model);
+const copyOf = (model: SchemaModel): SchemaModel => structuredClone(model);
 
 type Change = (next: Next, model: SchemaModel, message: MessageModel, field: FieldModel) => void;
 
