@@ -145,6 +145,20 @@ describe('refusals', () => {
     expect(await call('GET', '/subjects/refused/versions')).toMatchObject({ body: [1] });
   });
 
+  it('409 where only what was deleted stands against it', async () => {
+    const proto = (type: string): unknown => ({
+      schema: `syntax = "proto3"; message M { ${type} a = 1; }`,
+      schemaType: 'PROTOBUF',
+    });
+    await call('POST', '/subjects/gone/versions', proto('string'));
+    for (const query of ['', '?permanent=true']) {
+      await call('DELETE', `/subjects/gone${query}`);
+      expect(await call('POST', '/subjects/gone/versions', proto('int64'))).toEqual(
+        error(409, 409, expect.stringMatching(/"gone".*PROTO_NUMBER_RETYPED/)),
+      );
+    }
+  });
+
   it.each<readonly [string, string, string, unknown, number, number]>([
     ['a text that is no schema', 'POST', '/subjects/x/versions', { schema: '{"type":"rec"}' }, 422, 42201],
     ['an unknown format', 'POST', '/subjects/x/versions', { schema: '{}', schemaType: 'XML' }, 422, 42201],

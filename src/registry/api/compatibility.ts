@@ -50,10 +50,9 @@ async function tell(said: object, judgement: Judgement): Promise<unknown> {
 export function refusalOf(call: Call, thrown: unknown, input: RegisterInput): unknown {
   const error = findMillraceError(thrown);
   if (error?.code !== 'incompatible') return thrown;
-  const { verdict, level, policy } = error.details as Partial<Judged>;
-  if (verdict === undefined || level === undefined || policy === undefined) return thrown;
-  const numbers = new Set(verdict.comparisons.map(({ version }) => version));
-  const compared = call.service.versions(call.subject, 'no').filter(({ version }) => numbers.has(version));
+  const { verdict, compared, level, policy } = error.details as Partial<Judged>;
+  if (verdict === undefined || compared === undefined || level === undefined || policy === undefined)
+    return thrown;
   const judged = judgedOf(call, input, { verdict, compared, level, policy });
   return registryError('incompatible', incompatibleMessage(call.subject, judged), { cause: thrown });
 }

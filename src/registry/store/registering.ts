@@ -211,7 +211,7 @@ function check(
     `schema for subject "${subject}" is incompatible (level ${level}): ${lines.join('; ')}`,
     {
       next: 'change the schema, or the level of the subject',
-      details: { subject, level, policy, lines, verdict },
+      details: { subject, level, policy, lines, verdict, compared: against.map(({ stored }) => stored) },
     },
   );
 }
