@@ -9,6 +9,7 @@ import {
 } from '../src/registry/index.ts';
 import { REFERENCE_COUNT_MAX } from '../src/registry/schemas/content.ts';
 import { SCHEMA_DEPTH_MAX, SCHEMA_NODES_MAX } from '../src/registry/schemas/format.ts';
+import { SUBJECT_CHARS_MAX } from '../src/registry/store/names.ts';
 
 interface Operation {
   readonly operationId: string;
@@ -82,12 +83,13 @@ function limitLines(): string[] {
     ['`-body-max`', `bytes of a request body (${REGISTRY_BODY_BYTES_MAX >> 20} MiB)`, '413'],
     [
       '`-schema-max`',
-      `bytes of a schema text with its metadata and rules (${SCHEMA_LIMITS.schemaMax >> 10} KiB, which is the most)`,
+      `bytes of a schema text with its metadata and rules, and of those in settings (${SCHEMA_LIMITS.schemaMax >> 10} KiB, which is the most)`,
       '413',
     ],
     ['`-nesting-max`', `brackets inside brackets of a text (${SCHEMA_LIMITS.nestingMax})`, '42201'],
     ['`-references-max`', `references inside references (${SCHEMA_LIMITS.referencesMax})`, '42201'],
     ['`-page-max`', `items of one list (${REGISTRY_PAGE_MAX})`, '400'],
+    ['subject', `characters of a name with its context (${SUBJECT_CHARS_MAX})`, '42208'],
     ['`-client-rate`', 'requests a second of one client (off)', '42901'],
     ['schema-depth', `types, messages or values inside each other (${SCHEMA_DEPTH_MAX})`, '42201'],
     ['schema-nodes', `types, fields, values and options of one text (${SCHEMA_NODES_MAX})`, '42201'],
@@ -127,9 +129,9 @@ export function registryApiPage(note: string, cell: (text: string) => string): s
     'Every path marked with a context also stands below `/contexts/{context}`; a subject there is `:.context:subject`',
     'elsewhere. Rights are those of `-auth-rules`. Any operation with a right can answer 401 (40101), 403 (40301) and 429',
     '(42901), any at all 400, 406, 408, 500 and 503, one with a body 413 and 415, one that writes 50001 to 50004.',
-    'With `-http=node` a request that stalls is answered 408. With `-http=uws` most are not: the backend itself closes a',
-    'connection whose head or body stalls (10 to 12 s) without an answer, and 408 is left for a body that still trickles in',
-    'when the time of the whole request is over.',
+    'With `-http=node` a request that is not there after 30 s is answered 408. With `-http=uws` most are not: the backend',
+    'itself closes a connection that sends less than 16 KiB a second for 10 to 12 s in a head or a body, without an answer;',
+    '408 is left for a body that is faster and still not there after 30 s. Clients behind slow links need `-http=node`.',
     '',
     ...VERDICTS,
     '',

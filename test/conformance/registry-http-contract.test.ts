@@ -104,6 +104,7 @@ describe('metadata and rules', () => {
   it.each<readonly [body: object, number: number]>([
     [{ defaultMetadata: { properties: { a: 1 } } }, 400],
     [{ overrideMetadata: { tags: { a: 'x' } } }, 400],
+    [{ alias: 'x'.repeat(1025) }, 400],
     [{ defaultRuleSet: { domainRules: [{}] } }, 42210],
     [{ overrideRuleSet: { domainRules: [RULE, RULE] } }, 42210],
   ])('refuses the settings %j', async (body, number) => {
@@ -131,6 +132,16 @@ describe('metadata and rules', () => {
     const ruleSet = { domainRules: [{ ...RULE, expr: 'x'.repeat(1000) }] };
     for (const more of [{ metadata: big }, { ruleSet }])
       expect((await small.call('POST', VERSIONS, { body: { schema: ORDER_1, ...more } })).body).toEqual(over);
+    const half = { properties: { a: 'x'.repeat(500) } };
+    for (const body of [
+      { defaultMetadata: big },
+      { overrideRuleSet: ruleSet },
+      { defaultMetadata: half, overrideMetadata: half },
+    ])
+      expect((await small.call('PUT', '/config/s', { body })).body).toEqual({
+        error_code: 413,
+        message: expect.stringMatching(/^the metadata and rules of the settings .*-schema-max=1000$/),
+      });
     await small.close();
   });
 });

@@ -243,6 +243,13 @@ describe('names', () => {
     expect(code(() => checkSubject(subject))).toBe('invalid_subject');
   });
 
+  it('names the limit of a name', () => {
+    expect(() => checkSubject('x'.repeat(1025))).toThrow(
+      /x…' is not valid. It has more than 1024 characters/,
+    );
+    expect(() => checkSubject('__GLOBAL')).toThrow(/'__GLOBAL' is not valid\.$/);
+  });
+
   it.each([
     [undefined, null],
     [':.:', null],

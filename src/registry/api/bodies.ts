@@ -4,6 +4,7 @@ import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { Json, Reference } from '../schemas/content.ts';
 import { readMetadata, readRuleSet } from '../schemas/contract.ts';
+import { SUBJECT_CHARS_MAX } from '../store/names.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import type { RegisterInput } from '../store/service.ts';
 import { bodyMayBeRaw } from './media.ts';
@@ -201,5 +202,7 @@ function checked(name: string, kind: Kind, value: unknown): unknown {
   if (kind === 'switch' && typeof value !== 'boolean') throw malformed(`${name} is neither true nor false`);
   if (kind === 'text' && (typeof value !== 'string' || LONE_SURROGATE.test(value)))
     throw malformed(`${name} is not a text`);
+  if (typeof value === 'string' && value.length > SUBJECT_CHARS_MAX)
+    throw malformed(`${name} has more than ${SUBJECT_CHARS_MAX} characters`);
   return value;
 }

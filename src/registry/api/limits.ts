@@ -53,6 +53,19 @@ export function checkLimits(
     checkReferences(subject, input.references ?? [], limits.referencesMax, service);
 }
 
+/** What settings put beside every schema is bounded as what comes with one. @throws schema_too_large */
+export function checkSettings(update: Readonly<Record<string, unknown>>, { schemaMax }: SchemaLimits): void {
+  const bytes = Object.values(update)
+    .filter((value) => typeof value === 'object' && value !== null)
+    .reduce<number>((sum, value) => sum + Buffer.byteLength(JSON.stringify(value)), 0);
+  if (bytes > schemaMax) {
+    throw registryError(
+      'schema_too_large',
+      `the metadata and rules of the settings have ${bytes} bytes, over the limit -schema-max=${schemaMax}`,
+    );
+  }
+}
+
 /** Where what begins at `at` ends, exclusive: a string of either format, a comment of Protobuf, or one character. One
  *  pass over the text, whatever it is: nothing is looked at again. */
 function endOf(text: string, at: number, isProto: boolean): number {

@@ -153,6 +153,10 @@ export class Call {
     return this.api.open ? subjects : subjects.filter((subject) => this.access.mayRead(subject));
   }
 
+  get limits(): SchemaLimits {
+    return this.api.limits;
+  }
+
   /** The schema of the body, within the limits. What it refers to is read with it.
    *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden */
   schema(): RegisterInput {
@@ -163,7 +167,7 @@ export class Call {
     if (!this.api.open) {
       for (const { subject } of references) this.demandRead([qualifyWith(parent, subject)]);
     }
-    checkLimits(parent, input, this.api.limits, this.service);
+    checkLimits(parent, input, this.limits, this.service);
     return input;
   }
 

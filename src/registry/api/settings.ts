@@ -2,6 +2,7 @@
 import { readBody, readConfigBody } from './bodies.ts';
 import { ref } from './description.ts';
 import { configDocument, configEcho } from './documents.ts';
+import { checkSettings } from './limits.ts';
 import type { Call, Operation } from './operation.ts';
 
 /** What the whole registry is set to is always there. */
@@ -9,6 +10,7 @@ const inForce = (call: Call): boolean => call.scope() === undefined || call.flag
 
 async function setConfig(call: Call): Promise<unknown> {
   const update = readConfigBody(call.request);
+  checkSettings(update, call.limits);
   // What is allowed on an alias reaches the subject behind it.
   const { alias } = update as { readonly alias?: unknown };
   if (typeof alias === 'string' && alias !== '') call.demandAlias(alias);
@@ -55,7 +57,7 @@ export const SETTING_OPERATIONS: readonly Operation[] = [
     summary: 'Set the compatibility level OF; what is absent stays, null removes.',
     body: 'ConfigRequest',
     answer: ref('ConfigRequest'),
-    errors: ['invalid_level', 'malformed_request', 'not_permitted'],
+    errors: ['invalid_level', 'malformed_request', 'not_permitted', 'schema_too_large'],
     write: true,
     run: setConfig,
   }),

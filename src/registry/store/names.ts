@@ -8,7 +8,7 @@ const WILDCARD = ':*:';
 const RESERVED_NAMES = ['__GLOBAL', '__EMPTY'];
 
 /** Characters of a subject with its context. */
-const SUBJECT_CHARS_MAX = 1024;
+export const SUBJECT_CHARS_MAX = 1024;
 
 export interface SubjectName {
   /** With its leading dot; `.` is the default one. */
@@ -48,7 +48,10 @@ const CONTROL = /[\u0000-\u001f\u007f-\u009f]/;
 const LONE_SURROGATE = /\p{Surrogate}/u;
 
 function refuse(subject: string): never {
-  throw registryError('invalid_subject', `The specified subject '${subject.slice(0, 64)}' is not valid.`, {
+  const long = subject.length > SUBJECT_CHARS_MAX;
+  const name = long ? `${subject.slice(0, 64)}…` : subject;
+  const why = long ? ` It has more than ${SUBJECT_CHARS_MAX} characters.` : '';
+  throw registryError('invalid_subject', `The specified subject '${name}' is not valid.${why}`, {
     next: `use 1 to ${SUBJECT_CHARS_MAX} characters, no control characters, and not ${RESERVED_NAMES.join(' or ')}`,
   });
 }
