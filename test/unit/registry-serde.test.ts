@@ -228,10 +228,19 @@ describe('hostile bytes', () => {
 });
 
 describe('writer and reader', () => {
-  it('a pair that the rules refuse is incompatible, before a byte is read', () => {
-    const text = avro({ name: 'a', type: 'string' });
+  it('an Avro event that cannot be read is incompatible, and the others of its writer are read', () => {
+    const wide = avro({ name: 'a', type: ['null', 'string'] });
+    const narrow = avro({ name: 'a', type: 'string' });
+    const decodeNarrow = readerCodec(narrow, wide, [0]);
+    const some = Buffer.from([2, 2, 0x78]);
+    expect(decodeNarrow(some, 0, some.length)).toEqual({ a: 'x' });
+    expect(outcome(() => decodeNarrow(Buffer.from([0]), 0, 1))).toBe('incompatible_schema');
+    const number = readerCodec(avro({ name: 'a', type: 'int' }), narrow, [0]);
+    expect(outcome(() => number(Buffer.from([2, 0x78]), 0, 2))).toBe('incompatible_schema');
+  });
+
+  it('a Protobuf pair that the rules refuse is incompatible, before a byte is read', () => {
     const number = avro({ name: 'a', type: 'int' });
-    expect(outcome(() => readerCodec(number, text, [0]))).toBe('incompatible_schema');
     expect(outcome(() => readerCodec(number, PROTO, [0]))).toBe('incompatible_schema');
     expect(outcome(() => readerCodec(PROTO, number, [0]))).toBe('incompatible_schema');
     expect(

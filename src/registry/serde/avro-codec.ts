@@ -4,7 +4,7 @@ import { registryError } from '../errors.ts';
 import type { AvroSchema, Schema } from '../schemas/schema.ts';
 import { avroDecoder } from './avro-decoder.ts';
 import { avscType } from './avro-type.ts';
-import { type Decode, demandCompatible, type Encode } from './decode.ts';
+import type { Decode, Encode } from './decode.ts';
 
 const types = new WeakMap<AvroSchema, avsc.Type>();
 
@@ -51,14 +51,9 @@ export function avroWriter(schema: AvroSchema): Encode {
   };
 }
 
-/** @throws incompatible_schema where the rules refuse the pair */
+/** Asks no rules: our decoder reads an event as the specification says or refuses it, event by event, so those that can
+ *  be read are. */
 export function avroReader(reader: AvroSchema, writer: Schema): Decode {
-  demandCompatible(reader, writer);
-  return avroReaderUnjudged(reader, writer);
-}
-
-/** Without asking the rules: what cannot be read is an error of the event that holds it. */
-export function avroReaderUnjudged(reader: AvroSchema, writer: Schema): Decode {
   if (writer.format !== 'AVRO') throw registryError('incompatible_schema', 'the record is not Avro');
   // Schemas that are the same read each other as one reads itself, whatever their aliases say.
   return avroDecoder(reader.identity === writer.identity ? writer.tree : reader.tree, writer.tree);

@@ -1,7 +1,7 @@
 /** Encoding and decoding a batch at a time, the same for both formats. */
 import { registryError } from '../errors.ts';
 import type { Schema } from '../schemas/schema.ts';
-import { avroReader, avroReaderUnjudged, avroWriter } from './avro-codec.ts';
+import { avroReader, avroWriter } from './avro-codec.ts';
 import type { Decode, WriterCodec } from './decode.ts';
 import { protoReader, protoReaderUnjudged, protoWriter } from './proto-codec.ts';
 
@@ -36,12 +36,12 @@ export function readerCodec(reader: Schema, writer: Schema, path: readonly numbe
   }
 }
 
-/** The same, without asking the rules whether the reader may be let near the data: what proves the rules.
+/** The same, without asking the rules whether a Protobuf reader may be let near the data: what proves the rules.
  *  @throws incompatible_schema, bad_message_index */
 export function readerUnjudged(reader: Schema, writer: Schema, path: readonly number[]): Decode {
   switch (reader.format) {
     case 'AVRO':
-      return avroReaderUnjudged(reader, writer);
+      return avroReader(reader, writer);
     case 'PROTOBUF':
       return protoReaderUnjudged(reader, writer, path);
     case 'JSON':

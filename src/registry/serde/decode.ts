@@ -18,7 +18,8 @@ export interface WriterCodec {
  *  @throws malformed_payload, whose details say `at`, the byte of the payload, and `path`; never reads outside the span */
 export type Decode = (bytes: Buffer, start: number, end: number) => unknown;
 
-/** @throws incompatible_schema where the rules refuse the pair: a silent wrong value is worse than a parked record */
+/** For Protobuf, whose wire does not say what was lost. @throws incompatible_schema where the rules refuse the pair: a
+ *  silent wrong value is worse than a parked record */
 export function demandCompatible(reader: Schema, writer: Schema): void {
   const findings = checkPair(reader, writer);
   if (isCompatible(findings)) return;
