@@ -160,6 +160,25 @@ describe('Protobuf', () => {
     expect(rules(compared(writer, reader))).toEqual(['PROTO_PRESENCE_CHANGED']);
   });
 
+  it('messages that lead to each other in every way end within a bound', () => {
+    const mesh = (step: number): Schema =>
+      proto(
+        indexes(400)
+          .map((i) => {
+            const held = indexes(20).map((k) => `M${(i * step + k * 7) % 400} f${k}=${k + 1};`);
+            return `message M${i}{${held.join('')}}`;
+          })
+          .join(''),
+      );
+    expect(rules(compared(mesh(1), mesh(3)))).toEqual(['COMPARISON_TOO_LONG']);
+  });
+
+  it('a message that several hold is told where the outermost of them holds it', () => {
+    const nested = (type: string): Schema =>
+      proto(`message A{B b=1; C c=2;} message B{C c=1;} message C{${type} x=1;}`);
+    expect(checkPair(nested('string'), nested('int32')).map(({ path }) => path)).toEqual(['A.c.x']);
+  });
+
   it('a field of thousands that changed oneofs is found', () => {
     const oneofs = (a: string, b: string): Schema => proto(`message M{oneof a{${a}} oneof b{${b}}}`);
     const [x, y, z] = ['int32 x=1;', 'int32 y=2;', 'int32 z=3;'];

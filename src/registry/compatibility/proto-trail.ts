@@ -35,8 +35,9 @@ export function inward(
   outer: MessagePair,
   inner: Pick<MessagePair, 'reader' | 'writer' | 'label' | 'route'>,
 ): MessagePair {
+  const { reader, writer, label, route } = inner;
   const head = outer.depth === LABELS_SHOWN_MAX ? outer : outer.head;
-  return { ...inner, outer, depth: outer.depth + 1, head };
+  return { reader, writer, outer, depth: outer.depth + 1, head, label, route };
 }
 
 /** `Order.items[].qty` */

@@ -37,7 +37,9 @@ class Walk {
   private readonly fields = new FieldRules({
     spend: (steps, pair) => this.findings.spend(steps, () => pathOf(pair)),
     say: (pair, said) => this.sayField(pair, said),
-    enter: (pair) => this.inner.push(pair),
+    enter: (pair) => {
+      if (this.meet(pair)) this.inner.push(pair);
+    },
     named: (message) => this.named(message),
   });
 
@@ -66,16 +68,24 @@ class Walk {
     }
     this.takeInner();
     for (let pair = this.open.pop(); pair !== undefined; pair = this.open.pop()) {
-      const known = this.seen.get(pair.reader);
-      if (known?.has(pair.writer) === true) continue;
-      if (known === undefined) this.seen.set(pair.reader, new Set([pair.writer]));
-      else known.add(pair.writer);
+      // A message is told where another one holds it, if one does: as an event of its own it is met last.
+      if (pair.outer === undefined && !this.meet(pair)) continue;
       const steps = 1 + pair.reader.fields.length + pair.writer.fields.length;
       if (!this.findings.spend(steps, () => pathOf(pair))) break;
       this.compare(pair);
       this.takeInner();
     }
     return this.findings.all();
+  }
+
+  /** Whether the pair is a new one. Pairs inside another are known as soon as they are met: what leads to one may be
+   *  as many times what there is of them as a message has fields, and all of it would wait. */
+  private meet({ reader, writer }: MessagePair): boolean {
+    const known = this.seen.get(reader);
+    if (known?.has(writer) === true) return false;
+    if (known === undefined) this.seen.set(reader, new Set([writer]));
+    else known.add(writer);
+    return true;
   }
 
   /** What is inside a pair comes before what follows it. */
