@@ -122,4 +122,20 @@ describe('content types', () => {
     if (isTaken) expect(answer.status).toBe(200);
     else expect(answer.body).toEqual({ error_code: 415, message: 'HTTP 415 Unsupported Media Type' });
   });
+
+  it.each<readonly [coding: string, status: number]>([
+    ['identity', 200],
+    ['gzip', 415],
+  ])('content-encoding: %s', async (coding, status) => {
+    const answer = await api.call('POST', '/subjects/coded/versions', {
+      body: { schema: ORDER_1 },
+      headers: { 'content-type': TYPE, 'content-encoding': coding },
+    });
+    expect(answer.status).toBe(status);
+    if (status === 415)
+      expect(answer.body).toMatchObject({
+        error_code: 415,
+        message: expect.stringMatching(/Content-Encoding/),
+      });
+  });
 });

@@ -95,5 +95,12 @@ export function bodyMayBeRaw(request: HttpRequest): boolean {
       next: `send ${REGISTRY_CONTENT_TYPE}`,
     });
   }
+  if (request.header('content-encoding').some((coding) => !/^\s*(identity)?\s*$/i.test(coding))) {
+    throw registryError(
+      'unsupported_media_type',
+      'HTTP 415 Unsupported Media Type: a body with a Content-Encoding is not read',
+      { next: 'send it as it is' },
+    );
+  }
   return type === RAW_BODY_TYPE;
 }
