@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import {
   lstatSync,
   mkdtempSync,
@@ -254,6 +255,35 @@ describe('export and import', () => {
     const registry = await Registry.open(file('two'), silentLogger);
     expect(registry.counts().versions).toBe(0);
     expect((await registry.register('b', { text: '"int"' }, {})).version.id).toBe(42);
+    await registry.close();
+  });
+
+  it('takes a file that says a key twice or removes it, and never gives an id of it again', async () => {
+    const line = (version: number, id: number | null, type = 'int'): string =>
+      JSON.stringify({
+        key: JSON.stringify({ keytype: 'SCHEMA', subject: 's', version, magic: 1 }),
+        value:
+          id === null
+            ? null
+            : JSON.stringify({ subject: 's', version, id, schema: `"${type}"`, deleted: false }),
+      });
+    const noop = '{"key":"{\\"keytype\\":\\"NOOP\\",\\"magic\\":0}","value":null}';
+    const body = [
+      '{"millrace":"registry","format":1}',
+      noop,
+      line(1, 3),
+      line(2, 9),
+      line(1, 4),
+      line(2, null),
+    ];
+    const sha256 = createHash('sha256')
+      .update(`${body.join('\n')}\n`)
+      .digest('hex');
+    const lines = [...body, JSON.stringify({ records: body.length - 1, sha256 })];
+    await importStore(() => file('made'), linesOf(lines));
+    const registry = await Registry.open(file('made'), silentLogger);
+    expect(registry.versions('s', 'yes').map(({ version, id }) => [version, id])).toEqual([[1, 4]]);
+    expect(await registry.register('t', { text: '"long"' }, {})).toMatchObject({ version: { id: 10 } });
     await registry.close();
   });
 

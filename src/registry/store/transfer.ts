@@ -31,8 +31,8 @@ class Contents {
   /** The greatest id that was ever written in a context, and the greatest that is still told. */
   private readonly seen = new Map<string, number>();
 
-  constructor(log: RegistryLog) {
-    this.foreign = log.shared === true;
+  constructor(shared: boolean) {
+    this.foreign = shared;
   }
 
   add(records: readonly LogRecord[]): void {
@@ -79,7 +79,7 @@ class Contents {
 }
 
 async function contentsOf(log: RegistryLog): Promise<Contents> {
-  const contents = new Contents(log);
+  const contents = new Contents(log.shared === true);
   await log.open({ apply: (records) => contents.add(records) });
   await log.catchUp();
   return contents;
@@ -200,7 +200,10 @@ export async function importStore(
   openLog: () => RegistryLog,
   lines: AsyncIterable<string>,
 ): Promise<Imported> {
-  const wanted = await readExport(lines);
+  // A file made elsewhere may say a key twice, or remove it again.
+  const contents = new Contents(false);
+  contents.add(await readExport(lines));
+  const wanted = contents.records();
   const log = openLog();
   let held: number | undefined;
   try {
