@@ -262,10 +262,11 @@ async function judgeRefused(run: ContractsRun): Promise<Fact> {
       faults.push(`${refusal.format}: the registry calls the breaking version compatible`);
     }
   }
-  const reason = (refusal: Refusal | undefined): string =>
-    /BACKWARD against version \d+: [^;]*amount_cents[^;]*/.exec(refusal?.message ?? '')?.[0] ??
-    refusal?.message ??
-    'nothing';
+  const reason = ({ message }: Refusal): string => {
+    const about = message.split('{errorType:').find((part) => part.includes(BROKEN_FIELD)) ?? message;
+    // The sentence without its wrapping, which is for programs.
+    return /description:['"](.*?)['"](?:, additionalInfo|\}|$)/s.exec(about)?.[1] ?? about;
+  };
   return {
     slice: 'contracts',
     claim: `A breaking v3 is refused in both formats, and the reason names the field`,
