@@ -396,6 +396,15 @@ describe('the patch', () => {
     );
   });
 
+  it.each(['git apply -', 'patch -p1'])('finds a file with spaces in its name by %s', (command) => {
+    const name = 'an order.avsc';
+    writeFileSync(join(dir, name), 'a\nb\n');
+    const input = unifiedDiff(name, 'a\nb\n', 'a\nc\n');
+    const { status, stderr } = spawnSync(command, { cwd: dir, input, encoding: 'utf8', shell: true });
+    expect(status, stderr).toBe(0);
+    expect(readFileSync(join(dir, name), 'utf8')).toBe('a\nc\n');
+  });
+
   it('leaves what is far from a change alone', () => {
     const many = Array.from({ length: 100 }, (_, i) => `line ${i}\n`);
     const other = [...many];

@@ -117,7 +117,9 @@ function rangeText(start: number, count: number): string {
 
 export function unifiedDiff(path: string, before: string, after: string): string {
   const name = path.replace(/^(\.?\/)+/, '');
-  const parts = [`--- a/${name}\n`, `+++ b/${name}\n`];
+  // Behind a name with a space `patch` wants a tab: without one the name ends at the space.
+  const end = name.includes(' ') ? '\t\n' : '\n';
+  const parts = [`--- a/${name}${end}`, `+++ b/${name}${end}`];
   for (const { from, to, steps } of hunksOf(stepsOf(before, after), CONTEXT)) {
     const old = steps.filter(({ sign }) => sign !== '+').length;
     const fresh = steps.filter(({ sign }) => sign !== '-').length;
