@@ -115,6 +115,11 @@ describe('words', () => {
       'timestamp-millis is read as timestamp-micros: the same bytes mean another value',
     ],
     [
+      { type: 'bytes', logicalType: 'decimal', precision: 12, scale: 2 },
+      { type: 'bytes', logicalType: 'decimal', precision: 10, scale: 2 },
+      'decimal(10,2) is read as decimal(12,2): decimals match by precision and scale, and the precision is another',
+    ],
+    [
       { type: 'long', logicalType: 'timestamp-micros' },
       'long',
       "the logical type timestamp-micros stands on the reader's side only; the value is read as it was written",

@@ -204,10 +204,15 @@ class Walk {
     }
     if (r.logicalType === w.logicalType && r.precision === w.precision && (r.scale ?? 0) === (w.scale ?? 0))
       return true;
+    // Of one scale the bytes mean one value, and the specification still tells the two apart.
+    const isPrecision = r.logicalType === w.logicalType && (r.scale ?? 0) === (w.scale ?? 0);
+    const why = isPrecision
+      ? 'decimals match by precision and scale, and the precision is another'
+      : 'the same bytes mean another value';
     this.used(
       'fail',
       'AVRO_LOGICAL_TYPE_CHANGED',
-      `${logicalWords(w)} is read as ${logicalWords(r)}: the same bytes mean another value`,
+      `${logicalWords(w)} is read as ${logicalWords(r)}: ${why}`,
       [reader, writer, trail],
     );
     return false;
