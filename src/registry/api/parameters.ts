@@ -46,7 +46,8 @@ export const QUERY_PARAMETERS = {
   limit: { schema: COUNT, description: 'How many at most; -1 (the default): all.' },
   normalize: {
     schema: FLAG,
-    description: '`true`: the normalised text decides what is equal, and is stored.',
+    description:
+      '`true`: the text is normalised, then looked for and stored. A version that was stored in another spelling is not found so.',
   },
   verbose: {
     schema: FLAG,
