@@ -173,6 +173,26 @@ describe('Protobuf', () => {
     expect(rules(compared(mesh(1), mesh(3)))).toEqual(['COMPARISON_TOO_LONG']);
   });
 
+  it('the history of fields whose messages are all others ends within a bound', () => {
+    const mesh = (letter: string): ProtoSchema =>
+      proto(
+        indexes(300)
+          .map((i) => {
+            const held = indexes(20).map((k) => `${letter}${(i + k * 7) % 300} f${k}=${k + 1};`);
+            return `message ${letter}${i}{${held.join('')}}`;
+          })
+          .concat(
+            `message M{${indexes(300)
+              .map((i) => `${letter}${i} f${i}=${i + 1};`)
+              .join('')}}`,
+          )
+          .join(''),
+      ) as ProtoSchema;
+    const versions = ['B', 'C', 'D'].map((letter, i) => ({ version: i + 1, tree: mesh(letter).tree }));
+    const findings = timed(() => checkNumberHistory(mesh('A').tree, versions));
+    expect(rules(findings)).toEqual(['COMPARISON_TOO_LONG']);
+  });
+
   it('a message that several hold is told where the outermost of them holds it', () => {
     const nested = (type: string): Schema =>
       proto(`message A{B b=1; C c=2;} message B{C c=1;} message C{${type} x=1;}`);
@@ -262,6 +282,18 @@ describe('the history of Protobuf numbers', () => {
       ['PROTO_NUMBER_RETYPED'],
     ],
     ['a map as the list of its entries', three('map<string, int32> a=1;'), three('repeated E a=1;'), []],
+    [
+      'another message whose numbers mean something else',
+      three('N a=1; message N{E e=1;} message E{string x=1;}'),
+      three('K a=1; message K{D d=1;} message D{int64 x=1;}'),
+      ['PROTO_NUMBER_RETYPED'],
+    ],
+    [
+      'another message that reads the same bytes',
+      three('N a=1; message N{string x=1; N n=2; int32 y=3;}'),
+      three('K a=1; message K{bytes x=1; K n=2; string z=4;}'),
+      [],
+    ],
     ['an extension', two('int32'), two('string'), ['PROTO_NUMBER_RETYPED']],
     ['an extension of the same form', two('int32'), two('bool'), []],
     ['a number that goes', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],

@@ -9,8 +9,33 @@ import { type Finding, Findings } from './finding.ts';
 import { placeOf } from './proto-trail.ts';
 import { familyOf, wordOf } from './proto-values.ts';
 
-/** Whether bytes of the one are bytes of the other; what a message holds is told by its own numbers. */
-function readsSameBytes(a: ProtoField, b: ProtoField): boolean {
+/** Whether bytes of the one are bytes of the other. What a message holds is told by its own numbers while it keeps its
+ *  name; where another message takes its place, by the numbers that the two share.
+ *  @param spend false: there were too many steps, and that has been said */
+function readsSameBytes(a: ProtoField, b: ProtoField, spend: (steps: number) => boolean): boolean {
+  const open: [ProtoField, ProtoField][] = [[a, b]];
+  const met = new Map<ProtoMessage, Set<ProtoMessage>>();
+  for (let pair = open.pop(); pair !== undefined; pair = open.pop()) {
+    const [here, there] = pair;
+    if (!hasSameForm(here, there)) return false;
+    const [one, other] = [here.message, there.message];
+    if (one === undefined || other === undefined || one.name === other.name) continue;
+    // The message of a map is that of its values, and the other one the entry.
+    if ((here.mapKey === undefined) !== (there.mapKey === undefined)) continue;
+    const known = met.get(one) ?? new Set();
+    if (known.has(other)) continue;
+    met.set(one, known.add(other));
+    if (!spend(one.fields.length + other.fields.length)) return true;
+    const numbers = new Map(other.fields.map((field) => [field.number, field]));
+    for (const field of one.fields) {
+      const match = numbers.get(field.number);
+      if (match !== undefined) open.push([field, match]);
+    }
+  }
+  return true;
+}
+
+function hasSameForm(a: ProtoField, b: ProtoField): boolean {
   if (a.mapKey !== undefined && b.mapKey !== undefined)
     return familyOf(a.mapKey) === familyOf(b.mapKey) && familyOf(a.type) === familyOf(b.type);
   // An entry of a map is a message on the wire.
@@ -49,7 +74,7 @@ export function checkNumberHistory(
   versions: readonly ProtoVersion[],
 ): readonly Finding[] {
   const findings = new Findings();
-  const lives = livesOf(proposed, versions);
+  const lives = livesOf(proposed, versions, findings);
   for (const message of numberedOf(proposed)) {
     for (const field of message.fields) {
       const life = lives.get(field);
@@ -107,7 +132,11 @@ function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree
 }
 
 /** One walk over all versions, which costs what they hold together. */
-function livesOf(proposed: ProtoFile, versions: readonly ProtoVersion[]): ReadonlyMap<ProtoField, Life> {
+function livesOf(
+  proposed: ProtoFile,
+  versions: readonly ProtoVersion[],
+  findings: Findings,
+): ReadonlyMap<ProtoField, Life> {
   const numbers = new Map<string, Map<number, ProtoField>>();
   for (const { name, fields } of numberedOf(proposed))
     numbers.set(name, new Map(fields.map((field) => [field.number, field])));
@@ -123,7 +152,9 @@ function livesOf(proposed: ProtoFile, versions: readonly ProtoVersion[]): Readon
         lives.set(field, life);
         life.last = index;
         life.held = held;
-        if (!readsSameBytes(held, field)) life.retyped ??= { version, field: held };
+        const spend = (steps: number): boolean => findings.spend(steps, `${message.name}.${field.name}`);
+        if (life.retyped === undefined && !readsSameBytes(held, field, spend))
+          life.retyped = { version, field: held };
       }
     }
   }
