@@ -111,6 +111,13 @@ describe('metadata and rules', () => {
     expect((await api.call('PUT', '/config/s', { body })).body).toMatchObject({ error_code: number });
   });
 
+  it('keeps the switches of other registries that mean nothing here', async () => {
+    const body = { validateNewSchemas: false, validateRules: true };
+    expect((await api.call('PUT', '/config/switched', { body })).body).toEqual(body);
+    expect((await api.call('PUT', '/config/switched', { body: { compatibility: 'FULL' } })).status).toBe(200);
+    expect((await api.call('GET', '/config/switched')).body).toEqual({ ...body, compatibilityLevel: 'FULL' });
+  });
+
   it('of the settings have their one form too', async () => {
     const body = {
       defaultMetadata: { properties: { b: '1' }, x: 1 },

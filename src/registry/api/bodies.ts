@@ -166,6 +166,8 @@ export const CONFIG_PROPERTIES: Readonly<Record<string, Kind>> = {
   compatibilityLevel: 'text',
   normalize: 'switch',
   validateFields: 'switch',
+  validateNewSchemas: 'switch',
+  validateRules: 'switch',
   alias: 'text',
   compatibilityGroup: 'text',
   compatibilityPolicy: 'text',

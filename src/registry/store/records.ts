@@ -144,6 +144,8 @@ const CONFIG_FIELDS = [
   'alias',
   'normalize',
   'validateFields',
+  'validateNewSchemas',
+  'validateRules',
   'compatibilityLevel',
   'compatibilityPolicy',
   'compatibilityGroup',
@@ -269,7 +271,7 @@ function readConfig(fields: Fields): SubjectConfig {
   for (const name of CONFIG_FIELDS) {
     const value = fields[name];
     const fits =
-      name === 'normalize' || name === 'validateFields'
+      name === 'normalize' || name.startsWith('validate')
         ? typeof value === 'boolean'
         : name.endsWith('Metadata') || name.endsWith('RuleSet')
           ? isObject(value)

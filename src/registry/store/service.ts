@@ -66,6 +66,9 @@ export interface SubjectConfig {
   readonly compatibilityLevel?: string;
   readonly normalize?: boolean;
   readonly validateFields?: boolean;
+  /** Kept for registries that know them; new schemas and rules are always checked here. */
+  readonly validateNewSchemas?: boolean;
+  readonly validateRules?: boolean;
   readonly alias?: string;
   readonly compatibilityGroup?: string;
   readonly compatibilityPolicy?: string;

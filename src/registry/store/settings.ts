@@ -147,6 +147,8 @@ const CHECKS: Readonly<Record<keyof SubjectConfig, Check>> = {
   compatibilityLevel: level,
   normalize: boolean,
   validateFields: boolean,
+  validateNewSchemas: boolean,
+  validateRules: boolean,
   alias: string,
   compatibilityGroup: string,
   compatibilityPolicy: word(COMPATIBILITY_POLICIES),
