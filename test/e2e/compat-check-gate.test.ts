@@ -176,6 +176,9 @@ describe('the recipe', () => {
     expect(existsSync(path)).toBe(true);
     write(dir, { 'orders.avsc': BAD['orders.avsc'] });
     expect((await shell('git add . && git commit -q -m broken', dir)).code).not.toBe(0);
+    // What is staged is what would be committed.
+    write(dir, GOOD);
+    expect((await shell('git commit -q -m broken', dir)).code).not.toBe(0);
     write(dir, { 'orders.avsc': `${GOOD['orders.avsc']}\n` });
     expect(await shell('git add . && git commit -q -m fine', dir)).toMatchObject({ code: 0 });
   });
