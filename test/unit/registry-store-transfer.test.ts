@@ -282,7 +282,7 @@ describe('export and import', () => {
     const lines = [...body, JSON.stringify({ records: body.length - 1, sha256 })];
     await importStore(() => file('made'), linesOf(lines));
     const registry = await Registry.open(file('made'), silentLogger);
-    expect(registry.versions('s', 'yes').map(({ version, id }) => [version, id])).toEqual([[1, 4]]);
+    expect(registry.versions('s', 'also').map(({ version, id }) => [version, id])).toEqual([[1, 4]]);
     expect(await registry.register('t', { text: '"long"' }, {})).toMatchObject({ version: { id: 10 } });
     await registry.close();
   });
