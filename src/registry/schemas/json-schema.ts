@@ -1,11 +1,11 @@
 /** JSON Schema as the registry takes it: any JSON document that can be a schema, kept without its white space.
  *
- *  A schema is an object or a boolean, and nothing more is asked of it before it is stored. The
- *  normalised text has the keys of all its objects sorted. Numbers keep their digits, as the existing registries write
- *  them. Source: json-schema-provider/.../jackson/Jackson.java of confluentinc/schema-registry, for facts.
+ *  A schema is an object or a boolean whose keywords have values that they can have (json-shape.ts). The normalised text
+ *  has the keys of all its objects sorted. Numbers keep their digits, as the existing registries write them. Source: json-schema-provider/.../jackson/Jackson.java of confluentinc/schema-registry, for facts.
  */
 import { registryError } from '../errors.ts';
 import { SCHEMA_TEXT_CHARS_MAX } from './format.ts';
+import { checkJsonSchemaShape } from './json-shape.ts';
 import { type JsonNode, JsonTextError, positionOf, printDecimal, printJson, readJson } from './json-text.ts';
 import type { ParseOptions } from './options.ts';
 
@@ -25,6 +25,7 @@ export function parseJsonSchema(
     const json = readJson(source, { comments: false, repeatedKeys: lenient });
     if (json.kind !== 'object' && json.kind !== 'boolean')
       throw new JsonTextError('it is neither an object nor a boolean', json.at);
+    if (!lenient) checkJsonSchemaShape(json);
     const text = printJson(json, options.normalize, printDecimal);
     return { text: text === source ? source : text, tree: json };
   } catch (thrown) {
