@@ -73,6 +73,15 @@ export const PROTO_CHANGES = {
       [one.name, other.name] = [other.name, one.name];
     };
   },
+  field_moved_and_replaced: ofField(
+    () => true,
+    nothing,
+    (field, world, owner) => {
+      const { number } = field;
+      field.number = world.number(owner);
+      world.field(owner, 3).number = number;
+    },
+  ),
   fields_reordered: ofMessage((message) => void message.fields.reverse()),
   number_reused: ofField(
     () => true,

@@ -59,7 +59,12 @@ const FAULTS: readonly Fault[] = [
     "'note', 'AVRO_ENUM_SYMBOL_DEFAULTED'",
   ),
   avro('avro', 'a fixed may shrink', 'reader.size !== writer.size', 'reader.size > writer.size'),
-  avro('avro', 'scales of decimals are not compared', '(r.scale ?? 0) === (w.scale ?? 0)', 'true'),
+  avro(
+    'avro',
+    'scales of decimals are not compared',
+    'r.precision === w.precision && (r.scale ?? 0) === (w.scale ?? 0)',
+    'r.precision === w.precision',
+  ),
   avro('avro', 'names of types are not compared', "match === 'none'", "match === 'nothing'"),
   avro(
     'avro',
@@ -117,6 +122,12 @@ const FAULTS: readonly Fault[] = [
   proto('proto-field', 'groups and messages are one', 'reader.delimited === writer.delimited', 'true'),
   proto('proto-field', 'the last of several values is all of them', 'if (!isMany(writer))', 'if (true)'),
   proto('proto', 'a name may change its number', 'other === undefined || this.isNever(field)', 'true'),
+  proto(
+    'proto',
+    'a number may take the name of another one',
+    'match.name !== field.name && this.moved(pair, match, field)',
+    'false',
+  ),
   proto('proto', 'fields of a oneof may come together', 'if (other === undefined)', 'if (true)'),
   proto(
     'proto',

@@ -103,6 +103,8 @@ export function randomSchema(next: Next): SchemaModel {
 
 const copyOf = (model: SchemaModel): SchemaModel => structuredClone(model);
 
+const isNamedByNumber = ({ name, delimited }: FieldModel): boolean => delimited || name.startsWith('g');
+
 type Change = (next: Next, model: SchemaModel, message: MessageModel, field: FieldModel) => void;
 
 const CHANGES: Readonly<Record<string, Change>> = {
@@ -111,6 +113,18 @@ const CHANGES: Readonly<Record<string, Change>> = {
   },
   renumber: (_next, _model, _message, field) => {
     field.number += 10;
+  },
+  /** A group has its name of its number. */
+  swap: (next, _model, message, field) => {
+    const other = pick(next, message.fields);
+    if (isNamedByNumber(field) || isNamedByNumber(other)) return;
+    [field.name, other.name] = [other.name, field.name];
+  },
+  replace: (next, model, message, field) => {
+    if (isNamedByNumber(field)) return;
+    const { number } = field;
+    field.number += 10;
+    message.fields.push({ ...randomField(next, model, number), name: `r${number}`, delimited: false });
   },
   remove: (_next, _model, message, field) => {
     message.fields.splice(message.fields.indexOf(field), 1);

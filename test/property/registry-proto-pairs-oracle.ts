@@ -190,16 +190,20 @@ export class Oracle {
       const held = datum.get(w.number);
       const list = held === undefined ? [] : listOf(w, held);
       const r = state.message.fields.find(({ number }) => number === w.number);
-      if (r === undefined) {
-        const names = state.message.fields.map((field) => this.nameOf(this.reader, state.message, field));
-        if (list.length > 0 && names.includes(this.nameOf(this.writer, written, w)))
-          throw new Failed('renumbered');
-      } else if (list.length === 0) {
+      if (list.length > 0 && this.moved(state.message, written, w)) throw new Failed('renumbered');
+      if (r === undefined) continue;
+      if (list.length === 0) {
         const bothSingle = w.shape === 'single' && r.shape === 'single';
         if (bothSingle && w.type !== 'message' && r.type !== 'message' && w.presence !== r.presence)
           this.lossy = true;
       } else this.deliver(state, r, w, list, datum);
     }
+  }
+
+  /** The reader has the name under another number, whatever it has under this one. */
+  private moved(to: MessageModel, from: MessageModel, w: FieldModel): boolean {
+    const name = this.nameOf(this.writer, from, w);
+    return to.fields.some((r) => r.number !== w.number && this.nameOf(this.reader, to, r) === name);
   }
 
   private deliver(state: Partly, r: FieldModel, w: FieldModel, list: Value[], datum: Datum): void {

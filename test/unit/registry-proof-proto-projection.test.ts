@@ -71,12 +71,23 @@ describe('names and numbers', () => {
       { z: 5 },
       true,
     );
-    const swapped = both(
+  });
+
+  it('a name that stands under another number is none for what has its number', () => {
+    const [old, made] = [
       'message M { int32 a = 1; int32 b = 2; }',
       'message M { int32 b = 1; int32 a = 2; }',
-      { 1: 5 },
-    );
-    expectValue(swapped, { b: 5, a: 0 }, true);
+    ];
+    for (const event of [{ 1: 5 }, { 2: 5 }, { 1: 5, 2: 6 }])
+      expect(both(old, made, event).kind).toBe('none');
+    expectValue(both(old, made, {}), { a: 0, b: 0 }, true);
+    const [one, moved] = ['message M { int32 a = 1; }', 'message M { int32 z = 1; int32 a = 2; }'];
+    expect(both(one, moved, { 1: 5 })).toMatchObject({
+      kind: 'none',
+      why: 'a: it has number 1 where it is written and 2 where it is read, so it is taken for "z"',
+    });
+    expectValue(both(moved, one, { 1: 5 }), { a: 5 }, true);
+    expect(both(moved, one, { 2: 5 }).kind).toBe('none');
   });
 
   it('a name whose number is gone has lost its value, where there was one', () => {
@@ -350,6 +361,13 @@ describe('what a decoder makes of an event without a reading', () => {
         2: 6,
       }),
       { b: 6, a: 0 },
+    );
+    left(
+      both('message M { int32 a = 1; int32 b = 2; }', 'message M { int32 b = 1; int32 a = 2; }', {
+        1: 5,
+        2: 6,
+      }),
+      { b: 5, a: 6 },
     );
     left(
       both(

@@ -131,6 +131,25 @@ describe('the fix', () => {
       expect(at).toBeGreaterThanOrEqual(sorted[index - 1]?.end ?? 0);
     }
   });
+
+  const message = (fields: string): Schema =>
+    parseSchema('PROTOBUF', `syntax = "proto3"; message M { ${fields} }`);
+  it.each([
+    ['a swap of names', 'string first = 1; string last = 2;', 'string last = 1; string first = 2;'],
+    ['a number that another field took', 'int32 a = 1;', 'int32 b = 1; int32 a = 2;'],
+  ])('of %s exchanges the numbers', (_, before, after) => {
+    const [last, proposed] = [message(before), message(after)];
+    for (const direction of ['BACKWARD', 'FORWARD'] as const) {
+      const [reader, writer] = direction === 'BACKWARD' ? [proposed, last] : [last, proposed];
+      const found = checkPair(reader, writer).find(({ severity }) => severity === 'fail') as Finding;
+      expect(found.rule).toBe('PROTO_NUMBER_CHANGED');
+      const fix = fixOf(found, direction, proposed, last, { ever: [last] });
+      expect(fix?.words).toMatch(/^give "\w+" its number [12] back, and "\w+" the number [12]$/);
+      const mended = parseSchema('PROTOBUF', applyEdits(proposed.source, fix?.edits ?? []));
+      for (const one of [checkPair(mended, last), checkPair(last, mended)])
+        expect(one.filter(({ severity }) => severity !== 'note')).toEqual([]);
+    }
+  });
 });
 
 test('a stored schema that cannot be read is said as its rule', () => {

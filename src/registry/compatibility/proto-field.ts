@@ -34,8 +34,6 @@ interface Walk {
   say(pair: FieldPair, said: Said): void;
   /** What one field's values hold is compared later. */
   enter(pair: MessagePair): void;
-  /** The fields of a message by name. */
-  named(message: ProtoMessage): ReadonlyMap<string, ProtoField>;
 }
 
 const isMap = (field: ProtoField): boolean => field.mapKey !== undefined;
@@ -75,14 +73,11 @@ export class FieldRules {
   }
 
   private renamed(pair: FieldPair): void {
-    const { reader, writer, owner } = pair;
-    const other = this.walk.named(owner.reader).get(writer.name);
-    const elsewhere =
-      other === undefined ? '' : `, though "${other.name}" is the name of ${other.number} there`;
+    const { reader, writer } = pair;
     this.note(
       pair,
       'PROTO_FIELD_RENAMED',
-      `number ${reader.number} is "${writer.name}" where it is written and "${reader.name}" where it is read; the number decides${elsewhere}`,
+      `number ${reader.number} is "${writer.name}" where it is written and "${reader.name}" where it is read; the number decides`,
     );
   }
 

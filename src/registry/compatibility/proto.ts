@@ -40,7 +40,6 @@ class Walk {
     enter: (pair) => {
       if (this.meet(pair)) this.inner.push(pair);
     },
-    named: (message) => this.named(message),
   });
 
   constructor(reader: ProtoFile, writer: ProtoFile) {
@@ -114,19 +113,20 @@ class Walk {
     let next = 0;
     for (const field of reader.fields) {
       for (; (written[next]?.number ?? Number.POSITIVE_INFINITY) < field.number; next++)
-        this.unread(pair, written[next] as ProtoField);
+        this.moved(pair, written[next] as ProtoField);
       const match = written[next]?.number === field.number ? (written[next++] as ProtoField) : undefined;
       if (match === undefined || this.isNever(match)) {
         this.unwritten(pair, field);
         continue;
       }
-      this.fields.compare({ owner: pair, reader: field, writer: match });
+      const isMoved = match.name !== field.name && this.moved(pair, match, field);
+      if (!isMoved) this.fields.compare({ owner: pair, reader: field, writer: match });
       if (field.oneof === undefined) continue;
       const members = oneofs.get(field.oneof);
       if (members === undefined) oneofs.set(field.oneof, [[field, match]]);
       else members.push([field, match]);
     }
-    for (; next < written.length; next++) this.unread(pair, written[next] as ProtoField);
+    for (; next < written.length; next++) this.moved(pair, written[next] as ProtoField);
     for (const [name, members] of oneofs) this.oneof(pair, name, members);
   }
 
@@ -134,15 +134,21 @@ class Walk {
     return this.never.size > 0 && field.message !== undefined && this.never.has(field.message);
   }
 
-  /** A name that stands in both under different numbers: the value vanishes without an error. */
-  private unread(pair: MessagePair, field: ProtoField): void {
+  /** A name that stands in both under different numbers is no rename: the value vanishes without an error, or comes
+   *  under the name of what is read in its place.
+   *  @param taken what the reader has under the written number; it has another name */
+  private moved(pair: MessagePair, field: ProtoField, taken?: ProtoField): boolean {
     const other = this.named(pair.reader).get(field.name);
-    if (other === undefined || this.isNever(field)) return;
+    if (other === undefined || this.isNever(field)) return false;
+    const becomes =
+      taken === undefined
+        ? 'so its value vanishes without an error'
+        : `and ${field.number} is "${taken.name}" where it is read, so the value of "${field.name}" is read as "${taken.name}" without an error`;
     this.findings.add(
       'fail',
       'PROTO_NUMBER_CHANGED',
       pathOf(pair, labelOf(pair.reader, other)),
-      `field "${field.name}" is written under the number ${field.number} and looked for under ${other.number}, so its value vanishes without an error`,
+      `field "${field.name}" is written under the number ${field.number} and looked for under ${other.number}, ${becomes}`,
       {
         place: fieldPlace(this.from, pair.writer, field.number),
         reader: other.at,
@@ -150,6 +156,7 @@ class Walk {
         route: stepInto(pair.route, { kind: 'field', key: field.number }),
       },
     );
+    return true;
   }
 
   private lastNamed: ProtoMessage | undefined;

@@ -242,9 +242,19 @@ function* restoredNumber(
   old: Text,
   theirs: ProtoField,
 ): Generator<Change> {
-  if (message.fields.some(({ number }) => number === theirs.number)) return;
   const moved = message.fields.find(({ name }) => name === theirs.name);
   const edit = moved === undefined ? undefined : text.number(moved, theirs.number);
+  const taken = message.fields.find(({ number }) => number === theirs.number);
+  if (taken !== undefined) {
+    if (moved === undefined || moved === taken) return;
+    const turn = text.number(taken, moved.number);
+    if (edit !== undefined && turn !== undefined)
+      yield {
+        words: `give "${moved.name}" its number ${theirs.number} back, and "${taken.name}" the number ${moved.number}`,
+        edits: [edit, turn],
+      };
+    return;
+  }
   if (moved !== undefined && edit !== undefined)
     yield { words: `give "${moved.name}" its number ${theirs.number} back`, edits: [edit] };
   if (moved === undefined) {

@@ -40,7 +40,7 @@ interface Meeting {
   readonly written: ProtoField;
   /** With the same number. */
   readonly reader: ProtoField | undefined;
-  /** No field has its number, but another one its name. */
+  /** With its name, under another number. */
   readonly renumbered: ProtoField | undefined;
 }
 
@@ -175,11 +175,11 @@ class Reading {
     const numbers = new Map(reader.fields.map((field) => [field.number, field]));
     const names = new Map(reader.fields.map((field) => [field.name, field]));
     const made = writer.fields.map((written) => {
-      const match = numbers.get(written.number);
+      const named = names.get(written.name);
       return {
         written,
-        reader: match,
-        renumbered: match === undefined ? names.get(written.name) : undefined,
+        reader: numbers.get(written.number),
+        renumbered: named?.number === written.number ? undefined : named,
       };
     });
     readers.set(reader, made);
@@ -196,15 +196,16 @@ class Reading {
     for (const { written, reader, renumbered } of this.meetingsOf(writer, into.message)) {
       const values = valuesOf(written, datum.get(written.number));
       this.way.push(written.name);
-      if (values.length === 0) {
-        if (reader !== undefined) this.absent(written, reader);
-      } else if (reader !== undefined) {
-        this.take(into, written, reader, values, datum);
-      } else if (renumbered !== undefined) {
+      if (values.length > 0 && renumbered !== undefined) {
+        const becomes = reader === undefined ? 'vanishes' : `is taken for "${reader.name}"`;
         this.refuse(
           'left',
-          `it has number ${written.number} where it is written and ${renumbered.number} where it is read, so it vanishes`,
+          `it has number ${written.number} where it is written and ${renumbered.number} where it is read, so it ${becomes}`,
         );
+      }
+      if (reader !== undefined) {
+        if (values.length === 0) this.absent(written, reader);
+        else this.take(into, written, reader, values, datum);
       }
       this.way.pop();
     }
