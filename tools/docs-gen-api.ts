@@ -1,5 +1,6 @@
 /** The page of the registry's HTTP interface, from the description that the registry serves. */
 
+import { MESSAGES_CHARS_MAX, MESSAGES_MAX } from '../src/registry/api/messages-bound.ts';
 import {
   REGISTRY_BODY_BYTES_MAX,
   REGISTRY_PAGE_MAX,
@@ -94,6 +95,11 @@ function limitLines(): string[] {
     ['schema-depth', `types, messages or values inside each other (${SCHEMA_DEPTH_MAX})`, '42201'],
     ['schema-nodes', `types, fields, values and options of one text (${SCHEMA_NODES_MAX})`, '42201'],
     ['references', `schemas that one schema draws in, all levels together (${REFERENCE_COUNT_MAX})`, '42201'],
+    [
+      'messages',
+      `findings that a check or a refusal names (${MESSAGES_MAX}), and their text (${MESSAGES_CHARS_MAX >> 10} Ki characters); one message says how many more there are`,
+      'the rest is counted',
+    ],
   ];
   return [
     '## Limits',

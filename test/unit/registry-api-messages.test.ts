@@ -75,3 +75,69 @@ it('calls a branch missing where it is, and says what no reader but a union can 
     /^\{errorType:'TYPE_MISMATCH', .* cannot read null, which is a branch of the writer's union at R\.u /,
   );
 });
+
+const indexes = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
+
+it('bounds what it says of many findings against many versions, and counts the rest', () => {
+  const text = (type: string): string =>
+    proto(
+      indexes(150)
+        .map((i) => `${type} f${i} = ${i + 1};`)
+        .join(' '),
+    );
+  const olds = indexes(150).map((i) => `${text('int32')} message N${i} {}`);
+  const found = messages('PROTOBUF', `${text('string')} message Other {}`, olds, 'FULL_TRANSITIVE');
+  expect(found.join('').length).toBeLessThan(512 << 10);
+  expect(found.length).toBeLessThan(700);
+  // What holds in every mode is not lost behind the versions.
+  expect(found[0]).toMatch(/^\{errorType:"PROTO_NUMBER_RETYPED"/);
+  const findings = found.filter((one) => one.startsWith('{errorType'));
+  expect(findings).toHaveLength(200);
+  const more =
+    /^and (\d+) more, counted in each version, that are not listed: an answer holds 200 findings/.exec(
+      found[200] ?? '',
+    );
+  expect(Number(more?.[1])).toBeGreaterThan(10_000);
+  expect(found.filter((one) => one.startsWith('{oldSchemaVersion'))).toHaveLength(150);
+  expect(found.at(-1)).toBe("{validateFields: 'false', compatibility: 'FULL_TRANSITIVE'}");
+});
+
+it('bounds the text of few findings too', () => {
+  const long = (letter: string): string => letter.repeat(24_000);
+  const enums = (names: readonly string[]): string =>
+    JSON.stringify({
+      type: 'record',
+      name: 'R',
+      fields: names.map((name) => ({ name, type: 'string' })),
+    });
+  const found = messages('AVRO', enums(indexes(20).map((i) => `${long('f')}${i}`)), [enums([])], 'BACKWARD');
+  const said = found.filter((one) => one.startsWith('{errorType'));
+  expect(said.length).toBeGreaterThan(0);
+  expect(said.join('').length).toBeLessThanOrEqual(256 << 10);
+  expect(found[said.length]).toBe(
+    `and ${20 - said.length} more, counted in each version, that are not listed: an answer holds 200 findings and 256 Ki characters of them`,
+  );
+});
+
+it.each(['PROVEN', 'STRICT'] as const)('bounds the one text of %s that alone is too long', (policy) => {
+  const long = `f${'x'.repeat(300_000)}`;
+  const one = JSON.stringify({ type: 'record', name: 'R', fields: [{ name: long, type: 'int' }] });
+  const found = messages('AVRO', one, [record('int')], 'BACKWARD', policy);
+  expect(found[0]?.length).toBe((256 << 10) + 3);
+  expect(found.at(-1)).toMatch(/^\{validateFields/);
+});
+
+it('tells of a schema that is taken what it loses before the notes, no more than the bound', () => {
+  const fields = (type: string): string =>
+    proto(
+      indexes(90)
+        .map((i) => `${type} f${i} = ${i + 1};`)
+        .join(' '),
+    );
+  const olds = indexes(30).map((i) => `${fields('int64')} message N${i} {}`);
+  const all = olds.map((_, i) => `message N${i} {}`).join(' ');
+  const found = messages('PROTOBUF', `${fields('int32')} ${all}`, olds, 'BACKWARD_TRANSITIVE');
+  expect(found).toHaveLength(201);
+  expect(found[0]).toMatch(/^lossy: /);
+  expect(found.at(-1)).toMatch(/^and \d+ more, /);
+});

@@ -7,6 +7,7 @@
  */
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import type { Comparison } from '../compatibility/modes.ts';
+import { MESSAGES_MAX, Said } from './messages-bound.ts';
 
 /** Characters of an old schema's text in a message. */
 const OLD_SCHEMA_CHARS_MAX = 10 * 1024;
@@ -93,17 +94,21 @@ export function strictMessages(
     .filter(({ findings }) => findings.length > 0);
   const history = refusing
     .filter(({ version }) => version === undefined)
-    .flatMap((one) => one.findings.map((finding) => inAnyMode(finding, one)));
+    .flatMap((one) => one.findings.map((finding) => () => inAnyMode(finding, one)));
   const numbers = refusing.flatMap(({ version }) => version ?? []);
-  if (numbers.length === 0) return history;
   const version = Math.max(...numbers);
-  const said = (direction: Comparison['direction'], sides: Sides): string[] =>
+  const found = (direction: Comparison['direction'], sides: Sides): Array<() => string> =>
     refusing
       .filter((one) => one.version === version && one.direction === direction)
-      .flatMap(({ findings }) => findings.map((one) => wordsOf(one, sides) ?? findingLine(one)));
-  const forward = said('FORWARD', ['old', 'new']);
-  const backward = said('BACKWARD', ['new', 'old']);
+      .flatMap(({ findings }) => findings.map((one) => () => wordsOf(one, sides) ?? findingLine(one)));
+  const forward = found('FORWARD', ['old', 'new']);
+  const backward = found('BACKWARD', ['new', 'old']);
+  const said = new Said(false);
+  // What changing the level would not help against comes first where not all is said.
+  const all = [...forward, ...backward, ...history];
+  for (const make of all.length <= MESSAGES_MAX ? all : [...history, ...forward, ...backward]) said.add(make);
+  if (numbers.length === 0) return said.all();
   const isBoth = comparisons.some((one) => one.version === version && one.direction === 'BACKWARD');
   const text = backward.length === 0 && isBoth ? [] : oldSchemaLines(version, textOf(version));
-  return [...forward, ...backward, ...history, ...text];
+  return [...said.all(), ...text];
 }

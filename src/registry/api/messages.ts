@@ -7,6 +7,7 @@
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import type { Comparison, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
 import type { StoredVersion } from '../store/service.ts';
+import { MESSAGES_MAX, Said } from './messages-bound.ts';
 import { oldSchemaLines, strictMessages } from './messages-strict.ts';
 import { avroPointers } from './pointer.ts';
 
@@ -59,34 +60,59 @@ export function messagesOf(judged: Judged): string[] {
       incompatibility(finding, comparison, new Pointers(), judged.proposed);
     return [...strictMessages(comparisons, (version) => texts.get(version), inAnyMode), end];
   }
-  if (compatible) return comparisons.flatMap(({ findings }) => findings.map(findingLine));
+  if (compatible) return allowed(comparisons);
   // Where nothing else stands against it, it is what the subject does not take either: loss.
   const strict = comparisons.every(({ findings }) => isCompatible(findings));
   const refuses = (finding: Finding): boolean =>
     strict ? finding.severity === 'lossy' : !isCompatible([finding]);
   const old = new Map(judged.compared.map((version) => [version.version, version]));
   const pointers = new Pointers();
-  // One difference of schema types is said once, whatever the directions and versions.
-  const incompatibilities = new Set<string>();
+  const said = new Said(true);
   const refusing = new Set<number>();
-  for (const comparison of comparisons) {
+  for (const comparison of boundedOrder(comparisons, refuses)) {
     const { version } = comparison;
     const text = version === undefined ? undefined : old.get(version)?.content.text;
     // The path is one of the reader: of the proposed schema, or of the old one where that has to read.
     const reader = comparison.direction === 'BACKWARD' ? judged.proposed : text;
     for (const finding of comparison.findings) {
       if (!refuses(finding)) continue;
-      incompatibilities.add(incompatibility(finding, comparison, pointers, reader));
+      // What several versions share is said once.
+      said.add(() => incompatibility(finding, comparison, pointers, reader));
       if (version !== undefined) refusing.add(version);
     }
   }
-  const messages = [...incompatibilities];
-  let texts = 0;
-  for (const version of refusing) {
-    const text = texts++ < OLD_SCHEMAS_MAX ? old.get(version)?.content.text : undefined;
+  const messages = said.all();
+  for (const [index, version] of [...refusing].slice(0, MESSAGES_MAX).entries()) {
+    const text = index < OLD_SCHEMAS_MAX ? old.get(version)?.content.text : undefined;
     messages.push(...oldSchemaLines(version, text));
   }
+  if (refusing.size > MESSAGES_MAX)
+    messages.push(`and ${refusing.size - MESSAGES_MAX} more versions stand against it`);
   return [...messages, end];
+}
+
+/** What changing the level would not help against comes first where not all is said. */
+function boundedOrder(
+  comparisons: readonly Comparison[],
+  refuses: (finding: Finding) => boolean,
+): readonly Comparison[] {
+  const count = comparisons.reduce((sum, { findings }) => sum + findings.filter(refuses).length, 0);
+  if (count <= MESSAGES_MAX) return comparisons;
+  const isHistory = ({ version }: Comparison): boolean => version === undefined;
+  return [...comparisons.filter(isHistory), ...comparisons.filter((one) => !isHistory(one))];
+}
+
+/** What a schema that is taken loses, and then notes, where not all is said. */
+function allowed(comparisons: readonly Comparison[]): string[] {
+  const said = new Said(false);
+  const findings = comparisons.flatMap((one) => one.findings);
+  const isLossy = ({ severity }: Finding): boolean => severity === 'lossy';
+  const ordered =
+    findings.length <= MESSAGES_MAX
+      ? findings
+      : [...findings.filter(isLossy), ...findings.filter((one) => !isLossy(one))];
+  for (const finding of ordered) said.add(() => findingLine(finding));
+  return said.all();
 }
 
 /** Places in the last text asked about: findings of one comparison share it. */
