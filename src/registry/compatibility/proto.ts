@@ -143,7 +143,7 @@ class Walk {
     const becomes =
       taken === undefined
         ? 'so its value vanishes without an error'
-        : `and ${field.number} is "${taken.name}" where it is read, so the value of "${field.name}" is read as "${taken.name}" without an error`;
+        : `and ${field.number} is "${taken.name}" where it is read, so the value of "${field.name}" is taken for "${taken.name}"`;
     this.findings.add(
       'fail',
       'PROTO_NUMBER_CHANGED',
