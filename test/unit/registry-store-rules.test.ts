@@ -102,6 +102,39 @@ describe('compatibility', () => {
     expect(ask('latest', typed('float'), 'l').compatible).toBe(true);
   });
 
+  it('compares no further once a comparison took too long: it is refused whatever the others say', async () => {
+    const many = Array.from({ length: 1_100 }, (_, i) => i);
+    const wide = {
+      type: 'record',
+      name: 'W',
+      fields: many.map((i) => ({ name: `w${i}`, type: 'int', default: 0 })),
+      aliases: many.map((i) => `V${i}`),
+    };
+    const empty = (name: string): object => ({ type: 'record', name, fields: [] });
+    const table = (typeOf: (i: number) => unknown, ...more: readonly object[]): string =>
+      JSON.stringify({
+        type: 'record',
+        name: 'R',
+        fields: [...many.map((i) => ({ name: `f${i}`, type: typeOf(i) })), ...more],
+      });
+    await registry.setConfig('t', { compatibility: 'NONE' });
+    for (const name of ['x', 'y', 'z'])
+      await put(
+        't',
+        table((i) => empty(`V${i}`), { name, type: 'int' }),
+      );
+    await registry.setConfig('t', { compatibility: 'BACKWARD_TRANSITIVE' });
+    const { compatible, comparisons, compared } = ask(
+      undefined,
+      table((i) => (i === 0 ? wide : 'W')),
+      't',
+    );
+    expect(compatible).toBe(false);
+    expect(compared).toHaveLength(3);
+    expect(comparisons.map(({ version }) => version)).toEqual([1]);
+    expect(comparisons[0]?.findings.map(({ rule }) => rule)).toContain('COMPARISON_TOO_LONG');
+  });
+
   it('serves a stored schema that nobody can parse, and calls nothing compatible with it', async () => {
     const value = { id: 1, format: 'AVRO', text: '{"type":"mystery"}', references: [], deleted: false };
     await open([encodeRecord({ kind: 'schema', subject: 'a', version: 1, value })]);

@@ -90,9 +90,14 @@ export function judgeAgainst(
   const comparisons: Comparison[] = [];
   for (const { stored, text } of against) {
     const schema = parser.storedOrNone(state, subject, text);
-    if (schema !== undefined)
-      comparisons.push(...compareWith(proposed.schema, level, [{ version: stored.version, schema }], policy));
-    else if (level !== 'NONE') comparisons.push(unreadable(stored.version, text.content.format));
+    if (schema === undefined) {
+      if (level !== 'NONE') comparisons.push(unreadable(stored.version, text.content.format));
+      continue;
+    }
+    const found = compareWith(proposed.schema, level, [{ version: stored.version, schema }], policy);
+    comparisons.push(...found);
+    // It is refused then, and each further version may take as long.
+    if (found.some(isTooLong)) break;
   }
   if (proposed.schema.format === 'PROTOBUF' && !hasContent(state, subject, proposed))
     comparisons.push(...compareHistory(proposed.schema, everHeld(state, parser, subject)));
@@ -103,6 +108,9 @@ export function judgeAgainst(
   );
   return { compatible, comparisons };
 }
+
+const isTooLong = ({ findings }: Comparison): boolean =>
+  findings.some(({ rule }) => rule === 'COMPARISON_TOO_LONG');
 
 /** A text that comes back from a soft delete means by its numbers what it meant then. */
 function hasContent(state: State, subject: string, proposed: Prepared): boolean {
