@@ -121,12 +121,12 @@ describe('exit codes', () => {
     ['a patch is asked as a report', ['-subject=s', '-proposed=x', '-fix', '-output=junit'], 'usage'],
     [
       'a revision is a flag',
-      ['-proposed=package.json', '-against=git:--help:x', '-format=json'],
+      ['-proposed=knip.json', '-against=git:--help:x', '-format=json'],
       'bad_value',
     ],
     [
       'a revision is not there',
-      ['-proposed=package.json', '-against=git:nope:x', '-format=json'],
+      ['-proposed=knip.json', '-against=git:nope:x', '-format=json'],
       'bad_file',
     ],
     ['a rule is none', ['-explain=AVRO_NOTHING'], 'bad_value'],
@@ -144,6 +144,20 @@ describe('exit codes', () => {
     expect((await gate(`-registry=${unwell}`, '-subject=s', `-proposed=${path}`)).code).toBe(3);
     const other = await stub({ 'GET /config/s': '<html>' });
     expect((await gate(`-registry=${other}`, '-subject=s', `-proposed=${path}`)).code).toBe(3);
+  });
+
+  it.each([
+    [401, { error_code: 40101, message: 'who?' }, 'unauthenticated'],
+    [401, '<html>', 'unauthenticated'],
+    [403, { error_code: 40301, message: 'no' }, 'forbidden'],
+    [403, { error_code: 403, message: 'no' }, 'forbidden'],
+  ])('2 where the registry answers %i %j, and what to give', async (status, answer, error) => {
+    const closed = await stub({ 'GET /config/s': answer }, status);
+    const { code, stderr } = await gate(`-registry=${closed}`, '-subject=s', `-proposed=${good()}`);
+    expect(code).toBe(2);
+    expect(stderr).toMatch(
+      new RegExp(`the registry answers ${status}: .*-registry-user or -registry-token-file.*\\[${error}\\]`),
+    );
   });
 
   it('4 where the subject is not known, 0 with -allow-new', async () => {

@@ -358,14 +358,30 @@ export class RegistryClient {
     // Newer registries say 40901 where older ones say 409.
     const code = Object.entries(REGISTRY_ERRORS).find(
       ([, row]) => 'number' in row && (row.number === number || (number === 40901 && row.number === 409)),
-    )?.[0];
+    )?.[0] as keyof typeof REGISTRY_ERRORS | undefined;
+    const refused = ACCESS[answer.status];
+    if (refused !== undefined && (code === undefined || code === refused.code))
+      throw registryError(refused.code, `the registry answers ${answer.status}: ${messageOf(answer)}`, {
+        next: refused.next,
+      });
     if (code === undefined) throw protocol(`status ${answer.status}: ${messageOf(answer)}`);
-    throw registryError(
-      code as keyof typeof REGISTRY_ERRORS,
-      `the registry answers ${number}: ${messageOf(answer)}`,
-    );
+    throw registryError(code, `the registry answers ${number}: ${messageOf(answer)}`);
   }
 }
+
+/** By status: registries, and what stands before them, have numbers of their own for these. */
+const ACCESS: Readonly<
+  Record<number, { readonly code: 'unauthenticated' | 'forbidden'; readonly next: string }>
+> = {
+  401: {
+    code: 'unauthenticated',
+    next: 'give credentials that it accepts: -registry-user or -registry-token-file',
+  },
+  403: {
+    code: 'forbidden',
+    next: 'give -registry-user or -registry-token-file of somebody who is allowed to, or have it allowed',
+  },
+};
 
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
 
