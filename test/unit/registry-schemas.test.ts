@@ -47,9 +47,19 @@ describe('Avro', () => {
     ],
     ['a default beyond int', avro(record({ name: 'a', type: 'int', default: 2 ** 31 })), /is not an int/],
     [
+      'a default of a later branch that is a record',
+      avro(record({ name: 'a', type: ['null', { type: 'record', name: 'B', fields: [] }], default: {} })),
+      /\{\} is not null, .*put B first/,
+    ],
+    [
+      'a default of no branch',
+      avro(record({ name: 'a', type: ['null', 'int'], default: 'x' })),
+      /"x" is not null(?!.*branch)/,
+    ],
+    [
       'a default of the second branch',
       avro(record({ name: 'a', type: ['string', 'null'], default: null })),
-      /does not fit/,
+      /default that does not fit its type: null is not a string, and a default is of the first branch of its union: put null first/,
     ],
     ['a number as a schema', '5', /not a type/],
     ['a hostile depth', `${'{"type":"array","items":'.repeat(100)}"int"${'}'.repeat(100)}`, /nested deeper/],

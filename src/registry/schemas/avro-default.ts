@@ -1,5 +1,12 @@
 /** Whether a field's default fits its type. A union's default belongs to its first branch, as every reader agrees. */
-import type { AvroEnumNode, AvroField, AvroNode, AvroPrimitive, AvroRecordNode } from './avro-tree.ts';
+import {
+  type AvroEnumNode,
+  type AvroField,
+  type AvroNode,
+  type AvroPrimitive,
+  type AvroRecordNode,
+  avroTypeName,
+} from './avro-tree.ts';
 import { DEPTH_LIMIT, SCHEMA_DEPTH_MAX } from './format.ts';
 import { isInteger, type JsonNode, type JsonNumber, printJson } from './json-text.ts';
 
@@ -120,8 +127,14 @@ function inside(json: JsonNode, type: AvroNode, depth: number): Misfit | undefin
         ? undefined
         : not(json, `${type.size} bytes`);
     case 'union': {
-      const [first] = type.branches;
-      return first === undefined ? not(json, 'of an empty union') : inside(json, first, depth + 1);
+      const [first, ...others] = type.branches;
+      if (first === undefined) return not(json, 'of an empty union');
+      const misfit = inside(json, first, depth + 1);
+      if (misfit === undefined || misfit.at !== json.at) return misfit;
+      const later = others.find((branch) => isOfKind(json, branch));
+      if (later === undefined) return misfit;
+      const why = `${misfit.why}, and a default is of the first branch of its union: put ${avroTypeName(later)} first`;
+      return { why, at: misfit.at };
     }
     case 'array':
       return json.kind === 'array' ? firstMisfit(json.items, type.items, depth) : not(json, 'an array');
@@ -146,6 +159,13 @@ function inside(json: JsonNode, type: AvroNode, depth: number): Misfit | undefin
       return undefined;
     }
   }
+}
+
+/** Whether a value looks like one of this type, without a walk into it. */
+function isOfKind(json: JsonNode, type: AvroNode): boolean {
+  if (json.kind === 'array') return type.kind === 'array';
+  if (json.kind === 'object') return type.kind === 'map' || type.kind === 'record';
+  return type.kind !== 'union' && inside(json, type, 0) === undefined;
 }
 
 /** Why a field's default does not fit, and where; undefined when it does. */
