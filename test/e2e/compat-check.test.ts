@@ -119,16 +119,8 @@ describe('exit codes', () => {
     ['a mode is none', ['-subject=s', '-proposed=x', '-mode=SIDEWAYS'], 'bad_value'],
     ['a reference is no pair', ['-subject=s', '-proposed=x', '-reference=file'], 'bad_value'],
     ['a patch is asked as a report', ['-subject=s', '-proposed=x', '-fix', '-output=junit'], 'usage'],
-    [
-      'a revision is a flag',
-      ['-proposed=knip.json', '-against=git:--help:x', '-format=json'],
-      'bad_value',
-    ],
-    [
-      'a revision is not there',
-      ['-proposed=knip.json', '-against=git:nope:x', '-format=json'],
-      'bad_file',
-    ],
+    ['a revision is a flag', ['-proposed=knip.json', '-against=git:--help:x', '-format=json'], 'bad_value'],
+    ['a revision is not there', ['-proposed=knip.json', '-against=git:nope:x', '-format=json'], 'bad_file'],
     ['a rule is none', ['-explain=AVRO_NOTHING'], 'bad_value'],
   ])('2 where %s', async (_why, argv, error) => {
     const { code, stdout, stderr } = await gate(...argv);
@@ -144,6 +136,15 @@ describe('exit codes', () => {
     expect((await gate(`-registry=${unwell}`, '-subject=s', `-proposed=${path}`)).code).toBe(3);
     const other = await stub({ 'GET /config/s': '<html>' });
     expect((await gate(`-registry=${other}`, '-subject=s', `-proposed=${path}`)).code).toBe(3);
+  });
+
+  it('0 with a note where the mode of the subject takes no schema', async () => {
+    await register('frozen-value', record());
+    expect(await call('PUT', '/mode/frozen-value', { mode: 'READONLY' })).toBe(200);
+    const { code, stdout } = await ask('frozen-value', good());
+    expect(code).toBe(0);
+    expect(stdout).toContain('the subject is in mode READONLY: the registry takes no schema');
+    expect((await ask('orders-value', good())).stdout).not.toContain('is in mode');
   });
 
   it.each([

@@ -110,6 +110,7 @@ async function againstRegistry(context: Context, given: Given, subject: string):
   const files = readReferences(given.references, format);
   const early = attempt(() => parseProposed(file, format, files));
   const config = await configOf(client, subject);
+  const mode = await client.mode(subject);
   const terms = termsOf(settings, config);
   const all = settings['all-versions'] || terms.level.endsWith('_TRANSITIVE');
   const { known, live, ...gathered } = await gatherSubject(client, subject, {
@@ -146,7 +147,12 @@ async function againstRegistry(context: Context, given: Given, subject: string):
     against: new URL(settings.registry).origin,
     registry: await askRegistry(client, subject, proposed, named),
     already,
-    notes: known ? [] : [`the registry has no subject ${subject} yet`],
+    notes: [
+      ...(known ? [] : [`the registry has no subject ${subject} yet`]),
+      ...(mode?.startsWith('READONLY')
+        ? [`the subject is in mode ${mode}: the registry takes no schema until that is changed`]
+        : []),
+    ],
     proof: proofOf(context, question),
   });
 }

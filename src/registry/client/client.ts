@@ -279,6 +279,14 @@ export class RegistryClient {
     return this.expect(await this.ask('config', 'GET', path));
   }
 
+  /** The mode in force; undefined where the registry does not say. @throws registry_unavailable */
+  async mode(subject: string): Promise<string | undefined> {
+    const path = `/mode/${encodeURIComponent(subject)}?defaultToGlobal=true`;
+    const answer = await this.ask('mode', 'GET', path);
+    const mode = answer.status === 200 ? documentOf(answer)['mode'] : undefined;
+    return typeof mode === 'string' ? mode : undefined;
+  }
+
   /** Would this text be taken, against all that the level names or against one version? The registry's own words.
    *  @throws invalid_schema, registry_unavailable */
   async judge(
