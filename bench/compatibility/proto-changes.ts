@@ -73,10 +73,12 @@ export const PROTO_CHANGES = {
       [one.name, other.name] = [other.name, one.name];
     };
   },
+  // In these two an earlier change may have taken the field away, and given its number to another one.
   field_moved_and_replaced: ofField(
     () => true,
     nothing,
     (field, world, owner) => {
+      if (!owner.fields.includes(field)) return;
       const { number } = field;
       field.number = world.number(owner);
       world.field(owner, 3).number = number;
@@ -87,6 +89,7 @@ export const PROTO_CHANGES = {
     () => true,
     nothing,
     (field, world, owner) => {
+      if (!owner.fields.includes(field)) return;
       removed(owner, field, false);
       world.field(owner, 3).number = field.number;
     },
