@@ -162,19 +162,18 @@ export class Course {
       });
     // What was proposed is wider, so that each is judged and none refused.
     const added = { name: `added_${NUMBER}`, type: 'string', default: '' };
-    const paths: LoadRequest[] = [];
+    const checkPath = (n: number): string => `/compatibility/subjects/${subject(n)}/versions/latest`;
+    const body = (n: number): string => registration(schema(n, [added]));
+    const checks: LoadRequest[] = [];
     for (let n = 0; n < PAIR_SUBJECTS; n++) {
       await ask(this.target, 'POST', `/subjects/${subject(n)}/versions`, registration(schema(n, [])));
-      paths.push(
-        this.post(`/compatibility/subjects/${subject(n)}/versions/latest`, registration(schema(n, [added]))),
-      );
+      checks.push(this.post(checkPath(n), body(n)));
     }
-    const first = paths[0] as LoadRequest;
-    const verdict = (await ask(this.target, 'POST', first.path, first.body?.replaceAll(NUMBER, 'x'))) as {
+    const verdict = (await ask(this.target, 'POST', checkPath(0), body(0).replaceAll(NUMBER, 'x'))) as {
       readonly is_compatible: boolean;
     };
     invariant(verdict.is_compatible, 'a field with a default may be added');
-    return (await this.drive({ connections, requests: paths })).ratePerSecond;
+    return (await this.drive({ connections, requests: checks })).ratePerSecond;
   }
 
   /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are registered at a rate. */
