@@ -1,5 +1,6 @@
 /** Keywords of JSON Schema that bound one value: numbers, lengths, listed values, patterns. Each is implied by the same
  *  keyword of the writer, as strict or stricter, or by each of the values the writer lists. */
+import type { JsonType } from '../schemas/json-shape.ts';
 import {
   doubleOf,
   type JsonNode,
@@ -15,7 +16,6 @@ import {
   countOf,
   dividesAll,
   itemsOf,
-  type JsonType,
   lengthOf,
   numberOf,
   sameValue,

@@ -1,5 +1,7 @@
 /** What the checker of JSON Schemas asks of one document: references followed, types, numbers, sameness. */
+
 import type { ResolvedReference } from '../schemas/content.ts';
+import { JSON_TYPES, type JsonType } from '../schemas/json-shape.ts';
 import {
   doubleOf,
   isInteger,
@@ -8,17 +10,6 @@ import {
   type JsonObject,
   memberOf,
 } from '../schemas/json-text.ts';
-
-export type JsonType = 'null' | 'boolean' | 'integer' | 'number' | 'string' | 'array' | 'object';
-export const JSON_TYPES: readonly JsonType[] = [
-  'null',
-  'boolean',
-  'integer',
-  'number',
-  'string',
-  'array',
-  'object',
-];
 
 /** A schema is one of these; anything else is no schema. */
 export type SchemaNode =

@@ -8,6 +8,7 @@
  *  Source: JSON Schema drafts 4 to 7, 2019-09 and 2020-12; a keyword counts for the writer only where its dialect knows
  *  it, and for the reader always.
  */
+import { JSON_TYPES, type JsonType } from '../schemas/json-shape.ts';
 import { type JsonObject, memberOf } from '../schemas/json-text.ts';
 import { type Finding, Findings, type Place, type Severity, someOf } from './finding.ts';
 import { boundsUnmet, listedOf, type Written } from './json-bounds.ts';
@@ -18,10 +19,8 @@ import {
   isEmptyObject,
   isSchemaNode,
   itemsOf,
-  JSON_TYPES,
   JsonDocument,
   type JsonSchemaTree,
-  type JsonType,
   membersOf,
   partsOf,
   type SchemaNode,

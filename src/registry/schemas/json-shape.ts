@@ -5,7 +5,8 @@
  */
 import { type JsonNode, JsonTextError } from './json-text.ts';
 
-const TYPES: ReadonlySet<string> = new Set([
+export type JsonType = 'null' | 'boolean' | 'integer' | 'number' | 'string' | 'array' | 'object';
+export const JSON_TYPES: readonly JsonType[] = [
   'null',
   'boolean',
   'integer',
@@ -13,7 +14,8 @@ const TYPES: ReadonlySet<string> = new Set([
   'string',
   'array',
   'object',
-]);
+];
+const TYPES: ReadonlySet<string> = new Set(JSON_TYPES);
 
 type Check = (value: JsonNode, open: JsonNode[]) => string | undefined;
 
@@ -48,7 +50,7 @@ const texts: Check = (value) =>
 const type: Check = (value) => {
   const names = value.kind === 'array' ? value.items : [value];
   const known = names.every((name) => name.kind === 'string' && TYPES.has(name.value));
-  return known && names.length > 0 ? undefined : `one of ${[...TYPES].join(', ')}, or a list of these`;
+  return known && names.length > 0 ? undefined : `one of ${JSON_TYPES.join(', ')}, or a list of these`;
 };
 
 const CHECKS: ReadonlyMap<string, Check> = new Map<string, Check>([
