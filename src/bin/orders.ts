@@ -5,12 +5,13 @@ import { withSettings } from '../outbox/connection.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { migrate, requireTables } from '../outbox/migrations.ts';
 import { ordersFallbacks, ordersRoutes } from '../outbox/orders/http.ts';
-import { ORDERS_MIGRATIONS, ORDERS_TABLES } from '../outbox/orders/migrations.ts';
 import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
 import { Orders } from '../outbox/orders/service.ts';
+import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
 import { OrderWriter } from '../outbox/orders/writer.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { sqlDriver } from './shell/drivers.ts';
+import { migrationsOf } from './shell/migrations.ts';
 
 const SETTINGS = {
   listen: {
@@ -92,7 +93,7 @@ async function open(context: Context): Promise<SqlPool> {
   });
   context.onClose(() => pool.close());
   if (settings.migrate) {
-    const applied = await migrate(pool, settings.schema, 'orders', ORDERS_MIGRATIONS);
+    const applied = await migrate(pool, settings.schema, 'orders', migrationsOf('orders'));
     context.log.info({ schema: settings.schema, applied }, 'migrated');
   }
   await requireTables(pool, settings.schema, ORDERS_TABLES, 'orders');

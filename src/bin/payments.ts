@@ -12,11 +12,12 @@ import { PaymentsConsumer } from '../outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
 import { checkTtl, type DedupTtl } from '../outbox/payments/horizon.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
-import { PAYMENTS_MIGRATIONS, PAYMENTS_TABLES } from '../outbox/payments/migrations.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
+import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
 import { ORDER_EVENTS_TOPIC } from '../outbox/relay/event.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
+import { migrationsOf } from './shell/migrations.ts';
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
@@ -123,7 +124,7 @@ async function openDatabase(context: Context): Promise<SqlPool> {
   });
   context.onClose(() => pool.close());
   if (settings.migrate) {
-    const applied = await migrate(pool, settings.schema, 'payments', PAYMENTS_MIGRATIONS);
+    const applied = await migrate(pool, settings.schema, 'payments', migrationsOf('payments'));
     context.log.info({ schema: settings.schema, applied }, 'migrated');
   }
   await requireTables(pool, settings.schema, PAYMENTS_TABLES, 'payments');

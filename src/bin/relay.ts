@@ -3,7 +3,7 @@ import { coreError } from '../core/errors.ts';
 import { RecordBatch } from '../core/layout/record-batch.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { requireTables } from '../outbox/migrations.ts';
-import { ORDERS_TABLES } from '../outbox/orders/migrations.ts';
+import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
 import { ORDER_EVENTS_TOPIC } from '../outbox/relay/event.ts';
 import { PollRelay, type RelayCrashPoint } from '../outbox/relay/poll.ts';
 import { Publisher } from '../outbox/relay/publish.ts';

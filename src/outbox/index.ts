@@ -12,16 +12,16 @@ export {
 } from './load/ledger.ts';
 export { type Migration, migrate, requireTables } from './migrations.ts';
 export { type OrdersHttpOptions, ordersFallbacks, ordersRoutes } from './orders/http.ts';
-export { ORDERS_MIGRATIONS, ORDERS_TABLES } from './orders/migrations.ts';
 export { BODY_BYTES_MAX, type CreateRequest } from './orders/request.ts';
 export { type CreateAnswer, Orders, type OrdersOptions } from './orders/service.ts';
+export { ORDERS_TABLES } from './orders/tables.ts';
 export { OrderWriter } from './orders/writer.ts';
 export { PaymentsConsumer, type PaymentsConsumerOptions } from './payments/consumer.ts';
 export { DuplicateInjector } from './payments/duplicates.ts';
 export { type PaymentEvent, readPaymentEvent } from './payments/event.ts';
 export { checkTtl, type DedupTtl, type HorizonParts } from './payments/horizon.ts';
 export { type PaymentsMetrics, paymentsMetrics } from './payments/metrics.ts';
-export { PAYMENTS_MIGRATIONS, PAYMENTS_TABLES } from './payments/migrations.ts';
+export { PAYMENTS_TABLES } from './payments/tables.ts';
 export type { LedgerEntries } from './reconcile/ledger.ts';
 export { type Delta, type ReconcileOptions, type Reconciliation, reconcile } from './reconcile/reconcile.ts';
 export { reconciliationText } from './reconcile/report.ts';

@@ -7,12 +7,12 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { command } from '../../src/bin/reconcile.ts';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool, SqlValue } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/load/ledger.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
-import { ORDERS_MIGRATIONS } from '../../src/outbox/orders/migrations.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { sharedStack } from './stack.ts';
@@ -29,7 +29,7 @@ beforeAll(async () => {
     applicationName: 'reconcile test',
     connectTimeoutMs: 5000,
   });
-  await migrate(pool, schema, 'orders', ORDERS_MIGRATIONS);
+  await migrate(pool, schema, 'orders', migrationsOf('orders'));
   // Without the UNIQUE of charges.order_id, so that a second charge can stand there.
   await pool.query(
     `CREATE TABLE ${schema}.inbox (msg_id uuid PRIMARY KEY, processed_at timestamptz NOT NULL)`,

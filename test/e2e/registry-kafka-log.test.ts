@@ -51,9 +51,9 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
   return { log: made, sink, report };
 }
 
-async function until(what: () => boolean, timeoutMs = 15_000): Promise<number> {
+async function until(what: () => boolean | Promise<boolean>, timeoutMs = 15_000): Promise<number> {
   const started = performance.now();
-  while (!what()) {
+  while (!(await what())) {
     if (performance.now() - started > timeoutMs) throw new Error('it did not come about in time');
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

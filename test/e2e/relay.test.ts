@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
@@ -9,7 +10,6 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
-import { ORDERS_MIGRATIONS } from '../../src/outbox/orders/migrations.ts';
 import { launcher, until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -38,7 +38,7 @@ async function world(): Promise<World> {
     connectTimeoutMs: 5000,
   });
   pools.push(pool);
-  await migrate(pool, schema, 'orders', ORDERS_MIGRATIONS);
+  await migrate(pool, schema, 'orders', migrationsOf('orders'));
   const topic = `${schema}.events`;
   const args = [
     'relay',

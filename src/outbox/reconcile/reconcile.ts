@@ -9,7 +9,7 @@
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import { requireTables, SCHEMA_NAME } from '../migrations.ts';
-import { ORDERS_TABLES } from '../orders/migrations.ts';
+import { ORDERS_TABLES } from '../orders/tables.ts';
 import { DELTA_CLASSES, type DeltaClass, type Tables, tablesOf } from './deltas.ts';
 import { type LedgerEntries, loadLedgers } from './ledger.ts';
 

@@ -1,14 +1,4 @@
-/** Tables of the orders service: spec/outbox.txt section 2. */
-import type { Migration } from '../migrations.ts';
-
-export const ORDERS_TABLES = ['orders', 'idempotency_keys', 'outbox'] as const;
-
-export const ORDERS_MIGRATIONS: readonly Migration[] = [
-  {
-    number: 1,
-    name: 'orders, idempotency keys, outbox',
-    // response_body is json, not jsonb, which would reorder keys and drop blanks: a replay is the first answer's bytes.
-    sql: `
+-- response_body is json, not jsonb, which would reorder keys and drop blanks: a replay is the bytes of the first answer.
 CREATE TABLE orders (
   order_id uuid PRIMARY KEY,
   account_id bigint NOT NULL,
@@ -34,6 +24,3 @@ CREATE TABLE outbox (
   created_at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX outbox_pending ON outbox (id) WHERE published_at IS NULL;
-`,
-  },
-];

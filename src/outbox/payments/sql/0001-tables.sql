@@ -1,22 +1,5 @@
-/** Tables of payments: inbox and charges as spec/outbox.txt section 2 has them, and beside them what a batch did, written
- *  in the batch's own transaction, so that every statement about duplicates is a question to the database. */
-import type { Migration } from '../migrations.ts';
-
-export const PAYMENTS_TABLES = [
-  'inbox',
-  'charges',
-  'payments_batches',
-  'payments_suppressed',
-  'payments_parked',
-] as const;
-
-export const PAYMENTS_MIGRATIONS: readonly Migration[] = [
-  {
-    number: 1,
-    name: 'inbox, charges, batches, suppressed deliveries, parked records',
-    // One row of payments_suppressed is one delivery that charged nothing. `injected` deliveries are copies that the
-    // process made itself; of the others topic, partition and offset say where they stand.
-    sql: `
+-- A row of payments_suppressed is one delivery that charged nothing. `injected` deliveries are copies that the process made
+-- itself; of the others topic, partition and offset say where they stand.
 CREATE TABLE inbox (
   msg_id uuid PRIMARY KEY,
   processed_at timestamptz NOT NULL DEFAULT now()
@@ -59,6 +42,3 @@ CREATE TABLE payments_parked (
   parked_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (topic, partition, "offset")
 );
-`,
-  },
-];
