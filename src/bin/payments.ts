@@ -10,7 +10,7 @@ import { UuidV7 } from '../outbox/ids.ts';
 import { migrate, requireTables } from '../outbox/migrations.ts';
 import { PaymentsConsumer } from '../outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
-import { checkTtl, type DedupTtl } from '../outbox/payments/horizon.ts';
+import { checkTtl, type DedupTtl } from '../outbox/inbox/horizon.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';

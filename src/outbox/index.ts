@@ -19,7 +19,7 @@ export { OrderWriter } from './orders/writer.ts';
 export { PaymentsConsumer, type PaymentsConsumerOptions } from './payments/consumer.ts';
 export { DuplicateInjector } from './payments/duplicates.ts';
 export { type PaymentEvent, readPaymentEvent } from './payments/event.ts';
-export { checkTtl, type DedupTtl, type HorizonParts } from './payments/horizon.ts';
+export { checkTtl, type DedupTtl, type HorizonParts } from './inbox/horizon.ts';
 export { type PaymentsMetrics, paymentsMetrics } from './payments/metrics.ts';
 export { PAYMENTS_TABLES } from './payments/tables.ts';
 export type { LedgerEntries } from './reconcile/ledger.ts';
