@@ -1,0 +1,197 @@
+// A load generator that costs little: one thread, epoll, an open model.
+//
+//   c++ -std=c++20 -O2 bench/peers/http-load/http_load.cc -o /tmp/http-load
+//   /tmp/http-load -target=127.0.0.1:8080 -rate=5000 -duration=10 [-NAME=VALUE …]
+//
+//   -target       host:port                                             127.0.0.1:8080
+//   -path         of the POST                                           /orders
+//   -rate         requests a second, first sends and repeats together   1000
+//   -duration     seconds                                               10
+//   -warmup       seconds at the start whose latencies do not count     0
+//   -connections  kept, one request under way on each                   128
+//   -seed         the same seed gives the same keys, bodies, times      1
+//   -pattern      fresh: every intent its own key, a share is repeated;
+//                 zipf: keys drawn from -keys by rank; single: one key  fresh
+//   -repeat       share of intents followed by 1 to 3 repeats of a key  0.15
+//   -within       seconds in which repeats follow                       2
+//   -keys         size of the hot set (zipf: of all keys)               20000
+//   -zipf         exponent                                              1.1
+//   -accounts     distinct accounts                                     1000000
+//   -timeout      seconds a request may take                            10
+//   -give-up      seconds after the last due time                       30
+//   -ledger       file for `millrace reconcile -ledger`; not there yet
+//
+// Latency counts from the time a request was due, so a slow server or a lack of free connections
+// counts (no coordinated omission). 429, 408, 425, 5xx and lost connections are sent again with the
+// same key. All 2xx answers of a key must be equal in status and body. Prints one line of JSON:
+//
+//   latency_ms from the due time; service_ms from the write; wait_ms from the due time to the write
+//   (all with p50 p90 p99 p999 max); backlog: unanswered at the end of every second; slowest_ms: of
+//   what was due in every second; cpu_us: of this program, a reply.
+//
+// Exit code 1 where answers of a key differed, or an intent has no 2xx answer.
+#include <sys/timerfd.h>
+
+#include <csignal>
+
+#include "http1.h"
+
+namespace {
+
+using load::Run;
+
+constexpr std::uint64_t kTimer = ~0ULL;
+constexpr std::int64_t kLookNs = 50'000'000;
+
+volatile std::sig_atomic_t stopped = 0;
+
+struct Options {
+  load::RunOptions run;
+  std::string path = "/orders";
+  std::string ledger;
+  std::size_t connections = 128;
+  double timeout_s = 10;
+};
+
+[[noreturn]] void Usage(const std::string& why) {
+  std::fprintf(stderr, "http-load: %s; the head of http_load.cc lists the flags\n", why.c_str());
+  std::exit(2);
+}
+
+double Number(const std::string& name, const std::string& text, double least, double most) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !(value >= least && value <= most)) {
+    Usage("-" + name + "=" + text + " is no number in its range");
+  }
+  return value;
+}
+
+Options Parse(int argc, char** argv) {
+  Options options;
+  options.run.target = "127.0.0.1:8080";
+  load::PlanOptions& plan = options.run.plan;
+  for (int i = 1; i < argc; i++) {
+    std::string flag = argv[i];
+    const std::size_t equals = flag.find('=');
+    if (flag[0] != '-' || equals == std::string::npos) Usage(flag + " is not -NAME=VALUE");
+    const std::string name = flag.substr(flag[1] == '-' ? 2 : 1, equals - (flag[1] == '-' ? 2 : 1));
+    const std::string value = flag.substr(equals + 1);
+    const auto number = [&](double least, double most) { return Number(name, value, least, most); };
+    if (name == "target")
+      options.run.target = value;
+    else if (name == "path")
+      options.path = value;
+    else if (name == "ledger")
+      options.ledger = value;
+    else if (name == "rate")
+      plan.rate = number(0.001, 1e7);
+    else if (name == "duration")
+      plan.duration_s = number(0, 1e6);
+    else if (name == "warmup")
+      options.run.warmup_s = number(0, 1e6);
+    else if (name == "connections")
+      options.connections = static_cast<std::size_t>(number(1, 60'000));
+    else if (name == "seed")
+      plan.seed = static_cast<std::uint64_t>(number(0, 1e15));
+    else if (name == "repeat")
+      plan.repeat_share = number(0, 1);
+    else if (name == "within")
+      plan.repeat_within_s = number(0, 3600);
+    else if (name == "keys")
+      plan.keys = static_cast<std::uint32_t>(number(1, 1e8));
+    else if (name == "zipf")
+      plan.zipf = number(0, 10);
+    else if (name == "accounts")
+      options.run.accounts = static_cast<std::uint32_t>(number(1, 4e9));
+    else if (name == "timeout")
+      options.timeout_s = number(0.001, 3600);
+    else if (name == "give-up")
+      options.run.give_up_s = number(0, 3600);
+    else if (name == "pattern") {
+      if (value == "fresh")
+        plan.pattern = load::Pattern::kFresh;
+      else if (value == "zipf")
+        plan.pattern = load::Pattern::kZipf;
+      else if (value == "single")
+        plan.pattern = load::Pattern::kSingle;
+      else
+        Usage("-pattern is fresh, zipf or single");
+    } else {
+      Usage("there is no -" + name);
+    }
+  }
+  return options;
+}
+
+// One timer for the next due time: nothing is polled.
+void Arm(int timer, std::int64_t in_ns) {
+  itimerspec spec{};
+  if (in_ns < 1) in_ns = 1;
+  spec.it_value.tv_sec = in_ns / load::kSecond;
+  spec.it_value.tv_nsec = in_ns % load::kSecond;
+  timerfd_settime(timer, 0, &spec, nullptr);
+}
+
+void Drive(Run& run, load::Transport& transport, int epoll) {
+  const int timer = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kTimer;
+  epoll_ctl(epoll, EPOLL_CTL_ADD, timer, &event);
+  std::int64_t look = 0;
+  for (;;) {
+    if (stopped != 0) run.plan().Stop();
+    const std::int64_t now = run.Now();
+    run.Release(now);
+    if (now >= look) {
+      transport.Look(run);
+      look = now + kLookNs;
+    }
+    transport.Pump(run);
+    if (run.Over(run.Now(), transport.under_way())) break;
+    Arm(timer, std::min(run.plan().NextDue(), look) - run.Now());
+    epoll_event events[256];
+    const int count = epoll_wait(epoll, events, 256, -1);
+    for (int i = 0; i < count; i++) {
+      if (events[i].data.u64 == kTimer) {
+        std::uint64_t fired;
+        if (read(timer, &fired, sizeof fired) < 0) continue;
+      } else {
+        transport.OnEvent(run, events[i].data.u64, events[i].events);
+      }
+    }
+  }
+  close(timer);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = Parse(argc, argv);
+  const std::size_t colon = options.run.target.rfind(':');
+  if (colon == std::string::npos) Usage("-target is host:port");
+  std::signal(SIGTERM, [](int) { stopped = 1; });
+  std::signal(SIGINT, [](int) { stopped = 1; });
+  const int epoll = epoll_create1(EPOLL_CLOEXEC);
+  load::Http1 transport(epoll, options.run.target.substr(0, colon),
+                        options.run.target.substr(colon + 1), options.path, options.connections,
+                        options.timeout_s);
+  if (!transport.connected()) {
+    std::fprintf(stderr, "http-load: nobody answers at %s\n", options.run.target.c_str());
+    return 3;
+  }
+  Run run(options.run);
+  if (!options.ledger.empty() && !run.ledger().Open(options.ledger.c_str())) {
+    std::fprintf(stderr, "http-load: cannot write %s: %s\n", options.ledger.c_str(),
+                 std::strerror(errno));
+    return 2;
+  }
+  run.Start();
+  Drive(run, transport, epoll);
+  if (!run.Print()) {
+    std::fprintf(stderr, "http-load: the ledger is not whole: %s\n", std::strerror(errno));
+    return 2;
+  }
+  return run.sound() ? 0 : 1;
+}
