@@ -22,6 +22,13 @@ export const OUTBOX_ERRORS = {
   /** A record that can never become a charge; it is parked under `reason`. */
   poison_record: errorRow('corrupt', { reason: 'malformed_payload' }),
   ttl_below_horizon: errorRow('invalid'),
+  /** A table name that would need quoting, or is too long for the names made from it. */
+  bad_table_name: errorRow('invalid'),
+  bad_message_id: errorRow('invalid'),
+  /** What `append` was given cannot be an outbox row. */
+  bad_event: errorRow('invalid'),
+  /** A row and its effect would commit apart. */
+  not_in_transaction: errorRow('invalid'),
   topic_missing: errorRow('unavailable'),
 } as const satisfies ErrorTable;
 

@@ -1,0 +1,55 @@
+/** DDL of an inbox by its name; payments/sql/0002 holds the same text for `inbox`. */
+import { type InboxNames, inboxNames, plainTableName, TIME_FROM_MS, TIME_TO_MS, uuidAt } from './names.ts';
+
+/** Rows come and go in chunks, so vacuum follows by count; no pause, because what waits is dead. */
+const CHURNING =
+  'autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0';
+/** Rows only come, and leave with their table: a vacuum of inserts would read them for nothing. */
+export const APPEND_ONLY = 'autovacuum_vacuum_insert_threshold = -1';
+
+function partitionsSql(names: InboxNames): string {
+  const from = uuidAt(TIME_FROM_MS);
+  const to = uuidAt(TIME_TO_MS);
+  return `CREATE TABLE ${names.low} PARTITION OF ${names.table} FOR VALUES FROM (MINVALUE) TO ('${from}') WITH (${CHURNING});
+CREATE TABLE ${names.high} PARTITION OF ${names.table} FOR VALUES FROM ('${to}') TO (MAXVALUE) WITH (${CHURNING});
+CREATE TABLE ${names.rest} PARTITION OF ${names.table} DEFAULT WITH (${CHURNING});
+CREATE INDEX ${names.local}_low_processed_at ON ${names.low} (processed_at);
+CREATE INDEX ${names.local}_high_processed_at ON ${names.high} (processed_at);
+CREATE INDEX ${names.local}_default_processed_at ON ${names.rest} (processed_at);`;
+}
+
+/** What a service's migration runs for an inbox of its own: the table, its partitions for ids without a usable time, and the
+ *  floor. Partitions by time are made by InboxKeeper. @throws bad_table_name */
+export function inboxTableSql(table: string): string {
+  const names = inboxNames(table);
+  return `CREATE TABLE ${names.table} (
+  msg_id uuid PRIMARY KEY,
+  processed_at timestamptz NOT NULL DEFAULT now()
+) PARTITION BY RANGE (msg_id);
+${partitionsSql(names)}
+CREATE TABLE ${names.floor} (
+  only_row boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+  floor uuid NOT NULL DEFAULT '00000000-0000-0000-0000-000000000000',
+  moved_at timestamptz
+);
+INSERT INTO ${names.floor} DEFAULT VALUES;
+`;
+}
+
+/** Records that have no effect and hold nothing up, for InboxConsumer. @throws bad_table_name */
+export function parkedTableSql(table: string): string {
+  return `CREATE TABLE ${plainTableName(table, 'a plain name of a table of parked records')} (
+  topic text NOT NULL,
+  partition int NOT NULL,
+  "offset" bigint NOT NULL,
+  reason text NOT NULL,
+  detail text NOT NULL,
+  msg_id uuid,
+  key bytea,
+  value bytea,
+  headers jsonb NOT NULL DEFAULT '[]',
+  parked_at timestamptz NOT NULL DEFAULT now(),
+  PRIMARY KEY (topic, partition, "offset")
+);
+`;
+}
