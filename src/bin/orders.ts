@@ -9,6 +9,7 @@ import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
 import { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
 import { OrderWriter } from '../outbox/orders/writer.ts';
+import { GRPC_SETTINGS, serveGrpc } from './orders/grpc.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
@@ -19,6 +20,7 @@ const SETTINGS = {
     default: '127.0.0.1:8080',
     help: 'host:port of POST /orders, GET /orders/{id} and /metrics /health /ready /version',
   },
+  ...GRPC_SETTINGS,
   postgres: {
     type: 'string',
     required: true,
@@ -102,7 +104,7 @@ async function open(context: Context): Promise<SqlPool> {
 
 export const command = defineCommand({
   name: 'orders',
-  summary: 'Serve POST /orders: one order a key, with its outbox row in the same transaction',
+  summary: 'Serve POST /orders and gRPC: one order a key, with its outbox row in the same transaction',
   description: `
 POST /orders takes {"account_id": int64, "amount_cents": int64} and the header Idempotency-Key with a UUID. A repeated key
 with the same body gets the stored answer byte for byte; with another body it gets 409. Nothing is published here.
@@ -156,7 +158,9 @@ with the same body gets the stored answer byte for byte; with another body it ge
       await pool.query('SELECT 1');
       return true;
     });
+    const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
     context.setReady();
+    await grpc?.askHealth();
     await new Promise<void>((resolve) => {
       if (context.drain.aborted) resolve();
       context.drain.addEventListener('abort', () => resolve(), { once: true });

@@ -94,6 +94,8 @@ export interface CommandContext<T extends SettingTable> {
    *  `setReady()` the answer is 503 as well, and from the start of a drain on. */
   readiness(name: string, check: () => boolean | Promise<boolean>): void;
   setReady(): void;
+  /** What /ready says at this moment. */
+  isReady(): Promise<boolean>;
   /** Runs after `run` settled, last registered first, also when it threw. */
   onClose(close: () => Promise<void> | void): void;
   progress(options: ProgressOptions): Progress;

@@ -111,6 +111,7 @@ class Run {
       },
       readiness: (name, check) => this.readiness.add(name, check),
       setReady: () => this.readiness.setReady(),
+      isReady: async () => (await this.readiness.report()).ready,
       onClose: (close) => {
         this.closers.push(close);
       },

@@ -1,0 +1,104 @@
+/** The gRPC side of `millrace orders`: its flag, its server, its metrics. */
+import { join } from 'node:path';
+import { coreError } from '../../core/errors.ts';
+import type { GrpcServer, GrpcTls } from '../../io/grpc/port.ts';
+import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/orders/grpc.ts';
+import type { Orders } from '../../outbox/orders/service.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { packageRoot } from '../shell/package.ts';
+import { addressOf } from '../shell/serve.ts';
+import { loadTls } from '../shell/tls.ts';
+
+const DEFAULT_LISTEN = '127.0.0.1:50051';
+
+export const GRPC_SETTINGS = {
+  'grpc-listen': {
+    type: 'string',
+    help: `host:port of gRPC, orders.v1.Orders, with the TLS of -listen; port 0 takes a free one and prints it on stderr, off serves none (default ${DEFAULT_LISTEN}; a free port where -listen has port 0)`,
+  },
+} as const;
+
+type Context = CommandContext<typeof GRPC_SETTINGS>;
+
+const LIMITS = {
+  messageBytesMax: MESSAGE_BYTES_MAX,
+  connectionsMax: 4096,
+  streamsMax: 1024,
+  requestTimeoutMs: 30_000,
+  idleTimeoutMs: 600_000,
+  keepAliveMs: 60_000,
+  healthIntervalMs: 500,
+} as const;
+
+const LISTEN = /^(?:([\w.-]+|\[[\da-f:.]+\]|\*)?:)?(\d{1,5})$/i;
+
+/** Undefined: off. @throws bad_value */
+function listenAddress(settings: Context['settings']): ReturnType<typeof addressOf> | undefined {
+  const given = settings['grpc-listen'];
+  if (given === undefined) {
+    const { host, port } = addressOf(settings.listen);
+    return port === 0 ? { host, port: 0 } : addressOf(DEFAULT_LISTEN);
+  }
+  if (given === 'off') return undefined;
+  const [whole, host, port] = LISTEN.exec(given) ?? [];
+  if (whole === undefined || Number(port) > 65_535) {
+    throw coreError('bad_value', `-grpc-listen=${given} is not host:port`, {
+      next: `give an address such as ${DEFAULT_LISTEN}, or off`,
+    });
+  }
+  return {
+    host: host === '*' ? '0.0.0.0' : (host ?? '127.0.0.1').replace(/^\[|\]$/g, ''),
+    port: Number(port),
+  };
+}
+
+export interface GrpcParts {
+  readonly orders: () => Orders | undefined;
+  readonly requestId: () => string;
+}
+
+/** Serves until the drain; undefined where -grpc-listen is off. @throws bad_value, busy_port */
+export async function serveGrpc(context: Context, parts: GrpcParts): Promise<GrpcServer | undefined> {
+  const { settings, metrics, log } = context;
+  const address = listenAddress(settings);
+  if (address === undefined) return undefined;
+  const { grpcJsDriver } = await import('../../io/grpc/grpc-js.ts');
+  const tls: GrpcTls | undefined = loadTls(settings);
+  const calls = metrics.counter('orders_grpc_requests_total', 'gRPC calls answered.', ['method', 'code']);
+  const seconds = metrics.histogram(
+    'orders_grpc_request_duration_seconds',
+    'Time from a whole gRPC message to its answer.',
+    ['method'],
+  );
+  const server = await grpcJsDriver.listen({
+    ...address,
+    ...LIMITS,
+    ...(tls === undefined ? {} : { tls }),
+    methods: ordersMethods({
+      ...parts,
+      log,
+      outcomes: metrics.counter('orders_requests_total', 'Requests to the orders service by outcome.', [
+        'outcome',
+      ]),
+    }),
+    protos: {
+      folder: join(packageRoot(), 'src', 'outbox', 'orders', 'proto'),
+      files: ['orders/v1/orders.proto'],
+    },
+    healthy: () => context.isReady(),
+    log,
+    onAnswer: (answer) => {
+      calls.add(1, calls.series(answer.method, answer.code));
+      seconds.observe(answer.seconds, seconds.series(answer.method));
+    },
+  });
+  const connections = metrics.gauge('orders_grpc_connections', 'Open gRPC connections.');
+  metrics.onCollect(() => connections.set(server.connections()));
+  const drain = (): Promise<void> => server.drain(2 * settings['drain-timeout']);
+  context.drain.addEventListener('abort', () => void drain(), { once: true });
+  context.onClose(drain);
+  const host = server.host.includes(':') ? `[${server.host}]` : server.host;
+  context.say(`listening on ${tls === undefined ? 'grpc' : 'grpcs'}://${host}:${server.port}`);
+  log.info({ service: ORDERS_SERVICE, driver: grpcJsDriver.name }, 'gRPC serves');
+  return server;
+}

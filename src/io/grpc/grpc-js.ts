@@ -1,0 +1,309 @@
+/** The @grpc/grpc-js driver.
+ *
+ *  grpc-js frames and parses; this file owns the listening socket, and adds what the port promises on top: bounds on
+ *  connections and on calls that never become whole, deadlines that are checked before the handler runs, health that
+ *  follows the process, and a drain that ends.
+ */
+import type { Http2Server, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import type { Server as NetServer, Socket } from 'node:net';
+import {
+  type ConnectionInjector,
+  Metadata,
+  Server,
+  ServerCredentials,
+  type ServerUnaryCall,
+  type sendUnaryData,
+  setLogger,
+  status,
+} from '@grpc/grpc-js';
+import { loadSync } from '@grpc/proto-loader';
+import { ReflectionService } from '@grpc/reflection';
+import { protoPath as HEALTH_PROTO, HealthImplementation } from 'grpc-health-check';
+import { coreError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import { encodeStatus } from './details.ts';
+import type {
+  GrpcCall,
+  GrpcCode,
+  GrpcDriver,
+  GrpcMethod,
+  GrpcReply,
+  GrpcServer,
+  GrpcServerOptions,
+} from './port.ts';
+import { listenOn, socketServer } from './socket.ts';
+
+const DETAILS_TRAILER = 'grpc-status-details-bin';
+/** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
+const SESSION_MEMORY_MB = 64;
+/** How often calls that are not whole are looked for. */
+const SWEEP_MS = 1000;
+/** Reflection and health may keep a call open; no longer than this without its end from the client. */
+const OPEN_CALL_MS_MAX = 600_000;
+/** The longest deadline that grpc-js counts right: it keeps milliseconds in 32 bits. */
+const TIMEOUT_MS_MAX = 2 ** 31 - 1;
+const TIMEOUT_UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000 };
+
+const asIs = (bytes: Buffer): Buffer => bytes;
+/** grpc-js copies by a method that only a Buffer has. */
+const asBuffer = (bytes: Uint8Array): Buffer =>
+  Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+
+type Unary = ServerUnaryCall<Buffer, Buffer>;
+
+class Call implements GrpcCall {
+  private readonly inner: Unary;
+
+  constructor(inner: Unary) {
+    this.inner = inner;
+  }
+
+  get message(): Uint8Array {
+    return this.inner.request;
+  }
+
+  metadata(name: string): readonly string[] {
+    // HTTP/2 in Node joins the lines of one name; a value of ours holds no comma.
+    return this.inner.metadata.get(name).flatMap((value) => String(value).split(/\s*,\s*/));
+  }
+
+  cancelled(): boolean {
+    return this.inner.cancelled;
+  }
+}
+
+/** Calls whose message is not whole yet, to end those that never become whole. */
+class Unfinished {
+  private readonly streams = new Map<ServerHttp2Stream, number>();
+  private readonly unary: ReadonlySet<string>;
+  private readonly timeoutMs: number;
+
+  constructor(unary: ReadonlySet<string>, timeoutMs: number) {
+    this.unary = unary;
+    this.timeoutMs = timeoutMs;
+  }
+
+  add(stream: ServerHttp2Stream, path: string): void {
+    const boundMs = this.unary.has(path) ? this.timeoutMs : OPEN_CALL_MS_MAX;
+    this.streams.set(stream, performance.now() + boundMs);
+    stream.once('close', () => this.streams.delete(stream));
+  }
+
+  sweep(): void {
+    const nowMs = performance.now();
+    for (const [stream, untilMs] of this.streams) {
+      if (stream.readableEnded) this.streams.delete(stream);
+      // 8 is CANCEL.
+      else if (untilMs < nowMs) stream.close(8);
+    }
+  }
+}
+
+/** Deadlines beyond 24 days are cut to that: they would overflow and end the call at once. */
+function boundTimeout(headers: IncomingHttpHeaders): void {
+  const given = headers['grpc-timeout'];
+  if (typeof given !== 'string' || given.length < 4) return;
+  const unit = TIMEOUT_UNIT_MS[given.at(-1) as string];
+  if (unit !== undefined && Number(given.slice(0, -1)) * unit > TIMEOUT_MS_MAX)
+    headers['grpc-timeout'] = `${Math.floor(TIMEOUT_MS_MAX / 1000)}S`;
+}
+
+/** grpc-js hands its HTTP/2 server to nobody; the bounds above need to see each call as it begins. */
+function innerServer(server: Server): Http2Server {
+  const servers = (server as unknown as { readonly http2Servers?: ReadonlyMap<Http2Server, unknown> })
+    .http2Servers;
+  const [inner] = servers?.keys() ?? [];
+  if (inner === undefined)
+    throw coreError('internal', 'this version of @grpc/grpc-js keeps its HTTP/2 server elsewhere');
+  return inner;
+}
+
+function trailersOf(reply: GrpcReply): Metadata {
+  const metadata = new Metadata();
+  for (const [name, value] of Object.entries(reply.trailers ?? {})) metadata.set(name, value);
+  return metadata;
+}
+
+function failure(reply: GrpcReply): { code: status; details: string; metadata: Metadata } {
+  const code = status[reply.code];
+  const details = reply.text ?? reply.code;
+  const metadata = trailersOf(reply);
+  if (reply.details !== undefined && reply.details.length > 0)
+    metadata.set(DETAILS_TRAILER, encodeStatus(code, details, reply.details));
+  return { code, details, metadata };
+}
+
+const NO_BYTES = new Uint8Array(0);
+const FAILED: GrpcReply = { code: 'INTERNAL', message: NO_BYTES, text: 'the call could not be handled' };
+const LATE: GrpcReply = { code: 'DEADLINE_EXCEEDED', message: NO_BYTES, text: 'the deadline has passed' };
+
+class GrpcJsServer implements GrpcServer {
+  host = '';
+  port = 0;
+  private readonly options: GrpcServerOptions;
+  private readonly server: Server;
+  private readonly injector: ConnectionInjector;
+  private readonly sockets = new Set<Socket>();
+  private readonly listener: NetServer;
+  private readonly unfinished: Unfinished;
+  private readonly health: HealthImplementation;
+  private readonly services: readonly string[];
+  private readonly timers: NodeJS.Timeout[] = [];
+  private underWay = 0;
+  private draining: Promise<void> | undefined;
+
+  constructor(options: GrpcServerOptions) {
+    this.options = options;
+    const { methods, streamsMax, messageBytesMax } = options;
+    this.services = [...new Set(methods.map((method) => method.service))];
+    this.server = new Server({
+      'grpc.enable_channelz': 0,
+      'grpc.max_concurrent_streams': streamsMax,
+      'grpc.max_receive_message_length': messageBytesMax,
+      'grpc.max_connection_idle_ms': options.idleTimeoutMs,
+      'grpc.keepalive_time_ms': options.keepAliveMs,
+      'grpc.keepalive_timeout_ms': options.requestTimeoutMs,
+      'grpc-node.max_session_memory': SESSION_MEMORY_MB,
+    });
+    for (const method of methods) this.register(method);
+    this.health = new HealthImplementation(
+      Object.fromEntries(['', ...this.services].map((name) => [name, 'NOT_SERVING' as const])),
+    );
+    this.health.addToServer(this.server);
+    this.addReflection();
+    this.unfinished = new Unfinished(
+      new Set(methods.map(({ service, name }) => `/${service}/${name}`)),
+      options.requestTimeoutMs,
+    );
+    this.injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
+    innerServer(this.server).prependListener('stream', (stream, headers) => {
+      boundTimeout(headers);
+      this.unfinished.add(stream, headers[':path'] ?? '');
+    });
+    this.listener = socketServer(options, (socket) => this.injector.injectConnection(socket));
+    this.listener.maxConnections = options.connectionsMax;
+    this.listener.on('connection', (socket: Socket) => {
+      this.sockets.add(socket);
+      socket.on('close', () => this.sockets.delete(socket));
+      socket.on('error', () => {});
+    });
+  }
+
+  async listen(): Promise<void> {
+    ({ host: this.host, port: this.port } = await listenOn(
+      this.listener,
+      this.options.host,
+      this.options.port,
+    ));
+    await this.askHealth();
+    this.timers.push(
+      setInterval(() => void this.askHealth(), this.options.healthIntervalMs),
+      setInterval(() => this.unfinished.sweep(), SWEEP_MS),
+    );
+    for (const timer of this.timers) timer.unref();
+  }
+
+  inFlight(): number {
+    return this.underWay;
+  }
+
+  connections(): number {
+    return this.sockets.size;
+  }
+
+  drain(timeoutMs: number): Promise<void> {
+    this.draining ??= this.end(timeoutMs);
+    return this.draining;
+  }
+
+  private async end(timeoutMs: number): Promise<void> {
+    for (const timer of this.timers) clearInterval(timer);
+    this.tell(false);
+    const closed = new Promise<void>((resolve) => this.listener.close(() => resolve()));
+    let late: NodeJS.Timeout | undefined;
+    await Promise.race([
+      new Promise<void>((resolve) => this.server.tryShutdown(() => resolve())),
+      new Promise<void>((resolve) => {
+        late = setTimeout(resolve, timeoutMs);
+      }),
+    ]);
+    clearTimeout(late);
+    this.server.forceShutdown();
+    for (const socket of this.sockets) socket.destroy();
+    await closed;
+  }
+
+  async askHealth(): Promise<void> {
+    const healthy = await this.options.healthy().catch(() => false);
+    if (this.draining === undefined) this.tell(healthy);
+  }
+
+  private tell(healthy: boolean): void {
+    for (const name of ['', ...this.services])
+      this.health.setStatus(name, healthy ? 'SERVING' : 'NOT_SERVING');
+  }
+
+  private addReflection(): void {
+    const { protos } = this.options;
+    const described = loadSync([...protos.files, HEALTH_PROTO], {
+      includeDirs: [protos.folder],
+      keepCase: true,
+    });
+    new ReflectionService(described).addToServer(this.server);
+  }
+
+  private register(method: GrpcMethod): void {
+    const path = `/${method.service}/${method.name}`;
+    const handle = (call: Unary, answer: sendUnaryData<Buffer>): void => {
+      void this.serve(method, path, call, answer);
+    };
+    this.server.register(path, handle, asIs, asIs, 'unary');
+  }
+
+  private async serve(
+    method: GrpcMethod,
+    path: string,
+    call: Unary,
+    answer: sendUnaryData<Buffer>,
+  ): Promise<void> {
+    const startMs = performance.now();
+    this.underWay++;
+    let reply: GrpcReply;
+    try {
+      reply = isLate(call) ? LATE : await method.handler(new Call(call));
+    } catch (thrown) {
+      this.options.log.error({ method: path, cause: String(thrown) }, 'gRPC call failed');
+      reply = FAILED;
+    }
+    this.underWay--;
+    const code = call.cancelled ? cancelCode(call) : reply.code;
+    if (reply.code === 'OK') answer(null, asBuffer(reply.message), trailersOf(reply));
+    else answer(failure(reply));
+    this.options.onAnswer?.({ method: method.name, code, seconds: (performance.now() - startMs) / 1000 });
+  }
+}
+
+function isLate(call: Unary): boolean {
+  const deadline = call.getDeadline();
+  return Number(deadline) <= Date.now();
+}
+
+/** Why the client does not get the answer. */
+const cancelCode = (call: Unary): GrpcCode => (isLate(call) ? 'DEADLINE_EXCEEDED' : 'CANCELLED');
+
+/** What grpc-js has to say goes to our log: it is about one client's bytes, and never to stderr by itself. */
+function logTo(log: Logger): void {
+  const say = (...words: readonly unknown[]): void =>
+    log.debug({ said: words.map(String).join(' ') }, 'gRPC library');
+  setLogger({ debug: say, info: say, error: say });
+}
+
+export const grpcJsDriver: GrpcDriver = {
+  name: 'grpc-js',
+  async listen(options) {
+    logTo(options.log);
+    const server = new GrpcJsServer(options);
+    await server.listen();
+    return server;
+  },
+};
