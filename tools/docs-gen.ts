@@ -13,6 +13,7 @@ import { describeSetting, type SettingTable } from '../src/core/settings.ts';
 import { DEVSTACK_ERRORS } from '../src/devstack/errors.ts';
 import { ENGINE_ERRORS } from '../src/engine/errors.ts';
 import { BROKER_ERRORS } from '../src/io/broker/errors.ts';
+import { REPLICATION_ERRORS } from '../src/io/replication/port.ts';
 import { SQL_ERRORS } from '../src/io/sql/port.ts';
 import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
 import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
@@ -25,6 +26,7 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Every command', 'src/core/errors.ts', CORE_ERRORS],
   ['Broker', 'src/io/broker/errors.ts', BROKER_ERRORS],
   ['SQL', 'src/io/sql/port.ts', SQL_ERRORS],
+  ['Replication', 'src/io/replication/port.ts', REPLICATION_ERRORS],
   ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
   ['compat-check', 'src/bin/compat-check/errors.ts', GATE_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],

@@ -30,6 +30,12 @@ export const OUTBOX_ERRORS = {
   /** A row and its effect would commit apart. */
   not_in_transaction: errorRow('invalid'),
   topic_missing: errorRow('unavailable'),
+  /** A message of the replication stream that is not what pgoutput sends for an outbox table. */
+  wal_undecodable: errorRow('corrupt'),
+  /** The server cannot decode its log for us: settings, rights, or no slot left. */
+  wal_not_possible: errorRow('unavailable'),
+  /** A slot or publication of that name serves something else. */
+  slot_taken: errorRow('conflict', { exit: EXIT.usage }),
 } as const satisfies ErrorTable;
 
 export const outboxError = errorsOf(OUTBOX_ERRORS);
