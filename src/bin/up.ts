@@ -11,10 +11,11 @@ export const command = defineCommand({
   summary: 'Start Kafka and PostgreSQL on this machine and print their addresses',
   description: `
 Returns when both are ready; they live until \`millrace down\`. A second \`up\` of the same folder prints the same
-addresses. Data outlives down and up.
+addresses, and starts again what was killed of it. Data outlives down and up.
 
   millrace up
-  millrace up -ephemeral -kafka-port=9092 -postgres-port=5432`,
+  millrace up -ephemeral -kafka-port=9092 -postgres-port=5432
+  millrace up -dir=.millrace/cluster -broker-count=3`,
   listens: false,
   settings: {
     dir: {
@@ -26,9 +27,23 @@ addresses. Data outlives down and up.
       default: 'false',
       help: 'stay in the foreground, on a temporary folder that is removed at the end; the servers die with this process',
     },
-    'kafka-port': { type: 'int', min: 1, max: 65_535, help: 'port of the broker (default: a free one)' },
+    'broker-count': {
+      type: 'string',
+      choices: ['1', '3'],
+      help: 'brokers of the cluster; three replicate every topic and outlive the loss of one (default: as many as the folder was made with, 1 for a new one)',
+    },
+    'kafka-port': {
+      type: 'int',
+      min: 1,
+      max: 65_535,
+      help: 'port of the broker, the others follow it (default: free ones)',
+    },
     'postgres-port': { type: 'int', min: 1, max: 65_535, help: 'port of PostgreSQL (default: a free one)' },
-    'kafka-heap': { type: 'size', default: '512MiB', min: 128 * 2 ** 20, help: 'heap of the broker' },
+    'kafka-heap': {
+      type: 'size',
+      min: 128 * 2 ** 20,
+      help: 'heap of each broker (default 512MiB, 384MiB each of three)',
+    },
     'start-timeout': {
       type: 'duration',
       default: `${START_TIMEOUT_MS}ms`,
@@ -46,7 +61,7 @@ addresses. Data outlives down and up.
     const stack = await startStack({
       folder: settings.ephemeral ? undefined : resolve(settings.dir ?? DEFAULT_FOLDER),
       owned: settings.ephemeral,
-      brokerCount: 1,
+      brokerCount: settings['broker-count'] === undefined ? undefined : Number(settings['broker-count']),
       kafkaPort: settings['kafka-port'],
       postgresPort: settings['postgres-port'],
       kafkaHeapBytes: settings['kafka-heap'],

@@ -14,7 +14,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
 import { stackError } from './errors.ts';
-import { tailOf, writableFolder } from './files.ts';
+import { writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
 import { fetchKafka } from './kafka/jars.ts';
 import {
@@ -27,12 +27,10 @@ import {
   writeKafkaLogging,
   writeKafkaScripts,
 } from './kafka/server.ts';
-import { askBroker } from './kafka/wire.ts';
 import { lockFolder } from './lock.ts';
-import { choosePort, LOOPBACK } from './ports.ts';
+import { choosePort } from './ports.ts';
 import { postgresBinaries } from './postgres/binaries.ts';
 import {
-  askSystemId,
   ensureDatabase,
   forgetPostmaster,
   formatPostgres,
@@ -41,6 +39,7 @@ import {
   writePostgresScript,
 } from './postgres/server.ts';
 import { isAlive, type ProcessId, signalProcess, waitForEnd } from './process.ts';
+import { brokerReady, postgresReady, serverFailed, waitReady } from './ready.ts';
 import {
   addressesOf,
   forgetProcesses,
@@ -60,11 +59,13 @@ export interface StackOptions {
   readonly folder: string | undefined;
   /** The stack dies with this process. */
   readonly owned: boolean;
-  readonly brokerCount: number;
-  /** Of the first broker; free ones otherwise. */
+  /** Undefined: as many as the folder was formatted with, one for a folder that was not. */
+  readonly brokerCount: number | undefined;
+  /** Of the first broker, the others follow; free ones otherwise. */
   readonly kafkaPort: number | undefined;
   readonly postgresPort: number | undefined;
-  readonly kafkaHeapBytes: number;
+  /** Of each broker; undefined: 512 MiB for one, 384 MiB each for several. */
+  readonly kafkaHeapBytes: number | undefined;
   /** Where JAVA_HOME is looked up. */
   readonly environment: NodeJS.ProcessEnv;
   readonly startTimeoutMs: number;
@@ -93,11 +94,9 @@ export interface Stack extends StackAddresses {
 }
 
 export const DEFAULT_KAFKA_HEAP_BYTES = 512 * 2 ** 20;
+const SHARED_KAFKA_HEAP_BYTES = 384 * 2 ** 20;
 export const START_TIMEOUT_MS = 90_000;
-const ASK_TIMEOUT_MS = 2_000;
-const POLL_MS = 25;
 const WATCH_MS = 500;
-const LOG_LINES_SHOWN = 3;
 const STOP_GRACE_MS = 10_000;
 const KILL_BOUND_MS = 5_000;
 const PORT_ATTEMPTS_MAX = 3;
@@ -118,7 +117,8 @@ function kafkaOptions(
     folder,
     jars,
     java: javaProgram(options.environment),
-    heapBytes: options.kafkaHeapBytes,
+    heapBytes:
+      options.kafkaHeapBytes ?? (nodes.length === 1 ? DEFAULT_KAFKA_HEAP_BYTES : SHARED_KAFKA_HEAP_BYTES),
     clusterId,
     nodes,
   };
@@ -126,11 +126,12 @@ function kafkaOptions(
 
 async function chooseNodes(
   options: StackOptions,
+  count: number,
   before: StackState | undefined,
   taken: Set<number>,
 ): Promise<readonly KafkaNode[]> {
   const nodes: KafkaNode[] = [];
-  for (let i = 0; i < options.brokerCount; i++) {
+  for (let i = 0; i < count; i++) {
     const old = before?.brokers[i];
     const given = options.kafkaPort === undefined ? undefined : options.kafkaPort + i;
     const port = await choosePort('-kafka-port', given, old?.port, taken);
@@ -159,6 +160,20 @@ export function prepareFolder(folder: string): void {
   for (const name of ['run', 'logs']) mkdirSync(join(folder, name), { recursive: true, mode: 0o755 });
 }
 
+/** A cluster is formatted with its number of brokers and keeps it. @throws strange_folder */
+function brokerCount(options: StackOptions, folder: string): number {
+  const formatted = readIdentity(folder)?.kafkaNodes;
+  const wanted = options.brokerCount ?? formatted ?? 1;
+  if (formatted === undefined || formatted === wanted) return wanted;
+  throw stackError(
+    'strange_folder',
+    `the stack in ${folder} was made with -broker-count=${formatted}, not ${wanted}`,
+    {
+      next: 'leave -broker-count out, or make another stack with -dir',
+    },
+  );
+}
+
 /** Formats what is not formatted. The identity is written last: without it everything is formatted again. */
 async function ensureFormatted(
   options: StackOptions,
@@ -167,14 +182,7 @@ async function ensureFormatted(
   nodes: readonly KafkaNode[],
 ): Promise<StackIdentity> {
   const known = readIdentity(folder);
-  if (known !== undefined) {
-    if (known.kafkaNodes === nodes.length) return known;
-    throw stackError(
-      'strange_folder',
-      `the stack in ${folder} has ${known.kafkaNodes} brokers, not ${nodes.length}`,
-      { next: 'give another folder with -dir' },
-    );
-  }
+  if (known !== undefined) return known;
   options.onStep('formatting the storage of Kafka and PostgreSQL');
   removeParts(folder);
   for (const name of [POSTGRES_NAME, ...nodes.map((node) => node.name)])
@@ -197,74 +205,13 @@ async function ensureFormatted(
   return identity;
 }
 
-function wrongServer(what: string, expected: string, found: string): Error {
-  return coreError(
-    'wrong_server',
-    `${what} answers as ${found}, but the folder was formatted as ${expected}; nothing was written to it`,
-    {
-      next: 'give the port free, or remove the folder to start with an empty stack',
-    },
-  );
-}
-
-/** Whether a broker is ready; throws when the answer is a stranger's. */
-async function brokerReady(node: KafkaNode, identity: StackIdentity): Promise<boolean> {
-  const view = await askBroker(LOOPBACK, node.port, ASK_TIMEOUT_MS);
-  if (view === undefined || view.clusterId === undefined) return false;
-  if (view.clusterId !== identity.kafkaClusterId) {
-    throw wrongServer(
-      `the broker on port ${node.port}`,
-      `cluster ${identity.kafkaClusterId}`,
-      `cluster ${view.clusterId}`,
-    );
-  }
-  return view.brokers.length === identity.kafkaNodes && view.brokers.some((one) => one.id === node.id);
-}
-
-async function postgresReady(port: number, identity: StackIdentity): Promise<boolean> {
-  const id = await askSystemId(port, identity.postgresPassword, ASK_TIMEOUT_MS);
-  if (id === undefined) return false;
-  if (id === identity.postgresSystemId) return true;
-  throw wrongServer(
-    `PostgreSQL on port ${port}`,
-    `system ${identity.postgresSystemId}`,
-    id === 'stranger' ? 'one with another password' : `system ${id}`,
-  );
-}
-
-function serverFailed(folder: string, name: string, why: string): Error {
-  const log = join(folder, 'logs', `${name}.log`);
-  const tail = tailOf(log, LOG_LINES_SHOWN).replaceAll('\n', ' | ');
-  return stackError('server_failed', `${name} ${why}${tail === '' ? '' : `: ${tail}`}`, {
-    next: `see ${log}`,
-    details: { portTaken: /Address already in use|could not bind|BindException/.test(tailOf(log, 200)) },
-  });
-}
-
-async function waitReady(
-  options: StackOptions,
-  folder: string,
-  server: ServerState,
-  ready: () => Promise<boolean>,
-): Promise<void> {
-  const deadline = performance.now() + options.startTimeoutMs;
-  while (!(await ready())) {
-    if (options.signal?.aborted === true)
-      throw stackError('interrupted', 'interrupted while the stack was starting');
-    if (!isAlive(server.process)) throw serverFailed(folder, server.name, 'ended while it was starting');
-    if (performance.now() > deadline)
-      throw serverFailed(folder, server.name, `was not ready after ${options.startTimeoutMs} ms`);
-    await sleep(POLL_MS);
-  }
-}
-
 /** Starts the servers of a formatted folder and waits until each has proven ready and ours. */
 async function launch(options: StackOptions, folder: string, jars: string): Promise<Started> {
   const before = readState(folder);
   const taken = new Set<number>();
   // Ports that were asked for come first, so that none of ours takes them.
   const postgresPort = await choosePort('-postgres-port', options.postgresPort, before?.postgresPort, taken);
-  const nodes = await chooseNodes(options, before, taken);
+  const nodes = await chooseNodes(options, brokerCount(options, folder), before, taken);
   writeKafkaLogging(folder);
   const identity = await ensureFormatted(options, folder, jars, nodes);
   if (options.signal?.aborted === true)
@@ -310,6 +257,33 @@ async function launchOnFreePorts(options: StackOptions, folder: string, jars: st
       if (options.folder === undefined || attempt === PORT_ATTEMPTS_MAX || !lostPort(thrown)) throw thrown;
       if (options.kafkaPort !== undefined || options.postgresPort !== undefined) throw thrown;
     }
+  }
+}
+
+/** Brokers that ended while the rest of their cluster runs are started again on their ports, so that its clients go on.
+ *  Whatever comes in between is left to the whole start that follows. */
+async function startEnded(options: StackOptions, folder: string): Promise<void> {
+  const state = readState(folder);
+  const identity = readIdentity(folder);
+  if (state === undefined || identity === undefined) return;
+  const ended = state.servers.filter((server) => !isAlive(server.process)).map((server) => server.name);
+  const nodes = state.brokers.filter((node) => ended.includes(node.name));
+  if (nodes.length === 0 || nodes.length !== ended.length || nodes.length * 2 > state.brokers.length) return;
+  options.onStep(`starting ${ended.join(' and ')} again`);
+  const guard = new Guard({ folder, removeAtEnd: undefined });
+  try {
+    const servers = new Map(state.servers.map((server) => [server.name, server]));
+    for (const { name } of nodes) servers.set(name, { name, process: await guard.start(name, 'KILL') });
+    await Promise.all(
+      nodes.map((node) =>
+        waitReady(options, folder, servers.get(node.name) as ServerState, () => brokerReady(node, identity)),
+      ),
+    );
+    writeState(folder, { ...state, servers: [...servers.values()] });
+    await guard.release();
+  } catch (thrown) {
+    options.onStep(`they did not start: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
+    await guard.end();
   }
 }
 
@@ -404,6 +378,8 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   const unlock = await lockFolder(folder, options.startTimeoutMs);
   try {
     prepareFolder(folder);
+    brokerCount(options, folder);
+    if (!options.owned) await startEnded(options, folder);
     const found = await findRunning(folder);
     if (found !== undefined) {
       demandPorts(options, folder, found);
