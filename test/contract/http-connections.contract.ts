@@ -144,7 +144,8 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a flood of pipelined requests is bounded: answers stay in order until the connection closes', async () => {
+    test('a flood of pipelined requests is bounded: answers stay in order, to the last or until the connection closes', async () => {
+      const asked = 1000;
       let handled = 0;
       const first = gate();
       const server = await start([
@@ -158,7 +159,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
         },
       ]);
       const client = await open(server);
-      client.send(get('/n').repeat(1000));
+      client.send(get('/n').repeat(asked));
       await new Promise((resolve) => setTimeout(resolve, 50));
       expect(server.inFlight()).toBeLessThan(can('pipeline_waits') ? 500 : 1);
       first.open();
@@ -167,12 +168,12 @@ export function httpConnectionsContract(driver: HttpDriver): void {
         return;
       }
       const seen: string[] = [];
-      for (;;) {
+      while (seen.length < asked) {
         const answer = await client.answer().catch(() => undefined);
         if (answer?.status !== 200) break;
         seen.push(answer.body.toString());
       }
-      await client.closed();
+      if (seen.length < asked) await client.closed();
       expect(seen).toEqual(seen.map((_, index) => `${index}`));
       expect(seen.length).toBe(handled);
     });
