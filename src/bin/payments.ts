@@ -7,10 +7,10 @@ import type { SqlPool } from '../io/sql/port.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { outboxError } from '../outbox/errors.ts';
 import { UuidV7 } from '../outbox/ids.ts';
+import { checkTtl, type DedupTtl } from '../outbox/inbox/horizon.ts';
 import { migrate, requireTables } from '../outbox/migrations.ts';
 import { PaymentsConsumer } from '../outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
-import { checkTtl, type DedupTtl } from '../outbox/inbox/horizon.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
@@ -54,6 +54,13 @@ const SETTINGS = {
     min: 1,
     max: 10_000,
     help: 'how long a batch waits for its first record',
+  },
+  'batch-every': {
+    type: 'duration',
+    default: '20ms',
+    min: 0,
+    max: 10_000,
+    help: 'least time between two batches that are not full: longer, and payments takes less of the processors',
   },
   'session-timeout': {
     type: 'duration',
@@ -260,6 +267,7 @@ become a charge goes to payments_parked and holds nothing up.
       batchRows: settings['batch-rows'],
       batchBytes: settings['batch-bytes'],
       batchWaitMs: settings['batch-wait'],
+      batchEveryMs: settings['batch-every'],
       ends,
       afterCharges: crashPoint(context),
       onCommitted: (outcome: BatchOutcome) => {

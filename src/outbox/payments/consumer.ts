@@ -1,16 +1,18 @@
-/** A member of the payments group: reads batches, has them written, then commits their offsets.
+/** A member of the payments group: reads batches, has them written, then commits their offsets. While one batch is written
+ *  the next is read and parsed; batches are written one after the other, so the order of a partition is kept.
  *
  *  Invariants: (1) an offset is committed after the database committed every record before it, so a crash repeats
- *  records and loses none; (2) partitions that leave in mid-batch take only finished offsets with them; (3) while the
- *  database is away the member stays in the group with its partitions paused, and reads on where it stopped.
+ *  records and loses none; (2) partitions that leave in mid-batch take only finished offsets with them, and what was read
+ *  of them and not written is dropped; (3) while the database is away the member stays in the group with its partitions
+ *  paused, and reads on where it stopped; (4) one call to the broker client's consume at a time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
-import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type {
   BatchConsumer,
   BrokerEvent,
+  ConsumeResult,
   ConsumerOptions,
   Rebalance,
   TopicPartitionOffset,
@@ -18,8 +20,8 @@ import type {
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
 import type { Delivery, DuplicateInjector } from './duplicates.ts';
-import { readPaymentEvent } from './event.ts';
 import { countOutcome, type PaymentsMetrics } from './metrics.ts';
+import { ReadBatch } from './read-batch.ts';
 import type { BatchOutcome } from './store.ts';
 import { PaymentWriter } from './writer.ts';
 
@@ -37,6 +39,8 @@ export interface PaymentsConsumerOptions {
   readonly batchRows: number;
   readonly batchBytes: number;
   readonly batchWaitMs: number;
+  /** Least time between the starts of two batches while they are not full: fewer, larger transactions. */
+  readonly batchEveryMs: number;
   /** Partitions with the offset where each is done; undefined: runs until the drain. */
   readonly ends: ReadonlyMap<number, bigint> | undefined;
   /** Called in each batch's transaction behind its charges, with the batches committed so far. */
@@ -50,6 +54,7 @@ const LAG_EVERY_MS = 5000;
 const ENDS_EVERY_MS = 1000;
 /** How long a rebalance waits for the batch under way. */
 const REBALANCE_WAIT_MS = 10_000;
+const REBALANCE_LOOK_MS = 50;
 /** Where a batch that is too small for one record stops to grow. */
 const BATCH_BYTES_MAX = 1024 * 1024 * 1024;
 const OVERSIZE = 'MILLRACE_OVERSIZE';
@@ -58,18 +63,24 @@ export class PaymentsConsumer {
   private readonly options: PaymentsConsumerOptions;
   private readonly writer: PaymentWriter;
   private readonly open: Map<number, bigint>;
-  private records: RecordBatch;
-  private spare: RecordBatch | undefined;
+  /** Filled in turns: one is read while the other is written. */
+  private reading: ReadBatch;
+  private writing: ReadBatch;
+  /** Takes what arrives while the database is away. */
+  private spare: ReadBatch | undefined;
   private consumer: BatchConsumer | undefined;
   /** Next offset to commit, by partition; behind it everything is in the database. */
   private readonly positions = new Map<number, bigint>();
   private readonly offsetsCommitted = new Map<number, bigint>();
-  /** Next offset to take, by partition: ahead of `positions` by the batch under way. */
+  /** Next offset to take, by partition: ahead of `positions` by the batches under way. */
   private readonly received = new Map<number, bigint>();
   private readonly paused = new Set<number>();
-  /** Partitions that left while the batch under way was not finished. */
-  private readonly left = new Set<number>();
-  private processing: Promise<unknown> = Promise.resolve();
+  /** The batch that is being written; never rejects unheard. */
+  private processing: Promise<boolean> | undefined;
+  /** `reading` is being filled: what comes into it after an assignment belongs to that assignment. */
+  private isReading = false;
+  /** The read under way at the broker client. */
+  private consuming: Promise<unknown> = Promise.resolve();
   private waiting = false;
   private batchesCommitted = 0;
   private lastOffsetCommitMs = 0;
@@ -79,14 +90,15 @@ export class PaymentsConsumer {
   constructor(options: PaymentsConsumerOptions) {
     this.options = options;
     this.open = new Map(options.ends);
-    this.records = RecordBatch.create(options.batchRows, options.batchBytes);
+    this.reading = new ReadBatch(options.batchRows, options.batchBytes);
+    this.writing = new ReadBatch(options.batchRows, options.batchBytes);
     this.writer = new PaymentWriter({
       pool: options.pool,
       ids: options.ids,
       log: options.log,
       idle: (ms) => this.idle(ms),
       givenUp: () => options.drain.aborted,
-      isOurs: (delivery) => !this.left.has(delivery.partition),
+      isOurs: (delivery) => !this.writing.left.has(delivery.partition),
       afterCharges: () => options.afterCharges(this.batchesCommitted),
       onCommitted: (outcome, seconds) => {
         this.batchesCommitted++;
@@ -112,21 +124,56 @@ export class PaymentsConsumer {
     try {
       await consumer.subscribe([options.topic]);
       while (!options.drain.aborted && !this.isDone()) {
-        const { rowCount, ends, events } = await consumer.consume(this.records, options.batchWaitMs);
-        for (const event of events) this.note(event);
-        if (rowCount > 0) {
-          this.processing = this.process(this.records);
-          if (!(await this.processing)) break;
-        }
-        for (const end of ends) this.reached(end.partition, end.offset);
+        const startMs = options.clock.monotonicMs();
+        this.isReading = true;
+        const result = await this.read(this.reading);
+        this.isReading = false;
+        const deliveries = this.reading.deliveries(options.topic, result, this.received);
+        if (!(await this.written())) break;
+        this.startWriting(deliveries);
         await this.housekeep(options.clock.monotonicMs());
+        if (result.rowCount < options.batchRows) await this.pace(startMs);
       }
+      await this.written();
       if (!this.waiting) await this.deliverRest();
       await this.commitOffsets();
       await this.measureLag();
     } finally {
       await consumer.close();
     }
+  }
+
+  /** Reads what is there into an empty batch; at most one such call is under way. */
+  private async read(into: ReadBatch): Promise<ConsumeResult> {
+    into.begin();
+    const consumed = (this.consumer as BatchConsumer).consume(into.records, this.options.batchWaitMs);
+    this.consuming = consumed.catch(() => {});
+    const result = await consumed;
+    for (const event of result.events) this.note(event, into);
+    into.ends = result.ends;
+    return result;
+  }
+
+  /** Waits for the batch that is being written. false: given up, the drain came before the database did. */
+  private async written(): Promise<boolean> {
+    const finished = (await this.processing) ?? true;
+    this.processing = undefined;
+    return finished;
+  }
+
+  /** Hands the batch that was read to the writer and takes the other one for the next read. */
+  private startWriting(deliveries: readonly Delivery[]): void {
+    [this.reading, this.writing] = [this.writing, this.reading];
+    const processing = this.process(this.writing, deliveries);
+    processing.catch(() => {});
+    this.processing = processing;
+  }
+
+  /** Lets a batch gather for a while where the last one was not full. */
+  private async pace(startMs: number): Promise<void> {
+    const { batchEveryMs, clock, drain } = this.options;
+    const restMs = batchEveryMs - (clock.monotonicMs() - startMs);
+    if (restMs > 0 && !this.isDone()) await sleep(restMs, undefined, { signal: drain }).catch(() => {});
   }
 
   private isDone(): boolean {
@@ -139,17 +186,20 @@ export class PaymentsConsumer {
   }
 
   /** false: given up, the drain came before the database did. */
-  private async process(records: RecordBatch): Promise<boolean> {
+  private async process(batch: ReadBatch, deliveries: readonly Delivery[]): Promise<boolean> {
     const { options } = this;
-    this.left.clear();
-    const deliveries = this.deliveriesOf(records);
-    options.metrics.messages.add(deliveries.length);
-    if (!(await this.write(options.injector.inject(deliveries)))) return false;
-    for (const { partition, offset } of deliveries) {
-      if (this.left.has(partition)) continue;
-      this.positions.set(partition, offset + 1n);
-      this.reached(partition, offset + 1n);
+    if (deliveries.length > 0) {
+      options.metrics.messages.add(deliveries.length);
+      if (!(await this.write(options.injector.inject(deliveries)))) return false;
+      const last = new Map<number, bigint>();
+      for (const { partition, offset } of deliveries) last.set(partition, offset);
+      for (const [partition, offset] of last) {
+        if (batch.left.has(partition)) continue;
+        this.positions.set(partition, offset + 1n);
+        this.reached(partition, offset + 1n);
+      }
     }
+    for (const end of batch.ends) this.reached(end.partition, end.offset);
     return true;
   }
 
@@ -166,42 +216,21 @@ export class PaymentsConsumer {
     return this.writer.write(deliveries);
   }
 
-  private deliveriesOf(records: RecordBatch): Delivery[] {
-    const { partition, offset } = records.columns;
-    const deliveries: Delivery[] = [];
-    for (let row = 0; row < records.rowCount; row++) {
-      const value = records.value(row);
-      const place = partition[row] as number;
-      const at = offset[row] as bigint;
-      this.received.set(place, at + 1n);
-      deliveries.push({
-        topic: this.options.topic,
-        partition: place,
-        offset: at,
-        key: records.key(row),
-        value,
-        event: readPaymentEvent(value),
-        injected: false,
-      });
-    }
-    return deliveries;
-  }
-
   /** Copies that waited for a next batch which does not come. */
   private async deliverRest(): Promise<void> {
     const rest = this.options.injector.rest();
     if (rest.length === 0) return;
-    this.left.clear();
+    this.writing.begin();
     this.processing = this.write(rest);
-    await this.processing;
+    await this.written();
   }
 
-  private note(event: BrokerEvent): void {
+  private note(event: BrokerEvent, batch: ReadBatch): void {
     this.options.log.warn({ ...event }, 'broker event');
-    const bytes = this.records.arenaCapacity;
+    const bytes = batch.records.arenaCapacity;
     // Nothing was read into a batch that is too small even when it is empty.
-    if (event.name === OVERSIZE && bytes < BATCH_BYTES_MAX)
-      this.records = RecordBatch.create(this.options.batchRows, Math.min(BATCH_BYTES_MAX, bytes * 2));
+    if (event.name === OVERSIZE && bytes < BATCH_BYTES_MAX && batch.records.rowCount === 0)
+      batch.grow(Math.min(BATCH_BYTES_MAX, bytes * 2));
   }
 
   private async housekeep(nowMs: number): Promise<void> {
@@ -263,12 +292,7 @@ export class PaymentsConsumer {
     const { log, injector } = this.options;
     log.info({ kind, partitions: partitions.map((at) => at.partition) }, 'rebalance');
     if (kind === 'revoked') {
-      // A batch that waits for the database is not finished now; its new owner reads it again.
-      if (!this.waiting)
-        await Promise.race([
-          this.processing.catch(() => {}),
-          sleep(REBALANCE_WAIT_MS, undefined, { ref: false }),
-        ]);
+      await this.finishBeforeLeaving();
       await this.commitOffsets();
     }
     for (const { partition } of partitions) {
@@ -276,16 +300,28 @@ export class PaymentsConsumer {
       this.offsetsCommitted.delete(partition);
       this.received.delete(partition);
       this.paused.delete(partition);
+      if (kind !== 'assigned') for (const batch of [this.reading, this.writing]) batch.left.add(partition);
+      else if (this.isReading) this.reading.left.delete(partition);
     }
-    if (kind === 'assigned') return;
-    const leaving = new Set(partitions.map((at) => at.partition));
-    for (const partition of leaving) this.left.add(partition);
-    injector.forget(leaving);
+    if (kind !== 'assigned') injector.forget(new Set(partitions.map((at) => at.partition)));
+  }
+
+  /** Waits for the batch under way, not for one that waits for the database: its next owner reads that again. */
+  private async finishBeforeLeaving(): Promise<void> {
+    const over = this.processing?.then(
+      () => true,
+      () => true,
+    );
+    for (let waitedMs = 0; over !== undefined && !this.waiting && waitedMs < REBALANCE_WAIT_MS; ) {
+      if ((await Promise.race([over, sleep(REBALANCE_LOOK_MS, false, { ref: false })])) === true) return;
+      waitedMs += REBALANCE_LOOK_MS;
+    }
   }
 
   private async wait(waiting: boolean): Promise<void> {
     this.waiting = waiting;
     this.options.metrics.waiting.set(waiting ? 1 : 0);
+    await this.consuming;
     if (waiting) return this.pause();
     const consumer = this.consumer as BatchConsumer;
     const places = consumer.assignment().filter((at) => this.paused.has(at.partition));
@@ -313,13 +349,17 @@ export class PaymentsConsumer {
     const { drain } = this.options;
     const rest = sleep(ms, undefined, { signal: drain }).catch(() => {});
     if (!this.waiting) return rest;
-    this.spare ??= RecordBatch.create(this.options.batchRows, this.options.batchBytes);
-    const { rowCount } = await (this.consumer as BatchConsumer).consume(this.spare, ms);
-    const { partition, offset } = this.spare.columns;
+    await this.consuming;
+    this.spare ??= new ReadBatch(this.options.batchRows, this.options.batchBytes);
+    const { spare } = this;
+    const { rowCount, ends } = await this.read(spare);
+    const { partition, offset } = spare.records.columns;
     for (let row = 0; row < rowCount; row++) {
       const place = partition[row] as number;
       if (!this.received.has(place)) this.received.set(place, offset[row] as bigint);
     }
+    // Of a partition that nothing was taken of, the end is reached without a batch.
+    for (const end of ends) if (!this.received.has(end.partition)) this.reached(end.partition, end.offset);
     if (rowCount > 0) await this.pause();
     await rest;
   }

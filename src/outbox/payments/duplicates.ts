@@ -46,7 +46,12 @@ export function copyPlan(seed: number, rate: number, partition: number, offset: 
   return ((words[1] as number) & 1) === 0 ? 'same_batch' : 'later_batch';
 }
 
-const owned = (bytes: Uint8Array | null): Uint8Array | null => (bytes === null ? null : bytes.slice());
+/** The same record again, without its batch where `owned`. */
+function copyOf({ topic, partition, offset, key, value, event }: Delivery, owned: boolean): Delivery {
+  const bytes = (from: Uint8Array | null): Uint8Array | null =>
+    from === null || !owned ? from : from.slice();
+  return { topic, partition, offset, key: bytes(key), value: bytes(value), event, injected: true };
+}
 
 export class DuplicateInjector {
   private readonly seed: number;
@@ -71,15 +76,8 @@ export class DuplicateInjector {
     for (const delivery of deliveries) {
       out.push(delivery);
       const plan = copyPlan(this.seed, this.rate, delivery.partition, delivery.offset);
-      if (plan === 'same_batch') out.push({ ...delivery, injected: true });
-      else if (plan === 'later_batch') {
-        later.push({
-          ...delivery,
-          key: owned(delivery.key),
-          value: owned(delivery.value),
-          injected: true,
-        });
-      }
+      if (plan === 'same_batch') out.push(copyOf(delivery, false));
+      else if (plan === 'later_batch') later.push(copyOf(delivery, true));
     }
     for (const copy of this.waiting) out.push(copy);
     this.waiting = later;

@@ -20,6 +20,16 @@ export interface ParkedDelivery extends Delivery {
   readonly detail: string;
 }
 
+/** A delivery set aside; it keeps what the table of parked records has of it. */
+export function parkedOf(delivery: Delivery, reason: ParkedReason, detail: string): ParkedDelivery {
+  const { topic, partition, offset, key, value, event, injected } = delivery;
+  return { topic, partition, offset, key, value, event, injected, reason, detail };
+}
+
+export function isOrder(delivery: Delivery): delivery is OrderDelivery {
+  return delivery.event.kind === 'order';
+}
+
 interface Suppressed {
   readonly delivery: OrderDelivery;
   readonly reason: SuppressedReason;

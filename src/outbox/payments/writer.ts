@@ -13,8 +13,10 @@ import {
   applyBatch,
   type BatchOutcome,
   commitState,
+  isOrder,
   type OrderDelivery,
   type ParkedDelivery,
+  parkedOf,
   type WrittenBatch,
 } from './store.ts';
 
@@ -80,10 +82,9 @@ export class PaymentWriter {
     const orders: OrderDelivery[] = [];
     const parked: ParkedDelivery[] = [];
     for (const delivery of deliveries) {
-      const { event } = delivery;
-      if (event.kind === 'order') orders.push({ ...delivery, event });
-      else if (event.kind === 'poison')
-        parked.push({ ...delivery, reason: 'malformed_payload', detail: event.why });
+      if (isOrder(delivery)) orders.push(delivery);
+      else if (delivery.event.kind === 'poison')
+        parked.push(parkedOf(delivery, 'malformed_payload', delivery.event.why));
     }
     if (orders.length + parked.length === 0) return true;
     return this.settle({ orders, parked });
@@ -132,7 +133,7 @@ export class PaymentWriter {
       },
       'the database refuses a record; it is parked',
     );
-    return { ...order, reason: 'refused', detail: why.slice(0, DETAIL_CHARS_MAX).replaceAll('\u0000', ' ') };
+    return parkedOf(order, 'refused', why.slice(0, DETAIL_CHARS_MAX).replaceAll('\u0000', ' '));
   }
 
   /** Commits the work, waiting as long as it takes. Returns the refusal when a record of it is at fault. */
