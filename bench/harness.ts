@@ -19,6 +19,8 @@ export interface BenchResult {
   readonly value: number;
   /** (largest - smallest) / median of our runs. */
   readonly spread: number;
+  /** Each of our runs, in the order they were made; absent where they are not listed. */
+  readonly runs?: readonly number[];
   /** The peer or limit measured beside us, null where there is none. */
   readonly against: string | null;
   readonly against_value: number | null;
@@ -61,6 +63,24 @@ export interface BenchContext {
   readonly brokers: string | undefined;
   /** URL of another server to put under the same load. */
   readonly vs?: string | undefined;
+  /** A database to use; undefined: the bench starts its own. */
+  readonly postgres?: string | undefined;
+  /** Parts of a bench that has several; all where it is undefined. */
+  readonly only?: readonly string[] | undefined;
+  /** Peers that run beside us; all where it is undefined. */
+  readonly peers?: readonly string[] | undefined;
+  /** Length of a measured run under steady load. */
+  readonly durationMs?: number | undefined;
+  /** Requests or rows a second of the steady load. */
+  readonly rate?: number | undefined;
+  /** Rows of a backlog. */
+  readonly rows?: number | undefined;
+  /** Idempotency keys, or inbox rows, that are there before the load. */
+  readonly preload?: number | undefined;
+  /** Brokers of a cluster that the bench starts. */
+  readonly brokerCount?: number | undefined;
+  /** A transaction stays open beside the load and pins the horizon of the database. */
+  readonly heldXmin?: boolean | undefined;
   /** Random cases of a bench that tries them, and the number of the first. */
   readonly cases?: number | undefined;
   readonly seed?: number | undefined;
@@ -156,6 +176,8 @@ export interface ResultOptions {
   readonly against?: { readonly name: string; readonly series: Series };
   /** Which way is better; `more` for rates, `less` for times and bytes. */
   readonly better: 'more' | 'less';
+  /** Whether the result lists each run. */
+  readonly list?: boolean;
   /** At least this ratio to the peer, or a bound on the value itself. */
   readonly goal?:
     | { readonly ratioAtLeast: number }
@@ -187,6 +209,7 @@ export function result(options: ResultOptions): BenchResult {
     unit,
     value,
     spread: ours.spread,
+    ...(options.list === true ? { runs: ours.values } : {}),
     against: against?.name ?? null,
     against_value: peer,
     ratio,

@@ -10,6 +10,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   registry: () => import('./registry.ts'),
   window: () => import('./window.ts'),
   http: () => import('./http.ts'),
+  orders: () => import('./orders.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
 };

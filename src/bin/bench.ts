@@ -3,6 +3,7 @@
 import { type Bench, type BenchReport, commitOf, machine, renderTable } from '../../bench/harness.ts';
 import { BENCHES } from '../../bench/index.ts';
 import { coreError, EXIT } from '../core/errors.ts';
+import { formatDuration } from '../core/quantity.ts';
 import { nearest } from '../core/settings.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { packageRoot } from './shell/package.ts';
@@ -26,6 +27,31 @@ const SETTINGS = {
   brokers: {
     type: 'string',
     help: 'host:port list of a Kafka cluster to use; without it a bench that needs one starts its own',
+  },
+  postgres: {
+    type: 'string',
+    secret: true,
+    help: 'orders, relay, inbox: database to use, postgres://user:password@host:port/name; a fresh one is made beside it',
+  },
+  only: { type: 'list', help: 'orders, relay, inbox: the parts that run; all without it' },
+  peers: {
+    type: 'list',
+    help: 'relay: peers that run beside it (debezium, watermill, pg-transactional-outbox), none for an empty list; all without it',
+  },
+  duration: { type: 'duration', min: 1000, help: 'orders, relay: length of a run (60s, with -smoke 2s)' },
+  rate: { type: 'rate', min: 1, help: 'orders, relay: requests or rows a second of the steady load (5000)' },
+  rows: { type: 'int', min: 1000, max: 1_000_000_000, help: 'relay, inbox: rows of a backlog (1000000)' },
+  preload: {
+    type: 'int',
+    min: 0,
+    max: 1_000_000_000,
+    help: 'orders: idempotency keys that are there before the load (0); inbox: rows (100000000)',
+  },
+  'broker-count': { type: 'int', min: 1, max: 9, help: 'brokers of a cluster that the bench starts (1)' },
+  'held-xmin': {
+    type: 'bool',
+    default: 'false',
+    help: 'relay: an old transaction stays open beside the load',
   },
   vs: {
     type: 'string',
@@ -77,7 +103,8 @@ export const benchCommand = (table: Benches) =>
           near === undefined ? `there are ${Object.keys(table).join(', ')}` : `did you mean ${near}?`;
         throw coreError('usage', `unknown benchmark ${JSON.stringify(name)}`, { next });
       }
-      const { smoke, repeats, check, brokers, vs, cases, seed } = context.settings;
+      const { smoke, repeats, check, brokers, vs, cases, seed, only, peers, duration, rate, rows, preload } =
+        context.settings;
       const { bench } = await load();
       context.setReady();
       const results = await bench.run({
@@ -90,11 +117,34 @@ export const benchCommand = (table: Benches) =>
         vs: vs?.replace(/\/+$/, ''),
         cases,
         seed,
+        postgres: context.settings.postgres,
+        only,
+        peers,
+        durationMs: duration,
+        rate,
+        rows,
+        preload,
+        brokerCount: context.settings['broker-count'],
+        heldXmin: context.settings['held-xmin'],
         drain: context.drain,
         say: (line) => context.say(line),
         onClose: (close) => context.onClose(close),
       });
-      const flags = Object.entries({ vs, cases, seed }).flatMap(([flag, value]) =>
+      const given = {
+        only: only?.join(),
+        peers: peers?.join(),
+        duration: duration === undefined ? undefined : formatDuration(duration),
+        rate,
+        rows,
+        preload,
+        'broker-count': context.settings['broker-count'],
+        'held-xmin': context.settings['held-xmin'] || undefined,
+        repeats,
+        vs,
+        cases,
+        seed,
+      };
+      const flags = Object.entries(given).flatMap(([flag, value]) =>
         value === undefined ? [] : [`-${flag}=${value}`],
       );
       const report: BenchReport = {

@@ -59,7 +59,7 @@ class Http1 : public Transport {
   bool under_way() const override { return under_way_ > 0; }
 
   void Pump(Run& run) override {
-    while (run.has_ready() && !idle_.empty()) {
+    while (!idle_.empty() && run.HasReady()) {
       const std::size_t at = idle_.back();
       idle_.pop_back();
       Connection& one = connections_[at];

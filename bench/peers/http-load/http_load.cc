@@ -5,7 +5,8 @@
 //
 //   -target       host:port                                             127.0.0.1:8080
 //   -path         of the POST                                           /orders
-//   -rate         requests a second, first sends and repeats together   1000
+//   -rate         requests a second, first sends and repeats together;
+//                 0: closed model, every connection sends when answered  1000
 //   -duration     seconds                                               10
 //   -warmup       seconds at the start whose latencies do not count     0
 //   -connections  kept, one request under way on each                   128
@@ -85,7 +86,7 @@ Options Parse(int argc, char** argv) {
     else if (name == "ledger")
       options.ledger = value;
     else if (name == "rate")
-      plan.rate = number(0.001, 1e7);
+      plan.rate = number(0, 1e7);
     else if (name == "duration")
       plan.duration_s = number(0, 1e6);
     else if (name == "warmup")

@@ -91,7 +91,7 @@ struct Send {
 struct PlanOptions {
   Pattern pattern = Pattern::kFresh;
   std::uint64_t seed = 1;
-  double rate = 1000;  // requests a second, first sends and repeats together
+  double rate = 1000;  // requests a second, first sends and repeats together; 0: closed model
   double duration_s = 10;
   double repeat_share = 0.15;  // of the intents; each is followed by 1 to 3 repeats of a hot key
   double repeat_within_s = 2;
@@ -103,11 +103,26 @@ class Plan {
  public:
   explicit Plan(const PlanOptions& options) : options_(options), hot_(options.keys, options.zipf) {
     const double mean = options.pattern == Pattern::kFresh ? 1 + 2 * options.repeat_share : 1;
+    if (closed()) return;
     interval_ = 1e9 * mean / options.rate;
     slots_ = static_cast<std::uint32_t>(std::ceil(options.duration_s * 1e9 / interval_));
   }
 
-  // Upper bound of the intents' numbers.
+  // What is sent next is due when there is room for it.
+  bool closed() const { return options_.rate == 0; }
+
+  // The next send of a closed model; false when its time is over.
+  bool TakeNow(std::int64_t now, Send& send) {
+    if (stopped_ || static_cast<double>(now) >= options_.duration_s * 1e9) return false;
+    interval_ = static_cast<double>(now) / (next_ + 1.0);
+    slots_ = next_ + 1;
+    send = Take();
+    slots_ = next_;
+    send.due = now;
+    return true;
+  }
+
+  // Upper bound of the intents' numbers; of a closed model so far.
   std::uint32_t intents() const {
     switch (options_.pattern) {
       case Pattern::kFresh:
@@ -124,7 +139,10 @@ class Plan {
     return std::min(SlotDue(), waiting_.empty() ? kNever : waiting_.top().at);
   }
   bool done() const { return next_ >= slots_ && waiting_.empty(); }
-  void Stop() { slots_ = std::min(slots_, next_); }
+  void Stop() {
+    stopped_ = true;
+    slots_ = std::min(slots_, next_);
+  }
 
   // REQUIRES: !done()
   Send Take() {
@@ -182,6 +200,7 @@ class Plan {
   double interval_ = 0;
   std::uint32_t slots_ = 0;
   std::uint32_t next_ = 0;
+  bool stopped_ = false;
   std::uint64_t order_ = 0;
   std::priority_queue<Waiting, std::vector<Waiting>, std::greater<>> waiting_;
 };

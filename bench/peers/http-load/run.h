@@ -82,7 +82,18 @@ class Run {
     while (backlog_.size() < second) backlog_.push_back(due_ - settled_);
   }
 
-  bool has_ready() const { return !queue_.empty(); }
+  // Whether the transport, which has room, is to send something.
+  bool HasReady() {
+    if (queue_.empty() && plan_.closed()) {
+      Send send{};
+      if (plan_.TakeNow(Now(), send)) {
+        if (send.intent >= known_.size()) known_.resize(2 * send.intent + 1024);
+        queue_.push_back(send);
+        due_++;
+      }
+    }
+    return !queue_.empty();
+  }
   const Send& Front() const { return queue_.front(); }
 
   // What is sent leaves now. Returns its intent, and notes it before its first request leaves.

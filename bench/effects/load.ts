@@ -1,0 +1,132 @@
+/** The load of bench/peers/http-load, compiled at first use and run as a process of its own. */
+import { execFile, spawn } from 'node:child_process';
+import { mkdirSync, readdirSync, renameSync, statSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { promisify } from 'node:util';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { coreError, invariant } from '../../src/core/errors.ts';
+
+const run = promisify(execFile);
+
+export interface Quantiles {
+  readonly p50: number;
+  readonly p90: number;
+  readonly p99: number;
+  readonly p999: number;
+  readonly max: number;
+}
+
+/** What the loader prints; the head of http_load.cc says what each means. */
+export interface LoadReport {
+  readonly seconds: number;
+  /** Wall time of due time 0, ms since the epoch. */
+  readonly started_ms: number;
+  readonly intents: number;
+  readonly requests: number;
+  readonly replies: number;
+  /** Replies a second of what was due after the warm-up. */
+  readonly per_second: number;
+  readonly acknowledged_intents: number;
+  readonly replayed: number;
+  readonly refused: number;
+  readonly failures: number;
+  readonly unknown: number;
+  readonly differing: number;
+  readonly cpu_us: number;
+  readonly latency_ms: Quantiles;
+  readonly service_ms: Quantiles;
+  readonly wait_ms: Quantiles;
+  readonly statuses: Readonly<Record<string, number>>;
+  readonly backlog: readonly number[];
+  readonly slowest_ms: readonly number[];
+}
+
+export interface LoadOptions {
+  /** host:port */
+  readonly target: string;
+  /** Requests a second; 0: a closed model. */
+  readonly rate: number;
+  readonly seconds: number;
+  readonly seed: number;
+  readonly warmupSeconds?: number;
+  readonly connections?: number;
+  readonly pattern?: 'fresh' | 'zipf' | 'single';
+  readonly keys?: number;
+  readonly ledger?: string;
+  /** grpc: the same intents by Orders.Create over HTTP/2. */
+  readonly protocol?: 'http' | 'grpc';
+  readonly giveUpSeconds?: number;
+}
+
+let compiled: Promise<string> | undefined;
+
+async function compile(): Promise<string> {
+  const folder = join(packageRoot(), 'bench', 'peers', 'http-load');
+  const binary = join(packageRoot(), '.millrace', 'bench', 'http-load');
+  const changedMs = Math.max(...readdirSync(folder).map((name) => statSync(join(folder, name)).mtimeMs));
+  const built = statSync(binary, { throwIfNoEntry: false });
+  if (built !== undefined && built.mtimeMs > changedMs) return binary;
+  mkdirSync(dirname(binary), { recursive: true });
+  const aside = `${binary}.${process.pid}`;
+  try {
+    await run('c++', ['-std=c++20', '-O2', '-Wall', '-Wextra', join(folder, 'http_load.cc'), '-o', aside]);
+  } catch (cause) {
+    throw coreError('bad_file', `the load generator did not compile: ${(cause as Error).message}`, {
+      next: 'install a C++ compiler with C++20',
+      cause,
+    });
+  }
+  renameSync(aside, binary);
+  return binary;
+}
+
+/** One run. Answers of a key that differ, and intents without a 2xx answer, end the bench.
+ *  @throws bad_file, unreachable */
+export async function load(options: LoadOptions): Promise<LoadReport> {
+  compiled ??= compile();
+  const flags: Readonly<Record<string, string | number | undefined>> = {
+    target: options.target,
+    rate: options.rate,
+    duration: options.seconds + (options.warmupSeconds ?? 0),
+    warmup: options.warmupSeconds ?? 0,
+    seed: options.seed,
+    connections: options.connections,
+    pattern: options.pattern,
+    keys: options.keys,
+    ledger: options.ledger,
+    protocol: options.protocol,
+    'give-up': options.giveUpSeconds,
+  };
+  const args = Object.entries(flags).flatMap(([name, value]) =>
+    value === undefined ? [] : [`-${name}=${value}`],
+  );
+  const child = spawn(await compiled, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+  const [stdout, stderr, code] = await Promise.all([text(child.stdout), text(child.stderr), ended]);
+  if (stdout === '')
+    throw coreError('unreachable', `the load generator ended with ${code}: ${stderr.trim()}`);
+  const report = JSON.parse(stdout) as LoadReport;
+  invariant(report.differing === 0, `all answers of a key are equal, but ${report.differing} were not`);
+  if (options.giveUpSeconds === undefined)
+    invariant(
+      code === 0,
+      `every intent is acknowledged: ${report.unknown} are not, of statuses ${JSON.stringify(report.statuses)}: ${stderr.trim()}`,
+    );
+  return report;
+}
+
+/** Least-squares slope of values taken once a second. */
+export function slope(values: readonly number[]): number {
+  const n = values.length;
+  if (n < 2) return 0;
+  const meanX = (n - 1) / 2;
+  const meanY = values.reduce((sum, one) => sum + one, 0) / n;
+  let above = 0;
+  let below = 0;
+  for (const [x, y] of values.entries()) {
+    above += (x - meanX) * (y - meanY);
+    below += (x - meanX) ** 2;
+  }
+  return above / below;
+}

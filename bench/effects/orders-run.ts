@@ -1,0 +1,144 @@
+/** Runs of the orders service under steady load: alone, or with the relay and payments behind it. */
+import { invariant } from '../../src/core/errors.ts';
+import type { CpuMeter } from './cpu.ts';
+import { type LoadOptions, type LoadReport, load, slope } from './load.ts';
+import { preloadKeys } from './preload.ts';
+import { commitToEffectMs, demandCharges, demandOrders } from './truth.ts';
+import { type Child, type Database, metric, until, type World } from './world.ts';
+
+const CAUGHT_UP_MS_MAX = 300_000;
+const SAMPLE_MS = 1000;
+
+export interface OrdersRunOptions {
+  /** Flags of the orders command beside the database. */
+  readonly flags?: readonly string[];
+  readonly relayAndPayments?: boolean;
+  readonly preload?: number;
+}
+
+/** One steady run. CPU is in µs a request. */
+export interface SteadyRun {
+  readonly report: LoadReport;
+  readonly cpuUs: (name: string) => number;
+  readonly effect: { readonly p50: number; readonly p99: number; readonly max: number } | undefined;
+  /** Rows a second by which the relay's lag grew. */
+  readonly lagSlope: number | undefined;
+}
+
+/** An orders service on a fresh database; its seeds never repeat. */
+export class OrdersRun {
+  readonly database: Database;
+  readonly orders: Child;
+  private readonly world: World;
+  private readonly behind: readonly Child[];
+  private readonly preloaded: number;
+  private seed = 1;
+  private least = 0;
+  private most = 0;
+
+  private constructor(
+    world: World,
+    database: Database,
+    orders: Child,
+    behind: readonly Child[],
+    preloaded: number,
+  ) {
+    this.world = world;
+    this.database = database;
+    this.orders = orders;
+    this.behind = behind;
+    this.preloaded = preloaded;
+  }
+
+  static async start(world: World, options: OrdersRunOptions = {}): Promise<OrdersRun> {
+    const database = await world.database();
+    const postgres = `-postgres=${database.url}`;
+    const start = (name: string, flags: readonly string[]): Promise<Child> =>
+      world.start(name, [name, postgres, '-migrate', '-listen=127.0.0.1:0', ...flags]);
+    const orders = await start('orders', options.flags ?? []);
+    const preload = options.preload ?? 0;
+    if (preload > 0) {
+      world.context.say(`preloading ${preload} idempotency keys`);
+      await preloadKeys(database, preload);
+    }
+    const behind: Child[] = [];
+    if (options.relayAndPayments === true) {
+      const topic = world.topic();
+      const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];
+      behind.push(await start('relay', shared));
+      behind.push(await start('payments', [...shared, `-group=${topic}`]));
+    }
+    return new OrdersRun(world, database, orders, behind, preload);
+  }
+
+  /** Sends a load and demands that the database holds what it was told. */
+  async send(
+    options: Omit<LoadOptions, 'target' | 'seed'>,
+    target = this.orders.address,
+  ): Promise<LoadReport> {
+    const report = await load({ ...options, target, seed: this.seed++ });
+    this.least += report.acknowledged_intents;
+    this.most += report.intents;
+    const deadlocks = await demandOrders(
+      this.database,
+      { least: this.least, most: this.most },
+      this.preloaded,
+    );
+    invariant(deadlocks === 0, `the server saw no deadlock, but ${deadlocks}`);
+    return report;
+  }
+
+  async steady(options: Omit<LoadOptions, 'target' | 'seed'>, target?: string): Promise<SteadyRun> {
+    const meter = this.world.meter([this.orders, ...this.behind]);
+    const lag: number[] = [];
+    const relay = this.behind.find(({ name }) => name === 'relay');
+    const sampler =
+      relay === undefined
+        ? undefined
+        : setInterval(() => {
+            void metric(relay, 'relay_lag_rows').then(
+              (rows) => lag.push(rows ?? 0),
+              () => {},
+            );
+          }, SAMPLE_MS);
+    let report: LoadReport;
+    try {
+      report = await this.send(options, target);
+    } finally {
+      clearInterval(sampler);
+    }
+    const cpuUs = spent(meter, report.replies);
+    let effect: SteadyRun['effect'];
+    if (relay !== undefined) {
+      await until('a charge for every order', CAUGHT_UP_MS_MAX, () => this.isCharged());
+      await demandCharges(this.database);
+      const from = report.started_ms + 1000 * (options.warmupSeconds ?? 0);
+      effect = await commitToEffectMs(this.database, from, from + 1000 * options.seconds);
+    }
+    return {
+      report,
+      cpuUs,
+      effect,
+      lagSlope: relay === undefined ? undefined : slope(lag.slice(options.warmupSeconds ?? 0)),
+    };
+  }
+
+  async stop(): Promise<void> {
+    for (const child of [this.orders, ...this.behind]) await child.stop();
+    await this.database.drop();
+  }
+
+  private async isCharged(): Promise<boolean> {
+    const { rows } = await this.database.pool.query<{ readonly same: boolean }>(
+      'SELECT (SELECT count(*) FROM orders) = (SELECT count(*) FROM charges) AS same',
+    );
+    return rows[0]?.same === true;
+  }
+}
+
+/** Read at once: what is spent later is not the run's. */
+function spent(meter: CpuMeter, requests: number): (name: string) => number {
+  const names = ['orders', 'relay', 'payments', 'postgres', 'broker'];
+  const us = new Map(names.map((name) => [name, (meter.seconds(name) / requests) * 1e6]));
+  return (name) => us.get(name) ?? Number.NaN;
+}

@@ -1,0 +1,215 @@
+/** What a bench of the effects runs in: a broker and a database of its own (or given ones), a fresh database and topic a
+ *  part, and real processes of the launcher that users type. */
+import { randomBytes } from 'node:crypto';
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { Processes } from '../../src/bin/demo/processes.ts';
+import { ready } from '../../src/bin/demo/ready.ts';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { coreError } from '../../src/core/errors.ts';
+import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../../src/devstack/stack.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { BenchContext } from '../harness.ts';
+import { CpuMeter, cpuSeconds, processAt } from './cpu.ts';
+
+const STOP_GRACE_MS = 20_000;
+const CONNECTIONS = 4;
+
+/** A running child and where it serves. */
+export interface Child {
+  readonly name: string;
+  readonly process: SliceProcess;
+  /** host:port of its metrics and its service. */
+  readonly address: string;
+  /** SIGTERM, and its end. @throws unreachable when it ends with an error */
+  stop(): Promise<void>;
+}
+
+/** A database that is dropped at the end. */
+export interface Database {
+  readonly name: string;
+  readonly url: string;
+  readonly pool: SqlPool;
+  drop(): Promise<void>;
+}
+
+export interface World {
+  readonly context: BenchContext;
+  readonly brokers: string;
+  /** Folder of this run on the file system of the package; removed at the end. */
+  readonly dir: string;
+  database(): Promise<Database>;
+  /** A topic name nobody has. */
+  topic(): string;
+  /** Starts a command and waits until it is ready. */
+  start(name: string, args: readonly string[]): Promise<Child>;
+  /** Meters of these children, of `postgres` and of `broker`. */
+  meter(children: readonly Child[], more?: ReadonlyMap<string, number>): CpuMeter;
+  close(): Promise<void>;
+}
+
+const portOf = (hostPort: string): number => Number(hostPort.split(':').at(-1));
+
+function withDatabase(url: string, name: string): string {
+  const parsed = new URL(url);
+  parsed.pathname = `/${name}`;
+  return parsed.href;
+}
+
+async function connect(url: string, connectionsMax: number): Promise<SqlPool> {
+  return pgDriver.connect({
+    url,
+    connectionsMax,
+    applicationName: 'millrace bench',
+    connectTimeoutMs: 10_000,
+  });
+}
+
+async function addresses(
+  context: BenchContext,
+): Promise<{ readonly brokers: string; readonly postgres: string }> {
+  const { brokers, postgres } = context;
+  if (brokers !== undefined && postgres !== undefined) return { brokers, postgres };
+  const count = context.brokerCount ?? 1;
+  context.say(`starting ${count === 1 ? 'a broker' : `${count} brokers`} and a database`);
+  const stack = await startStack({
+    folder: undefined,
+    owned: true,
+    brokerCount: count,
+    kafkaPort: undefined,
+    postgresPort: undefined,
+    kafkaHeapBytes: 2 * DEFAULT_KAFKA_HEAP_BYTES,
+    environment: process.env,
+    startTimeoutMs: START_TIMEOUT_MS,
+    onStep: (step) => context.say(step),
+    signal: context.drain,
+  });
+  context.onClose(() => stack.close());
+  return { brokers: brokers ?? stack.brokers, postgres: postgres ?? stack.postgres };
+}
+
+/** Opens the world. Whatever it started ends with `close`, and with the process. */
+export async function openWorld(context: BenchContext): Promise<World> {
+  const { brokers, postgres } = await addresses(context);
+  const root = join(packageRoot(), '.millrace', 'bench');
+  mkdirSync(root, { recursive: true });
+  const dir = mkdtempSync(join(root, 'effects-'));
+  const processes = new Processes({ dir, stay: false, env: process.env });
+  const admin = await connect(postgres, 1);
+  const databases = new Set<Database>();
+  const topics = new Set<string>();
+  const brokerPids = brokers.split(',').map((one) => processAt(portOf(one)));
+  const postmaster = processAt(Number(new URL(postgres).port) || 5432);
+
+  const database = async (): Promise<Database> => {
+    const name = `bench_${randomBytes(5).toString('hex')}`;
+    await admin.query(`CREATE DATABASE ${name}`);
+    const url = withDatabase(postgres, name);
+    const pool = await connect(url, CONNECTIONS);
+    const made: Database = {
+      name,
+      url,
+      pool,
+      async drop() {
+        databases.delete(made);
+        await pool.close();
+        const { rows } = await admin.query<{ slot: string }>(
+          'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE database = $1 AND NOT active',
+          [name],
+        );
+        for (const { slot } of rows) await admin.query('SELECT pg_drop_replication_slot($1)', [slot]);
+        await admin.query(`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`);
+      },
+    };
+    databases.add(made);
+    return made;
+  };
+
+  const start = async (name: string, args: readonly string[]): Promise<Child> => {
+    const child = processes.spawn(name, [...args, '-log-level=warn']);
+    const address = await ready(name, child);
+    return {
+      name,
+      process: child,
+      address,
+      async stop() {
+        child.kill('SIGTERM');
+        const late = setTimeout(() => child.kill('SIGKILL'), STOP_GRACE_MS);
+        const { code, signal } = await child.ended;
+        clearTimeout(late);
+        if (code !== 0)
+          throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
+            next: `see ${child.logPath}`,
+          });
+      },
+    };
+  };
+
+  const meter = (children: readonly Child[], more: ReadonlyMap<string, number> = new Map()): CpuMeter => {
+    const watched = new Map<string, () => number>();
+    for (const { name, process } of children) watched.set(name, () => cpuSeconds(process.pid));
+    for (const [name, pid] of more) watched.set(name, () => cpuSeconds(pid, true));
+    if (postmaster !== undefined) watched.set('postgres', () => cpuSeconds(postmaster, true));
+    const known = brokerPids.filter((pid) => pid !== undefined);
+    if (known.length === brokerPids.length)
+      watched.set('broker', () => known.reduce((sum, pid) => sum + cpuSeconds(pid), 0));
+    return new CpuMeter(watched);
+  };
+
+  return {
+    context,
+    brokers,
+    dir,
+    database,
+    topic() {
+      const topic = `bench-${randomBytes(5).toString('hex')}`;
+      topics.add(topic);
+      return topic;
+    },
+    start,
+    meter,
+    async close() {
+      await processes.end(STOP_GRACE_MS);
+      for (const one of [...databases]) await one.drop().catch(() => {});
+      await admin.close();
+      if (topics.size > 0 && context.brokers !== undefined) {
+        const broker = await nodeRdkafkaDriver.admin({ brokers, clientId: 'bench' });
+        await broker.deleteTopics([...topics]).catch(() => {});
+        await broker.close();
+      }
+      rmSync(dir, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Asks until it holds. @throws timeout */
+export async function until(
+  what: string,
+  timeoutMs: number,
+  holds: () => Promise<boolean>,
+  everyMs = 100,
+): Promise<void> {
+  const deadline = performance.now() + timeoutMs;
+  while (!(await holds())) {
+    if (performance.now() > deadline)
+      throw coreError('timeout', `${what} did not come within ${Math.round(timeoutMs / 1000)} s`);
+    await sleep(everyMs);
+  }
+}
+
+/** Values of a metric by its labels' text; the sum over them for `total`. */
+export async function metric(child: Child, name: string): Promise<number | undefined> {
+  const text = await (await fetch(`http://${child.address}/metrics`)).text();
+  let sum: number | undefined;
+  for (const line of text.split('\n')) {
+    if (!line.startsWith(name)) continue;
+    const rest = line.slice(name.length);
+    if (rest[0] !== ' ' && rest[0] !== '{') continue;
+    sum = (sum ?? 0) + Number(rest.slice(rest.lastIndexOf(' ')));
+  }
+  return sum;
+}
