@@ -1,6 +1,7 @@
 /** Ports of 127.0.0.1. */
 import { randomInt } from 'node:crypto';
 import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
 
 export const LOOPBACK = '127.0.0.1';
@@ -9,6 +10,9 @@ export const LOOPBACK = '127.0.0.1';
 const FREE_PORT_FIRST = 20_000;
 const FREE_PORT_END = 32_000;
 const ATTEMPTS_MAX = 200;
+/** A killed server that is gone by name may hold its port for as long as its last threads end. */
+const RELEASE_MS = 2_000;
+const POLL_MS = 20;
 
 function canListen(port: number): Promise<boolean> {
   return new Promise((resolve) => {
@@ -16,6 +20,15 @@ function canListen(port: number): Promise<boolean> {
     server.once('error', () => resolve(false));
     server.listen({ host: LOOPBACK, port, exclusive: true }, () => server.close(() => resolve(true)));
   });
+}
+
+async function isReleased(port: number): Promise<boolean> {
+  const deadline = performance.now() + RELEASE_MS;
+  while (!(await canListen(port))) {
+    if (performance.now() > deadline) return false;
+    await sleep(POLL_MS);
+  }
+  return true;
 }
 
 /** A port that nobody listens on, and none of `taken`. */
@@ -45,7 +58,7 @@ export async function choosePort(
       });
     }
     port = given;
-  } else if (port === undefined || taken.has(port) || !(await canListen(port))) {
+  } else if (port === undefined || taken.has(port) || !(await isReleased(port))) {
     port = await freePort(taken);
   }
   taken.add(port);

@@ -268,7 +268,7 @@ async function startEnded(options: StackOptions, folder: string): Promise<void> 
   if (state === undefined || identity === undefined) return;
   const ended = state.servers.filter((server) => !isAlive(server.process)).map((server) => server.name);
   const nodes = state.brokers.filter((node) => ended.includes(node.name));
-  if (nodes.length === 0 || nodes.length !== ended.length || nodes.length * 2 > state.brokers.length) return;
+  if (nodes.length === 0 || nodes.length !== ended.length || nodes.length === state.brokers.length) return;
   options.onStep(`starting ${ended.join(' and ')} again`);
   const guard = new Guard({ folder, removeAtEnd: undefined });
   try {

@@ -1,0 +1,150 @@
+/** A cluster of three: what it was made for (one broker may die), what it must refuse (two are gone), and that it is
+ *  never mistaken for a single broker. */
+import { execFile } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { askBroker } from '../../src/devstack/kafka/wire.ts';
+import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import { runningServers } from '../../src/devstack/state.ts';
+import { nodeRdkafkaDriver as driver } from '../../src/io/broker/node-rdkafka.ts';
+import { allOf, batchOf, utf8 } from '../contract/broker-world.ts';
+
+const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
+const folder = mkdtempSync(join(tmpdir(), 'millrace-cluster-'));
+const TOPIC = 'kept';
+const PARTITIONS = 3;
+const ROWS = 30;
+/** Elections and sessions of a busy machine. */
+const SURVIVAL_MS = 60_000;
+const REFUSAL_MS = 3_000;
+
+interface Outcome {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+const millrace = (...args: readonly string[]): Promise<Outcome> =>
+  new Promise((resolve) => {
+    execFile(process.execPath, [LAUNCHER, ...args, '-log-level=warn'], (error, stdout, stderr) => {
+      resolve({ code: error === null ? 0 : Number(error.code), stdout, stderr });
+    });
+  });
+
+async function up(...args: readonly string[]): Promise<string> {
+  const outcome = await millrace('up', `-dir=${folder}`, '-json', '-start-timeout=110s', ...args);
+  expect(outcome).toMatchObject({ code: 0, stderr: '' });
+  return (JSON.parse(outcome.stdout) as { brokers: string }).brokers;
+}
+
+async function kill(...names: readonly string[]): Promise<void> {
+  const servers = runningServers(folder).filter((server) => names.includes(server.name));
+  expect(servers.map((server) => server.name).sort()).toEqual([...names].sort());
+  for (const { process } of servers) signalProcess(process, 'SIGKILL');
+  expect(
+    await waitForEnd(
+      servers.map((server) => server.process),
+      5000,
+    ),
+  ).toBe(true);
+}
+
+/** How many of ROWS were acknowledged by all replicas in sync. */
+async function produce(brokers: string, from: number, timeoutMs: number): Promise<number> {
+  const producer = await driver.producer({
+    brokers,
+    clientId: 'cluster',
+    acks: -1,
+    properties: { 'message.timeout.ms': timeoutMs },
+  });
+  try {
+    const records = Array.from({ length: ROWS }, (_, i) => ({
+      topicIndex: 0,
+      partition: i % PARTITIONS,
+      offset: 0n,
+      timestamp: 0n,
+      key: null,
+      value: utf8.encode(String(from + i)),
+      headers: [],
+    }));
+    return (await producer.produce(batchOf(records), [TOPIC])).delivered;
+  } finally {
+    await producer.close();
+  }
+}
+
+/** Every number that can be read, once it holds `wanted` of them. */
+async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<number>> {
+  const consumer = await driver.consumer({ brokers, clientId: 'cluster' });
+  try {
+    await consumer.assign(allOf(TOPIC, PARTITIONS));
+    const into = RecordBatch.create(500, 1 << 16);
+    const numbers = new Set<number>();
+    const deadline = performance.now() + SURVIVAL_MS;
+    while (numbers.size < wanted && performance.now() < deadline) {
+      const { rowCount } = await consumer.consume(into, 200);
+      for (let row = 0; row < rowCount; row++)
+        numbers.add(Number(Buffer.from(into.value(row) as Uint8Array).toString()));
+    }
+    return numbers;
+  } finally {
+    await consumer.close();
+  }
+}
+
+let brokers: string;
+beforeAll(async () => {
+  brokers = await up('-broker-count=3');
+}, 120_000);
+afterAll(async () => {
+  await millrace('down', `-dir=${folder}`);
+  rmSync(folder, { recursive: true, force: true });
+}, 60_000);
+
+describe('a cluster of three brokers', () => {
+  it('has three that know each other, and keeps that number', async () => {
+    const ports = brokers.split(',').map((address) => Number(address.split(':')[1]));
+    expect(new Set(ports).size).toBe(3);
+    for (const port of ports) {
+      const view = await askBroker('127.0.0.1', port, 2000);
+      expect(view?.brokers.map((one) => one.port).sort()).toEqual([...ports].sort());
+    }
+    const one = await millrace('up', `-dir=${folder}`, '-broker-count=1');
+    expect(one.code).toBe(2);
+    expect(one.stderr).toMatch(
+      /^error: the stack in .* was made with -broker-count=3, not 1; .*\[strange_folder\]/,
+    );
+    expect(runningServers(folder)).toHaveLength(4);
+    expect(await up()).toBe(brokers);
+  });
+
+  it('acknowledges with one broker dead, takes it back, refuses with two dead, and loses nothing', {
+    timeout: 300_000,
+  }, async () => {
+    const admin = await driver.admin({ brokers, clientId: 'cluster' });
+    await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS, replicationFactor: 3 }]);
+    await admin.close();
+    expect(await produce(brokers, 0, SURVIVAL_MS)).toBe(ROWS);
+
+    await kill('kafka-1');
+    expect(await produce(brokers, ROWS, SURVIVAL_MS)).toBe(ROWS);
+
+    // Only the dead one is started; the others never stop serving.
+    const others = runningServers(folder).map((server) => server.process.pid);
+    expect(await up()).toBe(brokers);
+    const now = runningServers(folder).map((server) => server.process.pid);
+    expect(now).toEqual(expect.arrayContaining(others));
+    expect(now).toHaveLength(4);
+
+    await kill('kafka-1', 'kafka-2');
+    expect(await produce(brokers, 2 * ROWS, REFUSAL_MS)).toBe(0);
+
+    expect(await up()).toBe(brokers);
+    const numbers = await readBack(brokers, 2 * ROWS);
+    expect([...Array(2 * ROWS).keys()].filter((number) => !numbers.has(number))).toEqual([]);
+  });
+});
