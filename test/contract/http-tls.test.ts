@@ -1,12 +1,13 @@
 /** TLS and client certificates, over real sockets with certificates made here. */
 import { connect as connectPlain } from 'node:net';
 import { type ConnectionOptions, connect } from 'node:tls';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { nodeHttpDriver } from '../../src/io/http/node.ts';
-import type { HttpServer, HttpTls } from '../../src/io/http/port.ts';
+import type { HttpDriver, HttpServer, HttpTls } from '../../src/io/http/port.ts';
 import { uwsDriver } from '../../src/io/http/uws.ts';
+import { wireDriver } from '../../src/io/http/wire.ts';
 import { certificate, type Issued } from './certificates.ts';
 import { get } from './http-harness.ts';
 
@@ -33,8 +34,11 @@ afterEach(async () => {
   await Promise.all(servers.splice(0).map((server) => server.drain(0)));
 });
 
+/** Which one the tests of a round ask. */
+let driver: HttpDriver = nodeHttpDriver;
+
 async function start(tls: Partial<HttpTls> = {}): Promise<HttpServer> {
-  const server = await nodeHttpDriver.listen({
+  const server = await driver.listen({
     host: '127.0.0.1',
     port: 0,
     tls: { cert: own.cert, key: own.key, ...tls },
@@ -72,117 +76,126 @@ function ask(server: HttpServer, over: ConnectionOptions = {}): Promise<string> 
 const bodyOf = (answer: string): unknown => JSON.parse(answer.slice(answer.indexOf('\r\n\r\n') + 4));
 const mtls = { clientCa: authority.cert };
 
-describe('TLS', () => {
-  test('a client that trusts the authority is served, one that does not hangs up', async () => {
-    const server = await start();
-    expect(bodyOf(await ask(server))).toBe(null);
-    expect(await ask(server, { ca: stranger.cert })).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
-    expect(await ask(server, { maxVersion: 'TLSv1.1', minVersion: 'TLSv1' })).toMatch(
-      /ERR_SSL|EPROTO|ECONNRESET/,
-    );
+describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
+  beforeEach(() => {
+    driver = one;
   });
 
-  test('plain HTTP and garbage on the port end, and the server lives', async () => {
-    const server = await start();
-    for (const bytes of [get('/who'), '\x16\x03\x01\x00\x05hello', '\x00'.repeat(100)]) {
-      const received = await new Promise<string>((resolve) => {
-        let text = '';
-        const socket = connectPlain(server.port, '127.0.0.1', () => socket.write(bytes));
-        socket.on('data', (chunk) => {
-          text += chunk.toString('latin1');
+  describe('TLS', () => {
+    test('a client that trusts the authority is served, one that does not hangs up', async () => {
+      const server = await start();
+      expect(bodyOf(await ask(server))).toBe(null);
+      expect(await ask(server, { ca: stranger.cert })).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
+      expect(await ask(server, { maxVersion: 'TLSv1.1', minVersion: 'TLSv1' })).toMatch(
+        /ERR_SSL|EPROTO|ECONNRESET/,
+      );
+    });
+
+    test('plain HTTP and garbage on the port end, and the server lives', async () => {
+      const server = await start();
+      for (const bytes of [get('/who'), '\x16\x03\x01\x00\x05hello', '\x00'.repeat(100)]) {
+        const received = await new Promise<string>((resolve) => {
+          let text = '';
+          const socket = connectPlain(server.port, '127.0.0.1', () => socket.write(bytes));
+          socket.on('data', (chunk) => {
+            text += chunk.toString('latin1');
+          });
+          socket.on('error', () => {});
+          socket.on('close', () => resolve(text));
         });
-        socket.on('error', () => {});
-        socket.on('close', () => resolve(text));
+        expect(received).not.toContain('HTTP/1.1 200');
+      }
+      expect(bodyOf(await ask(server))).toBe(null);
+    });
+
+    test('a drain does not wait for a handshake that never comes', async () => {
+      const server = await start();
+      const socket = connectPlain(server.port, '127.0.0.1');
+      await new Promise<void>((resolve) => socket.once('connect', () => resolve()));
+      await ask(server);
+      const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
+      await server.drain(60_000);
+      await closed;
+    });
+
+    test('uWebSockets.js says that it has none', async () => {
+      const options = {
+        host: '127.0.0.1',
+        port: 0,
+        routes: [],
+        bodyBytesMax: 1,
+        headerBytesMax: 1,
+        log: silentLogger,
+      };
+      const refused = await uwsDriver
+        .listen({
+          ...options,
+          requestTimeoutMs: 1,
+          keepAliveTimeoutMs: 1,
+          tls: { cert: own.cert, key: own.key },
+        })
+        .catch((thrown: unknown) => findMillraceError(thrown));
+      expect(refused).toMatchObject({ code: 'bad_value', next: 'run with -http=node' });
+    });
+  });
+
+  describe('client certificates', () => {
+    test('a verified one is the peer of each request', async () => {
+      const answer = bodyOf(await ask(await start(mtls), { cert: relay.cert, key: relay.key }));
+      expect(answer).toEqual({
+        subject: 'O=acme\\, inc,CN=relay',
+        altNames: ['DNS:relay.acme', 'URI:spiffe://acme/relay'],
+        fingerprint256: expect.stringMatching(/^([0-9A-F]{2}:){31}[0-9A-F]{2}$/),
       });
-      expect(received).not.toContain('HTTP/1.1 200');
-    }
-    expect(bodyOf(await ask(server))).toBe(null);
-  });
+    });
 
-  test('a drain does not wait for a handshake that never comes', async () => {
-    const server = await start();
-    const socket = connectPlain(server.port, '127.0.0.1');
-    await new Promise<void>((resolve) => socket.once('connect', () => resolve()));
-    await ask(server);
-    const closed = new Promise<void>((resolve) => socket.once('close', () => resolve()));
-    await server.drain(60_000);
-    await closed;
-  });
+    const bad: ReadonlyArray<readonly [string, Issued]> = [
+      ['of another authority', certificate({ subject: relay.subject, issuer: stranger })],
+      ['signed by itself', certificate({ subject: relay.subject })],
+      ['out of date', certificate({ subject: relay.subject, issuer: authority, endsMs: -60_000 })],
+      [
+        'of an authority by name only',
+        certificate({ subject: relay.subject, issuer: { ...stranger, subject: authority.subject } }),
+      ],
+      ['issued by one that is no authority', certificate({ subject: [['CN', 'x']], issuer: relay })],
+    ];
 
-  test('uWebSockets.js says that it has none', async () => {
-    const options = {
-      host: '127.0.0.1',
-      port: 0,
-      routes: [],
-      bodyBytesMax: 1,
-      headerBytesMax: 1,
-      log: silentLogger,
-    };
-    const refused = await uwsDriver
-      .listen({
-        ...options,
-        requestTimeoutMs: 1,
-        keepAliveTimeoutMs: 1,
-        tls: { cert: own.cert, key: own.key },
-      })
-      .catch((thrown: unknown) => findMillraceError(thrown));
-    expect(refused).toMatchObject({ code: 'bad_value', next: 'run with -http=node' });
-  });
-});
+    test.each(bad)('one %s gets no answer, whether one is required or not', async (_what, { cert, key }) => {
+      for (const clientCertificateRequired of [true, false]) {
+        const answer = await ask(await start({ ...mtls, clientCertificateRequired }), { cert, key });
+        expect(answer).not.toContain('HTTP/1.1 200');
+      }
+    });
 
-describe('client certificates', () => {
-  test('a verified one is the peer of each request', async () => {
-    const answer = bodyOf(await ask(await start(mtls), { cert: relay.cert, key: relay.key }));
-    expect(answer).toEqual({
-      subject: 'O=acme\\, inc,CN=relay',
-      altNames: ['DNS:relay.acme', 'URI:spiffe://acme/relay'],
-      fingerprint256: expect.stringMatching(/^([0-9A-F]{2}:){31}[0-9A-F]{2}$/),
+    test('none at all: refused where one is required, served without a peer where not', async () => {
+      expect(await ask(await start(mtls))).not.toContain('HTTP/1.1 200');
+      expect(bodyOf(await ask(await start({ ...mtls, clientCertificateRequired: false })))).toBe(null);
+    });
+
+    test('a name cannot smuggle in another', async () => {
+      const sly = certificate({
+        subject: [['CN', 'x,CN=relay\nO=acme']],
+        issuer: authority,
+        dnsNames: ['a, DNS:relay.acme'],
+      });
+      const peer = bodyOf(await ask(await start(mtls), { cert: sly.cert, key: sly.key }));
+      expect(peer).toMatchObject({
+        subject: 'CN=x\\,CN=relay\\0AO=acme',
+        altNames: ['DNS:a, DNS:relay.acme'],
+      });
     });
   });
 
-  const bad: ReadonlyArray<readonly [string, Issued]> = [
-    ['of another authority', certificate({ subject: relay.subject, issuer: stranger })],
-    ['signed by itself', certificate({ subject: relay.subject })],
-    ['out of date', certificate({ subject: relay.subject, issuer: authority, endsMs: -60_000 })],
-    [
-      'of an authority by name only',
-      certificate({ subject: relay.subject, issuer: { ...stranger, subject: authority.subject } }),
-    ],
-    ['issued by one that is no authority', certificate({ subject: [['CN', 'x']], issuer: relay })],
-  ];
-
-  test.each(bad)('one %s gets no answer, whether one is required or not', async (_what, { cert, key }) => {
-    for (const clientCertificateRequired of [true, false]) {
-      const answer = await ask(await start({ ...mtls, clientCertificateRequired }), { cert, key });
-      expect(answer).not.toContain('HTTP/1.1 200');
-    }
-  });
-
-  test('none at all: refused where one is required, served without a peer where not', async () => {
-    expect(await ask(await start(mtls))).not.toContain('HTTP/1.1 200');
-    expect(bodyOf(await ask(await start({ ...mtls, clientCertificateRequired: false })))).toBe(null);
-  });
-
-  test('a name cannot smuggle in another', async () => {
-    const sly = certificate({
-      subject: [['CN', 'x,CN=relay\nO=acme']],
-      issuer: authority,
-      dnsNames: ['a, DNS:relay.acme'],
+  describe('what TLS is made of', () => {
+    test.each<[string, Partial<HttpTls>, string]>([
+      ['a certificate that is none', { cert: 'garbage' }, 'TLS cert'],
+      ['a key that is none', { key: own.cert }, 'TLS key'],
+      ['the key of another', { key: relay.key }, 'not the key of the certificate'],
+      ['an authority that is none', { clientCa: '' }, 'TLS clientCa'],
+      ['a broken authority', { clientCa: own.cert.replace(/MII/, 'MXX') }, 'TLS clientCa'],
+    ])('%s is refused before the port is taken', async (_what, tls, why) => {
+      const refused = await start(tls).catch((thrown: unknown) => findMillraceError(thrown));
+      expect(refused).toMatchObject({ code: 'bad_value', message: expect.stringContaining(why) });
     });
-    const peer = bodyOf(await ask(await start(mtls), { cert: sly.cert, key: sly.key }));
-    expect(peer).toMatchObject({ subject: 'CN=x\\,CN=relay\\0AO=acme', altNames: ['DNS:a, DNS:relay.acme'] });
-  });
-});
-
-describe('what TLS is made of', () => {
-  test.each<[string, Partial<HttpTls>, string]>([
-    ['a certificate that is none', { cert: 'garbage' }, 'TLS cert'],
-    ['a key that is none', { key: own.cert }, 'TLS key'],
-    ['the key of another', { key: relay.key }, 'not the key of the certificate'],
-    ['an authority that is none', { clientCa: '' }, 'TLS clientCa'],
-    ['a broken authority', { clientCa: own.cert.replace(/MII/, 'MXX') }, 'TLS clientCa'],
-  ])('%s is refused before the port is taken', async (_what, tls, why) => {
-    const refused = await start(tls).catch((thrown: unknown) => findMillraceError(thrown));
-    expect(refused).toMatchObject({ code: 'bad_value', message: expect.stringContaining(why) });
   });
 });

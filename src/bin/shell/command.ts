@@ -38,9 +38,9 @@ export const SHARED_SETTINGS = {
 export const HTTP_SETTINGS = {
   http: {
     type: 'string',
-    choices: ['node', 'uws', 'auto'],
+    choices: ['node', 'net', 'uws', 'auto'],
     default: 'auto',
-    help: 'node: node:http, uws: uWebSockets.js, auto: uws where the command can do with what it lacks, it loads and no TLS is asked',
+    help: 'node: node:http, net: our own exact parser over node:net, uws: uWebSockets.js, auto: uws where the command can do with what it lacks, it loads and no TLS is asked; net where it cannot',
   },
   'tls-cert': {
     type: 'string',

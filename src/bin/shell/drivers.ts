@@ -54,7 +54,7 @@ export async function sqlDriver(context: DriverContext): Promise<SqlDriver> {
 
 /** What decides about the HTTP backend. */
 export interface HttpChoice {
-  /** `node`, `uws` or `auto`. */
+  /** `node`, `net`, `uws` or `auto`. */
   readonly asked: string;
   readonly tls: boolean;
   /** What the command cannot do without; undefined: no statement. */
@@ -63,12 +63,11 @@ export interface HttpChoice {
 
 /** 0 until uWebSockets.js serves. */
 function uwsGauge(metrics: Metrics): Gauge {
-  return metrics.gauge('http_backend_uws', '1 when uWebSockets.js serves -listen, 0 when node:http does.');
+  return metrics.gauge('http_backend_uws', '1 when uWebSockets.js serves -listen, 0 when node does.');
 }
 
-/** Why uWebSockets.js cannot serve this; undefined where it can. */
-function whyNotUws(driver: HttpDriver, choice: HttpChoice): string | undefined {
-  if (choice.tls) return 'it serves no TLS';
+/** What the command needs and the driver lacks. */
+function whyNotFor(driver: HttpDriver, choice: HttpChoice): string | undefined {
   const lacking = choice.needs?.find((need) => driver.limits[need] !== undefined);
   return lacking === undefined ? undefined : `the command needs ${lacking}: ${driver.limits[lacking]}`;
 }
@@ -80,7 +79,7 @@ export async function httpDriver(
 ): Promise<HttpDriver> {
   const { nodeHttpDriver } = await import('../../io/http/node.ts');
   const { driver, reason, warn } = await chooseHttp(nodeHttpDriver, choice);
-  uwsGauge(context.metrics).set(driver === nodeHttpDriver ? 0 : 1);
+  uwsGauge(context.metrics).set(driver.name === 'uWebSockets.js' ? 1 : 0);
   // A command that serves its metrics alone has nothing to say about it.
   const stated = choice.asked !== 'auto' || choice.needs !== undefined;
   const level = warn ? 'warn' : stated ? 'info' : 'debug';
@@ -95,8 +94,13 @@ async function chooseHttp(
   if (choice.asked === 'node') return { driver: node, reason: 'asked for' };
   if (choice.asked === 'auto' && choice.needs === undefined)
     return { driver: node, reason: 'it lacks least, and this command does not need the fastest' };
+  const { wireDriver } = await import('../../io/http/wire.ts');
+  if (choice.asked === 'net') return { driver: wireDriver, reason: 'asked for' };
   const { uwsDriver } = await import('../../io/http/uws.ts');
-  const obstacle = whyNotUws(uwsDriver, choice);
+  const need = whyNotFor(uwsDriver, choice);
+  if (choice.asked === 'auto' && need !== undefined)
+    return { driver: wireDriver, reason: `not uWebSockets.js: ${need}` };
+  const obstacle = choice.tls ? 'it serves no TLS' : need;
   if (obstacle !== undefined) {
     if (choice.asked === 'auto') return { driver: node, reason: `not uWebSockets.js: ${obstacle}` };
     throw coreError('bad_value', `-http=uws cannot serve this: ${obstacle}`, {

@@ -107,12 +107,25 @@ describe('the choice of the HTTP backend', () => {
 
   test.each<[string, Partial<HttpChoice>, string]>([
     ['without a statement', {}, 'lacks least'],
-    ['with a need that it lacks', { needs: ['header_bytes'] }, 'the command needs header_bytes'],
     ['with TLS', { needs: [], tls: true }, 'no TLS'],
     ['when asked', { asked: 'node', needs: [] }, 'asked for'],
   ])('node:http %s, and the log says why', async (_what, choice, why) => {
     const chosen = await choose(choice);
     expect([chosen.name, chosen.uws]).toEqual(['node:http', 0]);
+    expect(chosen.line?.fields['reason']).toContain(why);
+  });
+
+  test.each<[string, Partial<HttpChoice>, string]>([
+    ['with a need that uWebSockets.js lacks', { needs: ['header_bytes'] }, 'the command needs header_bytes'],
+    [
+      'with such a need and TLS',
+      { needs: ['pipeline_waits'], tls: true },
+      'the command needs pipeline_waits',
+    ],
+    ['when asked', { asked: 'net', tls: true }, 'asked for'],
+  ])('node:net %s, and the log says why', async (_what, choice, why) => {
+    const chosen = await choose(choice);
+    expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);
     expect(chosen.line?.fields['reason']).toContain(why);
   });
 
