@@ -1,6 +1,11 @@
 import { pgDriver } from '../../src/io/sql/pg.ts';
+import { pgNativeDriver } from '../../src/io/sql/pg-native.ts';
+import { pgTextDriver } from '../../src/io/sql/pg-text.ts';
 import { sqlContract } from '../contract/sql.ts';
+import { textContract } from '../contract/sql-text.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
 sqlContract(pgDriver, () => stack.postgres);
+textContract(pgNativeDriver, () => stack.postgres);
+textContract(pgTextDriver, () => stack.postgres);

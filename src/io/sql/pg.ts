@@ -4,83 +4,14 @@
  *  parsed and planned once. A connection that failed in a transaction is thrown away, never given back to the pool.
  */
 import pg from 'pg';
-import { coreError, MillraceError } from '../../core/errors.ts';
+import { MillraceError } from '../../core/errors.ts';
+import { addressOf, commitUnknown, rolledBackAtCommit, toError } from './faults.ts';
 import { copyIn, RowsFailure } from './pg-copy.ts';
 import { parserOf, toParameter } from './pg-values.ts';
-import {
-  type SqlDriver,
-  type SqlOptions,
-  type SqlPool,
-  type SqlResult,
-  type SqlRow,
-  type SqlSession,
-  type SqlValue,
-  sqlError,
-} from './port.ts';
+import type { SqlDriver, SqlOptions, SqlPool, SqlResult, SqlRow, SqlSession, SqlValue } from './port.ts';
 
 /** Texts beyond this many are sent unnamed: a caller that builds texts must not fill the server's memory. */
 const PREPARED_TEXTS_MAX = 512;
-
-/** Classes and codes that say the connection, not the statement, is at fault. */
-const GONE = /^(08|57P0[1-5]$|53300$)/;
-/** Answers to a connection attempt that only its settings can cure. */
-const REFUSED = /^(28|3D000$)/;
-const SOCKET_CODES = new Set([
-  'ECONNREFUSED',
-  'ECONNRESET',
-  'ECONNABORTED',
-  'EPIPE',
-  'ETIMEDOUT',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'ENOENT',
-  'EACCES',
-]);
-/** pg reports these by their text alone; each is also covered by a contract test. */
-const LOST_TEXTS =
-  /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Cannot use a pool after calling end)/;
-
-interface ServerFault {
-  readonly code?: unknown;
-  readonly message?: unknown;
-  readonly detail?: unknown;
-  readonly constraint?: unknown;
-  readonly table?: unknown;
-}
-
-/** Turns whatever pg rejects with into a row of the tables; never loses the sqlstate. */
-function toError(thrown: unknown, where: string): MillraceError {
-  if (thrown instanceof MillraceError) return thrown;
-  // Several addresses of one name that all failed arrive as one error without a text.
-  const first =
-    thrown instanceof AggregateError && thrown.errors.length > 0 ? (thrown.errors[0] as unknown) : thrown;
-  const fault = (
-    typeof first === 'object' && first !== null ? first : { message: String(first) }
-  ) as ServerFault;
-  const code = typeof fault.code === 'string' ? fault.code : '';
-  const message = typeof fault.message === 'string' ? fault.message : String(first);
-  const sqlstate = /^[0-9A-Z]{5}$/.test(code) && !SOCKET_CODES.has(code) ? code : undefined;
-  if (sqlstate !== undefined && REFUSED.test(sqlstate)) {
-    return coreError('unreachable', `PostgreSQL at ${where} refuses the connection: ${message}`, {
-      next: 'check user, password and database in -postgres',
-      cause: thrown,
-      details: { sqlstate },
-    });
-  }
-  if (SOCKET_CODES.has(code) || LOST_TEXTS.test(message) || (sqlstate !== undefined && GONE.test(sqlstate))) {
-    return coreError('unreachable', `PostgreSQL at ${where} is not reachable: ${message}`, {
-      next: 'check -postgres and that the server accepts connections',
-      cause: thrown,
-      details: sqlstate === undefined ? {} : { sqlstate },
-    });
-  }
-  return sqlError('sql_failed', `PostgreSQL refused a statement: ${message}`, {
-    cause: thrown,
-    details: { sqlstate, constraint: fault.constraint, table: fault.table, detail: fault.detail },
-  });
-}
 
 class PgSession implements SqlSession {
   protected readonly names: Map<string, string>;
@@ -189,18 +120,9 @@ class PgPool implements SqlPool {
         command = (await client.query('COMMIT')).command;
       } catch (thrown) {
         const error = toError(thrown, this.where);
-        if (error.code !== 'unreachable') throw error;
-        throw sqlError('commit_unknown', 'the connection was lost while the transaction committed', {
-          next: 'read back what it would have written before trying again',
-          cause: thrown,
-          details: error.details,
-        });
+        throw error.code === 'unreachable' ? commitUnknown(error) : error;
       }
-      // A failed transaction answers COMMIT with ROLLBACK and no error: a caller that swallowed the failure.
-      if (command !== 'COMMIT')
-        throw sqlError('sql_failed', 'the transaction was rolled back at COMMIT', {
-          details: { sqlstate: '25P02' },
-        });
+      if (command !== 'COMMIT') throw rolledBackAtCommit();
       return value;
     });
   }
@@ -216,24 +138,6 @@ class PgPool implements SqlPool {
     this.closing ??= this.pool.end();
     return this.closing;
   }
-}
-
-function addressOf(url: string): string {
-  let parsed: URL;
-  try {
-    parsed = new URL(url);
-  } catch {
-    throw coreError('bad_value', 'the PostgreSQL address is not a URL', {
-      next: 'give postgres://user:password@host:port/database',
-    });
-  }
-  if (parsed.protocol !== 'postgres:' && parsed.protocol !== 'postgresql:') {
-    throw coreError('bad_value', `the PostgreSQL address starts with ${parsed.protocol}`, {
-      next: 'give postgres://user:password@host:port/database',
-    });
-  }
-  const host = parsed.searchParams.get('host') ?? (parsed.hostname === '' ? 'localhost' : parsed.hostname);
-  return `${host}:${parsed.port === '' ? 5432 : parsed.port}`;
 }
 
 export const pgDriver: SqlDriver = {

@@ -1,4 +1,5 @@
-/** A SQL database in our words (PostgreSQL's dialect). Drivers: `pg` here, `pg-native` for hot paths later. */
+/** A SQL database in our words (PostgreSQL's dialect), as two ports: SqlPool for everything, and TextPool, a narrow one for
+ *  hot paths, whose statements are known beforehand and whose values are text. Drivers: `pg` for both, libpq for TextPool. */
 import { type ErrorTable, errorRow, errorsOf } from '../../core/errors.ts';
 
 /** What every driver throws, beside core's `unreachable`. `details.sqlstate` holds the server's code where it gave one. */
@@ -49,4 +50,59 @@ export interface SqlOptions {
 export interface SqlDriver {
   readonly name: string;
   connect(options: SqlOptions): Promise<SqlPool>;
+}
+
+/** A statement that is prepared once a connection. */
+export interface TextStatement {
+  readonly text: string;
+  readonly paramCount: number;
+}
+
+/** The server's text form of a value; bytea as \\x and hex digits, arrays as literals. Without U+0000. */
+export type TextParam = string | null;
+
+/** What a statement gave; borrowed until the function that reads it returns. */
+export interface TextRows {
+  readonly rowCount: number;
+  readonly columnCount: number;
+  text(row: number, column: number): string | null;
+}
+
+export interface TextExecution {
+  /** Has the server give up on the statement: it fails with sqlstate 57014, unless it was done before. */
+  readonly cancel?: AbortSignal;
+}
+
+export interface TextSession {
+  /** One statement; `read` is called once, with its rows.
+   *  @throws sql_failed with details.sqlstate; unreachable when the connection is gone or the server did not answer within
+   *  answerTimeoutMs. Of an unreachable server `details.sent` says whether it may have got the statement: if so and the
+   *  statement was not part of a transaction, what it wrote is either whole or absent. */
+  execute<T>(
+    statement: TextStatement,
+    params: readonly TextParam[],
+    read: (rows: TextRows) => T,
+    execution?: TextExecution,
+  ): Promise<T>;
+}
+
+export interface TextPool extends TextSession {
+  /** As SqlPool.transaction. */
+  transaction<T>(work: (session: TextSession) => Promise<T>): Promise<T>;
+  /** Connections that are open; those that were lost are replaced at the next use. */
+  connected(): number;
+  /** Waits for what is under way. */
+  close(): Promise<void>;
+}
+
+export interface TextOptions extends SqlOptions {
+  /** After this long without an answer the connection is given up. Longer than the server's own statement_timeout, so
+   *  that only a server that cannot be heard meets it. */
+  readonly answerTimeoutMs: number;
+}
+
+export interface TextDriver {
+  readonly name: string;
+  /** Opens one connection, to see that it can. */
+  connect(options: TextOptions): Promise<TextPool>;
 }

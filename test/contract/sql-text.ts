@@ -1,0 +1,307 @@
+/** What every driver of TextPool promises, run against a real server by test/e2e/sql.test.ts. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type {
+  SqlPool,
+  TextDriver,
+  TextOptions,
+  TextPool,
+  TextRows,
+  TextStatement,
+} from '../../src/io/sql/port.ts';
+import { cuttingProxy, failure } from './sql-kit.ts';
+
+const statement = (text: string, paramCount = 0): TextStatement => ({ text, paramCount });
+
+const table = (rows: TextRows): Array<Array<string | null>> =>
+  Array.from({ length: rows.rowCount }, (_, row) =>
+    Array.from({ length: rows.columnCount }, (_, column) => rows.text(row, column)),
+  );
+const count = (rows: TextRows): number => rows.rowCount;
+
+export function textContract(driver: TextDriver, postgres: () => string): void {
+  describe(`text sql contract: ${driver.name}`, () => {
+    const schema = `text_contract_${driver.name.replace('-', '_')}_${process.pid}_${Date.now()}`;
+    let plain: SqlPool;
+    let pool: TextPool;
+    const INSERT = statement(`INSERT INTO ${schema}.t (id, note) VALUES ($1, $2)`, 2);
+    const IDS = statement(`SELECT id FROM ${schema}.t ORDER BY id`);
+    const options = (url: string, over: Partial<TextOptions> = {}): TextOptions => ({
+      url,
+      connectionsMax: 3,
+      applicationName: `text-contract-${driver.name}`,
+      connectTimeoutMs: 3000,
+      answerTimeoutMs: 20_000,
+      ...over,
+    });
+    const backends = async (applicationName: string): Promise<number> => {
+      const { rows } = await plain.query<{ n: bigint }>(
+        'SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1',
+        [applicationName],
+      );
+      return Number(rows[0]?.n);
+    };
+
+    beforeAll(async () => {
+      plain = await pgDriver.connect({
+        url: postgres(),
+        connectionsMax: 2,
+        applicationName: 'text-contract-plain',
+        connectTimeoutMs: 3000,
+      });
+      await plain.query(`CREATE SCHEMA ${schema}`);
+      await plain.query(`CREATE TABLE ${schema}.t (id int8 PRIMARY KEY, note text)`);
+      pool = await driver.connect(options(postgres()));
+    });
+    afterAll(async () => {
+      await pool.close();
+      await pool.close();
+      await plain.query(`DROP SCHEMA ${schema} CASCADE`);
+      await plain.close();
+    });
+
+    it('gives every value as the server writes it, and takes texts and nulls', async () => {
+      const rows = await pool.execute(
+        statement(
+          `SELECT 9223372036854775807::int8, '\\x00ff'::bytea, '{"b": 1,  "a":2}'::json, true, null::text, ''::text, '{1,NULL}'::int8[],
+                  $1::text, $2::text, $3::uuid[], $4::bytea`,
+          4,
+        ),
+        ['ü€😀 \'"\\ {},', null, '{0190b7f0-0000-7000-8000-000000000001}', '\\x5c00'],
+        table,
+      );
+      expect(rows).toEqual([
+        [
+          '9223372036854775807',
+          '\\x00ff',
+          '{"b": 1,  "a":2}',
+          't',
+          null,
+          '',
+          '{1,NULL}',
+          'ü€😀 \'"\\ {},',
+          null,
+          '{0190b7f0-0000-7000-8000-000000000001}',
+          '\\x5c00',
+        ],
+      ]);
+    });
+
+    it('says how many rows a statement gave or touched', async () => {
+      expect(await pool.execute(INSERT, ['1', 'one'], count)).toBe(1);
+      expect(await pool.execute(INSERT, ['2', null], count)).toBe(1);
+      expect(await pool.execute(IDS, [], table)).toEqual([['1'], ['2']]);
+      const update = statement(`UPDATE ${schema}.t SET note = $1`, 1);
+      expect(await pool.execute(update, ['x'], count)).toBe(2);
+      expect(await pool.execute(statement(`SELECT 1 WHERE false`), [], count)).toBe(0);
+      expect(await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count)).toBe(2);
+    });
+
+    it('carries megabytes both ways', async () => {
+      const big = 'a"\\é'.repeat(1_000_000);
+      const [[length, back]] = (await pool.execute(statement('SELECT length($1), $1', 1), [big], table)) as [
+        [string, string],
+      ];
+      expect(Number(length)).toBe(4_000_000);
+      expect(back === big).toBe(true);
+    });
+
+    it('prepares a statement once a connection, and again where the server forgot it', async () => {
+      const one = await driver.connect(options(postgres(), { connectionsMax: 1 }));
+      try {
+        const seen = statement('SELECT count(*) FROM pg_prepared_statements');
+        const first = await one.execute(seen, [], table);
+        expect(await one.execute(seen, [], table)).toEqual(first);
+        await one.transaction(async (session) => {
+          await session.execute(statement('DEALLOCATE ALL'), [], () => undefined);
+        });
+        await one.execute(seen, [], table);
+        expect(await one.execute(seen, [], table)).toEqual(await one.execute(seen, [], table));
+      } finally {
+        await one.close();
+      }
+    });
+
+    it('passes on what the reader of the rows throws, and stays usable', async () => {
+      const thrown = pool.execute(statement('SELECT 1'), [], () => {
+        throw new RangeError('mine');
+      });
+      await expect(thrown).rejects.toThrow(RangeError);
+      expect(await pool.execute(statement('SELECT 2'), [], table)).toEqual([['2']]);
+    });
+
+    it('refuses a parameter that the protocol would cut', async () => {
+      const error = await failure(pool.execute(statement('SELECT $1', 1), ['a\0b'], table));
+      expect(error.code).toBe('bad_value');
+    });
+
+    it('keeps the sqlstate and the constraint of a refused statement', async () => {
+      await pool.execute(INSERT, ['1', null], count);
+      const error = await failure(pool.execute(INSERT, ['1', null], count));
+      expect([error.code, error.details['sqlstate'], error.details['constraint']]).toEqual([
+        'sql_failed',
+        '23505',
+        't_pkey',
+      ]);
+      const syntax = await failure(pool.execute(statement('SELEC 1'), [], count));
+      expect([syntax.code, syntax.details['sqlstate']]).toEqual(['sql_failed', '42601']);
+      const late = await failure(
+        pool.execute(statement('SELECT 1/(n-5) FROM generate_series(1,9) n'), [], count),
+      );
+      expect(late.details['sqlstate']).toBe('22012');
+      await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count);
+    });
+
+    it('commits a transaction that settles and rolls back one that throws', async () => {
+      const value = await pool.transaction(async (session) => {
+        await session.execute(INSERT, ['1', null], count);
+        return 'kept';
+      });
+      expect(value).toBe('kept');
+      await expect(
+        pool.transaction(async (session) => {
+          await session.execute(INSERT, ['2', null], count);
+          throw new RangeError('mine');
+        }),
+      ).rejects.toThrow(RangeError);
+      const swallowed = await failure(
+        pool.transaction(async (session) => {
+          await session.execute(INSERT, ['3', null], count);
+          await session.execute(statement('SELECT 1/0'), [], count).catch(() => {});
+        }),
+      );
+      expect([swallowed.code, swallowed.details['sqlstate']]).toEqual(['sql_failed', '25P02']);
+      expect(await pool.execute(IDS, [], table)).toEqual([['1']]);
+      await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count);
+    });
+
+    it('runs no more at once than it has connections, and all that was asked', async () => {
+      let now = 0;
+      let most = 0;
+      await Promise.all(
+        Array.from({ length: 9 }, () =>
+          pool.transaction(async (session) => {
+            most = Math.max(most, ++now);
+            await session.execute(statement('SELECT pg_sleep(0.01)'), [], count);
+            now--;
+          }),
+        ),
+      );
+      expect(most).toBe(3);
+      expect(pool.connected()).toBe(3);
+    });
+
+    it('says unreachable, and that nothing was sent, when nobody listens or the server refuses', async () => {
+      const dead = new URL(postgres());
+      dead.hostname = '127.0.0.1';
+      dead.port = '1';
+      expect((await failure(driver.connect(options(dead.toString())))).code).toBe('unreachable');
+      const missing = new URL(postgres());
+      missing.pathname = '/no_such_database';
+      const error = await failure(driver.connect(options(missing.toString())));
+      expect([error.code, error.details['sqlstate']]).toEqual(['unreachable', '3D000']);
+      expect(error.message).toMatch(/refuses the connection: .*no_such_database/);
+      expect((await failure(driver.connect(options('not a url')))).code).toBe('bad_value');
+      expect((await failure(driver.connect(options('mysql://h/db')))).code).toBe('bad_value');
+    });
+
+    it('replaces lost connections, and tells lost before, lost under way and killed apart', async () => {
+      const proxy = await cuttingProxy(new URL(postgres()));
+      const through = await driver.connect(options(proxy.url));
+      const sleep = statement('SELECT pg_sleep(10)');
+      try {
+        proxy.cutAll();
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        expect(await through.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
+        const pending = failure(through.execute(sleep, [], count));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        proxy.cutAll();
+        const lost = await pending;
+        expect([lost.code, lost.details['sent'], lost.details['sqlstate']]).toEqual([
+          'unreachable',
+          true,
+          undefined,
+        ]);
+        expect(await through.execute(statement('SELECT 2'), [], table)).toEqual([['2']]);
+        const suicide = statement('SELECT pg_terminate_backend(pg_backend_pid())');
+        const killed = await failure(through.execute(suicide, [], count));
+        expect([killed.code, killed.details['sqlstate']]).toEqual(['unreachable', '57P01']);
+        const inside = await failure(
+          through.transaction(async (session) => {
+            await session.execute(suicide, [], count).catch(() => {});
+            await session.execute(statement('SELECT 3'), [], count);
+          }),
+        );
+        expect([inside.code, inside.details['sent']]).toEqual(['unreachable', false]);
+        await proxy.close();
+        const refused = await failure(through.execute(statement('SELECT 4'), [], count));
+        expect(refused.code).toBe('unreachable');
+        const again = await failure(through.execute(statement('SELECT 5'), [], count));
+        expect([again.code, again.details['sent']]).toEqual(['unreachable', false]);
+        expect(through.connected()).toBe(0);
+      } finally {
+        await through.close();
+      }
+    });
+
+    it('says commit_unknown when the answer to COMMIT is lost, and the rows are there all the same', async () => {
+      const proxy = await cuttingProxy(new URL(postgres()));
+      const through = await driver.connect(options(proxy.url));
+      try {
+        await through.execute(IDS, [], count);
+        proxy.cutOn('COMMIT');
+        const error = await failure(
+          through.transaction((session) => session.execute(INSERT, ['77', null], count)),
+        );
+        expect([error.code, error.kind]).toEqual(['commit_unknown', 'unavailable']);
+        expect(await pool.execute(IDS, [], table)).toEqual([['77']]);
+      } finally {
+        await through.close();
+        await proxy.close();
+        await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count);
+      }
+    });
+
+    it('gives up a server that does not answer in time, and its connection', async () => {
+      const one = await driver.connect(options(postgres(), { connectionsMax: 1, answerTimeoutMs: 300 }));
+      try {
+        const error = await failure(one.execute(statement('SELECT pg_sleep(5)'), [], count));
+        expect([error.code, error.details['sent']]).toEqual(['unreachable', true]);
+        expect(error.message).toContain('no answer within 300 ms');
+        expect(await one.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
+      } finally {
+        await one.close();
+      }
+    });
+
+    it('has the server end a statement that is cancelled, and no other', async () => {
+      const one = await driver.connect(options(postgres(), { connectionsMax: 1 }));
+      try {
+        const stop = new AbortController();
+        const sleeping = failure(
+          one.execute(statement('SELECT pg_sleep(30)'), [], count, { cancel: stop.signal }),
+        );
+        setTimeout(() => stop.abort(), 100);
+        const error = await sleeping;
+        expect([error.code, error.details['sqlstate']]).toEqual(['sql_failed', '57014']);
+        for (let i = 0; i < 20; i++) {
+          expect(await one.execute(statement('SELECT pg_sleep(0.005), 1'), [], count)).toBe(1);
+        }
+      } finally {
+        await one.close();
+      }
+    });
+
+    it('waits at close for what is under way, and leaves no backend', async () => {
+      const applicationName = `text-contract-close-${driver.name}`;
+      const one = await driver.connect(options(postgres(), { applicationName }));
+      const under = one.execute(statement('SELECT pg_sleep(0.1), 7'), [], (rows) => rows.text(0, 1));
+      await new Promise((resolve) => setImmediate(resolve));
+      expect(await backends(applicationName)).toBe(1);
+      await one.close();
+      expect(await under).toBe('7');
+      expect((await failure(one.execute(statement('SELECT 1'), [], count))).code).toBe('unreachable');
+      await expect.poll(() => backends(applicationName), { timeout: 10_000 }).toBe(0);
+    });
+  });
+}
