@@ -17,6 +17,10 @@ export const OUTBOX_ERRORS = {
   database_unavailable: errorRow('unavailable'),
   /** The tables a command needs are not there. */
   tables_missing: errorRow('unavailable'),
+  /** A table lacks a column, a type or a privilege that the work on it needs. */
+  table_unusable: errorRow('invalid'),
+  /** Relays of one outbox that would share it in different numbers of shards. */
+  lease_mismatch: errorRow('conflict', { exit: EXIT.usage }),
   /** A migration under this number was applied with another text. */
   migration_changed: errorRow('conflict', { exit: EXIT.usage }),
   /** A record that can never become a charge; it is parked under `reason`. */
@@ -25,11 +29,15 @@ export const OUTBOX_ERRORS = {
   /** A table name that would need quoting, or is too long for the names made from it. */
   bad_table_name: errorRow('invalid'),
   bad_message_id: errorRow('invalid'),
+  /** A width that cuts the remembered time into too many tables. */
+  too_many_partitions: errorRow('invalid'),
   /** What `append` was given cannot be an outbox row. */
   bad_event: errorRow('invalid'),
   /** A row and its effect would commit apart. */
   not_in_transaction: errorRow('invalid'),
   topic_missing: errorRow('unavailable'),
+  /** Who would redeliver cannot be asked; nothing expires meanwhile. */
+  horizon_unknown: errorRow('unavailable'),
   /** A message of the replication stream that is not what pgoutput sends for an outbox table. */
   wal_undecodable: errorRow('corrupt'),
   /** The server cannot decode its log for us: settings, rights, or no slot left. */

@@ -25,16 +25,24 @@ export const CLAIM_IDS_MAX = 100_000;
 
 const NONE: ReadonlySet<string> = new Set();
 
+export interface InboxOptions {
+  /** What a UUIDv7 below the floor is that has no row. `unseen` lets a late duplicate through, where the user asked for a TTL
+   *  below the redelivery horizon. Default: undecidable. */
+  readonly belowFloor?: 'undecidable' | 'unseen';
+}
+
 export class Inbox implements InboxPort {
   readonly names: InboxNames;
+  private readonly guarded: boolean;
   private readonly insertSql: string;
   private readonly removeSql: string;
   private readonly floorSql: string;
 
   /** @throws bad_table_name */
-  constructor(table = 'inbox') {
+  constructor(table = 'inbox', options: InboxOptions = {}) {
     const names = inboxNames(table);
     this.names = names;
+    this.guarded = options.belowFloor !== 'unseen';
     // Sorted, so that two transactions that share ids cannot wait for each other in a circle. Outside of a transaction both
     // times are equal, and the row must not be there without its effect.
     this.insertSql = `
@@ -60,7 +68,7 @@ UNION ALL SELECT NULL, open::text FROM guard`;
       if (id === null) requireOpen(row['flag'] === 'true');
       else {
         unseen.add(id);
-        if (row['flag'] === 'true' && isUuidV7(id)) doubtful.push(id);
+        if (this.guarded && row['flag'] === 'true' && isUuidV7(id)) doubtful.push(id);
       }
     }
     const undecidable = doubtful.length === 0 ? NONE : await this.belowFloor(tx, doubtful);
@@ -113,8 +121,8 @@ export function once<T>(
   effect: () => Promise<T>,
   table = 'inbox',
 ): Promise<Once<T>> {
-  let inbox = INBOXES.get(table);
-  if (inbox === undefined) INBOXES.set(table, (inbox = new Inbox(table)));
+  const inbox = INBOXES.get(table) ?? new Inbox(table);
+  INBOXES.set(table, inbox);
   return inbox.once(tx, msgId, effect);
 }
 

@@ -2,6 +2,7 @@
  *  written in the batch's own transaction, so that every statement about duplicates is a question to the database. */
 export const PAYMENTS_TABLES = [
   'inbox',
+  'inbox_floor',
   'charges',
   'payments_batches',
   'payments_suppressed',
