@@ -16,6 +16,14 @@ export interface CreateRequest {
   readonly amountCents: bigint;
 }
 
+/** What of the call around a request matters to the order. */
+export interface CallFacts {
+  /** Guards the key instead of the hash of the canonical fields (`-hash=raw`). */
+  readonly hash?: Uint8Array;
+  /** The trace that the order belongs to, in the form of W3C Trace Context; kept with its outbox row. */
+  readonly traceparent?: string;
+}
+
 /** The canonical key out of the header's values; bare or quoted as a structured-field string.
  *  @throws bad_idempotency_key */
 export function readIdempotencyKey(values: readonly string[]): string {
@@ -94,4 +102,9 @@ export function readCreateBody(body: Uint8Array): CreateRequest {
 export function requestHash(request: CreateRequest): Uint8Array {
   const text = `orders.create.v1\naccount_id=${request.accountId}\namount_cents=${request.amountCents}\n`;
   return createHash('sha256').update(text, 'utf8').digest();
+}
+
+/** SHA-256 over the operation and the body as it was sent, for those who want a retry to be the same bytes. */
+export function rawRequestHash(body: Uint8Array): Uint8Array {
+  return createHash('sha256').update('orders.create.raw.v1\n', 'utf8').update(body).digest();
 }

@@ -9,7 +9,7 @@ import type { SqlPool } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import type { UuidV7 } from '../ids.ts';
 import { ORDER_CREATED, orderCreatedPayload, STATUS_CREATED } from './event.ts';
-import { type CreateRequest, requestHash } from './request.ts';
+import { type CallFacts, type CreateRequest, requestHash } from './request.ts';
 import { type OrderView, readOrder, type StoredAnswer } from './store.ts';
 import type { OrderWriter, Written } from './writer.ts';
 
@@ -47,7 +47,7 @@ export class Orders {
   }
 
   /** @throws idempotency_key_reused, overloaded, in_flight, database_unavailable, unreachable */
-  async create(key: string, request: CreateRequest): Promise<CreateAnswer> {
+  async create(key: string, request: CreateRequest, call: CallFacts = {}): Promise<CreateAnswer> {
     if (this.underWay >= this.options.inFlightMax) {
       throw outboxError('overloaded', `${this.options.inFlightMax} requests are under way`, {
         next: 'send the same request again in a second',
@@ -55,7 +55,7 @@ export class Orders {
     }
     this.underWay++;
     try {
-      const hash = requestHash(request);
+      const hash = call.hash ?? requestHash(request);
       const ahead = this.flying.get(key);
       const written = ahead === undefined ? await this.lead(key, hash, request) : await this.follow(ahead);
       return this.judge(written, hash, request);
