@@ -153,7 +153,7 @@ async function attach(
   // Read in a statement behind the lock: another process may have dropped what this one still misses.
   if ((await readFloorMs(session, names)) > span.fromMs) return undefined;
   const { rows } = await session.query<{ n: bigint }>(
-    `SELECT count(*) AS n FROM (SELECT FROM ${names.rest} WHERE msg_id >= $1::uuid AND msg_id < $2::uuid LIMIT $3) AS some`,
+    `SELECT count(*) AS n FROM (SELECT FROM ${names.rest} WHERE msg_id >= $1::uuid AND msg_id < $2::uuid LIMIT $3) AS waiting`,
     [from, to, MOVE_ROWS_MAX + 1],
   );
   const found = Number(rows[0]?.n ?? 0n);
