@@ -1,0 +1,112 @@
+/** What is done beside a running stream, one after the other: the slot is moved, looked at and kept warm, the table audited. */
+import type { Clock } from '../../core/clock.ts';
+import type { ReplicationStream } from '../../io/replication/port.ts';
+import { outboxError } from '../errors.ts';
+import type { WalFeed } from './wal-feed.ts';
+import { parseLsn } from './wal-lsn.ts';
+import type { WalMetrics } from './wal-metrics.ts';
+import type { WalParking } from './wal-parking.ts';
+import type { OutboxRows } from './wal-rows.ts';
+import type { WalSlot } from './wal-slot.ts';
+import type { WalSweep } from './wal-sweep.ts';
+
+export interface WalKeeperOptions {
+  readonly slot: WalSlot;
+  readonly rows: OutboxRows;
+  readonly feed: WalFeed;
+  readonly stream: ReplicationStream;
+  readonly metrics: WalMetrics;
+  readonly parking: WalParking;
+  readonly sweeper: WalSweep;
+  readonly clock: Clock;
+  readonly heartbeatMs: number;
+  readonly auditMs: number;
+  readonly onStatus: (walStatus: string) => void;
+}
+
+const CONFIRM_MS = 250;
+const LOOK_MS = 1000;
+const PARKED_MS = 2000;
+
+export class WalKeeper {
+  private readonly options: WalKeeperOptions;
+  private readonly due = { confirm: 0, look: 0, heartbeat: 0, parked: 0, audit: 0 };
+  private allowed = 0n;
+  private commits = 0;
+  private parkedTo: bigint | null = null;
+  private target: bigint | undefined;
+
+  constructor(options: WalKeeperOptions) {
+    this.options = options;
+    const now = options.clock.monotonicMs();
+    this.due.audit = now + Math.min(LOOK_MS, options.auditMs);
+    this.due.heartbeat = now + options.heartbeatMs;
+  }
+
+  /** Does what is due. @throws what the database answers */
+  async keep(): Promise<void> {
+    const { slot, rows, metrics, sweeper, parking, feed, heartbeatMs, auditMs } = this.options;
+    // Only transactions of ours move the slot at once: noting that it moved is a write, which moves the log again.
+    const beats = this.isDue('heartbeat', heartbeatMs);
+    if (beats) {
+      await slot.heartbeat();
+      metrics.heartbeats.add();
+    }
+    const busy = feed.progress.commits !== this.commits && this.isDue('confirm', CONFIRM_MS);
+    if (beats || busy) await this.confirm();
+    if (this.isDue('look', LOOK_MS)) await this.look();
+    if (this.isDue('parked', PARKED_MS)) {
+      await parking.bringAgain(rows);
+      feed.relieve();
+    }
+    if (sweeper.waits || this.isDue('audit', auditMs)) await sweeper.audit(rows, feed.progress.confirmed);
+  }
+
+  /** Moves the slot to where the stream is done. */
+  async confirm(): Promise<void> {
+    const { slot, feed, stream, parking } = this.options;
+    const { confirmed, commits } = feed.progress;
+    const parkedTo = parking.highest();
+    if (confirmed > this.allowed || parkedTo !== this.parkedTo) {
+      await slot.allow(confirmed, parkedTo);
+      this.allowed = confirmed;
+      this.parkedTo = parkedTo;
+    }
+    if (feed.progress.unconfirmed === 0) this.commits = commits;
+    stream.confirm(confirmed);
+  }
+
+  /** Whether everything that was pending at the first call is published and marked. */
+  async isDrained(): Promise<boolean> {
+    const { slot, rows, sweeper, feed } = this.options;
+    const { confirmed } = feed.progress;
+    if (this.target === undefined) {
+      sweeper.reset();
+      await sweeper.audit(rows, 0n);
+      this.target = parseLsn((await rows.sight(0)).lsn) ?? 0n;
+      await slot.heartbeat();
+      return false;
+    }
+    if (confirmed < this.target) return false;
+    if (sweeper.waits) await sweeper.audit(rows, confirmed);
+    return !sweeper.waits;
+  }
+
+  private async look(): Promise<void> {
+    const { slot, metrics, onStatus } = this.options;
+    const state = await slot.look();
+    metrics.show(state);
+    onStatus(state?.walStatus ?? 'lost');
+    if (await slot.isPublished()) return;
+    throw outboxError('wal_not_possible', 'the publication is gone or shows the outbox no more', {
+      next: 'nothing: it is made again, and pending rows are published by row',
+    });
+  }
+
+  private isDue(what: keyof WalKeeper['due'], everyMs: number): boolean {
+    const now = this.options.clock.monotonicMs();
+    if (now < this.due[what]) return false;
+    this.due[what] = now + everyMs;
+    return true;
+  }
+}

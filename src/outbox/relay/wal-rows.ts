@@ -1,0 +1,89 @@
+/** The outbox by row, where the stream cannot be asked: what is pending, and whether it still is. */
+import type { SqlPool, SqlRow } from '../../io/sql/port.ts';
+import type { OutboxRow } from './store.ts';
+
+interface PendingRow extends SqlRow {
+  readonly id: bigint;
+  readonly aggregate_id: string;
+  readonly msg_id: string;
+  readonly event_type: string;
+  readonly payload: Uint8Array;
+  readonly created_at: Date;
+  readonly traceparent: string | null;
+  readonly pending: boolean;
+}
+
+export interface RowState {
+  readonly row: OutboxRow;
+  readonly pending: boolean;
+}
+
+function stateOf(found: PendingRow): RowState {
+  const row: OutboxRow & { readonly traceparent?: string } = {
+    id: found.id,
+    aggregateId: found.aggregate_id,
+    msgId: found.msg_id,
+    eventType: found.event_type,
+    payload: found.payload,
+    createdAt: found.created_at,
+    ...(found.traceparent === null ? {} : { traceparent: found.traceparent }),
+  };
+  return { row, pending: found.pending };
+}
+
+/** What a look at the table saw, and a position that lies above the commits of all it saw. */
+export interface Sighting {
+  readonly ids: readonly bigint[];
+  readonly lsn: string;
+}
+
+export class OutboxRows {
+  private readonly pool: SqlPool;
+  private readonly table: string;
+  private readonly columns: string;
+
+  constructor(pool: SqlPool, table: string, hasTraceparent: boolean) {
+    this.pool = pool;
+    this.table = table;
+    this.columns = `id, aggregate_id, msg_id, event_type, payload, created_at, ${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}, published_at IS NULL AS pending`;
+  }
+
+  /** The lowest pending rows above `after`, ascending. */
+  async pendingAbove(after: bigint, limit: number): Promise<readonly OutboxRow[]> {
+    const { rows } = await this.pool.query<PendingRow>(
+      `SELECT ${this.columns} FROM ${this.table} WHERE published_at IS NULL AND id > $1 ORDER BY id LIMIT $2`,
+      [after, limit],
+    );
+    return rows.map((row) => stateOf(row).row);
+  }
+
+  /** Those of `ids` that can be seen, ascending. */
+  async byId(ids: readonly bigint[]): Promise<readonly RowState[]> {
+    const { rows } = await this.pool.query<PendingRow>(
+      `SELECT ${this.columns} FROM ${this.table} WHERE id = ANY($1::bigint[]) ORDER BY id`,
+      [ids],
+    );
+    return rows.map(stateOf);
+  }
+
+  /** Those of `ids` that are pending. */
+  async pendingOf(ids: readonly bigint[]): Promise<readonly bigint[]> {
+    const { rows } = await this.pool.query<{ id: bigint }>(
+      `SELECT id FROM ${this.table} WHERE id = ANY($1::bigint[]) AND published_at IS NULL`,
+      [ids],
+    );
+    return rows.map(({ id }) => id);
+  }
+
+  /** The lowest pending ids. */
+  async sight(limit: number): Promise<Sighting> {
+    // The position is read after the statement's snapshot was taken, so whatever the snapshot shows committed below it.
+    const { rows } = await this.pool.query<{ ids: readonly bigint[]; lsn: string }>(
+      `WITH seen AS MATERIALIZED (SELECT id FROM ${this.table} WHERE published_at IS NULL ORDER BY id LIMIT $1)
+       SELECT coalesce((SELECT array_agg(id ORDER BY id) FROM seen), '{}'::bigint[]) AS ids,
+              pg_current_wal_insert_lsn()::text AS lsn`,
+      [limit],
+    );
+    return rows[0] as { ids: readonly bigint[]; lsn: string };
+  }
+}

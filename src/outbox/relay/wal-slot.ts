@@ -1,0 +1,318 @@
+/** The replication slot and the publication of one outbox: made, looked at, judged, made again.
+ *
+ *  The slot's own position is the only cursor. Beside it the table relay_slots remembers up to where this project let the slot
+ *  go, written before the slot hears it: a slot that stands above that was moved or made by somebody else, and rows may lie
+ *  between. `unswept` says why the table has to be swept by row before the stream is believed; it survives a crash.
+ */
+import { findMillraceError } from '../../core/errors.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import { outboxError } from '../errors.ts';
+import { formatLsn, parseLsn } from './wal-lsn.ts';
+import { WAL_COLUMNS, WAL_OPTIONAL_COLUMNS } from './wal-row.ts';
+
+export interface WalNames {
+  /** As the server spells the table. */
+  readonly schema: string;
+  readonly table: string;
+  readonly slot: string;
+  readonly publication: string;
+  readonly hasTraceparent: boolean;
+  /** 170004 for 17.4. */
+  readonly serverVersion: number;
+  /** 0: never. */
+  readonly senderTimeoutMs: number;
+}
+
+export interface SlotState {
+  readonly activePid: number | null;
+  /** reserved, extended, unreserved or lost. */
+  readonly walStatus: string;
+  /** Undefined where nothing bounds it. */
+  readonly safeWalBytes: number | undefined;
+  readonly confirmed: bigint;
+  readonly retainedBytes: number;
+  /** Why the server gave the slot up; null while it lives. */
+  readonly invalidation: string | null;
+  readonly currentLsn: bigint;
+}
+
+/** Why rows may be pending that the stream will not show. */
+export type SweepReason =
+  | 'first_start'
+  | 'slot_missing'
+  | 'slot_lost'
+  | 'slot_foreign'
+  | 'publication_missing'
+  | 'undecodable'
+  | 'no_slot'
+  | 'parked';
+
+export interface Memory {
+  readonly confirmed: bigint;
+  /** Decimal; positions of two servers do not compare. */
+  readonly systemIdentifier: string;
+  /** Ids up to `to` may be pending without a place in the stream; null: none are. */
+  readonly unswept: { readonly reason: SweepReason; readonly to: bigint } | null;
+}
+
+/** Above every id. */
+export const ID_MAX = 2n ** 63n - 1n;
+
+const NAME_BYTES_MAX = 63;
+const TAIL_BYTES = 9;
+const UNDEFINED_OBJECT = '42704';
+const ALREADY_THERE = '42710';
+
+export const sqlstateOf = (thrown: unknown): string | undefined => {
+  const state = findMillraceError(thrown)?.details['sqlstate'];
+  return typeof state === 'string' ? state : undefined;
+};
+
+/** What the server says to a role, a setting or a limit. */
+function refusal(thrown: unknown, doing: string): unknown {
+  const next: Readonly<Record<string, string>> = {
+    '42501':
+      'give the role REPLICATION, CREATE on the database and the ownership of the outbox, or run -migrate as such a role',
+    '53400': 'raise max_replication_slots or drop a slot nobody uses (pg_replication_slots)',
+    '55000': 'set wal_level=logical and restart the server, or run with -relay=poll',
+  };
+  const state = sqlstateOf(thrown);
+  const cure = state === undefined ? undefined : next[state];
+  if (cure === undefined) return thrown;
+  return outboxError('wal_not_possible', `${doing} was refused: ${findMillraceError(thrown)?.message}`, {
+    next: cure,
+    cause: thrown,
+    details: { sqlstate: state },
+  });
+}
+
+export class WalSlot {
+  private readonly pool: SqlPool;
+  private readonly names: WalNames;
+
+  constructor(pool: SqlPool, names: WalNames) {
+    this.pool = pool;
+    this.names = names;
+  }
+
+  private columns(): readonly string[] {
+    return [...WAL_COLUMNS, ...(this.names.hasTraceparent ? WAL_OPTIONAL_COLUMNS : [])];
+  }
+
+  /** Whether the publication shows what the relay needs of the outbox. */
+  async isPublished(): Promise<boolean> {
+    const { schema, table, publication } = this.names;
+    const { rows } = await this.pool.query<{ good: boolean }>(
+      `SELECT p.pubinsert AND p.pubviaroot AND coalesce($4::text[] <@ t.attnames::text[], false) AS good
+       FROM pg_publication p LEFT JOIN pg_publication_tables t
+         ON t.pubname = p.pubname AND t.schemaname = $2 AND t.tablename = $3
+       WHERE p.pubname = $1`,
+      [publication, schema, table, this.columns()],
+    );
+    return rows[0]?.good === true;
+  }
+
+  /** Makes the publication where it is missing or does not show the outbox; true when it did. @throws wal_not_possible */
+  async ensurePublication(): Promise<boolean> {
+    if (await this.isPublished()) return false;
+    const { schema, table, publication } = this.names;
+    try {
+      await this.pool.transaction(async (session) => {
+        await session.query(`DROP PUBLICATION IF EXISTS ${publication}`);
+        await session.query(
+          `CREATE PUBLICATION ${publication} FOR TABLE "${schema}"."${table}" (${this.columns().join(', ')})
+           WITH (publish = 'insert', publish_via_partition_root = true)`,
+        );
+      });
+    } catch (thrown) {
+      if (sqlstateOf(thrown) === ALREADY_THERE) return this.ensurePublication();
+      throw refusal(thrown, `making the publication ${publication}`);
+    }
+    return true;
+  }
+
+  /** Undefined where there is none. @throws slot_taken when the name belongs to another kind of slot or another database */
+  async look(): Promise<SlotState | undefined> {
+    const { slot } = this.names;
+    // Columns of later versions are read through json, where a missing one is null.
+    const { rows } = await this.pool.query<Readonly<Record<string, string | null>>>(
+      `SELECT s.j->>'slot_type' AS slot_type, s.j->>'plugin' AS plugin, s.j->>'database' AS database, current_database() AS mine,
+              s.j->>'active_pid' AS active_pid, s.j->>'wal_status' AS wal_status, s.j->>'safe_wal_size' AS safe_wal_size,
+              s.j->>'confirmed_flush_lsn' AS confirmed, s.j->>'invalidation_reason' AS invalidation,
+              (pg_current_wal_lsn() - (s.j->>'restart_lsn')::pg_lsn)::text AS retained, pg_current_wal_lsn()::text AS current
+       FROM (SELECT to_jsonb(r) AS j FROM pg_replication_slots r WHERE r.slot_name = $1) s`,
+      [slot],
+    );
+    const row = rows[0];
+    if (row === undefined) return undefined;
+    if (row['slot_type'] !== 'logical' || row['plugin'] !== 'pgoutput' || row['database'] !== row['mine'])
+      throw outboxError(
+        'slot_taken',
+        `the replication slot ${slot} is a ${row['slot_type']} one of ${row['plugin'] ?? 'no plugin'} in database ${row['database'] ?? 'none'}`,
+        { next: 'give another -wal-slot, or drop that slot if nobody uses it' },
+      );
+    const safe = row['safe_wal_size'];
+    return {
+      activePid: row['active_pid'] == null ? null : Number(row['active_pid']),
+      walStatus: row['wal_status'] ?? 'lost',
+      safeWalBytes: safe == null ? undefined : Number(safe),
+      confirmed: parseLsn(row['confirmed'] ?? '') ?? 0n,
+      retainedBytes: Math.max(0, Number(row['retained'] ?? 0)),
+      invalidation: row['invalidation'] ?? null,
+      currentLsn: parseLsn(row['current'] ?? '') ?? 0n,
+    };
+  }
+
+  /** Waits for transactions that are open, however long. @throws wal_not_possible */
+  async create(): Promise<void> {
+    const { slot, serverVersion } = this.names;
+    // From version 17 on a standby that takes over can have the slot, too.
+    const failover = serverVersion >= 170_000 ? ', failover => true' : '';
+    try {
+      await this.pool.query(
+        `SELECT lsn::text FROM pg_create_logical_replication_slot($1::name, 'pgoutput'${failover})`,
+        [slot],
+      );
+    } catch (thrown) {
+      if (sqlstateOf(thrown) !== ALREADY_THERE) throw refusal(thrown, `making the replication slot ${slot}`);
+    }
+  }
+
+  async drop(): Promise<void> {
+    try {
+      await this.endHolder();
+      await this.pool.query('SELECT pg_drop_replication_slot($1::name)', [this.names.slot]);
+    } catch (thrown) {
+      if (sqlstateOf(thrown) !== UNDEFINED_OBJECT) throw thrown;
+    }
+  }
+
+  /** Ends whoever holds the slot; returns its pid. Only for the relay that owns the outbox. */
+  async endHolder(): Promise<number | undefined> {
+    const { rows } = await this.pool.query<{ pid: number }>(
+      'SELECT active_pid AS pid, pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active_pid IS NOT NULL',
+      [this.names.slot],
+    );
+    return rows[0]?.pid;
+  }
+
+  async systemIdentifier(): Promise<string> {
+    return this.pool.systemIdentifier();
+  }
+
+  /** The highest pending id that can be seen; null where nothing is pending. */
+  async pendingMax(): Promise<bigint | null> {
+    const { schema, table } = this.names;
+    const { rows } = await this.pool.query<{ id: bigint | null }>(
+      `SELECT max(id) AS id FROM "${schema}"."${table}" WHERE published_at IS NULL`,
+    );
+    return rows[0]?.id ?? null;
+  }
+
+  async recall(): Promise<Memory | undefined> {
+    const { rows } = await this.pool.query<{
+      confirmed: string;
+      system: string;
+      reason: SweepReason | null;
+      to: bigint | null;
+    }>(
+      `SELECT confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to
+       FROM relay_slots WHERE slot_name = $1`,
+      [this.names.slot],
+    );
+    const row = rows[0];
+    if (row === undefined) return undefined;
+    return {
+      confirmed: parseLsn(row.confirmed) ?? 0n,
+      systemIdentifier: row.system,
+      unswept: row.reason === null ? null : { reason: row.reason, to: row.to ?? ID_MAX },
+    };
+  }
+
+  /** Remembers a slot that was met or made, and what must be swept before its stream is believed. */
+  async remember(memory: Memory): Promise<void> {
+    await this.pool.query(
+      `INSERT INTO relay_slots (slot_name, system_identifier, confirmed_lsn, unswept, unswept_to)
+       VALUES ($1, $2, $3::pg_lsn, $4, $5)
+       ON CONFLICT (slot_name) DO UPDATE SET system_identifier = excluded.system_identifier,
+         confirmed_lsn = excluded.confirmed_lsn, unswept = excluded.unswept, unswept_to = excluded.unswept_to, updated_at = now()`,
+      [
+        this.names.slot,
+        memory.systemIdentifier,
+        formatLsn(memory.confirmed),
+        memory.unswept?.reason ?? null,
+        memory.unswept?.to ?? null,
+      ],
+    );
+  }
+
+  async swept(): Promise<void> {
+    await this.pool.query(
+      'UPDATE relay_slots SET unswept = NULL, unswept_to = NULL, updated_at = now() WHERE slot_name = $1',
+      [this.names.slot],
+    );
+  }
+
+  /** Lets the slot go up to here, before it is told. `parkedTo`: rows up to this id were passed over and are pending. */
+  async allow(confirmed: bigint, parkedTo: bigint | null): Promise<void> {
+    const reason: SweepReason | null = parkedTo === null ? null : 'parked';
+    await this.pool.query(
+      `UPDATE relay_slots SET confirmed_lsn = greatest(confirmed_lsn, $2::pg_lsn), unswept = $3, unswept_to = $4, updated_at = now()
+       WHERE slot_name = $1`,
+      [this.names.slot, formatLsn(confirmed), reason, parkedTo],
+    );
+  }
+
+  /** Writes a message into the log, so that the slot moves while nothing else is written. */
+  async heartbeat(): Promise<void> {
+    await this.pool.query("SELECT pg_logical_emit_message(false, 'millrace', 'heartbeat')");
+  }
+}
+
+export interface NameOptions {
+  readonly slot?: string;
+  readonly publication?: string;
+}
+
+/** Reads what the names follow from. @throws tables_missing, wal_not_possible where the server does not decode its log */
+export async function walNames(pool: SqlPool, table: string, options: NameOptions): Promise<WalNames> {
+  const { rows } = await pool.query<{
+    level: string;
+    version: number;
+    timeout: number;
+    schema: string | null;
+    name: string | null;
+    traced: boolean;
+    tail: string;
+  }>(
+    `SELECT current_setting('wal_level') AS level, current_setting('server_version_num')::int AS version,
+            (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout') AS timeout,
+            n.nspname::text AS schema, c.relname::text AS name,
+            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'traceparent' AND NOT a.attisdropped) AS traced,
+            substr(md5(current_database() || '.' || coalesce(n.nspname, '') || '.' || coalesce(c.relname, '')), 1, 8) AS tail
+     FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
+    [table],
+  );
+  const row = rows[0];
+  if (row === undefined || row.schema === null || row.name === null)
+    throw outboxError('tables_missing', `there is no table ${table}`, {
+      next: 'run `millrace orders -migrate` on this database first, or give -table',
+    });
+  if (row.level !== 'logical')
+    throw outboxError('wal_not_possible', `the server runs with wal_level=${row.level}`, {
+      next: 'set wal_level=logical and restart the server, or run with -relay=poll',
+    });
+  // Slots belong to the whole server, so the name holds a digest of the database, too.
+  const name = `millrace_${row.schema}_${row.name}`
+    .slice(0, NAME_BYTES_MAX - TAIL_BYTES)
+    .concat('_', row.tail);
+  return {
+    schema: row.schema,
+    table: row.name,
+    slot: options.slot ?? name,
+    publication: options.publication ?? name,
+    hasTraceparent: row.traced,
+    serverVersion: row.version,
+    senderTimeoutMs: row.timeout,
+  };
+}

@@ -1,0 +1,106 @@
+/** From whatever slot is met to one whose stream can be believed: what has to be made, and what has to be swept first. */
+import type { Logger } from '../../core/log.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { WalMetrics } from './wal-metrics.ts';
+import {
+  type Memory,
+  type NameOptions,
+  type SlotState,
+  type SweepReason,
+  WalSlot,
+  walNames,
+} from './wal-slot.ts';
+
+export interface Judgement {
+  /** Why the slot must be made, anew where there is one; undefined: it serves. */
+  readonly make: SweepReason | undefined;
+  /** Why rows below the slot may be pending though it serves. */
+  readonly doubt: SweepReason | undefined;
+}
+
+/** What a slot that was met means. */
+export function judge(
+  state: SlotState | undefined,
+  memory: Memory | undefined,
+  systemIdentifier: string,
+  publicationMade: boolean,
+): Judgement {
+  if (state === undefined)
+    return { make: memory === undefined ? 'first_start' : 'slot_missing', doubt: undefined };
+  if (state.walStatus === 'lost' || state.invalidation !== null)
+    return { make: 'slot_lost', doubt: undefined };
+  // The log is decoded with the catalog of its time, in which the publication does not stand.
+  if (publicationMade) return { make: 'publication_missing', doubt: undefined };
+  const known = memory !== undefined && memory.systemIdentifier === systemIdentifier;
+  if (!known || state.confirmed > memory.confirmed) return { make: undefined, doubt: 'slot_foreign' };
+  return { make: undefined, doubt: undefined };
+}
+
+export interface Arranged {
+  readonly unswept: Memory['unswept'];
+  /** Reason of a slot that was made. */
+  readonly made: SweepReason | undefined;
+}
+
+export interface ArrangeOptions {
+  readonly log: Logger;
+  readonly metrics?: WalMetrics;
+  /** Waits for a slot to be made, which may take as long as the oldest open transaction. */
+  readonly whileMaking?: (making: Promise<void>, reason: SweepReason) => Promise<void>;
+}
+
+/** Makes what is missing and remembers what must be swept; only for the relay that owns the outbox, or before any runs.
+ *  @throws wal_not_possible, slot_taken */
+export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<Arranged> {
+  const publicationMade = await slot.ensurePublication();
+  const [state, memory, systemIdentifier] = [
+    await slot.look(),
+    await slot.recall(),
+    await slot.systemIdentifier(),
+  ];
+  const { make, doubt } = judge(state, memory, systemIdentifier, publicationMade);
+  if (make === undefined && doubt === undefined) return { unswept: memory?.unswept ?? null, made: undefined };
+  const reason = (make ?? doubt) as SweepReason;
+  if (reason !== 'first_start')
+    options.log.error(
+      { reason, wal_status: state?.walStatus, invalidation: state?.invalidation },
+      make === undefined
+        ? 'the replication slot was moved or made by somebody else; pending rows are published by row'
+        : 'the replication slot cannot serve; it is made anew, and pending rows are published by row',
+    );
+  if (make === undefined) {
+    const to = (await slot.pendingMax()) ?? undefined;
+    const unswept = to === undefined ? null : { reason, to };
+    await slot.remember({ confirmed: (state as SlotState).confirmed, systemIdentifier, unswept });
+    return { unswept, made: undefined };
+  }
+  // Remembered first: whoever dies in between leaves word that rows may have no place in the stream.
+  const confirmed = memory?.systemIdentifier === systemIdentifier ? memory.confirmed : 0n;
+  await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: 2n ** 63n - 1n } });
+  if (state !== undefined) await slot.drop();
+  const making = slot.create();
+  if (options.whileMaking === undefined) await making;
+  else await options.whileMaking(making, reason);
+  options.metrics?.recreated.add(1, options.metrics.recreated.series(reason));
+  const made = await slot.look();
+  if (made === undefined) throw new Error('the slot is gone again');
+  // What was committed below the slot and is pending can be seen; what comes later has a place in the stream.
+  const to = await slot.pendingMax();
+  const unswept = to === null ? null : { reason, to };
+  await slot.remember({ confirmed: made.confirmed, systemIdentifier, unswept });
+  options.log.info({ reason, unswept_to: to?.toString() }, 'replication slot made');
+  return { unswept, made: reason };
+}
+
+/** Makes publication and slot before a relay runs, for -migrate. Leaves a slot that another relay reads alone.
+ *  @throws wal_not_possible, slot_taken, tables_missing */
+export async function prepareWal(
+  pool: SqlPool,
+  table: string,
+  options: NameOptions,
+  log: Logger,
+): Promise<void> {
+  const slot = new WalSlot(pool, await walNames(pool, table, options));
+  if ((await slot.look())?.activePid != null) return;
+  await arrange(slot, { log });
+}
