@@ -1,5 +1,4 @@
 /** What an inbox says and what its users hand in; the shapes between inbox/, payments/ and services that use the library. */
-import type { SqlSession } from '../../io/sql/port.ts';
 import type { OpenTransaction } from '../transaction.ts';
 
 /** What became of the msg_ids of a batch; each id that was asked for is in exactly one of the three. */
@@ -56,27 +55,5 @@ export interface Parked<D> {
   readonly detail: string;
 }
 
-/** How a batch is brought into the database by `settle` (settle.ts): one transaction, split on the failure of a record,
- *  repeated while the database is away, asked for when the answer to its COMMIT was lost. */
-export interface BatchEffects<D, R> {
-  /** Writes all of it in this transaction: claims, effects, parked records. The result must prove, by `tookPlace`, whether the
-   *  transaction committed. */
-  apply(session: SqlSession, deliveries: readonly D[], parked: readonly Parked<D>[]): Promise<R>;
-  tookPlace(result: R): Promise<CommitState>;
-  /** After the commit. */
-  committed(result: R, seconds: number): void;
-}
-
+/** What is known of a transaction whose COMMIT got no answer. */
 export type CommitState = 'committed' | 'absent' | 'in_progress';
-
-/** What whoever reads the log lets the writing of a batch know. */
-export interface BatchControl<D> {
-  /** Waits between two attempts, staying a member of the group; resolves early when there is something to look at. */
-  idle(ms: number): Promise<void>;
-  /** True: leave what is not committed; its next owner reads it again. */
-  givenUp(): boolean;
-  /** Whether a delivery's partition is still ours. */
-  isOurs(delivery: D): boolean;
-  /** The database went away, or is back. */
-  onWait(waiting: boolean): Promise<void>;
-}
