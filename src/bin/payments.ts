@@ -8,112 +8,20 @@ import { withSettings } from '../outbox/connection.ts';
 import { outboxError } from '../outbox/errors.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { checkTtl, type DedupTtl } from '../outbox/inbox/horizon.ts';
+import { Inbox } from '../outbox/inbox/inbox.ts';
 import { migrate, requireTables } from '../outbox/migrations.ts';
 import { PaymentsConsumer } from '../outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
-import { ORDER_EVENTS_TOPIC } from '../outbox/relay/event.ts';
-import { type CommandContext, defineCommand } from './shell/command.ts';
+import { crashPoint } from './payments/crash.ts';
+import { keepInbox, makeInboxPartitions } from './payments/inbox.ts';
+import { listParked, redriveParked } from './payments/parked.ts';
+import { type PaymentsContext as Context, SETTINGS } from './payments/settings.ts';
+import { defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
-
-const SETTINGS = {
-  brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
-  postgres: {
-    type: 'string',
-    required: true,
-    secret: true,
-    help: 'database, postgres://user:password@host:port/name',
-  },
-  schema: { type: 'string', default: 'public', help: 'schema of the tables inbox, charges and payments_*' },
-  migrate: { type: 'bool', default: 'false', help: 'create the tables that are missing, then go on' },
-  topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
-  group: { type: 'string', default: 'millrace-payments', help: 'consumer group' },
-  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
-  partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
-  'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of a created topic' },
-  'batch-rows': {
-    type: 'int',
-    default: '1000',
-    min: 1,
-    max: 100_000,
-    help: 'records that may share one transaction',
-  },
-  'batch-bytes': {
-    type: 'size',
-    default: '8MiB',
-    min: 4096,
-    max: 1_073_741_824,
-    help: 'bytes read at once; grows for a larger record',
-  },
-  'batch-wait': {
-    type: 'duration',
-    default: '100ms',
-    min: 1,
-    max: 10_000,
-    help: 'how long a batch waits for its first record',
-  },
-  'batch-every': {
-    type: 'duration',
-    default: '20ms',
-    min: 0,
-    max: 10_000,
-    help: 'least time between two batches that are not full: longer, and payments takes less of the processors',
-  },
-  'session-timeout': {
-    type: 'duration',
-    default: '10s',
-    min: 6000,
-    help: 'how long the group waits for a member that died before others get its partitions',
-  },
-  'exit-at-end': {
-    type: 'bool',
-    default: 'false',
-    help: 'stop at the offsets that were the end at the start',
-  },
-  'dedup-ttl': {
-    type: 'duration',
-    min: 1,
-    help: 'how long a msg_id is remembered at least (default: the redelivery horizon, the sum of the next four)',
-  },
-  'topic-retention': {
-    type: 'duration',
-    default: '24h',
-    min: 60_000,
-    help: 'retention of the topic; a created topic gets it',
-  },
-  'max-relay-outage': { type: 'duration', default: '12h', help: 'longest time the relay may be down' },
-  'max-consumer-outage': { type: 'duration', default: '12h', help: 'longest time payments may be down' },
-  'clock-skew': { type: 'duration', default: '5m', help: 'between the clocks of broker, relay and database' },
-  'unsafe-ttl': {
-    type: 'bool',
-    default: 'false',
-    help: 'go on with a -dedup-ttl below the redelivery horizon',
-  },
-  'dup-rate': {
-    type: 'number',
-    default: '0',
-    min: 0,
-    max: 1,
-    help: 'share of the records that are delivered a second time on purpose',
-  },
-  seed: {
-    type: 'int',
-    default: '1',
-    min: 0,
-    help: 'which records those are',
-  },
-  'crash-point': {
-    type: 'string',
-    choices: ['effect'],
-    help: 'end by SIGKILL there: effect, charges are inserted and not committed',
-  },
-  'crash-after': { type: 'int', default: '0', min: 0, help: 'batches committed before -crash-point counts' },
-} as const;
-
-type Context = CommandContext<typeof SETTINGS>;
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** A row that another transaction holds for longer is waited for outside, with the partitions paused. */
@@ -125,7 +33,8 @@ async function openDatabase(context: Context): Promise<SqlPool> {
   const driver = await sqlDriver(context);
   const pool = await driver.connect({
     url: withSettings(settings.postgres, { schema: settings.schema, lockTimeoutMs: LOCK_TIMEOUT_MS }),
-    connectionsMax: 2,
+    // The batch, and beside it the inbox's keeper and the look at readiness.
+    connectionsMax: 3,
     applicationName: 'millrace payments',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
   });
@@ -166,9 +75,10 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<reado
 async function endsOf(
   context: Context,
   driver: BrokerDriver,
+  brokers: string,
   partitions: readonly number[],
 ): Promise<ReadonlyMap<number, bigint>> {
-  const { brokers, topic } = context.settings;
+  const { topic } = context.settings;
   const probe = await driver.consumer({ brokers, clientId: 'millrace-payments-ends' });
   try {
     const ends = new Map<number, bigint>();
@@ -205,17 +115,6 @@ function ttlOf(context: Context): DedupTtl {
   return ttl;
 }
 
-/** Ends the process where -crash-point says; nothing behind it happens. */
-function crashPoint(context: Context): (batchesCommitted: number) => Promise<void> {
-  const { settings, log } = context;
-  return async (batchesCommitted) => {
-    if (settings['crash-point'] !== 'effect' || batchesCommitted < settings['crash-after']) return;
-    log.warn({ point: 'effect', batches: batchesCommitted }, 'crash point reached');
-    process.kill(process.pid, 'SIGKILL');
-    await new Promise(() => {});
-  };
-}
-
 export const command = defineCommand({
   name: 'payments',
   summary: 'Charge each order of order.events once, in one transaction with its inbox row',
@@ -229,6 +128,11 @@ become a charge goes to payments_parked and holds nothing up.
   settings: SETTINGS,
   async run(context) {
     const { settings, log, clock } = context;
+    if (settings.parked) return listParked(context, await openDatabase(context));
+    if (settings.redrive) return redriveParked(context, await openDatabase(context));
+    const { brokers } = settings;
+    if (brokers === undefined)
+      throw coreError('usage', '-brokers is required', { next: 'give -brokers=host:port,host:port' });
     if (!/^[a-zA-Z0-9._-]{1,249}$/.test(settings.topic)) {
       throw coreError('bad_value', `-topic=${settings.topic} is not a topic name`, {
         next: 'use 1 to 249 letters, digits, dots, underscores and dashes',
@@ -239,10 +143,12 @@ become a charge goes to payments_parked and holds nothing up.
     metrics.ttlMargin.set(ttl.marginMs / 1000);
     const pool = await openDatabase(context);
     const driver = await brokerDriver(context);
-    const { brokers, topic, group } = settings;
+    const { topic, group } = settings;
+    const inbox = new Inbox('inbox');
+    await makeInboxPartitions(context, pool, inbox.names, ttl);
     const admin = await driver.admin({ brokers, clientId: 'millrace-payments-admin' });
     const partitions = await partitionsOf(context, admin).finally(() => admin.close());
-    const ends = settings['exit-at-end'] ? await endsOf(context, driver, partitions) : undefined;
+    const ends = settings['exit-at-end'] ? await endsOf(context, driver, brokers, partitions) : undefined;
     const progress = context.progress({ what: `events of ${topic}`, unit: 'deliveries' });
     const sums = { charged: 0, suppressed: 0, parked: 0 };
     const consumer = new PaymentsConsumer({
@@ -259,6 +165,7 @@ become a charge goes to payments_parked and holds nothing up.
       topic,
       pool,
       ids: new UuidV7(clock, (into) => randomFillSync(into)),
+      inbox,
       injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
       metrics,
       clock,
@@ -269,7 +176,7 @@ become a charge goes to payments_parked and holds nothing up.
       batchWaitMs: settings['batch-wait'],
       batchEveryMs: settings['batch-every'],
       ends,
-      afterCharges: crashPoint(context),
+      crashPoint: crashPoint(context),
       onCommitted: (outcome: BatchOutcome) => {
         sums.charged += outcome.charged.length;
         sums.suppressed += outcome.suppressed.length;
@@ -283,7 +190,7 @@ become a charge goes to payments_parked and holds nothing up.
       return consumer.isHealthy();
     });
     context.setReady();
-    await consumer.run();
+    await keepInbox(context, { pool, driver, brokers, names: inbox.names, ttl }, () => consumer.run());
     progress.done();
     context.print(
       `charged ${sums.charged} orders of ${topic}, suppressed ${sums.suppressed} duplicates, parked ${sums.parked} records`,

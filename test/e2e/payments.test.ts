@@ -1,97 +1,14 @@
 /** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from the tables. */
 import { randomUUID } from 'node:crypto';
-import { connect, createServer, type Server, type Socket } from 'node:net';
-import { afterAll, describe, expect, it } from 'vitest';
-import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
-import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { createServer } from 'node:net';
+import { describe, expect, it } from 'vitest';
 import { launcher, until } from './engine-kit.ts';
+import { bytes, type Event, events, gateTo, paymentsKit, recordOf } from './payments-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const PARTITIONS = 3;
-const pool = await pgDriver.connect({
-  url: stack.postgres,
-  connectionsMax: 2,
-  applicationName: 'payments test',
-  connectTimeoutMs: 5000,
-});
-afterAll(() => pool.close());
-
-interface Event {
-  readonly msgId: string;
-  readonly orderId: string;
-  readonly cents: number;
-}
-
-const events = (count: number): Event[] =>
-  Array.from({ length: count }, (_, i) => ({ msgId: randomUUID(), orderId: randomUUID(), cents: 100 + i }));
-
-const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
-
-function recordOf(event: Event, i: number): RecordInput {
-  const payload = {
-    order_id: event.orderId,
-    account_id: '7',
-    amount_cents: String(event.cents),
-    status: 'created',
-    created_at: new Date().toISOString(),
-  };
-  const value = JSON.stringify({ msg_id: event.msgId, event_type: 'order.created.v1', payload });
-  return { key: bytes(event.orderId), value: bytes(value), partition: i % PARTITIONS };
-}
-
-/** A topic, a schema and a group of one test. */
-function world(part: string) {
-  const topic = `payments-${own.suffix}-${part}`;
-  const schema = `payments_${own.suffix}_${part}`;
-  const args = (group: string, ...more: readonly string[]): readonly string[] => [
-    'payments',
-    `-brokers=${stack.brokers}`,
-    `-postgres=${stack.postgres}`,
-    `-schema=${schema}`,
-    `-topic=${topic}`,
-    `-group=${topic}-${group}`,
-    `-partitions=${PARTITIONS}`,
-    '-migrate',
-    '-session-timeout=6s',
-    ...more,
-  ];
-  const query = async <T>(sql: string): Promise<readonly T[]> =>
-    (await pool.query(sql.replaceAll('SCHEMA', schema))).rows as readonly T[];
-  const count = async (from: string): Promise<number> =>
-    Number((await query<{ n: bigint }>(`SELECT count(*) AS n FROM SCHEMA.${from}`))[0]?.n);
-  return {
-    topic,
-    schema,
-    args,
-    query,
-    count,
-    create: () => createTopics(stack.brokers, [{ topic, partitions: PARTITIONS }]),
-    publish: (records: readonly RecordInput[]) => append(stack.brokers, topic, records),
-    /** Reads to the end as a group; fails unless it ends well. */
-    run: async (group: string, ...more: readonly string[]) => {
-      const ended = await own.run(args(group, '-exit-at-end', '-json', ...more));
-      expect({ code: ended.code, signal: ended.signal }, ended.stderr).toEqual({ code: 0, signal: null });
-      return JSON.parse(ended.stdout) as {
-        readonly charged: number;
-        readonly suppressed: number;
-        readonly parked: number;
-        readonly ignored: number;
-      };
-    },
-    /** Every order has one charge with its amount, and nothing else has one. */
-    expectCharged: async (wanted: readonly Event[]): Promise<void> => {
-      const rows = await query<{ order_id: string; amount_cents: bigint }>(
-        'SELECT order_id, amount_cents FROM SCHEMA.charges',
-      );
-      const found = rows.map((row) => `${row.order_id} ${row.amount_cents}`).sort();
-      expect(found).toEqual(wanted.map((event) => `${event.orderId} ${event.cents}`).sort());
-      expect(await count('inbox')).toBe(new Set(wanted.map((event) => event.msgId)).size);
-    },
-  };
-}
+const { pool, world } = await paymentsKit(own, stack);
 
 describe('one charge an order', () => {
   it.each([0.05, 0.3])('whatever is delivered twice, at a rate of %d', async (rate) => {
@@ -227,43 +144,6 @@ describe('records that cannot become a charge', () => {
     expect(parked.every((row) => row.reason === 'refused' && row.detail.startsWith('23514'))).toBe(true);
   });
 });
-
-/** Stands before the database and can be cut. */
-async function gateTo(url: string) {
-  const target = new URL(url);
-  const open = new Set<Socket>();
-  let server: Server | undefined;
-  let port = 0;
-  const restore = (): Promise<void> =>
-    new Promise((resolve) => {
-      server = createServer((near) => {
-        const far = connect({ host: target.hostname, port: Number(target.port) });
-        for (const socket of [near, far]) {
-          open.add(socket);
-          socket.on('error', () => {});
-          socket.on('close', () => {
-            open.delete(socket);
-            near.destroy();
-            far.destroy();
-          });
-        }
-        near.pipe(far).pipe(near);
-      });
-      server.listen(port, '127.0.0.1', () => {
-        ({ port } = (server as Server).address() as { port: number });
-        resolve();
-      });
-    });
-  const cut = (): void => {
-    server?.close();
-    for (const socket of open) socket.destroy();
-  };
-  await restore();
-  const through = new URL(url);
-  through.hostname = '127.0.0.1';
-  through.port = String(port);
-  return { url: through.toString(), cut, restore };
-}
 
 describe('while the database is away', () => {
   it('payments waits, reads on where it stopped, and repeats nothing', async () => {

@@ -19,11 +19,14 @@ import type {
 } from '../../io/broker/port.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
+import type { InboxPort } from '../inbox/port.ts';
 import type { Delivery, DuplicateInjector } from './duplicates.ts';
 import { countOutcome, type PaymentsMetrics } from './metrics.ts';
 import { ReadBatch } from './read-batch.ts';
-import type { BatchOutcome } from './store.ts';
+import { applyBatch, type BatchOutcome } from './store.ts';
 import { PaymentWriter } from './writer.ts';
+
+export type PaymentsCrashPoint = 'effect' | 'offset';
 
 export interface PaymentsConsumerOptions {
   /** Makes the broker client with this rebalance handler; it must report partition ends. */
@@ -31,6 +34,7 @@ export interface PaymentsConsumerOptions {
   readonly topic: string;
   readonly pool: SqlPool;
   readonly ids: UuidV7;
+  readonly inbox: Pick<InboxPort, 'claim'>;
   readonly injector: DuplicateInjector;
   readonly metrics: PaymentsMetrics;
   readonly clock: Clock;
@@ -43,8 +47,13 @@ export interface PaymentsConsumerOptions {
   readonly batchEveryMs: number;
   /** Partitions with the offset where each is done; undefined: runs until the drain. */
   readonly ends: ReadonlyMap<number, bigint> | undefined;
-  /** Called in each batch's transaction behind its charges, with the batches committed so far. */
-  readonly afterCharges: (batchesCommitted: number) => Promise<void>;
+  /** Called where a crash is of interest, with the batches committed so far and how much a crash would leave unfinished:
+   *  `effect` charges inserted and not committed, `offset` records committed whose offsets are not. */
+  readonly crashPoint: (
+    point: PaymentsCrashPoint,
+    batchesCommitted: number,
+    unfinished: number,
+  ) => Promise<void>;
   readonly onCommitted: (outcome: BatchOutcome) => void;
 }
 
@@ -83,6 +92,8 @@ export class PaymentsConsumer {
   private consuming: Promise<unknown> = Promise.resolve();
   private waiting = false;
   private batchesCommitted = 0;
+  /** Records written since offsets were last committed. */
+  private recordsAhead = 0;
   private lastOffsetCommitMs = 0;
   private lastLagMs = Number.NEGATIVE_INFINITY;
   private lastEndsMs = 0;
@@ -94,12 +105,16 @@ export class PaymentsConsumer {
     this.writing = new ReadBatch(options.batchRows, options.batchBytes);
     this.writer = new PaymentWriter({
       pool: options.pool,
-      ids: options.ids,
+      apply: (session, orders, parked) =>
+        applyBatch(session, orders, parked, {
+          ids: options.ids,
+          inbox: options.inbox,
+          afterCharges: (charges) => options.crashPoint('effect', this.batchesCommitted, charges),
+        }),
       log: options.log,
       idle: (ms) => this.idle(ms),
       givenUp: () => options.drain.aborted,
       isOurs: (delivery) => !this.writing.left.has(delivery.partition),
-      afterCharges: () => options.afterCharges(this.batchesCommitted),
       onCommitted: (outcome, seconds) => {
         this.batchesCommitted++;
         countOutcome(options.metrics, outcome, seconds, options.clock.wallNowMs());
@@ -198,6 +213,7 @@ export class PaymentsConsumer {
         this.positions.set(partition, offset + 1n);
         this.reached(partition, offset + 1n);
       }
+      this.recordsAhead += deliveries.length;
     }
     for (const end of batch.ends) this.reached(end.partition, end.offset);
     return true;
@@ -266,8 +282,11 @@ export class PaymentsConsumer {
         offsets.push({ topic, partition, offset });
     }
     if (offsets.length === 0) return;
+    const ahead = this.recordsAhead;
+    await this.options.crashPoint('offset', this.batchesCommitted, ahead);
     try {
       await consumer.commit(offsets);
+      this.recordsAhead -= ahead;
       for (const { partition, offset } of offsets) this.offsetsCommitted.set(partition, offset);
     } catch (thrown) {
       // The charges are safe; what is not committed is read again and suppressed.

@@ -1,6 +1,7 @@
 /** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the caller's transaction. */
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
+import type { CommitState, InboxPort } from '../inbox/port.ts';
 import type { Delivery } from './duplicates.ts';
 import type { OrderEvent } from './event.ts';
 
@@ -8,8 +9,9 @@ import type { OrderEvent } from './event.ts';
  *  `order_charged` its msg_id is new and its order has a charge. */
 export type SuppressedReason = 'seen' | 'same_batch' | 'order_charged';
 
-/** `malformed_payload` it cannot be read, `refused` the database takes everything but this record. */
-export type ParkedReason = 'malformed_payload' | 'refused';
+/** `malformed_payload` it cannot be read, `refused` the database takes everything but this record, `undecidable` the inbox has
+ *  forgotten the time of its msg_id. */
+export type ParkedReason = 'malformed_payload' | 'refused' | 'undecidable';
 
 export interface OrderDelivery extends Delivery {
   readonly event: OrderEvent;
@@ -58,10 +60,6 @@ export interface WrittenBatch {
 const PARKED_BYTES_MAX = 1024 * 1024;
 
 /** Sorted, so that two transactions that share ids cannot wait for each other in a circle. */
-const INSERT_INBOX = `
-INSERT INTO inbox (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
-ON CONFLICT (msg_id) DO NOTHING RETURNING msg_id`;
-
 const INSERT_CHARGES = `
 INSERT INTO charges (charge_id, order_id, amount_cents)
 SELECT charge_id, order_id, amount_cents FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
@@ -82,9 +80,13 @@ RETURNING id, pg_current_xact_id()::text AS xid`;
 
 export interface ApplyOptions {
   readonly ids: UuidV7;
-  /** Called between the charges and everything that follows. */
-  readonly afterCharges: () => Promise<void>;
+  readonly inbox: Pick<InboxPort, 'claim'>;
+  /** Called between the charges and everything that follows, with their number. */
+  readonly afterCharges: (charges: number) => Promise<void>;
 }
+
+const UNDECIDABLE =
+  'its msg_id is older than what the inbox remembers, so nobody can say whether it was charged';
 
 /** Applies deliveries in their order. Every order delivery is in exactly one list of the outcome. */
 export async function applyBatch(
@@ -93,7 +95,11 @@ export async function applyBatch(
   parked: readonly ParkedDelivery[],
   options: ApplyOptions,
 ): Promise<WrittenBatch> {
-  const unseen = await insertInbox(session, orders);
+  const claim = await options.inbox.claim(
+    session,
+    orders.map((delivery) => delivery.event.msgId),
+  );
+  const setAside: ParkedDelivery[] = [...parked];
   const first = new Set<string>();
   const suppressed: Suppressed[] = [];
   const candidates = new Map<string, { readonly chargeId: string; readonly delivery: OrderDelivery }>();
@@ -101,8 +107,9 @@ export async function applyBatch(
     const { msgId, orderId } = delivery.event;
     const repeated = first.has(msgId);
     first.add(msgId);
-    if (repeated) suppressed.push({ delivery, reason: 'same_batch' });
-    else if (!unseen.has(msgId)) suppressed.push({ delivery, reason: 'seen' });
+    if (claim.undecidable.has(msgId)) setAside.push(parkedOf(delivery, 'undecidable', UNDECIDABLE));
+    else if (repeated) suppressed.push({ delivery, reason: 'same_batch' });
+    else if (!claim.unseen.has(msgId)) suppressed.push({ delivery, reason: 'seen' });
     else if (candidates.has(orderId)) suppressed.push({ delivery, reason: 'order_charged' });
     else candidates.set(orderId, { chargeId: options.ids.next(), delivery });
   }
@@ -112,20 +119,10 @@ export async function applyBatch(
     if (inserted.has(delivery.event.orderId)) charged.push(delivery);
     else suppressed.push({ delivery, reason: 'order_charged' });
   }
-  if (charged.length > 0) await options.afterCharges();
-  const outcome = { charged, suppressed, parked };
+  if (charged.length > 0) await options.afterCharges(charged.length);
+  const outcome = { charged, suppressed, parked: setAside };
   const { id, xid } = await insertRecord(session, orders, outcome);
   return { outcome, proof: { xid, batchId: id, chargeId: inserted.values().next().value } };
-}
-
-async function insertInbox(
-  session: SqlSession,
-  orders: readonly OrderDelivery[],
-): Promise<ReadonlySet<string>> {
-  const ids = [...new Set(orders.map((delivery) => delivery.event.msgId))].sort();
-  if (ids.length === 0) return new Set();
-  const { rows } = await session.query<{ msg_id: string }>(INSERT_INBOX, [ids]);
-  return new Set(rows.map((row) => row.msg_id));
 }
 
 /** Charge ids of the orders charged here. */
@@ -172,8 +169,6 @@ async function insertRecord(
   ]);
   return rows[0] as { id: bigint; xid: string };
 }
-
-export type CommitState = 'committed' | 'absent' | 'in_progress';
 
 /** Whether a transaction whose COMMIT got no answer took place. What it wrote decides; the server's word on the xid only
  *  says whether it may still be running, because an xid that was lost in a crash is given out again. */

@@ -3,6 +3,7 @@
 export const PAYMENTS_TABLES = [
   'inbox',
   'inbox_floor',
+  'inbox_floor',
   'charges',
   'payments_batches',
   'payments_suppressed',

@@ -6,11 +6,9 @@
  */
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
-import type { UuidV7 } from '../ids.ts';
+import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import type { Delivery } from './duplicates.ts';
 import {
-  applyBatch,
   type BatchOutcome,
   commitState,
   isOrder,
@@ -22,7 +20,12 @@ import {
 
 export interface PaymentWriterOptions {
   readonly pool: SqlPool;
-  readonly ids: UuidV7;
+  /** Writes a batch in its transaction. */
+  readonly apply: (
+    session: SqlSession,
+    orders: readonly OrderDelivery[],
+    parked: readonly ParkedDelivery[],
+  ) => Promise<WrittenBatch>;
   readonly log: Logger;
   /** Waits between two attempts; resolves early when the attempts are to be looked at again. */
   readonly idle: (ms: number) => Promise<void>;
@@ -30,8 +33,6 @@ export interface PaymentWriterOptions {
   readonly givenUp: () => boolean;
   /** Whether a delivery is still ours. */
   readonly isOurs: (delivery: Delivery) => boolean;
-  /** Called in the transaction, behind its charges. */
-  readonly afterCharges: () => Promise<void>;
   /** Called after each commit. */
   readonly onCommitted: (outcome: BatchOutcome, seconds: number) => void;
   readonly onWait: (waiting: boolean) => Promise<void>;
@@ -44,6 +45,8 @@ export type Written = boolean;
 const RETRY_MS = 50;
 const RETRY_MS_MAX = 2000;
 const DETAIL_CHARS_MAX = 1000;
+/** Attempts against others' locks before the member pauses its partitions; each may have waited for the lock timeout. */
+const CONTENTION_SOON = 5;
 /** Deadlock, serialization failure, lock timeout: the same statements again, soon. */
 const CONTENTION = new Set(['40P01', '40001', '55P03']);
 /** What a record's own content can cause: bad data, a constraint, a trigger's refusal, a program limit. */
@@ -155,7 +158,8 @@ export class PaymentWriter {
           await this.endWait();
           return error;
         }
-        await this.startWait(fault, error);
+        // Somebody who holds rows for long: the group must not take this member for dead meanwhile.
+        if (fault !== 'contention' || failures >= CONTENTION_SOON) await this.startWait(error);
         if (options.givenUp()) return 'given_up';
         await options.idle(Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** Math.min(failures, 10)));
       }
@@ -163,12 +167,12 @@ export class PaymentWriter {
   }
 
   private async commit(orders: readonly OrderDelivery[], parked: readonly ParkedDelivery[]): Promise<void> {
-    const { pool, ids, afterCharges, onCommitted, monotonicMs } = this.options;
+    const { pool, apply, onCommitted, monotonicMs } = this.options;
     const startMs = monotonicMs();
     let written: WrittenBatch | undefined;
     try {
       await pool.transaction(async (session) => {
-        written = await applyBatch(session, orders, parked, { ids, afterCharges });
+        written = await apply(session, orders, parked);
       });
     } catch (thrown) {
       if (faultOf(thrown) !== 'unknown' || written === undefined) throw thrown;
@@ -186,19 +190,19 @@ export class PaymentWriter {
       } catch (thrown) {
         const fault = faultOf(thrown);
         if (fault !== 'away' && fault !== 'contention') throw thrown;
-        await this.startWait(fault, findMillraceError(thrown) as MillraceError);
+        await this.startWait(findMillraceError(thrown) as MillraceError);
         if (this.options.givenUp()) return false;
       }
       await this.options.idle(Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** Math.min(failures, 10)));
     }
   }
 
-  private async startWait(fault: Fault, error: MillraceError): Promise<void> {
-    if (this.waits || fault === 'contention') return;
+  private async startWait(error: MillraceError): Promise<void> {
+    if (this.waits) return;
     this.waits = true;
     this.options.log.warn(
       { code: error.code, error: error.message },
-      'the database does not answer; paused until it does',
+      'the database does not take the batch; paused until it does',
     );
     await this.options.onWait(true);
   }
@@ -206,7 +210,7 @@ export class PaymentWriter {
   private async endWait(): Promise<void> {
     if (!this.waits) return;
     this.waits = false;
-    this.options.log.info({}, 'the database answers again');
+    this.options.log.info({}, 'the database takes batches again');
     await this.options.onWait(false);
   }
 }

@@ -1,0 +1,109 @@
+/** The inbox's keeper beside the consumer: partitions ahead, the live redelivery horizon, expiry. */
+import type { BrokerDriver } from '../../io/broker/port.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { DedupTtl } from '../../outbox/inbox/horizon.ts';
+import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from '../../outbox/inbox/keeper.ts';
+import { type InboxNames, plainTableName } from '../../outbox/inbox/names.ts';
+import { makePartitions } from '../../outbox/inbox/partitions.ts';
+import { readTopicAges } from '../../outbox/inbox/topic-ages.ts';
+import { sqlDriver } from '../shell/drivers.ts';
+import { sleepUntil } from '../shell/wait.ts';
+import type { PaymentsContext } from './settings.ts';
+
+/** Partitions made ahead of the clock, in widths. */
+const WIDTHS_AHEAD = 2;
+const ANSWER_TIMEOUT_MS = 10_000;
+const CONNECT_TIMEOUT_MS = 5000;
+
+export interface Kept {
+  readonly pool: SqlPool;
+  readonly driver: BrokerDriver;
+  readonly brokers: string;
+  readonly names: InboxNames;
+  readonly ttl: DedupTtl;
+}
+
+/** Before the first batch, so that its rows need not be moved. @throws too_many_partitions */
+export async function makeInboxPartitions(
+  { settings, log }: PaymentsContext,
+  pool: SqlPool,
+  names: InboxNames,
+  ttl: DedupTtl,
+): Promise<void> {
+  const widthMs = settings['inbox-width'];
+  const nowMs = await readDatabaseNowMs(pool);
+  const made = await makePartitions(pool, names, {
+    fromMs: nowMs - ttl.ttlMs,
+    toMs: nowMs + WIDTHS_AHEAD * widthMs,
+    widthMs,
+  });
+  if (made.partitions > 0) log.info({ partitions: made.partitions }, 'inbox partitions made');
+}
+
+/** created_at of the oldest row without a mark, where that database may be asked. */
+async function outboxSource(
+  context: PaymentsContext,
+): Promise<(() => Promise<number | undefined>) | undefined> {
+  const { settings } = context;
+  const url = settings['outbox-postgres'];
+  if (url === undefined) return undefined;
+  const table = plainTableName(settings['outbox-table'], 'a plain name of an outbox table');
+  const driver = await sqlDriver(context);
+  let pool: SqlPool | undefined;
+  context.onClose(() => pool?.close());
+  // Its database may be away when payments starts: expiry waits for it, charging does not.
+  return async () => {
+    pool ??= await driver.connect({
+      url,
+      connectionsMax: 1,
+      applicationName: 'millrace payments horizon',
+      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    });
+    return readOldestUnmarkedMs(pool, table);
+  };
+}
+
+/** Keeps the inbox while `work` runs; a bug in either ends both. */
+export async function keepInbox(
+  context: PaymentsContext,
+  { pool, driver, brokers, names, ttl }: Kept,
+  work: () => Promise<void>,
+): Promise<void> {
+  const { settings, metrics, log } = context;
+  const outbox = await outboxSource(context);
+  const over = new AbortController();
+  const drain = AbortSignal.any([context.drain, over.signal]);
+  const widthMs = settings['inbox-width'];
+  const keeper = new InboxKeeper({
+    pool,
+    names,
+    sources: {
+      databaseNowMs: () => readDatabaseNowMs(pool),
+      topic: () =>
+        readTopicAges({
+          driver,
+          brokers,
+          topic: settings.topic,
+          group: settings.group,
+          timeoutMs: ANSWER_TIMEOUT_MS,
+        }),
+      ...(outbox === undefined ? {} : { outbox }),
+    },
+    ttlMs: ttl.ttlMs,
+    parts: {
+      relayOutageMs: settings['max-relay-outage'],
+      consumerOutageMs: settings['max-consumer-outage'],
+      clockSkewMs: settings['clock-skew'],
+    },
+    unsafe: settings['unsafe-ttl'],
+    widthMs,
+    aheadMs: WIDTHS_AHEAD * widthMs,
+    everyMs: settings['inbox-every'],
+    metrics,
+    log,
+    drain,
+    sleep: (ms) => sleepUntil(ms, drain),
+  });
+  const working = work().finally(() => over.abort());
+  await Promise.all([working, keeper.run()]);
+}

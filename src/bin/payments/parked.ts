@@ -1,0 +1,112 @@
+/** `millrace payments -parked` and `-redrive`: what is set aside, and taking it again. */
+import { randomFillSync } from 'node:crypto';
+import { coreError, EXIT } from '../../core/errors.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import { UuidV7 } from '../../outbox/ids.ts';
+import { Inbox } from '../../outbox/inbox/inbox.ts';
+import {
+  countParked,
+  PARKED_REASONS,
+  type ParkedFilter,
+  type ParkedRow,
+  readParked,
+} from '../../outbox/payments/parked.ts';
+import { redrive } from '../../outbox/payments/redrive.ts';
+import { crashPoint } from './crash.ts';
+import type { PaymentsContext } from './settings.ts';
+
+/** Characters of a value that the list shows. */
+const SHOWN_CHARACTERS_MAX = 120;
+
+function filterOf({ settings }: PaymentsContext): ParkedFilter {
+  const reasons = settings['redrive-reason'];
+  const unknown = reasons?.find((reason) => !(PARKED_REASONS as readonly string[]).includes(reason));
+  if (unknown !== undefined) {
+    throw coreError('bad_value', `-redrive-reason=${unknown} is no reason why records are set aside`, {
+      next: `use ${PARKED_REASONS.join(', ')}`,
+    });
+  }
+  return {
+    reasons,
+    topic: settings['redrive-topic'],
+    partition: settings['redrive-partition'],
+    offset: settings['redrive-offset'],
+  };
+}
+
+/** Printable ASCII and no more than fits: whatever a record holds must not steer a terminal. */
+function shown(bytes: Uint8Array | null): string {
+  if (bytes === null) return 'null';
+  const text = Buffer.from(bytes.subarray(0, SHOWN_CHARACTERS_MAX)).toString('latin1');
+  const rest = bytes.length > SHOWN_CHARACTERS_MAX ? ` … ${bytes.length} bytes` : '';
+  return `${text.replace(/[^\x20-\x7e]/g, '.')}${rest}`;
+}
+
+const base64 = (bytes: Uint8Array | null): string | null =>
+  bytes === null ? null : Buffer.from(bytes).toString('base64');
+
+function documentOf(row: ParkedRow): unknown {
+  const { topic, partition, offset, reason, detail, parkedAt, key, value } = row;
+  return {
+    topic,
+    partition,
+    offset: offset.toString(),
+    reason,
+    detail,
+    parked_at: parkedAt.toISOString(),
+    key_base64: base64(key),
+    value_base64: base64(value),
+  };
+}
+
+const countsText = (counts: ReadonlyMap<string, number>): string =>
+  [...counts].map(([reason, count]) => `${count} ${reason}`).join(', ') || 'none';
+
+export async function listParked(context: PaymentsContext, pool: SqlPool): Promise<number> {
+  const filter = filterOf(context);
+  const counts = await countParked(pool, filter);
+  const rows = await readParked(pool, filter, context.settings['parked-max']);
+  const lines = rows.map(
+    ({ topic, partition, offset, reason, detail, value }) =>
+      `${topic}/${partition}/${offset}  ${reason}: ${detail}\n    ${shown(value)}`,
+  );
+  const all = [...counts.values()].reduce((sum, count) => sum + count, 0);
+  const more = all > rows.length ? [`and ${all - rows.length} more`] : [];
+  context.print([`parked: ${countsText(counts)}`, ...lines, ...more].join('\n'), {
+    parked: all,
+    reasons: Object.fromEntries(counts),
+    records: rows.map(documentOf),
+  });
+  return EXIT.done;
+}
+
+export async function redriveParked(context: PaymentsContext, pool: SqlPool): Promise<number> {
+  const { settings, clock, log, drain } = context;
+  const filter = filterOf(context);
+  const progress = context.progress({ what: 'parked records', unit: 'records' });
+  const crash = crashPoint(context);
+  context.setReady();
+  const sums = await redrive({
+    pool,
+    ids: new UuidV7(clock, (into) => randomFillSync(into)),
+    inbox: new Inbox('inbox'),
+    filter,
+    batchRows: settings['batch-rows'],
+    clock,
+    log,
+    drain,
+    afterCharges: (batches, charges) => crash('effect', batches, charges),
+    onCommitted: ({ charged, suppressed, parked }) => {
+      progress.add(charged.length + suppressed.length + parked.length);
+      progress.error(parked.length);
+    },
+  });
+  progress.done();
+  const left = await countParked(pool, filter);
+  const { taken, charged, suppressed, parked, ignored } = sums;
+  context.print(
+    `took ${taken} parked records again: charged ${charged}, suppressed ${suppressed}, parked again ${parked}, ignored ${ignored}; left: ${countsText(left)}`,
+    { ...sums, left: Object.fromEntries(left) },
+  );
+  return EXIT.done;
+}

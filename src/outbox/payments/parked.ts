@@ -1,0 +1,143 @@
+/** Records that payments set aside: listing them, and taking them again once what was wrong is mended.
+ *
+ *  A redrive sends each record through the code that a delivery takes. In one transaction its row here is locked and the
+ *  record is charged or suppressed and the row deleted, or the row says what is wrong with it now.
+ *  Invariants: (1) whatever ends the process, a record is either charged or still here; (2) a record that another process
+ *  takes at the same time is left to it, and the inbox keeps both from charging; (3) one run takes a record once.
+ */
+import type { SqlSession, SqlValue } from '../../io/sql/port.ts';
+import type { Delivery } from './duplicates.ts';
+import { readPaymentEvent } from './event.ts';
+import {
+  type ApplyOptions,
+  applyBatch,
+  type BatchOutcome,
+  type OrderDelivery,
+  type ParkedDelivery,
+  type WrittenBatch,
+} from './store.ts';
+
+export const PARKED_REASONS = ['malformed_payload', 'refused', 'undecidable'] as const;
+
+/** Which records; nothing given: all. */
+export interface ParkedFilter {
+  readonly reasons?: readonly string[] | undefined;
+  readonly topic?: string | undefined;
+  readonly partition?: number | undefined;
+  readonly offset?: number | undefined;
+}
+
+export interface ParkedPlace {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: bigint;
+}
+
+export interface ParkedRow extends ParkedPlace {
+  readonly reason: string;
+  readonly detail: string;
+  readonly parkedAt: Date;
+  readonly key: Uint8Array | null;
+  readonly value: Uint8Array | null;
+}
+
+const MATCHES = `($1::text[] IS NULL OR reason = ANY ($1)) AND ($2::text IS NULL OR topic = $2)
+  AND ($3::int IS NULL OR partition = $3) AND ($4::bigint IS NULL OR "offset" = $4)`;
+
+const filterValues = ({ reasons, topic, partition, offset }: ParkedFilter): SqlValue[] => [
+  reasons ?? null,
+  topic ?? null,
+  partition ?? null,
+  offset ?? null,
+];
+
+/** Records and bytes in the order of their places, behind one place. */
+export async function readParked(
+  session: SqlSession,
+  filter: ParkedFilter,
+  rowsMax: number,
+  after?: ParkedPlace,
+): Promise<readonly ParkedRow[]> {
+  const { rows } = await session.query<Omit<ParkedRow, 'parkedAt'> & { readonly parked_at: Date }>(
+    `SELECT topic, partition, "offset", reason, detail, parked_at, key, value FROM payments_parked
+     WHERE ${MATCHES} AND ($5::text IS NULL OR (topic, partition, "offset") > ($5, $6::int, $7::bigint))
+     ORDER BY topic, partition, "offset" LIMIT $8`,
+    [...filterValues(filter), after?.topic ?? null, after?.partition ?? 0, after?.offset ?? 0n, rowsMax],
+  );
+  return rows.map(({ parked_at, ...row }) => ({ ...row, parkedAt: parked_at }));
+}
+
+/** How many there are for each reason. */
+export async function countParked(
+  session: SqlSession,
+  filter: ParkedFilter,
+): Promise<ReadonlyMap<string, number>> {
+  const { rows } = await session.query<{ reason: string; n: bigint }>(
+    `SELECT reason, count(*) AS n FROM payments_parked WHERE ${MATCHES} GROUP BY reason ORDER BY reason`,
+    filterValues(filter),
+  );
+  return new Map(rows.map(({ reason, n }) => [reason, Number(n)]));
+}
+
+/** The record as it came, with what it says to this release. */
+export function deliveryOf({ topic, partition, offset, key, value }: ParkedRow): Delivery {
+  return { topic, partition, offset, key, value, event: readPaymentEvent(value), injected: false };
+}
+
+const placeOf = ({ topic, partition, offset }: ParkedPlace): string => `${topic} ${partition} ${offset}`;
+
+const columnsOf = (places: readonly ParkedPlace[]): SqlValue[] => [
+  places.map((place) => place.topic),
+  places.map((place) => place.partition),
+  places.map((place) => place.offset),
+];
+
+const GIVEN = 'unnest($1::text[], $2::int[], $3::bigint[])';
+
+/** Locks the rows that are still there and that nobody else takes. */
+async function lockRows(session: SqlSession, places: readonly ParkedPlace[]): Promise<ReadonlySet<string>> {
+  const { rows } = await session.query<Record<'topic', string> & { partition: number; offset: bigint }>(
+    `SELECT p.topic, p.partition, p."offset" FROM payments_parked p
+     JOIN ${GIVEN} AS given(topic, partition, "offset") USING (topic, partition, "offset")
+     ORDER BY p.topic, p.partition, p."offset" FOR UPDATE OF p SKIP LOCKED`,
+    columnsOf(places),
+  );
+  return new Set(rows.map(placeOf));
+}
+
+export async function deleteParked(session: SqlSession, places: readonly ParkedPlace[]): Promise<number> {
+  if (places.length === 0) return 0;
+  const { rowCount } = await session.query(
+    `DELETE FROM payments_parked p USING ${GIVEN} AS given(topic, partition, "offset")
+     WHERE (p.topic, p.partition, p."offset") = (given.topic, given.partition, given."offset")`,
+    columnsOf(places),
+  );
+  return rowCount;
+}
+
+async function updateReasons(session: SqlSession, parked: readonly ParkedDelivery[]): Promise<void> {
+  if (parked.length === 0) return;
+  await session.query(
+    `UPDATE payments_parked p SET reason = given.reason, detail = given.detail
+     FROM unnest($1::text[], $2::int[], $3::bigint[], $4::text[], $5::text[])
+       AS given(topic, partition, "offset", reason, detail)
+     WHERE (p.topic, p.partition, p."offset") = (given.topic, given.partition, given."offset")`,
+    [...columnsOf(parked), parked.map(({ reason }) => reason), parked.map(({ detail }) => detail)],
+  );
+}
+
+/** applyBatch for records that are set aside; the outcome names those alone that were there. */
+export async function applyRedriven(
+  session: SqlSession,
+  orders: readonly OrderDelivery[],
+  parked: readonly ParkedDelivery[],
+  options: ApplyOptions,
+): Promise<WrittenBatch> {
+  const here = await lockRows(session, [...orders, ...parked]);
+  const isHere = (delivery: Delivery): boolean => here.has(placeOf(delivery));
+  const written = await applyBatch(session, orders.filter(isHere), parked.filter(isHere), options);
+  const { charged, suppressed, parked: again }: BatchOutcome = written.outcome;
+  await updateReasons(session, again);
+  await deleteParked(session, [...charged, ...suppressed.map(({ delivery }) => delivery)]);
+  return written;
+}

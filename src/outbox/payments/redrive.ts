@@ -1,0 +1,82 @@
+/** Takes parked records again, a bounded batch at a time. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../../core/clock.ts';
+import type { Logger } from '../../core/log.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { UuidV7 } from '../ids.ts';
+import type { InboxPort } from '../inbox/port.ts';
+import {
+  applyRedriven,
+  deleteParked,
+  deliveryOf,
+  type ParkedFilter,
+  type ParkedPlace,
+  readParked,
+} from './parked.ts';
+import type { BatchOutcome } from './store.ts';
+import { PaymentWriter } from './writer.ts';
+
+export interface RedriveOptions {
+  readonly pool: SqlPool;
+  readonly ids: UuidV7;
+  readonly inbox: Pick<InboxPort, 'claim'>;
+  readonly filter: ParkedFilter;
+  readonly batchRows: number;
+  readonly clock: Clock;
+  readonly log: Logger;
+  readonly drain: AbortSignal;
+  readonly afterCharges: (batchesCommitted: number, charges: number) => Promise<void>;
+  readonly onCommitted: (outcome: BatchOutcome) => void;
+}
+
+export interface Redriven {
+  /** Records that were read; those that somebody else took meanwhile are in none of the others. */
+  readonly taken: number;
+  readonly charged: number;
+  readonly suppressed: number;
+  /** Set aside again. */
+  readonly parked: number;
+  /** Of an event type that charges nothing; they are gone. */
+  readonly ignored: number;
+}
+
+/** @throws unreachable, sql_failed; what was committed until then stays */
+export async function redrive(options: RedriveOptions): Promise<Redriven> {
+  const { pool, filter, batchRows, drain, clock } = options;
+  const sums = { taken: 0, charged: 0, suppressed: 0, parked: 0, ignored: 0 };
+  let batches = 0;
+  const writer = new PaymentWriter({
+    pool,
+    apply: (session, orders, parked) =>
+      applyRedriven(session, orders, parked, {
+        ids: options.ids,
+        inbox: options.inbox,
+        afterCharges: (charges) => options.afterCharges(batches, charges),
+      }),
+    log: options.log,
+    idle: (ms) => sleep(ms, undefined, { signal: drain }).catch(() => {}),
+    givenUp: () => drain.aborted,
+    isOurs: () => true,
+    onCommitted: (outcome) => {
+      batches++;
+      sums.charged += outcome.charged.length;
+      sums.suppressed += outcome.suppressed.length;
+      sums.parked += outcome.parked.length;
+      options.onCommitted(outcome);
+    },
+    onWait: async () => {},
+    monotonicMs: () => clock.monotonicMs(),
+  });
+  let after: ParkedPlace | undefined;
+  while (!drain.aborted) {
+    const rows = await readParked(pool, filter, batchRows, after);
+    if (rows.length === 0) break;
+    after = rows.at(-1);
+    const deliveries = rows.map(deliveryOf);
+    if (!(await writer.write(deliveries))) break;
+    const others = deliveries.filter(({ event }) => event.kind === 'other');
+    sums.ignored += await deleteParked(pool, others);
+    sums.taken += rows.length;
+  }
+  return sums;
+}
