@@ -36,6 +36,10 @@ import { listenOn, socketServer } from './socket.ts';
 const DETAILS_TRAILER = 'grpc-status-details-bin';
 /** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
 const SESSION_MEMORY_MB = 64;
+/** HTTP/2's error code. */
+const CANCEL = 8;
+/** How long a drain waits for calls that wait for their client. */
+const DRAIN_PATIENCE_MS = 500;
 /** How often calls that are not whole are looked for. */
 const SWEEP_MS = 1000;
 /** Reflection and health may keep a call open; no longer than this without its end from the client. */
@@ -72,7 +76,8 @@ class Call implements GrpcCall {
   }
 }
 
-/** Calls whose message is not whole yet, to end those that never become whole. */
+/** Calls that wait for their client: those whose message is not whole, to end what never becomes whole, and those of
+ *  reflection and health, which a client may keep open. */
 class Unfinished {
   private readonly streams = new Map<ServerHttp2Stream, number>();
   private readonly unary: ReadonlySet<string>;
@@ -84,18 +89,17 @@ class Unfinished {
   }
 
   add(stream: ServerHttp2Stream, path: string): void {
-    const boundMs = this.unary.has(path) ? this.timeoutMs : OPEN_CALL_MS_MAX;
+    const isUnary = this.unary.has(path);
+    const boundMs = isUnary ? this.timeoutMs : OPEN_CALL_MS_MAX;
     this.streams.set(stream, performance.now() + boundMs);
-    stream.once('close', () => this.streams.delete(stream));
+    const over = (): void => void this.streams.delete(stream);
+    if (isUnary) stream.once('end', over);
+    stream.once('close', over);
   }
 
-  sweep(): void {
-    const nowMs = performance.now();
-    for (const [stream, untilMs] of this.streams) {
-      if (stream.readableEnded) this.streams.delete(stream);
-      // 8 is CANCEL.
-      else if (untilMs < nowMs) stream.close(8);
-    }
+  /** Ends those whose time is over at this moment. */
+  sweep(nowMs: number): void {
+    for (const [stream, untilMs] of this.streams) if (untilMs <= nowMs) stream.close(CANCEL);
   }
 }
 
@@ -198,7 +202,7 @@ class GrpcJsServer implements GrpcServer {
     await this.askHealth();
     this.timers.push(
       setInterval(() => void this.askHealth(), this.options.healthIntervalMs),
-      setInterval(() => this.unfinished.sweep(), SWEEP_MS),
+      setInterval(() => this.unfinished.sweep(performance.now()), SWEEP_MS),
     );
     for (const timer of this.timers) timer.unref();
   }
@@ -221,6 +225,7 @@ class GrpcJsServer implements GrpcServer {
     this.tell(false);
     const closed = new Promise<void>((resolve) => this.listener.close(() => resolve()));
     let late: NodeJS.Timeout | undefined;
+    const impatient = setTimeout(() => this.unfinished.sweep(Number.POSITIVE_INFINITY), DRAIN_PATIENCE_MS);
     await Promise.race([
       new Promise<void>((resolve) => this.server.tryShutdown(() => resolve())),
       new Promise<void>((resolve) => {
@@ -228,6 +233,7 @@ class GrpcJsServer implements GrpcServer {
       }),
     ]);
     clearTimeout(late);
+    clearTimeout(impatient);
     this.server.forceShutdown();
     for (const socket of this.sockets) socket.destroy();
     await closed;

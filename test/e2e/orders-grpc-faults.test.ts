@@ -1,0 +1,215 @@
+/** Orders over gRPC when something fails: held keys, deadlines, overload, a database that goes away, signals, TLS. */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { credentials } from '@grpc/grpc-js';
+import { describe, expect, it } from 'vitest';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { certificate } from '../contract/certificates.ts';
+import { launcher, until } from './engine-kit.ts';
+import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
+import { gateBefore, newKey, ordersKit, rowCounts, type Service, stop } from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+
+interface World {
+  readonly pool: SqlPool;
+  readonly service: Service;
+  readonly client: OrdersClient;
+}
+
+async function world(flags: readonly string[] = [], postgres = stack.postgres): Promise<World> {
+  const { schema, pool } = await kit.schema();
+  const service = await kit.serve(schema, flags, postgres);
+  return { pool, service, client: ordersClient(await grpcAddress(service)) };
+}
+
+/** Holds a key in an open transaction while `work` runs, then gives it free without an order. */
+async function holding<T>(pool: SqlPool, key: string, work: () => Promise<T>): Promise<T> {
+  let result: T | undefined;
+  await pool
+    .transaction(async (session) => {
+      await session.query(
+        `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
+         VALUES ($1, '\\x00', '019385a0-0000-7000-8000-000000000000', 201, '{}')`,
+        [key],
+      );
+      result = await work();
+      throw new Error('rolled back on purpose');
+    })
+    .catch((thrown: unknown) => {
+      if (!String(thrown).includes('on purpose')) throw thrown;
+    });
+  return result as T;
+}
+
+const RETRY = { type: 'RetryInfo', retryDelay: { seconds: 1 } };
+
+describe('a key that another process is writing', () => {
+  it('ends with the deadline of the call, and the same key is known afterwards', async () => {
+    const { pool, client } = await world();
+    const key = newKey();
+    const late = await holding(pool, key, () => client.create(key, undefined, { timeoutMs: 300 }));
+    expect(late.code).toBe('DEADLINE_EXCEEDED');
+    // The order that was under way is written when the key is free: asking again gives it, and makes no second.
+    const first = await client.create(key);
+    const again = await client.create(key);
+    expect([first.code, again.code, again.replayed]).toEqual(['OK', 'OK', 'true']);
+    expect(again.value).toEqual(first.value);
+    expect(await rowCounts(pool)).toEqual([1, 1, 1]);
+  });
+
+  it('is UNAVAILABLE after the wait, to be tried again', async () => {
+    const { pool, client } = await world(['-in-flight-wait=200ms']);
+    const key = newKey();
+    const outcome = await holding(pool, key, () => client.create(key));
+    expect(outcome).toMatchObject({
+      code: 'UNAVAILABLE',
+      details: [{ type: 'ErrorInfo', reason: 'IN_FLIGHT' }, RETRY, { type: 'RequestInfo' }],
+    });
+    expect(await rowCounts(pool)).toEqual([0, 0, 0]);
+  });
+
+  it('sheds what comes above -in-flight-max', async () => {
+    const { pool, client } = await world(['-in-flight-max=1']);
+    const key = newKey();
+    const [held, shed] = await holding(pool, key, async () => {
+      const first = client.create(key, undefined, { timeoutMs: 1000 });
+      const refused = await until('a shed call', async () => {
+        const outcome = await client.create(newKey(), { account_id: '1', amount_cents: '1' });
+        return outcome.code === 'OK' ? undefined : outcome;
+      });
+      return [await first, refused] as const;
+    });
+    expect(held.code).toBe('DEADLINE_EXCEEDED');
+    expect(shed).toMatchObject({
+      code: 'RESOURCE_EXHAUSTED',
+      details: [{ type: 'ErrorInfo', reason: 'OVERLOADED' }, RETRY, { type: 'RequestInfo' }],
+    });
+  });
+});
+
+describe('a database that goes away', () => {
+  it('is UNAVAILABLE and NOT_SERVING, and SERVING when it is back', async () => {
+    const gate = await gateBefore(stack.postgres);
+    const { client } = await world([], gate.url);
+    const seen: string[] = [];
+    const end = client.watch((status) => seen.push(status));
+    await until('the first status', async () => seen[0]);
+    gate.close();
+    const outcome = await until('a refused call', async () => {
+      const answer = await client.create(newKey());
+      return answer.code === 'OK' ? undefined : answer;
+    });
+    expect(outcome).toMatchObject({
+      code: 'UNAVAILABLE',
+      details: [{ type: 'ErrorInfo', reason: 'DATABASE_UNAVAILABLE' }, RETRY, { type: 'RequestInfo' }],
+    });
+    await until('NOT_SERVING', async () => ((await client.health()) === 'NOT_SERVING' ? true : undefined));
+    gate.open();
+    await until('SERVING', async () => ((await client.health()) === 'SERVING' ? true : undefined));
+    expect((await client.create(newKey())).code).toBe('OK');
+    await until('all three told to the watcher', async () => (seen.length >= 3 ? true : undefined));
+    expect(seen).toEqual(['SERVING', 'NOT_SERVING', 'SERVING']);
+    end();
+  });
+});
+
+describe('SIGTERM', () => {
+  it('lets the call under way finish, takes no other, and ends with 0', async () => {
+    const { pool, service, client } = await world();
+    const address = await grpcAddress(service);
+    const key = newKey();
+    let during: string | undefined;
+    let underWay: ReturnType<OrdersClient['create']> | undefined;
+    await holding(pool, key, async () => {
+      underWay = client.create(key);
+      await until('a waiting call', async () => {
+        const text = (await service.ask({ path: '/metrics' })).body.toString('utf8');
+        return /^orders_in_flight 1$/m.test(text) ? true : undefined;
+      });
+      service.process.kill('SIGTERM');
+      during = await until('a refused call', async () => {
+        const late = ordersClient(address);
+        const { code } = await late.create(newKey(), undefined, { timeoutMs: 2000 });
+        late.close();
+        return code === 'OK' ? undefined : code;
+      });
+      // The connection that still works is not closed under the call.
+      await sleep(200);
+    });
+    expect(during).toBe('UNAVAILABLE');
+    expect((await underWay)?.code).toBe('OK');
+    expect((await service.process.ended).code).toBe(0);
+  });
+
+  it('ends at once where clients are connected and idle', async () => {
+    const { service, client } = await world();
+    const end = client.watch(() => {});
+    expect((await client.create(newKey())).code).toBe('OK');
+    const startMs = performance.now();
+    expect(await stop(service)).toBe(0);
+    // -drain-timeout is 25 s; an open Watch must not use it up.
+    expect(performance.now() - startMs).toBeLessThan(15_000);
+    end();
+  });
+});
+
+describe('TLS', () => {
+  it('serves who verifies, and with a client authority only who proves itself', async () => {
+    const ca = certificate({ subject: [['CN', 'ca']], authority: true });
+    const server = certificate({ subject: [['CN', 'orders']], issuer: ca, ips: ['127.0.0.1'] });
+    const mine = certificate({ subject: [['CN', 'shop']], issuer: ca });
+    const strangers = certificate({ subject: [['CN', 'ca']], authority: true });
+    const foreign = certificate({ subject: [['CN', 'shop']], issuer: strangers });
+    const folder = join(own.dir, 'tls');
+    mkdirSync(folder, { recursive: true });
+    const file = (name: string, text: string): string => {
+      writeFileSync(join(folder, name), text);
+      return join(folder, name);
+    };
+    const { schema } = await kit.schema();
+    const start = async (...flags: readonly string[]): Promise<string> => {
+      const process = own.spawn('orders', [
+        'orders',
+        '-listen=127.0.0.1:0',
+        `-postgres=${stack.postgres}`,
+        `-schema=${schema}`,
+        '-migrate',
+        `-tls-cert=${file('cert.pem', server.cert)}`,
+        `-tls-key=${file('key.pem', server.key)}`,
+        ...flags,
+      ]);
+      return grpcAddress({ process });
+    };
+    const root = Buffer.from(ca.cert);
+    const secure = (issued?: typeof mine) =>
+      issued === undefined
+        ? credentials.createSsl(root)
+        : credentials.createSsl(root, Buffer.from(issued.key), Buffer.from(issued.cert));
+    const outcome = async (address: string, issued?: typeof mine | 'plain'): Promise<string> => {
+      const who = issued === 'plain' ? credentials.createInsecure() : secure(issued);
+      const client = ordersClient(address, who);
+      const { code } = await client.create(newKey(), undefined, { timeoutMs: 5000 });
+      client.close();
+      return code;
+    };
+    const clientCa = `-tls-client-ca=${file('ca.pem', ca.cert)}`;
+    const [plain, mutual, optional] = await Promise.all([
+      start(),
+      start(clientCa),
+      start(clientCa, '-tls-client-auth=optional'),
+    ]);
+    expect(await outcome(plain)).toBe('OK');
+    expect(await outcome(plain, 'plain')).toBe('UNAVAILABLE');
+    expect(await outcome(mutual, mine)).toBe('OK');
+    expect(await outcome(mutual)).toBe('UNAVAILABLE');
+    expect(await outcome(mutual, foreign)).toBe('UNAVAILABLE');
+    expect(await outcome(optional)).toBe('OK');
+    expect(await outcome(optional, mine)).toBe('OK');
+    expect(await outcome(optional, foreign)).toBe('UNAVAILABLE');
+  });
+});
