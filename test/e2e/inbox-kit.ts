@@ -1,0 +1,100 @@
+/** An inbox in a schema of the test's own, sessions that stop between their statements, and ids of any time and version. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { afterAll } from 'vitest';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { inboxNames } from '../../src/outbox/inbox/names.ts';
+import { makePartitions } from '../../src/outbox/inbox/partitions.ts';
+import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
+import { sharedStack } from './stack.ts';
+
+export const HOUR_MS = 3_600_000;
+/** A whole hour, so that partitions begin where tests count from. */
+export const T0 = Date.UTC(2026, 5, 1);
+
+/** A UUID with this time in its first 48 bits and random bits elsewhere. */
+export function idAt(ms: number, version: string = '7'): string {
+  const hex = Math.floor(ms).toString(16).padStart(12, '0');
+  const tail = randomBytes(10).toString('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8)}-${version}${tail.slice(0, 3)}-a${tail.slice(4, 7)}-${tail.slice(7, 19)}`;
+}
+
+export const v4 = (): string => randomUUID();
+
+export interface InboxWorld {
+  readonly url: string;
+  readonly schema: string;
+  readonly pool: SqlPool;
+  /** A client of the pg package, connected, as a service would use it. */
+  client(): Promise<pg.Client>;
+}
+
+/** A schema with an inbox of this name and partitions for `hours` from T0 on. */
+export async function inboxWorld(hours = 0, table = 'inbox'): Promise<InboxWorld> {
+  const { postgres } = await sharedStack();
+  const schema = `inbox_${randomBytes(5).toString('hex')}`;
+  const url = withSettings(postgres, { schema });
+  const pool = await pgDriver.connect({
+    url,
+    connectionsMax: 6,
+    applicationName: schema,
+    connectTimeoutMs: 5000,
+  });
+  const clients: pg.Client[] = [];
+  afterAll(async () => {
+    for (const client of clients) await client.end();
+    await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+    await pool.close();
+  });
+  await pool.query(`CREATE SCHEMA ${schema}`);
+  await pool.query(inboxTableSql(table));
+  if (hours > 0) {
+    await makePartitions(pool, inboxNames(table), {
+      fromMs: T0,
+      toMs: T0 + hours * HOUR_MS,
+      widthMs: HOUR_MS,
+    });
+  }
+  return {
+    url,
+    schema,
+    pool,
+    client: async () => {
+      const client = new pg.Client(url);
+      clients.push(client);
+      await client.connect();
+      return client;
+    },
+  };
+}
+
+/** A session whose statements wait at a gate: each is announced by its number before it is sent. */
+export function gated(session: SqlSession, gate: (step: number, text: string) => Promise<void>): SqlSession {
+  let step = 0;
+  return {
+    async query(text, params) {
+      await gate(step++, text);
+      return session.query(text, params);
+    },
+    copyIn: (table, columns, rows) => session.copyIn(table, columns, rows),
+  };
+}
+
+/** Waits until the work is over or a backend of this application waits for a lock. */
+export async function settledOrBlocked(
+  world: InboxWorld,
+  over: () => boolean,
+): Promise<'settled' | 'blocked'> {
+  for (;;) {
+    if (over()) return 'settled';
+    const { rows } = await world.pool.query<{ n: bigint }>(
+      `SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`,
+      [world.schema],
+    );
+    if ((rows[0]?.n ?? 0n) > 0n) return 'blocked';
+    await sleep(2);
+  }
+}

@@ -1,0 +1,159 @@
+/** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never taken for unseen. */
+import { describe, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import type { SqlSession } from '../../src/io/sql/port.ts';
+import { Inbox } from '../../src/outbox/inbox/inbox.ts';
+import { dropPartitions, makePartitions } from '../../src/outbox/inbox/partitions.ts';
+import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0 } from './inbox-kit.ts';
+
+const world = await inboxWorld();
+const inbox = new Inbox('inbox');
+
+type Isolation = 'READ COMMITTED' | 'REPEATABLE READ' | 'SERIALIZABLE';
+
+interface Verdict {
+  readonly known: string;
+  readonly fresh: string;
+}
+
+/** Statements beyond this are not reached by either. */
+const STEPS_MAX = 24;
+let nextHour = 0;
+
+/** One hour with a known id in it, and a later hour for a fresh one; hours of earlier rounds stay behind. */
+async function round() {
+  const fromMs = T0 + nextHour * HOUR_MS;
+  nextHour += 2;
+  await makePartitions(world.pool, inbox.names, { fromMs, toMs: fromMs + 2 * HOUR_MS, widthMs: HOUR_MS });
+  const known = idAt(fromMs + 5);
+  await world.pool.transaction((session) => inbox.claim(session, [known]));
+  return { cutoffMs: fromMs + HOUR_MS, known, fresh: idAt(fromMs + HOUR_MS + 7) };
+}
+
+async function claimIn(
+  session: SqlSession,
+  isolation: Isolation,
+  known: string,
+  fresh: string,
+): Promise<Verdict> {
+  await session.query(`SET TRANSACTION ISOLATION LEVEL ${isolation}`);
+  // A transaction of a service has read something before; that is where its snapshot comes from.
+  await session.query('SELECT count(*) FROM pg_class');
+  const claim = await inbox.claim(session, [known, fresh]);
+  await session.query('SELECT 1');
+  const say = (id: string): string =>
+    claim.unseen.has(id) ? 'unseen' : claim.seen.has(id) ? 'seen' : 'undecidable';
+  return { known: say(known), fresh: say(fresh) };
+}
+
+/** `busy`: refused with a lock timeout, a deadlock or a serialization failure; nothing of it was committed. */
+async function outcome<T>(work: Promise<T>): Promise<T | 'busy'> {
+  try {
+    return await work;
+  } catch (thrown) {
+    const sqlstate = findMillraceError(thrown)?.details['sqlstate'];
+    if (sqlstate === '55P03' || sqlstate === '40001' || sqlstate === '40P01') return 'busy';
+    throw thrown;
+  }
+}
+
+/** Runs `first` until its statement `at`, then `second` until it is over or blocked, then both to their ends. Returns whether
+ *  that statement was reached. */
+async function interleave<A, B>(
+  at: number,
+  first: (gate: (session: SqlSession) => SqlSession) => Promise<A>,
+  second: () => Promise<B>,
+): Promise<{ readonly reached: boolean; readonly first: A | 'busy'; readonly second: B | 'busy' }> {
+  let reached = false;
+  let other: Promise<B | 'busy'> | undefined;
+  const a = await outcome(
+    first((session) =>
+      gated(session, async (step) => {
+        if (step !== at) return;
+        reached = true;
+        let over = false;
+        other = outcome(second()).finally(() => {
+          over = true;
+        });
+        other.catch(() => {});
+        await settledOrBlocked(world, () => over);
+      }),
+    ),
+  );
+  const b = await (other ?? outcome(second()));
+  return { reached, first: a, second: b };
+}
+
+async function check(known: string, fresh: string, claim: Verdict | 'busy'): Promise<void> {
+  if (claim !== 'busy') {
+    expect(['seen', 'undecidable']).toContain(claim.known);
+    expect(claim.fresh).toBe('unseen');
+  }
+  const again = await world.pool.transaction((session) => inbox.claim(session, [known, fresh]));
+  expect(again.unseen.has(known)).toBe(false);
+  expect(again.unseen.has(fresh)).toBe(claim === 'busy');
+}
+
+describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
+  'a claim at %s',
+  (isolation) => {
+    it('that is stopped before each of its statements while a drop comes in', async () => {
+      const seen = new Set<string>();
+      for (let at = 0; at < STEPS_MAX; at++) {
+        const { cutoffMs, known, fresh } = await round();
+        const run = await interleave(
+          at,
+          (gate) => world.pool.transaction((session) => claimIn(gate(session), isolation, known, fresh)),
+          () => world.pool.transaction((session) => dropPartitions(session, inbox.names, cutoffMs)),
+        );
+        await check(known, fresh, run.first);
+        seen.add(run.first === 'busy' ? 'busy' : run.first.known);
+        if (!run.reached) break;
+      }
+      // Both orders were met: the drop first, and the claim first.
+      expect(seen).toContain('seen');
+      expect([...seen].some((one) => one === 'undecidable' || one === 'busy')).toBe(true);
+    });
+
+    it('that comes in while a drop is stopped before each of its statements', async () => {
+      const seen = new Set<string>();
+      for (let at = 0; at < STEPS_MAX; at++) {
+        const { cutoffMs, known, fresh } = await round();
+        const run = await interleave(
+          at,
+          (gate) => world.pool.transaction((session) => dropPartitions(gate(session), inbox.names, cutoffMs)),
+          () => world.pool.transaction((session) => claimIn(session, isolation, known, fresh)),
+        );
+        await check(known, fresh, run.second);
+        seen.add(run.second === 'busy' ? 'busy' : run.second.known);
+        if (!run.reached) break;
+      }
+      expect(seen).toContain('seen');
+      expect([...seen].some((one) => one === 'undecidable' || one === 'busy')).toBe(true);
+    });
+  },
+);
+
+describe('a partition that is attached under a claim', () => {
+  it('takes over the rows of the default partition, and no claim fails at the attached range', async () => {
+    for (let at = 0; at < STEPS_MAX; at++) {
+      const fromMs = T0 + nextHour++ * HOUR_MS;
+      const known = idAt(fromMs + 5);
+      const other = idAt(fromMs + 6);
+      await world.pool.transaction((session) => inbox.claim(session, [known]));
+      const run = await interleave(
+        at,
+        (gate) => world.pool.transaction((session) => claimIn(gate(session), 'READ COMMITTED', known, other)),
+        () => makePartitions(world.pool, inbox.names, { fromMs, toMs: fromMs + HOUR_MS, widthMs: HOUR_MS }),
+      );
+      expect(run.first).toEqual({ known: 'seen', fresh: 'unseen' });
+      await makePartitions(world.pool, inbox.names, { fromMs, toMs: fromMs + HOUR_MS, widthMs: HOUR_MS });
+      const { rows } = await world.pool.query<{ n: bigint }>(
+        'SELECT count(*) AS n FROM inbox_default WHERE msg_id = ANY ($1::uuid[])',
+        [[known, other]],
+      );
+      expect(rows[0]?.n).toBe(0n);
+      if (!run.reached) break;
+    }
+  });
+});
