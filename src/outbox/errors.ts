@@ -5,6 +5,7 @@ export const OUTBOX_ERRORS = {
   bad_idempotency_key: errorRow('invalid'),
   bad_body: errorRow('invalid'),
   body_too_large: errorRow('invalid', { http: 413 }),
+  not_acceptable: errorRow('invalid', { http: 406 }),
   unsupported_media_type: errorRow('invalid', { http: 415 }),
   value_out_of_range: errorRow('invalid', { http: 422 }),
   /** Final: the same key with another request. ALREADY_EXISTS, because ABORTED would invite a retry. */
@@ -15,6 +16,8 @@ export const OUTBOX_ERRORS = {
   /** Shed before any work was done. */
   overloaded: errorRow('unavailable', { http: 429, grpc: 8 }),
   database_unavailable: errorRow('unavailable'),
+  /** No outcome within the service's deadline; the order may exist, and the same key finds out. */
+  deadline_passed: errorRow('unavailable', { http: 504, grpc: 4 }),
   /** The tables a command needs are not there. */
   tables_missing: errorRow('unavailable'),
   /** A table lacks a column, a type or a privilege that the work on it needs. */

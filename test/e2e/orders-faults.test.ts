@@ -118,7 +118,7 @@ describe('a key that another process is writing', () => {
       expect([reply.status, reply.body.toString()]).toEqual([201, answer]);
       expect(reply.headers['idempotency-replayed']).toBe('true');
     }
-    problemOf(another, 409, 'idempotency-key-reused');
+    problemOf(another, 409, 'idempotency-key-reuse');
     expect(await rowCounts(pool)).toEqual([1, 1, 0]);
     await stop(service);
   });
@@ -150,10 +150,10 @@ describe('a key that another process is writing', () => {
     // These gather behind the first and share its next transaction, the second held key among them.
     const together = [...Array.from({ length: 20 }, () => timed(newKey())), timed(second)];
     const [firstReply] = await alone;
-    problemOf(firstReply, 503, 'in-flight');
+    problemOf(firstReply, 503, 'idempotency-in-flight');
     const replies = await Promise.all(together);
     const [heldReply] = replies.pop() as readonly [Reply, number];
-    problemOf(heldReply, 503, 'in-flight');
+    problemOf(heldReply, 503, 'idempotency-in-flight');
     for (const [reply, ms] of replies) {
       createdOf(reply, false);
       expect(ms).toBeLessThan(3 * waitMs);

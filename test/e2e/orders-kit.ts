@@ -133,11 +133,11 @@ export async function rowCounts(pool: SqlPool): Promise<readonly number[]> {
 /** An RFC 9457 document with our two extensions; returns it. */
 export function problemOf(reply: Reply, status: number, type: string): Record<string, unknown> {
   const text = reply.body.toString('utf8');
-  expect([reply.status, text]).toEqual([status, expect.stringContaining(`"urn:millrace:problem:${type}"`)]);
+  expect([reply.status, text]).toEqual([status, expect.stringContaining(`"urn:orders:problem:${type}"`)]);
   expect(reply.headers['content-type']).toBe('application/problem+json');
   const document = JSON.parse(text) as Record<string, unknown>;
   expect(document).toMatchObject({
-    type: `urn:millrace:problem:${type}`,
+    type: `urn:orders:problem:${type}`,
     title: expect.stringMatching(/^[A-Z].{5,}[^.]$/),
     status,
     detail: expect.stringMatching(/.{5,}/),
@@ -159,6 +159,7 @@ export function createdOf(reply: Reply, replayed: boolean): string {
   expect(reply.headers['content-type']).toBe('application/json');
   expect(reply.headers['location']).toBe(`/orders/${orderId}`);
   expect(reply.headers['idempotency-replayed']).toBe(String(replayed));
+  expect(reply.headers['idempotent-replayed']).toBe(replayed ? 'true' : undefined);
   return orderId;
 }
 

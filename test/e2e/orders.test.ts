@@ -128,7 +128,7 @@ describe('an order', () => {
     const document = problemOf(
       await service.order(key, { ...ORDER, amount_cents: 1 }),
       409,
-      'idempotency-key-reused',
+      'idempotency-key-reuse',
     );
     // What it held is not known any more.
     expect(document['differs']).toEqual([]);
@@ -176,7 +176,7 @@ describe('an order', () => {
     ];
     for (const [to, body, differs] of cases) {
       const reply = await to.order(key, body);
-      const document = problemOf(reply, 409, 'idempotency-key-reused');
+      const document = problemOf(reply, 409, 'idempotency-key-reuse');
       expect(document).toMatchObject({ differs, idempotency_key: key, instance: '/orders' });
       for (const name of differs) expect(document['detail']).toContain(name);
       // Neither the stored values nor those sent.
@@ -281,7 +281,7 @@ describe('a refused request', () => {
       'value-out-of-range',
       withBody('{"account_id":9223372036854775808,"amount_cents":1}'),
     ],
-    ['too much', 413, 'http-413', withBody(body + ' '.repeat(64 * 1024 + 1 - body.length))],
+    ['too much', 413, 'body-too-large', withBody(body + ' '.repeat(64 * 1024 + 1 - body.length))],
     [
       'no media type',
       415,
@@ -294,9 +294,9 @@ describe('a refused request', () => {
       'unsupported-media-type',
       () => ({ ...send, headers: { ...keyed(), 'content-type': 'text/plain' }, body }),
     ],
-    ['an unknown path', 404, 'http-404', () => ({ ...post(newKey()), path: '/order' })],
-    ['a deeper path', 404, 'http-404', () => ({ ...post(newKey()), path: '/orders/a/b' })],
-    ['another method', 405, 'http-405', () => ({ ...post(newKey()), method: 'PUT' })],
+    ['an unknown path', 404, 'no-such-resource', () => ({ ...post(newKey()), path: '/order' })],
+    ['a deeper path', 404, 'no-such-resource', () => ({ ...post(newKey()), path: '/orders/a/b' })],
+    ['another method', 405, 'method-not-allowed', () => ({ ...post(newKey()), method: 'PUT' })],
   ])('writes nothing: %s', async (_, status, type, what) => {
     const before = await rowCounts(pool);
     const reply = await service.ask(what());
@@ -346,9 +346,9 @@ describe('GET /orders/{id}', () => {
     problemOf(await service.ask({ path: `/orders/${id}` }), 404, type);
   });
   it('is 400 for broken percent-encoding, 405 for another method', async () => {
-    problemOf(await service.ask({ path: '/orders/%zz' }), 400, 'http-400');
+    problemOf(await service.ask({ path: '/orders/%zz' }), 400, 'malformed-request');
     const reply = await service.ask({ method: 'DELETE', path: `/orders/${newKey()}` });
-    problemOf(reply, 405, 'http-405');
+    problemOf(reply, 405, 'method-not-allowed');
     expect(reply.headers['allow']).toContain('GET');
   });
 });

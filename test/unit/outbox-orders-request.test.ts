@@ -2,13 +2,8 @@
 import { createHash } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError, type MillraceError } from '../../src/core/errors.ts';
-import {
-  BODY_BYTES_MAX,
-  readCreateBody,
-  readIdempotencyKey,
-  requestHash,
-  requireJson,
-} from '../../src/outbox/orders/request.ts';
+import { readIdempotencyKey, requireJson } from '../../src/outbox/orders/headers.ts';
+import { BODY_BYTES_MAX, readCreateBody, requestHash } from '../../src/outbox/orders/request.ts';
 
 const KEY = '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34';
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);

@@ -99,8 +99,8 @@ class Framing {
   expectsContinue = false;
   expectsMore = false;
 
-  /** Only these lengths of a name matter, so most lines cost one comparison. */
-  note(name: string, value: string): void {
+  /** Only these lengths of a name matter, so most lines cost one comparison. `blanks` stand behind the value. */
+  note(name: string, value: string, blanks: string): void {
     switch (name.length) {
       case 6:
         if (name.toLowerCase() === 'expect') this.expect(value);
@@ -109,7 +109,7 @@ class Framing {
         if (name.toLowerCase() === 'connection') this.connection(value);
         break;
       case 14:
-        if (name.toLowerCase() === 'content-length') this.contentLength(value);
+        if (name.toLowerCase() === 'content-length') this.contentLength(value, blanks);
         break;
       case 17:
         if (name.toLowerCase() === 'transfer-encoding') {
@@ -120,10 +120,11 @@ class Framing {
     }
   }
 
-  private contentLength(value: string): void {
+  private contentLength(value: string, blanks: string): void {
     this.lengths++;
     const length = lengthOf(value);
-    if (length === undefined) this.sound = false;
+    // A tab behind a length is a blank to the specification and none to the parser of node.
+    if (length === undefined || blanks.includes('\t')) this.sound = false;
     else this.length = length;
   }
 
@@ -173,7 +174,7 @@ export function readWireHead(text: string): WireHead | undefined {
     i += 2;
     const value = text.slice(valueStart, valueEnd);
     rawHeaders.push(name, value);
-    framing.note(name, value);
+    framing.note(name, value, valueEnd === i - 2 ? '' : text.slice(valueEnd, i - 2));
   }
   const { lengths, encodings } = framing;
   if (!framing.sound || lengths + encodings > 1 || (old && encodings > 0)) return undefined;

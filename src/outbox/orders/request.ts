@@ -1,11 +1,11 @@
-/** What a client sends to create an order: the idempotency key, the body, and the hash that guards the key.
+/** What a client sends to create an order: the body, and the hash that guards the key.
  *
  *  Pure. Bytes are bounded before they are read; the body is one flat JSON object whose integers keep all 64 bits.
  */
 import { createHash } from 'node:crypto';
 import { outboxError } from '../errors.ts';
-import { canonicalUuid } from '../ids.ts';
 import { type JsonMember, readFlatObject } from './flat-json.ts';
+import { readUsualBody } from './usual-body.ts';
 
 export const BODY_BYTES_MAX = 64 * 1024;
 const INT64_MIN = -(2n ** 63n);
@@ -24,38 +24,22 @@ export interface CallFacts {
   readonly traceparent?: string;
 }
 
-/** The canonical key out of the header's values; bare or quoted as a structured-field string.
- *  @throws bad_idempotency_key */
-export function readIdempotencyKey(values: readonly string[]): string {
-  const next = 'send one Idempotency-Key header with a UUID';
-  if (values.length === 0)
-    throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is missing', { next });
-  if (values.length > 1)
-    throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is given more than once', { next });
-  const value = values[0] as string;
-  const quoted = value.length === 38 && value.startsWith('"') && value.endsWith('"');
-  const key = canonicalUuid(quoted ? value.slice(1, -1) : value);
-  if (key === undefined)
-    throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is not a UUID', { next });
-  return key;
-}
-
-/** @throws unsupported_media_type unless the body is declared as JSON in UTF-8 */
-export function requireJson(contentTypes: readonly string[]): void {
-  const type = contentTypes.length === 1 ? (contentTypes[0] as string) : '';
-  if (/^application\/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?$/i.test(type)) return;
-  let why = 'the body is not declared as JSON';
-  if (contentTypes.length > 1) why = 'the Content-Type header is given more than once';
-  else if (type === '') why = 'the Content-Type header is missing';
-  throw outboxError('unsupported_media_type', why, { next: 'send one Content-Type: application/json' });
-}
-
 const FIELDS = ['account_id', 'amount_cents'] as const;
 type FieldName = (typeof FIELDS)[number];
 
+/** Decimal digits without a needless zero, with or without a minus. */
+function isInteger(text: string): boolean {
+  const from = text.startsWith('-') ? 1 : 0;
+  if (text.length === from || (text[from] === '0' && text.length > from + 1)) return false;
+  for (let i = from; i < text.length; i++) {
+    const char = text.charCodeAt(i);
+    if (char < 0x30 || char > 0x39) return false;
+  }
+  return true;
+}
+
 function int64(name: FieldName, member: JsonMember): bigint {
-  const integer =
-    member.kind === 'number' || member.kind === 'string' ? /^-?(?:0|[1-9]\d*)$/.test(member.text) : false;
+  const integer = (member.kind === 'number' || member.kind === 'string') && isInteger(member.text);
   if (!integer) {
     throw outboxError('bad_body', `${name} is not an integer`, {
       next: 'send a whole number, or its decimal digits as a string',
@@ -70,13 +54,17 @@ function int64(name: FieldName, member: JsonMember): bigint {
   return value;
 }
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
 /** @throws bad_body, body_too_large, value_out_of_range */
 export function readCreateBody(body: Uint8Array): CreateRequest {
   if (body.length > BODY_BYTES_MAX)
     throw outboxError('body_too_large', `the body is over ${BODY_BYTES_MAX} bytes`);
+  const usual = readUsualBody(body);
+  if (usual !== undefined) return withPositive(BigInt(usual.accountId), BigInt(usual.amountCents));
   let text: string;
   try {
-    text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(body);
+    text = UTF8.decode(body);
   } catch {
     throw outboxError('bad_body', 'the body is not UTF-8');
   }
@@ -89,13 +77,14 @@ export function readCreateBody(body: Uint8Array): CreateRequest {
       throw outboxError('bad_body', `${name} is missing`, { details: { field: name } });
     fields.set(name, int64(name, member));
   }
-  const amountCents = fields.get('amount_cents') as bigint;
-  if (amountCents <= 0n) {
-    throw outboxError('value_out_of_range', 'amount_cents is not above zero', {
-      details: { field: 'amount_cents' },
-    });
-  }
-  return { accountId: fields.get('account_id') as bigint, amountCents };
+  return withPositive(fields.get('account_id') as bigint, fields.get('amount_cents') as bigint);
+}
+
+function withPositive(accountId: bigint, amountCents: bigint): CreateRequest {
+  if (amountCents > 0n) return { accountId, amountCents };
+  throw outboxError('value_out_of_range', 'amount_cents is not above zero', {
+    details: { field: 'amount_cents' },
+  });
 }
 
 /** SHA-256 over the operation and its canonical fields, so blanks, member order and transport do not matter. */

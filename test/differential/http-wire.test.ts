@@ -1,0 +1,336 @@
+/** Our parser beside node's: the same bytes, cut anywhere, give the same requests or are refused by both; where ours
+ *  refuses more, it is for one of the reasons listed here. It never takes a request that node does not. */
+import { connect } from 'node:net';
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { nodeHttpDriver } from '../../src/io/http/node.ts';
+import type { HttpDriver, HttpRequest, HttpServer } from '../../src/io/http/port.ts';
+import { wireDriver } from '../../src/io/http/wire.ts';
+
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PROPFIND'];
+const NAMES = [
+  'host',
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'expect',
+  'x-a',
+  'idempotency-key',
+];
+
+class Side {
+  readonly driver: HttpDriver;
+  server!: HttpServer;
+  handled: string[] = [];
+
+  constructor(driver: HttpDriver) {
+    this.driver = driver;
+  }
+
+  async start(): Promise<void> {
+    const handler = (request: HttpRequest) => {
+      const headers = NAMES.map((name) => request.header(name));
+      const body = Buffer.from(request.body).toString('latin1');
+      this.handled.push(JSON.stringify([request.method, request.path, [...request.query], headers, body]));
+      return { status: 200, body: 'x' };
+    };
+    const alive = { method: 'GET', path: '/alive', handler: () => ({ status: 200, body: 'yes' }) };
+    const paths = ['/', '/a', '/a/{b}'];
+    this.server = await this.driver.listen({
+      host: '127.0.0.1',
+      port: 0,
+      routes: [...METHODS.flatMap((method) => paths.map((path) => ({ method, path, handler }))), alive],
+      bodyBytesMax: 4096,
+      headerBytesMax: 8192,
+      requestTimeoutMs: 20_000,
+      keepAliveTimeoutMs: 20_000,
+      log: silentLogger,
+    });
+  }
+
+  /** A whole exchange on another connection: what was sent before it has been read by then. */
+  private alive(): Promise<void> {
+    return new Promise((resolve) => {
+      const socket = connect(this.server.port, '127.0.0.1', () =>
+        socket.write('GET /alive HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n'),
+      );
+      socket.on('data', () => {});
+      socket.on('error', () => {});
+      socket.on('close', () => resolve());
+    });
+  }
+
+  /** The requests that these bytes are taken for. */
+  async read(bytes: Buffer, cuts: readonly number[]): Promise<readonly string[]> {
+    this.handled = [];
+    const places = [0, ...cuts.map((cut) => cut % bytes.length), bytes.length].sort((a, b) => a - b);
+    const socket = connect({ port: this.server.port, host: '127.0.0.1', noDelay: true });
+    const closed = new Promise<void>((resolve) => socket.on('close', () => resolve()));
+    socket.on('error', () => {});
+    socket.on('data', () => {});
+    await new Promise<void>((resolve) => socket.once('connect', () => resolve()));
+    for (let i = 1; i < places.length; i++) {
+      const part = bytes.subarray(places[i - 1], places[i]);
+      if (part.length === 0 || socket.destroyed) continue;
+      socket.write(part);
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await this.alive();
+    socket.end();
+    socket.destroySoon();
+    await closed;
+    return this.handled;
+  }
+}
+
+const ours = new Side(wireDriver);
+const nodes = new Side(nodeHttpDriver);
+beforeAll(() => Promise.all([ours.start(), nodes.start()]));
+afterAll(() => Promise.all([ours, nodes].map((side) => side.server.drain(0))));
+
+/** Why ours refuses what node takes; each is a form that RFC 9112 lets a server refuse, or tells it to. */
+const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
+  ['a line feed or a carriage return by itself', /(^|[^\r])\n|\r(?!\n)/],
+  ['a version that is neither 1.0 nor 1.1', /HTTP\/(0\.9|2\.0)/],
+  ['a request line without a version', /[A-Z] +[^ \r]+ *\r\n/],
+  ['more than one blank in the request line', /[A-Z] {2}| {2}HTTP\//],
+  ['a user name in the target', /https?:\/\/[^/ ]*@/i],
+  ['odd characters in the host of a target', /[a-z]:\/\/[A-Za-z0-9._~:[\]%-]*[^A-Za-z0-9._~:[\]%/? \r\n-]/i],
+  ['an encoding that is not chunked alone', /transfer-encoding:(?![ \t]*chunked[ \t]*\r\n)/i],
+  ['chunks under HTTP/1.0', /HTTP\/1\.0\r\n(?:.+\r\n)*transfer-encoding/i],
+  ['a length of more than 19 digits', /content-length:[ \t]*\d{20}/i],
+  ['a chunk size of more than 8 digits', /^[0-9a-f]{9}/im],
+  ['a chunk extension without the value it announces', /;[^;=\r]*=(?=[;\r])/],
+  ['an expectation beside 100-continue', /expect:(?![ \t]*100-continue[ \t]*\r\n)/i],
+];
+
+async function compare(bytes: Buffer, cuts: readonly number[]): Promise<'same' | string> {
+  const [mine, theirs] = await Promise.all([ours.read(bytes, cuts), nodes.read(bytes, cuts)]);
+  const say = JSON.stringify(bytes.toString('latin1'));
+  // What ours takes, node takes too, in the same words and order.
+  expect(mine, say).toEqual(theirs.slice(0, mine.length));
+  if (mine.length === theirs.length) return 'same';
+  const text = bytes.toString('latin1');
+  const reason = REFUSED_MORE.find(([, pattern]) => pattern.test(text))?.[0];
+  expect(reason, `ours refuses ${say}, of which node takes ${theirs.length}`).toBeDefined();
+  return reason as string;
+}
+
+const mostly = (usual: string, ...odd: string[]): fc.Arbitrary<string> =>
+  fc.oneof({ weight: 12, arbitrary: fc.constant(usual) }, { weight: 2, arbitrary: fc.constantFrom(...odd) });
+const eol = mostly('\r\n', '\n', '\r', '\r\r\n', ' \r\n', '\n\r\n');
+const blank = mostly(' ', '  ', '\t', '', '\u000b');
+const requestLine = fc
+  .tuple(
+    fc.oneof(fc.constantFrom(...METHODS), mostly('GET', 'get', 'GE T', 'CONNECT', 'FOO', 'M-SEARCH', '')),
+    blank,
+    mostly(
+      '/a',
+      '/a?x=1&y',
+      '/a/b%20c',
+      '*',
+      'http://h:1/a?x',
+      'HTTP://h',
+      'http://u@h/a',
+      'http:///a',
+      'http://h|/a',
+      'ftp://h/a',
+      '//a',
+      '/a#b',
+      '/\u00e9',
+      '/a/%zz',
+      'a',
+      '',
+      '/a\u0001',
+      '/a/"<>\\^`{|}',
+    ),
+    blank,
+    mostly(
+      'HTTP/1.1',
+      'HTTP/1.0',
+      'HTTP/1.2',
+      'HTTP/2.0',
+      'HTTP/0.9',
+      'http/1.1',
+      'HTTP/1.1 ',
+      'HTTP/11',
+      'HTTP',
+      '',
+    ),
+    eol,
+  )
+  .map((parts) => parts.join(''));
+
+const line = (name: string, ...values: string[]): fc.Arbitrary<string> =>
+  fc
+    .tuple(
+      fc.constantFrom(name, name, name.toUpperCase(), `${name} `, ` ${name}`, name.slice(1)),
+      mostly(': ', ':', ':\t ', ' : ', ''),
+      fc.constantFrom(...values),
+      mostly('', ' ', '\t', '\u00e9', '\u0000', '\u007f'),
+      eol,
+    )
+    .map((parts) => parts.join(''));
+const KEY = '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34';
+const odd = fc.oneof(
+  line(
+    'transfer-encoding',
+    'chunked',
+    'Chunked',
+    'gzip, chunked',
+    'chunked, gzip',
+    'identity',
+    'xchunked',
+    '',
+    'chunked,',
+  ),
+  line(
+    'content-length',
+    '0',
+    '1',
+    '5',
+    '05',
+    '+5',
+    '-1',
+    '5, 5',
+    '5x',
+    '',
+    '4097',
+    '1e1',
+    '000000000000000000005',
+  ),
+  line('connection', 'close', 'keep-alive', 'Close, x', 'upgrade', 'keep-alive, close', 'x'),
+  line('expect', '100-continue', '100-Continue', 'x', '', '100-continue, x'),
+  line('host', 'h', '', 'a b'),
+  line('x-a', 'one', 'a, b', '', 'a\r\n folded', '\u00e9t\u00e9', 'x'.repeat(300)),
+  line('idempotency-key', KEY, `${KEY}\u00e9`, `\u00e9${KEY}`, `"${KEY}"`),
+  fc.constantFrom(
+    ': x\r\n',
+    '\u00e9: x\r\n',
+    'x\u0000: y\r\n',
+    'no colon\r\n',
+    'x(y): z\r\n',
+    'a:b:c\r\n',
+    '\r\n',
+  ),
+);
+
+const chunk = fc
+  .tuple(
+    fc.string({ unit: fc.constantFrom('a', 'b', '\r', '\n'), maxLength: 20 }),
+    mostly(
+      '',
+      ';a',
+      ';a=b',
+      ';a="b c"',
+      ';',
+      ' ',
+      ';a=',
+      '; a',
+      ';a;b=c',
+      ';"a"',
+      ';a="b',
+      ';a=b c',
+      ';a="\\""',
+    ),
+    mostly('', '0', '000000000', 'x', '-', '0x'),
+    eol,
+    mostly('\r\n', '', '\n', 'x\r\n'),
+  )
+  .map(
+    ([data, extension, before, end, after]) =>
+      `${before}${data.length.toString(16)}${extension}${end}${data}${after}`,
+  );
+const trailer = mostly(
+  '',
+  'X-T: t\r\n',
+  'x\r\n',
+  ': x\r\n',
+  'X-T: a\u0000\r\n',
+  'X-T : t\r\n',
+  ' x: y\r\n',
+  'X:\r\n',
+);
+const chunks = fc
+  .tuple(fc.array(chunk, { maxLength: 3 }), mostly('0', '00', '', '0;a=b', '0 '), trailer)
+  .map(([all, last, trailers]) => `${all.join('')}${last}\r\n${trailers}\r\n`);
+
+const message = fc
+  .tuple(
+    requestLine,
+    fc.array(odd, { maxLength: 3 }),
+    fc.oneof(
+      { weight: 2, arbitrary: fc.constant(['', '']) },
+      {
+        weight: 4,
+        arbitrary: fc
+          .string({ maxLength: 30 })
+          .map((body) => [`Content-Length: ${Buffer.byteLength(body)}\r\n`, body]),
+      },
+      { weight: 4, arbitrary: chunks.map((body) => ['Transfer-Encoding: chunked\r\n', body]) },
+    ),
+    mostly('', '\r\n', '\n', '\r', 'x'),
+  )
+  .map(([first, headers, [framing, body], before]) =>
+    Buffer.concat([
+      Buffer.from(`${before}${first}Host: h\r\n${headers.join('')}${framing}\r\n`, 'latin1'),
+      Buffer.from(body as string, 'utf8'),
+    ]),
+  );
+
+const RUNS = Number(process.env['MILLRACE_TEST_RUNS'] ?? 700);
+
+describe('our parser beside that of node', () => {
+  test('takes the same requests out of any bytes, however they are cut, or refuses for a listed reason', async () => {
+    const outcomes = new Map<string, number>();
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(message, { minLength: 1, maxLength: 3 }),
+        fc.array(fc.nat({ max: 3000 }), { maxLength: 5 }),
+        async (messages, cuts) => {
+          const outcome = await compare(Buffer.concat(messages), cuts);
+          outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+        },
+      ),
+      { numRuns: RUNS },
+    );
+    // A generator whose bytes are all refused, or all taken, would show nothing.
+    expect(outcomes.get('same')).toBeGreaterThan(RUNS / 3);
+    expect(outcomes.size).toBeGreaterThan(3);
+  }, 600_000);
+
+  test.each<[string, string]>([
+    ['a line feed or a carriage return by itself', 'GET /a HTTP/1.1\r\nHost: h\n\r\n'],
+    ['a version that is neither 1.0 nor 1.1', 'GET /a HTTP/2.0\r\nHost: h\r\n\r\n'],
+    ['a request line without a version', 'GET /a\r\nHost: h\r\n\r\n'],
+    ['more than one blank in the request line', 'GET  /a HTTP/1.1\r\nHost: h\r\n\r\n'],
+    ['a user name in the target', 'GET http://u@h/a HTTP/1.1\r\nHost: h\r\n\r\n'],
+    [
+      'an encoding that is not chunked alone',
+      'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n',
+    ],
+    ['chunks under HTTP/1.0', 'POST /a HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+    [
+      'a length of more than 19 digits',
+      'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 00000000000000000001\r\n\r\na',
+    ],
+    [
+      'a chunk size of more than 8 digits',
+      'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n000000001\r\na\r\n0\r\n\r\n',
+    ],
+    [
+      'a chunk extension without the value it announces',
+      'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\r\na\r\n0\r\n\r\n',
+    ],
+    [
+      'an expectation beside 100-continue',
+      'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue, x\r\n\r\na',
+    ],
+  ])('ours alone refuses %s', async (reason, text) => {
+    const [mine, theirs] = await Promise.all([ours, nodes].map((side) => side.read(Buffer.from(text), [])));
+    expect(mine).toEqual([]);
+    if (theirs?.length === 1) expect(await compare(Buffer.from(text), [])).toBe(reason);
+    else expect(theirs).toEqual([]);
+  });
+});
