@@ -114,7 +114,9 @@ class Stream implements ReplicationStream {
   }
 
   confirm(lsn: bigint): void {
-    if (lsn > this.position) this.position = lsn;
+    if (lsn <= this.position) return;
+    this.position = lsn;
+    this.send(false);
   }
 
   pause(): void {

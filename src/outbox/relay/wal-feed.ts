@@ -237,9 +237,13 @@ export class WalFeed {
       } else await this.finish(portion, [marked]);
       return published > 0;
     } finally {
-      this.inFlight--;
-      if (this.inFlight === 0) this.settled?.();
+      this.landed();
     }
+  }
+
+  private landed(): void {
+    this.inFlight--;
+    if (this.inFlight === 0) this.settled?.();
   }
 
   private async finish(portion: Portion, marked: ReadonlyArray<Promise<void>>): Promise<void> {
@@ -267,7 +271,8 @@ export class WalFeed {
         .flatMap((one) => one.rows)
         .sort((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
       const covered = { from: rows[0]?.id ?? 0n, to: rows.at(-1)?.id ?? 0n };
-      const { left, published, marked } = await pipeline.deliver(rows, covered);
+      this.inFlight++;
+      const { left, published, marked } = await pipeline.deliver(rows, covered).finally(() => this.landed());
       const ids = new Set(left);
       this.left = brought.filter((one) => {
         one.rows = one.rows.filter((row) => ids.has(row.id));
@@ -284,11 +289,14 @@ export class WalFeed {
       const taken = await this.portion();
       this.left.push(...stuck);
       if (!taken) continue;
-      for (const one of stuck) {
-        for (const row of one.rows) parking.park(row);
-        this.left = this.left.filter((other) => other !== one);
+      for (const one of stuck) for (const row of one.rows) parking.park(row);
+      // What was left of the other rows waits behind a parked one of its key.
+      this.left = this.left.filter((one) => {
+        one.rows = one.rows.filter((row) => !parking.has(row.id) && !parking.add(row));
+        if (one.rows.length > 0) return true;
         this.finish(one.portion, one.marked).catch(this.options.failed);
-      }
+        return false;
+      });
     }
   }
 }

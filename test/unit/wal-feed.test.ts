@@ -1,0 +1,316 @@
+/** From messages to the pipeline: registered on receipt, handed over in order, confirmed behind the mark, bounded, never out of order
+ *  when the broker refuses. */
+import { setImmediate as turn } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import type { Covered, Delivered, Pipeline } from '../../src/outbox/relay/pipeline.ts';
+import type { OutboxRow } from '../../src/outbox/relay/store.ts';
+import { WalFeed } from '../../src/outbox/relay/wal-feed.ts';
+import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
+import { WalParking } from '../../src/outbox/relay/wal-parking.ts';
+import type { OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
+import * as wire from '../property/wal-encode.ts';
+
+const COLUMNS = [
+  { name: 'id', typeOid: 20, isKey: false },
+  { name: 'aggregate_id', typeOid: 2950, isKey: false },
+  { name: 'msg_id', typeOid: 2950, isKey: false },
+  { name: 'event_type', typeOid: 25, isKey: false },
+  { name: 'payload', typeOid: 17, isKey: false },
+  { name: 'created_at', typeOid: 1184, isKey: false },
+];
+const keyOf = (key: number): Buffer => Buffer.alloc(16, key);
+const nameOf = (key: number): string => {
+  const hex = keyOf(key).toString('hex');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-${hex.slice(12, 16)}-${hex.slice(16, 20)}-${hex.slice(20)}`;
+};
+
+/** Holds keys as the real one does: a key with a row that was left takes nothing before a call covers the ids that were left. */
+class Broker implements Pipeline {
+  readonly taken: Array<readonly [string, bigint]> = [];
+  refuses: (row: OutboxRow) => boolean = () => false;
+  marks: Promise<void> = Promise.resolve();
+  isFull = false;
+  calls = 0;
+  private readonly held = new Map<string, Set<bigint>>();
+
+  async deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered> {
+    this.calls++;
+    await turn();
+    if (covered !== undefined)
+      for (const [key, ids] of this.held) {
+        for (const id of ids) if (id >= covered.from && id <= covered.to) ids.delete(id);
+        if (ids.size === 0) this.held.delete(key);
+      }
+    const left: bigint[] = [];
+    for (const row of rows) {
+      const held = this.held.get(row.aggregateId);
+      if (held === undefined && !this.refuses(row)) this.taken.push([row.aggregateId, row.id]);
+      else {
+        this.held.set(row.aggregateId, (held ?? new Set()).add(row.id));
+        left.push(row.id);
+      }
+    }
+    return { published: rows.length - left.length, left, known: 0, marked: this.marks };
+  }
+  owns = (): boolean => true;
+  isUnderWay = (): boolean => false;
+  underWay = (): number => 0;
+  idle = async (): Promise<void> => {};
+  async room(): Promise<void> {
+    while (this.isFull) await turn();
+  }
+}
+
+function scene() {
+  const broker = new Broker();
+  const metrics = walMetrics(new Metrics());
+  const clock = { wallNowMs: () => 0, monotonicMs: () => 0 };
+  const parking = new WalParking({ pipeline: broker, metrics, clock, log: silentLogger });
+  const failures: unknown[] = [];
+  const throttled: string[] = [];
+  const points: string[] = [];
+  const feed = new WalFeed({
+    pipeline: broker,
+    schema: 'public',
+    table: 'outbox',
+    metrics,
+    parking,
+    sleep: async () => {
+      await turn();
+    },
+    crashAt: (point) => points.push(point),
+    failed: (thrown) => failures.push(thrown),
+  });
+  feed.attach({ pause: () => throttled.push('pause'), resume: () => throttled.push('resume') });
+  const send = (message: Buffer): void => feed.onMessage(message, 0, message.length);
+  send(wire.relation(1, 'public', 'outbox', COLUMNS));
+  const row = (id: bigint, key: number, payloadBytes = 2): void =>
+    send(
+      wire.insert(1, [
+        { kind: 'b', bytes: new wire.Bytes().i64(id).done() },
+        { kind: 'b', bytes: keyOf(key) },
+        { kind: 'b', bytes: Buffer.alloc(16, 9) },
+        { kind: 'b', bytes: Buffer.from('t') },
+        { kind: 'b', bytes: Buffer.alloc(payloadBytes) },
+        { kind: 'b', bytes: Buffer.alloc(8) },
+      ]),
+    );
+  const transaction = (endLsn: bigint, rows: ReadonlyArray<readonly [bigint, number]>): void => {
+    send(wire.begin(endLsn - 1n, 0n, 1));
+    for (const [id, key] of rows) row(id, key);
+    send(wire.commit(endLsn - 1n, endLsn, 0n));
+  };
+  const settle = async (): Promise<void> => {
+    for (let i = 0; i < 60; i++) await turn();
+    await feed.idle();
+    expect(failures).toEqual([]);
+  };
+  return { broker, feed, parking, metrics, send, row, transaction, settle, throttled, points };
+}
+
+const of = (broker: Broker, key: number): bigint[] =>
+  broker.taken.filter(([name]) => name === nameOf(key)).map(([, id]) => id);
+
+describe('wal feed', () => {
+  it('hands rows over in the order of their commits and confirms the last commit', async () => {
+    const { broker, feed, transaction, settle, points } = scene();
+    transaction(100n, [
+      [3n, 1],
+      [4n, 2],
+    ]);
+    transaction(200n, [[1n, 3]]);
+    expect(feed.progress.confirmed).toBe(0n);
+    await settle();
+    expect(broker.taken.map(([, id]) => id)).toEqual([3n, 4n, 1n]);
+    expect(feed.progress.confirmed).toBe(200n);
+    expect(points).toEqual(['commit', 'mark']);
+  });
+
+  it('ignores other tables and other changes, and moves past their transactions', async () => {
+    const { broker, feed, send, settle } = scene();
+    send(wire.begin(9n, 0n, 1));
+    send(wire.relation(2, 'public', 'orders', COLUMNS));
+    send(
+      wire.insert(
+        2,
+        COLUMNS.map(() => ({ kind: 'n' as const })),
+      ),
+    );
+    send(wire.truncate([1]));
+    send(wire.message(false, 5n, 'millrace', Buffer.from('heartbeat')));
+    send(wire.commit(9n, 10n, 0n));
+    await settle();
+    expect(broker.taken).toEqual([]);
+    expect(feed.progress.confirmed).toBe(10n);
+    feed.onKeepalive(50n);
+    expect(feed.progress.confirmed).toBe(50n);
+  });
+
+  it('publishes a large transaction in parts before it ends, and confirms it as a whole', async () => {
+    const { broker, feed, send, row, settle } = scene();
+    send(wire.begin(9n, 0n, 1));
+    for (let id = 1n; id <= 2500n; id++) row(id, Number(id % 200n));
+    await settle();
+    expect(broker.taken.length).toBe(2500);
+    feed.onKeepalive(8n);
+    expect(feed.progress.confirmed).toBe(0n);
+    send(wire.commit(9n, 10n, 0n));
+    expect(feed.progress.confirmed).toBe(10n);
+  });
+
+  it('confirms nothing that is not marked', async () => {
+    const { broker, feed, transaction, settle } = scene();
+    let mark = (): void => {};
+    broker.marks = new Promise((resolve) => {
+      mark = resolve;
+    });
+    transaction(100n, [[1n, 1]]);
+    for (let i = 0; i < 20; i++) await turn();
+    feed.onKeepalive(500n);
+    expect([broker.taken.length, feed.progress.confirmed]).toEqual([1, 0n]);
+    mark();
+    await settle();
+    expect(feed.progress.confirmed).toBe(100n);
+  });
+
+  it('counts what was received while the pipeline is full: a keepalive confirms nothing past it', async () => {
+    const { broker, feed, transaction, settle, throttled } = scene();
+    broker.isFull = true;
+    for (let i = 1n; i <= 200n; i++)
+      transaction(
+        i * 100n,
+        Array.from({ length: 50 }, (_, row) => [i * 100n + BigInt(row), row] as const),
+      );
+    for (let i = 0; i < 20; i++) await turn();
+    expect(throttled).toEqual(['pause']);
+    feed.onKeepalive(999_999n);
+    expect([broker.taken.length, feed.progress.confirmed]).toEqual([0, 0n]);
+    broker.isFull = false;
+    await settle();
+    expect(throttled).toEqual(['pause', 'resume']);
+    expect([broker.taken.length, feed.progress.confirmed]).toEqual([10_000, 20_000n]);
+  });
+
+  it('stops reading above its bound in bytes, too', async () => {
+    const { broker, send, row, throttled, settle } = scene();
+    broker.isFull = true;
+    send(wire.begin(9n, 0n, 1));
+    for (let id = 1n; id <= 20n; id++) row(id, 1, 1 << 20);
+    expect(throttled).toEqual(['pause']);
+    broker.isFull = false;
+    await settle();
+    expect(throttled).toEqual(['pause', 'resume']);
+  });
+
+  it('keeps a key in order while the broker refuses, and goes on when it takes', async () => {
+    const { broker, feed, transaction, settle } = scene();
+    let down = true;
+    broker.refuses = () => down;
+    for (let i = 1n; i <= 30n; i++) transaction(i * 10n, [[i, Number(i % 3n)]]);
+    for (let i = 0; i < 200; i++) await turn();
+    expect([broker.taken, feed.progress.confirmed]).toEqual([[], 0n]);
+    down = false;
+    await settle();
+    expect(feed.progress.confirmed).toBe(300n);
+    for (const key of [0, 1, 2])
+      expect(of(broker, key)).toEqual([...of(broker, key)].sort((a, b) => Number(a - b)));
+    expect(broker.taken.length).toBe(30);
+  });
+
+  it('parks a row that is refused while others are taken, with what follows of its key, and goes on', async () => {
+    const { broker, feed, transaction, settle, parking } = scene();
+    broker.refuses = (row) => row.id === 1n;
+    transaction(10n, [[1n, 1]]);
+    for (let i = 2n; i <= 9n; i++) transaction(i * 10n, [[i, i % 2n === 0n ? 1 : 2]]);
+    await settle();
+    transaction(100n, [
+      [10n, 1],
+      [11n, 2],
+    ]);
+    await settle();
+    expect(of(broker, 2)).toEqual([3n, 5n, 7n, 9n, 11n]);
+    expect(of(broker, 1)).toEqual([]);
+    expect([feed.progress.confirmed, parking.highest()]).toEqual([100n, 10n]);
+    broker.refuses = () => false;
+    const rows = [1n, 2n, 4n, 6n, 8n, 10n].map((id) => ({
+      pending: true,
+      row: {
+        id,
+        aggregateId: nameOf(1),
+        msgId: 'm',
+        eventType: 't',
+        payload: new Uint8Array(),
+        createdAt: new Date(0),
+      },
+    }));
+    const table = { byId: async () => rows } as unknown as OutboxRows;
+    await parking.bringAgain(table);
+    expect(of(broker, 1)).toEqual([1n, 2n, 4n, 6n, 8n, 10n]);
+    expect(parking.highest()).toBeNull();
+    transaction(110n, [[12n, 1]]);
+    await settle();
+    expect(of(broker, 1).at(-1)).toBe(12n);
+  });
+
+  it('does not bring parked rows while one of them cannot be seen yet', async () => {
+    const { broker, parking } = scene();
+    const row = (id: bigint): OutboxRow => ({
+      id,
+      aggregateId: nameOf(1),
+      msgId: 'm',
+      eventType: 't',
+      payload: new Uint8Array(),
+      createdAt: new Date(0),
+    });
+    parking.park(row(1n));
+    parking.park(row(2n));
+    await parking.bringAgain({
+      byId: async () => [{ pending: true, row: row(2n) }],
+    } as unknown as OutboxRows);
+    expect([broker.calls, parking.highest()]).toEqual([0, 2n]);
+    await parking.bringAgain({
+      byId: async () => [
+        { pending: false, row: row(1n) },
+        { pending: true, row: row(2n) },
+      ],
+    } as unknown as OutboxRows);
+    expect([broker.taken.map(([, id]) => id), parking.highest()]).toEqual([[2n], null]);
+  });
+
+  it('holds streamed transactions back until they are committed', async () => {
+    const { broker, feed, send, settle } = scene();
+    const cells = (id: bigint): wire.WireCell[] => [
+      { kind: 't', bytes: Buffer.from(String(id)) },
+      { kind: 'b', bytes: keyOf(1) },
+      { kind: 'b', bytes: keyOf(2) },
+      { kind: 't', bytes: Buffer.from('t') },
+      { kind: 'b', bytes: Buffer.alloc(1) },
+      { kind: 'b', bytes: Buffer.alloc(8) },
+    ];
+    send(wire.streamStart(5, true));
+    send(wire.relation(1, 'public', 'outbox', COLUMNS, 5));
+    send(wire.insert(1, cells(1n), 5));
+    send(wire.insert(1, cells(2n), 6));
+    send(wire.streamStop());
+    await settle();
+    expect(broker.taken).toEqual([]);
+    send(wire.streamAbort(5, 6));
+    send(wire.streamCommit(5, 9n, 10n, 0n));
+    await settle();
+    expect([broker.taken.map(([, id]) => id), feed.progress.confirmed]).toEqual([[1n], 10n]);
+  });
+
+  it('hands nothing over after it was stopped', async () => {
+    const { broker, feed, transaction, settle } = scene();
+    broker.isFull = true;
+    transaction(10n, [[1n, 1]]);
+    await turn();
+    feed.stop();
+    broker.isFull = false;
+    transaction(20n, [[2n, 1]]);
+    await settle();
+    expect([broker.taken, feed.progress.confirmed]).toEqual([[], 0n]);
+  });
+});
