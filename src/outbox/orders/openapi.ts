@@ -60,6 +60,13 @@ const X_REQUEST_ID: Json = {
   schema: { type: 'string' },
 };
 
+/** A document of the process itself. */
+const document = (description: string, cacheControl = 'no-store'): Json => ({
+  description,
+  headers: { 'Cache-Control': header('How long it may be kept.', { const: cacheControl }) },
+  content: { 'application/json': { schema: { type: 'object' } } },
+});
+
 const FIRST = {
   summary: 'The first request with its key',
   value: { order_id: ORDER_ID, status: 'created' },
@@ -189,9 +196,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     tag: 'process',
     problems: [],
     parameters: [],
-    answers: {
-      200: { description: 'OpenAPI 3.1', content: { 'application/json': { schema: { type: 'object' } } } },
-    },
+    answers: { 200: document('OpenAPI 3.1', 'no-cache') },
   },
   {
     method: 'get',
@@ -202,7 +207,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     problems: [],
     parameters: [],
     answers: {
-      200: { description: 'It does.', content: { 'application/json': { schema: { type: 'object' } } } },
+      200: document('It does.'),
     },
   },
   {
@@ -214,11 +219,8 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     problems: [],
     parameters: [],
     answers: {
-      200: { description: 'They are.', content: { 'application/json': { schema: { type: 'object' } } } },
-      503: {
-        description: 'They are not; the body names why.',
-        content: { 'application/json': { schema: { type: 'object' } } },
-      },
+      200: document('They are.'),
+      503: document('They are not; the body names why.'),
     },
   },
   {
@@ -230,10 +232,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     problems: [],
     parameters: [],
     answers: {
-      200: {
-        description: 'Package, Node.js, drivers',
-        content: { 'application/json': { schema: { type: 'object' } } },
-      },
+      200: document('Package, Node.js, drivers'),
     },
   },
   {
