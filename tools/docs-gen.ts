@@ -1,5 +1,5 @@
 /** Writes the reference pages that follow from tables: docs/commands.md from the commands' settings, docs/errors.md
- *  from the error tables, docs/registry-api.md from the registry's operations. `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
+ *  from the error tables, docs/registry-api.md and docs/orders-api.md from the operations of the two. `node dist/tools/docs-gen.js` writes; with `-check` it only compares and exits 1 on a
  *  difference. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -18,6 +18,7 @@ import { SQL_ERRORS } from '../src/io/sql/port.ts';
 import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
 import { REGISTRY_ERRORS } from '../src/registry/errors.ts';
 import { registryApiPage } from './docs-gen-api.ts';
+import { ordersApiPage } from './docs-gen-orders.ts';
 import { rulePages } from './docs-gen-rules.ts';
 
 const NOTE = '<!-- Generated from the tables in src by `npm run generate`; do not edit. -->';
@@ -135,6 +136,7 @@ export async function generateDocs(): Promise<ReadonlyMap<string, string>> {
     ['docs/commands.md', await commands()],
     ['docs/errors.md', errors()],
     ['docs/registry-api.md', registryApiPage(NOTE, cell)],
+    ['docs/orders-api.md', ordersApiPage(NOTE, cell)],
   ]);
 }
 

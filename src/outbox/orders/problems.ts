@@ -114,7 +114,7 @@ export const PROBLEMS_BY_STATUS: Readonly<Record<number, ProblemRow>> = {
     type: 'malformed-request',
     status: 400,
     title: 'The request is malformed',
-    when: 'It is no HTTP/1.1 that can be read in one way only. The connection closes.',
+    when: 'It is no HTTP/1.1 that can be read in one way only, and the connection closes; or its path is badly encoded.',
   },
   404: {
     type: 'no-such-resource',
