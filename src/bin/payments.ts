@@ -15,6 +15,7 @@ import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
+import { unsafeInbox } from '../outbox/payments/unsafe-inbox.ts';
 import { crashPoint } from './payments/crash.ts';
 import { keepInbox, makeInboxPartitions } from './payments/inbox.ts';
 import { listParked, redriveParked } from './payments/parked.ts';
@@ -121,9 +122,11 @@ export const command = defineCommand({
   description: `
 Reads the topic as a group. A batch is one transaction: the msg_ids into inbox, a charge for each that was not there, and a
 row in payments_suppressed for each delivery that charged nothing; offsets are committed afterwards. A record that cannot
-become a charge goes to payments_parked and holds nothing up.
+become a charge goes to payments_parked and holds nothing up: -parked lists these, -redrive takes them again once what was
+wrong is mended.
 
   millrace payments -brokers=127.0.0.1:9092 -postgres=postgres://me@127.0.0.1/shop -migrate
+  millrace payments -postgres=postgres://me@127.0.0.1/shop -redrive -redrive-reason=refused
 `,
   settings: SETTINGS,
   async run(context) {
@@ -165,7 +168,7 @@ become a charge goes to payments_parked and holds nothing up.
       topic,
       pool,
       ids: new UuidV7(clock, (into) => randomFillSync(into)),
-      inbox,
+      inbox: settings['unsafe-ttl'] ? unsafeInbox(inbox, inbox.names.table) : inbox,
       injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
       metrics,
       clock,

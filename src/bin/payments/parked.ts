@@ -12,6 +12,7 @@ import {
   readParked,
 } from '../../outbox/payments/parked.ts';
 import { redrive } from '../../outbox/payments/redrive.ts';
+import { unsafeInbox } from '../../outbox/payments/unsafe-inbox.ts';
 import { crashPoint } from './crash.ts';
 import type { PaymentsContext } from './settings.ts';
 
@@ -85,11 +86,12 @@ export async function redriveParked(context: PaymentsContext, pool: SqlPool): Pr
   const filter = filterOf(context);
   const progress = context.progress({ what: 'parked records', unit: 'records' });
   const crash = crashPoint(context);
+  const inbox = new Inbox('inbox');
   context.setReady();
   const sums = await redrive({
     pool,
     ids: new UuidV7(clock, (into) => randomFillSync(into)),
-    inbox: new Inbox('inbox'),
+    inbox: settings['unsafe-ttl'] ? unsafeInbox(inbox, inbox.names.table) : inbox,
     filter,
     batchRows: settings['batch-rows'],
     clock,

@@ -76,7 +76,7 @@ export const SETTINGS = {
   'unsafe-ttl': {
     type: 'bool',
     default: 'false',
-    help: 'go on with a -dedup-ttl below the redelivery horizon',
+    help: 'go on with a -dedup-ttl below the redelivery horizon, and charge what the inbox has forgotten unless its order has a charge; with -redrive, too',
   },
   'inbox-width': {
     type: 'duration',

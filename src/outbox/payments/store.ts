@@ -59,12 +59,13 @@ export interface WrittenBatch {
 /** Of a value that is larger, the table keeps the beginning. */
 const PARKED_BYTES_MAX = 1024 * 1024;
 
-/** Sorted, so that two transactions that share ids cannot wait for each other in a circle. */
+/** Sorted, so that two transactions that share ids cannot wait for each other in a circle. The conflict names no column: a
+ *  table that lacks the UNIQUE on order_id takes the second charge, and the reconciler finds it. */
 const INSERT_CHARGES = `
 INSERT INTO charges (charge_id, order_id, amount_cents)
 SELECT charge_id, order_id, amount_cents FROM unnest($1::uuid[], $2::uuid[], $3::bigint[])
   AS given(charge_id, order_id, amount_cents) ORDER BY order_id
-ON CONFLICT (order_id) DO NOTHING RETURNING order_id, charge_id`;
+ON CONFLICT DO NOTHING RETURNING order_id, charge_id`;
 
 const INSERT_RECORD = `
 WITH suppressed AS (

@@ -1,0 +1,240 @@
+/** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id leads to. */
+import { randomUUID } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import { launcher, until } from './engine-kit.ts';
+import { bytes, type Event, events, paymentsKit, recordOf, type World } from './payments-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const { pool, world } = await paymentsKit(own, stack);
+
+interface Redriven {
+  readonly taken: number;
+  readonly charged: number;
+  readonly suppressed: number;
+  readonly parked: number;
+  readonly ignored: number;
+  readonly left: Readonly<Record<string, number>>;
+}
+
+/** No broker is needed for what is in the database. */
+const withoutBroker = (at: World, ...more: readonly string[]): readonly string[] => [
+  'payments',
+  `-postgres=${stack.postgres}`,
+  `-schema=${at.schema}`,
+  '-json',
+  ...more,
+];
+
+async function answer<T>(args: readonly string[]): Promise<T> {
+  const ended = await own.run(args);
+  expect({ code: ended.code, signal: ended.signal }, ended.stderr).toEqual({ code: 0, signal: null });
+  return JSON.parse(ended.stdout) as T;
+}
+
+const redrive = (at: World, ...more: readonly string[]): Promise<Redriven> =>
+  answer(withoutBroker(at, '-redrive', ...more));
+
+/** A UUIDv7 of that time. */
+function idAt(ms: number): string {
+  const time = ms.toString(16).padStart(12, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
+}
+
+const HOUR_MS = 3_600_000;
+
+describe('parked records', () => {
+  it('are listed, and a redrive charges each that is mended once and says of the others what is wrong', async () => {
+    const at = world('redrive');
+    const orders = events(40);
+    const refused = [3, 17, 30];
+    await at.create();
+    await at.run('a');
+    await pool.query(
+      `ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents NOT IN (${refused.map((i) => 100 + i)}))`,
+    );
+    // Below every partition, which reach as far back as the TTL.
+    await pool.query(`UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(Date.now() - 72 * HOUR_MS)}'`);
+    const forgotten: Event = { msgId: idAt(Date.now() - 96 * HOUR_MS), orderId: randomUUID(), cents: 7 };
+    await at.publish([
+      ...orders.map(recordOf),
+      recordOf(forgotten, 0),
+      { partition: 1, key: bytes('k'), value: bytes('not\u001b[2Jjson') },
+      { partition: 2, key: null, value: null },
+    ]);
+    expect(await at.run('a', '-batch-rows=7')).toMatchObject({ charged: 37, parked: 6 });
+    await at.expectCharged(orders.filter((_, i) => !refused.includes(i)));
+
+    const list = await answer<{ parked: number; reasons: unknown; records: Array<Record<string, unknown>> }>(
+      withoutBroker(at, '-parked'),
+    );
+    expect(list).toMatchObject({
+      parked: 6,
+      reasons: { malformed_payload: 2, refused: 3, undecidable: 1 },
+    });
+    expect(list.records).toHaveLength(6);
+    const text = await own.run(
+      withoutBroker(at, '-parked', '-redrive-reason=malformed_payload').filter((arg) => arg !== '-json'),
+    );
+    expect(text.stdout).toContain('parked: 2 malformed_payload');
+    expect(text.stdout).toContain('not.[2Jjson');
+    expect(text.stdout).not.toContain('\u001b');
+
+    // Nothing is mended: each is taken once and is there again.
+    expect(await redrive(at, '-batch-rows=2')).toMatchObject({ taken: 6, charged: 0, parked: 6, ignored: 0 });
+    await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
+    const one = list.records.find((record) => record['reason'] === 'refused') as Record<string, unknown>;
+    const place = [
+      `-redrive-topic=${at.topic}`,
+      `-redrive-partition=${one['partition']}`,
+      `-redrive-offset=${one['offset']}`,
+    ];
+    expect(await redrive(at, ...place)).toMatchObject({ taken: 1, charged: 1, left: {} });
+    expect(await redrive(at, '-redrive-reason=refused')).toMatchObject({ taken: 2, charged: 2, left: {} });
+    // The undecidable one needs a decision; the unreadable ones stay what they are.
+    expect(await redrive(at)).toMatchObject({ taken: 3, charged: 0, parked: 3 });
+    await at.expectCharged(orders);
+    const mended = Buffer.from(recordOf({ ...forgotten, msgId: randomUUID() }, 0).value as Uint8Array);
+    await pool.query(
+      `UPDATE ${at.schema}.payments_parked SET reason = 'refused', value = $1 WHERE value IS NULL`,
+      [mended],
+    );
+    expect(await redrive(at)).toMatchObject({ taken: 3, charged: 1, parked: 2 });
+    // Asked to charge what the inbox has forgotten: its order has a charge by now.
+    expect(await redrive(at, '-redrive-reason=undecidable', '-unsafe-ttl')).toMatchObject({
+      taken: 1,
+      charged: 0,
+      suppressed: 1,
+      left: {},
+    });
+    expect(await at.count('payments_parked')).toBe(1);
+    const charges = await at.query<{ n: number }>(
+      'SELECT count(*)::int AS n FROM SCHEMA.charges GROUP BY order_id',
+    );
+    expect(charges.map(({ n }) => n)).toEqual(Array.from({ length: 41 }, () => 1));
+  }, 60_000);
+
+  it('are charged once each though the redrive is killed half-way and others take them at the same time', async () => {
+    const at = world('halfway');
+    const orders = events(300);
+    await at.create();
+    await at.run('a');
+    await pool.query(`ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents < 0)`);
+    await at.publish(orders.map(recordOf));
+    expect(await at.run('a')).toMatchObject({ charged: 0, parked: 300 });
+    await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
+    const crash = ['-redrive', '-batch-rows=20', '-crash-point=effect', '-crash-after=4'];
+    expect(await own.run(withoutBroker(at, ...crash))).toMatchObject({ code: null, signal: 'SIGKILL' });
+    expect(await at.count('charges')).toBe(80);
+    expect(await at.count('payments_parked')).toBe(220);
+    // Two redrives, and a group that reads all of it again.
+    const [one, two, again] = await Promise.all([
+      redrive(at, '-batch-rows=10'),
+      redrive(at, '-batch-rows=10'),
+      at.run('b', '-batch-rows=25'),
+    ]);
+    expect(one.charged + two.charged + again.charged).toBe(220);
+    expect(await redrive(at)).toMatchObject({ charged: 0, parked: 0, left: {} });
+    await at.expectCharged(orders);
+  }, 60_000);
+
+  it('of no reason there is are a wrong question', async () => {
+    const at = world('reasons');
+    await at.create();
+    await at.run('a');
+    const ended = await own.run(withoutBroker(at, '-redrive', '-redrive-reason=poison', '-log-level=silent'));
+    expect(ended.code).toBe(2);
+    expect(ended.stderr).toMatch(/malformed_payload, refused, undecidable/);
+  });
+});
+
+describe('a message that the inbox has forgotten', () => {
+  /** Charges orders of two hours ago, forgets them, and delivers them again. */
+  async function lateDuplicates(at: World, ...flags: readonly string[]) {
+    const made = Date.now() - 2 * HOUR_MS;
+    const orders = events(50).map((event, i) => (i % 2 === 0 ? { ...event, msgId: idAt(made) } : event));
+    await at.publish(orders.map(recordOf));
+    const service = own.spawn('payments', at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
+    await until('the charges', async () => ((await at.count('charges')) === 50 ? true : undefined));
+    await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined));
+    await at.publish(orders.map(recordOf));
+    await until('the duplicates', async () => {
+      const settled = (await at.count('payments_suppressed')) + (await at.count('payments_parked'));
+      const more = (await at.count('charges')) - 50;
+      return settled + more >= 50 ? true : undefined;
+    });
+    service.kill('SIGTERM');
+    expect(await service.ended).toEqual({ code: 0, signal: null });
+    return orders;
+  }
+
+  const reasons = async (at: World): Promise<unknown> =>
+    Object.fromEntries(
+      (
+        await at.query<{ reason: string; n: number }>(
+          'SELECT reason, count(*)::int AS n FROM SCHEMA.payments_suppressed GROUP BY reason ORDER BY reason',
+        )
+      ).map(({ reason, n }) => [reason, n]),
+    );
+
+  it('comes as unseen with -unsafe-ttl, and the UNIQUE of charges stops the second charge', async () => {
+    const at = world('late');
+    await at.create();
+    await at.run('a');
+    const orders = await lateDuplicates(at, '-unsafe-ttl');
+    expect(await reasons(at)).toEqual({ order_charged: 25, seen: 25 });
+    expect(await at.count('payments_parked')).toBe(0);
+    const rows = await at.query<{ id: string }>('SELECT DISTINCT order_id AS id FROM SCHEMA.charges');
+    expect(rows.map(({ id }) => id).sort()).toEqual(orders.map(({ orderId }) => orderId).sort());
+    expect(await at.count('charges')).toBe(50);
+  }, 60_000);
+
+  it('is set aside otherwise, not charged', async () => {
+    const at = world('undecided');
+    await at.create();
+    const [first, late] = events(2).map((event) => ({
+      ...event,
+      msgId: idAt(Date.now() - 96 * HOUR_MS),
+    })) as [Event, Event];
+    await at.publish([recordOf(first, 0)]);
+    expect(await at.run('a')).toMatchObject({ charged: 1 });
+    await pool.query(`UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(Date.now() - 72 * HOUR_MS)}'`);
+    await at.publish([recordOf(first, 1), recordOf(late, 1)]);
+    // The row of the first is still there, so that one is seen.
+    expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 1, parked: 1 });
+    const parked = await at.query('SELECT reason FROM SCHEMA.payments_parked');
+    expect(parked).toEqual([{ reason: 'undecidable' }]);
+    await at.expectCharged([first]);
+  });
+
+  it('is charged twice where charges has no UNIQUE on order_id', async () => {
+    const at = world('twofold');
+    await at.create();
+    await at.run('a');
+    await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT charges_order_id_key`);
+    await lateDuplicates(at, '-unsafe-ttl');
+    expect(await at.count('charges')).toBe(75);
+    expect(await reasons(at)).toEqual({ seen: 25 });
+  }, 60_000);
+});
+
+it('two groups on schemas of their own charge every order each and do not disturb each other', async () => {
+  const one = world('side1');
+  const two = world('side2');
+  const orders = events(600);
+  await one.create();
+  await one.publish(orders.map(recordOf));
+  const elsewhere = two.args('b').map((arg) => (arg.startsWith('-topic=') ? `-topic=${one.topic}` : arg));
+  const both = [
+    own.spawn('one', one.args('a', '-batch-rows=40', '-dup-rate=0.2')),
+    own.spawn('two', [...elsewhere, '-batch-rows=30', '-dup-rate=0.2']),
+  ];
+  for (const at of [one, two])
+    await until('its charges', async () => ((await at.count('charges')) >= 600 ? true : undefined));
+  for (const service of both) {
+    service.kill('SIGTERM');
+    expect(await service.ended).toEqual({ code: 0, signal: null });
+  }
+  for (const at of [one, two]) await at.expectCharged(orders);
+}, 60_000);
