@@ -11,6 +11,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   window: () => import('./window.ts'),
   http: () => import('./http.ts'),
   orders: () => import('./orders.ts'),
+  relay: () => import('./relay.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
 };

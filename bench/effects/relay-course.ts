@@ -1,0 +1,246 @@
+/** What is asked of every side: to drain a backlog, and to follow a steady load. The same measurement for all.
+ *
+ *  Latency is the time the broker appended a record minus the time PostgreSQL committed its order, and the time it arrived
+ *  at a consumer here minus the same: neither needs the side's help. Every row must be in the topic in the end.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError, invariant } from '../../src/core/errors.ts';
+import { unixWake } from '../../src/io/wake/unix.ts';
+import { Arrivals, createTopic, quantile } from './arrivals.ts';
+import { cpuSeconds } from './cpu.ts';
+import type { RelaySide, RunningSide } from './relay-side.ts';
+import { type Database, until, type World } from './world.ts';
+
+/** Rows of a transaction, as the requirements measure wal. */
+const FILL_ROWS = 50;
+const STEADY_ROWS = 10;
+const WRITERS = 4;
+const LOOK_MS = 20;
+/** A side that moves nothing for so long is given up. */
+const STALLED_MS = 60_000;
+
+export interface DrainResult {
+  readonly rows: number;
+  /** By the broker's clock, from the first append to the last. */
+  readonly perSecond: number;
+  /** CPU seconds a million rows, from the first append on. */
+  readonly cpu: { readonly relay: number; readonly postgres: number; readonly broker: number };
+}
+
+export interface SteadyResult {
+  readonly perSecond: number;
+  readonly commitToAppendMs: { readonly p50: number; readonly p99: number };
+  readonly commitToConsumerMs: { readonly p50: number; readonly p99: number; readonly max: number };
+  readonly cpuUs: { readonly relay: number; readonly postgres: number; readonly broker: number };
+  /** Records beyond the first of each row. */
+  readonly duplicates: number;
+}
+
+class Meter {
+  private readonly running: RunningSide;
+  private readonly meter: ReturnType<World['meter']>;
+  private readonly first: number;
+
+  constructor(world: World, running: RunningSide) {
+    this.running = running;
+    this.first = this.relay();
+    this.meter = world.meter([]);
+  }
+
+  private relay(): number {
+    return this.running.pids.reduce((sum, pid) => sum + cpuSeconds(pid, true), 0);
+  }
+
+  per(rows: number, scale: number): { relay: number; postgres: number; broker: number } {
+    const per = (seconds: number): number => (seconds / rows) * scale;
+    return {
+      relay: per(this.relay() - this.first),
+      postgres: per(this.meter.seconds('postgres')),
+      broker: per(this.meter.seconds('broker')),
+    };
+  }
+}
+
+/** Holds the horizon of the whole server with an open transaction, where that is asked for. */
+async function horizon(world: World, database: Database): Promise<() => Promise<void>> {
+  if (world.context.heldXmin !== true) return async () => {};
+  let release: () => void = () => {};
+  const held = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  let taken: () => void = () => {};
+  const isTaken = new Promise<void>((resolve) => {
+    taken = resolve;
+  });
+  const open = database.pool.transaction(async (tx) => {
+    await tx.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+    await tx.query('SELECT pg_current_xact_id()');
+    taken();
+    await held;
+  });
+  await isTaken;
+  return async () => {
+    release();
+    await open;
+  };
+}
+
+async function fill(database: Database, side: RelaySide, rows: number): Promise<void> {
+  const loop = (count: number, n: number): string =>
+    `DO $fill$ BEGIN PERFORM set_config('synchronous_commit', 'off', false);
+     FOR i IN 1..${count} LOOP ${side.insert(String(n))}; COMMIT; END LOOP;
+     PERFORM set_config('synchronous_commit', 'on', false); END $fill$`;
+  await database.pool.query(loop(Math.floor(rows / FILL_ROWS), FILL_ROWS));
+  if (rows % FILL_ROWS > 0) await database.pool.query(loop(1, rows % FILL_ROWS));
+  await database.pool.query('CHECKPOINT');
+}
+
+/** Waits until every row of the database is in the topic. @throws timeout when nothing moves */
+async function moved(seen: Arrivals, rows: number): Promise<void> {
+  let last = -1;
+  let since = performance.now();
+  while (seen.first.size < rows) {
+    if (seen.rows !== last) {
+      last = seen.rows;
+      since = performance.now();
+    }
+    if (performance.now() - since > STALLED_MS)
+      throw coreError(
+        'timeout',
+        `${seen.first.size} of ${rows} rows came, then nothing for ${STALLED_MS / 1000} s`,
+      );
+    await sleep(LOOK_MS);
+  }
+}
+
+async function orderIds(database: Database): Promise<ReadonlyMap<string, number>> {
+  const { rows } = await database.pool.query<{ readonly id: string; readonly ms: number }>(
+    `SELECT order_id::text AS id, (extract(epoch FROM pg_xact_commit_timestamp(xmin)) * 1000)::float8 AS ms FROM orders`,
+  );
+  return new Map(rows.map(({ id, ms }) => [id, Number(ms)]));
+}
+
+/** The topic holds the database's rows and no other. */
+function demandSame(side: RelaySide, seen: Arrivals, ids: ReadonlyMap<string, number>): void {
+  let strangers = 0;
+  for (const key of seen.first.keys()) if (!ids.has(key)) strangers++;
+  invariant(
+    strangers === 0 && seen.first.size === ids.size,
+    `${side.name}: ${ids.size} rows, ${seen.first.size} in the topic, ${strangers} of them of no row`,
+  );
+}
+
+async function demandMarked(side: RelaySide, database: Database): Promise<void> {
+  if (side.pending === undefined) return;
+  await until('every row to be marked', STALLED_MS, async () => (await side.pending?.(database)) === 0);
+}
+
+/** A backlog of `rows`, committed `FILL_ROWS` a transaction, from the first append to the last. */
+export async function drain(world: World, side: RelaySide, rows: number): Promise<DrainResult> {
+  const database = await world.database();
+  const topic = world.topic();
+  await createTopic(world.brokers, topic);
+  await side.prepare(database, topic);
+  const count = Math.min(rows, side.rowsMax);
+  world.context.say(`${side.name}: filling ${count} rows`);
+  await fill(database, side, count);
+  const release = await horizon(world, database);
+  world.context.say(`${side.name}: draining`);
+  const probe = await Arrivals.open(world.brokers, topic);
+  const running = await side.start(database, topic);
+  await until('the first record', STALLED_MS, async () => (await probe.appended()) > 0, LOOK_MS);
+  const meter = new Meter(world, running);
+  const before = await probe.appended();
+  await moved(probe, count);
+  const cpu = meter.per(Math.max(1, count - before), 1e6);
+  await demandMarked(side, database);
+  await running.stop();
+  await release();
+  demandSame(side, probe, await orderIds(database));
+  let first = Number.POSITIVE_INFINITY;
+  let last = 0;
+  for (const { appendedMs } of probe.first.values()) {
+    first = Math.min(first, appendedMs);
+    last = Math.max(last, appendedMs);
+  }
+  await probe.close();
+  await database.drop();
+  return { rows: count, perSecond: (count * 1000) / Math.max(1, last - first), cpu };
+}
+
+/** Writes rows at a rate that waits for nobody, `STEADY_ROWS` a transaction, and wakes relays as the orders service does. */
+async function write(database: Database, side: RelaySide, rate: number, seconds: number): Promise<number> {
+  const { rows } = await database.pool.query<{ readonly schema: string }>(
+    'SELECT current_schema()::text AS schema',
+  );
+  const waker = await unixWake.waker({
+    systemIdentifier: await database.pool.systemIdentifier(),
+    database: database.name,
+    table: `${rows[0]?.schema}.outbox`,
+  });
+  const text = side.insert('$1::int');
+  const everyMs = (1000 * STEADY_ROWS) / rate;
+  const count = Math.floor((seconds * 1000) / everyMs);
+  const started = performance.now();
+  let next = 0;
+  const writer = async (): Promise<void> => {
+    for (;;) {
+      const at = next++;
+      if (at >= count) return;
+      const wait = started + at * everyMs - performance.now();
+      if (wait > 0) await sleep(wait);
+      await database.pool.query(text, [STEADY_ROWS]);
+      waker.wake();
+    }
+  };
+  await Promise.all(Array.from({ length: WRITERS }, writer));
+  const perSecond = (count * STEADY_ROWS * 1000) / (performance.now() - started);
+  await waker.close();
+  return perSecond;
+}
+
+/** A steady load over a running side; the first seconds are not counted. */
+export async function steady(
+  world: World,
+  side: RelaySide,
+  options: { readonly rate: number; readonly seconds: number; readonly warmupSeconds: number },
+): Promise<SteadyResult> {
+  const { rate, seconds, warmupSeconds } = options;
+  const database = await world.database();
+  const topic = world.topic();
+  await createTopic(world.brokers, topic);
+  await side.prepare(database, topic);
+  const seen = await Arrivals.open(world.brokers, topic);
+  const release = await horizon(world, database);
+  const running = await side.start(database, topic);
+  await write(database, side, Math.min(rate, 500), warmupSeconds);
+  await moved(seen, (await orderIds(database)).size);
+  const meter = new Meter(world, running);
+  const fromMs = Date.now();
+  const before = seen.first.size;
+  const perSecond = await write(database, side, rate, seconds);
+  const ids = await orderIds(database);
+  await moved(seen, ids.size);
+  const cpuUs = meter.per(ids.size - before, 1e6);
+  await demandMarked(side, database);
+  await running.stop();
+  await release();
+  await seen.close();
+  demandSame(side, seen, ids);
+  const append: number[] = [];
+  const arrive: number[] = [];
+  for (const [id, ms] of ids) {
+    if (ms < fromMs) continue;
+    const { appendedMs, arrivedMs } = seen.first.get(id) as { appendedMs: number; arrivedMs: number };
+    append.push(appendedMs - ms);
+    arrive.push(arrivedMs - ms);
+  }
+  await database.drop();
+  return {
+    perSecond,
+    commitToAppendMs: { p50: quantile(append, 0.5), p99: quantile(append, 0.99) },
+    commitToConsumerMs: { p50: quantile(arrive, 0.5), p99: quantile(arrive, 0.99), max: quantile(arrive, 1) },
+    cpuUs,
+    duplicates: seen.rows - seen.first.size,
+  };
+}
