@@ -16,7 +16,7 @@
 import { invariant } from '../../core/errors.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
-import type { OpenTransaction } from '../transaction.ts';
+import { type OpenTransaction, requireOpen } from '../transaction.ts';
 import { type InboxNames, inboxNames, isUuidV7 } from './names.ts';
 import type { Claim, InboxPort, Once } from './port.ts';
 
@@ -43,33 +43,27 @@ export class Inbox implements InboxPort {
     const names = inboxNames(table);
     this.names = names;
     this.guarded = options.belowFloor !== 'unseen';
-    // Sorted, so that two transactions that share ids cannot wait for each other in a circle. Outside of a transaction both
-    // times are equal, and the row must not be there without its effect.
+    // Sorted, so that two transactions that share ids cannot wait for each other in a circle.
     this.insertSql = `
-WITH guard AS MATERIALIZED (SELECT now() <> statement_timestamp() AS open), inserted AS (
-  INSERT INTO ${names.table} (msg_id)
-  SELECT msg_id FROM guard, unnest($1::uuid[]) AS given(msg_id) WHERE guard.open ORDER BY msg_id
-  ON CONFLICT (msg_id) DO NOTHING
-  RETURNING msg_id, tableoid IN ('${names.low}'::regclass, '${names.high}'::regclass, '${names.rest}'::regclass) AS timeless)
-SELECT msg_id::text AS msg_id, timeless::text AS flag FROM inserted
-UNION ALL SELECT NULL, open::text FROM guard`;
+INSERT INTO ${names.table} (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
+ON CONFLICT (msg_id) DO NOTHING
+RETURNING msg_id::text AS msg_id,
+  (tableoid IN ('${names.low}'::regclass, '${names.high}'::regclass, '${names.rest}'::regclass))::text AS timeless`;
     this.removeSql = `DELETE FROM ${names.table} WHERE msg_id = ANY ($1::uuid[])`;
     this.floorSql = `SELECT floor::text AS floor, current_setting('transaction_isolation') AS isolation FROM ${names.floor}`;
   }
 
   async claim(tx: OpenTransaction, msgIds: readonly string[]): Promise<Claim> {
     const ids = sortedIds(msgIds);
+    requireOpen(tx);
     if (ids.length === 0) return { unseen: NONE, seen: NONE, undecidable: NONE };
     const { rows } = await tx.query(this.insertSql, [ids]);
     const unseen = new Set<string>();
     const doubtful: string[] = [];
     for (const row of rows) {
-      const id = row['msg_id'] as string | null;
-      if (id === null) requireOpen(row['flag'] === 'true');
-      else {
-        unseen.add(id);
-        if (this.guarded && row['flag'] === 'true' && isUuidV7(id)) doubtful.push(id);
-      }
+      const id = row['msg_id'] as string;
+      unseen.add(id);
+      if (this.guarded && row['timeless'] === 'true' && isUuidV7(id)) doubtful.push(id);
     }
     const undecidable = doubtful.length === 0 ? NONE : await this.belowFloor(tx, doubtful);
     for (const id of undecidable) unseen.delete(id);
@@ -124,14 +118,6 @@ export function once<T>(
   const inbox = INBOXES.get(table) ?? new Inbox(table);
   INBOXES.set(table, inbox);
   return inbox.once(tx, msgId, effect);
-}
-
-/** @throws not_in_transaction */
-function requireOpen(open: boolean): void {
-  if (open) return;
-  throw outboxError('not_in_transaction', 'no transaction is open on this connection; nothing was written', {
-    next: 'BEGIN first, on one client rather than on a pool, so that the row and its effect commit together',
-  });
 }
 
 /** Canonical, each once, in the order of PostgreSQL's uuid, which is that of the text. @throws bad_message_id */

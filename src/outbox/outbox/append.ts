@@ -9,7 +9,7 @@ import { randomFillSync } from 'node:crypto';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid, UuidV7 } from '../ids.ts';
 import { plainTableName } from '../inbox/names.ts';
-import type { OpenTransaction } from '../transaction.ts';
+import { type OpenTransaction, requireOpen } from '../transaction.ts';
 
 /** What JSON.stringify writes without loss. */
 export type Json =
@@ -63,32 +63,24 @@ export async function append(
 ): Promise<readonly string[]> {
   plainTableName(table, 'a plain name of an outbox table');
   const columns = columnsOf(events, ids);
+  requireOpen(tx);
   if (events.length === 0) return [];
   // A table without the column takes events without a trace.
   const traced = columns.traceparents.some((one) => one !== null);
   const given = [columns.aggregateIds, columns.msgIds, columns.eventTypes, columns.payloads];
-  const { rows } = await tx.query(
-    `
-WITH guard AS MATERIALIZED (SELECT now() <> statement_timestamp() AS open), added AS (
-  INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${traced ? ', traceparent' : ''})
-  SELECT aggregate_id, msg_id, event_type, payload${traced ? ', traceparent' : ''}
-  FROM guard, unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${traced ? ', $5::text[]' : ''})
-    WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload, ${traced ? 'traceparent, ' : ''}place)
-  WHERE guard.open ORDER BY place)
-SELECT open::text AS open FROM guard`,
+  await tx.query(
+    traced ? insertSql(table, ', traceparent', ', $5::text[]') : insertSql(table, '', ''),
     traced ? [...given, columns.traceparents] : given,
   );
-  if (rows[0]?.['open'] !== 'true') {
-    throw outboxError(
-      'not_in_transaction',
-      'no transaction is open on this connection; nothing was written',
-      {
-        next: 'BEGIN first, on one client rather than on a pool, so that the events commit with what they tell of',
-      },
-    );
-  }
   return columns.msgIds;
 }
+
+/** Ids are drawn in the order of the rows: the sort is below the defaults. */
+const insertSql = (table: string, column: string, parameter: string): string => `
+INSERT INTO ${table} (aggregate_id, msg_id, event_type, payload${column})
+SELECT aggregate_id, msg_id, event_type, payload${column}
+FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
+  WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place) ORDER BY place`;
 
 /** Waits for every other transaction that locked one of these aggregates here, until each has ended; sorted, so that no circle
  *  forms. For events whose aggregate has no row to lock. @throws bad_table_name, bad_event */
@@ -101,6 +93,7 @@ export async function lockAggregates(
   if (aggregateIds.length > LOCKS_MAX) {
     throw bad(`at most ${LOCKS_MAX} aggregates are locked at once, not ${aggregateIds.length}`);
   }
+  requireOpen(tx);
   const ids = [...new Set(aggregateIds.map((id, index) => aggregateIdOf(id, index)))].sort();
   if (ids.length === 0) return;
   await tx.query(

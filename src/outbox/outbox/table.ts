@@ -1,0 +1,37 @@
+/** DDL of an outbox by its name. It has the columns, the index and the storage of a partition of the orders' outbox, and no
+ *  partitions of its own: marked rows are deleted rather than dropped. */
+import { outboxError } from '../errors.ts';
+import { plainTableName } from '../inbox/names.ts';
+
+/** Room for the longest suffix within PostgreSQL's 63 bytes. */
+const OUTBOX_NAME_CHARS_MAX = 50;
+
+/** What a service's migration runs for an outbox of its own. @throws bad_table_name */
+export function outboxTableSql(table: string): string {
+  const name = plainTableName(table, 'a plain name of an outbox table');
+  const local = name.slice(name.indexOf('.') + 1);
+  if (local.length > OUTBOX_NAME_CHARS_MAX) {
+    throw outboxError(
+      'bad_table_name',
+      `the outbox name ${local} has ${local.length} characters, at most ${OUTBOX_NAME_CHARS_MAX} leave room for its index and sequence`,
+      { next: 'use a shorter name' },
+    );
+  }
+  // Marking a row is never a HOT update, because the index's predicate reads published_at: vacuum comes by count, at full speed.
+  return `CREATE TABLE ${name} (
+  id bigserial PRIMARY KEY,
+  aggregate_id uuid NOT NULL,
+  msg_id uuid NOT NULL,
+  event_type text NOT NULL,
+  payload bytea NOT NULL,
+  published_at timestamptz,
+  created_at timestamptz NOT NULL DEFAULT now(),
+  traceparent text
+) WITH (
+  fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 200000
+);
+CREATE INDEX ${local}_pending ON ${name} (id) WHERE published_at IS NULL;
+`;
+}

@@ -1,0 +1,281 @@
+/** Claims on a real database: each id of any version once, in the caller's transaction, whoever calls at the same time. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { Inbox, once } from '../../src/outbox/inbox/inbox.ts';
+import { dropPartitions } from '../../src/outbox/inbox/partitions.ts';
+import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0, v4 } from './inbox-kit.ts';
+
+const world = await inboxWorld(24);
+const inbox = new Inbox();
+const claim = (ids: readonly string[]) => world.pool.transaction((session) => inbox.claim(session, ids));
+const rowsOf = async (ids: readonly string[]): Promise<number> =>
+  (await world.pool.query('SELECT FROM inbox WHERE msg_id = ANY ($1::uuid[])', [[...ids]])).rowCount;
+const codeOf = async (work: Promise<unknown>): Promise<string | undefined> =>
+  work.then(
+    () => undefined,
+    (thrown) => findMillraceError(thrown)?.code ?? String(thrown),
+  );
+
+const NIL = '00000000-0000-0000-0000-000000000000';
+const MAX = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+describe('ids of every version', () => {
+  const ids = [
+    idAt(T0 + 1),
+    idAt(T0 + 25 * HOUR_MS),
+    idAt(0),
+    idAt(Date.UTC(2100, 0, 1)),
+    ...['1', '4', '6', '8'].flatMap((version) => [idAt(T0 + 2, version), idAt(2 ** 47, version)]),
+    v4(),
+    NIL,
+    MAX,
+  ];
+
+  it('are unseen once, then seen', async () => {
+    const first = await claim(ids);
+    expect([...first.unseen].sort()).toEqual([...ids].sort());
+    expect(first.seen.size + first.undecidable.size).toBe(0);
+    const again = await claim([...ids, ...ids]);
+    expect([...again.seen].sort()).toEqual([...ids].sort());
+    expect(again.unseen.size + again.undecidable.size).toBe(0);
+    expect(await rowsOf(ids)).toBe(ids.length);
+  });
+
+  it('of a UUIDv7 lie by their time, and of the others where they fall', async () => {
+    const { rows } = await world.pool.query<{ id: string; part: string }>(
+      'SELECT msg_id::text AS id, tableoid::regclass::text AS part FROM inbox WHERE msg_id = ANY ($1::uuid[])',
+      [ids],
+    );
+    const part = new Map(rows.map((row) => [row.id, row.part]));
+    expect(part.get(ids[0] as string)).toBe('inbox_20260601_000000');
+    expect(part.get(ids[1] as string)).toBe('inbox_default');
+    expect(part.get(ids[2] as string)).toBe('inbox_low');
+    expect(part.get(ids[3] as string)).toBe('inbox_high');
+    expect([part.get(NIL), part.get(MAX)]).toEqual(['inbox_low', 'inbox_high']);
+  });
+});
+
+describe('a claim refuses before it writes', () => {
+  it.each([
+    ['an upper-case id', [idAt(T0).toUpperCase()]],
+    ['a text that is none', [v4(), `x'; DROP TABLE inbox; --`]],
+    ['an id with braces', [`{${v4()}}`]],
+    ['a number', [7 as unknown as string]],
+    ['null', [null as unknown as string]],
+    ['too many', Array.from({ length: 100_001 }, () => NIL)],
+  ])('%s', async (_, ids) => {
+    expect(await codeOf(claim(ids))).toBe('bad_message_id');
+  });
+
+  it('a connection without an open transaction', async () => {
+    const client = await world.client();
+    const id = v4();
+    expect(await codeOf(inbox.claim(client, [id]))).toBe('not_in_transaction');
+    expect(await codeOf(inbox.claim(world.pool, [id]))).toBe('not_in_transaction');
+    expect(await rowsOf([id])).toBe(0);
+  });
+
+  it.each([
+    'Inbox',
+    'inbox; DROP TABLE charges',
+    '"inbox"',
+    'a.b.c',
+    'in box',
+    '',
+    'x'.repeat(41),
+    "inbox'",
+    'inbox\n',
+  ])('the table name %j', (name) => {
+    expect(() => new Inbox(name)).toThrowError(expect.objectContaining({ code: 'bad_table_name' }));
+    expect(() => inboxTableSql(name)).toThrowError(expect.objectContaining({ code: 'bad_table_name' }));
+  });
+});
+
+describe('once', () => {
+  it('commits the effect with its row, through a client of the pg package', async () => {
+    const client = await world.client();
+    const id = idAt(T0 + 77);
+    let calls = 0;
+    const effect = async (): Promise<number> => ++calls;
+    for (const expected of [{ kind: 'done', value: 1 }, { kind: 'seen' }]) {
+      await client.query('BEGIN');
+      expect(await once(client, id, effect)).toEqual(expected);
+      await client.query('COMMIT');
+    }
+    expect(calls).toBe(1);
+  });
+
+  it('leaves no row when the transaction rolls back', async () => {
+    const client = await world.client();
+    const id = v4();
+    await client.query('BEGIN');
+    await once(client, id, async () => {});
+    await client.query('ROLLBACK');
+    expect(await rowsOf([id])).toBe(0);
+  });
+
+  it('spoils the transaction of an effect that throws, even for a caller who commits all the same', async () => {
+    const client = await world.client();
+    const id = v4();
+    await client.query('BEGIN');
+    await expect(once(client, id, () => Promise.reject(new Error('no stock')))).rejects.toThrow('no stock');
+    expect((await client.query('COMMIT')).command).toBe('ROLLBACK');
+    expect(await rowsOf([id])).toBe(0);
+  });
+
+  it('takes a table of any name and schema', async () => {
+    await world.pool.query(inboxTableSql('parcels_seen'));
+    const table = `${world.schema}.parcels_seen`;
+    const id = v4();
+    const run = (): Promise<string> =>
+      world.pool.transaction(async (session) => (await once(session, id, async () => {}, table)).kind);
+    expect([await run(), await run()]).toEqual(['done', 'seen']);
+    expect(await rowsOf([id])).toBe(0);
+  });
+});
+
+describe('two transactions with the same ids', () => {
+  it.each([
+    ['commits', 'seen'],
+    ['rolls back', 'unseen'],
+  ] as const)('when the first %s, the second finds the id %s', async (end, expected) => {
+    const ids = [idAt(T0 + 5), v4(), idAt(T0 + 90 * HOUR_MS)];
+    const first = await world.client();
+    await first.query('BEGIN');
+    expect((await inbox.claim(first, ids)).unseen.size).toBe(3);
+    let over = false;
+    const second = claim([...ids].reverse()).finally(() => {
+      over = true;
+    });
+    expect(await settledOrBlocked(world, () => over)).toBe('blocked');
+    await first.query(end === 'commits' ? 'COMMIT' : 'ROLLBACK');
+    const found = await second;
+    expect((expected === 'seen' ? found.seen : found.unseen).size).toBe(3);
+  });
+
+  it('never deadlock, and carry each id out once', async () => {
+    const ids = Array.from({ length: 400 }, (_, i) => (i % 3 === 0 ? v4() : idAt(T0 + i)));
+    const effects = new Map<string, number>();
+    const worker = async (seed: number): Promise<void> => {
+      for (let turn = 0; turn < 8; turn++) {
+        const mine = ids.filter((_, i) => (i * 7 + turn * 13 + seed) % 3 !== 0).reverse();
+        const done = await world.pool.transaction((session) => inbox.claim(session, mine));
+        for (const id of done.unseen) effects.set(id, (effects.get(id) ?? 0) + 1);
+      }
+    };
+    await Promise.all([worker(0), worker(1), worker(2), worker(3)]);
+    expect([...effects.values()].filter((count) => count !== 1)).toEqual([]);
+    expect(effects.size).toBe(ids.length);
+  });
+});
+
+describe('a dropped hour', () => {
+  const hourMs = T0 + 20 * HOUR_MS;
+  const seen = idAt(hourMs + 1);
+  const neverSeen = idAt(hourMs + 2);
+  const other = idAt(hourMs + 3, '4');
+  const wrongVariant = `${idAt(hourMs + 4).slice(0, 19)}c${idAt(hourMs + 4).slice(20)}`;
+  const younger = idAt(hourMs + HOUR_MS);
+  const ancient = idAt(0);
+
+  it('makes its UUIDv7 undecidable, and no other id', async () => {
+    await claim([seen, other, wrongVariant]);
+    const dropped = await world.pool.transaction((session) =>
+      dropPartitions(session, inbox.names, hourMs + HOUR_MS),
+    );
+    expect(dropped.movedRows).toBeGreaterThanOrEqual(2);
+    for (let more = 1; more > 0; ) {
+      more = (
+        await world.pool.transaction((session) => dropPartitions(session, inbox.names, hourMs + HOUR_MS))
+      ).partitions;
+    }
+    const found = await claim([seen, neverSeen, other, wrongVariant, younger, ancient]);
+    expect([...found.undecidable].sort()).toEqual([seen, neverSeen, ancient].sort());
+    expect([...found.seen].sort()).toEqual([other, wrongVariant].sort());
+    expect([...found.unseen]).toEqual([younger]);
+    expect(await rowsOf([seen, neverSeen])).toBe(0);
+  });
+
+  it('lets them through as unseen where that was asked for', async () => {
+    const unsafe = new Inbox('inbox', { belowFloor: 'unseen' });
+    const found = await world.pool.transaction((session) => unsafe.claim(session, [seen]));
+    expect([...found.unseen]).toEqual([seen]);
+  });
+
+  it('is undecidable to once, whose effect is not called', async () => {
+    const run = world.pool.transaction((session) =>
+      once(session, neverSeen, () => Promise.reject(new Error('called'))),
+    );
+    expect(await run).toEqual({ kind: 'undecidable' });
+  });
+
+  it('needs no look at the floor for ids of hours that are there', async () => {
+    const texts: string[] = [];
+    await world.pool.transaction((session) =>
+      inbox.claim(
+        gated(session, async (_, text) => void texts.push(text)),
+        [idAt(hourMs + 2 * HOUR_MS), v4()],
+      ),
+    );
+    expect(texts).toHaveLength(1);
+  });
+});
+
+describe('a floor that lost its row', () => {
+  it('is an error, never a floor of zero', async () => {
+    const other = await inboxWorld();
+    await other.pool.query('DELETE FROM inbox_floor');
+    const late = other.pool.transaction((session) => inbox.claim(session, [idAt(T0)]));
+    expect(await codeOf(late)).toBe('tables_missing');
+  });
+});
+
+describe('the migration of payments', () => {
+  const sql = migrationsOf('payments');
+
+  it('makes an inbox as inboxTableSql does', () => {
+    const text = readFileSync(join(packageRoot(), 'src/outbox/payments/sql/0002-inbox-by-time.sql'), 'utf8');
+    expect(text).toContain(inboxTableSql('inbox'));
+  });
+
+  it('keeps every row of an inbox that was not partitioned, and where it was processed', async () => {
+    const { pool, schema } = await inboxWorld(0, 'another');
+    await migrate(pool, schema, 'payments', sql.slice(0, 1));
+    const now = Date.now();
+    const ids = [
+      ...Array.from({ length: 300 }, (_, i) => idAt(now - i * 60_000)),
+      ...Array.from({ length: 300 }, () => randomUUID()),
+      idAt(now - 400 * 24 * HOUR_MS),
+      idAt(now, '4'),
+      NIL,
+      MAX,
+    ];
+    await pool.query(
+      `INSERT INTO inbox (msg_id, processed_at) SELECT id, '2026-03-04 05:06:07.891Z' FROM unnest($1::uuid[]) AS given(id)`,
+      [ids],
+    );
+    await migrate(pool, schema, 'payments', sql);
+    const { rows } = await pool.query<{ id: string }>(
+      `SELECT msg_id::text AS id FROM inbox WHERE processed_at = '2026-03-04 05:06:07.891Z' ORDER BY 1`,
+    );
+    expect(rows.map((row) => row.id)).toEqual([...ids].sort());
+    const { rows: strays } = await pool.query<{ id: string }>(
+      `SELECT msg_id::text AS id FROM inbox WHERE tableoid = 'inbox_default'::regclass AND msg_id = ANY ($1::uuid[])`,
+      [ids.slice(0, 300)],
+    );
+    expect(strays).toEqual([]);
+    const found = await pool.transaction((session) => inbox.claim(session, ids));
+    expect(found.seen.size).toBe(ids.length);
+  });
+
+  it('takes a row by hand with the columns of the requirements alone', async () => {
+    await world.pool.query('INSERT INTO inbox (msg_id) VALUES ($1)', [v4()]);
+  });
+});
