@@ -1,0 +1,223 @@
+/** Bytes that no honest client sends, on the gRPC port: the service stays up, and the others are served meanwhile. */
+import { readFileSync } from 'node:fs';
+import { connect, type Socket } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeAll, expect, it } from 'vitest';
+import { launcher, until } from './engine-kit.ts';
+import { grpcAddress, METHOD, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
+import { newKey, ordersKit, type Service } from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+
+let service: Service;
+let client: OrdersClient;
+let at: { readonly host: string; readonly port: number };
+const sockets: Socket[] = [];
+
+beforeAll(async () => {
+  const { schema } = await kit.schema();
+  service = await kit.serve(schema);
+  const address = await grpcAddress(service);
+  client = ordersClient(address);
+  const [host, port] = address.split(':') as [string, string];
+  at = { host, port: Number(port) };
+});
+afterEach(() => {
+  for (const socket of sockets.splice(0)) socket.destroy();
+});
+
+/** Resident memory of the service, in bytes. */
+const resident = (): number =>
+  Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${service.process.pid}/status`, 'utf8'))?.[1]) * 1024;
+
+async function honest(): Promise<void> {
+  const outcome = await client.create(newKey(), undefined, { timeoutMs: 20_000 });
+  expect(outcome.code).toBe('OK');
+}
+
+/** HTTP/2 frame: length 24, type 8, flags 8, stream 32. Source: RFC 9113, 4.1. */
+function frame(type: number, flags: number, stream: number, payload: Uint8Array): Buffer {
+  const head = Buffer.alloc(9);
+  head.writeUIntBE(payload.length, 0, 3);
+  head[3] = type;
+  head[4] = flags;
+  head.writeUInt32BE(stream, 5);
+  return Buffer.concat([head, payload]);
+}
+
+const DATA = 0;
+const HEADERS = 1;
+const RST_STREAM = 3;
+const SETTINGS = 4;
+const PING = 6;
+const GOAWAY = 7;
+const CONTINUATION = 9;
+const END_STREAM = 1;
+const END_HEADERS = 4;
+const PREFACE = Buffer.concat([
+  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
+  frame(SETTINGS, 0, 0, Buffer.alloc(0)),
+]);
+const NOTHING = Buffer.alloc(0);
+
+/** HPACK: a literal that is not indexed, its name in full. Source: RFC 7541, 6.2.2. */
+function literal(name: string, value: string): Buffer {
+  const text = Buffer.from(value, 'latin1');
+  const length: number[] = [];
+  let rest = text.length;
+  if (rest < 127) length.push(rest);
+  else {
+    length.push(127);
+    rest -= 127;
+    for (; rest >= 128; rest >>= 7) length.push((rest & 127) | 128);
+    length.push(rest);
+  }
+  return Buffer.concat([Buffer.of(0, name.length), Buffer.from(name), Buffer.from(length), text]);
+}
+
+const HEAD = Buffer.concat([
+  literal(':method', 'POST'),
+  literal(':scheme', 'http'),
+  literal(':path', METHOD),
+  literal(':authority', 'x'),
+  literal('content-type', 'application/grpc'),
+  literal('te', 'trailers'),
+]);
+
+interface Attack {
+  readonly socket: Socket;
+  /** Everything the service sent. */
+  received(): Buffer;
+}
+
+function attack(...bytes: readonly Uint8Array[]): Attack {
+  const socket = connect(at);
+  sockets.push(socket);
+  const chunks: Buffer[] = [];
+  socket.on('data', (chunk) => chunks.push(chunk));
+  socket.on('error', () => {});
+  socket.write(Buffer.concat(bytes));
+  return { socket, received: () => Buffer.concat(chunks) };
+}
+
+/** The connection is closed, or told that nothing more will be read from it. */
+async function over({ socket, received }: Attack): Promise<void> {
+  await until('the end of the conversation', async () =>
+    socket.destroyed || frameTypes(received()).includes(GOAWAY) ? true : undefined,
+  );
+}
+
+/** Types of the whole frames in these bytes. */
+function frameTypes(bytes: Buffer): readonly number[] {
+  const types: number[] = [];
+  for (let from = 0; from + 9 <= bytes.length; from += 9 + bytes.readUIntBE(from, 3))
+    types.push(bytes[from + 3] as number);
+  return types;
+}
+
+it.each<[string, readonly Uint8Array[]]>([
+  ['noise', [Buffer.from(Array.from({ length: 4096 }, (_, i) => (i * 151 + 7) & 0xff))]],
+  ['HTTP/1.1', [Buffer.from('POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}')]],
+  ['half a preface and then noise', [PREFACE.subarray(0, 12), Buffer.alloc(64, 0xff)]],
+  ['a frame of 16 MB', [PREFACE, Buffer.of(0xff, 0xff, 0xff, DATA, 0, 0, 0, 0, 1)]],
+  ['data on a stream that is not open', [PREFACE, frame(DATA, 0, 7, Buffer.alloc(10))]],
+  ['headers that do not decode', [PREFACE, frame(HEADERS, END_HEADERS, 1, Buffer.alloc(40, 0xff))]],
+  ['a stream with an even number', [PREFACE, frame(HEADERS, END_HEADERS, 2, HEAD)]],
+  ['settings on a stream', [PREFACE, frame(SETTINGS, 0, 1, NOTHING)]],
+])('%s ends the conversation and nobody else', async (_what, bytes) => {
+  await over(attack(...bytes));
+  await honest();
+});
+
+it('headers of a megabyte end their call or connection, in one frame or in many', async () => {
+  const before = resident();
+  const long = literal('idempotency-key', 'a'.repeat(1 << 20));
+  const parts = Array.from({ length: Math.ceil(long.length / 16_384) }, (_, i) =>
+    frame(CONTINUATION, 0, 1, long.subarray(i * 16_384, (i + 1) * 16_384)),
+  );
+  const many = attack(
+    PREFACE,
+    frame(HEADERS, 0, 1, HEAD),
+    ...parts,
+    frame(CONTINUATION, END_HEADERS, 1, NOTHING),
+  );
+  await over(many);
+  // Without an end: bytes that decode to nothing, for ever.
+  const endless = attack(PREFACE, frame(HEADERS, 0, 1, HEAD));
+  const more = Buffer.concat(
+    Array.from({ length: 64 }, () => frame(CONTINUATION, 0, 1, Buffer.alloc(16_000, 0x20))),
+  );
+  const writing = setInterval(() => endless.socket.write(more), 5);
+  await over(endless).finally(() => clearInterval(writing));
+  await honest();
+  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+});
+
+it('ten thousand calls that are reset at once are cut off', async () => {
+  const before = resident();
+  const cancel = Buffer.of(0, 0, 0, 8);
+  const calls = Array.from({ length: 10_000 }, (_, i) => [
+    frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD),
+    frame(RST_STREAM, 0, 2 * i + 1, cancel),
+  ]).flat();
+  const reset = attack(PREFACE, ...calls);
+  await Promise.all([honest(), over(reset)]);
+  await honest();
+  expect(resident() - before).toBeLessThan(300 * 2 ** 20);
+});
+
+it('calls above the bound of one connection are refused, and those that never become whole are held in little', async () => {
+  const before = resident();
+  const { socket, received } = attack(
+    PREFACE,
+    ...Array.from({ length: 3000 }, (_, i) => frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD)),
+  );
+  await sleep(300);
+  await honest();
+  // RST_STREAM for what is above the 1024.
+  const refused = frameTypes(received()).filter((type) => type === RST_STREAM).length;
+  expect(socket.destroyed || refused >= 1000).toBe(true);
+  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+});
+
+it('a flood of pings and settings is answered or cut off', async () => {
+  const before = resident();
+  const flood = Buffer.concat(
+    Array.from({ length: 20_000 }, () => [
+      frame(PING, 0, 0, Buffer.alloc(8)),
+      frame(SETTINGS, 0, 0, NOTHING),
+    ]).flat(),
+  );
+  const { socket } = attack(PREFACE, flood);
+  socket.pause();
+  await honest();
+  socket.resume();
+  await honest();
+  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+});
+
+it('messages that claim four gigabytes hold no memory', async () => {
+  const before = resident();
+  const claim = Buffer.from([0, 0xff, 0xff, 0xff, 0xff]);
+  const { received } = attack(
+    PREFACE,
+    ...Array.from({ length: 500 }, (_, i) => [
+      frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD),
+      frame(DATA, END_STREAM, 2 * i + 1, claim),
+    ]).flat(),
+  );
+  await honest();
+  await sleep(300);
+  expect(frameTypes(received()).filter((type) => type === HEADERS).length).toBe(500);
+  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+});
+
+it('after all that the service ends as it should', async () => {
+  await honest();
+  expect(await client.health()).toBe('SERVING');
+  service.process.kill('SIGTERM');
+  expect((await service.process.ended).code).toBe(0);
+});
