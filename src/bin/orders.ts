@@ -1,65 +1,21 @@
 /** `millrace orders`: the HTTP service that creates orders and their outbox rows. */
 import { randomFillSync } from 'node:crypto';
 import type { SqlPool } from '../io/sql/port.ts';
-import { withSettings } from '../outbox/connection.ts';
 import { UuidV7 } from '../outbox/ids.ts';
-import { migrate, requireTables } from '../outbox/migrations.ts';
+import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
 import { ordersFallbacks, ordersRoutes } from '../outbox/orders/http.ts';
 import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
-import { Orders } from '../outbox/orders/service.ts';
+import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
-import { OrderWriter } from '../outbox/orders/writer.ts';
 import { GRPC_SETTINGS, serveGrpc } from './orders/grpc.ts';
+import { ORDERS_SETTINGS } from './orders/settings.ts';
+import { openPlain } from './orders/sql.ts';
+import { batchingOf, openOrders } from './orders/writing.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
-import { sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
+import { aborted } from './shell/wait.ts';
 
-const SETTINGS = {
-  listen: {
-    type: 'listen',
-    default: '127.0.0.1:8080',
-    help: 'host:port of POST /orders, GET /orders/{id} and /metrics /health /ready /version',
-  },
-  ...GRPC_SETTINGS,
-  postgres: {
-    type: 'string',
-    required: true,
-    secret: true,
-    help: 'database, postgres://user:password@host:port/name',
-  },
-  schema: {
-    type: 'string',
-    default: 'public',
-    help: 'schema of the tables orders, idempotency_keys and outbox',
-  },
-  migrate: { type: 'bool', default: 'false', help: 'create the tables that are missing, then go on' },
-  connections: {
-    type: 'int',
-    default: '4',
-    min: 1,
-    max: 256,
-    help: 'transactions under way at once, one connection each',
-  },
-  batch: {
-    type: 'int',
-    default: '64',
-    min: 1,
-    max: 1000,
-    help: 'orders that may share one transaction while the connections are busy; 1 is one each',
-  },
-  'in-flight-max': {
-    type: 'int',
-    default: '1024',
-    min: 1,
-    help: 'requests under way above which a new one is answered 429',
-  },
-  'in-flight-wait': {
-    type: 'duration',
-    default: '5s',
-    min: 1,
-    help: 'how long a request waits for another process that is writing the same key, then 503',
-  },
-} as const;
+const SETTINGS = { ...ORDERS_SETTINGS, ...GRPC_SETTINGS } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
@@ -82,23 +38,14 @@ function partsOf(context: Pick<Context, 'clock'>): Parts {
 
 async function open(context: Context): Promise<SqlPool> {
   const { settings } = context;
-  const driver = await sqlDriver(context);
-  const pool = await driver.connect({
-    url: withSettings(settings.postgres, {
-      schema: settings.schema,
-      lockTimeoutMs: settings['in-flight-wait'],
-    }),
-    // One more than the writers, so that reads and readiness never queue behind them.
-    connectionsMax: settings.connections + 1,
-    applicationName: 'millrace orders',
-    connectTimeoutMs: 5000,
-  });
-  context.onClose(() => pool.close());
+  batchingOf(settings.batch);
+  const pool = await openPlain(context);
   if (settings.migrate) {
     const applied = await migrate(pool, settings.schema, 'orders', migrationsOf('orders'));
     context.log.info({ schema: settings.schema, applied }, 'migrated');
   }
   await requireTables(pool, settings.schema, ORDERS_TABLES, 'orders');
+  await requireColumn(pool, settings.schema, 'outbox', 'traceparent', 'orders');
   return pool;
 }
 
@@ -130,30 +77,9 @@ with the same body gets the stored answer byte for byte; with another body it ge
     fallbacks: ordersFallbacks(() => partsOf(context).ids.next()),
   }),
   async run(context) {
-    const { settings, metrics, clock } = context;
     const pool = await open(context);
-    const writer = new OrderWriter({
-      pool,
-      lanes: settings.connections,
-      batchMax: settings.batch,
-      batchRows: metrics.histogram(
-        'orders_transaction_rows',
-        'Orders written by one transaction.',
-        [],
-        [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
-      ),
-    });
     const parts = partsOf(context);
-    const orders = new Orders({
-      pool,
-      writer,
-      clock,
-      ids: parts.ids,
-      inFlightMax: settings['in-flight-max'],
-    });
-    parts.orders = orders;
-    const inFlight = metrics.gauge('orders_in_flight', 'Requests under way.');
-    metrics.onCollect(() => inFlight.set(orders.inFlight()));
+    parts.orders = await openOrders(context, pool, parts.ids);
     context.readiness('postgres', async () => {
       await pool.query('SELECT 1');
       return true;
@@ -161,10 +87,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
     const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
     context.setReady();
     await grpc?.askHealth();
-    await new Promise<void>((resolve) => {
-      if (context.drain.aborted) resolve();
-      context.drain.addEventListener('abort', () => resolve(), { once: true });
-    });
+    await aborted(context.drain);
     return 0;
   },
 });

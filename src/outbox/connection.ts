@@ -8,6 +8,8 @@ export interface SessionSettings {
   readonly lockTimeoutMs?: number;
   /** false: COMMIT does not wait for the disk; only where losing the last commits costs nothing but work done twice. */
   readonly synchronousCommit?: boolean;
+  /** Further settings of the server by name; values without blanks. */
+  readonly more?: Readonly<Record<string, string>>;
 }
 
 /** The address with these settings as connection options. @throws bad_value for a schema name that needs quoting */
@@ -32,6 +34,7 @@ export function withSettings(url: string, settings: SessionSettings): string {
       ? ''
       : `-c lock_timeout=${Math.max(1, Math.round(settings.lockTimeoutMs))}`,
     settings.synchronousCommit === false ? '-c synchronous_commit=off' : '',
+    ...Object.entries(settings.more ?? {}).map(([name, value]) => `-c ${name}=${value}`),
   ];
   parsed.searchParams.set('options', options.filter((part) => part !== '').join(' '));
   // A form-encoded plus is a space only to some readers of URLs; %20 is one to all.

@@ -12,6 +12,9 @@ export interface Migration {
 /** A schema name that needs no quoting; bounded, because it enters SQL text and connection options. */
 export const SCHEMA_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
 
+/** A migration that waits for a table holds up all that come after it. */
+const TABLE_LOCK_MS = 10_000;
+
 /** Applies what is missing of `migrations` for `owner`; returns the names applied now.
  *  The pool's connections must have `schema` first in their search_path (withSettings in connection.ts).
  *  @throws migration_changed */
@@ -22,9 +25,13 @@ export async function migrate(
   migrations: readonly Migration[],
 ): Promise<readonly string[]> {
   return pool.transaction(async (session) => {
+    // Who waits for another process's migration waits for as long as it takes; a table in use is waited for a bounded time.
+    await session.query('SET LOCAL lock_timeout = 0');
     await session.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [
       `millrace.migrate.${schema}`,
     ]);
+    await session.query(`SET LOCAL lock_timeout = ${TABLE_LOCK_MS}`);
+    await session.query('SET LOCAL statement_timeout = 0');
     await session.query(`CREATE SCHEMA IF NOT EXISTS ${schema}`);
     await session.query(
       `CREATE TABLE IF NOT EXISTS ${schema}.millrace_migrations (
@@ -79,4 +86,22 @@ export async function requireTables(
       next: `run \`millrace ${owner} -migrate${schema === 'public' ? '' : ` -schema=${schema}`}\` on this database first`,
     },
   );
+}
+
+/** @throws tables_missing when a table was made by an older release that had no such column */
+export async function requireColumn(
+  pool: SqlPool,
+  schema: string,
+  table: string,
+  column: string,
+  owner: string,
+): Promise<void> {
+  const { rows } = await pool.query(
+    'SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = $2 AND NOT attisdropped',
+    [`${schema}.${table}`, column],
+  );
+  if (rows.length > 0) return;
+  throw outboxError('tables_missing', `table ${schema}.${table} has no column ${column}`, {
+    next: `run \`millrace ${owner} -migrate${schema === 'public' ? '' : ` -schema=${schema}`}\` on this database first`,
+  });
 }

@@ -1,33 +1,24 @@
 /** The orders tables in SQL. One statement writes a whole batch of new orders: the idempotency row first, and order and
- *  outbox row only for the keys it won, so that the three rows of an order are one transaction and one flush. */
-import type { SqlRow, SqlSession } from '../../io/sql/port.ts';
+ *  outbox row only for the keys it won, so that the three rows of an order are one transaction and one flush.
+ *
+ *  What has a fixed shape (UUIDs, hex, decimal numbers) needs no escaping on its way into an array literal. The texts of
+ *  response and payload are put together in the server, from the same columns; `responseOf` is their twin here.
+ */
+import type { SqlRow, SqlSession, TextRows, TextSession, TextStatement } from '../../io/sql/port.ts';
+import { ORDER_CREATED, STATUS_CREATED } from './event.ts';
+import type { StoredAnswer } from './replay-cache.ts';
 
+/** An order that is to be written. Key and ids are canonical UUIDs. */
 export interface NewOrder {
   readonly key: string;
-  readonly requestHash: Uint8Array;
+  /** 64 hex digits. */
+  readonly requestHash: string;
   readonly orderId: string;
+  readonly msgId: string;
   readonly accountId: bigint;
   readonly amountCents: bigint;
-  readonly status: string;
-  readonly responseCode: number;
-  /** JSON text; stored and served as these bytes. */
-  readonly responseBody: string;
-  readonly msgId: string;
-  readonly eventType: string;
-  readonly payload: Uint8Array;
-  readonly createdAt: Date;
-}
-
-/** What is stored under a key. */
-export interface StoredAnswer {
-  readonly key: string;
-  readonly requestHash: Uint8Array;
-  readonly orderId: string;
-  readonly responseCode: number;
-  readonly responseBody: string;
-  /** Of the order, to name the fields in which another request differs; null when its row was removed since. */
-  readonly accountId: bigint | null;
-  readonly amountCents: bigint | null;
+  /** W3C trace context of the request that made it. */
+  readonly traceparent: string | undefined;
 }
 
 export interface OrderView {
@@ -38,92 +29,180 @@ export interface OrderView {
   readonly createdAt: Date;
 }
 
-/** Keys are inserted in ascending order, so two batches that share keys cannot wait for each other in a circle. */
-const INSERT = `
-WITH given AS (
-  SELECT * FROM unnest($1::text[], $2::bytea[], $3::uuid[], $4::bigint[], $5::bigint[], $6::text[], $7::int[], $8::text[],
-                       $9::uuid[], $10::text[], $11::bytea[], $12::timestamptz[])
-    AS g(idem_key, request_hash, order_id, account_id, amount_cents, status, response_code, response_body,
-         msg_id, event_type, payload, created_at)
+export const RESPONSE_CODE = 201;
+export const responseOf = (orderId: string): string =>
+  `{"order_id":"${orderId}","status":"${STATUS_CREATED}"}`;
+
+const RESPONSE = `'{"order_id":"' || order_id || '","status":"${STATUS_CREATED}"}'`;
+/** As orderCreatedPayload writes it. */
+const payload = (at: string): string =>
+  `convert_to('{"order_id":"' || order_id || '","account_id":"' || account_id || '","amount_cents":"' || amount_cents ||
+    '","status":"${STATUS_CREATED}","created_at":"' || ${at} || '"}', 'UTF8')`;
+
+/** Keys are inserted in one order everywhere, so two batches that share keys cannot wait for each other in a circle; ids of
+ *  the outbox are drawn in the order in which the requests arrived, which is that of msg_id. */
+const INSERT: TextStatement = {
+  paramCount: 8,
+  text: `
+WITH given AS MATERIALIZED (
+  SELECT * FROM unnest($1::text[], $2::text[], $3::uuid[], $4::bigint[], $5::bigint[], $6::uuid[], $7::text[])
+    AS g(idem_key, request_hash, order_id, account_id, amount_cents, msg_id, traceparent)
 ), won AS (
   INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
-  SELECT idem_key, request_hash, order_id, response_code, response_body::json FROM given ORDER BY idem_key
+  SELECT idem_key, decode(request_hash, 'hex'), order_id, ${RESPONSE_CODE}, (${RESPONSE})::json
+  FROM given ORDER BY idem_key COLLATE "C"
   ON CONFLICT (idem_key) DO NOTHING
-  RETURNING idem_key
+  RETURNING order_id
 ), placed AS (
   INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
-  SELECT order_id, account_id, amount_cents, status, created_at FROM given JOIN won USING (idem_key)
+  SELECT order_id, account_id, amount_cents, '${STATUS_CREATED}', $8::timestamptz FROM given JOIN won USING (order_id)
 ), queued AS (
-  INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
-  SELECT order_id, msg_id, event_type, payload FROM given JOIN won USING (idem_key) ORDER BY msg_id
+  INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
+  SELECT order_id, msg_id, '${ORDER_CREATED}', ${payload('$8::text')}, traceparent
+  FROM given JOIN won USING (order_id) ORDER BY msg_id
 )
-SELECT idem_key FROM won`;
+SELECT order_id FROM won`,
+};
 
-/** Writes the orders whose keys are absent; returns the keys that were. Waits for a transaction that is writing one of
- *  the keys. The keys must be distinct. */
-export async function insertOrders(
-  session: SqlSession,
+/** The same as five statements, BEGIN and COMMIT among them: what the batch is measured against. */
+const INSERT_KEY: TextStatement = {
+  paramCount: 4,
+  text: `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
+VALUES ($1::text, decode($2::text, 'hex'), $3::uuid, ${RESPONSE_CODE}, $4::json) ON CONFLICT (idem_key) DO NOTHING`,
+};
+const INSERT_ORDER: TextStatement = {
+  paramCount: 4,
+  text: `INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
+VALUES ($1::uuid, $2::bigint, $3::bigint, '${STATUS_CREATED}', $4::timestamptz)`,
+};
+const INSERT_OUTBOX: TextStatement = {
+  paramCount: 6,
+  text: `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
+SELECT order_id, $2::uuid, '${ORDER_CREATED}', ${payload('$5::text')}, $6::text
+FROM (VALUES ($1::uuid, $3::bigint, $4::bigint)) AS v(order_id, account_id, amount_cents)`,
+};
+
+const READ_STORED: TextStatement = {
+  paramCount: 1,
+  text: `
+SELECT idem_key, encode(request_hash, 'hex'), order_id, response_code, response_body,
+       floor(extract(epoch FROM created_at) * 1000)::bigint
+FROM idempotency_keys WHERE idem_key = ANY($1::text[])`,
+};
+
+const SET_LOCK_TIMEOUT: TextStatement = {
+  paramCount: 1,
+  text: `SELECT set_config('lock_timeout', $1::text, true)`,
+};
+
+const nothing = (): void => {};
+const rowCount = (rows: TextRows): number => rows.rowCount;
+
+/** W3C trace contexts are hex and dashes; whatever else comes is quoted. */
+const quoted = (text: string): string =>
+  /^[0-9a-f-]+$/.test(text) ? text : `"${text.replace(/["\\]/g, '\\$&')}"`;
+
+/** Writes the orders whose keys are absent; returns the order ids that were written, or `all`. Waits for a transaction that is
+ *  writing one of the keys. The keys must be distinct. */
+export function insertOrders(
+  session: TextSession,
   orders: readonly NewOrder[],
-): Promise<ReadonlySet<string>> {
-  const { rows } = await session.query<{ idem_key: string }>(INSERT, [
-    orders.map((order) => order.key),
-    orders.map((order) => order.requestHash),
-    orders.map((order) => order.orderId),
-    orders.map((order) => order.accountId),
-    orders.map((order) => order.amountCents),
-    orders.map((order) => order.status),
-    orders.map((order) => order.responseCode),
-    orders.map((order) => order.responseBody),
-    orders.map((order) => order.msgId),
-    orders.map((order) => order.eventType),
-    orders.map((order) => order.payload),
-    orders.map((order) => order.createdAt),
-  ]);
-  return new Set(rows.map((row) => row.idem_key));
+  createdAt: string,
+): Promise<'all' | ReadonlySet<string>> {
+  let keys = '{';
+  let hashes = '{';
+  let orderIds = '{';
+  let accounts = '{';
+  let amounts = '{';
+  let msgIds = '{';
+  let traces: string | null = null;
+  let comma = '';
+  for (const order of orders) {
+    keys += comma + order.key;
+    hashes += comma + order.requestHash;
+    orderIds += comma + order.orderId;
+    accounts += comma + order.accountId;
+    amounts += comma + order.amountCents;
+    msgIds += comma + order.msgId;
+    if (order.traceparent !== undefined) traces = '';
+    comma = ',';
+  }
+  if (traces !== null) {
+    traces = `{${orders.map((one) => (one.traceparent === undefined ? 'NULL' : quoted(one.traceparent))).join(',')}}`;
+  }
+  const params = [
+    `${keys}}`,
+    `${hashes}}`,
+    `${orderIds}}`,
+    `${accounts}}`,
+    `${amounts}}`,
+    `${msgIds}}`,
+    traces,
+    createdAt,
+  ];
+  return session.execute(INSERT, params, (rows) => {
+    if (rows.rowCount === orders.length) return 'all';
+    const won = new Set<string>();
+    for (let row = 0; row < rows.rowCount; row++) won.add(rows.text(row, 0) as string);
+    return won;
+  });
 }
 
-interface AnswerRow extends SqlRow {
-  readonly idem_key: string;
-  readonly request_hash: Uint8Array;
-  readonly order_id: string;
-  readonly response_code: number;
-  readonly response_body: string;
-  readonly account_id: bigint | null;
-  readonly amount_cents: bigint | null;
+/** One order within an open transaction, a statement a row; returns whether its key was absent. */
+export async function insertOrder(
+  session: TextSession,
+  order: NewOrder,
+  createdAt: string,
+): Promise<boolean> {
+  const { key, requestHash, orderId, msgId, traceparent } = order;
+  const [account, amount] = [String(order.accountId), String(order.amountCents)];
+  const body = responseOf(orderId);
+  const keyParams = [key, requestHash, orderId, body];
+  if ((await session.execute(INSERT_KEY, keyParams, rowCount)) === 0) return false;
+  await session.execute(INSERT_ORDER, [orderId, account, amount, createdAt], nothing);
+  const event = [orderId, msgId, account, amount, createdAt, traceparent ?? null];
+  await session.execute(INSERT_OUTBOX, event, nothing);
+  return true;
 }
 
-export async function readAnswers(
-  session: SqlSession,
+/** For the rest of the transaction. */
+export const setLockTimeout = (session: TextSession, ms: number): Promise<void> =>
+  session.execute(SET_LOCK_TIMEOUT, [String(Math.max(1, Math.ceil(ms)))], nothing);
+
+/** What is stored under these keys. */
+export function readStored(
+  session: TextSession,
   keys: readonly string[],
+  keyTtlMs: number,
 ): Promise<ReadonlyMap<string, StoredAnswer>> {
-  const { rows } = await session.query<AnswerRow>(
-    `SELECT k.idem_key, k.request_hash, k.order_id, k.response_code, k.response_body, o.account_id, o.amount_cents
-     FROM idempotency_keys k LEFT JOIN orders o USING (order_id) WHERE k.idem_key = ANY($1::text[])`,
-    [keys],
-  );
-  return new Map(
-    rows.map((row) => [
-      row.idem_key,
-      {
-        key: row.idem_key,
-        requestHash: row.request_hash,
-        orderId: row.order_id,
-        responseCode: row.response_code,
-        responseBody: row.response_body,
-        accountId: row.account_id,
-        amountCents: row.amount_cents,
-      },
-    ]),
-  );
+  return session.execute(READ_STORED, [`{${keys.join(',')}}`], (rows) => {
+    const stored = new Map<string, StoredAnswer>();
+    for (let row = 0; row < rows.rowCount; row++) {
+      const text = (column: number): string => rows.text(row, column) as string;
+      stored.set(text(0), {
+        requestHash: text(1),
+        orderId: text(2),
+        responseCode: Number(text(3)),
+        responseBody: text(4),
+        expiresMs: Number(text(5)) + keyTtlMs,
+      });
+    }
+    return stored;
+  });
+}
+
+interface OrderRow extends SqlRow {
+  readonly account_id: bigint;
+  readonly amount_cents: bigint;
+  readonly status: string;
+  readonly created_at: Date;
 }
 
 export async function readOrder(session: SqlSession, orderId: string): Promise<OrderView | undefined> {
-  const { rows } = await session.query<{
-    account_id: bigint;
-    amount_cents: bigint;
-    status: string;
-    created_at: Date;
-  }>('SELECT account_id, amount_cents, status, created_at FROM orders WHERE order_id = $1', [orderId]);
+  const { rows } = await session.query<OrderRow>(
+    'SELECT account_id, amount_cents, status, created_at FROM orders WHERE order_id = $1',
+    [orderId],
+  );
   const row = rows[0];
   if (row === undefined) return undefined;
   return {

@@ -1,0 +1,103 @@
+/** The connections of `millrace orders`: a pool for everything, and a narrow one for what writes orders. */
+import { findMillraceError } from '../../core/errors.ts';
+import type { SqlPool, TextDriver, TextPool } from '../../io/sql/port.ts';
+import { withSettings } from '../../outbox/connection.ts';
+import { BATCH_LOCK_MS, PATIENT_LANES } from '../../outbox/orders/writer.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { runsNative, sqlDriver } from '../shell/drivers.ts';
+import type { ORDERS_SETTINGS } from './settings.ts';
+
+type Context = CommandContext<typeof ORDERS_SETTINGS>;
+
+const CONNECT_TIMEOUT_MS = 5000;
+/** Reads of orders, readiness, maintenance. */
+const PLAIN_CONNECTIONS = 4;
+/** The server's own limit comes first. */
+const ANSWER_GRACE_MS = 1000;
+
+export async function openPlain(context: Context): Promise<SqlPool> {
+  const { settings } = context;
+  const pool = await (await sqlDriver(context)).connect({
+    url: withSettings(settings.postgres, {
+      schema: settings.schema,
+      lockTimeoutMs: settings['in-flight-wait'],
+    }),
+    connectionsMax: PLAIN_CONNECTIONS,
+    applicationName: 'millrace orders',
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+  });
+  context.onClose(() => pool.close());
+  return pool;
+}
+
+async function textDriver(context: Context, url: string): Promise<TextDriver> {
+  const { sql } = context.settings;
+  const { pgTextDriver } = await import('../../io/sql/pg-text.ts');
+  const note = (driver: TextDriver, reason: string, level: 'info' | 'warn' = 'info'): TextDriver => {
+    context.log[level]({ port: 'sql', driver: driver.name, reason }, 'driver chosen');
+    return driver;
+  };
+  if (sql === 'pg') return note(pgTextDriver, 'asked for');
+  const { pgNativeDriver, whyNotNative } = await import('../../io/sql/pg-native.ts');
+  if (sql === 'native') return note(pgNativeDriver, 'asked for');
+  if (!runsNative(context)) return note(pgTextDriver, 'nothing native runs');
+  const obstacle = whyNotNative(url);
+  if (obstacle === undefined) return note(pgNativeDriver, 'the fastest');
+  return note(pgTextDriver, `not pg-native: ${obstacle}`, obstacle.startsWith('libpq') ? 'warn' : 'info');
+}
+
+export async function openHot(context: Context, plain: SqlPool): Promise<TextPool> {
+  const { settings, log } = context;
+  const durable = await isDurable(plain);
+  if (!durable) log.warn({}, 'the server has synchronous_commit off; orders are written with it on');
+  const url = withSettings(settings.postgres, {
+    schema: settings.schema,
+    lockTimeoutMs: Math.min(BATCH_LOCK_MS, settings['in-flight-wait']),
+    // Statements are few and their best plans do not depend on values: lookups by key, joins of one batch by hash.
+    more: {
+      statement_timeout: String(Math.ceil(settings.deadline)),
+      plan_cache_mode: 'force_generic_plan',
+      enable_seqscan: 'off',
+      enable_nestloop: 'off',
+      enable_mergejoin: 'off',
+      jit: 'off',
+      ...(durable ? {} : { synchronous_commit: 'on' }),
+    },
+  });
+  const driver = await textDriver(context, url);
+  const pool = await driver.connect({
+    url,
+    connectionsMax: settings.connections + PATIENT_LANES,
+    applicationName: 'millrace orders',
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    answerTimeoutMs: settings.deadline + ANSWER_GRACE_MS,
+  });
+  context.onClose(() => pool.close());
+  return pool;
+}
+
+async function isDurable(pool: SqlPool): Promise<boolean> {
+  const { rows } = await pool.query<{ value: string }>(
+    `SELECT current_setting('synchronous_commit') AS value`,
+  );
+  return rows[0]?.value !== 'off';
+}
+
+/** Wakes the relays of this host; does nothing where the server does not say who it is. */
+export async function openWaker(context: Context, pool: SqlPool): Promise<() => void> {
+  try {
+    const { unixWake } = await import('../../io/wake/unix.ts');
+    const { rows } = await pool.query<{ name: string }>('SELECT current_database()::text AS name');
+    const waker = await unixWake.waker({
+      systemIdentifier: await pool.systemIdentifier(),
+      database: (rows[0] as { name: string }).name,
+      table: `${context.settings.schema}.outbox`,
+    });
+    context.onClose(() => waker.close());
+    return () => waker.wake();
+  } catch (thrown) {
+    const error = findMillraceError(thrown);
+    context.log.warn({ error: error?.message ?? String(thrown) }, 'relays are not woken; they poll');
+    return () => {};
+  }
+}

@@ -1,0 +1,130 @@
+/** The write path of `millrace orders`, put together from its settings. */
+import { coreError } from '../../core/errors.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { UuidV7 } from '../../outbox/ids.ts';
+import { BatchControl } from '../../outbox/orders/batch-control.ts';
+import { Maintenance } from '../../outbox/orders/maintenance.ts';
+import { ordersMetrics } from '../../outbox/orders/metrics.ts';
+import { ReplayCache } from '../../outbox/orders/replay-cache.ts';
+import { Orders } from '../../outbox/orders/service.ts';
+import { OrderWriter } from '../../outbox/orders/writer.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { sleepUntil } from '../shell/wait.ts';
+import type { ORDERS_SETTINGS } from './settings.ts';
+import { openHot, openWaker } from './sql.ts';
+
+type Context = CommandContext<typeof ORDERS_SETTINGS>;
+
+/** Most orders of one transaction, whatever the control rule finds. */
+const ADAPTIVE_ROWS_MAX = 512;
+const FIXED_ROWS_MAX = 1000;
+const TICK_MS = 100;
+/** Partitions that are there before the ids reach them. */
+const PARTITIONS_AHEAD = 2;
+
+interface Batching {
+  readonly rowsMax: number;
+  readonly fixed: boolean;
+  readonly oneByOne: boolean;
+}
+
+/** @throws bad_value */
+export function batchingOf(batch: string): Batching {
+  if (batch === 'adaptive') return { rowsMax: ADAPTIVE_ROWS_MAX, fixed: false, oneByOne: false };
+  if (batch === 'off') return { rowsMax: 1, fixed: true, oneByOne: true };
+  const rows = /^\d{1,4}$/.test(batch) ? Number(batch) : 0;
+  if (rows < 1 || rows > FIXED_ROWS_MAX) {
+    throw coreError(
+      'bad_value',
+      `-batch=${batch} is not adaptive, off or a number from 1 to ${FIXED_ROWS_MAX}`,
+      {
+        next: 'leave it out for adaptive',
+      },
+    );
+  }
+  return { rowsMax: rows, fixed: true, oneByOne: false };
+}
+
+/** Ends the process by SIGKILL where the settings ask for it. */
+function crashing(context: Context): (orders: number) => void {
+  const { settings, log } = context;
+  const point = settings['crash-point'];
+  let committed = 0;
+  return (orders) => {
+    committed += orders;
+    if (point === undefined || committed < settings['crash-after']) return;
+    log.warn({ point, unfinished: orders }, 'crash point reached');
+    process.kill(process.pid, 'SIGKILL');
+  };
+}
+
+export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7): Promise<Orders> {
+  const { settings, clock, drain, log } = context;
+  const batching = batchingOf(settings.batch);
+  const hot = await openHot(context, plain);
+  const wake = await openWaker(context, plain);
+  const crash = crashing(context);
+  const metrics = ordersMetrics(context.metrics);
+  const control = new BatchControl({
+    lanes: settings.connections,
+    rowsMax: batching.rowsMax,
+    fixed: batching.fixed,
+    budgetMs: settings.budget,
+  });
+  const writer = new OrderWriter({
+    pool: hot,
+    lanes: settings.connections,
+    control,
+    oneByOne: batching.oneByOne,
+    inFlightWaitMs: settings['in-flight-wait'],
+    keyTtlMs: settings['key-ttl'],
+    metrics,
+    wallNowMs: () => clock.wallNowMs(),
+    monotonicMs: () => clock.monotonicMs(),
+    sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
+    random: Math.random,
+    committed: (orders) => {
+      wake();
+      crash(orders);
+    },
+  });
+  const replays = new ReplayCache(settings['replay-cache']);
+  const orders = new Orders({
+    pool: plain,
+    writer,
+    control,
+    replays,
+    ids,
+    clock,
+    metrics,
+    inFlightMax: settings['in-flight-max'],
+    queueWaitMaxMs: settings['queue-wait-max'],
+    deadlineMs: settings.deadline,
+  });
+  const ticking = setInterval(() => orders.tick(), TICK_MS);
+  context.onClose(() => clearInterval(ticking));
+  context.metrics.onCollect(() => {
+    metrics.inFlight.set(orders.inFlight());
+    metrics.queued.set(writer.queued());
+    metrics.cacheBytes.set(replays.bytes());
+    metrics.batchRowsMax.set(control.rowsNow());
+    metrics.gatherSeconds.set(control.gatherMs() / 1000);
+  });
+  const maintenance = new Maintenance({
+    pool: plain,
+    schema: settings.schema,
+    partitionRows: settings['outbox-partition-rows'],
+    ahead: PARTITIONS_AHEAD,
+    retentionMs: settings['outbox-retention'],
+    keyTtlMs: settings['key-ttl'],
+    intervalMs: settings['maintenance-interval'],
+    metrics: context.metrics,
+    log,
+    monotonicMs: () => clock.monotonicMs(),
+    sleep: (ms) => sleepUntil(ms, drain),
+    drain,
+  });
+  const maintaining = maintenance.run();
+  context.onClose(() => maintaining);
+  return orders;
+}

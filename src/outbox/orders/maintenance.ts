@@ -1,0 +1,105 @@
+/** What the orders tables need from time to time, never in a request's way: partitions ahead of the ids, old ones dropped, old keys
+ *  deleted. Every process runs this; a lock lets one work at a time, and whatever fails is tried again at the next turn. */
+import { findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import { expireKeys, KEYS_CHUNK_ROWS } from './keys.ts';
+import { dropMarked, makeAhead, outboxPartitions, type PartitionOptions } from './partitions.ts';
+
+/** A look for old keys that found fewer than a chunk: the next one after this. */
+const KEYS_PAUSE_MS = 10 * 60_000;
+/** Chunks a turn. */
+const CHUNKS_MAX = 50;
+const LOCK_TIMEOUT = '55P03';
+
+export interface MaintenanceOptions extends PartitionOptions {
+  readonly keyTtlMs: number;
+  readonly intervalMs: number;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+  readonly monotonicMs: () => number;
+  /** Resolves after the time, or at once when the drain starts. */
+  readonly sleep: (ms: number) => Promise<void>;
+  readonly drain: AbortSignal;
+}
+
+export class Maintenance {
+  private readonly options: MaintenanceOptions;
+  private readonly counters;
+  private keysAgainMs = 0;
+
+  constructor(options: MaintenanceOptions) {
+    this.options = options;
+    const { metrics, keyTtlMs } = options;
+    this.counters = {
+      partitions: metrics.gauge(
+        'orders_outbox_partitions',
+        'Partitions of the outbox, the default one included.',
+      ),
+      made: metrics.counter('orders_outbox_partitions_made_total', 'Partitions made ahead of the ids.'),
+      dropped: metrics.counter(
+        'orders_outbox_partitions_dropped_total',
+        'Partitions dropped: every row marked and older than the retention.',
+      ),
+      expired: metrics.counter('orders_keys_expired_total', 'Idempotency keys deleted after their TTL.'),
+      errors: metrics.counter('orders_maintenance_errors_total', 'Turns of the maintenance that failed.', [
+        'task',
+      ]),
+    };
+    metrics.gauge('orders_key_ttl_seconds', 'How long a key and its answer are kept.').set(keyTtlMs / 1000);
+  }
+
+  /** Runs until the drain starts; never throws. */
+  async run(): Promise<void> {
+    const { drain, sleep, intervalMs } = this.options;
+    while (!drain.aborted) {
+      await this.turn();
+      await sleep(intervalMs);
+    }
+  }
+
+  async turn(): Promise<void> {
+    const { options, counters } = this;
+    await this.attempt('make', async () => {
+      const made = await makeAhead(options);
+      counters.made.add(made.length);
+      if (made.length > 0) options.log.info({ made }, 'outbox partitions made');
+    });
+    await this.attempt('drop', async () => {
+      const dropped = await dropMarked(options);
+      counters.dropped.add(dropped.length);
+      if (dropped.length > 0) options.log.info({ dropped }, 'outbox partitions dropped');
+    });
+    await this.attempt('count', async () => {
+      counters.partitions.set((await outboxPartitions(options.pool, options.schema)).length);
+    });
+    if (options.monotonicMs() >= this.keysAgainMs) await this.attempt('keys', () => this.expire());
+  }
+
+  private async expire(): Promise<void> {
+    const { pool, schema, keyTtlMs, drain, monotonicMs } = this.options;
+    for (let chunk = 0; chunk < CHUNKS_MAX && !drain.aborted; chunk++) {
+      const count = (await expireKeys(pool, schema, keyTtlMs)) ?? 0;
+      this.counters.expired.add(count);
+      if (count >= KEYS_CHUNK_ROWS) continue;
+      this.keysAgainMs = monotonicMs() + Math.min(KEYS_PAUSE_MS, keyTtlMs / 10);
+      return;
+    }
+  }
+
+  private async attempt(task: string, work: () => Promise<void>): Promise<void> {
+    const { errors } = this.counters;
+    try {
+      await work();
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      errors.add(1, errors.series(task));
+      // Giving way to requests is what it is meant to do.
+      const level = error?.details['sqlstate'] === LOCK_TIMEOUT ? 'debug' : 'warn';
+      this.options.log[level](
+        { task, code: error?.code, error: error?.message ?? String(thrown) },
+        'maintenance of the orders tables failed; it is tried again',
+      );
+    }
+  }
+}

@@ -1,0 +1,163 @@
+/** Partitions of the outbox, each a range of ids: made ahead of the sequence, dropped when every row is marked and old.
+ *
+ *  Invariants: (1) a partition is dropped only under a lock that excludes every writer, after it was seen under that lock
+ *  that no row in it is unmarked; (2) nothing here waits for a lock longer than LOCK_MS, because who waits for an exclusive
+ *  lock holds up those that come after; (3) one process at a time changes partitions.
+ */
+import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+
+const LOCK_MS = 50;
+/** Looking for an unmarked row under the lock. */
+const LOOK_MS = 2000;
+/** Made at once at most: a sequence that was set far ahead must not fill the catalog. */
+const MADE_MAX = 16;
+
+const STORAGE = `fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0,
+  autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
+  autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 200000`;
+
+export interface PartitionOptions {
+  readonly pool: SqlPool;
+  readonly schema: string;
+  /** Ids a partition. */
+  readonly partitionRows: number;
+  /** Partitions that are there before the sequence reaches them. */
+  readonly ahead: number;
+  readonly retentionMs: number;
+}
+
+export interface OutboxPartition {
+  readonly name: string;
+  /** First id; undefined: no lower bound. Both undefined: the default partition. */
+  readonly from: bigint | undefined;
+  /** First id that is not in it any more. */
+  readonly to: bigint | undefined;
+}
+
+const BOUND = /^FOR VALUES FROM \((?:'(-?\d+)'|MINVALUE)\) TO \('(-?\d+)'\)$/;
+
+/** In the order of their ids, the default partition last. */
+export async function outboxPartitions(
+  session: SqlSession,
+  schema: string,
+): Promise<readonly OutboxPartition[]> {
+  const { rows } = await session.query<{ name: string; bound: string }>(
+    `SELECT c.relname::text AS name, pg_get_expr(c.relpartbound, c.oid) AS bound
+     FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE i.inhparent = to_regclass($1)`,
+    [`${schema}.outbox`],
+  );
+  const parts = rows.map(({ name, bound }): OutboxPartition => {
+    const [, from, to] = BOUND.exec(bound) ?? [];
+    return {
+      name,
+      from: from === undefined ? undefined : BigInt(from),
+      to: to === undefined ? undefined : BigInt(to),
+    };
+  });
+  const rank = (part: OutboxPartition): bigint => part.to ?? 2n ** 63n;
+  return parts.sort((a, b) => (rank(a) < rank(b) ? -1 : rank(a) > rank(b) ? 1 : 0));
+}
+
+/** The highest id that was drawn. */
+async function lastId(session: SqlSession, schema: string): Promise<bigint> {
+  const { rows } = await session.query<{ last: bigint }>(
+    `SELECT last_value AS last FROM ${schema}.outbox_id_seq`,
+  );
+  return (rows[0] as { last: bigint }).last;
+}
+
+/** A transaction of the one process that maintains this schema; undefined where another one does. */
+export async function asMaintainer<T>(
+  pool: SqlPool,
+  schema: string,
+  work: (session: SqlSession) => Promise<T>,
+): Promise<T | undefined> {
+  return pool.transaction(async (session) => {
+    // Each statement must see what was committed before it got its locks.
+    await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
+    const { rows } = await session.query<{ mine: boolean }>(
+      'SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS mine',
+      [`millrace.orders.maintenance.${schema}`],
+    );
+    return rows[0]?.mine === true ? work(session) : undefined;
+  });
+}
+
+/** Makes what is missing ahead of the sequence; returns the names. @throws sql_failed 55P03 when it would have to wait */
+export async function makeAhead(options: PartitionOptions): Promise<readonly string[]> {
+  const { pool, schema, ahead } = options;
+  const rows = BigInt(options.partitionRows);
+  const made: string[] = [];
+  while (made.length < MADE_MAX) {
+    const name = await asMaintainer(pool, schema, async (session) => {
+      await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
+      const last = await lastId(session, schema);
+      const highest = (await outboxPartitions(session, schema)).reduce(
+        (high, part) => (part.to !== undefined && part.to > high ? part.to : high),
+        0n,
+      );
+      if (highest > last + rows * BigInt(ahead)) return undefined;
+      // Ids between stay in the default partition: a range that has rows there could not be attached.
+      const from = highest > last ? highest : (last / rows + 2n) * rows;
+      const to = (from / rows + 1n) * rows;
+      const table = `outbox_p${from}`;
+      // Attached, not created in place: that would lock every writer out.
+      await session.query(
+        `CREATE TABLE ${schema}.${table} (LIKE ${schema}.outbox INCLUDING DEFAULTS INCLUDING CONSTRAINTS INCLUDING INDEXES INCLUDING STORAGE)
+         WITH (${STORAGE})`,
+      );
+      await session.query(
+        `ALTER TABLE ${schema}.outbox ATTACH PARTITION ${schema}.${table} FOR VALUES FROM (${from}) TO (${to})`,
+      );
+      return table;
+    });
+    if (name === undefined) break;
+    made.push(name);
+  }
+  return made;
+}
+
+async function hasUnmarked(session: SqlSession, schema: string, name: string): Promise<boolean> {
+  const { rows } = await session.query<{ unmarked: boolean }>(
+    `SELECT EXISTS (SELECT FROM ${schema}.${name} WHERE published_at IS NULL) AS unmarked`,
+  );
+  return rows[0]?.unmarked === true;
+}
+
+/** The row with the highest id is older than the retention; true also where there is no row. */
+async function isOld(
+  session: SqlSession,
+  schema: string,
+  name: string,
+  retentionMs: number,
+): Promise<boolean> {
+  const { rows } = await session.query<{ old: boolean }>(
+    `SELECT coalesce((SELECT created_at FROM ${schema}.${name} ORDER BY id DESC LIMIT 1) < now() - $1::float8 * interval '1 ms', true) AS old`,
+    [retentionMs],
+  );
+  return rows[0]?.old === true;
+}
+
+/** Drops partitions that the sequence has left, whose rows are all marked and old; returns the names.
+ *  @throws sql_failed 55P03 when it would have to wait */
+export async function dropMarked(options: PartitionOptions): Promise<readonly string[]> {
+  const { pool, schema, retentionMs } = options;
+  const last = await lastId(pool, schema);
+  const dropped: string[] = [];
+  for (const { name, to } of await outboxPartitions(pool, schema)) {
+    if (to === undefined || to > last) continue;
+    if (!(await isOld(pool, schema, name, retentionMs)) || (await hasUnmarked(pool, schema, name))) continue;
+    const gone = await asMaintainer(pool, schema, async (session) => {
+      await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
+      await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
+      await session.query(
+        `LOCK TABLE ONLY ${schema}.outbox, ONLY ${schema}.${name} IN ACCESS EXCLUSIVE MODE`,
+      );
+      if (await hasUnmarked(session, schema, name)) return false;
+      await session.query(`DROP TABLE ${schema}.${name}`);
+      return true;
+    });
+    if (gone === true) dropped.push(name);
+  }
+  return dropped;
+}
