@@ -22,6 +22,16 @@ export interface ServeOptions {
   readonly tls?: HttpTls | undefined;
 }
 
+/** Methods of a route whose series are kept at hand. */
+const METHODS_MAX = 32;
+
+/** The series of one route. */
+interface KnownSeries {
+  readonly took: number;
+  /** By method and status. */
+  readonly requests: Map<string, Map<number, number>>;
+}
+
 const document = (status: number, body: unknown) => ({
   status,
   headers: { 'content-type': 'application/json', 'cache-control': 'no-store' },
@@ -91,6 +101,8 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
   const seconds = context.metrics.histogram('http_request_duration_seconds', 'Time from request to answer.', [
     'route',
   ]);
+  // Looked up by what an answer is, so that counting one makes no text.
+  const known = new Map<string, KnownSeries>();
   return driver.listen({
     ...DEFAULTS,
     ...command.http?.(context),
@@ -98,9 +110,25 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
     ...(tls === undefined ? {} : { tls }),
     routes: [...own, ...shared],
     log: context.log,
-    onAnswer: (answer) => {
-      requests.add(1, requests.series(answer.method, answer.route, String(answer.status)));
-      seconds.observe(answer.seconds, seconds.series(answer.route));
+    onAnswer: ({ method, route, status, seconds: took }) => {
+      let series = known.get(route);
+      if (series === undefined) {
+        series = { took: seconds.series(route), requests: new Map() };
+        known.set(route, series);
+      }
+      let byStatus = series.requests.get(method);
+      if (byStatus === undefined) {
+        byStatus = new Map();
+        // A client may invent methods without end.
+        if (series.requests.size < METHODS_MAX) series.requests.set(method, byStatus);
+      }
+      let count = byStatus.get(status);
+      if (count === undefined) {
+        count = requests.series(method, route, String(status));
+        byStatus.set(status, count);
+      }
+      requests.add(1, count);
+      seconds.observe(took, series.took);
     },
   });
 }

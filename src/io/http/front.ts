@@ -3,7 +3,7 @@
 import { STATUS_CODES } from 'node:http';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import type { HttpFallbacks, HttpResponse, HttpRoute, HttpServerOptions } from './port.ts';
-import { headerValues, type Target, targetOf } from './request.ts';
+import { headerLines, type Target, targetOf } from './request.ts';
 import { RouteTable } from './route.ts';
 
 export const EMPTY = new Uint8Array(0);
@@ -47,7 +47,7 @@ export class Front {
   decide(method: string, url: string, rawHeaders: readonly string[], hostsMin: 0 | 1): Decision {
     const answer = (response: HttpResponse): Decision => ({ kind: 'answer', response });
     const target = targetOf(url);
-    const hosts = headerValues(rawHeaders, 'host').length;
+    const hosts = headerLines(rawHeaders, 'host');
     if (target === undefined || hosts < hostsMin || hosts > 1) return answer(this.refusal(400, method, url));
     const { path } = target;
     if (this.draining) return answer(this.refusal(503, method, path));

@@ -24,19 +24,41 @@ export function targetOf(url: string): Target | undefined {
   return mark < 0 ? { path: rest, query: '' } : { path: rest.slice(0, mark), query: rest.slice(mark + 1) };
 }
 
-const BLANKS_AROUND = /^[ \t]+|[ \t]+$/g;
+const isBlank = (char: number): boolean => char === 0x20 || char === 0x09;
+
+/** Without the blanks around it; most values have none. */
+function trimmed(value: string): string {
+  let from = 0;
+  let to = value.length;
+  while (from < to && isBlank(value.charCodeAt(from))) from++;
+  while (to > from && isBlank(value.charCodeAt(to - 1))) to--;
+  return to - from === value.length ? value : value.slice(from, to);
+}
 
 /** All lines of one header, in the order sent; `raw` has names and values in turn. */
-export function headerValues(raw: readonly string[], name: string): string[] {
+export function headerValues(raw: readonly string[], name: string): readonly string[] {
   const wanted = name.toLowerCase();
-  const values: string[] = [];
+  let values: string[] | undefined;
   for (let i = 0; i + 1 < raw.length; i += 2) {
     const given = raw[i] as string;
-    if (given.length === wanted.length && given.toLowerCase() === wanted) {
-      values.push((raw[i + 1] as string).replace(BLANKS_AROUND, ''));
-    }
+    if (given.length !== wanted.length || given.toLowerCase() !== wanted) continue;
+    const value = trimmed(raw[i + 1] as string);
+    if (values === undefined) values = [value];
+    else values.push(value);
   }
-  return values;
+  return values ?? NO_VALUES;
+}
+
+const NO_VALUES: readonly string[] = Object.freeze([]);
+
+/** How many lines a header has. */
+export function headerLines(raw: readonly string[], lowerName: string): number {
+  let lines = 0;
+  for (let i = 0; i + 1 < raw.length; i += 2) {
+    const given = raw[i] as string;
+    if (given.length === lowerName.length && given.toLowerCase() === lowerName) lines++;
+  }
+  return lines;
 }
 
 export interface RequestHead {
