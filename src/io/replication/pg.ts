@@ -225,14 +225,16 @@ class Stream implements ReplicationStream {
 
 class Session implements ReplicationSession {
   readonly identity: ServerIdentity;
+  readonly senderTimeoutMs: number;
   private readonly client: pg.Client;
   private readonly where: string;
   private stream: Stream | undefined;
 
-  constructor(client: pg.Client, where: string, identity: ServerIdentity) {
+  constructor(client: pg.Client, where: string, identity: ServerIdentity, senderTimeoutMs: number) {
     this.client = client;
     this.where = where;
     this.identity = identity;
+    this.senderTimeoutMs = senderTimeoutMs;
   }
 
   async start(options: StreamOptions): Promise<ReplicationStream> {
@@ -280,11 +282,16 @@ export const pgReplicationDriver: ReplicationDriver = {
       await client.connect();
       const { rows } = await client.query<{ systemid: string; timeline: string }>('IDENTIFY_SYSTEM');
       const row = rows[0];
+      const patience = await client.query<{ ms: string }>(
+        "SELECT setting AS ms FROM pg_settings WHERE name = 'wal_sender_timeout'",
+      );
       if (row === undefined) throw new Error('IDENTIFY_SYSTEM answered nothing');
-      return new Session(client, where, {
-        systemIdentifier: row.systemid,
-        timeline: Number(row.timeline),
-      });
+      return new Session(
+        client,
+        where,
+        { systemIdentifier: row.systemid, timeline: Number(row.timeline) },
+        Number(patience.rows[0]?.ms ?? 0),
+      );
     } catch (thrown) {
       await client.end().catch(() => {});
       throw findMillraceError(thrown) ?? connectError(thrown, where);

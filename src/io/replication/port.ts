@@ -57,6 +57,8 @@ export interface ReplicationStream {
 
 export interface ReplicationSession {
   readonly identity: ServerIdentity;
+  /** wal_sender_timeout as this session has it: a stream that is silent for longer is ended by the server. 0: never. */
+  readonly senderTimeoutMs: number;
   /** Starts where the slot stands. A session carries one stream. @throws replication_failed with details.sqlstate */
   start(options: StreamOptions): Promise<ReplicationStream>;
   close(): Promise<void>;

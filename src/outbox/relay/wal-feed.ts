@@ -5,7 +5,6 @@
  *  takes others but not it: then it is parked, its key waits, and the stream goes on; (4) after stop() nothing is handed over.
  */
 import type { Pipeline } from './pipeline.ts';
-import type { RelayCrashPoint } from './source.ts';
 import type { OutboxRow } from './store.ts';
 import type { WalMetrics } from './wal-metrics.ts';
 import type { WalParking } from './wal-parking.ts';
@@ -42,7 +41,6 @@ export interface WalFeedOptions {
   readonly metrics: WalMetrics;
   readonly parking: WalParking;
   readonly sleep: (ms: number) => Promise<void>;
-  readonly crashAt: (point: RelayCrashPoint, unfinished: number) => void;
   /** The pipeline can do nothing more. */
   readonly failed: (thrown: unknown) => void;
 }
@@ -211,11 +209,13 @@ export class WalFeed {
 
   /** Hands over the next rows that wait. */
   private portion(): Promise<boolean> {
-    const rows = this.waiting.slice(0, PORTION_ROWS_MAX);
-    this.waiting = this.waiting.slice(rows.length);
-    for (const row of rows) this.waitingBytes -= row.payload.length + ROW_BYTES;
+    const next = this.waiting.slice(0, PORTION_ROWS_MAX);
+    this.waiting = this.waiting.slice(next.length);
+    for (const row of next) this.waitingBytes -= row.payload.length + ROW_BYTES;
     this.relieve();
-    const portion = this.progress.portion(rows.length);
+    const portion = this.progress.portion(next.length);
+    const { parking } = this.options;
+    const rows = parking.size === 0 ? next : next.filter((row) => !parking.add(row));
     const done = this.deliver(portion, rows);
     done.catch(this.options.failed);
     return done;
@@ -223,10 +223,9 @@ export class WalFeed {
 
   /** Whether the broker took any of them. */
   private async deliver(portion: Portion, rows: readonly OutboxRow[]): Promise<boolean> {
-    const { pipeline, parking, crashAt } = this.options;
+    const { pipeline, parking } = this.options;
     this.inFlight++;
     try {
-      crashAt('commit', rows.length);
       const { left, published, marked } = await pipeline.deliver(rows);
       if (left.length > 0) {
         const ids = new Set(left);
@@ -248,7 +247,6 @@ export class WalFeed {
 
   private async finish(portion: Portion, marked: ReadonlyArray<Promise<void>>): Promise<void> {
     await Promise.all(marked);
-    this.options.crashAt('mark', portion.rows);
     this.progress.finish(portion);
   }
 

@@ -32,6 +32,10 @@ export class WalParking {
     this.options = options;
   }
 
+  get size(): number {
+    return this.rows.size;
+  }
+
   get isFull(): boolean {
     return this.rows.size >= PARKED_ROWS_MAX;
   }

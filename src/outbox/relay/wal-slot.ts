@@ -19,8 +19,6 @@ export interface WalNames {
   readonly hasTraceparent: boolean;
   /** 170004 for 17.4. */
   readonly serverVersion: number;
-  /** 0: never. */
-  readonly senderTimeoutMs: number;
 }
 
 export interface SlotState {
@@ -55,7 +53,8 @@ export interface Memory {
   readonly unswept: { readonly reason: SweepReason; readonly to: bigint } | null;
 }
 
-/** Above every id. */
+/** Every id lies between them. */
+export const ID_MIN = -(2n ** 63n);
 export const ID_MAX = 2n ** 63n - 1n;
 
 const NAME_BYTES_MAX = 63;
@@ -279,14 +278,12 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
   const { rows } = await pool.query<{
     level: string;
     version: number;
-    timeout: number;
     schema: string | null;
     name: string | null;
     traced: boolean;
     tail: string;
   }>(
     `SELECT current_setting('wal_level') AS level, current_setting('server_version_num')::int AS version,
-            (SELECT setting::int FROM pg_settings WHERE name = 'wal_sender_timeout') AS timeout,
             n.nspname::text AS schema, c.relname::text AS name,
             EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'traceparent' AND NOT a.attisdropped) AS traced,
             substr(md5(current_database() || '.' || coalesce(n.nspname, '') || '.' || coalesce(c.relname, '')), 1, 8) AS tail
@@ -313,6 +310,5 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
     publication: options.publication ?? name,
     hasTraceparent: row.traced,
     serverVersion: row.version,
-    senderTimeoutMs: row.timeout,
   };
 }

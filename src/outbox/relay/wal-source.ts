@@ -16,6 +16,7 @@ import { WalParking } from './wal-parking.ts';
 import { OutboxRows } from './wal-rows.ts';
 import {
   ID_MAX,
+  ID_MIN,
   type NameOptions,
   type SweepReason,
   sqlstateOf,
@@ -205,7 +206,7 @@ export class WalSource implements Source {
   }
 
   private async stream(slot: WalSlot, names: WalNames, rows: OutboxRows): Promise<boolean> {
-    const { pipeline, sleep, crashAt } = this.parts;
+    const { pipeline, sleep } = this.parts;
     let failure: { readonly thrown: unknown } | undefined;
     const feed = new WalFeed({
       pipeline,
@@ -214,11 +215,13 @@ export class WalSource implements Source {
       metrics: this.metrics,
       parking: this.parking,
       sleep,
-      crashAt,
       failed: (thrown) => {
         failure ??= { thrown };
       },
     });
+    // The stream brings again, in order, whatever was left of the one before: nothing of it waits for anything else.
+    await pipeline.idle();
+    await pipeline.deliver([], { from: ID_MIN, to: ID_MAX });
     const stream = await this.open(slot, names, feed);
     let over = false;
     stream.ended.then(
@@ -274,9 +277,10 @@ export class WalSource implements Source {
   private async open(slot: WalSlot, names: WalNames, feed: WalFeed): Promise<ReplicationStream> {
     const { driver, url, connectTimeoutMs, messageBytesMax } = this.options;
     const { log, sleep } = this.parts;
-    const patience = names.senderTimeoutMs === 0 ? SILENCE_MS_DEFAULT : names.senderTimeoutMs;
     for (;;) {
       const session = await driver.connect({ url, applicationName: 'millrace relay wal', connectTimeoutMs });
+      const { senderTimeoutMs } = session;
+      const patience = senderTimeoutMs === 0 ? SILENCE_MS_DEFAULT : senderTimeoutMs;
       try {
         return await session.start({
           slot: names.slot,

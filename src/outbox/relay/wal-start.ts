@@ -3,6 +3,7 @@ import type { Logger } from '../../core/log.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { WalMetrics } from './wal-metrics.ts';
 import {
+  ID_MAX,
   type Memory,
   type NameOptions,
   type SlotState,
@@ -76,7 +77,7 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   }
   // Remembered first: whoever dies in between leaves word that rows may have no place in the stream.
   const confirmed = memory?.systemIdentifier === systemIdentifier ? memory.confirmed : 0n;
-  await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: 2n ** 63n - 1n } });
+  await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
   if (state !== undefined) await slot.drop();
   const making = slot.create();
   if (options.whileMaking === undefined) await making;

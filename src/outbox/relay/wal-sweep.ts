@@ -10,7 +10,7 @@ import { parseLsn } from './wal-lsn.ts';
 import type { WalMetrics } from './wal-metrics.ts';
 import type { WalParking } from './wal-parking.ts';
 import type { OutboxRows, Sighting } from './wal-rows.ts';
-import type { SweepReason } from './wal-slot.ts';
+import { ID_MIN, type SweepReason } from './wal-slot.ts';
 
 const PAGE_ROWS = 1000;
 const AUDIT_IDS_MAX = 10_000;
@@ -18,7 +18,6 @@ const PARK_ROWS_MAX = 5000;
 const RETRY_MS = 200;
 /** Rounds in which nothing is taken, before the rest is parked so that the stream can begin. */
 const ROUNDS_MAX = 5;
-const BELOW_ALL = -(2n ** 63n);
 
 export interface WalSweepOptions {
   readonly pipeline: Pipeline;
@@ -70,7 +69,7 @@ export class WalSweep {
   ): Promise<{ readonly left: number; readonly published: number; readonly refused: readonly bigint[] }> {
     const { pipeline, goesOn } = this.options;
     const calls: Array<Promise<Delivered>> = [];
-    let after = BELOW_ALL;
+    let after = ID_MIN;
     for (let last = false; !last && goesOn(); ) {
       await pipeline.room();
       const page = await table.pendingAbove(after, PAGE_ROWS);

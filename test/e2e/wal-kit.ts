@@ -1,0 +1,261 @@
+/** A wal source on a real slot whose pipeline publishes into an array and marks in the table: slot, stream and sweep are real, the broker
+ *  is a list. */
+import { randomBytes, randomUUID } from 'node:crypto';
+import { setTimeout as wait } from 'node:timers/promises';
+import { afterAll } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import type { Logger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import type { Delivered, Pipeline } from '../../src/outbox/relay/pipeline.ts';
+import type { OutboxRow } from '../../src/outbox/relay/store.ts';
+import { WalSource, type WalSourceOptions } from '../../src/outbox/relay/wal-source.ts';
+import { until } from './engine-kit.ts';
+
+export interface LogLine {
+  readonly level: string;
+  readonly message: string;
+  readonly fields: Readonly<Record<string, unknown>>;
+}
+
+/** Publishes at once, marks soon after. */
+export class ListPipeline implements Pipeline {
+  readonly published: OutboxRow[] = [];
+  largest = 0;
+  /** Rows are taken only while this is open. */
+  open = true;
+  private readonly pool: SqlPool;
+  private readonly table: string;
+  private readonly under = new Set<bigint>();
+  private tail: Promise<void> = Promise.resolve();
+
+  constructor(pool: SqlPool, table: string) {
+    this.pool = pool;
+    this.table = table;
+  }
+
+  async deliver(rows: readonly OutboxRow[]): Promise<Delivered> {
+    const fresh = rows.filter((row) => !this.under.has(row.id));
+    for (const row of fresh) this.under.add(row.id);
+    this.largest = Math.max(this.largest, this.under.size);
+    while (!this.open) await wait(5);
+    this.published.push(...fresh);
+    const marked = this.tail.then(() => this.mark(fresh.map((row) => row.id)));
+    this.tail = marked;
+    return { published: fresh.length, left: [], known: rows.length - fresh.length, marked };
+  }
+  owns = (): boolean => true;
+  isUnderWay = (id: bigint): boolean => this.under.has(id);
+  underWay = (): number => this.under.size;
+  async room(): Promise<void> {
+    while (this.under.size >= 5000) await wait(2);
+  }
+  async idle(): Promise<void> {
+    while (this.under.size > 0) await wait(2);
+  }
+
+  /** A commit is decoded before it is visible: what matches no row is marked again. */
+  private async mark(ids: readonly bigint[]): Promise<void> {
+    let rest = ids;
+    while (rest.length > 0) {
+      const { rows } = await this.pool
+        .query<{ id: bigint }>(
+          `UPDATE ${this.table} SET published_at = coalesce(published_at, now()) WHERE id = ANY($1::bigint[]) RETURNING id`,
+          [rest],
+        )
+        .catch(() => ({ rows: [] }));
+      const done = new Set(rows.map(({ id }) => id));
+      rest = rest.filter((id) => !done.has(id));
+      if (rest.length > 0) await wait(10);
+    }
+    for (const id of ids) this.under.delete(id);
+  }
+}
+
+export interface Running {
+  readonly pipeline: ListPipeline;
+  readonly metrics: Metrics;
+  readonly log: LogLine[];
+  /** Settles as run() does. */
+  readonly ended: Promise<void>;
+  value(metric: string, label?: string): number;
+  setOwner(owns: boolean): void;
+  stop(): Promise<void>;
+}
+
+export interface WalWorld {
+  readonly schema: string;
+  readonly pool: SqlPool;
+  readonly slot: () => Promise<string>;
+  start(
+    over?: Partial<WalSourceOptions> & {
+      readonly owns?: boolean;
+      readonly url?: string;
+      readonly exitWhenDrained?: boolean;
+    },
+  ): Running;
+  insert(aggregate: string, session?: SqlSession): Promise<bigint>;
+  pending(): Promise<number>;
+  drained(): Promise<true>;
+}
+
+const SHARDS = 4;
+const EVERY = Array.from({ length: SHARDS }, (_, shard) => shard);
+
+export function walKit(postgres: string) {
+  const suffix = randomBytes(4).toString('hex');
+  const schemas: Array<{ readonly schema: string; readonly pool: SqlPool }> = [];
+  const running: Running[] = [];
+  let count = 0;
+
+  afterAll(async () => {
+    await Promise.all(running.map((one) => one.stop()));
+    for (const { schema, pool } of schemas) {
+      await dropSlots(pool, schema);
+      await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+      await pool.close();
+    }
+  });
+
+  return {
+    async world(): Promise<WalWorld> {
+      const schema = `wal_${suffix}_${count++}`;
+      const pool = await pgDriver.connect({
+        url: withSettings(postgres, { schema }),
+        connectionsMax: 8,
+        applicationName: 'wal test',
+        connectTimeoutMs: 5000,
+      });
+      schemas.push({ schema, pool });
+      await migrate(pool, schema, 'orders', migrationsOf('orders'));
+      await migrate(pool, schema, 'relay', migrationsOf('relay'));
+      const pending = async (): Promise<number> => {
+        const { rows } = await pool.query<{ n: bigint }>(
+          'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL',
+        );
+        return Number(rows[0]?.n);
+      };
+      return {
+        schema,
+        pool,
+        slot: async () => {
+          const { rows } = await pool.query<{ slot_name: string }>('SELECT slot_name FROM relay_slots');
+          return rows[0]?.slot_name ?? '';
+        },
+        start(over = {}) {
+          const one = start(pool, withSettings(over.url ?? postgres, { schema }), over);
+          running.push(one);
+          return one;
+        },
+        async insert(aggregate, session = pool) {
+          const { rows } = await session.query<{ id: bigint }>(
+            `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, $2::uuid, 'order.created.v1', '{}') RETURNING id`,
+            [aggregate, randomUUID()],
+          );
+          return rows[0]?.id as bigint;
+        },
+        pending,
+        drained: () =>
+          until('an empty outbox', async () => ((await pending()) === 0 ? true : undefined), 30_000),
+      };
+    },
+  };
+}
+
+/** Ends who reads them, and drops the slots and publications of a schema. */
+export async function dropSlots(pool: SqlPool, schema: string): Promise<void> {
+  const like = [`millrace\\_${schema}\\_%`];
+  await pool.query(
+    'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name LIKE $1 AND active',
+    like,
+  );
+  await until('dropped slots', async () => {
+    await pool.query(
+      'SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name LIKE $1',
+      like,
+    );
+    return true;
+  });
+  const { rows } = await pool.query<{ pubname: string }>(
+    'SELECT pubname::text FROM pg_publication WHERE pubname LIKE $1',
+    like,
+  );
+  for (const { pubname } of rows) await pool.query(`DROP PUBLICATION IF EXISTS ${pubname}`);
+}
+
+function start(pool: SqlPool, url: string, over: Parameters<WalWorld['start']>[0] = {}): Running {
+  const { owns = true, exitWhenDrained = false, ...options } = over;
+  const pipeline = new ListPipeline(pool, 'outbox');
+  const metrics = new Metrics();
+  const log: LogLine[] = [];
+  const write = (level: string) => (fields: Readonly<Record<string, unknown>>, message: string) => {
+    log.push({ level, message, fields });
+  };
+  const logger: Logger = {
+    debug: write('debug'),
+    info: write('info'),
+    warn: write('warn'),
+    error: write('error'),
+    child: () => logger,
+  };
+  const stop = new AbortController();
+  const sleep = (ms: number): Promise<void> => wait(ms, undefined, { signal: stop.signal }).catch(() => {});
+  const ownership = { owner: owns, changes: 1 };
+  const source = new WalSource(
+    {
+      pool,
+      table: 'outbox',
+      pipeline,
+      ownership: {
+        shards: SHARDS,
+        owned: () => (ownership.owner ? EVERY : []),
+        generation: () => ownership.changes,
+      },
+      metrics,
+      log: logger,
+      clock: { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() },
+      sleep,
+      sleepUntilWoken: sleep,
+      drain: stop.signal,
+      crashAt: () => {},
+      exitWhenDrained,
+    },
+    {
+      driver: pgReplicationDriver,
+      names: {},
+      connectTimeoutMs: 5000,
+      heartbeatMs: 200,
+      auditMs: 300,
+      messageBytesMax: 1 << 26,
+      ...options,
+      url,
+    },
+  );
+  const ended = source.run();
+  ended.catch(() => {});
+  return {
+    pipeline,
+    metrics,
+    log,
+    ended,
+    value(metric, label) {
+      const found = metrics.snapshot().find(({ name }) => name === metric);
+      return (
+        found?.samples.find(({ labels }) => label === undefined || Object.values(labels).includes(label))
+          ?.value ?? 0
+      );
+    },
+    setOwner(next) {
+      ownership.owner = next;
+      ownership.changes++;
+    },
+    async stop() {
+      stop.abort();
+      await ended.catch(() => {});
+    },
+  };
+}

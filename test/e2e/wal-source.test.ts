@@ -1,0 +1,425 @@
+/** The wal mode on a real server: what the stream shows comes out once and in order, the slot moves behind whole transactions, and
+ *  whatever happens to the slot, no row is lost. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as wait } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { MillraceError } from '../../src/core/errors.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { formatLsn, parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
+import { prepareWal } from '../../src/outbox/relay/wal-start.ts';
+import { until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+import { dropSlots, type Running, type WalWorld, walKit } from './wal-kit.ts';
+
+const stack = await sharedStack();
+const kit = walKit(stack.postgres);
+
+const ids = (running: Running): bigint[] => running.pipeline.published.map((row) => row.id);
+const active = (running: Running): Promise<true> =>
+  until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined));
+
+async function confirmed(world: WalWorld): Promise<bigint> {
+  const { rows } = await world.pool.query<{ lsn: string }>(
+    'SELECT confirmed_flush_lsn::text AS lsn FROM pg_replication_slots WHERE slot_name = $1',
+    [await world.slot()],
+  );
+  return parseLsn(rows[0]?.lsn ?? '') ?? 0n;
+}
+
+async function position(world: WalWorld): Promise<bigint> {
+  const { rows } = await world.pool.query<{ lsn: string }>('SELECT pg_current_wal_insert_lsn()::text AS lsn');
+  return parseLsn(rows[0]?.lsn ?? '') ?? 0n;
+}
+
+const errors = (running: Running): string[] =>
+  running.log.filter(({ level }) => level === 'error').map(({ message }) => message);
+
+describe('wal source', () => {
+  it('publishes what is committed, in the order of the commits, once, and lets the slot go behind it', async () => {
+    const world = await kit.world();
+    const before = await world.insert(randomUUID());
+    const running = world.start();
+    await active(running);
+    const key = randomUUID();
+    const sent: bigint[] = [before];
+    for (let i = 0; i < 5; i++) sent.push(await world.insert(key));
+    await world.pool.transaction(async (session) => {
+      for (let i = 0; i < 3; i++) sent.push(await world.insert(key, session));
+      await session.query('SAVEPOINT a');
+      await world.insert(key, session);
+      await session.query('ROLLBACK TO SAVEPOINT a');
+      sent.push(await world.insert(key, session));
+    });
+    await world.pool
+      .transaction(async (session) => {
+        await world.insert(key, session);
+        throw new RangeError('no');
+      })
+      .catch(() => {});
+    await world.drained();
+    const end = await position(world);
+    await until('a confirmed slot', async () => ((await confirmed(world)) >= end ? true : undefined));
+    expect(ids(running)).toEqual(sent);
+    expect(running.value('sweeper_found_total')).toBe(0);
+    expect(running.value('relay_wal_swept_total', 'first_start')).toBe(1);
+    await running.stop();
+    const row = running.pipeline.published[1];
+    expect(row).toMatchObject({
+      aggregateId: key,
+      eventType: 'order.created.v1',
+      payload: Buffer.from('{}'),
+    });
+    const { rows } = await world.pool.query<{ created_at: Date; msg_id: string }>(
+      'SELECT created_at, msg_id FROM outbox WHERE id = $1',
+      [row?.id as bigint],
+    );
+    expect([row?.createdAt, row?.msgId]).toEqual([rows[0]?.created_at, rows[0]?.msg_id]);
+    // Nothing is left to be sent again.
+    const next = world.start();
+    await active(next);
+    await wait(300);
+    expect(ids(next)).toEqual([]);
+  });
+
+  it('takes the rows of a COPY, of one statement and of 60,000 in one transaction, which share positions', async () => {
+    const world = await kit.world();
+    const running = world.start();
+    await active(running);
+    const copied = Array.from({ length: 500 }, () => [
+      randomUUID(),
+      randomUUID(),
+      'copied',
+      Buffer.from('{}'),
+    ]);
+    await world.pool.copyIn('outbox', ['aggregate_id', 'msg_id', 'event_type', 'payload'], copied);
+    await world.pool.query(
+      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+       SELECT gen_random_uuid(), gen_random_uuid(), 'many', '{}' FROM generate_series(1, 60000)`,
+    );
+    await world.drained();
+    const seen = ids(running);
+    expect(seen.length).toBe(60_500);
+    expect(seen).toEqual([...seen].sort((a, b) => Number(a - b)));
+    expect(running.pipeline.largest, 'in parts').toBeLessThan(10_000);
+    expect(running.value('sweeper_found_total')).toBe(0);
+  });
+
+  it('sends what was not confirmed again after it died, rows that share a position with published ones too', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    // Published, and the mark never ends: this is where a process dies.
+    await world.pool.query('CREATE TABLE gate (open int)');
+    const lock = world.pool.transaction(async (session) => {
+      await world.pool.query(
+        `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) SELECT gen_random_uuid(), gen_random_uuid(), 't', '{}' FROM generate_series(1, 20)`,
+      );
+      await until('published rows', async () => (first.pipeline.published.length === 20 ? true : undefined));
+      return session;
+    });
+    await lock;
+    first.pipeline.open = false;
+    const late = await world.insert(randomUUID());
+    await until('a row at the gate', async () => (first.pipeline.isUnderWay(late) ? true : undefined));
+    const held = await confirmed(world);
+    await world.pool.query(
+      'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1',
+      [await world.slot()],
+    );
+    first.setOwner(false);
+    const second = world.start();
+    await world.drained();
+    expect(ids(second)).toContain(late);
+    expect(await confirmed(world)).toBeGreaterThanOrEqual(held);
+    first.pipeline.open = true;
+  });
+
+  it('moves the slot while only others write, and while nobody does', async () => {
+    const world = await kit.world();
+    const running = world.start();
+    await active(running);
+    await world.pool.query('CREATE TABLE elsewhere AS SELECT generate_series(1, 5000) AS n');
+    const end = await position(world);
+    await until('a slot that moved past other tables', async () =>
+      (await confirmed(world)) >= end ? true : undefined,
+    );
+    expect(running.value('relay_wal_heartbeats_total')).toBeGreaterThan(0);
+    expect(running.value('relay_slot_wal_status', 'reserved')).toBe(1);
+    expect(running.value('relay_slot_safe_wal_bytes')).toBe(Number.POSITIVE_INFINITY);
+  });
+
+  it('confirms nothing while a row is outstanding, though feedback flows and the server asks', async () => {
+    const world = await kit.world();
+    const url = new URL(stack.postgres);
+    url.searchParams.set('options', '-c wal_sender_timeout=1500ms');
+    const running = world.start({ url: url.toString() });
+    await active(running);
+    running.pipeline.open = false;
+    const { rows } = await world.pool.query<{ lsn: string }>(
+      'SELECT pg_current_wal_insert_lsn()::text AS lsn',
+    );
+    const before = parseLsn(rows[0]?.lsn ?? '') as bigint;
+    await world.insert(randomUUID());
+    // Enough to fill every buffer on the way: the stream is paused, and must not be given up by the server.
+    for (let i = 0; i < 12; i++)
+      await world.pool.query(
+        `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) SELECT gen_random_uuid(), gen_random_uuid(), 't', decode(repeat('ab', 1000), 'hex') FROM generate_series(1, 3000)`,
+      );
+    await wait(2500);
+    expect(running.value('relay_wal_pauses_total')).toBeGreaterThan(0);
+    expect(await confirmed(world)).toBeLessThanOrEqual(before);
+    expect(running.value('relay_wal_reconnects_total')).toBe(0);
+    running.pipeline.open = true;
+    await world.drained();
+    expect(new Set(ids(running)).size).toBe(36_001);
+    expect(ids(running).length).toBe(36_001);
+    expect(running.value('sweeper_found_total')).toBe(0);
+  });
+});
+
+describe('a slot in trouble', () => {
+  const breakages: ReadonlyArray<{
+    readonly what: string;
+    readonly reason: string;
+    readonly break: (world: WalWorld) => Promise<unknown>;
+  }> = [
+    {
+      what: 'dropped',
+      reason: 'slot_missing',
+      break: async ({ pool, schema }) => dropOnly(pool, schema),
+    },
+    {
+      what: 'made again by somebody else',
+      reason: 'slot_foreign',
+      break: async (world) => {
+        const slot = await world.slot();
+        await dropOnly(world.pool, world.schema);
+        await world.insert(randomUUID());
+        return world.pool.query(`SELECT pg_create_logical_replication_slot($1::name, 'pgoutput')::text`, [
+          slot,
+        ]);
+      },
+    },
+    {
+      what: 'moved on by somebody else',
+      reason: 'slot_foreign',
+      break: async (world) => {
+        await world.insert(randomUUID());
+        return world.pool.query('SELECT pg_replication_slot_advance($1::name, pg_current_wal_lsn())::text', [
+          await world.slot(),
+        ]);
+      },
+    },
+    {
+      what: 'older than its publication',
+      reason: 'publication_missing',
+      break: async ({ pool, schema }) => {
+        const { rows } = await pool.query<{ pubname: string }>(
+          'SELECT pubname::text FROM pg_publication WHERE pubname LIKE $1',
+          [`millrace\\_${schema}\\_%`],
+        );
+        return pool.query(`DROP PUBLICATION ${rows[0]?.pubname}`);
+      },
+    },
+  ];
+
+  async function dropOnly(pool: WalWorld['pool'], schema: string): Promise<void> {
+    await pool.query(
+      'SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots WHERE slot_name LIKE $1',
+      [`millrace\\_${schema}\\_%`],
+    );
+  }
+
+  it.each(breakages)('$what while no relay runs: every row comes out, a key in order', async (breakage) => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    const key = randomUUID();
+    const sent = [await world.insert(key)];
+    await world.drained();
+    await first.stop();
+    sent.push(await world.insert(key));
+    await breakage.break(world);
+    sent.push(await world.insert(key));
+    const second = world.start();
+    await active(second);
+    sent.push(await world.insert(key));
+    await world.drained();
+    const seen = [...first.pipeline.published, ...second.pipeline.published].filter(
+      (row) => row.aggregateId === key,
+    );
+    expect([...new Set(seen.map((row) => row.id))]).toEqual(sent);
+    expect(second.value('sweeper_found_total')).toBeGreaterThanOrEqual(2);
+    expect(second.value('relay_wal_swept_total', breakage.reason)).toBeGreaterThanOrEqual(2);
+    expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
+  });
+
+  it('dropped under a running relay: its sender is ended, and the relay makes another', async () => {
+    const world = await kit.world();
+    const running = world.start();
+    await active(running);
+    await world.insert(randomUUID());
+    await world.drained();
+    await dropSlots(world.pool, world.schema);
+    const late = await world.insert(randomUUID());
+    await until('the row', async () => (ids(running).includes(late) ? true : undefined));
+    await until('another slot', async () =>
+      running.value('relay_wal_slot_recreated_total', 'slot_missing') +
+        running.value('relay_wal_slot_recreated_total', 'publication_missing') >
+      0
+        ? true
+        : undefined,
+    );
+    await active(running);
+    const last = await world.insert(randomUUID());
+    await until('the next row', async () => (ids(running).includes(last) ? true : undefined));
+    await world.drained();
+  });
+
+  it('finds by row what the stream never showed', async () => {
+    const world = await kit.world();
+    const running = world.start();
+    await active(running);
+    await world.insert(randomUUID());
+    await world.drained();
+    const id = await world.insert(randomUUID());
+    await world.drained();
+    // A row that becomes pending without an insert stands for any that a decoder missed.
+    await world.pool.query('UPDATE outbox SET published_at = NULL WHERE id = $1', [id]);
+    await world.drained();
+    expect(ids(running).filter((one) => one === id).length).toBe(2);
+    expect(running.value('sweeper_found_total')).toBe(1);
+    expect(errors(running)).toEqual([expect.stringContaining('that the stream had passed')]);
+  });
+
+  it('gives up a place that it cannot read after three tries, and sweeps', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    await first.stop();
+    // A column the relay needs, of a type it does not know, in a row that the log keeps for ever.
+    await world.insert(randomUUID());
+    const id = await world.insert(randomUUID());
+    await world.pool.query(
+      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) VALUES (gen_random_uuid(), gen_random_uuid(), 'big', decode(repeat('ab', 2000), 'hex'))`,
+    );
+    const running = world.start({ messageBytesMax: 100 });
+    await world.drained();
+    expect(running.value('relay_wal_oversize_total')).toBeGreaterThan(0);
+    expect(ids(running)).toContain(id);
+    expect(running.value('sweeper_found_total')).toBeGreaterThan(0);
+  });
+
+  it('publishes by row while a slot waits for an open transaction', async () => {
+    const world = await kit.world();
+    await world.insert(randomUUID());
+    let release = (): void => {};
+    const gate = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    let opened = (): void => {};
+    const ready = new Promise<void>((resolve) => {
+      opened = resolve;
+    });
+    const holder = world.pool.transaction(async (session) => {
+      await session.query('SELECT pg_current_xact_id()');
+      opened();
+      await gate;
+    });
+    await ready;
+    const running = world.start();
+    await world.drained();
+    const second = await world.insert(randomUUID());
+    await until('the row', async () => (ids(running).includes(second) ? true : undefined));
+    expect(running.value('relay_wal_active')).toBe(0);
+    release();
+    await holder;
+    await active(running);
+    await world.insert(randomUUID());
+    await world.drained();
+  });
+});
+
+describe('ownership and refusals', () => {
+  it('stands by without all shards, takes the slot from a silent owner, and leaves it when it loses them', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    const second = world.start({ owns: false });
+    await active(first);
+    await world.insert(randomUUID());
+    await world.drained();
+    expect([second.value('relay_wal_active'), ids(second)]).toEqual([0, []]);
+    // The first still holds the slot when the second becomes owner, as after a stop of the whole process.
+    second.setOwner(true);
+    await active(second);
+    first.setOwner(false);
+    const id = await world.insert(randomUUID());
+    await world.drained();
+    expect(ids(second)).toContain(id);
+    expect(second.log.some(({ message }) => message.includes('ended the sender'))).toBe(true);
+    second.setOwner(false);
+    first.setOwner(true);
+    await active(first);
+    const next = await world.insert(randomUUID());
+    await until('the row', async () => (ids(first).includes(next) ? true : undefined));
+    await world.drained();
+  });
+
+  it('goes on after its connections are cut', async () => {
+    const world = await kit.world();
+    const running = world.start();
+    await active(running);
+    for (let i = 0; i < 3; i++) {
+      await world.insert(randomUUID());
+      await world.pool.query(
+        'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active',
+        [await world.slot()],
+      );
+      const id = await world.insert(randomUUID());
+      await until('the row', async () => (ids(running).includes(id) ? true : undefined));
+    }
+    await world.drained();
+    expect(running.value('relay_wal_reconnects_total')).toBeGreaterThanOrEqual(3);
+    expect(running.value('sweeper_found_total')).toBe(0);
+  });
+
+  it('resolves when everything that was pending is out, where it is asked to', async () => {
+    const world = await kit.world();
+    await prepareWal(world.pool, 'outbox', {}, silentLogger);
+    for (let i = 0; i < 20; i++) await world.insert(randomUUID());
+    const running = world.start({ exitWhenDrained: true });
+    await running.ended;
+    expect(await world.pending()).toBe(0);
+    expect(ids(running).length).toBe(20);
+    expect(running.value('relay_wal_rows_total')).toBe(20);
+  });
+
+  it('makes publication and slot ahead, twice without harm', async () => {
+    const world = await kit.world();
+    await prepareWal(world.pool, 'outbox', {}, silentLogger);
+    await prepareWal(world.pool, 'outbox', {}, silentLogger);
+    const { rows } = await world.pool.query<{ n: bigint; failover: boolean }>(
+      `SELECT count(*) AS n, bool_and((to_jsonb(s)->>'failover')::boolean) AS failover FROM pg_replication_slots s WHERE slot_name = $1`,
+      [await world.slot()],
+    );
+    expect(rows).toEqual([{ n: 1n, failover: true }]);
+    expect(formatLsn(await confirmed(world))).toMatch(/^[0-9A-F]+\/[0-9A-F]+$/);
+  });
+
+  it('refuses what no try can cure, in its own words', async () => {
+    const world = await kit.world();
+    const refused = async (running: Running): Promise<MillraceError> => {
+      const thrown: unknown = await running.ended.then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      expect(thrown).toBeInstanceOf(MillraceError);
+      return thrown as MillraceError;
+    };
+    const slot = `taken_${world.schema}`;
+    await world.pool.query('SELECT pg_create_physical_replication_slot($1::name)::text', [slot]);
+    const taken = await refused(world.start({ names: { slot } }));
+    expect([taken.code, taken.message]).toEqual(['slot_taken', expect.stringContaining('is a physical one')]);
+    await world.pool.query('SELECT pg_drop_replication_slot($1::name)::text', [slot]);
+  });
+});
