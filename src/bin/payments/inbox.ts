@@ -2,7 +2,7 @@
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { DedupTtl } from '../../outbox/inbox/horizon.ts';
-import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from '../../outbox/inbox/keeper.ts';
+import { InboxKeeper, isBusy, readDatabaseNowMs, readOldestUnmarkedMs } from '../../outbox/inbox/keeper.ts';
 import { type InboxNames, plainTableName } from '../../outbox/inbox/names.ts';
 import { makePartitions } from '../../outbox/inbox/partitions.ts';
 import { readTopicAges } from '../../outbox/inbox/topic-ages.ts';
@@ -23,7 +23,8 @@ export interface Kept {
   readonly ttl: DedupTtl;
 }
 
-/** Before the first batch, so that its rows need not be moved. @throws too_many_partitions */
+/** Before the first batch, so that its rows need not be moved; where a reader holds the table, the keeper does it later.
+ *  @throws too_many_partitions */
 export async function makeInboxPartitions(
   { settings, log }: PaymentsContext,
   pool: SqlPool,
@@ -32,12 +33,17 @@ export async function makeInboxPartitions(
 ): Promise<void> {
   const widthMs = settings['inbox-width'];
   const nowMs = await readDatabaseNowMs(pool);
-  const made = await makePartitions(pool, names, {
-    fromMs: nowMs - ttl.ttlMs,
-    toMs: nowMs + WIDTHS_AHEAD * widthMs,
-    widthMs,
-  });
-  if (made.partitions > 0) log.info({ partitions: made.partitions }, 'inbox partitions made');
+  try {
+    const made = await makePartitions(pool, names, {
+      fromMs: nowMs - ttl.ttlMs,
+      toMs: nowMs + WIDTHS_AHEAD * widthMs,
+      widthMs,
+    });
+    if (made.partitions > 0) log.info({ partitions: made.partitions }, 'inbox partitions made');
+  } catch (thrown) {
+    if (!isBusy(thrown)) throw thrown;
+    log.warn({ error: (thrown as Error).message }, 'inbox partitions not made yet: the table is locked');
+  }
 }
 
 /** created_at of the oldest row without a mark, where that database may be asked. */

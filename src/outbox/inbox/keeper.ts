@@ -45,8 +45,15 @@ export interface InboxKeeperOptions {
 const CHUNK_ROWS = 10_000;
 /** Statements of that kind in one turn and partition: what is left waits for the next. */
 const CHUNKS_MAX = 100;
-/** A lock that was not to be had, a deadlock, a transaction that came in between: the next turn does it. */
 const BUSY = new Set(['55P03', '40P01', '40001']);
+
+/** A lock that was not to be had, a deadlock, a transaction that came in between: nothing was changed, and a later attempt
+ *  does it. */
+export function isBusy(thrown: unknown): boolean {
+  const error = findMillraceError(thrown);
+  const sqlstate = error?.details['sqlstate'];
+  return error?.code === 'sql_failed' && typeof sqlstate === 'string' && BUSY.has(sqlstate);
+}
 
 export interface Kept {
   readonly partitionsMade: number;
@@ -102,9 +109,15 @@ export class InboxKeeper {
   /** Takes a turn every `everyMs` until the drain; what fails is said and tried again. */
   async run(): Promise<void> {
     const { drain, sleep, everyMs, log } = this.options;
+    const drained = new Promise<void>((resolve) =>
+      drain.addEventListener('abort', () => resolve(), { once: true }),
+    );
     while (!drain.aborted) {
       try {
-        await this.turn();
+        const turn = this.turn();
+        // A turn waits for a broker that may be away; what is left undone at the drain is found by the next process.
+        turn.catch(() => {});
+        await Promise.race([turn, drained]);
       } catch (thrown) {
         const error = findMillraceError(thrown);
         if (error === undefined) throw thrown;
@@ -236,10 +249,8 @@ export class InboxKeeper {
   }
 
   private laterIfBusy(thrown: unknown, what: string): void {
-    const error = findMillraceError(thrown);
-    const sqlstate = error?.details['sqlstate'];
-    if (error?.code !== 'sql_failed' || typeof sqlstate !== 'string' || !BUSY.has(sqlstate)) throw thrown;
-    this.options.log.debug({ sqlstate, error: error.message }, `${what}; the next turn tries again`);
+    if (!isBusy(thrown)) throw thrown;
+    this.options.log.debug({ error: (thrown as Error).message }, `${what}; the next turn tries again`);
   }
 }
 
