@@ -12,6 +12,7 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   http: () => import('./http.ts'),
   orders: () => import('./orders.ts'),
   relay: () => import('./relay.ts'),
+  inbox: () => import('./inbox.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
 };

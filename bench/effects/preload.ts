@@ -6,7 +6,11 @@ const CHUNK_ROWS = 1_000_000;
 /** Sessions that insert beside each other; the machine has no more cores to give. */
 const SESSIONS = 2;
 
-async function chunks(count: number, insert: (from: number, to: number) => Promise<unknown>): Promise<void> {
+/** Inserts `count` rows in bulk, in chunks of consecutive numbers from 1. */
+export async function chunks(
+  count: number,
+  insert: (from: number, to: number) => Promise<unknown>,
+): Promise<void> {
   let next = 1;
   const one = async (): Promise<void> => {
     while (next <= count) {
