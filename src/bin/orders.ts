@@ -13,6 +13,7 @@ import { openPlain } from './orders/sql.ts';
 import { batchingOf, openOrders } from './orders/writing.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { migrationsOf } from './shell/migrations.ts';
+import { packageVersion } from './shell/package.ts';
 import { aborted } from './shell/wait.ts';
 
 const SETTINGS = { ...ORDERS_SETTINGS, ...GRPC_SETTINGS } as const;
@@ -71,6 +72,8 @@ with the same body gets the stored answer byte for byte; with another body it ge
         'Requests to the orders service by outcome.',
         ['outcome'],
       ),
+      hash: context.settings.hash as 'canonical' | 'raw',
+      version: packageVersion(),
     }),
   http: (context) => ({
     bodyBytesMax: BODY_BYTES_MAX,

@@ -5,7 +5,7 @@ export const ORDERS_SETTINGS = {
   listen: {
     type: 'listen',
     default: '127.0.0.1:8080',
-    help: 'host:port of POST /orders, GET /orders/{id} and /metrics /health /ready /version',
+    help: 'host:port of POST /orders, GET /orders/{id}, /openapi.json and /metrics /health /ready /version',
   },
   postgres: {
     type: 'string',
@@ -49,6 +49,12 @@ export const ORDERS_SETTINGS = {
     default: '10s',
     min: 100,
     help: 'after this long without an outcome a request is answered 504; the same key finds out',
+  },
+  hash: {
+    type: 'string',
+    choices: ['canonical', 'raw'],
+    default: 'canonical',
+    help: 'what of a request over HTTP its key guards: canonical, the values of its fields, so that gRPC and another way to write them replay too; raw, the bytes of its body',
   },
   'in-flight-max': {
     type: 'int',

@@ -2,6 +2,15 @@
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
 
+const SCRATCH = Buffer.alloc(36);
+
+/** The same text as one of its own: a piece of a request's head would keep all of the head alive for as long as the key
+ *  is remembered. */
+function ownText(uuid: string): string {
+  SCRATCH.write(uuid, 'latin1');
+  return SCRATCH.toString('latin1');
+}
+
 /** The canonical key out of the header's values; bare or quoted as a structured-field string.
  *  @throws bad_idempotency_key */
 export function readIdempotencyKey(values: readonly string[]): string {
@@ -15,7 +24,7 @@ export function readIdempotencyKey(values: readonly string[]): string {
   const key = canonicalUuid(quoted ? value.slice(1, -1) : value);
   if (key === undefined)
     throw outboxError('bad_idempotency_key', 'the Idempotency-Key header is not a UUID', { next });
-  return key;
+  return ownText(key);
 }
 
 const JSON_TYPE = /^application\/json[ \t]*(?:;[ \t]*charset=(?:utf-8|"utf-8")[ \t]*)?$/i;
