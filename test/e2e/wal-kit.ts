@@ -106,7 +106,8 @@ export interface WalWorld {
 const SHARDS = 4;
 const EVERY = Array.from({ length: SHARDS }, (_, shard) => shard);
 
-export function walKit(postgres: string) {
+/** @param cleanUp false for a server that ends with the test */
+export function walKit(postgres: string, cleanUp = true) {
   const suffix = randomBytes(4).toString('hex');
   const schemas: Array<{ readonly schema: string; readonly pool: SqlPool }> = [];
   const running: Running[] = [];
@@ -115,24 +116,29 @@ export function walKit(postgres: string) {
   afterAll(async () => {
     await Promise.all(running.map((one) => one.stop()));
     for (const { schema, pool } of schemas) {
-      await dropSlots(pool, schema);
-      await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+      if (cleanUp) {
+        await dropSlots(pool, schema);
+        await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+      }
       await pool.close();
     }
   });
 
   return {
-    async world(): Promise<WalWorld> {
-      const schema = `wal_${suffix}_${count++}`;
+    /** @param at, known: another role on a schema that is there */
+    async world(at = postgres, known?: string): Promise<WalWorld> {
+      const schema = known ?? `wal_${suffix}_${count++}`;
       const pool = await pgDriver.connect({
-        url: withSettings(postgres, { schema }),
+        url: withSettings(at, { schema }),
         connectionsMax: 8,
         applicationName: 'wal test',
         connectTimeoutMs: 5000,
       });
       schemas.push({ schema, pool });
-      await migrate(pool, schema, 'orders', migrationsOf('orders'));
-      await migrate(pool, schema, 'relay', migrationsOf('relay'));
+      if (known === undefined) {
+        await migrate(pool, schema, 'orders', migrationsOf('orders'));
+        await migrate(pool, schema, 'relay', migrationsOf('relay'));
+      }
       const pending = async (): Promise<number> => {
         const { rows } = await pool.query<{ n: bigint }>(
           'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL',
@@ -147,7 +153,7 @@ export function walKit(postgres: string) {
           return rows[0]?.slot_name ?? '';
         },
         start(over = {}) {
-          const one = start(pool, withSettings(over.url ?? postgres, { schema }), over);
+          const one = start(pool, withSettings(over.url ?? at, { schema }), over);
           running.push(one);
           return one;
         },

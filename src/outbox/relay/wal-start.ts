@@ -1,16 +1,7 @@
 /** From whatever slot is met to one whose stream can be believed: what has to be made, and what has to be swept first. */
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
 import type { WalMetrics } from './wal-metrics.ts';
-import {
-  ID_MAX,
-  type Memory,
-  type NameOptions,
-  type SlotState,
-  type SweepReason,
-  WalSlot,
-  walNames,
-} from './wal-slot.ts';
+import { ID_MAX, type Memory, type SlotState, type SweepReason, type WalSlot } from './wal-slot.ts';
 
 export interface Judgement {
   /** Why the slot must be made, anew where there is one; undefined: it serves. */
@@ -91,17 +82,4 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   await slot.remember({ confirmed: made.confirmed, systemIdentifier, unswept });
   options.log.info({ reason, unswept_to: to?.toString() }, 'replication slot made');
   return { unswept, made: reason };
-}
-
-/** Makes publication and slot before a relay runs, for -migrate. Leaves a slot that another relay reads alone.
- *  @throws wal_not_possible, slot_taken, tables_missing */
-export async function prepareWal(
-  pool: SqlPool,
-  table: string,
-  options: NameOptions,
-  log: Logger,
-): Promise<void> {
-  const slot = new WalSlot(pool, await walNames(pool, table, options));
-  if ((await slot.look())?.activePid != null) return;
-  await arrange(slot, { log });
 }
