@@ -231,9 +231,9 @@ async function pgbench(
 async function ratio(world: World): Promise<BenchResult[]> {
   const sizes = sizesOf(world);
   const batched = await OrdersRun.start(world);
-  const single = await OrdersRun.start(world, { flags: ['-batch=off'] });
+  const single = await OrdersRun.start(world, { flags: ['-batch=off', '-connections=32'] });
   const bare = await OrdersRun.start(world);
-  const closed = { rate: 0, seconds: sizes.closedSeconds, connections: 128 };
+  const closed = { rate: 0, seconds: sizes.closedSeconds, connections: 256 };
   const cpu: Record<'ours' | 'off', number[]> = { ours: [], off: [] };
   const rate = (run: OrdersRun, side: 'ours' | 'off') => async (): Promise<number> => {
     const { report, cpuUs } = await run.steady(closed);
@@ -321,7 +321,21 @@ async function hot(world: World): Promise<BenchResult[]> {
   return rows;
 }
 
-const PARTS: Readonly<Record<string, Part>> = { alone, all, ceiling, ratio, hot };
+async function grpc(world: World): Promise<BenchResult[]> {
+  const sizes = sizesOf(world);
+  const run = await OrdersRun.start(world);
+  const target = run.grpcAddress();
+  const runs: SteadyRun[] = [];
+  for (let i = 0; i < world.context.repeats && !world.context.drain.aborted; i++)
+    runs.push(await run.steady({ ...sizes, rate: sizes.grpcRate, protocol: 'grpc' }, target));
+  await run.stop();
+  // The goal of CPU is that of HTTP.
+  return rowsOf(`Orders.Create over gRPC at ${sizes.grpcRate}/s`, runs, 25, ['orders', 'postgres']).map(
+    (row) => (row.unit === 'us' ? { ...row, goal: null, met: null } : row),
+  );
+}
+
+const PARTS: Readonly<Record<string, Part>> = { alone, all, ceiling, ratio, hot, grpc };
 
 export const bench: Bench = {
   name: 'orders',

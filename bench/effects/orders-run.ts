@@ -1,4 +1,5 @@
 /** Runs of the orders service under steady load: alone, or with the relay and payments behind it. */
+import { readFileSync } from 'node:fs';
 import { invariant } from '../../src/core/errors.ts';
 import type { CpuMeter } from './cpu.ts';
 import { type LoadOptions, type LoadReport, load, slope } from './load.ts';
@@ -69,6 +70,14 @@ export class OrdersRun {
       behind.push(await start('payments', [...shared, `-group=${topic}`]));
     }
     return new OrdersRun(world, database, orders, behind, preload);
+  }
+
+  /** Where the service answers gRPC, host:port. */
+  grpcAddress(): string {
+    const said = readFileSync(this.orders.process.logPath, 'utf8');
+    const address = /listening on grpc:\/\/(\S+)/.exec(said)?.[1];
+    invariant(address !== undefined, 'orders says where it serves gRPC');
+    return address;
   }
 
   /** Sends a load and demands that the database holds what it was told. */

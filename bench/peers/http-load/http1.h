@@ -55,7 +55,7 @@ class Http1 : public Transport {
     }
   }
 
-  bool connected() const { return !idle_.empty(); }
+  bool connected() const override { return !idle_.empty(); }
   bool under_way() const override { return under_way_ > 0; }
 
   void Pump(Run& run) override {

@@ -4,12 +4,13 @@
 //   /tmp/http-load -target=127.0.0.1:8080 -rate=5000 -duration=10 [-NAME=VALUE …]
 //
 //   -target       host:port                                             127.0.0.1:8080
+//   -protocol     http: POST over HTTP/1.1; grpc: orders.v1.Orders/Create http
 //   -path         of the POST                                           /orders
 //   -rate         requests a second, first sends and repeats together;
 //                 0: closed model, every connection sends when answered  1000
 //   -duration     seconds                                               10
 //   -warmup       seconds at the start whose latencies do not count     0
-//   -connections  kept, one request under way on each                   128
+//   -connections  kept; grpc has up to 90 calls under way on each       128, grpc 4
 //   -seed         the same seed gives the same keys, bodies, times      1
 //   -pattern      fresh: every intent its own key, a share is repeated;
 //                 zipf: keys drawn from -keys by rank; single: one key  fresh
@@ -35,7 +36,7 @@
 
 #include <csignal>
 
-#include "http1.h"
+#include "grpc.h"
 
 namespace {
 
@@ -50,7 +51,8 @@ struct Options {
   load::RunOptions run;
   std::string path = "/orders";
   std::string ledger;
-  std::size_t connections = 128;
+  std::size_t connections = 0;
+  bool grpc = false;
   double timeout_s = 10;
 };
 
@@ -109,7 +111,10 @@ Options Parse(int argc, char** argv) {
       options.timeout_s = number(0.001, 3600);
     else if (name == "give-up")
       options.run.give_up_s = number(0, 3600);
-    else if (name == "pattern") {
+    else if (name == "protocol") {
+      if (value != "http" && value != "grpc") Usage("-protocol is http or grpc");
+      options.grpc = value == "grpc";
+    } else if (name == "pattern") {
       if (value == "fresh")
         plan.pattern = load::Pattern::kFresh;
       else if (value == "zipf")
@@ -175,10 +180,18 @@ int main(int argc, char** argv) {
   std::signal(SIGTERM, [](int) { stopped = 1; });
   std::signal(SIGINT, [](int) { stopped = 1; });
   const int epoll = epoll_create1(EPOLL_CLOEXEC);
-  load::Http1 transport(epoll, options.run.target.substr(0, colon),
-                        options.run.target.substr(colon + 1), options.path, options.connections,
-                        options.timeout_s);
-  if (!transport.connected()) {
+  const std::string host = options.run.target.substr(0, colon);
+  const std::string port = options.run.target.substr(colon + 1);
+  const std::size_t connections = options.connections;
+  std::unique_ptr<load::Transport> transport;
+  if (options.grpc) {
+    transport = std::make_unique<load::Grpc>(epoll, host, port, connections == 0 ? 4 : connections,
+                                             options.timeout_s);
+  } else {
+    transport = std::make_unique<load::Http1>(
+        epoll, host, port, options.path, connections == 0 ? 128 : connections, options.timeout_s);
+  }
+  if (!transport->connected()) {
     std::fprintf(stderr, "http-load: nobody answers at %s\n", options.run.target.c_str());
     return 3;
   }
@@ -189,7 +202,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   run.Start();
-  Drive(run, transport, epoll);
+  Drive(run, *transport, epoll);
   if (!run.Print()) {
     std::fprintf(stderr, "http-load: the ledger is not whole: %s\n", std::strerror(errno));
     return 2;

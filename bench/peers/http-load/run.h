@@ -281,6 +281,7 @@ class Transport {
   // Fails what is older than the time a request may take, and connects again what is closed.
   virtual void Look(Run& run) = 0;
   virtual bool under_way() const = 0;
+  virtual bool connected() const = 0;
 };
 
 }  // namespace load
