@@ -1,21 +1,13 @@
 /** `millrace relay`: publishes what the orders service committed, at least once and in order. */
-import { coreError } from '../core/errors.ts';
-import { RecordBatch } from '../core/layout/record-batch.ts';
-import { withSettings } from '../outbox/connection.ts';
-import { requireTables } from '../outbox/migrations.ts';
-import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
-import { ORDER_EVENTS_TOPIC } from '../outbox/relay/event.ts';
-import { PollRelay, type RelayCrashPoint } from '../outbox/relay/poll.ts';
-import { Publisher } from '../outbox/relay/publish.ts';
-import { readLag } from '../outbox/relay/store.ts';
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+import type { WakeDriver } from '../io/wake/port.ts';
+import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/event.ts';
+import { Relay, type RelayOptions } from '../outbox/relay/relay.ts';
+import type { RelayCrashPoint } from '../outbox/relay/source.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
-import { sleepUntil } from './shell/wait.ts';
-
-/** Bytes a row takes in a batch beside its payload: key, headers and the frame of the value. */
-const ROW_OVERHEAD_BYTES = 1024;
-const PAYLOAD_BYTES_TYPICAL = 1024;
-const LAG_EVERY_MS = 1000;
+import { migrationsOf } from './shell/migrations.ts';
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
@@ -25,7 +17,9 @@ const SETTINGS = {
     secret: true,
     help: 'database, postgres://user:password@host:port/name',
   },
-  schema: { type: 'string', default: 'public', help: 'schema of the table outbox' },
+  schema: { type: 'string', default: 'public', help: "schema of the relay's own tables, and of -table" },
+  table: { type: 'string', default: 'outbox', help: 'the outbox: table, or schema.table' },
+  migrate: { type: 'bool', default: 'false', help: 'create the tables of the leases, then go on' },
   relay: {
     type: 'string',
     choices: ['poll'],
@@ -33,6 +27,7 @@ const SETTINGS = {
     help: 'how pending rows are found: poll reads the table',
   },
   topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
+  source: { type: 'string', default: EVENT_SOURCE, help: 'header ce_source of the events: who wrote them' },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
   'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of a created topic' },
   'topic-retention': {
@@ -42,129 +37,149 @@ const SETTINGS = {
     help: 'retention of a created topic; part of the redelivery horizon of payments',
   },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
+  shards: {
+    type: 'int',
+    default: '16',
+    min: 1,
+    max: 256,
+    help: 'parts of the outbox that relays share, a power of two, the same for all of them',
+  },
+  lease: {
+    type: 'duration',
+    default: '10s',
+    min: 500,
+    max: 600_000,
+    help: 'how long a relay may be silent before others take its shards',
+  },
+  fence: {
+    type: 'string',
+    choices: ['mark', 'broker'],
+    default: 'mark',
+    help: 'what keeps out a relay that was taken for dead: mark, it marks nothing and repeats at most what it had in hand; broker, its transactions fail too, at the price of latency',
+  },
   'poll-interval': {
     type: 'duration',
     default: '20ms',
     min: 1,
     max: 60_000,
-    help: 'wait between two looks at an empty outbox',
+    help: 'wait between two looks at an empty outbox, where no orders process of this host wakes the relay',
+  },
+  'rescan-interval': {
+    type: 'duration',
+    default: '60s',
+    min: 100,
+    help: 'how often the scan begins at the lowest id again',
   },
   'batch-rows': {
     type: 'int',
     default: '1000',
     min: 1,
     max: 100_000,
-    help: 'rows published and marked at once',
+    help: 'rows read and published at once',
   },
   'delivery-timeout': {
     type: 'duration',
     default: '30s',
     min: 1000,
-    help: 'how long the client tries to deliver a row before it stays pending',
+    help: 'how long a batch may wait for the broker before /ready says no; rows are never given up',
+  },
+  'horizon-warn': {
+    type: 'duration',
+    default: '60s',
+    min: 1000,
+    help: 'warn of a session, slot, standby or prepared transaction that keeps dead rows alive for so long',
+  },
+  wake: {
+    type: 'string',
+    choices: ['on', 'off'],
+    default: 'on',
+    help: 'on: let the orders processes of this host and user wake the relay',
+  },
+  'exit-when-drained': {
+    type: 'bool',
+    default: 'false',
+    help: 'end with 0 once nothing is pending',
   },
   'crash-point': {
     type: 'string',
-    choices: ['commit', 'publish'],
-    help: 'end by SIGKILL there: commit, a committed row was seen and not published; publish, it is acknowledged and not marked',
+    choices: ['commit', 'publish', 'mark'],
+    help: 'end by SIGKILL there: commit, committed rows were seen and not published; publish, they are acknowledged and not marked; mark, they are marked and the source has not taken note',
   },
   'crash-after': { type: 'int', default: '0', min: 0, help: 'rows published before -crash-point counts' },
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
-async function createTopic(context: Context): Promise<void> {
-  const { settings } = context;
-  const driver = await brokerDriver(context);
-  const admin = await driver.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
-  try {
-    if (settings['create-topics']) {
-      const [created] = await admin.createTopics([
-        {
-          topic: settings.topic,
-          partitions: settings.partitions,
-          replicationFactor: settings['replication-factor'],
-          config: {
-            'message.timestamp.type': 'LogAppendTime',
-            'retention.ms': String(settings['topic-retention']),
+async function wakeDriver(context: Context): Promise<WakeDriver | undefined> {
+  if (context.settings.wake === 'off') return undefined;
+  return (await import('../io/wake/unix.ts')).unixWake;
+}
+
+async function optionsOf(context: Context): Promise<RelayOptions> {
+  const { settings, clock, metrics, log } = context;
+  const crashPoint = settings['crash-point'] as RelayCrashPoint | undefined;
+  return {
+    sql: await sqlDriver(context),
+    broker: await brokerDriver(context),
+    wake: await wakeDriver(context),
+    clock,
+    metrics,
+    log,
+    migrations: settings.migrate ? migrationsOf('relay') : undefined,
+    crash:
+      crashPoint === undefined
+        ? undefined
+        : {
+            point: crashPoint,
+            after: settings['crash-after'],
+            end: () => process.kill(process.pid, 'SIGKILL'),
           },
-        },
-      ]);
-      if (created === true) context.log.info({ topic: settings.topic }, 'topic created');
-    } else if (!(await admin.listTopics()).some(({ topic }) => topic === settings.topic)) {
-      throw coreError('unreachable', `the topic ${settings.topic} does not exist`, {
-        next: 'create it, or leave -create-topics on',
-      });
-    }
-  } finally {
-    await admin.close();
-  }
+    settings: {
+      postgres: settings.postgres,
+      brokers: settings.brokers,
+      schema: settings.schema,
+      table: settings.table,
+      topic: settings.topic,
+      source: settings.source,
+      mode: settings.relay as RelayMode,
+      name: `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`,
+      shards: settings.shards,
+      leaseMs: settings.lease,
+      fence: settings.fence as 'mark' | 'broker',
+      rowsMax: settings['batch-rows'],
+      pollIntervalMs: settings['poll-interval'],
+      rescanMs: settings['rescan-interval'],
+      deliveryTimeoutMs: settings['delivery-timeout'],
+      horizonWarnMs: settings['horizon-warn'],
+      createTopic: settings['create-topics']
+        ? {
+            partitions: settings.partitions,
+            replicationFactor: settings['replication-factor'],
+            retentionMs: settings['topic-retention'],
+          }
+        : undefined,
+      exitWhenDrained: settings['exit-when-drained'],
+    },
+  };
 }
 
 export const command = defineCommand({
   name: 'relay',
   summary: 'Publish pending outbox rows to the broker, at least once and in order, and mark them',
   description: `
-Reads rows that are not marked, in id order, publishes them and marks exactly the acknowledged ones. A second relay on the
-same schema stands by. A crash between publish and mark publishes again under the same msg_id; payments absorbs it.
+Reads rows that are not marked, in id order, publishes them and marks exactly the acknowledged ones. Several relays on one
+outbox share it by shards of aggregate_id; when one falls silent for -lease, the others take its shards. A crash between
+publish and mark publishes again under the same msg_id; payments absorbs it.
 
-  millrace relay -brokers=127.0.0.1:9092 -postgres=postgres://me@127.0.0.1/shop`,
+  millrace relay -brokers=127.0.0.1:9092 -postgres=postgres://me@127.0.0.1/shop -migrate`,
   settings: SETTINGS,
   async run(context) {
-    const { settings, metrics, log, drain } = context;
-    const pool = await (await sqlDriver(context)).connect({
-      url: withSettings(settings.postgres, { schema: settings.schema }),
-      // The cycle's transaction, and the look at the lag beside it.
-      connectionsMax: 2,
-      applicationName: 'millrace relay',
-      connectTimeoutMs: 5000,
-    });
-    context.onClose(() => pool.close());
-    await requireTables(pool, settings.schema, ORDERS_TABLES, 'orders');
-    await createTopic(context);
-    const producer = await (await brokerDriver(context)).producer({
-      brokers: settings.brokers,
-      clientId: 'millrace-relay',
-      acks: -1,
-      idempotence: true,
-      properties: { 'message.timeout.ms': settings['delivery-timeout'], 'linger.ms': 1 },
-    });
-    context.onClose(() => producer.close());
-
-    const rowsMax = settings['batch-rows'];
-    const batch = RecordBatch.create(rowsMax, rowsMax * (ROW_OVERHEAD_BYTES + PAYLOAD_BYTES_TYPICAL));
-    const crashPoint = settings['crash-point'] as RelayCrashPoint | undefined;
-    const relay = new PollRelay({
-      pool,
-      schema: settings.schema,
-      publisher: new Publisher(producer, batch, settings.topic, 'poll'),
-      metrics,
-      log,
-      rowsMax,
-      intervalMs: settings['poll-interval'],
-      backoffMaxMs: 5000,
-      sleep: (ms) => sleepUntil(ms, drain),
-      drain,
-      ...(crashPoint === undefined ? {} : { crashPoint }),
-      crash: () => process.kill(process.pid, 'SIGKILL'),
-      crashAfter: settings['crash-after'],
-    });
-
-    const lagRows = metrics.gauge('relay_lag_rows', 'Outbox rows that are pending.');
-    const lagSeconds = metrics.gauge('relay_lag_seconds', 'Age of the oldest pending outbox row.');
-    const look = setInterval(() => {
-      readLag(pool).then(
-        (lag) => {
-          lagRows.set(lag.rows);
-          lagSeconds.set(lag.oldestSeconds);
-        },
-        // The cycle meets the same database and reports it.
-        () => {},
-      );
-    }, LAG_EVERY_MS);
-    context.onClose(() => clearInterval(look));
-    context.readiness('relay', () => relay.isHealthy());
+    const relay = new Relay(await optionsOf(context));
+    context.onClose(() => relay.close());
+    await relay.open();
+    context.readiness('relay', () => relay.isReady());
     context.setReady();
-    await relay.run();
+    await relay.run(context.drain);
     return undefined;
   },
 });

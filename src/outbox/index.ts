@@ -26,5 +26,5 @@ export type { LedgerEntries } from './reconcile/ledger.ts';
 export { type Delta, type ReconcileOptions, type Reconciliation, reconcile } from './reconcile/reconcile.ts';
 export { reconciliationText } from './reconcile/report.ts';
 export { ORDER_EVENTS_TOPIC, toRecord } from './relay/event.ts';
-export { PollRelay, type PollRelayOptions, type RelayCrashPoint } from './relay/poll.ts';
-export { Publisher } from './relay/publish.ts';
+export { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
+export type { RelayCrashPoint } from './relay/source.ts';

@@ -48,6 +48,7 @@ async function world(): Promise<World> {
     `-topic=${topic}`,
     `-partitions=${PARTITIONS}`,
     '-poll-interval=5ms',
+    '-migrate',
   ];
   return { schema, topic, pool, args };
 }

@@ -1,13 +1,21 @@
-/** The publisher keeps the order of a key whatever rows fail, and says exactly which rows may be marked. */
+/** The pipeline keeps the order of a key whatever rows fail, and hands on to be marked exactly what was acknowledged; records carry
+ *  what the contract says, in the readable form and in the fast one. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import type { Clock } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { BatchProducer, DeliveryReport } from '../../src/io/broker/port.ts';
-import { toRecord } from '../../src/outbox/relay/event.ts';
-import { Publisher, wavesOf } from '../../src/outbox/relay/publish.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { EventEncoder, toRecord, traceparentOf } from '../../src/outbox/relay/event.ts';
+import { widen } from '../../src/outbox/relay/frontier.ts';
+import { Publishing } from '../../src/outbox/relay/publishing.ts';
+import type { Sender, Sent } from '../../src/outbox/relay/sender.ts';
+import { isShardCount, shardOf } from '../../src/outbox/relay/shards.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 
 const uuid = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
+const clock: Clock = { wallNowMs: () => 0, monotonicMs: () => performance.now() };
+const moment = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function row(id: number, aggregate: number, payload = '{"a":1}'): OutboxRow {
   return {
@@ -20,105 +28,198 @@ function row(id: number, aggregate: number, payload = '{"a":1}'): OutboxRow {
   };
 }
 
-/** A broker that fails the sends for which `fails` says so and keeps the rest in the order they came. */
-function producerWith(fails: (send: number) => boolean): {
-  readonly producer: BatchProducer;
-  readonly log: string[];
-} {
+const msgIdOf = (batch: RecordBatch, i: number): string =>
+  JSON.parse(new TextDecoder().decode(batch.value(i) as Uint8Array)).msg_id;
+
+/** A broker that fails the sends for which `fails` says so, as a gapless producer does: nothing behind it in the batch
+ *  goes through either. Flights land in any order. */
+function broker(fails: (send: number) => boolean, late: (flight: number) => number) {
   const log: string[] = [];
   let send = 0;
-  const producer: BatchProducer = {
-    produce: async (batch): Promise<DeliveryReport> => {
-      const status = new Int32Array(batch.rowCount);
-      for (let i = 0; i < batch.rowCount; i++) {
-        const failed = fails(send++);
-        status[i] = failed ? -192 : 0;
-        if (!failed) log.push(JSON.parse(new TextDecoder().decode(batch.value(i) as Uint8Array)).msg_id);
-      }
-      const failed = status.filter((one) => one !== 0).length;
-      return {
-        delivered: batch.rowCount - failed,
-        failed,
-        status,
-        offset: new BigInt64Array(batch.rowCount),
-        events: [],
-      };
-    },
-    queuedBytes: () => 0,
-    flush: async () => {},
+  let flight = 0;
+  const sender: Sender = {
+    flights: 3,
+    open: async () => {},
+    isHealthy: () => true,
     close: async () => {},
+    send: async (batch): Promise<Sent> => {
+      const status = new Int32Array(batch.rowCount);
+      const turns = late(flight++);
+      let broken = false;
+      for (let i = 0; i < batch.rowCount; i++) {
+        if (!broken && fails(send++)) broken = true;
+        status[i] = broken ? -192 : 0;
+        if (!broken) log.push(msgIdOf(batch, i));
+      }
+      for (let turn = 0; turn < turns; turn++) await moment();
+      return { status, events: [], fenced: false };
+    },
   };
-  return { producer, log };
+  return { sender, log };
 }
 
-describe('waves', () => {
-  it('hold each key at most once, in id order, and lose no row', () => {
-    fc.assert(
-      fc.property(fc.array(fc.integer({ min: 0, max: 5 }), { maxLength: 60 }), (keys) => {
-        const rows = keys.map((key, i) => row(i, key));
-        const waves = wavesOf(rows);
-        for (const wave of waves) expect(new Set(wave.map((one) => one.aggregateId)).size).toBe(wave.length);
-        for (const key of new Set(keys)) {
-          const ids = waves
-            .flat()
-            .filter((one) => one.aggregateId === uuid(key))
-            .map((one) => one.id);
-          expect(ids).toEqual([...ids].sort((a, b) => Number(a - b)));
-        }
-        expect(waves.flat().length).toBe(rows.length);
-      }),
-    );
+function pipeline(
+  sender: Sender,
+  batchRows: number,
+  owns: (shard: number) => boolean = () => true,
+  flightBytes = 64 * 1024,
+) {
+  const marked: bigint[] = [];
+  const metrics = new Metrics();
+  const made = new Publishing({
+    sender,
+    encoder: new EventEncoder('poll', '/orders'),
+    marker: {
+      add: ({ id, done }) => {
+        marked.push(id);
+        setImmediate(done);
+      },
+    },
+    leases: { shards: 4, epochOf: (shard) => (owns(shard) ? 1n : undefined), holds: (shard) => owns(shard) },
+    metrics,
+    log: silentLogger,
+    clock,
+    flightRowsMax: batchRows,
+    flightBytesMax: flightBytes,
+    underWayMax: 1000,
+    crashAt: () => {},
+    onTopicMissing: () => {},
+    onFenced: () => {},
   });
-});
+  return { made, marked, metrics };
+}
 
-describe('publisher', () => {
-  it('keeps first occurrences of a key in id order over failing sends and repeated calls', async () => {
+describe('pipeline', () => {
+  it('keeps first occurrences of a key in id order over failing sends, landings in any order and rows read again', async () => {
     await fc.assert(
       fc.asyncProperty(
-        fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 1, maxLength: 30 }),
+        fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 1, maxLength: 40 }),
         fc.array(fc.boolean(), { maxLength: 40 }),
+        fc.array(fc.integer({ min: 0, max: 4 }), { minLength: 1, maxLength: 20 }),
         fc.integer({ min: 1, max: 7 }),
-        async (keys, failures, batchRows) => {
-          const { producer, log } = producerWith((send) => failures[send] === true);
-          const publisher = new Publisher(producer, RecordBatch.create(batchRows, 64 * 1024), 't', 'poll');
-          let pending = keys.map((key, i) => row(i, key));
-          const acked = new Set<bigint>();
-          while (pending.length > 0) {
-            const outcome = await publisher.publish(pending);
-            for (const id of outcome.acked) {
-              expect(acked.has(id)).toBe(false);
-              acked.add(id);
+        fc.integer({ min: 1, max: 9 }),
+        async (keys, failures, turns, batchRows, readRows) => {
+          const { sender, log } = broker(
+            (send) => failures[send] === true,
+            (flight) => turns[flight % turns.length] as number,
+          );
+          const { made, marked, metrics } = pipeline(sender, batchRows);
+          const rows = keys.map((key, i) => row(i, key));
+          const pending = new Set(rows.map(({ id }) => id));
+          // A source that reads on while earlier rows are out, and goes back to what was left.
+          let cursor = -1;
+          let back = false;
+          let leftFrom: bigint | undefined;
+          for (let step = 0; pending.size > 0; step++) {
+            expect(step).toBeLessThan(5000);
+            for (const id of marked) pending.delete(id);
+            if (leftFrom !== undefined && step % 3 === 0) {
+              cursor = Math.min(cursor, Number(leftFrom) - 1);
+              leftFrom = undefined;
+              back = true;
             }
-            pending = pending.filter((one) => !acked.has(one.id));
+            const read = rows.filter(
+              ({ id }) => Number(id) > cursor && pending.has(id) && !made.isUnderWay(id),
+            );
+            const page = read.slice(0, readRows);
+            const full = page.length === readRows;
+            const to = full ? (page[page.length - 1]?.id as bigint) : 1_000_000n;
+            const covered = back ? { from: BigInt(cursor + 1), to } : undefined;
+            made.deliver(page, covered).then(({ left }) => {
+              for (const id of left) if (leftFrom === undefined || id < leftFrom) leftFrom = id;
+            });
+            if (!full) back = false;
+            cursor = full ? Number(to) : keys.length;
+            await moment();
           }
           const firsts = [...new Set(log)];
           for (const key of new Set(keys)) {
-            const wanted = keys
-              .map((one, i) => ({ one, i }))
-              .filter(({ one }) => one === key)
-              .map(({ i }) => uuid(1_000_000 + i));
+            const wanted = rows.filter((one) => one.aggregateId === uuid(key)).map((one) => one.msgId);
             expect(firsts.filter((msgId) => wanted.includes(msgId))).toEqual(wanted);
           }
+          expect(new Set(marked).size).toBe(marked.length);
+          expect(metrics.counter('relay_order_gaps_total', '').value()).toBe(0);
+          await made.idle();
         },
       ),
+      { numRuns: 200 },
     );
   });
 
+  it('sends a key with a thousand rows in one flight', async () => {
+    const { sender, log } = broker(
+      () => false,
+      () => 1,
+    );
+    const { made, metrics } = pipeline(sender, 1000, () => true, 2 << 20);
+    const { published } = await made.deliver(Array.from({ length: 1000 }, (_, i) => row(i, 1)));
+    expect({ published, sent: log.length }).toEqual({ published: 1000, sent: 1000 });
+    expect(metrics.counter('relay_flights_total', '').value()).toBe(1);
+  });
+
   it('names a row that fits into no batch, sends nothing of its key behind it, and goes on with the others', async () => {
-    const { producer, log } = producerWith(() => false);
-    const publisher = new Publisher(producer, RecordBatch.create(4, 2048), 't', 'poll');
-    const outcome = await publisher.publish([row(1, 1, 'x'.repeat(4096)), row(2, 2), row(3, 1)]);
-    expect(outcome.oversize.map(({ id }) => id)).toEqual([1n]);
-    expect(outcome.acked).toEqual([2n]);
+    const { sender, log } = broker(
+      () => false,
+      () => 0,
+    );
+    const { made, marked, metrics } = pipeline(sender, 4, () => true, 2048);
+    const { left } = await made.deliver([row(1, 1, 'x'.repeat(4096)), row(2, 2), row(3, 1)]);
+    expect([...left].sort()).toEqual([1n, 3n]);
+    expect(marked).toEqual([2n]);
     expect(log).toEqual([uuid(1_000_002)]);
+    expect(metrics.counter('relay_oversize_total', '').value()).toBe(1);
+  });
+
+  it('takes nothing of a shard that is not its own, and drops what was queued when the shard goes', async () => {
+    let owned = true;
+    const { sender, log } = broker(
+      () => false,
+      () => 2,
+    );
+    const { made } = pipeline(sender, 1, () => owned);
+    const first = made.deliver([row(1, 1), row(2, 1)]);
+    owned = false;
+    const second = await made.deliver([row(3, 2)]);
+    expect(second).toMatchObject({ published: 0, left: [3n] });
+    expect(await first).toMatchObject({ published: 1, left: [2n] });
+    expect(log).toEqual([uuid(1_000_001)]);
+  });
+
+  it('halves its flights while the broker finds them too large, down to the row that is', async () => {
+    const sizes: number[] = [];
+    const sender: Sender = {
+      flights: 1,
+      open: async () => {},
+      isHealthy: () => true,
+      close: async () => {},
+      send: async (batch) => {
+        sizes.push(batch.rowCount);
+        const bad = Array.from({ length: batch.rowCount }, (_, i) => msgIdOf(batch, i)).includes(
+          uuid(1_000_005),
+        );
+        return { status: new Int32Array(batch.rowCount).fill(bad ? 10 : 0), events: [], fenced: false };
+      },
+    };
+    const { made, marked } = pipeline(sender, 8);
+    const rows = Array.from({ length: 8 }, (_, i) => row(i, i));
+    for (let round = 0; round < 6; round++) {
+      await made.deliver(
+        rows.filter(({ id }) => !marked.includes(id)),
+        { from: 0n, to: 100n },
+      );
+      await made.idle();
+    }
+    expect(marked.map(Number).sort((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 6, 7]);
+    expect(Math.min(...sizes)).toBe(1);
   });
 });
 
 describe('record of a row', () => {
+  const text = (bytes: Uint8Array | null | undefined): string =>
+    new TextDecoder().decode(bytes ?? new Uint8Array());
+
   it('is keyed by the order, carries the payload untouched and CloudEvents as headers', () => {
-    const record = toRecord(row(7, 3, '{"amount_cents": 5 }'), 'poll');
-    const text = (bytes: Uint8Array | null | undefined): string =>
-      new TextDecoder().decode(bytes ?? new Uint8Array());
+    const record = toRecord(row(7, 3, '{"amount_cents": 5 }'), 'poll', '/shop', 9n);
     expect(text(record.key)).toBe(uuid(3));
     expect(text(record.value)).toBe(
       `{"msg_id":"${uuid(1_000_007)}","event_type":"order.created.v1","payload":{"amount_cents": 5 }}`,
@@ -126,7 +227,7 @@ describe('record of a row', () => {
     expect(Object.fromEntries((record.headers ?? []).map(([name, value]) => [name, text(value)]))).toEqual({
       ce_specversion: '1.0',
       ce_id: uuid(1_000_007),
-      ce_source: '/orders',
+      ce_source: '/shop',
       ce_type: 'order.created.v1',
       ce_subject: uuid(3),
       ce_time: '2025-06-15T15:06:40.000Z',
@@ -134,6 +235,81 @@ describe('record of a row', () => {
       ce_sequence: '7',
       'content-type': 'application/json',
       relay_mode: 'poll',
+      relay_epoch: '9',
+      traceparent: `00-${uuid(1_000_007).replaceAll('-', '')}-80000000000f4247-00`,
     });
+  });
+
+  it('is the same from the fast encoder, whatever the row holds', () => {
+    const anyRow = fc.record({
+      id: fc.bigInt({ min: 0n, max: (1n << 63n) - 1n }),
+      aggregateId: fc.uuid(),
+      msgId: fc.uuid(),
+      eventType: fc.string({ unit: 'binary', maxLength: 40 }),
+      payload: fc.uint8Array({ maxLength: 200 }),
+      createdAt: fc.date({ min: new Date(0), max: new Date('9999-12-31'), noInvalidDate: true }),
+      traceparent: fc.constantFrom(null, undefined, 'nonsense', `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`),
+    });
+    const encoder = new EventEncoder('wal', '/x');
+    const fast = RecordBatch.create(4, 1 << 16);
+    const slow = RecordBatch.create(4, 1 << 16);
+    fc.assert(
+      fc.property(
+        fc.array(anyRow, { minLength: 1, maxLength: 4 }),
+        fc.bigInt({ min: 0n, max: 99n }),
+        (rows, epoch) => {
+          fast.clear();
+          slow.clear();
+          for (const one of rows as OutboxRow[]) {
+            expect(encoder.append(fast, one, epoch)).toBe(true);
+            expect(slow.append(toRecord(one, 'wal', '/x', epoch))).toBe(true);
+          }
+          expect(fast.arenaUsed).toBe(slow.arenaUsed);
+          for (let i = 0; i < rows.length; i++) {
+            expect(fast.key(i)).toEqual(slow.key(i));
+            expect(fast.value(i)).toEqual(slow.value(i));
+            expect(fast.headers(i)).toEqual(slow.headers(i));
+          }
+        },
+      ),
+      { numRuns: 60 },
+    );
+  });
+
+  it('does not fit, and changes nothing, where a byte is missing', () => {
+    const encoder = new EventEncoder('poll', '/orders');
+    const roomy = RecordBatch.create(1, 1 << 16);
+    encoder.append(roomy, row(1, 1), 0n);
+    const tight = RecordBatch.create(1, roomy.arenaUsed - 1);
+    expect(encoder.append(tight, row(1, 1), 0n)).toBe(false);
+    expect({ rows: tight.rowCount, bytes: tight.arenaUsed }).toEqual({ rows: 0, bytes: 0 });
+    expect(encoder.append(RecordBatch.create(1, roomy.arenaUsed), row(1, 1), 0n)).toBe(true);
+  });
+
+  it('carries a valid trace even for ids of zeros', () => {
+    const zeros = '00000000-0000-0000-0000-000000000000';
+    expect(traceparentOf({ msgId: zeros })).toBe('00-00000000000000000000000000000001-0000000000000001-00');
+    expect(traceparentOf({ msgId: uuid(1), traceparent: 'x' })).toBe(traceparentOf({ msgId: uuid(1) }));
+  });
+});
+
+describe('shards', () => {
+  it('are powers of two up to 256, and every key has one', () => {
+    expect([1, 2, 16, 256].every(isShardCount)).toBe(true);
+    expect([0, 3, 512, 1.5].some(isShardCount)).toBe(false);
+    fc.assert(
+      fc.property(fc.uuid(), fc.constantFrom(1, 2, 16, 256), (id, shards) => {
+        const bytes = Buffer.from(id.replaceAll('-', ''), 'hex');
+        expect(shardOf(id, shards)).toBe(((bytes[3] as number) ^ (bytes[15] as number)) % shards);
+      }),
+    );
+  });
+});
+
+describe('transaction ids', () => {
+  it('widen to the epoch in which they were given out', () => {
+    const span = 1n << 32n;
+    expect(widen(5n, 3n * span + 10n)).toBe(3n * span + 5n);
+    expect(widen(0xffff_fff0n, 3n * span + 10n)).toBe(2n * span + 0xffff_fff0n);
   });
 });

@@ -68,6 +68,7 @@ const relayArgs = (context: SliceContext, names: Names): readonly string[] => [
   'relay',
   '-relay=poll',
   ...database(context, names),
+  '-migrate',
   `-brokers=${context.stack.brokers}`,
   `-topic=${names.topic}`,
   `-partitions=${PARTITIONS}`,

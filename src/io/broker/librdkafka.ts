@@ -374,14 +374,14 @@ class NativeProducer implements BatchProducer {
     demand('flush', await this.addon.brokerProducerFlush(this.handle, left));
   }
 
-  close(): Promise<void> {
-    this.closing ??= this.leave();
+  close(flushMs = FLUSH_AT_CLOSE_MS): Promise<void> {
+    this.closing ??= this.leave(flushMs);
     return this.closing;
   }
 
-  private async leave(): Promise<void> {
+  private async leave(flushMs: number): Promise<void> {
     await this.turn;
-    await this.addon.brokerProducerLeave(this.handle, FLUSH_AT_CLOSE_MS);
+    await this.addon.brokerProducerLeave(this.handle, Math.max(1, Math.ceil(flushMs)));
     this.addon.brokerProducerClose(this.handle);
     await Promise.allSettled(this.flights);
   }

@@ -117,14 +117,14 @@ export class NodeProducer implements BatchProducer {
     if (error !== undefined) throw errorOfEvent('flush', error);
   }
 
-  close(): Promise<void> {
-    this.closing ??= this.end();
+  close(flushMs = CLOSE_TIMEOUT_MS): Promise<void> {
+    this.closing ??= this.end(Math.max(1, Math.ceil(flushMs)));
     return this.closing;
   }
 
-  private async end(): Promise<void> {
+  private async end(flushMs: number): Promise<void> {
     await this.turn;
-    if (this.flights.size > 0) await this.flushClient(this.fatal === undefined ? CLOSE_TIMEOUT_MS : 1);
+    if (this.flights.size > 0) await this.flushClient(this.fatal === undefined ? flushMs : 1);
     // Reports travel through the event loop a hundred at a time.
     for (let waited = 0; this.flights.size > 0 && waited < 500; waited += POLL_MS) await sleep(POLL_MS);
     await new Promise<void>((resolve) => {

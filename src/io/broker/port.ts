@@ -148,7 +148,8 @@ export interface BatchProducer {
   /** Bytes handed over and not yet reported. */
   queuedBytes(): number;
   flush(timeoutMs: number): Promise<void>;
-  close(): Promise<void>;
+  /** Waits at most so long (default 30 s) for rows under way, then gives them up. */
+  close(flushMs?: number): Promise<void>;
 }
 
 export interface TransactionalOptions extends ProducerOptions {

@@ -1,5 +1,8 @@
-/** The outbox table as the relay sees it. */
-import type { SqlPool, SqlRow, SqlSession } from '../../io/sql/port.ts';
+/** The outbox table as the relay sees it: what it must look like, and the statements that read it. */
+import type { SqlPool, SqlRow } from '../../io/sql/port.ts';
+import { outboxError } from '../errors.ts';
+import { TABLE_NAME } from '../transaction.ts';
+import { shardSql } from './shards.ts';
 
 export interface OutboxRow {
   readonly id: bigint;
@@ -8,6 +11,8 @@ export interface OutboxRow {
   readonly eventType: string;
   readonly payload: Uint8Array;
   readonly createdAt: Date;
+  /** W3C trace context of the transaction that wrote the row; null or absent where none is known. */
+  readonly traceparent?: string | null;
 }
 
 interface PendingRow extends SqlRow {
@@ -17,55 +22,223 @@ interface PendingRow extends SqlRow {
   readonly event_type: string;
   readonly payload: Uint8Array;
   readonly created_at: Date;
+  readonly traceparent: string | null;
 }
 
-/** Takes the relay's lock of this schema until the transaction ends; false when another relay holds it. Whoever reads
- *  pending rows and marks them does both in one transaction under this lock, so a relay that lost its connection cannot
- *  mark, and two relays never work on the same rows at once. */
-export async function tryLock(session: SqlSession, schema: string): Promise<boolean> {
-  const { rows } = await session.query<{ locked: boolean }>(
-    'SELECT pg_try_advisory_xact_lock(hashtextextended($1, 0)) AS locked',
-    [`millrace.relay.${schema}`],
+/** What was found out about the table at the start. */
+export interface OutboxTable {
+  /** As it stands in SQL text. */
+  readonly name: string;
+  /** `schema.table`, the same whatever the search path: names leases, sockets and transactions. */
+  readonly fullName: string;
+  readonly hasTraceparent: boolean;
+  /** The sequence that fills id, where ids are given out in the order in which they are asked for; else undefined. */
+  readonly sequence: string | undefined;
+}
+
+/** The column's type and what else will do. */
+const COLUMNS: Readonly<Record<string, readonly string[]>> = {
+  id: ['bigint'],
+  aggregate_id: ['uuid'],
+  msg_id: ['uuid'],
+  event_type: ['text', 'character varying'],
+  payload: ['bytea'],
+  published_at: ['timestamp with time zone'],
+  created_at: ['timestamp with time zone'],
+};
+
+interface Shape extends SqlRow {
+  readonly full_name: string | null;
+  readonly kind: string | null;
+  readonly columns: readonly string[] | null;
+  readonly may_read: boolean | null;
+  readonly may_mark: boolean | null;
+  readonly sequence: string | null;
+  readonly sequence_cache: bigint | null;
+  readonly may_read_sequence: boolean | null;
+}
+
+/** Looks at the table once. @throws tables_missing, table_unusable: a column, its type or a privilege */
+export async function describeOutbox(pool: SqlPool, table: string, owner = 'orders'): Promise<OutboxTable> {
+  if (!TABLE_NAME.test(table)) {
+    throw outboxError('table_unusable', `-table=${table} is not a plain table name`, {
+      next: 'give table or schema.table in lower-case letters, digits and _',
+    });
+  }
+  const { rows } = await pool
+    .query<Shape>(
+      `SELECT n.nspname || '.' || c.relname AS full_name, c.relkind::text AS kind,
+       (SELECT array_agg(attname || ' ' || regexp_replace(format_type(atttypid, NULL), '\\(.*', '')) FROM pg_attribute
+        WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) AS columns,
+       has_table_privilege(c.oid, 'SELECT') AS may_read,
+       has_column_privilege(c.oid, 'published_at', 'UPDATE') AS may_mark,
+       s.name AS sequence, q.seqcache AS sequence_cache,
+       CASE WHEN s.name IS NOT NULL THEN has_sequence_privilege(s.name, 'SELECT') END AS may_read_sequence
+     FROM (SELECT to_regclass($1) AS oid) AS t
+     LEFT JOIN pg_class c ON c.oid = t.oid
+     LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
+     LEFT JOIN LATERAL (SELECT pg_get_serial_sequence(c.oid::regclass::text, 'id') AS name
+       WHERE EXISTS (SELECT FROM pg_attribute WHERE attrelid = c.oid AND attname = 'id')) AS s ON true
+     LEFT JOIN pg_sequence q ON q.seqrelid = s.name::regclass AND q.seqincrement = 1 AND NOT q.seqcycle`,
+      [table],
+    )
+    .catch((thrown: unknown) => {
+      const state = (thrown as { details?: { sqlstate?: unknown } }).details?.sqlstate;
+      // has_column_privilege of a column that is not there.
+      if (state !== '42703') throw thrown;
+      throw outboxError('table_unusable', `the table ${table} has no column published_at`, {
+        next: 'see the outbox table of docs/outbox.md',
+      });
+    });
+  const found = rows[0] as Shape;
+  if (found.full_name === null) {
+    throw outboxError('tables_missing', `there is no table ${table} in this database`, {
+      next: `run \`millrace ${owner} -migrate\` on it first, or name the outbox with -schema or -table`,
+    });
+  }
+  const unusable = (why: string, next: string): Error =>
+    outboxError('table_unusable', `the table ${found.full_name} ${why}`, { next });
+  if (found.kind !== 'r' && found.kind !== 'p') throw unusable('is no table', 'name a table with -table');
+  const types = new Map(
+    (found.columns ?? []).map((column) => {
+      const space = column.indexOf(' ');
+      return [column.slice(0, space), column.slice(space + 1)];
+    }),
   );
-  return rows[0]?.locked === true;
+  for (const [column, wanted] of Object.entries(COLUMNS)) {
+    const type = types.get(column);
+    const next = `make it ${column} ${wanted[0]}; see the outbox table of docs/outbox.md`;
+    if (type === undefined) throw unusable(`has no column ${column}`, next);
+    if (!wanted.includes(type)) throw unusable(`has ${column} ${type}`, next);
+  }
+  if (found.may_read !== true || found.may_mark !== true) {
+    const what = found.may_read !== true ? 'may not be read' : 'may not be marked (published_at)';
+    throw unusable(`${what} by this user`, 'GRANT SELECT, UPDATE ON it to the relay');
+  }
+  const usable = found.sequence_cache === 1n && found.may_read_sequence === true;
+  return {
+    name: table,
+    fullName: found.full_name,
+    hasTraceparent: types.get('traceparent') === 'text',
+    sequence: usable ? (found.sequence as string) : undefined,
+  };
 }
 
-/** The lowest pending ids, ascending. Never "above the last id seen": a lower id may commit later. */
-export async function readPending(session: SqlSession, limit: number): Promise<readonly OutboxRow[]> {
-  const { rows } = await session.query<PendingRow>(
-    `SELECT id, aggregate_id, msg_id, event_type, payload, created_at
-     FROM outbox WHERE published_at IS NULL ORDER BY id LIMIT $1`,
-    [limit],
+export const rowColumns = (table: Pick<OutboxTable, 'hasTraceparent'>): string =>
+  `id, aggregate_id, msg_id, event_type, payload, created_at, ${table.hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}`;
+
+const toRow = (row: PendingRow): OutboxRow => ({
+  id: row.id,
+  aggregateId: row.aggregate_id,
+  msgId: row.msg_id,
+  eventType: row.event_type,
+  payload: row.payload,
+  createdAt: row.created_at,
+  traceparent: row.traceparent,
+});
+
+/** Which shards a statement is about. */
+export interface ShardFilter {
+  readonly shards: number;
+  readonly owned: readonly number[];
+}
+
+const filterSql = (filter: ShardFilter, parameter: string): string =>
+  filter.owned.length === filter.shards ? '' : `AND ${shardSql(filter.shards)} = ANY(${parameter}::int[])`;
+
+/** A range of ids that a transaction which has not ended may still fill. */
+export interface Straggler {
+  readonly xid: bigint;
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+export interface PendingScan {
+  /** Ids above `cursor` are read, and those in (`decided`, `cursor`] that are not among `except`: they were not visible yet. */
+  readonly cursor: bigint;
+  readonly decided: bigint;
+  /** Ids above the lower of the two that are under way. */
+  readonly except: readonly bigint[];
+  readonly stragglers: readonly Straggler[];
+  readonly filter: ShardFilter;
+  readonly limit: number;
+}
+
+/** The lowest `limit` of the pending rows a scan asks for, ascending, as of one snapshot: a row is never given without the
+ *  rows of its key that were committed before it. */
+export async function readPending(
+  pool: SqlPool,
+  table: OutboxTable,
+  scan: PendingScan,
+): Promise<readonly OutboxRow[]> {
+  const shard = filterSql(scan.filter, '$3');
+  const part = (where: string): string =>
+    `(SELECT ${rowColumns(table)} FROM ${table.name} WHERE published_at IS NULL AND ${where} ${shard} ORDER BY id LIMIT $2)`;
+  const parts = [part(`id > $1 ${scan.except.length === 0 ? '' : 'AND id <> ALL($4::bigint[])'}`)];
+  const parameters: Array<bigint | number | readonly number[] | readonly bigint[]> = [
+    scan.cursor,
+    scan.limit,
+    scan.filter.owned,
+    scan.except,
+  ];
+  if (scan.decided < scan.cursor) {
+    parameters.push(scan.decided);
+    parts.unshift(part(`id > $5 AND id <= $1 AND id <> ALL($4::bigint[])`));
+  } else parameters.push(0n);
+  if (scan.stragglers.length > 0) {
+    parts.unshift(
+      `(SELECT p.* FROM unnest($6::text[], $7::bigint[], $8::bigint[]) AS late(xid, low, high) CROSS JOIN LATERAL (
+          SELECT ${rowColumns(table)} FROM ${table.name}
+          WHERE pg_visible_in_snapshot(late.xid::xid8, pg_current_snapshot())
+            AND published_at IS NULL AND id BETWEEN late.low AND late.high AND id <> ALL($4::bigint[]) ${shard}
+          ORDER BY id LIMIT $2) AS p)`,
+    );
+  }
+  const text = `SELECT * FROM (${parts.join(' UNION ALL ')}) AS pending
+    WHERE $3::int[] IS NOT NULL AND $4::bigint[] IS NOT NULL AND $5::bigint IS NOT NULL ORDER BY id LIMIT $2`;
+  const { rows } = await pool.query<PendingRow>(text, [
+    ...parameters,
+    ...(scan.stragglers.length === 0
+      ? []
+      : [
+          scan.stragglers.map(({ xid }) => xid.toString()),
+          scan.stragglers.map(({ from }) => from),
+          scan.stragglers.map(({ to }) => to),
+        ]),
+  ]);
+  return rows.map(toRow);
+}
+
+/** Pending rows that were created at least so long ago by the database's clock, the lowest ids first. */
+export async function readOverdue(
+  pool: SqlPool,
+  table: OutboxTable,
+  scan: {
+    readonly above: bigint;
+    readonly olderThanMs: number;
+    readonly filter: ShardFilter;
+    readonly limit: number;
+  },
+): Promise<readonly OutboxRow[]> {
+  const { rows } = await pool.query<PendingRow>(
+    `SELECT ${rowColumns(table)} FROM ${table.name}
+     WHERE published_at IS NULL AND id > $1 AND created_at < clock_timestamp() - $4::int * interval '1 ms'
+       AND $3::int[] IS NOT NULL ${filterSql(scan.filter, '$3')}
+     ORDER BY id LIMIT $2`,
+    [scan.above, scan.limit, scan.filter.owned, Math.round(scan.olderThanMs)],
   );
-  return rows.map((row) => ({
-    id: row.id,
-    aggregateId: row.aggregate_id,
-    msgId: row.msg_id,
-    eventType: row.event_type,
-    payload: row.payload,
-    createdAt: row.created_at,
-  }));
+  return rows.map(toRow);
 }
 
-/** Marks exactly these rows, never a range: between two of them a row may have become visible since. Returns how many
- *  were still pending. */
-export async function markPublished(session: SqlSession, ids: readonly bigint[]): Promise<number> {
-  const { rowCount } = await session.query(
-    `UPDATE outbox SET published_at = now() FROM unnest($1::bigint[]) AS acked(id)
-     WHERE outbox.id = acked.id AND outbox.published_at IS NULL`,
+/** Which of these ids are pending, as of a snapshot taken after the call. */
+export async function stillPending(
+  pool: SqlPool,
+  table: OutboxTable,
+  ids: readonly bigint[],
+): Promise<ReadonlySet<bigint>> {
+  const { rows } = await pool.query<{ id: bigint }>(
+    `SELECT id FROM ${table.name} WHERE id = ANY($1::bigint[]) AND published_at IS NULL`,
     [ids],
   );
-  return rowCount;
-}
-
-export interface Lag {
-  readonly rows: number;
-  readonly oldestSeconds: number;
-}
-
-export async function readLag(pool: SqlPool): Promise<Lag> {
-  const { rows } = await pool.query<{ n: bigint; age: number | null }>(
-    'SELECT count(*) AS n, extract(epoch FROM now() - min(created_at))::float8 AS age FROM outbox WHERE published_at IS NULL',
-  );
-  return { rows: Number(rows[0]?.n ?? 0n), oldestSeconds: Math.max(0, rows[0]?.age ?? 0) };
+  return new Set(rows.map(({ id }) => id));
 }

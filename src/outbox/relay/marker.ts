@@ -1,0 +1,191 @@
+/** Marks rows as published: exactly the acknowledged ids, in batches, each under the epoch in which its shard was ours.
+ *
+ *  Invariants: (1) an id is marked only after the broker acknowledged it; (2) a statement marks nothing of a shard whose lease row
+ *  has another epoch, also when that changes while the statement waits; (3) a row that is not there to be marked is asked for
+ *  again: a decoded row may not be visible yet.
+ */
+import type { Clock } from '../../core/clock.ts';
+import { findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import type { SqlPool } from '../../io/sql/port.ts';
+import type { OutboxTable } from './store.ts';
+
+export interface MarkerOptions {
+  /** Its connections may run with synchronous_commit off: a mark that is lost is a row published twice. */
+  readonly pool: SqlPool;
+  readonly table: OutboxTable;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly rowsMax: number;
+  readonly withinMs: number;
+  /** How long a row that is not there is asked for. */
+  readonly missingAfterMs: number;
+  /** Called with rows that are acknowledged, before they are marked, and after. */
+  readonly crashAt: (point: 'publish' | 'mark', unfinished: number) => void;
+}
+
+export interface MarkRow {
+  readonly id: bigint;
+  readonly shard: number;
+  readonly epoch: bigint;
+  /** The row is marked, or not ours to mark. */
+  readonly done: () => void;
+}
+
+interface Waiting extends MarkRow {
+  readonly sinceMs: number;
+}
+
+const RETRY_MS = 20;
+const BACKOFF_MAX_MS = 2000;
+
+export class Marker {
+  private readonly options: MarkerOptions;
+  private readonly counters;
+  private queue: Waiting[] = [];
+  private timer: NodeJS.Timeout | undefined;
+  private running = false;
+  private failures = 0;
+
+  constructor(options: MarkerOptions) {
+    this.options = options;
+    const { metrics } = options;
+    this.counters = {
+      marked: metrics.counter('relay_marked_total', 'Outbox rows marked as published.'),
+      batches: metrics.counter('relay_mark_batches_total', 'Statements that marked rows.'),
+      refused: metrics.counter(
+        'relay_marks_refused_total',
+        'Acknowledged rows that were not marked because another relay has their shard.',
+      ),
+      missing: metrics.counter(
+        'relay_marks_missing_total',
+        'Acknowledged rows that were not in the table within the time they are waited for.',
+      ),
+      errors: metrics.counter(
+        'relay_mark_errors_total',
+        'Statements that failed to mark rows; they are tried again.',
+      ),
+      waiting: metrics.gauge('relay_unmarked_rows', 'Rows that are acknowledged and not yet marked.'),
+    };
+    metrics.onCollect(() => this.counters.waiting.set(this.queue.length));
+  }
+
+  /** The last statement went well, or there was none. */
+  isHealthy(): boolean {
+    return this.failures === 0;
+  }
+
+  add(row: MarkRow): void {
+    this.queue.push({ ...row, sinceMs: this.options.clock.monotonicMs() });
+    if (this.queue.length >= this.options.rowsMax) this.flushSoon(0);
+    else this.flushSoon(this.options.withinMs);
+  }
+
+  private flushSoon(ms: number): void {
+    if (this.running) return;
+    if (this.timer !== undefined) {
+      if (ms > 0) return;
+      clearTimeout(this.timer);
+    }
+    this.timer = setTimeout(() => {
+      this.timer = undefined;
+      void this.flush();
+    }, ms);
+  }
+
+  private async flush(): Promise<void> {
+    if (this.running || this.queue.length === 0) return;
+    this.running = true;
+    const { rowsMax, withinMs, log } = this.options;
+    const batch = this.queue.slice(0, rowsMax);
+    this.queue = this.queue.slice(batch.length);
+    let waitMs = 0;
+    try {
+      this.options.crashAt('publish', batch.length);
+      const again = await this.mark(batch);
+      this.options.crashAt('mark', batch.length - again.length);
+      this.failures = 0;
+      this.queue.push(...again);
+      if (this.queue.length > 0)
+        waitMs = this.queue.length >= rowsMax ? 0 : again.length > 0 ? RETRY_MS : withinMs;
+    } catch (thrown) {
+      this.failures++;
+      this.counters.errors.add();
+      const error = findMillraceError(thrown);
+      log.warn(
+        { code: error?.code, error: error?.message ?? String(thrown), rows: batch.length },
+        'rows were not marked; trying again',
+      );
+      this.queue.unshift(...batch);
+      waitMs = Math.min(BACKOFF_MAX_MS, RETRY_MS * 2 ** Math.min(this.failures, 16));
+    } finally {
+      this.running = false;
+    }
+    if (this.queue.length > 0) this.flushSoon(waitMs);
+  }
+
+  /** Marks what can be marked; returns what is to be tried again. */
+  private async mark(batch: readonly Waiting[]): Promise<Waiting[]> {
+    const { pool, table, clock, missingAfterMs, log } = this.options;
+    const held = new Map<number, bigint>();
+    for (const { shard, epoch } of batch) {
+      const known = held.get(shard);
+      // Rows of an older epoch of the same shard go with a statement of their own, which finds it gone.
+      if (known === undefined || epoch > known) held.set(shard, epoch);
+    }
+    const current = batch.filter(({ shard, epoch }) => held.get(shard) === epoch);
+    const ids = current.map(({ id }) => id);
+    const shards = [...held.keys()];
+    const { rowCount } = await pool.query(
+      `WITH held AS MATERIALIZED (
+         SELECT l.shard FROM relay_leases l
+         JOIN unnest($3::int[], $4::bigint[]) AS h(shard, epoch) ON h.shard = l.shard AND h.epoch = l.epoch
+         WHERE l.outbox = $5 FOR SHARE OF l)
+       UPDATE ${table.name} AS o SET published_at = now()
+       FROM unnest($1::bigint[], $2::int[]) AS a(id, shard)
+       WHERE o.id = a.id AND o.published_at IS NULL AND a.shard IN (SELECT shard FROM held)`,
+      [
+        ids,
+        current.map(({ shard }) => shard),
+        shards,
+        shards.map((shard) => held.get(shard) as bigint),
+        table.fullName,
+      ],
+    );
+    this.counters.batches.add();
+    this.counters.marked.add(rowCount);
+    if (rowCount === batch.length) {
+      for (const row of batch) row.done();
+      return [];
+    }
+    const { rows: leases } = await pool.query<{ shard: number; epoch: bigint }>(
+      'SELECT shard, epoch FROM relay_leases WHERE outbox = $1',
+      [table.fullName],
+    );
+    const epochs = new Map(leases.map(({ shard, epoch }) => [shard, epoch]));
+    const { rows: seen } = await pool.query<{ id: bigint; pending: boolean }>(
+      `SELECT id, published_at IS NULL AS pending FROM ${table.name} WHERE id = ANY($1::bigint[])`,
+      [batch.map(({ id }) => id)],
+    );
+    const pending = new Map(seen.map((row) => [row.id, row.pending]));
+    const again: Waiting[] = [];
+    for (const row of batch) {
+      const state = pending.get(row.id);
+      if (epochs.get(row.shard) !== row.epoch && state !== false) this.counters.refused.add();
+      else if (
+        state === true ||
+        (state === undefined && clock.monotonicMs() - row.sinceMs < missingAfterMs)
+      ) {
+        again.push(row);
+        continue;
+      } else if (state === undefined) {
+        this.counters.missing.add();
+        log.warn({ id: row.id.toString() }, 'a published row is not in the table');
+      }
+      row.done();
+    }
+    return again;
+  }
+}

@@ -1,0 +1,436 @@
+/** The pipeline: rows of any source go out in flights, several at once, and are handed on to be marked.
+ *
+ *  A key's rows may fill one flight, but never stand in two at once: what arrives while one of them is in the air waits for it to
+ *  land. So a key with a thousand rows costs one round trip, and a failure is known before anything behind it is sent.
+ *
+ *  Invariants: (1) rows of a key go out in id order; (2) after a row was left, nothing of its key goes out before a call that covers
+ *  what was left; (3) a row goes out only under an epoch that is valid when its flight starts; (4) only what the broker
+ *  acknowledged is handed to the marker.
+ */
+import type { Clock } from '../../core/clock.ts';
+import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import type { EventEncoder } from './event.ts';
+import { type Hold, Holds } from './holds.ts';
+import type { Leases } from './leases.ts';
+import { Line } from './line.ts';
+import type { Marker } from './marker.ts';
+import type { Covered, Delivered, Pipeline } from './pipeline.ts';
+import type { Sender, Sent } from './sender.ts';
+import { shardOf } from './shards.ts';
+import type { OutboxRow } from './store.ts';
+
+export interface PublishingOptions {
+  readonly sender: Sender;
+  readonly encoder: EventEncoder;
+  readonly marker: Pick<Marker, 'add'>;
+  readonly leases: Pick<Leases, 'shards' | 'epochOf' | 'holds'>;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+  readonly clock: Clock;
+  /** Rows and bytes of a flight. */
+  readonly flightRowsMax: number;
+  readonly flightBytesMax: number;
+  /** Rows accepted and not yet marked above which a source waits. */
+  readonly underWayMax: number;
+  /** Before a flight starts. */
+  readonly crashAt: (point: 'commit', unfinished: number) => void;
+  /** The broker says that the topic is not there. */
+  readonly onTopicMissing: () => void;
+  /** A newer producer has our transactional id. */
+  readonly onFenced: () => void;
+}
+
+/** What one deliver call waits for. */
+interface Ticket {
+  open: number;
+  unmarked: number;
+  published: number;
+  readonly left: bigint[];
+  settle: () => void;
+  allMarked: () => void;
+}
+
+interface Entry {
+  readonly row: OutboxRow;
+  readonly shard: number;
+  readonly epoch: bigint;
+  readonly ticket: Ticket;
+}
+
+interface Flight {
+  readonly batch: RecordBatch;
+  entries: Entry[];
+  startedMs: number;
+}
+
+/** Error codes of the broker that a smaller batch may not meet. */
+const TOO_LARGE = new Set([10, 18]);
+/** Local code of a row that fits into no batch, as the driver names it too. */
+const OVERSIZE = -10_000;
+const TOPIC_MISSING = new Set([3, -188, -190]);
+const GROW_AFTER = 64;
+
+export class Publishing implements Pipeline {
+  private readonly options: PublishingOptions;
+  private readonly counters;
+  private readonly flights: Flight[] = [];
+  private readonly free: Flight[];
+  private readonly holds = new Holds();
+  /** Accepted rows. Those of a key stand in id order, what was let back in front before what came since. */
+  private readonly line = new Line<Entry>();
+  /** By key in the air: what came up meanwhile and waits for it to land. */
+  private readonly waiting = new Map<string, Entry[]>();
+  private readonly known = new Set<bigint>();
+  private readonly shardLoad: Int32Array;
+  /** Keys of which a row was left just now: what is queued of them must go the same way before anything else is accepted. */
+  private readonly struck = new Set<string>();
+  private rowsMax: number;
+  private goodFlights = 0;
+  private pumping = false;
+  private roomWaiters: Array<() => void> = [];
+  private idleWaiters: Array<() => void> = [];
+  private failure: { readonly thrown: unknown } | undefined;
+
+  constructor(options: PublishingOptions) {
+    this.options = options;
+    this.rowsMax = options.flightRowsMax;
+    this.shardLoad = new Int32Array(options.leases.shards);
+    for (let i = 0; i < options.sender.flights; i++) {
+      const batch = RecordBatch.create(options.flightRowsMax, options.flightBytesMax);
+      this.flights.push({ batch, entries: [], startedMs: 0 });
+    }
+    this.free = [...this.flights];
+    const { metrics } = options;
+    this.counters = {
+      published: metrics.counter(
+        'relay_published_total',
+        'Outbox rows acknowledged by the broker, repeats included.',
+      ),
+      flights: metrics.counter('relay_flights_total', 'Batches handed to the broker.'),
+      failed: metrics.counter(
+        'relay_publish_failed_total',
+        'Rows the broker did not acknowledge; they stay pending.',
+      ),
+      oversize: metrics.counter(
+        'relay_oversize_total',
+        'Attempts at rows that are larger than a record may be; they stay pending.',
+      ),
+      gaps: metrics.counter(
+        'relay_order_gaps_total',
+        'Rows acknowledged though a row of their key before them was not; stays 0.',
+      ),
+      seconds: metrics.histogram(
+        'relay_publish_seconds',
+        'From a flight to the acknowledgement of its last row.',
+      ),
+      underWay: metrics.gauge('relay_under_way_rows', 'Rows accepted and not yet marked.'),
+      held: metrics.gauge(
+        'relay_held_keys',
+        'Keys that publish nothing until what failed of them is tried again.',
+      ),
+    };
+    metrics.onCollect(() => {
+      this.counters.underWay.set(this.known.size);
+      this.counters.held.set(this.holds.size);
+    });
+  }
+
+  owns(aggregateId: string): boolean {
+    const { leases } = this.options;
+    return leases.epochOf(shardOf(aggregateId, leases.shards)) !== undefined;
+  }
+
+  isUnderWay(id: bigint): boolean {
+    return this.known.has(id);
+  }
+
+  underWay(): number {
+    return this.known.size;
+  }
+
+  /** Whether nothing of a shard is under way. */
+  isShardIdle(shard: number): boolean {
+    return this.shardLoad[shard] === 0;
+  }
+
+  /** How long the flight that waits longest has been waiting for the broker. */
+  oldestFlightMs(): number {
+    const nowMs = this.options.clock.monotonicMs();
+    return Math.max(
+      0,
+      ...this.flights.filter((one) => !this.free.includes(one)).map((one) => nowMs - one.startedMs),
+    );
+  }
+
+  /** Waits for nothing any more: what is under way stays pending, or is found to be published by who comes next. */
+  abandon(): void {
+    this.known.clear();
+    this.wake();
+  }
+
+  room(): Promise<void> {
+    if (this.failure !== undefined || this.known.size < this.options.underWayMax) return Promise.resolve();
+    return new Promise((resolve) => this.roomWaiters.push(resolve));
+  }
+
+  idle(): Promise<void> {
+    if (this.failure !== undefined || this.known.size === 0) return Promise.resolve();
+    return new Promise((resolve) => this.idleWaiters.push(resolve));
+  }
+
+  deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered> {
+    if (this.failure !== undefined) return Promise.reject(this.failure.thrown);
+    const { leases } = this.options;
+    const { shards } = leases;
+    let known = 0;
+    let settle = (): void => {};
+    let allMarked = (): void => {};
+    const settled = new Promise<void>((resolve) => {
+      settle = resolve;
+    });
+    const marked = new Promise<void>((resolve) => {
+      allMarked = resolve;
+    });
+    const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked };
+    for (const row of rows) {
+      if (this.known.has(row.id)) {
+        known++;
+        continue;
+      }
+      const shard = shardOf(row.aggregateId, shards);
+      const epoch = leases.epochOf(shard);
+      const hold = this.holds.of(row.aggregateId);
+      if (epoch === undefined || (hold !== undefined && !mayPass(hold, row.id, covered))) {
+        this.holds.add(row.aggregateId, row.id);
+        ticket.left.push(row.id);
+        continue;
+      }
+      ticket.open++;
+      ticket.unmarked++;
+      this.known.add(row.id);
+      this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
+      this.line.push({ row, shard, epoch, ticket });
+    }
+    if (covered !== undefined) this.holds.covered(covered);
+    this.settleOne(ticket);
+    this.markedOne(ticket);
+    this.pump();
+    return settled.then(() => {
+      if (this.failure !== undefined) throw this.failure.thrown;
+      return { published: ticket.published, left: ticket.left, known, marked };
+    });
+  }
+
+  /** Starts flights while there are rows and free batches. */
+  private pump(): void {
+    if (this.pumping) return;
+    this.pumping = true;
+    while (this.failure === undefined && this.line.peek() !== undefined && this.free.length > 0) {
+      const flight = this.free.pop() as Flight;
+      this.fill(flight);
+      if (flight.entries.length === 0) this.free.push(flight);
+      else void this.fly(flight);
+    }
+    this.pumping = false;
+  }
+
+  private fill(flight: Flight): void {
+    const { encoder, leases } = this.options;
+    const { batch } = flight;
+    batch.clear();
+    flight.entries = [];
+    const inside = new Set<string>();
+    while (flight.entries.length < this.rowsMax) {
+      const entry = this.line.peek();
+      if (entry === undefined) break;
+      const key = entry.row.aggregateId;
+      const behind = this.waiting.get(key);
+      if (behind !== undefined && !inside.has(key)) behind.push(entry);
+      else if (!leases.holds(entry.shard, entry.epoch) || this.mustStay(key, entry.row.id)) this.leave(entry);
+      else if (encoder.append(batch, entry.row, entry.epoch)) {
+        if (behind === undefined) this.waiting.set(key, []);
+        inside.add(key);
+        flight.entries.push(entry);
+      } else if (flight.entries.length > 0) break;
+      else this.tooLarge(entry);
+      this.line.shift();
+    }
+    if (this.struck.size > 0) this.leaveStruck();
+  }
+
+  private leaveStruck(): void {
+    const stays = (entry: Entry): boolean =>
+      this.struck.has(entry.row.aggregateId) && this.mustStay(entry.row.aggregateId, entry.row.id);
+    const leaving = this.line.takeOut(stays);
+    for (const key of this.struck) {
+      const behind = this.waiting.get(key);
+      if (behind === undefined) continue;
+      leaving.push(...behind.filter(stays));
+      this.waiting.set(
+        key,
+        behind.filter((entry) => !stays(entry)),
+      );
+    }
+    for (const entry of leaving) this.leave(entry);
+    this.struck.clear();
+  }
+
+  /** A row of the key before this one was left since it was accepted. */
+  private mustStay(key: string, id: bigint): boolean {
+    const hold = this.holds.of(key);
+    return hold !== undefined && id > hold.from;
+  }
+
+  private async fly(flight: Flight): Promise<void> {
+    const { sender, crashAt, clock, log, onFenced, onTopicMissing } = this.options;
+    let sent: Sent;
+    flight.startedMs = clock.monotonicMs();
+    try {
+      crashAt('commit', flight.entries.length);
+      this.counters.flights.add();
+      sent = await sender.send(flight.batch);
+    } catch (thrown) {
+      this.fail(thrown);
+      return;
+    }
+    this.counters.seconds.observe((clock.monotonicMs() - flight.startedMs) / 1000);
+    for (const event of sent.events) {
+      log.warn({ code: event.name, error: event.message }, 'rows were not acknowledged');
+      if (TOPIC_MISSING.has(event.code)) onTopicMissing();
+    }
+    if (sent.fenced) onFenced();
+    this.land(flight, sent);
+    this.free.push(flight);
+    this.pump();
+  }
+
+  private land(flight: Flight, sent: Sent): void {
+    const { marker } = this.options;
+    const { entries } = flight;
+    const single = entries.length === 1;
+    let tooLarge = false;
+    let failed = 0;
+    for (let i = 0; i < entries.length; i++) {
+      const entry = entries[i] as Entry;
+      const status = sent.status[i] as number;
+      if (status !== 0) {
+        failed++;
+        if (TOO_LARGE.has(status) && !single) tooLarge = true;
+        if (status === OVERSIZE || (TOO_LARGE.has(status) && single)) this.tooLarge(entry);
+        else this.leave(entry);
+        continue;
+      }
+      if (
+        this.holds.of(entry.row.aggregateId) !== undefined &&
+        this.mustStay(entry.row.aggregateId, entry.row.id)
+      ) {
+        this.counters.gaps.add();
+        this.options.log.error(
+          { id: entry.row.id.toString() },
+          'a row was acknowledged before one of its key that failed',
+        );
+      }
+      entry.ticket.published++;
+      marker.add({
+        id: entry.row.id,
+        shard: entry.shard,
+        epoch: entry.epoch,
+        done: () => {
+          this.forget(entry);
+          this.markedOne(entry.ticket);
+        },
+      });
+      this.settleOne(entry.ticket);
+    }
+    this.counters.published.add(entries.length - failed);
+    this.counters.failed.add(failed);
+    this.adapt(tooLarge, failed);
+    for (const { row } of entries) {
+      const behind = this.waiting.get(row.aggregateId);
+      if (behind === undefined) continue;
+      this.waiting.delete(row.aggregateId);
+      this.line.letBack(behind);
+    }
+    if (this.struck.size > 0) this.leaveStruck();
+  }
+
+  /** A batch the broker finds too large may be so for one row, or as a whole: halves find out. */
+  private adapt(tooLarge: boolean, failed: number): void {
+    if (tooLarge) {
+      this.rowsMax = Math.max(1, this.rowsMax >> 1);
+      this.goodFlights = 0;
+    } else if (
+      failed === 0 &&
+      this.rowsMax < this.options.flightRowsMax &&
+      ++this.goodFlights >= GROW_AFTER
+    ) {
+      this.goodFlights = 0;
+      this.rowsMax = Math.min(this.options.flightRowsMax, this.rowsMax * 2);
+    }
+  }
+
+  private tooLarge(entry: Entry): void {
+    const { row } = entry;
+    this.counters.oversize.add();
+    this.options.log.error(
+      { id: row.id.toString(), msg_id: row.msgId, bytes: row.payload.length },
+      'an outbox row is larger than a record may be; its key waits',
+    );
+    this.leave(entry);
+  }
+
+  private leave(entry: Entry): void {
+    this.struck.add(entry.row.aggregateId);
+    this.holds.add(entry.row.aggregateId, entry.row.id);
+    entry.ticket.left.push(entry.row.id);
+    this.forget(entry);
+    this.settleOne(entry.ticket);
+    this.markedOne(entry.ticket);
+  }
+
+  private forget(entry: Entry): void {
+    this.known.delete(entry.row.id);
+    this.shardLoad[entry.shard] = (this.shardLoad[entry.shard] as number) - 1;
+    this.wake();
+  }
+
+  private wake(): void {
+    const over = this.failure !== undefined;
+    if (this.roomWaiters.length > 0 && (over || this.known.size < this.options.underWayMax)) {
+      const waiters = this.roomWaiters;
+      this.roomWaiters = [];
+      for (const wake of waiters) wake();
+    }
+    if (this.idleWaiters.length > 0 && (over || this.known.size === 0)) {
+      const waiters = this.idleWaiters;
+      this.idleWaiters = [];
+      for (const wake of waiters) wake();
+    }
+  }
+
+  private settleOne(ticket: Ticket): void {
+    if (--ticket.open === 0) ticket.settle();
+  }
+
+  private markedOne(ticket: Ticket): void {
+    if (--ticket.unmarked === 0) ticket.allMarked();
+  }
+
+  /** What no later try can cure: everybody who waits is told. */
+  private fail(thrown: unknown): void {
+    this.failure ??= { thrown };
+    this.wake();
+    this.options.log.error(
+      { error: thrown instanceof Error ? thrown.message : String(thrown) },
+      'publishing failed',
+    );
+  }
+}
+
+/** Rows of a held key pass in a call that covers the ids that were left, in their order. */
+function mayPass(hold: Hold, id: bigint, covered: Covered | undefined): boolean {
+  if (id < hold.from) return true;
+  return covered !== undefined && covered.from <= hold.from && id <= covered.to;
+}

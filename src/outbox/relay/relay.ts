@@ -1,0 +1,535 @@
+/** A relay over an outbox table: leases, a source of rows, the pipeline and the marks put together. The drivers are handed in, so
+ *  that any service can run one beside its own work.
+ *
+ *      const relay = new Relay({ sql: pgDriver, broker: librdkafkaDriver, clock, metrics, log, settings });
+ *      await relay.open();
+ *      await relay.run(drain);     // until the signal is aborted
+ *      await relay.close();
+ */
+import { createHash } from 'node:crypto';
+import type { Clock } from '../../core/clock.ts';
+import { coreError, findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Metrics } from '../../core/metrics.ts';
+import type { BrokerDriver } from '../../io/broker/port.ts';
+import type { SqlDriver, SqlPool } from '../../io/sql/port.ts';
+import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
+import { withSettings } from '../connection.ts';
+import { type Migration, migrate, requireTables } from '../migrations.ts';
+import { EventEncoder, type RelayMode } from './event.ts';
+import { Leases } from './leases.ts';
+import { Marker } from './marker.ts';
+import type { Source } from './pipeline.ts';
+import { PollSource } from './poll-source.ts';
+import { Publishing } from './publishing.ts';
+import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
+import { isShardCount } from './shards.ts';
+import type { RelayCrashPoint, SourceParts } from './source.ts';
+import { describeOutbox, type OutboxTable } from './store.ts';
+import { RELAY_TABLES } from './tables.ts';
+import { HorizonWatch, LagMeter } from './watch.ts';
+
+export interface RelaySettings {
+  readonly postgres: string;
+  readonly brokers: string;
+  /** Of the relay's own tables, and of the outbox where `table` names none. */
+  readonly schema: string;
+  /** `table` or `schema.table`. */
+  readonly table: string;
+  readonly topic: string;
+  /** Header ce_source. */
+  readonly source: string;
+  readonly mode: RelayMode;
+  /** A name that no other relay has, also not the one before a restart. */
+  readonly name: string;
+  readonly shards: number;
+  readonly leaseMs: number;
+  /** mark: leases and the epoch of each mark; broker: a transaction a batch as well, which shuts out a relay taken for dead. */
+  readonly fence: 'mark' | 'broker';
+  readonly rowsMax: number;
+  readonly pollIntervalMs: number;
+  readonly rescanMs: number;
+  /** How long a batch may wait for the broker before the relay is not ready. */
+  readonly deliveryTimeoutMs: number;
+  readonly horizonWarnMs: number;
+  readonly createTopic:
+    | { readonly partitions: number; readonly replicationFactor: number; readonly retentionMs: number }
+    | undefined;
+  readonly exitWhenDrained: boolean;
+}
+
+export interface RelayOptions {
+  readonly sql: SqlDriver;
+  readonly broker: BrokerDriver;
+  /** Absent: the relay looks every poll interval. */
+  readonly wake?: WakeDriver | undefined;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+  readonly settings: RelaySettings;
+  /** Applied by `open` when given. */
+  readonly migrations?: readonly Migration[] | undefined;
+  /** Absent: pending rows are polled. */
+  readonly makeSource?: ((parts: SourceParts, table: OutboxTable) => Source) | undefined;
+  /** For chaos runs: ends the process at this point once `crashAfter` rows are published. */
+  readonly crash?:
+    | { readonly point: RelayCrashPoint; readonly after: number; readonly end: () => void }
+    | undefined;
+}
+
+const CONNECT_TIMEOUT_MS = 5000;
+/** Reads, looks at lag and horizon, the sweep. */
+const CONNECTIONS = 3;
+const LOOK_EVERY_MS = 1000;
+const HORIZON_EVERY_MS = 5000;
+const MARK_ROWS_MAX = 2000;
+const MARK_WITHIN_MS = 25;
+const MARK_MISSING_MS = 30_000;
+const FLIGHTS = 4;
+const UNDER_WAY_ROWS_MAX = 16_384;
+const ROW_OVERHEAD_BYTES = 1024;
+const PAYLOAD_BYTES_TYPICAL = 1024;
+const RECORD_BYTES_DEFAULT = 1_048_588;
+/** What librdkafka takes for message.max.bytes. */
+const RECORD_BYTES_LEAST = 1000;
+const RECORD_BYTES_MOST = 1_000_000_000;
+/** Of a batch that the broker counts and the client does not. */
+const BATCH_SLACK_BYTES = 1024;
+const SPACING_MS = 2;
+const STRAGGLER_AFTER_MS = 1000;
+const BACKOFF_MAX_MS = 5000;
+/** At the drain, rows under way are waited for this long, then given up: they stay pending. */
+const GIVE_UP_MS = 10_000;
+const TOPIC_AGAIN_MS = 2000;
+const BEAT_AGAIN_MS = 500;
+const FENCE_TIMEOUT_MS = 30_000;
+
+export class Relay {
+  private readonly options: RelayOptions;
+  private readonly closers: Array<() => Promise<void> | void> = [];
+  private parts:
+    | {
+        readonly pool: SqlPool;
+        readonly table: OutboxTable;
+        readonly leases: Leases;
+        readonly sender: Sender;
+        readonly marker: Marker;
+        readonly publishing: Publishing;
+      }
+    | undefined;
+  private source: Source | undefined;
+  private woken: (() => void) | undefined;
+  private wakePending = false;
+  private beatHealthy = false;
+  private readonly drain = new AbortController();
+
+  constructor(options: RelayOptions) {
+    this.options = options;
+    if (!isShardCount(options.settings.shards)) {
+      throw coreError('bad_value', `-shards=${options.settings.shards} is no power of two up to 256`, {
+        next: 'give 1, 2, 4, … 256',
+      });
+    }
+  }
+
+  /** Connects, checks the tables and makes the topic. @throws unreachable, tables_missing, table_unusable, lease_mismatch */
+  async open(): Promise<void> {
+    const { sql, settings, metrics, log, clock, migrations } = this.options;
+    const { schema } = settings;
+    const pool = await this.connect(CONNECTIONS, true);
+    if (migrations !== undefined) {
+      const applied = await migrate(pool, schema, 'relay', migrations);
+      log.info({ schema, applied }, 'migrated');
+    }
+    const table = await describeOutbox(pool, settings.table);
+    await requireTables(pool, schema, RELAY_TABLES, 'relay');
+    if (table.sequence === undefined)
+      log.warn(
+        { table: table.fullName },
+        'ids do not come from one sequence that the relay may read, with CACHE 1: every read begins at the lowest pending id',
+      );
+    log.debug({ driver: sql.name, table: table.fullName }, 'outbox found');
+    const recordBytesMax = await this.ensureTopic();
+    const markPool = await this.connect(1, false);
+    const sender = await this.makeSender(table, recordBytesMax);
+    const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
+    const leases = new Leases({
+      pool: await this.connect(1, true),
+      outbox: table.fullName,
+      shards: settings.shards,
+      relay: settings.name,
+      mode: settings.mode,
+      exclusive: settings.mode === 'wal',
+      leaseMs: settings.leaseMs,
+      clock,
+      log,
+      ...(settings.fence === 'broker'
+        ? { transactionalId: this.transactionalId(table), fence: (ids: readonly string[]) => this.fence(ids) }
+        : {}),
+    });
+    const marker = new Marker({
+      pool: markPool,
+      table,
+      metrics,
+      log,
+      clock,
+      rowsMax: MARK_ROWS_MAX,
+      withinMs: MARK_WITHIN_MS,
+      missingAfterMs: MARK_MISSING_MS,
+      crashAt,
+    });
+    const typical = settings.rowsMax * (ROW_OVERHEAD_BYTES + PAYLOAD_BYTES_TYPICAL);
+    const publishing = new Publishing({
+      sender,
+      encoder: new EventEncoder(settings.mode, settings.source),
+      marker,
+      leases,
+      metrics,
+      log,
+      clock,
+      flightRowsMax: settings.rowsMax,
+      flightBytesMax: Math.max(typical, Math.min(recordBytesMax, RECORD_BYTES_MOST) + ROW_OVERHEAD_BYTES),
+      underWayMax: Math.max(UNDER_WAY_ROWS_MAX, 4 * settings.rowsMax),
+      crashAt,
+      onTopicMissing: () => this.topicMissing(),
+      onFenced: () => leases.forget(),
+    });
+    this.parts = { pool, table, leases, sender, marker, publishing };
+    // The first beat shows whether relays that run share the outbox as this one would.
+    await leases.beat(() => true);
+    this.beatHealthy = true;
+    this.expose(leases);
+    await this.listen(pool, table);
+  }
+
+  /** Publishes until the signal is aborted, or with exitWhenDrained until nothing is pending. */
+  async run(drain: AbortSignal): Promise<void> {
+    const { options, parts } = this;
+    if (parts === undefined) throw coreError('internal', 'the relay is not open');
+    const stop = (): void => {
+      this.drain.abort();
+      this.woken?.();
+    };
+    if (drain.aborted) stop();
+    drain.addEventListener('abort', stop, { once: true });
+    const sourceParts: SourceParts = {
+      pool: parts.pool,
+      table: parts.table.name,
+      pipeline: parts.publishing,
+      ownership: parts.leases,
+      metrics: options.metrics,
+      log: options.log,
+      clock: options.clock,
+      sleep: (ms) => this.sleep(ms),
+      sleepUntilWoken: (ms) => this.sleepUntilWoken(ms),
+      drain: this.drain.signal,
+      crashAt: (point, unfinished) => this.crashAt(point, unfinished),
+      exitWhenDrained: options.settings.exitWhenDrained,
+    };
+    this.source = options.makeSource?.(sourceParts, parts.table) ?? this.pollSource(sourceParts, parts.table);
+    let failure: { readonly thrown: unknown } | undefined;
+    const failed = (thrown: unknown): void => {
+      failure ??= { thrown };
+      stop();
+    };
+    const beating = this.keepBeating(parts.leases, parts.publishing).catch(failed);
+    const looking = this.keepLooking(parts.pool, parts.table).catch(failed);
+    const giveUp = new Promise<void>((resolve) => {
+      this.drain.signal.addEventListener('abort', () => {
+        setTimeout(resolve, GIVE_UP_MS).unref();
+      });
+    }).then(async () => {
+      await parts.sender.close();
+      parts.publishing.abandon();
+    });
+    giveUp.catch(failed);
+    try {
+      await this.source.run();
+    } finally {
+      stop();
+      drain.removeEventListener('abort', stop);
+      await Promise.all([beating, looking]);
+      // Without the database the lease runs out by itself.
+      await parts.leases.leave().catch(() => {});
+    }
+    if (failure !== undefined) throw failure.thrown;
+  }
+
+  /** Whether database, broker and leases answered lately. A standby is ready. */
+  isReady(): boolean {
+    const { parts, source } = this;
+    if (parts === undefined || source === undefined) return false;
+    return (
+      this.beatHealthy &&
+      source.isHealthy() &&
+      parts.sender.isHealthy() &&
+      parts.marker.isHealthy() &&
+      parts.publishing.oldestFlightMs() < this.options.settings.deliveryTimeoutMs
+    );
+  }
+
+  async close(): Promise<void> {
+    for (const close of this.closers.splice(0).reverse()) await close();
+  }
+
+  private pollSource(parts: SourceParts, table: OutboxTable): Source {
+    const { settings } = this.options;
+    return new PollSource(parts, table, {
+      rowsMax: settings.rowsMax,
+      intervalMs: settings.pollIntervalMs,
+      spacingMs: SPACING_MS,
+      rescanMs: settings.rescanMs,
+      stragglerAfterMs: STRAGGLER_AFTER_MS,
+      backoffMaxMs: BACKOFF_MAX_MS,
+    });
+  }
+
+  private async connect(connectionsMax: number, synchronousCommit: boolean): Promise<SqlPool> {
+    const { sql, settings } = this.options;
+    const pool = await sql.connect({
+      url: withSettings(settings.postgres, { schema: settings.schema, synchronousCommit }),
+      connectionsMax,
+      applicationName: 'millrace relay',
+      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    });
+    this.closers.push(() => pool.close());
+    return pool;
+  }
+
+  private transactionalId(table: OutboxTable): string {
+    const outbox = createHash('sha256')
+      .update(`${table.fullName} ${this.options.settings.topic}`)
+      .digest('hex');
+    return `millrace-relay-${outbox.slice(0, 8)}-${this.options.settings.name}`;
+  }
+
+  private async makeSender(table: OutboxTable, recordBytesMax: number): Promise<Sender> {
+    const { broker, settings, log } = this.options;
+    const recordBytes = Math.min(RECORD_BYTES_MOST, Math.max(RECORD_BYTES_LEAST, recordBytesMax));
+    const shared = {
+      topic: settings.topic,
+      log,
+      sleep: (ms: number) => this.sleep(ms),
+      drain: this.drain.signal,
+    };
+    const client = { brokers: settings.brokers, clientId: 'millrace-relay' };
+    const properties = {
+      'linger.ms': 0,
+      'message.max.bytes': recordBytes,
+      'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),
+    };
+    const sender =
+      settings.fence === 'broker'
+        ? new TransactionalSender(
+            () =>
+              broker.transactional({ ...client, transactionalId: this.transactionalId(table), properties }),
+            shared,
+          )
+        : new PlainSender(
+            () =>
+              broker.producer({
+                ...client,
+                acks: -1,
+                idempotence: true,
+                properties: { ...properties, ...PLAIN_PROPERTIES },
+              }),
+            FLIGHTS,
+            shared,
+          );
+    this.closers.push(() => sender.close());
+    await sender.open();
+    return sender;
+  }
+
+  /** Shuts out the producers of relays that went silent. */
+  private async fence(transactionalIds: readonly string[]): Promise<void> {
+    const { broker, settings, log } = this.options;
+    for (const transactionalId of transactionalIds) {
+      const producer = await broker.transactional({
+        brokers: settings.brokers,
+        clientId: 'millrace-relay-fence',
+        transactionalId,
+      });
+      try {
+        const failure = await producer.init(FENCE_TIMEOUT_MS);
+        if (failure !== undefined)
+          throw coreError('unreachable', `${transactionalId} was not fenced: ${failure.event.message}`);
+        log.info({ transactional_id: transactionalId }, 'fenced a relay that went silent');
+      } finally {
+        await producer.close(0);
+      }
+    }
+  }
+
+  /** Makes the topic when it is missing; returns the bytes a record may have. @throws unreachable */
+  private async ensureTopic(): Promise<number> {
+    const { broker, settings, log } = this.options;
+    const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
+    try {
+      if (settings.createTopic !== undefined) {
+        const { partitions, replicationFactor, retentionMs } = settings.createTopic;
+        const [created] = await admin.createTopics([
+          {
+            topic: settings.topic,
+            partitions,
+            replicationFactor,
+            config: { 'message.timestamp.type': 'LogAppendTime', 'retention.ms': String(retentionMs) },
+          },
+        ]);
+        if (created === true) log.info({ topic: settings.topic }, 'topic created');
+      }
+      const found = await admin.describeTopic(settings.topic);
+      if (found === undefined && settings.createTopic === undefined) {
+        throw coreError('unreachable', `the topic ${settings.topic} does not exist`, {
+          next: 'create it, or leave -create-topics on',
+        });
+      }
+      return Number(found?.config?.get('max.message.bytes') ?? RECORD_BYTES_DEFAULT);
+    } finally {
+      await admin.close();
+    }
+  }
+
+  private topicAskedMs = Number.NEGATIVE_INFINITY;
+
+  private topicMissing(): void {
+    const { clock, log, settings } = this.options;
+    const nowMs = clock.monotonicMs();
+    if (settings.createTopic === undefined || nowMs - this.topicAskedMs < TOPIC_AGAIN_MS) return;
+    this.topicAskedMs = nowMs;
+    this.ensureTopic().catch((thrown: unknown) => {
+      log.warn({ topic: settings.topic, error: findMillraceError(thrown)?.message }, 'the topic is missing');
+    });
+  }
+
+  private async listen(pool: SqlPool, table: OutboxTable): Promise<void> {
+    const { wake, log, metrics } = this.options;
+    if (wake === undefined) return;
+    const wakes = metrics.counter(
+      'relay_wakes_total',
+      'Times a process on this host said that it committed rows.',
+    );
+    let listener: WakeListener;
+    try {
+      const { rows } = await pool.query<{ name: string }>('SELECT current_database() AS name');
+      listener = await wake.listen(
+        {
+          systemIdentifier: await pool.systemIdentifier(),
+          database: rows[0]?.name ?? '',
+          table: table.fullName,
+        },
+        () => {
+          wakes.add();
+          this.wakePending = true;
+          this.woken?.();
+        },
+      );
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (error === undefined) throw thrown;
+      log.warn(
+        { code: error.code, error: error.message },
+        'nobody wakes this relay; it looks every poll interval',
+      );
+      return;
+    }
+    this.closers.push(() => listener.close());
+  }
+
+  private async keepBeating(leases: Leases, publishing: Publishing): Promise<void> {
+    const { log } = this.options;
+    while (!this.drain.signal.aborted || publishing.underWay() > 0) {
+      if (this.drain.signal.aborted) await plainSleep(Math.min(leases.beatWithinMs(), 100));
+      else await this.sleep(leases.beatWithinMs());
+      try {
+        await leases.beat((shard) => publishing.isShardIdle(shard));
+        this.beatHealthy = true;
+      } catch (thrown) {
+        this.beatHealthy = false;
+        const error = findMillraceError(thrown);
+        if (error === undefined || error.code === 'lease_mismatch') throw thrown;
+        log.warn({ code: error.code, error: error.message }, 'the leases could not be renewed; trying again');
+        await plainSleep(BEAT_AGAIN_MS);
+      }
+    }
+  }
+
+  private async keepLooking(pool: SqlPool, table: OutboxTable): Promise<void> {
+    const { clock, metrics, log, settings } = this.options;
+    const lag = new LagMeter(pool, table, clock, metrics);
+    const horizon = new HorizonWatch(pool, clock, metrics, log, settings.horizonWarnMs);
+    let horizonMs = Number.NEGATIVE_INFINITY;
+    while (!this.drain.signal.aborted) {
+      try {
+        await lag.look();
+        if (clock.monotonicMs() - horizonMs >= HORIZON_EVERY_MS) {
+          horizonMs = clock.monotonicMs();
+          await horizon.look();
+        }
+      } catch (thrown) {
+        // The source meets the same database and reports it.
+        if (findMillraceError(thrown) === undefined) throw thrown;
+      }
+      await this.sleep(LOOK_EVERY_MS);
+    }
+  }
+
+  private expose(leases: Leases): void {
+    const { metrics } = this.options;
+    const owner = metrics.gauge(
+      'relay_owner',
+      '1 while this process publishes a part of the outbox, 0 on standby.',
+    );
+    const shards = metrics.gauge('relay_owned_shards', 'Shards of the outbox that this relay publishes.');
+    const members = metrics.gauge('relay_members', 'Relays that share the outbox.');
+    const taken = metrics.counter('relay_takeovers_total', 'Shards taken from a relay that went silent.');
+    const lost = metrics.counter('relay_shards_lost_total', 'Shards that another relay took from this one.');
+    metrics.onCollect(() => {
+      const owned = leases.owned().length;
+      owner.set(owned > 0 ? 1 : 0);
+      shards.set(owned);
+      members.set(leases.members());
+      taken.setTotal(leases.takeoverCount());
+      lost.setTotal(leases.lostCount());
+    });
+  }
+
+  private crashAt(point: RelayCrashPoint, unfinished: number): void {
+    const { crash, log, metrics } = this.options;
+    if (crash?.point !== point || unfinished === 0) return;
+    const published = metrics.counter('relay_published_total', '').value();
+    if (published < crash.after) return;
+    log.warn({ point, unfinished }, 'crash point reached');
+    crash.end();
+  }
+
+  private sleep(ms: number): Promise<void> {
+    const { signal } = this.drain;
+    if (signal.aborted || ms <= 0) return new Promise((resolve) => setImmediate(resolve));
+    return new Promise((resolve) => {
+      const done = (): void => {
+        clearTimeout(timer);
+        signal.removeEventListener('abort', done);
+        resolve();
+      };
+      const timer = setTimeout(done, ms);
+      signal.addEventListener('abort', done, { once: true });
+    });
+  }
+
+  /** One sleeper at a time; a wake-up that came while nobody slept ends the next sleep at once. */
+  private async sleepUntilWoken(ms: number): Promise<void> {
+    if (!this.wakePending) {
+      let timer: NodeJS.Timeout | undefined;
+      await new Promise<void>((resolve) => {
+        this.woken = resolve;
+        timer = setTimeout(resolve, this.drain.signal.aborted ? 0 : ms);
+      });
+      clearTimeout(timer);
+      this.woken = undefined;
+    }
+    this.wakePending = false;
+  }
+}
+
+const plainSleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
