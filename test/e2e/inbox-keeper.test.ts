@@ -1,0 +1,270 @@
+/** The keeper on a real database, with a horizon that the test says: what it makes, drops, deletes and leaves alone. */
+import { describe, expect, it } from 'vitest';
+import { coreError } from '../../src/core/errors.ts';
+import { type Logger, silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { Inbox } from '../../src/outbox/inbox/inbox.ts';
+import { InboxKeeper, type InboxKeeperOptions, readDatabaseNowMs } from '../../src/outbox/inbox/keeper.ts';
+import type { TopicReading } from '../../src/outbox/inbox/live-horizon.ts';
+import { listPartitions, readFloorMs } from '../../src/outbox/inbox/partitions.ts';
+import { HOUR_MS, type InboxWorld, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
+
+const inbox = new Inbox();
+const NOW = T0 + 100 * HOUR_MS;
+
+/** What the world says to a keeper; a test changes it between turns. */
+interface Said {
+  nowMs: number;
+  topic: TopicReading | 'away';
+  unmarkedMs: number | undefined;
+  warnings: string[];
+}
+
+function keeperOf(world: InboxWorld, over: Partial<InboxKeeperOptions> = {}) {
+  const said: Said = {
+    nowMs: NOW,
+    topic: { retentionMs: 4 * HOUR_MS, oldestRecordMs: undefined, oldestUncommittedMs: undefined },
+    unmarkedMs: undefined,
+    warnings: [],
+  };
+  const log: Logger = { ...silentLogger, warn: (_, message) => void said.warnings.push(message) };
+  const metrics = new Metrics();
+  const keeper = new InboxKeeper({
+    pool: world.pool,
+    names: inbox.names,
+    sources: {
+      databaseNowMs: async () => said.nowMs,
+      topic: async () => {
+        if (said.topic === 'away') throw coreError('unreachable', 'no broker answers');
+        return said.topic;
+      },
+      outbox: async () => said.unmarkedMs,
+    },
+    ttlMs: 8 * HOUR_MS,
+    parts: { relayOutageMs: HOUR_MS, consumerOutageMs: HOUR_MS, clockSkewMs: HOUR_MS },
+    unsafe: false,
+    widthMs: HOUR_MS,
+    aheadMs: 2 * HOUR_MS,
+    everyMs: 5,
+    metrics,
+    log,
+    drain: new AbortController().signal,
+    sleep: async () => {},
+    ...over,
+  });
+  const gauge = (name: string): number => metrics.gauge(name, '').value();
+  return { keeper, said, metrics, gauge };
+}
+
+const spans = async (world: InboxWorld): Promise<number[][]> =>
+  (await listPartitions(world.pool, inbox.names)).map(({ fromMs, toMs }) => [
+    (fromMs - NOW) / HOUR_MS,
+    (toMs - NOW) / HOUR_MS,
+  ]);
+const claim = (world: InboxWorld, ids: readonly string[]) =>
+  world.pool.transaction((session) => inbox.claim(session, ids));
+const aged = (world: InboxWorld, ids: readonly string[], ms: number) =>
+  world.pool.query(
+    'UPDATE inbox SET processed_at = to_timestamp($2::float8 / 1000) WHERE msg_id = ANY ($1::uuid[])',
+    [[...ids], ms],
+  );
+
+describe('partitions', () => {
+  it('cover the TTL and the time ahead, take over what lay in the default partition, and go on at another width', async () => {
+    const world = await inboxWorld();
+    const ids = [idAt(NOW - HOUR_MS / 2), idAt(NOW - 7 * HOUR_MS), idAt(NOW - 50 * HOUR_MS)];
+    await claim(world, ids);
+    const first = keeperOf(world);
+    expect((await first.keeper.turn()).partitionsMade).toBe(10);
+    expect((await first.keeper.turn()).partitionsMade).toBe(0);
+    expect((await spans(world)).at(0)).toEqual([-8, -7]);
+    expect((await spans(world)).at(-1)).toEqual([1, 2]);
+    const wide = keeperOf(world, { widthMs: 6 * HOUR_MS, aheadMs: 12 * HOUR_MS });
+    expect((await wide.keeper.turn()).partitionsMade).toBe(3);
+    const all = await spans(world);
+    // The one that was filled up to a whole width, from -10 on, ends where expiry begins.
+    expect(all.at(0)).toEqual([-8, -7]);
+    expect(all.slice(-3)).toEqual([
+      [1, 2],
+      [2, 8],
+      [8, 14],
+    ]);
+    for (let i = 1; i < all.length; i++) expect(all[i]?.[0]).toBe(all[i - 1]?.[1]);
+    expect((await claim(world, ids)).seen.size).toBe(3);
+  });
+
+  it('are refused in a number that no database should hold', async () => {
+    const world = await inboxWorld();
+    const { keeper } = keeperOf(world, { widthMs: 1000 });
+    await expect(keeper.turn()).rejects.toMatchObject({ code: 'too_many_partitions' });
+    expect(await spans(world)).toEqual([]);
+  });
+
+  it('are made once by keepers that start together', async () => {
+    const world = await inboxWorld();
+    const turns = await Promise.all([1, 2, 3].map(() => keeperOf(world).keeper.turn()));
+    await keeperOf(world).keeper.turn();
+    expect(turns.reduce((sum, turn) => sum + turn.partitionsMade, 0)).toBeGreaterThan(0);
+    expect(await spans(world)).toHaveLength(10);
+  });
+});
+
+describe('expiry', () => {
+  it('drops whole hours behind the TTL, raises the floor with them, and keeps younger ones', async () => {
+    const world = await inboxWorld();
+    const { keeper, said, gauge } = keeperOf(world);
+    await keeper.turn();
+    const old = idAt(NOW - 7.5 * HOUR_MS);
+    const young = idAt(NOW - 6.5 * HOUR_MS);
+    await claim(world, [old, young]);
+    expect(gauge('dedup_ttl_margin_seconds')).toBe(3600);
+    said.nowMs = NOW + 0.99 * HOUR_MS;
+    expect((await keeper.turn()).partitionsDropped).toBe(0);
+    said.nowMs = NOW + HOUR_MS;
+    expect((await keeper.turn()).partitionsDropped).toBe(1);
+    expect(await readFloorMs(world.pool, inbox.names)).toBe(NOW - 7 * HOUR_MS);
+    expect(gauge('inbox_floor_age_seconds')).toBe(8 * 3600);
+    const found = await claim(world, [old, young]);
+    expect([[...found.undecidable], [...found.seen]]).toEqual([[old], [young]]);
+    expect((await spans(world)).at(0)).toEqual([-7, -6]);
+    // A clock that goes back makes no partition below the floor.
+    said.nowMs = NOW - 20 * HOUR_MS;
+    await keeper.turn();
+    expect((await spans(world)).at(0)).toEqual([-7, -6]);
+  });
+
+  it.each<[string, Partial<TopicReading>, number | undefined]>([
+    ['the retention was raised', { retentionMs: 30 * HOUR_MS }, undefined],
+    ['the topic keeps everything', { retentionMs: Number.POSITIVE_INFINITY }, undefined],
+    ['an old record can still be read', { oldestRecordMs: NOW - 9 * HOUR_MS }, undefined],
+    ['the group lags', { oldestUncommittedMs: NOW - 9 * HOUR_MS }, undefined],
+    ['an old outbox row is not marked', {}, NOW - 9 * HOUR_MS],
+  ])('waits beyond the TTL while %s, and says so once', async (_, topic, unmarkedMs) => {
+    const world = await inboxWorld();
+    const { keeper, said, gauge } = keeperOf(world);
+    await keeper.turn();
+    const id = idAt(NOW - 7.5 * HOUR_MS);
+    await claim(world, [id]);
+    const calm = said.topic as TopicReading;
+    said.topic = { ...calm, ...topic };
+    said.unmarkedMs = unmarkedMs;
+    said.nowMs = NOW + 2 * HOUR_MS;
+    for (let turn = 0; turn < 2; turn++) expect((await keeper.turn()).partitionsDropped).toBe(0);
+    expect(gauge('dedup_ttl_margin_seconds')).toBeLessThan(0);
+    expect(said.warnings).toEqual([
+      'the dedup TTL is below the redelivery horizon: keys are kept beyond their TTL',
+    ]);
+    expect((await claim(world, [id])).seen.size).toBe(1);
+    said.topic = calm;
+    said.unmarkedMs = undefined;
+    expect((await keeper.turn()).partitionsDropped).toBe(2);
+    expect(gauge('dedup_ttl_margin_seconds')).toBeGreaterThan(0);
+  });
+
+  it('stops while the broker cannot be asked, and says so once', async () => {
+    const world = await inboxWorld();
+    const { keeper, said, gauge } = keeperOf(world);
+    await keeper.turn();
+    const calm = said.topic;
+    said.nowMs = NOW + 5 * HOUR_MS;
+    said.topic = 'away';
+    for (let turn = 0; turn < 3; turn++) {
+      expect(await keeper.turn()).toMatchObject({ partitionsDropped: 0, rowsDeleted: 0, horizon: undefined });
+    }
+    expect(gauge('inbox_expiry_stopped')).toBe(1);
+    expect(said.warnings).toHaveLength(1);
+    // What comes in meanwhile has its partition.
+    expect((await spans(world)).at(-1)?.[1]).toBeGreaterThanOrEqual(7);
+    said.topic = calm;
+    expect((await keeper.turn()).partitionsDropped).toBe(5);
+    expect(gauge('inbox_expiry_stopped')).toBe(0);
+  });
+
+  it('forgets nothing that the log still has when the database clock jumps a month ahead', async () => {
+    const world = await inboxWorld();
+    const { keeper, said } = keeperOf(world);
+    await keeper.turn();
+    const id = idAt(NOW - 0.5 * HOUR_MS);
+    await claim(world, [id]);
+    said.topic = { ...(said.topic as TopicReading), oldestRecordMs: NOW };
+    said.nowMs = NOW + 720 * HOUR_MS;
+    await keeper.turn();
+    expect((await claim(world, [id])).seen.size).toBe(1);
+  });
+
+  it('goes by the TTL alone where that was asked for', async () => {
+    const world = await inboxWorld();
+    const { keeper, said } = keeperOf(world, { unsafe: true, ttlMs: HOUR_MS });
+    await keeper.turn();
+    said.nowMs = NOW + 3 * HOUR_MS;
+    expect((await keeper.turn()).partitionsDropped).toBeGreaterThan(0);
+    expect(said.warnings).toEqual([
+      'the dedup TTL is below the redelivery horizon: a late duplicate may come as unseen',
+    ]);
+  });
+
+  it('deletes ids of other versions by the time they were processed, in chunks, and a UUIDv7 only below the floor', async () => {
+    const world = await inboxWorld();
+    const { keeper, said } = keeperOf(world);
+    await keeper.turn();
+    const oldIds = Array.from({ length: 500 }, () => v4());
+    const youngIds = Array.from({ length: 500 }, () => v4());
+    const farAhead = idAt(NOW + 2000 * HOUR_MS);
+    const farBehind = idAt(NOW - 2000 * HOUR_MS);
+    await claim(world, [...oldIds, ...youngIds, farAhead, farBehind]);
+    await world.pool.query(
+      `INSERT INTO inbox (msg_id, processed_at) SELECT gen_random_uuid(), to_timestamp($1::float8 / 1000) FROM generate_series(1, 21000)`,
+      [NOW - 8.5 * HOUR_MS],
+    );
+    await aged(world, [...oldIds, farAhead, farBehind], NOW - 8.1 * HOUR_MS);
+    await aged(world, youngIds, NOW - 7.9 * HOUR_MS);
+    expect((await keeper.turn()).rowsDeleted).toBe(21_500);
+    expect((await claim(world, youngIds)).seen.size).toBe(500);
+    // Nothing was dropped yet, so no UUIDv7 is below the floor.
+    expect((await claim(world, [farAhead, farBehind])).seen.size).toBe(2);
+    said.nowMs = NOW + HOUR_MS;
+    const turn = await keeper.turn();
+    expect([turn.partitionsDropped, turn.rowsDeleted]).toEqual([1, 501]);
+    const late = await claim(world, [farAhead, farBehind]);
+    expect([[...late.seen], [...late.undecidable]]).toEqual([[farAhead], [farBehind]]);
+  });
+
+  it('gives way to a reader who holds the table, stops no claim for long, and does its work afterwards', async () => {
+    const world = await inboxWorld();
+    const { keeper, said } = keeperOf(world);
+    await keeper.turn();
+    const reader = await world.client();
+    await reader.query('BEGIN');
+    await reader.query('SELECT count(*) FROM inbox');
+    said.nowMs = NOW + 3 * HOUR_MS;
+    const turn = keeper.turn();
+    expect((await claim(world, [v4(), idAt(NOW)])).unseen.size).toBe(2);
+    expect((await turn).partitionsDropped).toBe(0);
+    await reader.query('COMMIT');
+    expect((await keeper.turn()).partitionsDropped).toBe(3);
+  });
+
+  it('runs until the drain, through a database error', async () => {
+    const world = await inboxWorld();
+    const drain = new AbortController();
+    let turns = 0;
+    const { keeper, said } = keeperOf(world, {
+      drain: drain.signal,
+      sleep: async () => {
+        if (++turns === 1) await world.pool.query('DELETE FROM inbox_floor');
+        if (turns === 2) await world.pool.query('INSERT INTO inbox_floor DEFAULT VALUES');
+        if (turns === 3) drain.abort();
+      },
+    });
+    await keeper.run();
+    expect(turns).toBe(3);
+    expect(said.warnings).toEqual(['the inbox was not kept; tried again']);
+  });
+});
+
+describe('the clock of the database', () => {
+  it('is read in ms', async () => {
+    const world = await inboxWorld();
+    expect(Math.abs((await readDatabaseNowMs(world.pool)) - Date.now())).toBeLessThan(60_000);
+  });
+});
