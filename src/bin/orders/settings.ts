@@ -27,10 +27,9 @@ export const ORDERS_SETTINGS = {
   },
   connections: {
     type: 'int',
-    default: '2',
     min: 1,
     max: 256,
-    help: 'transactions under way at once, one connection each; -batch=off wants more, such as 32',
+    help: 'transactions under way at once, one connection each (default 2; 32 with -batch=off, whose transactions share nothing)',
   },
   batch: {
     type: 'string',

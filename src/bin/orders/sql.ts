@@ -46,7 +46,7 @@ async function textDriver(context: Context, url: string): Promise<TextDriver> {
   return note(pgTextDriver, `not pg-native: ${obstacle}`, obstacle.startsWith('libpq') ? 'warn' : 'info');
 }
 
-export async function openHot(context: Context, plain: SqlPool): Promise<TextPool> {
+export async function openHot(context: Context, plain: SqlPool, lanes: number): Promise<TextPool> {
   const { settings, log } = context;
   const durable = await isDurable(plain);
   if (!durable) log.warn({}, 'the server has synchronous_commit off; orders are written with it on');
@@ -67,7 +67,7 @@ export async function openHot(context: Context, plain: SqlPool): Promise<TextPoo
   const driver = await textDriver(context, url);
   const pool = await driver.connect({
     url,
-    connectionsMax: settings.connections + PATIENT_LANES,
+    connectionsMax: lanes + PATIENT_LANES,
     applicationName: 'millrace orders',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
     answerTimeoutMs: settings.deadline + ANSWER_GRACE_MS,

@@ -18,6 +18,9 @@ type Context = CommandContext<typeof ORDERS_SETTINGS>;
 /** Most orders of one transaction, whatever the control rule finds. */
 const ADAPTIVE_ROWS_MAX = 512;
 const FIXED_ROWS_MAX = 1000;
+/** One flushes while the next gathers. */
+const LANES = 2;
+const LANES_ONE_BY_ONE = 32;
 const TICK_MS = 100;
 /** Partitions that are there before the ids reach them. */
 const PARTITIONS_AHEAD = 2;
@@ -26,12 +29,15 @@ interface Batching {
   readonly rowsMax: number;
   readonly fixed: boolean;
   readonly oneByOne: boolean;
+  /** Where -connections does not say. */
+  readonly lanes: number;
 }
 
 /** @throws bad_value */
 export function batchingOf(batch: string): Batching {
-  if (batch === 'adaptive') return { rowsMax: ADAPTIVE_ROWS_MAX, fixed: false, oneByOne: false };
-  if (batch === 'off') return { rowsMax: 1, fixed: true, oneByOne: true };
+  if (batch === 'adaptive')
+    return { rowsMax: ADAPTIVE_ROWS_MAX, fixed: false, oneByOne: false, lanes: LANES };
+  if (batch === 'off') return { rowsMax: 1, fixed: true, oneByOne: true, lanes: LANES_ONE_BY_ONE };
   const rows = /^\d{1,4}$/.test(batch) ? Number(batch) : 0;
   if (rows < 1 || rows > FIXED_ROWS_MAX) {
     throw coreError(
@@ -42,7 +48,7 @@ export function batchingOf(batch: string): Batching {
       },
     );
   }
-  return { rowsMax: rows, fixed: true, oneByOne: false };
+  return { rowsMax: rows, fixed: true, oneByOne: false, lanes: LANES };
 }
 
 /** Ends the process by SIGKILL where the settings ask for it. */
@@ -61,19 +67,20 @@ function crashing(context: Context): (orders: number) => void {
 export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7): Promise<Orders> {
   const { settings, clock, drain, log } = context;
   const batching = batchingOf(settings.batch);
-  const hot = await openHot(context, plain);
+  const lanes = settings.connections ?? batching.lanes;
+  const hot = await openHot(context, plain, lanes);
   const wake = await openWaker(context, plain);
   const crash = crashing(context);
   const metrics = ordersMetrics(context.metrics);
   const control = new BatchControl({
-    lanes: settings.connections,
+    lanes,
     rowsMax: batching.rowsMax,
     fixed: batching.fixed,
     budgetMs: settings.budget,
   });
   const writer = new OrderWriter({
     pool: hot,
-    lanes: settings.connections,
+    lanes,
     control,
     oneByOne: batching.oneByOne,
     inFlightWaitMs: settings['in-flight-wait'],

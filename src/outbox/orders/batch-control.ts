@@ -1,10 +1,10 @@
 /** When the next transaction of the order writer starts, and with how many orders.
  *
  *  Pure: times are handed in. The rule:
- *  (1) An idle writer starts at once: nothing is gained by waiting for company that may not come.
- *  (2) While a transaction is under way, orders gather for at most `gatherMs`: as long as a commit takes, because then about
- *      as many arrive as the commit before carried, and never so long that gathering and a slow commit (mean and two
- *      deviations) leave less than half of the budget.
+ *  (1) Orders gather for `gatherMs`: a fifth of the budget, or less where gathering and a slow commit (mean and two
+ *      deviations) would leave less than half of the budget.
+ *  (2) Where fewer than COMPANY_MIN orders are expected to arrive in that time, nothing waits: a quiet service writes each
+ *      order at once.
  *  (3) A full batch starts at once. Full is `rowsNow`, which grows where orders queue beyond what the lanes take next, and
  *      shrinks where a transaction takes more than half of the budget and nothing queues.
  */
@@ -17,6 +17,11 @@ const MEAN_SHARE = 1 / 8;
 const DEVIATION_SHARE = 1 / 4;
 /** Timers are no finer. */
 const GATHER_MIN_MS = 1;
+const GATHER_SHARE = 1 / 5;
+const COMPANY_MIN = 2;
+/** Arrivals are counted over this long. */
+const WINDOW_MS = 50;
+const WINDOW_SHARE = 1 / 2;
 /** One stall says little about the next transaction. */
 const SAMPLE_BUDGETS_MAX = 4;
 
@@ -36,6 +41,10 @@ export class BatchControl {
   private rows: number;
   private meanMs = 0;
   private deviationMs = 0;
+  /** Orders a ms. */
+  private rate = 0;
+  private windowMs = 0;
+  private arrivals = 0;
 
   constructor(options: BatchControlOptions) {
     this.options = options;
@@ -47,19 +56,33 @@ export class BatchControl {
     return this.rows;
   }
 
-  /** How long an order may wait for others while a transaction is under way. */
+  /** An order joined the queue. */
+  arrived(nowMs: number): void {
+    const { windowMs } = this;
+    if (nowMs - windowMs >= WINDOW_MS) {
+      // A long silence is one window: what was before it says nothing about now.
+      this.rate += (this.arrivals / (nowMs - windowMs) - this.rate) * WINDOW_SHARE;
+      if (nowMs - windowMs > 4 * WINDOW_MS) this.rate = 0;
+      this.windowMs = nowMs;
+      this.arrivals = 0;
+    }
+    this.arrivals++;
+  }
+
+  /** How long an order may wait for others. */
   gatherMs(): number {
-    if (this.options.fixed) return 0;
-    const room = this.options.budgetMs / 2 - (this.meanMs + 2 * this.deviationMs);
-    const gather = Math.min(room, this.meanMs);
-    return gather < GATHER_MIN_MS ? 0 : gather;
+    const { budgetMs, fixed } = this.options;
+    if (fixed) return 0;
+    const room = budgetMs / 2 - (this.meanMs + 2 * this.deviationMs);
+    const gather = Math.min(room, budgetMs * GATHER_SHARE);
+    return gather < GATHER_MIN_MS || gather * this.rate < COMPANY_MIN ? 0 : gather;
   }
 
   /** Above 0: start a transaction with so many orders. Else: look again after so many ms, or when something changes.
-   *  @param oldestMs how long the order at the head has waited; `queued` is at least 1, `busy` below the lanes */
-  decide(queued: number, oldestMs: number, busy: number): number {
+   *  @param oldestMs how long the order at the head has waited; `queued` is at least 1 and a lane is free */
+  decide(queued: number, oldestMs: number): number {
     const take = Math.min(queued, this.rows);
-    if (busy === 0 || queued >= this.rows) return take;
+    if (queued >= this.rows) return take;
     const leftMs = this.gatherMs() - oldestMs;
     return leftMs <= 0 ? take : -leftMs;
   }

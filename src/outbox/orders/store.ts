@@ -55,7 +55,7 @@ WITH given AS MATERIALIZED (
   RETURNING order_id
 ), placed AS (
   INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
-  SELECT order_id, account_id, amount_cents, '${STATUS_CREATED}', $8::timestamptz FROM given JOIN won USING (order_id)
+  SELECT order_id, account_id, amount_cents, '${STATUS_CREATED}', $8::text::timestamptz FROM given JOIN won USING (order_id)
 ), queued AS (
   INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
   SELECT order_id, msg_id, '${ORDER_CREATED}', ${payload('$8::text')}, traceparent

@@ -82,6 +82,7 @@ export class OrderWriter {
 
   write(job: Job): void {
     this.queue.push(job);
+    this.options.control.arrived(job.queuedMs);
     if (this.busy < this.options.lanes) this.pump();
   }
 
@@ -93,8 +94,7 @@ export class OrderWriter {
     const { control, lanes, monotonicMs } = this.options;
     while (this.busy < lanes && this.queued() > 0) {
       const oldest = this.queue[this.head] as Job;
-      const waitedMs = this.busy === 0 ? 0 : monotonicMs() - oldest.queuedMs;
-      const rows = control.decide(this.queued(), waitedMs, this.busy);
+      const rows = control.decide(this.queued(), monotonicMs() - oldest.queuedMs);
       if (rows <= 0) {
         this.timer ??= setTimeout(() => {
           this.timer = undefined;
