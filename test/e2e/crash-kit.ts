@@ -1,0 +1,131 @@
+/** Kills of real processes under load that are known to have interrupted something: at a crash point, whose log line says
+ *  how much was unfinished, or at a random moment, where the process is stopped first and the database is asked what it
+ *  holds open. A kill that interrupted nothing does not count and is repeated. */
+import { readFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { Guard } from '../../src/devstack/guard.ts';
+import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import { readState } from '../../src/devstack/state.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { type Launcher, until } from './engine-kit.ts';
+
+export interface Kill {
+  readonly process: string;
+  readonly point: string;
+  /** What the death left undone, counted in the unit of `evidence`. */
+  readonly unfinished: number;
+  readonly evidence: string;
+  /** Kills or looks that interrupted nothing before this one. */
+  readonly repeated: number;
+}
+
+/** A process of the line, and what it leaves undone when it dies now. */
+export interface Victim {
+  readonly name: 'orders' | 'relay' | 'payments';
+  readonly args: readonly string[];
+  /** Asked while the process stands still. */
+  readonly unfinished: () => Promise<{ readonly unfinished: number; readonly evidence: string } | undefined>;
+}
+
+const DIES_WITHIN_MS = 40_000;
+const ATTEMPTS_MAX = 400;
+const REPEATS_MAX = 5;
+
+/** The log line of a crash point. */
+function crashLine(logPath: string): { readonly point: string; readonly unfinished: number } | undefined {
+  for (const line of readFileSync(logPath, 'utf8').split('\n')) {
+    if (!line.includes('"crash point reached"')) continue;
+    const { point, unfinished } = JSON.parse(line) as { point: string; unfinished: number };
+    return { point, unfinished };
+  }
+  return undefined;
+}
+
+/** Runs the process until it kills itself at the point. */
+export async function killAtPoint(
+  own: Launcher,
+  victim: Victim,
+  point: string,
+  after: number,
+): Promise<Kill> {
+  for (let repeated = 0; ; repeated++) {
+    const name = `${victim.name}-${point}`;
+    const one = own.spawn(name, [...victim.args, `-crash-point=${point}`, `-crash-after=${after}`]);
+    let over: { readonly code: number | null; readonly signal: string | null } | undefined;
+    void one.ended.then((how) => {
+      over = how;
+    });
+    const how = await until(`the death of ${name}`, async () => over, DIES_WITHIN_MS);
+    const said = crashLine(one.logPath);
+    if (how.signal !== 'SIGKILL' || said?.point !== point)
+      throw new Error(`${name} ended by itself: ${readFileSync(one.logPath, 'utf8').slice(-2000)}`);
+    if (said.unfinished > 0) {
+      const evidence = `log line of the crash point ${point}`;
+      return { process: victim.name, point, unfinished: said.unfinished, evidence, repeated };
+    }
+    if (repeated >= REPEATS_MAX) throw new Error(`${name} never interrupted anything`);
+  }
+}
+
+/** Stops the process at random moments until it stands amid something, then kills it. */
+export async function killAtRandom(victim: Victim, one: SliceProcess, random: () => number): Promise<Kill> {
+  for (let repeated = 0; repeated < ATTEMPTS_MAX; repeated++) {
+    await sleep(20 + random() * 150);
+    one.kill('SIGSTOP');
+    const found = await victim.unfinished();
+    if (found !== undefined) {
+      one.kill('SIGKILL');
+      await one.ended;
+      return { process: victim.name, point: 'random', repeated, ...found };
+    }
+    one.kill('SIGCONT');
+  }
+  throw new Error(`${victim.name} was never amid anything`);
+}
+
+/** Transactions that the processes of this name hold open, with the locks on rows to be written that they hold. */
+export async function openTransactions(
+  pool: SqlPool,
+  applicationName: string,
+): Promise<{ readonly unfinished: number; readonly evidence: string } | undefined> {
+  const { rows } = await pool.query<{ open: bigint; locks: bigint }>(
+    `SELECT count(DISTINCT a.pid) AS open, count(l.pid) AS locks FROM pg_stat_activity a
+     JOIN pg_locks l ON l.pid = a.pid AND l.mode = 'RowExclusiveLock' AND l.granted
+     WHERE a.application_name LIKE $1 AND a.xact_start IS NOT NULL`,
+    [`${applicationName}%`],
+  );
+  const open = Number(rows[0]?.open);
+  if (open === 0) return undefined;
+  return { unfinished: open, evidence: `open transactions with ${rows[0]?.locks} locks for writing` };
+}
+
+export async function countOf(pool: SqlPool, sql: string): Promise<number> {
+  const { rows } = await pool.query<{ n: bigint }>(`SELECT count(*) AS n FROM ${sql}`);
+  return Number(rows[0]?.n);
+}
+
+/** Ends a server of the stack by a signal and starts it again on its port and data. Its clients are not told. */
+export async function restartServer(
+  folder: string,
+  name: string,
+  signal: 'SIGKILL' | 'SIGQUIT',
+): Promise<Guard> {
+  const server = readState(folder)?.servers.find((one) => one.name === name);
+  if (server === undefined) throw new Error(`the stack has no ${name}`);
+  signalProcess(server.process, signal);
+  if (!(await waitForEnd([server.process], 20_000))) throw new Error(`${name} did not end`);
+  const guard = new Guard({ folder, removeAtEnd: undefined });
+  await guard.start(name, signal === 'SIGQUIT' ? 'QUIT' : 'KILL');
+  return guard;
+}
+
+export function freePort(): Promise<number> {
+  return new Promise((resolve) => {
+    const server = createServer().listen(0, '127.0.0.1', () => {
+      const { port } = server.address() as { port: number };
+      server.close(() => resolve(port));
+    });
+  });
+}

@@ -1,0 +1,277 @@
+/** The crash matrix: under a steady load every process is killed once at each of its crash points and once at a random
+ *  moment, then PostgreSQL and the broker are. In the end intents = orders = charges, row by row.
+ *
+ *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1), MILLRACE_CRASH_RATE sets its requests a
+ *  second.
+ */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, expect, it } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import type { Guard } from '../../src/devstack/guard.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import {
+  countOf,
+  freePort,
+  type Kill,
+  killAtPoint,
+  killAtRandom,
+  openTransactions,
+  restartServer,
+  type Victim,
+} from './crash-kit.ts';
+import { launcher, until } from './engine-kit.ts';
+import { ownStack } from './own-stack.ts';
+
+const ROUNDS = Number(process.env['MILLRACE_CRASH_ROUNDS'] ?? 1);
+const RATE = Number(process.env['MILLRACE_CRASH_RATE'] ?? 150);
+const RELAY_MODES = ['poll', 'wal'] as const;
+const RELAY_POINTS = [
+  ['commit', 10],
+  ['publish', 10],
+  ['mark', 10],
+] as const;
+const EXPECTED = [
+  'orders respond',
+  'orders random',
+  ...RELAY_MODES.flatMap((mode) =>
+    [...RELAY_POINTS.map(([point]) => point), 'random'].map((point) => `relay ${mode} ${point}`),
+  ),
+  'payments effect',
+  'payments offset',
+  'payments random',
+  'postgres SIGQUIT',
+  'kafka-1 SIGKILL',
+];
+const ROUND_MS = 90_000;
+const DRAINED_WITHIN_MS = 60_000;
+
+const own = launcher();
+const servers = ownStack('crash');
+const guards: Guard[] = [];
+let pool: SqlPool | undefined;
+afterAll(async () => {
+  await pool?.close();
+  for (const guard of guards) await guard.end();
+  await servers.close();
+}, 60_000);
+
+/** Deterministic, so that a seed names a run; the moments depend on the machine all the same. */
+function randomOf(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+const PENDING = 'outbox WHERE published_at IS NULL';
+const UNCHARGED = `outbox x WHERE x.published_at IS NOT NULL
+  AND NOT EXISTS (SELECT FROM charges c WHERE c.order_id = x.aggregate_id)`;
+
+interface Line {
+  readonly orders: Victim;
+  readonly relays: Readonly<Record<'poll' | 'wal', Victim>>;
+  readonly payments: Victim;
+}
+
+function lineOf(
+  db: SqlPool,
+  at: { readonly brokers: string; readonly postgres: string },
+  port: number,
+): Line {
+  const postgres = `-postgres=${at.postgres}`;
+  const rowsOr = async (sql: string, evidence: string, applicationName: string) => {
+    const open = await openTransactions(db, applicationName);
+    if (open !== undefined) return open;
+    const rows = await countOf(db, sql);
+    return rows === 0 ? undefined : { unfinished: rows, evidence };
+  };
+  const relay = (mode: 'poll' | 'wal'): Victim => ({
+    name: 'relay',
+    args: ['relay', postgres, `-brokers=${at.brokers}`, `-relay=${mode}`, '-migrate', '-partitions=3'],
+    unfinished: () => rowsOr(PENDING, 'committed rows that are not marked', 'millrace relay'),
+  });
+  return {
+    orders: {
+      name: 'orders',
+      args: ['orders', postgres, `-listen=127.0.0.1:${port}`, '-grpc-listen=127.0.0.1:0', '-migrate'],
+      unfinished: () => openTransactions(db, 'millrace orders'),
+    },
+    relays: { poll: relay('poll'), wal: relay('wal') },
+    payments: {
+      name: 'payments',
+      args: [
+        'payments',
+        postgres,
+        `-brokers=${at.brokers}`,
+        '-migrate',
+        '-partitions=3',
+        '-session-timeout=6s',
+      ],
+      unfinished: () => rowsOr(UNCHARGED, 'marked rows without a charge', 'millrace payments'),
+    },
+  };
+}
+
+/** What runs now, so that it can be drained in the end. */
+const running = new Map<string, SliceProcess>();
+
+async function start(victim: Victim): Promise<SliceProcess> {
+  const one = own.spawn(victim.name, victim.args);
+  running.set(victim.name, one);
+  const address = await one.address();
+  await until(`a ready ${victim.name}`, async () => {
+    const { status } = await fetch(`http://${address}/ready`);
+    return status === 200 ? true : undefined;
+  });
+  return one;
+}
+
+async function drain(name: string): Promise<void> {
+  const one = running.get(name);
+  running.delete(name);
+  one?.kill('SIGTERM');
+  expect(await one?.ended, name).toEqual({ code: 0, signal: null });
+}
+
+/** Kills the process at each point and at a random moment, and leaves a healthy one. */
+async function through(
+  victim: Victim,
+  points: ReadonlyArray<readonly [point: string, after: number]>,
+  random: () => number,
+): Promise<Kill[]> {
+  const kills: Kill[] = [];
+  for (const [point, after] of points) kills.push(await killAtPoint(own, victim, point, after));
+  const healthy = await start(victim);
+  kills.push(await killAtRandom(victim, healthy, random));
+  await start(victim);
+  return kills;
+}
+
+/** Kills the server while the process stands amid something that needs it. */
+async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim: Victim): Promise<Kill> {
+  const one = running.get(victim.name) as SliceProcess;
+  for (let repeated = 0; ; repeated++) {
+    one.kill('SIGSTOP');
+    const found = await victim.unfinished();
+    if (found === undefined) {
+      one.kill('SIGCONT');
+      await sleep(25);
+      continue;
+    }
+    const signal = server === 'postgres' ? 'SIGQUIT' : 'SIGKILL';
+    const restarted = restartServer(folder, server, signal);
+    one.kill('SIGCONT');
+    guards.push(await restarted);
+    return { process: server, point: signal, repeated, ...found };
+  }
+}
+
+it(
+  'SIGKILL of each process at each crash point and of the servers loses no effect and doubles none',
+  async () => {
+    const stack = await servers.start(undefined);
+    const db = await pgDriver.connect({
+      url: stack.postgres,
+      connectionsMax: 4,
+      applicationName: 'crash test',
+      connectTimeoutMs: 5000,
+    });
+    pool = db;
+    const port = await freePort();
+    const line = lineOf(db, stack, port);
+    mkdirSync(own.dir, { recursive: true });
+    const ledger = join(own.dir, 'ledger.jsonl');
+    for (const victim of [line.orders, line.relays.poll, line.payments]) await start(victim);
+    const load = own.spawn('load', [
+      'load',
+      `-target=http://127.0.0.1:${port}`,
+      `-rate=${RATE}`,
+      '-duration=0',
+      '-retry-rate=0.15',
+      '-retry-within=1s',
+      '-timeout=5s',
+      '-give-up=60s',
+      '-drain-timeout=60s',
+      `-ledger=${ledger}`,
+      '-json',
+    ]);
+    await until('the first charges', async () => ((await countOf(db, 'charges')) > 20 ? true : undefined));
+
+    const kills: Kill[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const random = randomOf(1 + round);
+      for (const name of ['orders', 'relay', 'payments']) await drain(name);
+      const relays = async (): Promise<Kill[]> => {
+        const all: Kill[] = [];
+        for (const mode of RELAY_MODES) {
+          if (running.has('relay')) await drain('relay');
+          const some = await through(line.relays[mode], RELAY_POINTS, random);
+          all.push(...some.map((kill) => ({ ...kill, process: `relay ${mode}` })));
+        }
+        return all;
+      };
+      const killed = await Promise.all([
+        through(line.orders, [['respond', 20]], random),
+        relays(),
+        through(
+          line.payments,
+          [
+            ['effect', 1],
+            ['offset', 1],
+          ],
+          random,
+        ),
+      ]);
+      kills.push(...killed.flat());
+      kills.push(await killServer(stack.folder, 'postgres', line.orders));
+      await until('orders after the restart of PostgreSQL', () => grown(db, 'orders'), DRAINED_WITHIN_MS);
+      kills.push(await killServer(stack.folder, 'kafka-1', lastRelay(line)));
+      await until('charges after the restart of the broker', () => grown(db, 'charges'), DRAINED_WITHIN_MS);
+    }
+
+    load.kill('SIGTERM');
+    expect(await load.ended).toEqual({ code: 0, signal: null });
+    await until(
+      'an empty outbox',
+      async () => ((await countOf(db, PENDING)) === 0 ? true : undefined),
+      DRAINED_WITHIN_MS,
+    );
+    await until(
+      'a charge for each order',
+      async () => ((await countOf(db, UNCHARGED)) === 0 ? true : undefined),
+      DRAINED_WITHIN_MS,
+    );
+    for (const name of ['orders', 'relay', 'payments']) await drain(name);
+
+    const verdict = await own.run(['reconcile', `-postgres=${stack.postgres}`, `-ledger=${ledger}`, '-json']);
+    const found = JSON.parse(verdict.stdout) as Record<string, unknown>;
+    console.table(kills);
+    expect(found, verdict.stderr).toMatchObject({ holds: true, deltas: [], unanswered_intents: 0 });
+    expect(found['distinct_orders']).toBe(found['produced_intents']);
+    expect(found['distinct_charges']).toBe(found['produced_intents']);
+    expect(kills.every(({ unfinished }) => unfinished > 0)).toBe(true);
+    expect(kills.map(({ process, point }) => `${process} ${point}`).sort()).toEqual(
+      Array.from({ length: ROUNDS }, () => EXPECTED)
+        .flat()
+        .sort(),
+    );
+    // What died between the acknowledgement and the mark, or between the charge and its offset, came again and was absorbed.
+    expect(
+      await countOf(db, `payments_suppressed WHERE NOT injected AND reason IN ('seen', 'same_batch')`),
+    ).toBeGreaterThan(0);
+  },
+  ROUNDS * ROUND_MS + 120_000,
+);
+
+const lastRelay = ({ relays }: Line): Victim => relays[RELAY_MODES.at(-1) as 'poll' | 'wal'];
+
+/** Whether rows are added: what is down does not add any. */
+async function grown(db: SqlPool, table: string): Promise<true | undefined> {
+  const before = await countOf(db, table);
+  await sleep(200);
+  return (await countOf(db, table)) > before ? true : undefined;
+}
