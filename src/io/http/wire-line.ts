@@ -339,7 +339,7 @@ export class WireLine {
       this.rest = undefined;
       this.run(rest);
     }
-    if (this.flooded && this.phase === 'head') this.refuse(503);
+    if (this.flooded && (this.phase === 'head' || this.phase === 'body')) this.refuse(503);
   }
 
   /** The answer leaves at once, the rest of the body is not read, the connection closes. */

@@ -32,8 +32,10 @@ class WireServer implements HttpServer, LineOwner {
   private readonly strangers = new Map<string, Socket>();
   private readonly sweeper: NodeJS.Timeout;
   private held = 0;
+  private readonly heldBytesMax: number;
 
-  constructor(server: Server, options: HttpServerOptions) {
+  constructor(server: Server, options: HttpServerOptions, heldBytesMax: number) {
+    this.heldBytesMax = heldBytesMax;
     this.server = server;
     this.options = options;
     this.front = new Front(options);
@@ -54,7 +56,7 @@ class WireServer implements HttpServer, LineOwner {
 
   hold(bytes: number): boolean {
     this.held += bytes;
-    return bytes <= 0 || this.held <= HELD_BYTES_MAX;
+    return bytes <= 0 || this.held <= this.heldBytesMax;
   }
 
   gone(line: WireLine): void {
@@ -104,7 +106,7 @@ class WireServer implements HttpServer, LineOwner {
 }
 
 /** @throws busy_port, bad_value */
-async function listen(options: HttpServerOptions): Promise<HttpServer> {
+async function listen(options: HttpServerOptions, heldBytesMax: number): Promise<HttpServer> {
   const { tls } = options;
   // The other side's end is ours to answer: what was written before it still leaves.
   const own = { allowHalfOpen: true, noDelay: true };
@@ -120,14 +122,19 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
   });
   server.removeAllListeners('error');
   server.on('error', (error) => options.log.error({ error: error.message }, 'http server error'));
-  return new WireServer(server, options);
+  return new WireServer(server, options, heldBytesMax);
 }
 
-export const wireDriver: HttpDriver = {
-  name: 'node:net',
-  limits: {
-    half_close: 'a client that shuts down its sending side counts as gone',
-    parallel_pipeline: 'requests of one connection are handled one after the other',
-  },
-  listen,
-};
+/** @param heldBytesMax what all connections together may have in memory that is not answered */
+export function wireDriverOf(heldBytesMax: number): HttpDriver {
+  return {
+    name: 'node:net',
+    limits: {
+      half_close: 'a client that shuts down its sending side counts as gone',
+      parallel_pipeline: 'requests of one connection are handled one after the other',
+    },
+    listen: (options) => listen(options, heldBytesMax),
+  };
+}
+
+export const wireDriver: HttpDriver = wireDriverOf(HELD_BYTES_MAX);
