@@ -5,7 +5,7 @@
  *  relay_slots knows it; (3) a stream is believed only after what it may lack was published by row; (4) a failure that
  *  repeats at one place ends in a new slot and a sweep, never in a loop.
  */
-import { findMillraceError } from '../../core/errors.ts';
+import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { ReplicationDriver, ReplicationStream } from '../../io/replication/port.ts';
 import type { Source } from './pipeline.ts';
 import type { SourceParts } from './source.ts';
@@ -279,7 +279,13 @@ export class WalSource implements Source {
     const { log, sleep } = this.parts;
     for (;;) {
       const session = await driver.connect({ url, applicationName: 'millrace relay wal', connectTimeoutMs });
-      const { senderTimeoutMs } = session;
+      const { senderTimeoutMs, identity } = session;
+      if (identity.systemIdentifier !== (await slot.systemIdentifier())) {
+        await session.close();
+        throw coreError('unreachable', 'the stream and the statements reach two different servers', {
+          next: 'give an address in -postgres that leads to one server',
+        });
+      }
       const patience = senderTimeoutMs === 0 ? SILENCE_MS_DEFAULT : senderTimeoutMs;
       try {
         return await session.start({

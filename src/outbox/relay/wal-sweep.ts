@@ -38,7 +38,7 @@ export class WalSweep {
   }
 
   /** Publishes what is pending up to `to`; resolves when it is marked or parked. False when it was cut short.
-   *  Rows count as found by the sweep unless the outbox has never had a stream before. */
+   *  Rows count as found by the sweep unless there was no stream yet, or it showed them and the broker refused. */
   async sweep(table: OutboxRows, to: bigint, reason: SweepReason): Promise<boolean> {
     const { metrics, goesOn, sleep, parking, log } = this.options;
     let total = 0;
@@ -46,7 +46,7 @@ export class WalSweep {
       const { left, published, refused } = await this.round(table, to);
       total += published;
       metrics.swept.add(published, metrics.swept.series(reason));
-      if (reason !== 'first_start') metrics.sweeperFound.add(published);
+      if (reason !== 'first_start' && reason !== 'parked') metrics.sweeperFound.add(published);
       if (!goesOn()) return false;
       if (left === 0) {
         if (total > 0) log.warn({ reason, rows: total }, 'pending rows were published by row');
