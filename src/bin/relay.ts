@@ -2,12 +2,17 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import type { WakeDriver } from '../io/wake/port.ts';
+import { withSettings } from '../outbox/connection.ts';
 import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/event.ts';
 import { Relay, type RelayOptions } from '../outbox/relay/relay.ts';
 import type { RelayCrashPoint } from '../outbox/relay/source.ts';
+import { WalSource } from '../outbox/relay/wal-source.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
+
+/** Messages of the replication stream above this are passed over; their rows stay pending for the sweep. */
+const WAL_MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
@@ -22,9 +27,30 @@ const SETTINGS = {
   migrate: { type: 'bool', default: 'false', help: 'create the tables of the leases, then go on' },
   relay: {
     type: 'string',
-    choices: ['poll'],
+    choices: ['poll', 'wal'],
     default: 'poll',
-    help: 'how pending rows are found: poll reads the table',
+    help: 'how pending rows are found: poll reads the table, wal follows a replication slot (needs wal_level=logical and a user with REPLICATION)',
+  },
+  slot: {
+    type: 'string',
+    help: 'with -relay=wal: name of the replication slot, where the one that follows from the table is not wanted',
+  },
+  publication: {
+    type: 'string',
+    help: 'with -relay=wal: name of the publication, where the one that follows from the table is not wanted',
+  },
+  heartbeat: {
+    type: 'duration',
+    default: '5s',
+    min: 100,
+    max: 600_000,
+    help: 'with -relay=wal: how often a message is written to the log, so that a quiet slot moves on',
+  },
+  'sweep-interval': {
+    type: 'duration',
+    default: '30s',
+    min: 100,
+    help: 'with -relay=wal: how often the table is looked through for rows that the slot did not show',
   },
   topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
   source: { type: 'string', default: EVENT_SOURCE, help: 'header ce_source of the events: who wrote them' },
@@ -115,6 +141,27 @@ async function wakeDriver(context: Context): Promise<WakeDriver | undefined> {
   return (await import('../io/wake/unix.ts')).unixWake;
 }
 
+/** Undefined: the relay polls. */
+async function sourceOf(context: Context): Promise<RelayOptions['makeSource']> {
+  const { settings } = context;
+  if (settings.relay !== 'wal') return undefined;
+  const { pgReplicationDriver } = await import('../io/replication/pg.ts');
+  const { slot, publication } = settings;
+  return (parts) =>
+    new WalSource(parts, {
+      driver: pgReplicationDriver,
+      url: withSettings(settings.postgres, { schema: settings.schema }),
+      names: {
+        ...(slot === undefined ? {} : { slot }),
+        ...(publication === undefined ? {} : { publication }),
+      },
+      connectTimeoutMs: 5000,
+      heartbeatMs: settings.heartbeat,
+      auditMs: settings['sweep-interval'],
+      messageBytesMax: WAL_MESSAGE_BYTES_MAX,
+    });
+}
+
 async function optionsOf(context: Context): Promise<RelayOptions> {
   const { settings, clock, metrics, log } = context;
   const crashPoint = settings['crash-point'] as RelayCrashPoint | undefined;
@@ -125,6 +172,7 @@ async function optionsOf(context: Context): Promise<RelayOptions> {
     clock,
     metrics,
     log,
+    makeSource: await sourceOf(context),
     migrations: settings.migrate ? migrationsOf('relay') : undefined,
     crash:
       crashPoint === undefined

@@ -208,37 +208,3 @@ export async function readPending(
   ]);
   return rows.map(toRow);
 }
-
-/** Pending rows that were created at least so long ago by the database's clock, the lowest ids first. */
-export async function readOverdue(
-  pool: SqlPool,
-  table: OutboxTable,
-  scan: {
-    readonly above: bigint;
-    readonly olderThanMs: number;
-    readonly filter: ShardFilter;
-    readonly limit: number;
-  },
-): Promise<readonly OutboxRow[]> {
-  const { rows } = await pool.query<PendingRow>(
-    `SELECT ${rowColumns(table)} FROM ${table.name}
-     WHERE published_at IS NULL AND id > $1 AND created_at < clock_timestamp() - $4::int * interval '1 ms'
-       AND $3::int[] IS NOT NULL ${filterSql(scan.filter, '$3')}
-     ORDER BY id LIMIT $2`,
-    [scan.above, scan.limit, scan.filter.owned, Math.round(scan.olderThanMs)],
-  );
-  return rows.map(toRow);
-}
-
-/** Which of these ids are pending, as of a snapshot taken after the call. */
-export async function stillPending(
-  pool: SqlPool,
-  table: OutboxTable,
-  ids: readonly bigint[],
-): Promise<ReadonlySet<bigint>> {
-  const { rows } = await pool.query<{ id: bigint }>(
-    `SELECT id FROM ${table.name} WHERE id = ANY($1::bigint[]) AND published_at IS NULL`,
-    [ids],
-  );
-  return new Set(rows.map(({ id }) => id));
-}
