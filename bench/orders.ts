@@ -36,14 +36,14 @@ interface Sizes {
 
 function sizesOf({ context }: World): Sizes {
   const { smoke, durationMs, rate } = context;
-  const seconds = (durationMs ?? (smoke ? 2000 : 60_000)) / 1000;
+  const seconds = (durationMs ?? (smoke ? 1000 : 60_000)) / 1000;
   return {
     rate: rate ?? (smoke ? 300 : RATE),
     grpcRate: smoke ? 100 : Math.min(rate ?? RATE, GRPC_RATE),
     hotRate: smoke ? 200 : HOT_RATE,
     seconds,
     // Until the repeats of the first intents fall due, the rate is lower than it is to be.
-    warmupSeconds: smoke ? 1 : 5,
+    warmupSeconds: smoke ? 0 : 5,
     closedSeconds: Math.min(seconds, 15),
   };
 }
@@ -160,7 +160,7 @@ async function holds(run: OrdersRun, rate: number, sizes: Sizes): Promise<{ held
 async function ceiling(world: World): Promise<BenchResult[]> {
   const sizes = sizesOf(world);
   const run = await OrdersRun.start(world);
-  const closed = await run.send({ rate: 0, seconds: Math.max(2, sizes.closedSeconds), connections: 256 });
+  const closed = await run.send({ rate: 0, seconds: sizes.closedSeconds, connections: 256 });
   let low = 0.3 * closed.per_second;
   let high = 1.2 * closed.per_second;
   let best = { rate: 0, p99: Number.NaN };
@@ -291,13 +291,13 @@ async function ratio(world: World): Promise<BenchResult[]> {
 async function hot(world: World): Promise<BenchResult[]> {
   const sizes = sizesOf(world);
   const rows: BenchResult[] = [];
+  const run = await OrdersRun.start(world);
   for (const [pattern, what] of [
     ['zipf', `Zipf 1.1 over ${HOT_KEYS} keys`],
     ['single', 'one single key'],
   ] as const) {
     world.context.say(`hot keys: ${what}`);
     // Each run has keys of its own, so that the first requests of a key race, too.
-    const run = await OrdersRun.start(world);
     const runs: SteadyRun[] = [];
     for (let i = 0; i < world.context.repeats; i++)
       runs.push(
@@ -308,7 +308,6 @@ async function hot(world: World): Promise<BenchResult[]> {
           keys: HOT_KEYS,
         }),
       );
-    await run.stop();
     rows.push(
       result({
         ...ms,
@@ -318,6 +317,7 @@ async function hot(world: World): Promise<BenchResult[]> {
       }),
     );
   }
+  await run.stop();
   return rows;
 }
 

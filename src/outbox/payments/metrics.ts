@@ -1,5 +1,11 @@
 /** What payments counts. The truth about effects is in the tables; these are for watching. */
-import type { Counter, Gauge, Histogram, Metrics } from '../../core/metrics.ts';
+import {
+  type Counter,
+  type Gauge,
+  type Histogram,
+  LATENCY_BUCKETS_S,
+  type Metrics,
+} from '../../core/metrics.ts';
 import type { BatchOutcome } from './store.ts';
 
 export interface PaymentsMetrics {
@@ -15,6 +21,9 @@ export interface PaymentsMetrics {
   readonly lag: Gauge;
   readonly ttlMargin: Gauge;
 }
+
+/** With a bound at the limit that the requirements put on it. */
+export const EFFECT_BUCKETS_S: readonly number[] = [...LATENCY_BUCKETS_S, 2].sort((a, b) => a - b);
 
 export function paymentsMetrics(metrics: Metrics): PaymentsMetrics {
   return {
@@ -35,6 +44,8 @@ export function paymentsMetrics(metrics: Metrics): PaymentsMetrics {
     commitToEffect: metrics.histogram(
       'payments_commit_to_effect_seconds',
       'From the created_at of an order to the commit of its charge.',
+      [],
+      EFFECT_BUCKETS_S,
     ),
     waiting: metrics.gauge('payments_database_waiting', '1 while payments waits for its database.'),
     lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', [
