@@ -1,4 +1,4 @@
-// Installs the registry clients of others that the tests run (test/clients), once for each lock file: npm packages and
+// Installs the clients of others that the tests run (test/clients: registry, gRPC), once for each lock file: npm packages and
 // a Python environment under .millrace/clients/DIGEST. What is there already is used without a network.
 //
 //   node tools/clients.mjs      prints {"dir":…}
@@ -54,7 +54,7 @@ export function clientsDir(say = () => {}) {
   const dir = join(home, digestOf());
   if (existsSync(join(dir, 'stamp'))) return dir;
   const started = Date.now();
-  say('installing the registry clients of the tests (npm and Python packages, about 270 MB)');
+  say('installing the clients of others for the tests (npm and Python packages, about 280 MB)');
   // Built aside and renamed, so that two who install at once do not meet.
   const aside = join(home, `aside-${process.pid}`);
   rmSync(aside, { recursive: true, force: true });
@@ -77,7 +77,7 @@ export function clientsDir(say = () => {}) {
   } finally {
     rmSync(aside, { recursive: true, force: true });
   }
-  say(`the registry clients are ready after ${((Date.now() - started) / 1000).toFixed(0)} s`);
+  say(`the clients of others are ready after ${((Date.now() - started) / 1000).toFixed(0)} s`);
   return dir;
 }
 

@@ -80,17 +80,19 @@ with the same body gets the stored answer byte for byte; with another body it ge
     fallbacks: ordersFallbacks(() => partsOf(context).ids.next()),
   }),
   async run(context) {
-    const pool = await open(context);
     const parts = partsOf(context);
+    const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
+    const pool = await open(context);
     parts.orders = await openOrders(context, pool, parts.ids);
     context.readiness('postgres', async () => {
       await pool.query('SELECT 1');
       return true;
     });
-    const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
     context.setReady();
     await grpc?.askHealth();
     await aborted(context.drain);
+    // Calls under way still need the database, which closes next.
+    await grpc?.drain(2 * context.settings['drain-timeout']);
     return 0;
   },
 });

@@ -53,18 +53,28 @@ describe('an order over gRPC', () => {
     expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
     const read = await client.get(orderId);
     expect(read).toMatchObject({ code: 'OK', value: { order_id: orderId, status: 'created', ...sent } });
-    const { rows } = await pool.query<{ ms: bigint }>(
-      'SELECT (extract(epoch FROM created_at) * 1000)::bigint AS ms FROM orders WHERE order_id = $1',
-      [orderId],
-    );
-    const at = read.value?.['created_at'] as { seconds: string; nanos: number };
-    expect(BigInt(at.seconds) * 1000n + BigInt(at.nanos / 1e6)).toBe(rows[0]?.ms);
+    const overHttp = await service.ask({ path: `/orders/${orderId}` });
+    expect(JSON.parse(overHttp.body.toString('utf8'))).toMatchObject({
+      created_at: read.value?.['created_at'],
+    });
   });
 
   it('takes account 0, which proto3 does not send', async () => {
     const key = newKey();
     const orderId = created(await client.create(key, { account_id: '0', amount_cents: '5' }), false);
     expect(createdOf(await service.order(key, { account_id: 0, amount_cents: 5 }), true)).toBe(orderId);
+  });
+
+  it('carries the trace it belongs to into the outbox', async () => {
+    const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+    const metadata = { traceparent };
+    const orderId = created(await client.create(newKey(), undefined, { metadata }), false);
+    const bad = created(await client.create(newKey(), undefined, { metadata: { traceparent: 'x' } }), false);
+    const { rows } = await pool.query<{ traceparent: string | null }>(
+      'SELECT traceparent FROM outbox WHERE aggregate_id = ANY($1::uuid[]) ORDER BY id',
+      [[orderId, bad]],
+    );
+    expect(rows.map((row) => row.traceparent)).toEqual([traceparent, null]);
   });
 
   it('is the same intent over both transports', async () => {

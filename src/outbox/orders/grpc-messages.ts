@@ -179,11 +179,6 @@ export function writeOrderMessage(order: OrderView): Uint8Array {
   pushInteger(into, 2, order.accountId);
   pushInteger(into, 3, order.amountCents);
   pushText(into, 4, order.status);
-  const ms = order.createdAt.getTime();
-  const seconds = Math.floor(ms / 1000);
-  const at: number[] = [];
-  pushInteger(at, 1, BigInt(seconds));
-  pushInteger(at, 2, BigInt(ms - seconds * 1000) * 1_000_000n);
-  pushBytes(into, 5, Uint8Array.from(at));
+  pushText(into, 5, order.createdAt.toISOString());
   return Uint8Array.from(into);
 }

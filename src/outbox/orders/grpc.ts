@@ -12,6 +12,7 @@ import {
 import { OUTBOX_ERRORS, outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
 import { readCreateMessage, readGetMessage, writeCreateMessage, writeOrderMessage } from './grpc-messages.ts';
+import { readTraceparent } from './headers.ts';
 import type { Orders } from './service.ts';
 
 export const ORDERS_SERVICE = 'orders.v1.Orders';
@@ -138,7 +139,9 @@ export function ordersMethods(options: OrdersGrpcOptions): readonly GrpcMethod[]
       name: 'Create',
       handler: guarded(async (call) => {
         const key = readKey(call);
-        const answer = await service().create(key, readCreateMessage(call.message));
+        const request = readCreateMessage(call.message);
+        const traceparent = readTraceparent(call.metadata('traceparent'));
+        const answer = await service().create(key, request, { traceparent });
         count(answer.replayed ? 'replayed' : 'created');
         return {
           code: 'OK',
