@@ -419,5 +419,15 @@ describe('ownership and refusals', () => {
     const taken = await refused(world.start({ names: { slot } }));
     expect([taken.code, taken.message]).toEqual(['slot_taken', expect.stringContaining('is a physical one')]);
     await world.pool.query('SELECT pg_drop_replication_slot($1::name)::text', [slot]);
+    const publication = `taken_${world.schema}`;
+    await world.pool.query(`CREATE PUBLICATION ${publication} FOR TABLE orders`);
+    const shared = await refused(world.start({ names: { publication } }));
+    expect([shared.code, shared.message]).toEqual([
+      'slot_taken',
+      expect.stringContaining('shows other tables'),
+    ]);
+    await world.pool.query(`DROP PUBLICATION ${publication}`);
+    for (const names of [{ slot: "a'b" }, { slot: 'x'.repeat(64) }, { publication: 'A' }])
+      expect((await refused(world.start({ names }))).code).toBe('bad_value');
   });
 });

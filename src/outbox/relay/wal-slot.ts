@@ -4,7 +4,7 @@
  *  go, written before the slot hears it: a slot that stands above that was moved or made by somebody else, and rows may lie
  *  between. `unswept` says why the table has to be swept by row before the stream is believed; it survives a crash.
  */
-import { findMillraceError } from '../../core/errors.ts';
+import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { formatLsn, parseLsn } from './wal-lsn.ts';
@@ -57,6 +57,8 @@ export interface Memory {
 export const ID_MIN = -(2n ** 63n);
 export const ID_MAX = 2n ** 63n - 1n;
 
+/** Enters SQL text and a replication command. */
+const PLAIN_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
 const NAME_BYTES_MAX = 63;
 const TAIL_BYTES = 9;
 const UNDEFINED_OBJECT = '42704';
@@ -111,10 +113,24 @@ export class WalSlot {
     return rows[0]?.good === true;
   }
 
-  /** Makes the publication where it is missing or does not show the outbox; true when it did. @throws wal_not_possible */
+  /** Makes the publication where it is missing or does not show the outbox; true when it did.
+   *  @throws wal_not_possible, slot_taken when it is about other tables */
   async ensurePublication(): Promise<boolean> {
     if (await this.isPublished()) return false;
     const { schema, table, publication } = this.names;
+    const { rows } = await this.pool.query<{ others: bigint }>(
+      `SELECT count(*) AS others FROM pg_publication_tables
+       WHERE pubname = $1 AND (schemaname, tablename) IS DISTINCT FROM ($2::name, $3::name)`,
+      [publication, schema, table],
+    );
+    if (rows[0]?.others !== 0n)
+      throw outboxError(
+        'slot_taken',
+        `the publication ${publication} shows other tables than ${schema}.${table}`,
+        {
+          next: 'give another -publication',
+        },
+      );
     try {
       await this.pool.transaction(async (session) => {
         await session.query(`DROP PUBLICATION IF EXISTS ${publication}`);
@@ -148,7 +164,7 @@ export class WalSlot {
       throw outboxError(
         'slot_taken',
         `the replication slot ${slot} is a ${row['slot_type']} one of ${row['plugin'] ?? 'no plugin'} in database ${row['database'] ?? 'none'}`,
-        { next: 'give another -wal-slot, or drop that slot if nobody uses it' },
+        { next: 'give another -slot, or drop that slot if nobody uses it' },
       );
     const safe = row['safe_wal_size'];
     return {
@@ -273,7 +289,7 @@ export interface NameOptions {
   readonly publication?: string;
 }
 
-/** Reads what the names follow from. @throws tables_missing, wal_not_possible where the server does not decode its log */
+/** Reads what the names follow from. @throws bad_value, tables_missing, wal_not_possible where the server does not decode its log */
 export async function walNames(pool: SqlPool, table: string, options: NameOptions): Promise<WalNames> {
   const { rows } = await pool.query<{
     level: string;
@@ -299,6 +315,15 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
     throw outboxError('wal_not_possible', `the server runs with wal_level=${row.level}`, {
       next: 'set wal_level=logical and restart the server, or run with -relay=poll',
     });
+  for (const [flag, name] of [
+    ['slot', options.slot],
+    ['publication', options.publication],
+  ]) {
+    if (name !== undefined && !PLAIN_NAME.test(name))
+      throw coreError('bad_value', `-${flag}=${name} is not a plain name`, {
+        next: 'use lower-case letters, digits and _ (at most 63)',
+      });
+  }
   // Slots belong to the whole server, so the name holds a digest of the database, too.
   const name = `millrace_${row.schema}_${row.name}`
     .slice(0, NAME_BYTES_MAX - TAIL_BYTES)

@@ -59,6 +59,8 @@ const STUCK_MAX = 3;
 const IN_USE = '55006';
 /** Errors of the server that say nothing about the stream: it stops, starts, or has no connection left. */
 const PASSING = /^(57|53|55006|08)/;
+/** At the first start no other try can cure these. */
+const CONFIGURED_WRONG = new Set(['wal_not_possible', 'slot_taken', 'bad_value']);
 
 export class WalSource implements Source {
   private readonly parts: SourceParts;
@@ -112,11 +114,7 @@ export class WalSource implements Source {
         failures = 0;
       } catch (thrown) {
         const error = findMillraceError(thrown);
-        if (
-          error === undefined ||
-          (!this.everHealthy && (error.code === 'wal_not_possible' || error.code === 'slot_taken'))
-        )
-          throw thrown;
+        if (error === undefined || (!this.everHealthy && CONFIGURED_WRONG.has(error.code))) throw thrown;
         if (this.healthy) failures = 0;
         this.healthy = false;
         failures++;
