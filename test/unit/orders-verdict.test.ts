@@ -1,0 +1,55 @@
+/** What becomes of a batch whose transaction failed, by the words of the failure. */
+import { describe, expect, it } from 'vitest';
+import { coreError } from '../../src/core/errors.ts';
+import { whyNotNative } from '../../src/io/sql/pg-native.ts';
+import { sqlError } from '../../src/io/sql/port.ts';
+import { verdictOf } from '../../src/outbox/orders/verdict.ts';
+
+const refused = (sqlstate: string): Error => sqlError('sql_failed', 'no', { details: { sqlstate } });
+
+describe('the verdict on a failed transaction', () => {
+  it.each([
+    ['40P01', 'again'],
+    ['40001', 'again'],
+    ['55P03', 'held'],
+    ['57014', 'late'],
+    ['53100', 'down'],
+    ['53200', 'down'],
+    ['58030', 'down'],
+    ['25006', 'down'],
+    ['57P03', 'down'],
+    ['23514', 'row'],
+    ['23505', 'row'],
+    ['22003', 'row'],
+    ['42P01', 'broken'],
+    ['42501', 'broken'],
+  ])('%s is %s', (sqlstate, verdict) => {
+    expect(verdictOf(refused(sqlstate))).toBe(verdict);
+  });
+
+  it('tells a statement that may have run from one that was never sent', () => {
+    const lost = (sent: boolean): Error => coreError('unreachable', 'gone', { details: { sent } });
+    expect([true, false].map((sent) => verdictOf(lost(sent)))).toEqual(['unknown', 'down']);
+    expect(verdictOf(sqlError('commit_unknown', 'gone'))).toBe('unknown');
+  });
+
+  it('calls what it does not know a bug', () => {
+    for (const thrown of [new TypeError('x'), 'text', undefined, sqlError('sql_failed', 'no')])
+      expect(verdictOf(thrown)).toBe('broken');
+  });
+});
+
+describe('the libpq driver', () => {
+  it('leaves addresses that ask for TLS to pg', () => {
+    const at = 'postgres://u@127.0.0.1/x';
+    expect(whyNotNative(at)).toBeUndefined();
+    expect(whyNotNative(`${at}?sslmode=disable`)).toBeUndefined();
+    for (const more of [
+      '?sslmode=require',
+      '?ssl=true',
+      '?sslrootcert=/x',
+      '?application_name=a&sslmode=prefer',
+    ])
+      expect(whyNotNative(at + more)).toMatch(/TLS/);
+  });
+});
