@@ -63,6 +63,19 @@ module.exports = {
       to: { path: '^src', pathNot: '^src/(core|sim)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
+      name: 'drivers-are-handed-in',
+      severity: 'error',
+      comment: 'src/drivers.ts is for services and bin: it sees drivers alone, and nothing below sees it',
+      from: { path: '^src', pathNot: '^src/(bin/|drivers\\.ts$)' },
+      to: { path: '^src/drivers\\.ts$' },
+    },
+    {
+      name: 'drivers-import-down',
+      severity: 'error',
+      from: { path: '^src/drivers\\.ts$' },
+      to: { path: '^src', pathNot: '^src/(core|native|io)/' },
+    },
+    {
       name: 'addon-by-one-door',
       severity: 'error',
       comment: 'only src/native loads the addon',

@@ -1,8 +1,38 @@
-/** Product 2: effects. Orders with idempotency keys, an outbox and its relay, payments with an inbox, and the reconciler
- *  that compares them. */
+/** Product 2: effects. For a service of one's own: an outbox to append to, a relay over it, an inbox around a consumer; docs/outbox.md
+ *  says how they fit together, and `millrace/drivers` what to hand in. Beside them what orders, payments and the reconciler share
+ *  with whoever judges them.
+ */
+
+// Every part.
 export { type SessionSettings, withSettings } from './connection.ts';
+export { CONSUMER_DEFAULTS, HORIZON_DEFAULTS, KEEPER_DEFAULTS, RELAY_DEFAULTS } from './defaults.ts';
 export { OUTBOX_ERRORS, outboxError } from './errors.ts';
-export { UuidV7 } from './ids.ts';
+export { canonicalUuid, UuidV7 } from './ids.ts';
+// The inbox: each message's effect once.
+export { InboxConsumer, type InboxConsumerOptions } from './inbox/consumer.ts';
+export { checkTtl, type DedupTtl, type HorizonParts } from './inbox/horizon.ts';
+export { CLAIM_IDS_MAX, Inbox, once } from './inbox/inbox.ts';
+export {
+  InboxKeeper,
+  type InboxKeeperOptions,
+  type Kept,
+  readDatabaseNowMs,
+  readOldestUnmarkedMs,
+} from './inbox/keeper.ts';
+export {
+  type HorizonBound,
+  type HorizonReading,
+  type HorizonSources,
+  type LiveHorizon,
+  liveHorizon,
+  type TopicReading,
+} from './inbox/live-horizon.ts';
+export { type InboxNames, inboxNames } from './inbox/names.ts';
+export type { Claim, InboxPort, InboxRecord, Once, ParkReason, RecordPlace } from './inbox/port.ts';
+export { type Redriven, type RedriveOptions, redriveParked } from './inbox/redrive.ts';
+export { inboxTableSql, parkedTableSql } from './inbox/table.ts';
+export { readTopicAges, type TopicAgesOptions } from './inbox/topic-ages.ts';
+// What the load kept of its intents, and the comparison with what the tables have.
 export {
   isFinalStatus,
   type LedgerEntry,
@@ -10,21 +40,25 @@ export {
   readLedger,
   summarizeLedger,
 } from './load/ledger.ts';
+export { migrationsOf } from './migration-files.ts';
 export { type Migration, migrate, requireTables } from './migrations.ts';
-export { type OrdersHttpOptions, ordersFallbacks, ordersRoutes } from './orders/http.ts';
-export { BODY_BYTES_MAX, type CreateRequest } from './orders/request.ts';
-export { type CreateAnswer, Orders, type OrdersOptions } from './orders/service.ts';
-export { ORDERS_TABLES } from './orders/tables.ts';
-export { OrderWriter } from './orders/writer.ts';
-export { PaymentsConsumer, type PaymentsConsumerOptions } from './payments/consumer.ts';
-export { DuplicateInjector } from './payments/duplicates.ts';
-export { type PaymentEvent, readPaymentEvent } from './payments/event.ts';
-export { checkTtl, type DedupTtl, type HorizonParts } from './inbox/horizon.ts';
-export { type PaymentsMetrics, paymentsMetrics } from './payments/metrics.ts';
-export { PAYMENTS_TABLES } from './payments/tables.ts';
+// The outbox: events in the transaction that makes them true.
+export {
+  APPEND_BYTES_MAX,
+  append,
+  EVENTS_MAX,
+  type Json,
+  lockAggregates,
+  type MessageIds,
+  type OutboxEvent,
+  PAYLOAD_BYTES_MAX,
+} from './outbox/append.ts';
+export { outboxTableSql } from './outbox/table.ts';
 export type { LedgerEntries } from './reconcile/ledger.ts';
 export { type Delta, type ReconcileOptions, type Reconciliation, reconcile } from './reconcile/reconcile.ts';
 export { reconciliationText } from './reconcile/report.ts';
+// The relay: from the table to the broker.
 export { ORDER_EVENTS_TOPIC, toRecord } from './relay/event.ts';
 export { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
 export type { RelayCrashPoint } from './relay/source.ts';
+export type { OpenTransaction } from './transaction.ts';

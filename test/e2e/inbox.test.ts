@@ -204,7 +204,7 @@ describe('a dropped hour', () => {
   });
 
   it('lets them through as unseen where that was asked for', async () => {
-    const unsafe = new Inbox('inbox', { belowFloor: 'unseen' });
+    const unsafe = inbox.withoutFloor();
     const found = await world.pool.transaction((session) => unsafe.claim(session, [seen]));
     expect([...found.unseen]).toEqual([seen]);
   });

@@ -1,7 +1,2 @@
 /** The real clock. */
-import type { Clock } from '../../core/clock.ts';
-
-export const systemClock: Clock = {
-  wallNowMs: () => Date.now(),
-  monotonicMs: () => performance.now(),
-};
+export { systemClock } from '../../drivers.ts';

@@ -3,6 +3,7 @@
 import { coreError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Gauge, Metrics } from '../../core/metrics.ts';
+import { openBroker } from '../../drivers.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { HttpCapability, HttpDriver } from '../../io/http/port.ts';
 import type { SqlDriver } from '../../io/sql/port.ts';
@@ -39,9 +40,7 @@ function note(context: DriverContext, port: string, driver: string): void {
 
 /** Whole batches through the addon, or node-rdkafka on the main thread. */
 export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
-  const driver = runsNative(context)
-    ? (await import('../../io/broker/librdkafka.ts')).librdkafkaDriver
-    : (await import('../../io/broker/node-rdkafka.ts')).nodeRdkafkaDriver;
+  const driver = await openBroker(runsNative(context) ? 'on' : 'off');
   note(context, 'broker', driver.name);
   return driver;
 }

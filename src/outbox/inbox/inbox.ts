@@ -25,12 +25,6 @@ export const CLAIM_IDS_MAX = 100_000;
 
 const NONE: ReadonlySet<string> = new Set();
 
-export interface InboxOptions {
-  /** What a UUIDv7 below the floor is that has no row. `unseen` lets a late duplicate through, where the user asked for a TTL
-   *  below the redelivery horizon. Default: undecidable. */
-  readonly belowFloor?: 'undecidable' | 'unseen';
-}
-
 export class Inbox implements InboxPort {
   readonly names: InboxNames;
   private readonly guarded: boolean;
@@ -38,11 +32,12 @@ export class Inbox implements InboxPort {
   private readonly removeSql: string;
   private readonly floorSql: string;
 
-  /** @throws bad_table_name */
-  constructor(table = 'inbox', options: InboxOptions = {}) {
+  /** @param floor `ignored`: a UUIDv7 below the floor without a row is unseen; a late duplicate has its effect twice
+   *  @throws bad_table_name */
+  constructor(table = 'inbox', floor: 'guarded' | 'ignored' = 'guarded') {
     const names = inboxNames(table);
     this.names = names;
-    this.guarded = options.belowFloor !== 'unseen';
+    this.guarded = floor === 'guarded';
     // Sorted, so that two transactions that share ids cannot wait for each other in a circle.
     this.insertSql = `
 INSERT INTO ${names.table} (msg_id) SELECT msg_id FROM unnest($1::uuid[]) AS given(msg_id) ORDER BY msg_id
@@ -51,6 +46,11 @@ RETURNING msg_id::text AS msg_id,
   (tableoid IN ('${names.low}'::regclass, '${names.high}'::regclass, '${names.rest}'::regclass))::text AS timeless`;
     this.removeSql = `DELETE FROM ${names.table} WHERE msg_id = ANY ($1::uuid[])`;
     this.floorSql = `SELECT floor::text AS floor, current_setting('transaction_isolation') AS isolation FROM ${names.floor}`;
+  }
+
+  /** The same table, for whoever knows from elsewhere that no effect took place. */
+  withoutFloor(): Inbox {
+    return new Inbox(this.names.table, 'ignored');
   }
 
   async claim(tx: OpenTransaction, msgIds: readonly string[]): Promise<Claim> {

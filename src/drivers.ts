@@ -1,0 +1,74 @@
+/** The drivers behind the ports, for a service that uses a product as a library and hands them in: `millrace/drivers`. Each is
+ *  loaded when it is asked for, so a service that opens no broker loads no broker client. What the products need of the process
+ *  itself (clock, logger, metrics) is here too. Products never import this file, and it imports none of them.
+ */
+import type { Clock } from './core/clock.ts';
+import type { LogFields, Logger } from './core/log.ts';
+import type { BrokerDriver } from './io/broker/port.ts';
+import type { HttpClientDriver } from './io/http/client-port.ts';
+import type { ReplicationDriver } from './io/replication/port.ts';
+import type { SqlDriver } from './io/sql/port.ts';
+import type { WakeDriver } from './io/wake/port.ts';
+import { chooseNative } from './native/load.ts';
+
+export type { Clock } from './core/clock.ts';
+export { findMillraceError, MillraceError } from './core/errors.ts';
+export { RecordBatch } from './core/layout/record-batch.ts';
+export { type LogFields, type Logger, silentLogger } from './core/log.ts';
+export { Metrics } from './core/metrics.ts';
+export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/broker/port.ts';
+export type { HttpClientDriver } from './io/http/client-port.ts';
+export type { ReplicationDriver } from './io/replication/port.ts';
+export type { SqlDriver, SqlPool, SqlSession } from './io/sql/port.ts';
+export type { WakeDriver } from './io/wake/port.ts';
+
+/** PostgreSQL through the `pg` package. */
+export async function openSql(): Promise<SqlDriver> {
+  return (await import('./io/sql/pg.ts')).pgDriver;
+}
+
+/** Kafka through librdkafka.
+ *  @param native `on` whole batches through the addon, `off` node-rdkafka, `auto` the addon where it loads
+ *  @throws bad_value, addon_missing */
+export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promise<BrokerDriver> {
+  return chooseNative(native === 'auto' ? undefined : native).mode === 'native'
+    ? (await import('./io/broker/librdkafka.ts')).librdkafkaDriver
+    : (await import('./io/broker/node-rdkafka.ts')).nodeRdkafkaDriver;
+}
+
+/** Keep-alive connections of node:http. */
+export async function openHttpClient(): Promise<HttpClientDriver> {
+  return (await import('./io/http/client.ts')).nodeHttpClientDriver;
+}
+
+/** PostgreSQL's logical replication, for a relay in wal mode. */
+export async function openReplication(): Promise<ReplicationDriver> {
+  return (await import('./io/replication/pg.ts')).pgReplicationDriver;
+}
+
+/** Wakes the relays of the same host and user through Unix sockets. */
+export async function openWake(): Promise<WakeDriver> {
+  return (await import('./io/wake/unix.ts')).unixWake;
+}
+
+export const systemClock: Clock = {
+  wallNowMs: () => Date.now(),
+  monotonicMs: () => performance.now(),
+};
+
+/** A line of JSON on stderr for each message from this level on. */
+export function stderrLogger(level: 'debug' | 'info' | 'warn' | 'error', fields: LogFields = {}): Logger {
+  const levels = ['debug', 'info', 'warn', 'error'] as const;
+  const write = (at: (typeof levels)[number]) => (more: LogFields, message: string) => {
+    if (levels.indexOf(at) < levels.indexOf(level)) return;
+    const line = { time: new Date().toISOString(), level: at, ...fields, ...more, message };
+    process.stderr.write(`${JSON.stringify(line)}\n`);
+  };
+  return {
+    debug: write('debug'),
+    info: write('info'),
+    warn: write('warn'),
+    error: write('error'),
+    child: (more) => stderrLogger(level, { ...fields, ...more }),
+  };
+}

@@ -1,0 +1,129 @@
+/** Takes parked records again after whatever was wrong was put right: each in a transaction of its own, in the order of its
+ *  partition, out of the table with its effect. */
+import { findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { SqlPool, SqlRow, SqlSession } from '../../io/sql/port.ts';
+import { outboxError } from '../errors.ts';
+import { canonicalUuid } from '../ids.ts';
+import type { Inbox } from './inbox.ts';
+import { plainTableName } from './names.ts';
+import { PARKED_BYTES_MAX } from './parked.ts';
+import type { InboxRecord, ParkReason } from './port.ts';
+
+export interface RedriveOptions {
+  readonly pool: SqlPool;
+  readonly inbox: Inbox;
+  readonly parkedTable: string;
+  readonly reasons: readonly ParkReason[];
+  /** The consumer's own. A record that fails again stays parked, with what it failed with. */
+  readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
+  /** Undecidable records only: that their effects are missing was found out elsewhere. Needed to redrive them. */
+  readonly undecidableAreMissing?: boolean;
+  readonly log: Logger;
+}
+
+export interface Redriven {
+  /** Had their effect here. */
+  readonly done: number;
+  /** Had it before; taken out. */
+  readonly seen: number;
+  /** Failed again, or were cut when they were parked. */
+  readonly left: number;
+}
+
+interface ParkedRow extends SqlRow {
+  readonly topic: string;
+  readonly partition: number;
+  readonly offset: bigint;
+  readonly msg_id: string | null;
+  readonly key: Uint8Array | null;
+  readonly value: Uint8Array | null;
+  readonly headers: string;
+  readonly parked_at: Date;
+}
+
+const COLUMNS = 'topic, partition, "offset", msg_id, key, value, headers::text AS headers, parked_at';
+const DETAIL_CHARS_MAX = 1000;
+
+/** @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable, sql_failed */
+export async function redriveParked(options: RedriveOptions): Promise<Redriven> {
+  const { pool, reasons, log } = options;
+  const table = plainTableName(options.parkedTable, 'a plain name of a table of parked records');
+  if (reasons.includes('undecidable') && options.undecidableAreMissing !== true) {
+    throw outboxError('bad_event', 'undecidable records may have had their effects', {
+      next: 'find out which are missing, take the others out of the table, and say undecidableAreMissing',
+    });
+  }
+  const sums = { done: 0, seen: 0, left: 0 };
+  let after: readonly [string, number, bigint] = ['', -1, -1n];
+  for (;;) {
+    const { rows } = await pool.query<ParkedRow>(
+      `SELECT ${COLUMNS} FROM ${table} WHERE reason = ANY ($1::text[]) AND (topic, partition, "offset") > ($2, $3::int, $4::bigint)
+       ORDER BY topic, partition, "offset" LIMIT 1`,
+      [[...reasons], ...after],
+    );
+    const [row] = rows;
+    if (row === undefined) return sums;
+    after = [row.topic, row.partition, row.offset];
+    try {
+      const kind = await pool.transaction((session) => take(session, table, row, options));
+      if (kind !== undefined) sums[kind]++;
+    } catch (thrown) {
+      if (findMillraceError(thrown)?.kind === 'unavailable') throw thrown;
+      sums.left++;
+      const detail = (thrown instanceof Error ? thrown.message : String(thrown)).slice(0, DETAIL_CHARS_MAX);
+      log.warn({ ...place(row), error: detail }, 'a parked record failed again');
+      await pool.query(
+        `UPDATE ${table} SET detail = $4 WHERE topic = $1 AND partition = $2 AND "offset" = $3`,
+        [...after, detail.replaceAll('\u0000', ' ')],
+      );
+    }
+  }
+}
+
+const place = (row: ParkedRow) => ({
+  topic: row.topic,
+  partition: row.partition,
+  offset: row.offset.toString(),
+});
+
+/** undefined: another redrive had it. */
+async function take(
+  session: SqlSession,
+  table: string,
+  row: ParkedRow,
+  { inbox, handle, undecidableAreMissing }: RedriveOptions,
+): Promise<'done' | 'seen' | undefined> {
+  const { rowCount } = await session.query(
+    `DELETE FROM ${table} WHERE topic = $1 AND partition = $2 AND "offset" = $3`,
+    [row.topic, row.partition, row.offset],
+  );
+  if (rowCount === 0) return undefined;
+  const record = recordOf(row);
+  const trusting = undecidableAreMissing === true ? inbox.withoutFloor() : inbox;
+  const once = await trusting.once(session, record.msgId, () => handle(session, record));
+  if (once.kind === 'undecidable')
+    throw outboxError('poison_record', 'the id is older than what the inbox remembers');
+  return once.kind;
+}
+
+function recordOf(row: ParkedRow): InboxRecord {
+  const msgId = canonicalUuid(row.msg_id ?? '');
+  if (msgId === undefined) throw outboxError('poison_record', 'the record has no message id');
+  if ((row.key?.length ?? 0) >= PARKED_BYTES_MAX || (row.value?.length ?? 0) >= PARKED_BYTES_MAX)
+    throw outboxError(
+      'poison_record',
+      `the table keeps ${PARKED_BYTES_MAX} bytes of a record, not all of this one`,
+    );
+  const headers = JSON.parse(row.headers) as ReadonlyArray<readonly [string, string | null]>;
+  return {
+    topic: row.topic,
+    partition: row.partition,
+    offset: row.offset,
+    msgId,
+    key: row.key,
+    value: row.value,
+    timestampMs: row.parked_at.getTime(),
+    headers: headers.map(([name, value]) => [name, value === null ? null : Buffer.from(value, 'base64')]),
+  };
+}
