@@ -9,6 +9,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/broker-{native,handles,restart,bench}.test.ts',
   'test/e2e/devstack*.test.ts',
   'test/e2e/offline.test.ts',
+  'test/e2e/{orders,relay,inbox}-bench.test.ts',
   'test/e2e/registry-{bench,clients,clients-access}.test.ts',
   'test/e2e/compat-check*.test.ts',
   'test/e2e/{http-backends,registry-security,registry-security-settings}.test.ts',
@@ -18,6 +19,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/orders-http.test.ts',
   'test/conformance/registry-http*.test.ts',
   'test/property/registry-*.test.ts',
+  'test/{unit,e2e}/slo-outbox.test.ts',
   'test/unit/registry-!(flow).test.ts',
 ];
 

@@ -258,7 +258,7 @@ async function ratio(world: World): Promise<BenchResult[]> {
   await bare.database.drop();
   const row = {
     ...persecond,
-    metric: 'POST /orders, closed model, 128 connections',
+    metric: 'POST /orders, closed model, 256 connections',
     ours: series.ours,
   } as const;
   const off = 'one transaction a request (-batch=off)';

@@ -87,7 +87,6 @@ function page(minute: Minute, share: number): string {
 function verdicts(minute: Minute): ReadonlyMap<string, Verdict['verdict']> {
   const scraped: Scraped = {
     target: 'http://all/metrics',
-    failed: 0,
     scrapes: Array.from({ length: LOOKS }, (_, look) => ({
       atMs: (1000 * SECONDS * look) / (LOOKS - 1),
       page: parseExposition(page(minute, look / (LOOKS - 1)), 'page'),

@@ -1,0 +1,113 @@
+/** millrace slo -rules=outbox on orders, a relay and payments that really run: every metric its rules name is served under
+ *  the labels they ask for, and what holds whatever the machine is found to hold. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { ready } from '../../src/bin/demo/ready.ts';
+import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
+import { readRules } from '../../src/bin/slo/rules.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const { brokers, postgres } = await sharedStack();
+const database = `slo_${own.suffix.replaceAll('-', '_')}`;
+const admin = await pgDriver.connect({
+  url: postgres,
+  connectionsMax: 1,
+  applicationName: 'slo test',
+  connectTimeoutMs: 10_000,
+});
+const processes: SliceProcess[] = [];
+const addresses: string[] = [];
+
+beforeAll(async () => {
+  await admin.query(`CREATE DATABASE ${database}`);
+  const url = new URL(postgres);
+  url.pathname = `/${database}`;
+  const shared = [`-postgres=${url.href}`, '-migrate', '-listen=127.0.0.1:0'];
+  const topic = [`-brokers=${brokers}`, `-topic=slo-${own.suffix}`];
+  for (const args of [
+    ['orders', ...shared],
+    ['relay', ...shared, ...topic],
+    ['payments', ...shared, ...topic, `-group=slo-${own.suffix}`],
+  ]) {
+    const child = own.spawn(args[0] as string, args);
+    processes.push(child);
+    addresses.push(await ready(args[0] as string, child));
+  }
+}, 60_000);
+
+afterAll(async () => {
+  for (const one of processes) one.kill('SIGTERM');
+  await Promise.all(processes.map((one) => one.ended));
+  await admin.query(`DROP DATABASE IF EXISTS ${database} WITH (FORCE)`);
+  await admin.close();
+});
+
+const pages = () =>
+  Promise.all(
+    addresses.map(async (address) =>
+      parseExposition(await (await fetch(`http://${address}/metrics`)).text(), address),
+    ),
+  );
+
+it('has data for every rule while orders flow, and names nothing that is not served', async () => {
+  const load = own.spawn('load', [
+    'load',
+    `-target=http://${addresses[0]}`,
+    '-rate=100',
+    '-duration=1m',
+    '-retry-within=500ms',
+    '-log-level=warn',
+  ]);
+  await until('the first charges', async () => {
+    const seen = (await pages()).flatMap((page) => page.samples.get('payments_charges_total') ?? []);
+    return seen.some(({ value }) => value > 0) ? true : undefined;
+  });
+  const { code, stdout, stderr } = await own.run([
+    'slo',
+    '-rules=outbox',
+    `-scrape=${addresses.join()}`,
+    '-for=7s',
+    '-every=1s',
+    '-json',
+    '-log-level=warn',
+    '-timeout=20s',
+  ]);
+  load.kill('SIGTERM');
+  await load.ended;
+  expect(stderr).not.toContain('error:');
+  const report = JSON.parse(stdout) as { rules: ReadonlyArray<{ id: string; verdict: string }> };
+  const verdicts = new Map(report.rules.map(({ id, verdict }) => [id, verdict]));
+  expect([...verdicts].filter(([, verdict]) => verdict === 'no_data')).toEqual([]);
+  // 100 a second are no 5,000; what depends on how busy the machine is may fall either way.
+  expect(verdicts.get('orders_rate')).toBe('missed');
+  expect(code).toBe(1);
+  for (const id of [
+    'orders_answered',
+    'relay_lag_flat',
+    'relay_order_kept',
+    'payments_parks_nothing',
+    'inbox_remembers',
+  ])
+    expect([id, verdicts.get(id)]).toEqual([id, 'met']);
+
+  const served = await pages();
+  for (const { of, to } of readRules('outbox').rules) {
+    for (const { metric, where } of [...of, ...to]) {
+      expect(
+        served.some((page) => serves(page, metric)),
+        metric,
+      ).toBe(true);
+      const names = new Set(
+        served.flatMap((page) =>
+          [...(page.samples.get(metric) ?? []), ...(page.samples.get(`${metric}_bucket`) ?? [])].flatMap(
+            ({ labels }) => Object.keys(labels),
+          ),
+        ),
+      );
+      for (const label of Object.keys(where)) expect(names, `${metric} ${label}`).toContain(label);
+    }
+  }
+}, 60_000);
