@@ -1,4 +1,5 @@
-/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend without our driver.
+/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend without our driver; and what
+ *  a POST costs behind our own parser over node:net, beside node:http.
  *
  *  The server runs in this process, the load in one of its own, and each side serves alone. An answer is 15 bytes of
  *  JSON found by a path with one named part, as a lookup by id is. Both sides' answers are compared.
@@ -11,8 +12,9 @@ import { nodeHttpDriver } from '../src/io/http/node.ts';
 import type { HttpDriver } from '../src/io/http/port.ts';
 import { uwsDriver } from '../src/io/http/uws.ts';
 import { loadUws } from '../src/io/http/uws-load.ts';
+import { wireDriver } from '../src/io/http/wire.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
-import { driveLoad, type LoadReport } from './http-load.ts';
+import { driveLoad, type LoadReport, type LoadRequest } from './http-load.ts';
 
 const CONNECTIONS = 64;
 const BODY = '{"answer":true}';
@@ -22,6 +24,22 @@ const PATH = '/things/ids/1';
 const RATE_GOAL = 20_000;
 /** The open model's rate: half of that. */
 const HALF_RATE = RATE_GOAL / 2;
+/** Orders a second, and on how many connections. */
+const POST_RATE = 5000;
+const POST_CONNECTIONS = 128;
+/** What a parser of our own must bring to be kept. */
+const CPU_RATIO_GOAL = 1.5;
+const POST: LoadRequest = {
+  method: 'POST',
+  path: '/things',
+  headers: {
+    'User-Agent': 'load',
+    Accept: '*/*',
+    'Content-Type': TYPE,
+    'Idempotency-Key': '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34',
+  },
+  body: '{"account_id":7,"amount_cents":1999}',
+};
 
 interface Running {
   readonly url: string;
@@ -37,6 +55,16 @@ async function ours(driver: HttpDriver): Promise<Running> {
         method: 'GET',
         path: '/things/ids/{id}',
         handler: () => ({ status: 200, headers: { 'content-type': TYPE }, body: BODY }),
+      },
+      {
+        method: 'POST',
+        path: '/things',
+        // Answers in a later turn, as one does that waits for a database.
+        handler: async (request) => {
+          await new Promise((resolve) => setImmediate(resolve));
+          const [key = ''] = request.header('idempotency-key');
+          return { status: key === '' ? 400 : 200, headers: { 'content-type': TYPE }, body: BODY };
+        },
       },
     ],
     bodyBytesMax: 1024 * 1024,
@@ -175,6 +203,49 @@ function uwsLoads(context: BenchContext): boolean {
   }
 }
 
+/** CPU of this process, which is the server's: the load runs in another. */
+async function cpuUsOfPost(context: BenchContext, driver: HttpDriver): Promise<number> {
+  const running = await ours(driver);
+  try {
+    const plan = (durationMs: number) => ({
+      url: running.url,
+      connections: POST_CONNECTIONS,
+      requests: [POST],
+      warmupMs: 0,
+      durationMs,
+      ratePerSecond: POST_RATE,
+    });
+    await driveLoad(plan(context.smoke ? 100 : 1000), context.drain);
+    const before = process.cpuUsage();
+    const report = await driveLoad(plan(context.smoke ? 300 : 4000), context.drain);
+    const { user, system } = process.cpuUsage(before);
+    if (report.firstBodies[0] !== BODY || report.failures > 0 || report.answered === 0)
+      throw coreError('internal', `the load did not get the answer it asked for from ${driver.name}`);
+    return (user + system) / report.answered;
+  } finally {
+    await running.close();
+  }
+}
+
+async function wire(context: BenchContext): Promise<BenchResult> {
+  context.say(`${wireDriver.name}: CPU of ${POST_RATE} requests a second`);
+  const series = await takeTurns(
+    {
+      ours: () => cpuUsOfPost(context, wireDriver),
+      node: () => cpuUsOfPost(context, nodeHttpDriver),
+    },
+    context.repeats,
+  );
+  return result({
+    metric: `${wireDriver.name}, POST at ${POST_RATE}/s, CPU a request`,
+    unit: 'us',
+    ours: series.ours,
+    against: { name: nodeHttpDriver.name, series: series.node },
+    better: 'less',
+    goal: { ratioAtLeast: CPU_RATIO_GOAL },
+  });
+}
+
 function latency(report: LoadReport, p50: number[]): number {
   p50.push(report.latencyUs.p50);
   return report.latencyUs.p99;
@@ -182,10 +253,12 @@ function latency(report: LoadReport, p50: number[]): number {
 
 export const bench: Bench = {
   name: 'http',
-  summary: 'An empty handler behind node:http and uWebSockets.js, beside each without our driver.',
+  summary:
+    'An empty handler behind node:http and uWebSockets.js, beside each without our driver; our own parser beside node:http.',
   async run(context) {
     const results: BenchResult[] = [];
     if (uwsLoads(context)) results.push(...(await backend(context, uwsDriver, bareUws)));
-    return [...results, ...(await backend(context, nodeHttpDriver, bareNode))];
+    results.push(...(await backend(context, nodeHttpDriver, bareNode)));
+    return [...results, await wire(context)];
   },
 };

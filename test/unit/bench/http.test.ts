@@ -103,7 +103,7 @@ describe('the load generator', () => {
   });
 });
 
-test('the bench measures both backends beside themselves without a driver', async () => {
+test('the bench measures both backends beside themselves without a driver, and our parser beside node:http', async () => {
   const said: string[] = [];
   const results = await bench.run({
     smoke: true,
@@ -116,16 +116,17 @@ test('the bench measures both backends beside themselves without a driver', asyn
     say: (line) => void said.push(line),
     onClose: () => {},
   });
-  expect(said).toHaveLength(2);
+  expect(said).toHaveLength(3);
   // Where uWebSockets.js has no binary one line says so, and it is not measured.
   const backends =
     said[0]?.startsWith('uWebSockets.js:') === true ? ['uWebSockets.js', 'node:http'] : ['node:http'];
-  expect(results.map((one) => [one.metric, one.against])).toEqual(
-    backends.flatMap((name) => [
+  expect(results.map((one) => [one.metric, one.against])).toEqual([
+    ...backends.flatMap((name) => [
       [`${name}, empty handler`, `bare ${name}`],
       [`${name}, 10000/s, p50`, `bare ${name}`],
       [`${name}, 10000/s, p99`, `bare ${name}`],
     ]),
-  );
+    ['node:net, POST at 5000/s, CPU a request', 'node:http'],
+  ]);
   for (const one of results) expect(one.value).toBeGreaterThan(0);
 });
