@@ -61,4 +61,5 @@ export { reconciliationText } from './reconcile/report.ts';
 export { ORDER_EVENTS_TOPIC, toRecord } from './relay/event.ts';
 export { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
 export type { RelayCrashPoint } from './relay/source.ts';
+export { Service, type ServiceConsumer, type ServiceOptions } from './service.ts';
 export type { OpenTransaction } from './transaction.ts';

@@ -1,0 +1,204 @@
+/** The parts put together for one service: its tables, a relay over its outbox, consumers in inboxes, and the keepers of those. For
+ *  whoever needs other settings than the defaults, each part can be made by hand as it is here.
+ */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Clock } from '../core/clock.ts';
+import type { Logger } from '../core/log.ts';
+import type { Metrics } from '../core/metrics.ts';
+import type { BrokerDriver } from '../io/broker/port.ts';
+import type { SqlDriver, SqlPool, SqlSession } from '../io/sql/port.ts';
+import type { WakeDriver } from '../io/wake/port.ts';
+import { withSettings } from './connection.ts';
+import { CONSUMER_DEFAULTS, HORIZON_DEFAULTS, KEEPER_DEFAULTS, RELAY_DEFAULTS } from './defaults.ts';
+import { InboxConsumer } from './inbox/consumer.ts';
+import { checkTtl } from './inbox/horizon.ts';
+import { Inbox } from './inbox/inbox.ts';
+import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from './inbox/keeper.ts';
+import { inboxNames, plainTableName } from './inbox/names.ts';
+import type { InboxRecord } from './inbox/port.ts';
+import { readTopicAges } from './inbox/topic-ages.ts';
+import { migrationsOf } from './migration-files.ts';
+import { migrate } from './migrations.ts';
+import { Relay, type RelaySettings } from './relay/relay.ts';
+
+export interface ServiceOptions {
+  /** Lower-case letters, digits, - and _: names its migrations, clients and consumer groups. */
+  readonly name: string;
+  readonly brokers: string;
+  /** postgres://… */
+  readonly postgres: string;
+  /** Of the service's tables; created by `migrate`. */
+  readonly schema: string;
+  readonly sql: SqlDriver;
+  readonly broker: BrokerDriver;
+  /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
+  readonly wake?: WakeDriver;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+}
+
+export interface ServiceConsumer {
+  readonly topic: string;
+  /** Made with inboxTableSql. */
+  readonly inbox: string;
+  /** Made with parkedTableSql. */
+  readonly parkedTable: string;
+  /** How long ids are remembered at least. Default: the redelivery horizon of a topic with this retention. */
+  readonly ttlMs?: number;
+  /** Planned retention of the topic; the broker is asked for the one it has. */
+  readonly topicRetentionMs?: number;
+  /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry back. */
+  readonly outboxTable?: string;
+  /** The effect, through this session alone. */
+  readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
+}
+
+const CONNECT_TIMEOUT_MS = 5000;
+const CONNECTIONS = 6;
+const ANSWER_TIMEOUT_MS = 10_000;
+
+export class Service {
+  /** Connections with the schema first in their search path. */
+  readonly pool: SqlPool;
+  private readonly options: ServiceOptions;
+  private readonly url: string;
+  private readonly drain = new AbortController();
+  private readonly running: Promise<unknown>[] = [];
+  private readonly closers: Array<() => Promise<void> | void> = [];
+
+  private constructor(options: ServiceOptions, url: string, pool: SqlPool) {
+    this.options = options;
+    this.url = url;
+    this.pool = pool;
+  }
+
+  /** @throws unreachable, bad_value */
+  static async open(options: ServiceOptions): Promise<Service> {
+    const url = withSettings(options.postgres, { schema: options.schema });
+    const pool = await options.sql.connect({
+      url,
+      connectionsMax: CONNECTIONS,
+      applicationName: options.name,
+      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    });
+    return new Service(options, url, pool);
+  }
+
+  /** The address for clients of the service's own, with its schema in it. */
+  get postgres(): string {
+    return this.url;
+  }
+
+  /** Applies what is missing of these scripts, the first being number 1, under a lock. A script that was applied is never edited.
+   *  @throws migration_changed, sql_failed */
+  async migrate(scripts: readonly string[]): Promise<void> {
+    const { name, schema } = this.options;
+    const migrations = scripts.map((sql, index) => ({
+      number: index + 1,
+      name: `${name} ${index + 1}`,
+      sql,
+    }));
+    await migrate(this.pool, schema, name, migrations);
+  }
+
+  /** Opens a relay over this table and runs it until `close`; makes the relay's own tables and the topic where they are missing.
+   *  @throws what Relay.open throws */
+  async relay(settings: Pick<RelaySettings, 'table' | 'topic'> & Partial<RelaySettings>): Promise<void> {
+    const { name, brokers, postgres, schema, sql, broker, wake, clock, metrics, log } = this.options;
+    const relay = new Relay({
+      sql,
+      broker,
+      wake,
+      clock,
+      metrics,
+      log,
+      migrations: migrationsOf('relay'),
+      settings: {
+        ...RELAY_DEFAULTS,
+        brokers,
+        postgres,
+        schema,
+        source: `/${name}`,
+        name: `${name}-${randomUUID()}`,
+        ...settings,
+      },
+    });
+    this.closers.push(() => relay.close());
+    await relay.open();
+    this.start(relay.run(this.drain.signal));
+  }
+
+  /** Joins the group `name-inbox` and carries each message out once until `close`, with a keeper of its inbox beside it.
+   *  @throws ttl_below_horizon, bad_table_name */
+  consume(consumer: ServiceConsumer): void {
+    const { name, brokers, broker, clock, metrics, log } = this.options;
+    const { topic, handle, parkedTable } = consumer;
+    const names = inboxNames(consumer.inbox);
+    const group = `${name}-${names.local}`;
+    const keeper = this.keeperOf(consumer, group);
+    const reader = new InboxConsumer({
+      ...CONSUMER_DEFAULTS,
+      clock,
+      metrics,
+      log,
+      pool: this.pool,
+      inbox: new Inbox(consumer.inbox),
+      parkedTable,
+      topics: [topic],
+      handle,
+      drain: this.drain.signal,
+      connect: (hooks) =>
+        broker.consumer({ ...hooks, brokers, clientId: name, group, autoOffsetReset: 'earliest' }),
+    });
+    this.start(reader.run());
+    this.start(keeper.run());
+  }
+
+  /** Rejects with the first failure of a part; resolves at `close`. */
+  async failure(): Promise<void> {
+    await Promise.all(this.running);
+  }
+
+  /** Ends what runs, finishing what is under way, and closes the connections. @throws the first failure of a part */
+  async close(): Promise<void> {
+    this.drain.abort();
+    const ended = await Promise.allSettled(this.running);
+    for (const closer of this.closers) await closer();
+    await this.pool.close();
+    for (const one of ended) if (one.status === 'rejected') throw one.reason;
+  }
+
+  private start(run: Promise<unknown>): void {
+    // Told by failure() and close(); until one of them is called it is not unheard.
+    run.catch(() => {});
+    this.running.push(run);
+  }
+
+  private keeperOf(consumer: ServiceConsumer, group: string): InboxKeeper {
+    const { brokers, broker, metrics, log } = this.options;
+    const { topic, outboxTable } = consumer;
+    const signal = this.drain.signal;
+    const topicRetentionMs = consumer.topicRetentionMs ?? RELAY_DEFAULTS.createTopic.retentionMs;
+    const { ttlMs } = checkTtl(consumer.ttlMs, { ...HORIZON_DEFAULTS, topicRetentionMs }, false);
+    const table =
+      outboxTable === undefined ? undefined : plainTableName(outboxTable, 'a plain name of an outbox table');
+    return new InboxKeeper({
+      ...KEEPER_DEFAULTS,
+      pool: this.pool,
+      names: inboxNames(consumer.inbox),
+      ttlMs,
+      parts: HORIZON_DEFAULTS,
+      sources: {
+        databaseNowMs: () => readDatabaseNowMs(this.pool),
+        topic: () => readTopicAges({ driver: broker, brokers, topic, group, timeoutMs: ANSWER_TIMEOUT_MS }),
+        ...(table === undefined ? {} : { outbox: () => readOldestUnmarkedMs(this.pool, table) }),
+      },
+      metrics,
+      log,
+      drain: signal,
+      sleep: (ms) => sleep(ms, undefined, { signal }).catch(() => {}),
+    });
+  }
+}
