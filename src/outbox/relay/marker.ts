@@ -27,24 +27,22 @@ export interface MarkerOptions {
 }
 
 export interface MarkRow {
-  readonly id: bigint;
+  readonly row: { readonly id: bigint };
   readonly shard: number;
   readonly epoch: bigint;
-  /** The row is marked, or not ours to mark. */
-  readonly done: () => void;
-}
-
-interface Waiting extends MarkRow {
-  readonly sinceMs: number;
 }
 
 const RETRY_MS = 20;
 const BACKOFF_MAX_MS = 2000;
 
-export class Marker {
+export class Marker<T extends MarkRow> {
   private readonly options: MarkerOptions;
   private readonly counters;
-  private queue: Waiting[] = [];
+  private queue: T[] = [];
+  /** When a row was first looked for in vain. */
+  private readonly missingSinceMs = new Map<bigint, number>();
+  /** Called with a row that is marked, or not ours to mark. */
+  onDone: (row: T) => void = () => {};
   private timer: NodeJS.Timeout | undefined;
   private running = false;
   private failures = 0;
@@ -77,8 +75,8 @@ export class Marker {
     return this.failures === 0;
   }
 
-  add(row: MarkRow): void {
-    this.queue.push({ ...row, sinceMs: this.options.clock.monotonicMs() });
+  add(row: T): void {
+    this.queue.push(row);
     if (this.queue.length >= this.options.rowsMax) this.flushSoon(0);
     else this.flushSoon(this.options.withinMs);
   }
@@ -127,39 +125,37 @@ export class Marker {
   }
 
   /** Marks what can be marked; returns what is to be tried again. */
-  private async mark(batch: readonly Waiting[]): Promise<Waiting[]> {
-    const { pool, table, clock, missingAfterMs, log } = this.options;
-    const held = new Map<number, bigint>();
-    for (const { shard, epoch } of batch) {
-      const known = held.get(shard);
-      // Rows of an older epoch of the same shard go with a statement of their own, which finds it gone.
-      if (known === undefined || epoch > known) held.set(shard, epoch);
-    }
-    const current = batch.filter(({ shard, epoch }) => held.get(shard) === epoch);
-    const ids = current.map(({ id }) => id);
-    const shards = [...held.keys()];
+  private async mark(batch: readonly T[]): Promise<T[]> {
+    const { pool, table } = this.options;
+    const held = new Map<string, T>();
+    for (const one of batch) held.set(`${one.shard} ${one.epoch}`, one);
+    const leases = [...held.values()];
+    // All or nothing: with one lease gone the rows are looked at one by one below.
     const { rowCount } = await pool.query(
       `WITH held AS MATERIALIZED (
          SELECT l.shard FROM relay_leases l
-         JOIN unnest($3::int[], $4::bigint[]) AS h(shard, epoch) ON h.shard = l.shard AND h.epoch = l.epoch
-         WHERE l.outbox = $5 FOR SHARE OF l)
-       UPDATE ${table.name} AS o SET published_at = now()
-       FROM unnest($1::bigint[], $2::int[]) AS a(id, shard)
-       WHERE o.id = a.id AND o.published_at IS NULL AND a.shard IN (SELECT shard FROM held)`,
+         JOIN unnest($2::int[], $3::bigint[]) AS h(shard, epoch) ON h.shard = l.shard AND h.epoch = l.epoch
+         WHERE l.outbox = $4 FOR SHARE OF l)
+       UPDATE ${table.name} SET published_at = now()
+       WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND (SELECT count(*) FROM held) = $5::int`,
       [
-        ids,
-        current.map(({ shard }) => shard),
-        shards,
-        shards.map((shard) => held.get(shard) as bigint),
+        `{${batch.map(({ row }) => row.id).join()}}`,
+        leases.map(({ shard }) => shard),
+        leases.map(({ epoch }) => epoch),
         table.fullName,
+        leases.length,
       ],
     );
     this.counters.batches.add();
     this.counters.marked.add(rowCount);
-    if (rowCount === batch.length) {
-      for (const row of batch) row.done();
-      return [];
-    }
+    if (rowCount !== batch.length) return this.sort(batch);
+    for (const one of batch) this.onDone(one);
+    return [];
+  }
+
+  /** Of rows that were not all marked: which are done, which are another relay's, which are to be tried again. */
+  private async sort(batch: readonly T[]): Promise<T[]> {
+    const { pool, table, clock, missingAfterMs, log } = this.options;
     const { rows: leases } = await pool.query<{ shard: number; epoch: bigint }>(
       'SELECT shard, epoch FROM relay_leases WHERE outbox = $1',
       [table.fullName],
@@ -167,24 +163,31 @@ export class Marker {
     const epochs = new Map(leases.map(({ shard, epoch }) => [shard, epoch]));
     const { rows: seen } = await pool.query<{ id: bigint; pending: boolean }>(
       `SELECT id, published_at IS NULL AS pending FROM ${table.name} WHERE id = ANY($1::bigint[])`,
-      [batch.map(({ id }) => id)],
+      [`{${batch.map(({ row }) => row.id).join()}}`],
     );
     const pending = new Map(seen.map((row) => [row.id, row.pending]));
-    const again: Waiting[] = [];
-    for (const row of batch) {
-      const state = pending.get(row.id);
-      if (epochs.get(row.shard) !== row.epoch && state !== false) this.counters.refused.add();
-      else if (
-        state === true ||
-        (state === undefined && clock.monotonicMs() - row.sinceMs < missingAfterMs)
-      ) {
-        again.push(row);
+    const nowMs = clock.monotonicMs();
+    const again: T[] = [];
+    for (const one of batch) {
+      const { id } = one.row;
+      const state = pending.get(id);
+      if (state !== undefined) this.missingSinceMs.delete(id);
+      if (state !== false && epochs.get(one.shard) !== one.epoch) this.counters.refused.add();
+      else if (state === true) {
+        again.push(one);
         continue;
       } else if (state === undefined) {
+        const sinceMs = this.missingSinceMs.get(id) ?? nowMs;
+        if (nowMs - sinceMs < missingAfterMs) {
+          this.missingSinceMs.set(id, sinceMs);
+          again.push(one);
+          continue;
+        }
         this.counters.missing.add();
-        log.warn({ id: row.id.toString() }, 'a published row is not in the table');
+        log.warn({ id: id.toString() }, 'a published row is not in the table');
       }
-      row.done();
+      this.missingSinceMs.delete(id);
+      this.onDone(one);
     }
     return again;
   }

@@ -39,7 +39,8 @@ export class PollSource implements Source {
   private readonly settings: PollSettings;
   private readonly frontier: Frontier;
   private readonly counters;
-  private readonly mine = new Set<bigint>();
+  /** Reads of which not everything is marked or left. */
+  private readonly out = new Set<readonly OutboxRow[]>();
   private cursor = START;
   private readTo = START;
   private seenGeneration = -1;
@@ -160,7 +161,7 @@ export class PollSource implements Source {
     const found = await readPending(pool, this.table, {
       cursor,
       decided,
-      except: low >= this.readTo ? [] : [...this.mine].filter((id) => id > low),
+      except: low >= this.readTo ? [] : this.underWayAbove(low),
       stragglers,
       filter: { shards: ownership.shards, owned },
       limit: rowsMax,
@@ -186,23 +187,21 @@ export class PollSource implements Source {
 
   private handOn(rows: readonly OutboxRow[], cursor: bigint, reached: bigint): void {
     const { pipeline } = this.parts;
-    const ids = rows.map(({ id }) => id);
-    for (const id of ids) this.mine.add(id);
+    this.out.add(rows);
     // Only a scan that went back covers what was left; one that goes on has all above where it began.
     const again = this.readUpTo !== undefined;
     const covered = again ? { from: cursor + 1n, to: reached } : undefined;
     if (reached === END) this.readUpTo = undefined;
     pipeline.deliver(rows, covered).then(
-      (delivered) => this.settled(ids, delivered),
+      (delivered) => this.settled(rows, delivered),
       (thrown: unknown) => {
         this.broken ??= { thrown };
       },
     );
   }
 
-  private settled(ids: readonly bigint[], delivered: Delivered): void {
+  private settled(rows: readonly OutboxRow[], delivered: Delivered): void {
     const { clock } = this.parts;
-    for (const id of delivered.left) this.mine.delete(id);
     if (delivered.left.length > 0) {
       this.counters.again.add(delivered.left.length);
       for (const id of delivered.left) if (id < this.againFrom) this.againFrom = id;
@@ -212,8 +211,16 @@ export class PollSource implements Source {
       }
     } else if (delivered.published > 0 && this.againAtMs === Number.POSITIVE_INFINITY) this.againCount = 0;
     delivered.marked.then(() => {
-      for (const id of ids) this.mine.delete(id);
+      this.out.delete(rows);
     });
+  }
+
+  private underWayAbove(low: bigint): bigint[] {
+    const { pipeline } = this.parts;
+    const ids: bigint[] = [];
+    for (const rows of this.out)
+      for (const { id } of rows) if (id > low && pipeline.isUnderWay(id)) ids.push(id);
+    return ids;
   }
 
   private goBack(to: bigint): void {

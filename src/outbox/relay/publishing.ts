@@ -24,7 +24,7 @@ import type { OutboxRow } from './store.ts';
 export interface PublishingOptions {
   readonly sender: Sender;
   readonly encoder: EventEncoder;
-  readonly marker: Pick<Marker, 'add'>;
+  readonly marker: Pick<Marker<Entry>, 'add' | 'onDone'>;
   readonly leases: Pick<Leases, 'shards' | 'epochOf' | 'holds'>;
   readonly metrics: Metrics;
   readonly log: Logger;
@@ -52,7 +52,8 @@ interface Ticket {
   allMarked: () => void;
 }
 
-interface Entry {
+/** A row on its way: accepted for an epoch of its shard. */
+export interface Entry {
   readonly row: OutboxRow;
   readonly shard: number;
   readonly epoch: bigint;
@@ -72,6 +73,9 @@ const OVERSIZE = -10_000;
 const TOPIC_MISSING = new Set([3, -188, -190]);
 const GROW_AFTER = 64;
 
+/** Numbers hash in a fraction of the time of bigints. */
+const numberOf = (id: bigint): number | bigint => (id <= Number.MAX_SAFE_INTEGER ? Number(id) : id);
+
 export class Publishing implements Pipeline {
   private readonly options: PublishingOptions;
   private readonly counters;
@@ -80,9 +84,11 @@ export class Publishing implements Pipeline {
   private readonly holds = new Holds();
   /** Accepted rows. Those of a key stand in id order, what was let back in front before what came since. */
   private readonly line = new Line<Entry>();
+  /** The flight in which a key is. */
+  private readonly aloft = new Map<string, Flight>();
   /** By key in the air: what came up meanwhile and waits for it to land. */
   private readonly waiting = new Map<string, Entry[]>();
-  private readonly known = new Set<bigint>();
+  private readonly known = new Set<number | bigint>();
   private readonly shardLoad: Int32Array;
   /** Keys of which a row was left just now: what is queued of them must go the same way before anything else is accepted. */
   private readonly struck = new Set<string>();
@@ -102,6 +108,10 @@ export class Publishing implements Pipeline {
       this.flights.push({ batch, entries: [], startedMs: 0 });
     }
     this.free = [...this.flights];
+    options.marker.onDone = (entry) => {
+      this.forget(entry);
+      this.markedOne(entry.ticket);
+    };
     const { metrics } = options;
     this.counters = {
       published: metrics.counter(
@@ -143,7 +153,7 @@ export class Publishing implements Pipeline {
   }
 
   isUnderWay(id: bigint): boolean {
-    return this.known.has(id);
+    return this.known.has(numberOf(id));
   }
 
   underWay(): number {
@@ -195,7 +205,7 @@ export class Publishing implements Pipeline {
     });
     const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked };
     for (const row of rows) {
-      if (this.known.has(row.id)) {
+      if (this.known.has(numberOf(row.id))) {
         known++;
         continue;
       }
@@ -209,7 +219,7 @@ export class Publishing implements Pipeline {
       }
       ticket.open++;
       ticket.unmarked++;
-      this.known.add(row.id);
+      this.known.add(numberOf(row.id));
       this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
       this.line.push({ row, shard, epoch, ticket });
     }
@@ -241,23 +251,27 @@ export class Publishing implements Pipeline {
     const { batch } = flight;
     batch.clear();
     flight.entries = [];
-    const inside = new Set<string>();
     while (flight.entries.length < this.rowsMax) {
       const entry = this.line.peek();
       if (entry === undefined) break;
       const key = entry.row.aggregateId;
-      const behind = this.waiting.get(key);
-      if (behind !== undefined && !inside.has(key)) behind.push(entry);
+      const at = this.aloft.get(key);
+      if (at !== undefined && at !== flight) this.wait(key, entry);
       else if (!leases.holds(entry.shard, entry.epoch) || this.mustStay(key, entry.row.id)) this.leave(entry);
       else if (encoder.append(batch, entry.row, entry.epoch)) {
-        if (behind === undefined) this.waiting.set(key, []);
-        inside.add(key);
+        if (at === undefined) this.aloft.set(key, flight);
         flight.entries.push(entry);
       } else if (flight.entries.length > 0) break;
       else this.tooLarge(entry);
       this.line.shift();
     }
     if (this.struck.size > 0) this.leaveStruck();
+  }
+
+  private wait(key: string, entry: Entry): void {
+    const behind = this.waiting.get(key);
+    if (behind === undefined) this.waiting.set(key, [entry]);
+    else behind.push(entry);
   }
 
   private leaveStruck(): void {
@@ -333,21 +347,14 @@ export class Publishing implements Pipeline {
         );
       }
       entry.ticket.published++;
-      marker.add({
-        id: entry.row.id,
-        shard: entry.shard,
-        epoch: entry.epoch,
-        done: () => {
-          this.forget(entry);
-          this.markedOne(entry.ticket);
-        },
-      });
+      marker.add(entry);
       this.settleOne(entry.ticket);
     }
     this.counters.published.add(entries.length - failed);
     this.counters.failed.add(failed);
     this.adapt(tooLarge, failed);
     for (const { row } of entries) {
+      if (!this.aloft.delete(row.aggregateId) || this.waiting.size === 0) continue;
       const behind = this.waiting.get(row.aggregateId);
       if (behind === undefined) continue;
       this.waiting.delete(row.aggregateId);
@@ -391,7 +398,7 @@ export class Publishing implements Pipeline {
   }
 
   private forget(entry: Entry): void {
-    this.known.delete(entry.row.id);
+    this.known.delete(numberOf(entry.row.id));
     this.shardLoad[entry.shard] = (this.shardLoad[entry.shard] as number) - 1;
     this.wake();
   }

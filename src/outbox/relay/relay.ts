@@ -21,7 +21,7 @@ import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
 import type { Source } from './pipeline.ts';
 import { PollSource } from './poll-source.ts';
-import { Publishing } from './publishing.ts';
+import { type Entry, Publishing } from './publishing.ts';
 import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
 import { isShardCount } from './shards.ts';
 import type { RelayCrashPoint, SourceParts } from './source.ts';
@@ -113,7 +113,7 @@ export class Relay {
         readonly table: OutboxTable;
         readonly leases: Leases;
         readonly sender: Sender;
-        readonly marker: Marker;
+        readonly marker: Marker<Entry>;
         readonly publishing: Publishing;
       }
     | undefined;
@@ -167,7 +167,7 @@ export class Relay {
         ? { transactionalId: this.transactionalId(table), fence: (ids: readonly string[]) => this.fence(ids) }
         : {}),
     });
-    const marker = new Marker({
+    const marker = new Marker<Entry>({
       pool: markPool,
       table,
       metrics,

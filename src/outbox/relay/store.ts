@@ -21,7 +21,7 @@ interface PendingRow extends SqlRow {
   readonly msg_id: string;
   readonly event_type: string;
   readonly payload: Uint8Array;
-  readonly created_at: Date;
+  readonly created_ms: number;
   readonly traceparent: string | null;
 }
 
@@ -124,8 +124,8 @@ export async function describeOutbox(pool: SqlPool, table: string, owner = 'orde
   };
 }
 
-export const rowColumns = (table: Pick<OutboxTable, 'hasTraceparent'>): string =>
-  `id, aggregate_id, msg_id, event_type, payload, created_at, ${table.hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}`;
+const rowColumns = (table: Pick<OutboxTable, 'hasTraceparent'>): string =>
+  `id, aggregate_id, msg_id, event_type, payload, date_part('epoch', created_at) * 1000 AS created_ms, ${table.hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}`;
 
 const toRow = (row: PendingRow): OutboxRow => ({
   id: row.id,
@@ -133,7 +133,7 @@ const toRow = (row: PendingRow): OutboxRow => ({
   msgId: row.msg_id,
   eventType: row.event_type,
   payload: row.payload,
-  createdAt: row.created_at,
+  createdAt: new Date(row.created_ms),
   traceparent: row.traceparent,
 });
 
