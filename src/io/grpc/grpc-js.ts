@@ -67,8 +67,11 @@ class Call implements GrpcCall {
   }
 
   metadata(name: string): readonly string[] {
+    const values = this.inner.metadata.get(name) as readonly string[];
     // HTTP/2 in Node joins the lines of one name; a value of ours holds no comma.
-    return this.inner.metadata.get(name).flatMap((value) => String(value).split(/\s*,\s*/));
+    return values.some((value) => value.includes(','))
+      ? values.flatMap((value) => value.split(/\s*,\s*/))
+      : values;
   }
 
   cancelled(): boolean {
@@ -79,27 +82,29 @@ class Call implements GrpcCall {
 /** Calls that wait for their client: those whose message is not whole, to end what never becomes whole, and those of
  *  reflection and health, which a client may keep open. */
 class Unfinished {
-  private readonly streams = new Map<ServerHttp2Stream, number>();
-  private readonly unary: ReadonlySet<string>;
+  /** When each is over, in performance.now(). */
+  private readonly unary = new Map<ServerHttp2Stream, number>();
+  private readonly others = new Map<ServerHttp2Stream, number>();
+  private readonly unaryPaths: ReadonlySet<string>;
   private readonly timeoutMs: number;
 
-  constructor(unary: ReadonlySet<string>, timeoutMs: number) {
-    this.unary = unary;
+  constructor(unaryPaths: ReadonlySet<string>, timeoutMs: number) {
+    this.unaryPaths = unaryPaths;
     this.timeoutMs = timeoutMs;
   }
 
   add(stream: ServerHttp2Stream, path: string): void {
-    const isUnary = this.unary.has(path);
-    const boundMs = isUnary ? this.timeoutMs : OPEN_CALL_MS_MAX;
-    this.streams.set(stream, performance.now() + boundMs);
-    const over = (): void => void this.streams.delete(stream);
-    if (isUnary) stream.once('end', over);
-    stream.once('close', over);
+    const isUnary = this.unaryPaths.has(path);
+    const kind = isUnary ? this.unary : this.others;
+    kind.set(stream, performance.now() + (isUnary ? this.timeoutMs : OPEN_CALL_MS_MAX));
+    stream.once('close', () => kind.delete(stream));
   }
 
-  /** Ends those whose time is over at this moment. */
+  /** Ends those whose time is over at this moment. A unary call that is whole is with its handler. */
   sweep(nowMs: number): void {
-    for (const [stream, untilMs] of this.streams) if (untilMs <= nowMs) stream.close(CANCEL);
+    for (const [stream, untilMs] of this.unary)
+      if (untilMs <= nowMs && !stream.readableEnded) stream.close(CANCEL);
+    for (const [stream, untilMs] of this.others) if (untilMs <= nowMs) stream.close(CANCEL);
   }
 }
 
@@ -122,16 +127,24 @@ function innerServer(server: Server): Http2Server {
   return inner;
 }
 
+const NO_TRAILERS = new Metadata();
+/** Handlers give the same few objects again and again, and grpc-js copies what it sends. */
+const trailersKnown = new WeakMap<object, Metadata>();
+
 function trailersOf(reply: GrpcReply): Metadata {
+  if (reply.trailers === undefined) return NO_TRAILERS;
+  const known = trailersKnown.get(reply.trailers);
+  if (known !== undefined) return known;
   const metadata = new Metadata();
-  for (const [name, value] of Object.entries(reply.trailers ?? {})) metadata.set(name, value);
+  for (const [name, value] of Object.entries(reply.trailers)) metadata.set(name, value);
+  trailersKnown.set(reply.trailers, metadata);
   return metadata;
 }
 
 function failure(reply: GrpcReply): { code: status; details: string; metadata: Metadata } {
   const code = status[reply.code];
   const details = reply.text ?? reply.code;
-  const metadata = trailersOf(reply);
+  const metadata = trailersOf(reply).clone();
   if (reply.details !== undefined && reply.details.length > 0)
     metadata.set(DETAILS_TRAILER, encodeStatus(code, details, reply.details));
   return { code, details, metadata };
