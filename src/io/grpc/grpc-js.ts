@@ -167,6 +167,7 @@ class GrpcJsServer implements GrpcServer {
   private readonly services: readonly string[];
   private readonly timers: NodeJS.Timeout[] = [];
   private underWay = 0;
+  private told = false;
   private draining: Promise<void> | undefined;
 
   constructor(options: GrpcServerOptions) {
@@ -257,7 +258,10 @@ class GrpcJsServer implements GrpcServer {
     if (this.draining === undefined) this.tell(healthy);
   }
 
+  /** Watchers hear of changes alone. */
   private tell(healthy: boolean): void {
+    if (healthy === this.told) return;
+    this.told = healthy;
     for (const name of ['', ...this.services])
       this.health.setStatus(name, healthy ? 'SERVING' : 'NOT_SERVING');
   }
