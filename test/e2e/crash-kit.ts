@@ -17,6 +17,8 @@ export interface Kill {
   /** What the death left undone, counted in the unit of `evidence`. */
   readonly unfinished: number;
   readonly evidence: string;
+  /** When it was dead, seconds since this process started. */
+  readonly atSeconds: number;
   /** Kills or looks that interrupted nothing before this one. */
   readonly repeated: number;
 }
@@ -28,6 +30,8 @@ export interface Victim {
   /** Asked while the process stands still. */
   readonly unfinished: () => Promise<{ readonly unfinished: number; readonly evidence: string } | undefined>;
 }
+
+export const now = (): number => Math.round(performance.now() / 100) / 10;
 
 const DIES_WITHIN_MS = 40_000;
 const ATTEMPTS_MAX = 400;
@@ -63,7 +67,14 @@ export async function killAtPoint(
       throw new Error(`${name} ended by itself: ${readFileSync(one.logPath, 'utf8').slice(-2000)}`);
     if (said.unfinished > 0) {
       const evidence = `log line of the crash point ${point}`;
-      return { process: victim.name, point, unfinished: said.unfinished, evidence, repeated };
+      return {
+        process: victim.name,
+        point,
+        unfinished: said.unfinished,
+        evidence,
+        atSeconds: now(),
+        repeated,
+      };
     }
     if (repeated >= REPEATS_MAX) throw new Error(`${name} never interrupted anything`);
   }
@@ -78,7 +89,7 @@ export async function killAtRandom(victim: Victim, one: SliceProcess, random: ()
     if (found !== undefined) {
       one.kill('SIGKILL');
       await one.ended;
-      return { process: victim.name, point: 'random', repeated, ...found };
+      return { process: victim.name, point: 'random', atSeconds: now(), repeated, ...found };
     }
     one.kill('SIGCONT');
   }

@@ -18,6 +18,7 @@ import {
   type Kill,
   killAtPoint,
   killAtRandom,
+  now,
   openTransactions,
   restartServer,
   type Victim,
@@ -166,7 +167,7 @@ async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim
     const restarted = restartServer(folder, server, signal);
     one.kill('SIGCONT');
     guards.push(await restarted);
-    return { process: server, point: signal, repeated, ...found };
+    return { process: server, point: signal, atSeconds: now(), repeated, ...found };
   }
 }
 

@@ -161,7 +161,7 @@ async function store(world: World): Promise<void> {
 
 function ledgerOf(world: World): LedgerEntry[] {
   const entries: LedgerEntry[] = [
-    { type: 'start', format: LEDGER_FORMAT, target: 'http://127.0.0.1:1', seed: '1', started_ms: 0 },
+    { type: 'start', format: LEDGER_FORMAT, target: 'http://127.0.0.1:1', seed: '1', started_ms: Date.now() },
   ];
   for (const { intent, key, account, amount } of world.intents) {
     entries.push({ type: 'intent', intent, key, account_id: account, amount_cents: amount, due_ms: 0 });
@@ -318,6 +318,54 @@ describe('reconcile', () => {
     expect(found(await ask(world, true))).toEqual({ charge_without_inbox: [world.orders[8]?.orderId] });
   });
 
+  it('takes a key that its TTL has ended for no delta, and one that is gone before for one', async () => {
+    const world = honest(10);
+    const old = world.keys.slice(0, 3).map(({ orderId }) => orderId);
+    world.keys.splice(0, 3);
+    await store(world);
+    await pool.query(
+      `UPDATE orders SET created_at = now() - interval '2 days' WHERE order_id = ANY ($1::uuid[])`,
+      [old.slice(0, 2)],
+    );
+    // Without a ledger the stored keys are the intents: the counts differ, and one order has no reason.
+    expect(found(await ask(world, false))).toEqual({ ghost_order: [old[2]] });
+    const entries = ledgerOf(world).map((entry) =>
+      entry.type === 'intent' && entry.intent < 2 ? { ...entry, due_ms: -2 * 86_400_000 } : entry,
+    );
+    const lost = world.intents[2]?.key;
+    const result = await reconcile({
+      pool,
+      ordersSchema: schema,
+      paymentsSchema: schema,
+      ledgers: [entries],
+      idsMax: 10,
+    });
+    expect(found(result)).toEqual({ ghost_order: [old[2]], lost_order: [lost] });
+    expect(result).toMatchObject({ produced_intents: 10, distinct_orders: 10, distinct_charges: 10 });
+  });
+
+  it('tells of an order whose record is set aside, and counts what was absorbed and set aside', async () => {
+    const world = honest(4);
+    const [parkedOrder, lostOrder] = world.charges.splice(0, 2).map(({ orderId }) => orderId) as [
+      string,
+      string,
+    ];
+    world.inbox.splice(0, 2);
+    await store(world);
+    await pool.query('CREATE TABLE payments_parked (key bytea, reason text)');
+    try {
+      await pool.query(
+        `INSERT INTO payments_parked VALUES (convert_to($1, 'UTF8'), 'refused'), ('\\xff', 'malformed_payload')`,
+        [parkedOrder],
+      );
+      const result = await ask(world, true);
+      expect(found(result)).toEqual({ order_parked: [parkedOrder], order_without_charge: [lostOrder] });
+      expect(result.parked).toEqual({ malformed_payload: 1, refused: 1 });
+    } finally {
+      await pool.query('DROP TABLE payments_parked');
+    }
+  });
+
   it('counts all and lists only as many ids as asked for', async () => {
     const world = honest(30);
     world.charges = [];
@@ -380,6 +428,89 @@ describe('reconcile', () => {
         reconcile({ pool, ordersSchema: schema, paymentsSchema: schema, ledgers, idsMax: 1 }),
       ).rejects.toMatchObject({ code: 'bad_file' });
     }
+  });
+});
+
+/** A UUIDv7 of that time. */
+function idAt(ms: number): string {
+  const time = ms.toString(16).padStart(12, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
+}
+
+describe('what went by rule', () => {
+  const DAY_MS = 86_400_000;
+  const other = `${schema}_kept`;
+  let own: SqlPool;
+  beforeAll(async () => {
+    own = await pgDriver.connect({
+      url: withSettings(postgres, { schema: other }),
+      connectionsMax: 2,
+      applicationName: 'reconcile test',
+      connectTimeoutMs: 5000,
+    });
+    await migrate(own, other, 'orders', migrationsOf('orders'));
+    await migrate(own, other, 'payments', migrationsOf('payments'));
+  });
+  afterAll(async () => {
+    await own.query(`DROP SCHEMA ${other} CASCADE`);
+    await own.close();
+  });
+
+  /** An order that was charged at that time, under an outbox id. */
+  async function charged(id: number, ms: number, msgId: string): Promise<string> {
+    const orderId = idAt(ms);
+    const at = new Date(ms);
+    await own.query(`INSERT INTO orders VALUES ($1::uuid, 1, 5, 'created', $2)`, [orderId, at]);
+    await own.query(`INSERT INTO idempotency_keys VALUES ($1, '\\x00', $2::uuid, 201, '{}', $3)`, [
+      randomUUID(),
+      orderId,
+      at,
+    ]);
+    await own.query(
+      `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload, published_at, created_at)
+       VALUES ($1, $2::uuid, $3::uuid, 'order.created.v1', '\\x00', $4, $4)`,
+      [id, orderId, msgId, at],
+    );
+    await own.query('INSERT INTO inbox VALUES ($1::uuid, $2)', [msgId, at]);
+    await own.query(`INSERT INTO charges VALUES (gen_random_uuid(), $1::uuid, 5, $2)`, [orderId, at]);
+    return orderId;
+  }
+  const ask = (): Promise<Reconciliation> =>
+    reconcile({ pool: own, ordersSchema: other, paymentsSchema: other, ledgers: [], idsMax: 10 });
+
+  it('is no delta: dropped outbox partitions, and inbox rows below the floor or past their time', async () => {
+    const now = Date.now();
+    await own.query('CREATE TABLE outbox_last PARTITION OF outbox FOR VALUES FROM (1000000) TO (2000000)');
+    const days = [5, 4, 3, 2, 1];
+    const orders: string[] = [];
+    for (const [i, day] of days.entries()) {
+      const ms = now - day * DAY_MS;
+      orders.push(await charged(i < 2 ? i + 1 : 1_000_000 + i, ms, i % 2 === 0 ? idAt(ms) : randomUUID()));
+    }
+    expect(await ask()).toMatchObject({ holds: true, distinct_orders: 5, deltas: [] });
+
+    // The outbox loses its first partition, the inbox what is older than three and a half days.
+    await own.query('DROP TABLE outbox_p0');
+    await own.query(`DELETE FROM inbox WHERE processed_at < to_timestamp($1::float8 / 1000)`, [
+      now - 3.5 * DAY_MS,
+    ]);
+    await own.query('UPDATE inbox_floor SET floor = $1::uuid', [idAt(now - 3.5 * DAY_MS)]);
+    expect(await ask()).toMatchObject({ holds: true, deltas: [] });
+    await own.query(`DELETE FROM inbox WHERE processed_at < to_timestamp($1::float8 / 1000)`, [
+      now - 2.5 * DAY_MS,
+    ]);
+    await own.query('UPDATE inbox_floor SET floor = $1::uuid', [idAt(now - 2.5 * DAY_MS)]);
+    expect(await ask()).toMatchObject({ holds: true, deltas: [] });
+
+    // Younger than that, an absence is a delta.
+    const [last, before] = [orders[4], orders[3]] as [string, string];
+    await own.query(
+      `DELETE FROM inbox WHERE msg_id = (SELECT msg_id FROM outbox WHERE aggregate_id = $1::uuid)`,
+      [last],
+    );
+    expect(found(await ask())).toEqual({ charge_without_inbox: [last] });
+    await own.query(`DELETE FROM outbox WHERE aggregate_id = ANY ($1::uuid[])`, [[last, before]]);
+    expect(found(await ask())).toEqual({ order_without_outbox: [before, last].sort() });
   });
 });
 

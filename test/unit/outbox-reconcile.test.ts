@@ -57,11 +57,13 @@ describe('ledgers', () => {
     const first = [START, intent(1), reply(1, 503), reply(1, 201), intent(2)];
     const second = [START, intent(1), reply(1, 409), reply(1, 429)];
     const { intents, replies, entries } = await load(first, second);
-    expect(intents).toEqual([
+    expect(intents.map((row) => row.slice(0, 5))).toEqual([
       [0, 1, 'key-1', 1, 2],
       [0, 2, 'key-2', 2, 4],
       [1, 1, 'key-1', 1, 2],
     ]);
+    // When each was due, on the client's clock.
+    expect(intents.every((row) => row[5] instanceof Date)).toBe(true);
     expect(replies.map((row) => row.slice(0, 3))).toEqual([
       [0, 1, 201],
       [1, 1, 409],
@@ -91,6 +93,8 @@ describe('reconciliationText', () => {
     distinct_charges: 7,
     unanswered_intents: 0,
     refused_intents: 0,
+    suppressed: {},
+    parked: {},
     classes: [],
     deltas: [],
   };
@@ -103,6 +107,16 @@ describe('reconciliationText', () => {
       'deltas             0',
       'The invariant holds: distinct effects equal distinct intents.',
     ]);
+  });
+
+  it('says what was absorbed and what is set aside, and why', () => {
+    const text = reconciliationText({
+      ...clean,
+      suppressed: { same_batch: 2, seen: 3 },
+      parked: { undecidable: 1 },
+    });
+    expect(text).toContain('suppressed         5  (deliveries absorbed: 2 same_batch, 3 seen)');
+    expect(text).toContain('parked             1  (records set aside: 1 undecidable)');
   });
 
   it('lists ids and says how many are not listed', () => {

@@ -1,8 +1,11 @@
 /** The classes of difference between what clients intended, what was ordered and what was charged: one query each.
  *
  *  Every query gives the ids of one class and nothing else, so that the classes are sets, not counts. What a client
- *  knows stands in the temporary table `ledger` (ledger.ts), one row an intent.
+ *  knows stands in the temporary table `ledger` (ledger.ts), one row an intent. What was forgotten by rule (keys by their
+ *  TTL, outbox partitions by their retention, inbox rows by the redelivery horizon) is no delta: see kept.ts.
  */
+import { isUuidV7Sql } from '../inbox/names.ts';
+import type { Kept } from './kept.ts';
 
 export interface DeltaClass {
   readonly name: string;
@@ -14,6 +17,8 @@ export interface DeltaClass {
   readonly needsLedger: boolean;
   /** Only payments' record of suppressed deliveries can tell. */
   readonly needsSuppressed?: true;
+  /** Only payments' record of what it set aside can tell. */
+  readonly needsParked?: true;
   sql(tables: Tables): string;
 }
 
@@ -26,10 +31,18 @@ export interface Tables {
   readonly charges: string;
   /** One row a delivery that charged nothing. */
   readonly suppressed: string;
+  /** One row a record that was set aside. */
+  readonly parked: string;
+  readonly hasParked: boolean;
   readonly hasLedger: boolean;
+  readonly kept: Kept;
 }
 
-export function tablesOf(ordersSchema: string, paymentsSchema: string, hasLedger: boolean): Tables {
+export function tablesOf(
+  ordersSchema: string,
+  paymentsSchema: string,
+  { hasLedger, hasParked, kept }: Pick<Tables, 'hasLedger' | 'hasParked' | 'kept'>,
+): Tables {
   return {
     orders: `${ordersSchema}.orders`,
     keys: `${ordersSchema}.idempotency_keys`,
@@ -37,12 +50,21 @@ export function tablesOf(ordersSchema: string, paymentsSchema: string, hasLedger
     inbox: `${paymentsSchema}.inbox`,
     charges: `${paymentsSchema}.charges`,
     suppressed: `${paymentsSchema}.payments_suppressed`,
+    parked: `${paymentsSchema}.payments_parked`,
+    hasParked,
     hasLedger,
+    kept,
   };
 }
 
 /** An intent that may have an order: it was acknowledged, or the client never learned what became of it. */
 const MAY_EXIST = '(l.acknowledged > 0 OR l.refused = 0)';
+
+const NOT_CHARGED = (t: Tables): string =>
+  `NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = o.order_id)`;
+/** An order whose record payments set aside: the record's key is the order_id. */
+const IS_PARKED = (t: Tables): string =>
+  `EXISTS (SELECT FROM ${t.parked} p WHERE p.key = convert_to(o.order_id::text, 'UTF8'))`;
 
 export const DELTA_CLASSES: readonly DeltaClass[] = [
   {
@@ -55,7 +77,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
       ${
         t.hasLedger
           ? `UNION SELECT l.key FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key
-             WHERE l.acknowledged > 0 AND k.idem_key IS NULL`
+             WHERE l.acknowledged > 0 AND k.idem_key IS NULL AND l.sent_at >= ${t.kept.keysFrom}`
           : ''
       }`,
   },
@@ -65,7 +87,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
-      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE NOT EXISTS (
+      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.kept.keysFrom} AND NOT EXISTS (
         SELECT FROM ${t.keys} k ${t.hasLedger ? `JOIN ledger l ON l.key = k.idem_key AND ${MAY_EXIST}` : ''}
         WHERE k.order_id = o.order_id)`,
   },
@@ -93,7 +115,8 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = o.order_id)`,
+      WHERE o.created_at >= ${t.kept.outboxFrom}
+        AND NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = o.order_id)`,
   },
   {
     name: 'outbox_without_order',
@@ -113,12 +136,21 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
   },
   {
     name: 'order_without_charge',
-    meaning: 'an order that was not charged',
+    meaning: 'an order that was not charged, and whose record payments has not set aside',
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = o.order_id)`,
+      WHERE ${NOT_CHARGED(t)}${t.hasParked ? ` AND NOT ${IS_PARKED(t)}` : ''}`,
+  },
+  {
+    name: 'order_parked',
+    meaning: 'an order that was not charged: payments has set its record aside (millrace payments -parked)',
+    ids: 'order_id',
+    needsLedger: false,
+    needsParked: true,
+    sql: (t) => `
+      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE ${NOT_CHARGED(t)} AND ${IS_PARKED(t)}`,
   },
   {
     name: 'charge_without_order',
@@ -155,18 +187,21 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     sql: (t) => `SELECT DISTINCT order_id::text AS id FROM ${t.suppressed} WHERE reason = 'order_charged'`,
   },
   {
-    // Inbox rows go by age, and a charge is written at the time of its inbox row: below the oldest one left, none is missed.
     name: 'charge_without_inbox',
     meaning:
-      'a charge none of whose messages is in the inbox, though it is not older than the oldest one there',
+      'a charge none of whose messages is in the inbox, though none of them is old enough to be forgotten',
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
       SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c
-      WHERE c.created_at >= (SELECT coalesce(min(processed_at), '-infinity') FROM ${t.inbox})
-        AND EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = c.order_id)
+      WHERE EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = c.order_id)
         AND NOT EXISTS (
-          SELECT FROM ${t.outbox} x JOIN ${t.inbox} i USING (msg_id) WHERE x.aggregate_id = c.order_id)`,
+          SELECT FROM ${t.outbox} x JOIN ${t.inbox} i USING (msg_id) WHERE x.aggregate_id = c.order_id)
+        AND NOT EXISTS (
+          SELECT FROM ${t.outbox} x WHERE x.aggregate_id = c.order_id
+            AND CASE WHEN ${isUuidV7Sql('x.msg_id')} THEN x.msg_id < ${t.kept.inboxFloor}
+                  OR c.created_at < ${t.kept.inboxTimedFrom}
+                ELSE c.created_at < ${t.kept.inboxTimelessFrom} END)`,
   },
   {
     name: 'inbox_without_outbox',
@@ -175,7 +210,8 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT i.msg_id::text AS id FROM ${t.inbox} i
-      WHERE NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.msg_id = i.msg_id)`,
+      WHERE NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.msg_id = i.msg_id)
+        ${t.kept.outboxDropped ? `AND ${isUuidV7Sql('i.msg_id')} AND i.msg_id >= ${t.kept.outboxFromId}` : ''}`,
   },
   {
     name: 'inbox_without_charge',

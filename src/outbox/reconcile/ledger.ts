@@ -12,7 +12,8 @@ export type LedgerEntries = AsyncIterable<LedgerEntry> | Iterable<LedgerEntry>;
 
 const CREATE = `
 CREATE TEMP TABLE ledger_intents (
-  ledger int NOT NULL, intent bigint NOT NULL, key text NOT NULL, account_id bigint NOT NULL, amount_cents bigint NOT NULL
+  ledger int NOT NULL, intent bigint NOT NULL, key text NOT NULL, account_id bigint NOT NULL, amount_cents bigint NOT NULL,
+  sent_at timestamptz NOT NULL
 ) ON COMMIT DROP;
 CREATE TEMP TABLE ledger_replies (
   ledger int NOT NULL, intent bigint NOT NULL, status int NOT NULL, sha256 text NOT NULL
@@ -21,7 +22,7 @@ CREATE TEMP TABLE ledger_replies (
 /** Answers that settle nothing (5xx, 429, ...) are no replies here: the client sent the request again. */
 const FOLD = `
 CREATE TEMP TABLE ledger ON COMMIT DROP AS
-SELECT i.key, i.account_id, i.amount_cents,
+SELECT i.key, i.account_id, i.amount_cents, max(i.sent_at) AS sent_at,
   count(*) FILTER (WHERE r.status BETWEEN 200 AND 299) AS acknowledged,
   count(*) FILTER (WHERE r.status NOT BETWEEN 200 AND 299) AS refused,
   count(DISTINCT r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS answers,
@@ -45,7 +46,7 @@ export async function loadLedgers(
   await session.query(CREATE);
   const intents: Target = {
     table: 'pg_temp.ledger_intents',
-    columns: ['ledger', 'intent', 'key', 'account_id', 'amount_cents'],
+    columns: ['ledger', 'intent', 'key', 'account_id', 'amount_cents', 'sent_at'],
     rows: [],
   };
   const replies: Target = {
@@ -58,18 +59,25 @@ export async function loadLedgers(
     rows.length = 0;
   };
   for (const [number, entries] of ledgers.entries()) {
-    let started = false;
+    let startedMs: number | undefined;
     for await (const entry of entries) {
       onEntry();
-      if (entry.type === 'start') started = true;
+      if (entry.type === 'start') startedMs = entry.started_ms;
       const target = entry.type === 'intent' ? intents : replies;
       if (entry.type === 'intent')
-        intents.rows.push([number, entry.intent, entry.key, entry.account_id, entry.amount_cents]);
+        intents.rows.push([
+          number,
+          entry.intent,
+          entry.key,
+          entry.account_id,
+          entry.amount_cents,
+          new Date((startedMs ?? 0) + entry.due_ms),
+        ]);
       if (entry.type === 'reply' && isFinalStatus(entry.status))
         replies.rows.push([number, entry.intent, entry.status, entry.sha256]);
       if (target.rows.length >= CHUNK_ROWS) await copy(target);
     }
-    if (!started) {
+    if (startedMs === undefined) {
       throw coreError('bad_file', `ledger ${number + 1} has no start`, {
         next: 'give a ledger that millrace load wrote',
       });

@@ -11,6 +11,7 @@ import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import { requireTables, SCHEMA_NAME } from '../migrations.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
 import { DELTA_CLASSES, type DeltaClass, type Tables, tablesOf } from './deltas.ts';
+import { readKept } from './kept.ts';
 import { type LedgerEntries, loadLedgers } from './ledger.ts';
 
 export interface ReconcileOptions {
@@ -44,6 +45,10 @@ export interface Reconciliation {
   readonly unanswered_intents: number;
   /** Intents that were refused for good and have no effect. 0 without a ledger. */
   readonly refused_intents: number;
+  /** Deliveries that charged nothing, by reason: what was absorbed. Empty where payments keeps no such record. */
+  readonly suppressed: Readonly<Record<string, number>>;
+  /** Records that payments has set aside, by reason. */
+  readonly parked: Readonly<Record<string, number>>;
   /** Classes that were looked at, members or not. */
   readonly classes: readonly string[];
   /** Classes with members. */
@@ -51,6 +56,8 @@ export interface Reconciliation {
 }
 
 const PAYMENTS_TABLES = ['inbox', 'charges'] as const;
+/** Of the server, for each hash table of a comparison. */
+const WORK_MEM = '256MB';
 
 /** @throws tables_missing, bad_value, bad_file, unreachable */
 export async function reconcile(options: ReconcileOptions): Promise<Reconciliation> {
@@ -63,13 +70,19 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
   }
   await requireTables(pool, ordersSchema, ORDERS_TABLES, 'orders');
   await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
-  const tables = tablesOf(ordersSchema, paymentsSchema, ledgers.length > 0);
   return pool.transaction(async (session) => {
     // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
     await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
     // Whole tables are compared: a loop over one inside the other can only come from statistics that are not there yet.
     await session.query('SET LOCAL enable_nestloop = off');
-    if (tables.hasLedger) await loadLedgers(session, ledgers, options.onEntry ?? (() => {}));
+    // Each class is a few joins of whole tables: hashing them in memory once beats spilling.
+    await session.query(`SET LOCAL work_mem = '${WORK_MEM}'`);
+    if (ledgers.length > 0) await loadLedgers(session, ledgers, options.onEntry ?? (() => {}));
+    const tables = tablesOf(ordersSchema, paymentsSchema, {
+      hasLedger: ledgers.length > 0,
+      hasParked: await exists(session, `${paymentsSchema}.payments_parked`),
+      kept: await readKept(session, ordersSchema, paymentsSchema),
+    });
     return compare(session, tables, options);
   });
 }
@@ -82,8 +95,13 @@ async function compare(
   const counts = await readCounts(session, tables);
   const hasSuppressed = await exists(session, tables.suppressed);
   const classes = DELTA_CLASSES.filter(
-    (one) => (tables.hasLedger || !one.needsLedger) && (hasSuppressed || one.needsSuppressed !== true),
+    (one) =>
+      (tables.hasLedger || !one.needsLedger) &&
+      (hasSuppressed || one.needsSuppressed !== true) &&
+      (tables.hasParked || one.needsParked !== true),
   );
+  const suppressed = hasSuppressed ? await byReason(session, tables.suppressed) : {};
+  const parked = tables.hasParked ? await byReason(session, tables.parked) : {};
   const deltas: Delta[] = [];
   for (const one of classes) {
     options.onClass?.(one.name);
@@ -96,6 +114,8 @@ async function compare(
     holds: equal && deltas.length === 0,
     intents_from: tables.hasLedger ? 'ledger' : 'idempotency_keys',
     ...counts,
+    suppressed,
+    parked,
     classes: classes.map((one) => one.name),
     deltas,
   };
@@ -106,6 +126,13 @@ async function exists(session: SqlSession, table: string): Promise<boolean> {
     table,
   ]);
   return rows[0]?.found === true;
+}
+
+async function byReason(session: SqlSession, table: string): Promise<Record<string, number>> {
+  const { rows } = await session.query<{ reason: string; n: bigint }>(
+    `SELECT reason, count(*) AS n FROM ${table} GROUP BY reason ORDER BY reason`,
+  );
+  return Object.fromEntries(rows.map(({ reason, n }) => [reason, Number(n)]));
 }
 
 type Counts = Pick<

@@ -21,6 +21,18 @@ export function reconciliationText(result: Reconciliation): string {
     lines.push(line('unanswered_intents', result.unanswered_intents, 'no answer and no order'));
   if (result.refused_intents > 0)
     lines.push(line('refused_intents', result.refused_intents, 'refused and no order'));
+  const reasons = (counts: Readonly<Record<string, number>>): string =>
+    Object.entries(counts)
+      .map(([reason, count]) => `${count} ${reason}`)
+      .join(', ');
+  const sum = (counts: Readonly<Record<string, number>>): number =>
+    Object.values(counts).reduce((all, count) => all + count, 0);
+  if (sum(result.suppressed) > 0)
+    lines.push(
+      line('suppressed', sum(result.suppressed), `deliveries absorbed: ${reasons(result.suppressed)}`),
+    );
+  if (sum(result.parked) > 0)
+    lines.push(line('parked', sum(result.parked), `records set aside: ${reasons(result.parked)}`));
   lines.push(
     line(
       'deltas',
