@@ -1,7 +1,7 @@
 /** Decoder of pgoutput messages, protocol versions 1 and 2, text and binary cells. Pure: bytes in, values out.
  *
- *  Invariants: (1) nothing is read beyond `end`, whatever the bytes say; (2) a message has no bytes left over; (3) a tuple is
- *  borrowed until the next call, because a busy stream has tens of thousands of them a second.
+ *  Invariants: (1) nothing is read beyond `end`, whatever the bytes say; (2) a message has no bytes left over; (3) an insert and its
+ *  tuple are borrowed until the next call, because a busy stream has tens of thousands of them a second.
  *  Source: PostgreSQL 18 documentation, 54.9 "Logical Replication Message Formats".
  */
 import { outboxError } from '../errors.ts';
@@ -72,6 +72,15 @@ export type PgOutputMessage =
     }
   | { readonly kind: 'stream_abort'; readonly xid: number; readonly subXid: number };
 
+/** One object for all inserts, like their tuple. */
+interface Inserted {
+  readonly kind: 'insert';
+  xid: number | undefined;
+  relation: Relation;
+  readonly tuple: Tuple;
+}
+
+const NO_RELATION: Relation = { oid: 0, schema: '', name: '', columns: [] };
 const COLUMNS_MAX = 1664;
 const RELATIONS_MAX = 65_536;
 /** How much of an undecodable message its error shows. */
@@ -80,6 +89,12 @@ const SHOWN_BYTES = 24;
 export class PgOutputDecoder {
   private readonly relations = new Map<number, Relation>();
   private readonly tuple = new Tuple();
+  private readonly inserted: Inserted = {
+    kind: 'insert',
+    xid: undefined,
+    relation: NO_RELATION,
+    tuple: this.tuple,
+  };
   private bytes: Buffer = Buffer.alloc(0);
   private first = 0;
   private at = 0;
@@ -187,7 +202,10 @@ export class PgOutputDecoder {
     const part = this.u8();
     if (part !== 0x4e) throw this.broken('an insert without its row');
     this.cells(relation);
-    return { kind: 'insert', xid, relation, tuple: this.tuple };
+    const message = this.inserted;
+    message.xid = xid;
+    message.relation = relation;
+    return message;
   }
 
   private change(kind: 'update' | 'delete'): PgOutputMessage {

@@ -23,10 +23,21 @@ const EPOCH_2000_MS = 946_684_800_000;
 /** Beyond it a Date is none; PostgreSQL's `infinity` lies there too. */
 const DATE_MS_MAX = 8.64e15;
 
-const hex = /^[0-9a-f]{32}$/;
+const UUID_BYTES = 16;
+const UUID_CHARS = 36;
+const DIGITS = Buffer.from('0123456789abcdef');
+const scratch = Buffer.alloc(UUID_CHARS, '-');
 
-function uuidOf(text: string): string {
-  return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`;
+/** One flat text: put together from slices it would be flattened again by whoever reads it. */
+function uuidOf(bytes: Buffer, start: number): string {
+  let to = 0;
+  for (let i = 0; i < UUID_BYTES; i++) {
+    if (i === 4 || i === 6 || i === 8 || i === 10) to++;
+    const byte = bytes[start + i] as number;
+    scratch[to++] = DIGITS[byte >> 4] as number;
+    scratch[to++] = DIGITS[byte & 15] as number;
+  }
+  return scratch.toString('latin1', 0, UUID_CHARS);
 }
 
 /** `2026-01-02 03:04:05.678901+00`, as DateStyle ISO prints it. */
@@ -40,8 +51,9 @@ export class WalRowReader {
   private readonly relation: Relation;
   private readonly places: readonly number[];
   private readonly traceparent: number;
-  /** Event types are few and repeat; a text is made once for each. */
-  private readonly eventTypes = new Map<string, string>();
+  /** The last event type and its bytes: they are few and repeat. */
+  private event = '';
+  private eventBytes = Buffer.alloc(0);
 
   /** @throws wal_undecodable where the publication lacks a column */
   constructor(relation: Relation) {
@@ -124,22 +136,24 @@ export class WalRowReader {
     const start = tuple.start[place] as number;
     const end = tuple.end[place] as number;
     if (this.isBinary(tuple, place) && this.relation.columns[place]?.typeOid === OID.uuid) {
-      if (end - start !== 16) throw this.wrong(place);
-      return uuidOf(tuple.bytes.toString('hex', start, end));
+      if (end - start !== UUID_BYTES) throw this.wrong(place);
+      return uuidOf(tuple.bytes, start);
     }
-    const text = end - start <= 36 ? this.text(tuple, place) : '';
-    const found = canonicalUuid(text) ?? (hex.test(text) ? uuidOf(text) : undefined);
+    const found = canonicalUuid(end - start === UUID_CHARS ? this.text(tuple, place) : '');
     if (found === undefined) throw this.wrong(place);
     return found;
   }
 
   private eventType(tuple: Tuple, place: number): string {
     this.isBinary(tuple, place);
-    const text = this.text(tuple, place);
-    const known = this.eventTypes.get(text);
-    if (known !== undefined) return known;
-    if (this.eventTypes.size < 256) this.eventTypes.set(text, text);
-    return text;
+    const start = tuple.start[place] as number;
+    const end = tuple.end[place] as number;
+    const known = this.eventBytes;
+    if (known.length === end - start && tuple.bytes.compare(known, 0, known.length, start, end) === 0)
+      return this.event;
+    this.event = this.text(tuple, place);
+    this.eventBytes = Buffer.from(tuple.bytes.subarray(start, end));
+    return this.event;
   }
 
   private bytes(tuple: Tuple, place: number): Uint8Array {
