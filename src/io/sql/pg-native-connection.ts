@@ -183,11 +183,15 @@ export class NativeConnection implements TextConnection {
   private onReadable(): void {
     if (!this.alive()) return;
     const { pq } = this;
+    if (this.underWay === undefined) {
+      // Unasked it speaks to say goodbye; what it says libpq would print. Whatever else it may be, another connection is near.
+      this.lose('the server ended an idle connection');
+      return;
+    }
     if (!pq.consumeInput()) {
       this.lose(pq.errorMessage());
       return;
     }
-    if (this.underWay === undefined) return;
     while (!pq.isBusy()) {
       if (!pq.getResult()) {
         this.settle();

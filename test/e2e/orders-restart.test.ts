@@ -1,0 +1,96 @@
+/** The write path over a database that ends without warning under load and comes back: what was answered is there, and each key is
+ *  one order. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
+import { type OwnPostgres, ownPostgres } from './own-postgres.ts';
+
+let own: OwnPostgres;
+beforeAll(async () => {
+  own = await ownPostgres();
+  await own.start();
+});
+afterAll(() => own.close());
+
+const ORDER = { accountId: 7n, amountCents: 1999n };
+
+it('keeps every order it answered, and makes the others once', async () => {
+  const world = await writesWorld(own.url);
+  const instances = await Promise.all([
+    world.instance({ driver: 'native', deadlineMs: 3000 }),
+    world.instance({ driver: 'pg', batch: 8, cacheBytes: 0, deadlineMs: 3000 }),
+  ]);
+  const outcomes: Outcome[] = [];
+  const answered = new Map<string, string>();
+  const refusals = new Map<string, number>();
+  let over = false;
+  const client = async (n: number): Promise<void> => {
+    for (let i = n; !over; i++) {
+      const key = randomUUID();
+      for (let repeat = 0; repeat < (i % 5 === 0 ? 2 : 1); repeat++) {
+        const outcome = await insist(
+          () => (instances[(i + repeat) % 2] as (typeof instances)[number]).orders,
+          key,
+          ORDER,
+          (code) => refusals.set(code, (refusals.get(code) ?? 0) + 1),
+        );
+        outcomes.push(outcome);
+        if ('answer' in outcome) answered.set(key, outcome.answer.body);
+      }
+    }
+  };
+  const clients = Array.from({ length: 40 }, (_, n) => client(n));
+  for (let round = 0; round < 2; round++) {
+    const before = answered.size;
+    await expect.poll(() => answered.size, { timeout: 30_000, interval: 5 }).toBeGreaterThan(before + 200);
+    await own.stopImmediately();
+    const kept = new Map(answered);
+    await sleep(100);
+    await own.start();
+    const reader = await pgDriver.connect({
+      url: own.url,
+      connectionsMax: 1,
+      applicationName: 'reader',
+      connectTimeoutMs: 5000,
+    });
+    const { rows } = await reader.query<{ idem_key: string; response_body: string }>(
+      `SELECT idem_key, response_body FROM ${world.schema}.idempotency_keys`,
+    );
+    await reader.close();
+    const stored = new Map(rows.map((row) => [row.idem_key, row.response_body]));
+    for (const [key, body] of kept) expect(stored.get(key)).toBe(body);
+  }
+  over = true;
+  await Promise.all(clients);
+  expect(
+    [...refusals.keys()].filter((code) => !/^(database_unavailable|unreachable|deadline_passed)$/.test(code)),
+  ).toEqual([]);
+  expect([...refusals.values()].reduce((sum, one) => sum + one, 0)).toBeGreaterThan(0);
+  await judge(world.pool, outcomes, true);
+});
+
+it('answers 503 at once while the database is away, and works again when it is back', async () => {
+  const world = await writesWorld(own.url);
+  const { orders } = await world.instance({ deadlineMs: 5000 });
+  const key = randomUUID();
+  const first = await orders.create(key, ORDER);
+  await own.stopImmediately();
+  const startMs = performance.now();
+  const codes = await Promise.all(
+    Array.from({ length: 200 }, () =>
+      orders.create(randomUUID(), ORDER).then(
+        () => 'created',
+        (thrown: unknown) => findMillraceError(thrown)?.row.http,
+      ),
+    ),
+  );
+  expect(new Set(codes)).toEqual(new Set([503]));
+  expect(performance.now() - startMs).toBeLessThan(4000);
+  expect(await orders.create(key, ORDER)).toEqual({ ...first, replayed: true });
+  await own.start();
+  const outcome = await insist(() => orders, randomUUID(), ORDER);
+  expect('answer' in outcome && outcome.answer.replayed).toBe(false);
+});

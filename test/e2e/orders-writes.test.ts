@@ -1,0 +1,304 @@
+/** The write path against its oracle: whatever is asked in whatever mix, at two instances, of either driver, and while the database
+ *  kills, blocks and deadlocks. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { findMillraceError } from '../../src/core/errors.ts';
+import type { CreateRequest } from '../../src/outbox/orders/request.ts';
+import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const stack = await sharedStack();
+
+const BODIES: readonly CreateRequest[] = [
+  { accountId: 7n, amountCents: 1999n },
+  { accountId: 8n, amountCents: 1999n },
+  { accountId: 7n, amountCents: 9_223_372_036_854_775_807n },
+  { accountId: -9_223_372_036_854_775_808n, amountCents: 1n },
+];
+const body = (i: number): CreateRequest => BODIES[i % BODIES.length] as CreateRequest;
+
+interface Asked {
+  readonly key: number;
+  readonly body: number;
+  readonly at: number;
+  readonly laterMs: number;
+}
+const asked: fc.Arbitrary<Asked> = fc.record({
+  key: fc.oneof(fc.integer({ min: 0, max: 3 }), fc.integer({ min: 0, max: 30 })),
+  body: fc.oneof({ weight: 6, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 3 }) }),
+  at: fc.nat({ max: 1 }),
+  laterMs: fc.oneof({ weight: 3, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.nat({ max: 12 }) }),
+});
+
+describe.each([
+  ['native, adaptive', { driver: 'native', batch: 'adaptive' }],
+  ['native, nothing remembered', { driver: 'native', batch: 'adaptive', cacheBytes: 0 }],
+  ['pg, batches of 3', { driver: 'pg', batch: 3, cacheBytes: 2000 }],
+  ['native, one transaction an order', { driver: 'native', batch: 'off', lanes: 8 }],
+] as const)('any mix of requests at two instances: %s', (_, options) => {
+  it('makes one order and one event a key, and answers each key alike', async () => {
+    const world = await writesWorld(stack.postgres);
+    const instances = await Promise.all([world.instance(options), world.instance(options)]);
+    const outcomes: Outcome[] = [];
+    await fc.assert(
+      fc.asyncProperty(fc.array(asked, { minLength: 1, maxLength: 60 }), async (all) => {
+        const keys = Array.from({ length: 31 }, () => randomUUID());
+        const done = await Promise.all(
+          all.map(async ({ key, body: which, at, laterMs }) => {
+            if (laterMs > 0) await sleep(laterMs);
+            const { orders } = instances[at] as (typeof instances)[number];
+            return insist(() => orders, keys[key] as string, body(which));
+          }),
+        );
+        outcomes.push(...done);
+      }),
+      { numRuns: 12 },
+    );
+    const clash = randomUUID();
+    for (const [i, which] of [0, 1, 2, 3, 0].entries()) {
+      const { orders } = instances[i % 2] as (typeof instances)[number];
+      outcomes.push(await insist(() => orders, clash, body(which)));
+    }
+    expect(outcomes.filter((one) => 'code' in one).length).toBeGreaterThanOrEqual(3);
+    await judge(world.pool, outcomes, false);
+  });
+});
+
+describe('the rows of a request', () => {
+  it('carry its trace context, or none', async () => {
+    const world = await writesWorld(stack.postgres);
+    const trace = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    for (const batch of ['adaptive', 'off'] as const) {
+      const { orders } = await world.instance({ batch });
+      const made = await Promise.all(
+        [trace, undefined, 'odd"{}\\,one'].map((traceparent) =>
+          orders.create(randomUUID(), body(0), { traceparent }),
+        ),
+      );
+      const { rows } = await world.pool.query<{ traceparent: string | null }>(
+        'SELECT traceparent FROM outbox JOIN unnest($1::uuid[]) WITH ORDINALITY AS g(aggregate_id, n) USING (aggregate_id) ORDER BY n',
+        [made.map((one) => one.orderId)],
+      );
+      expect(rows.map((row) => row.traceparent)).toEqual([trace, null, 'odd"{}\\,one']);
+    }
+  });
+
+  it('are drawn ids in the order in which the requests came', async () => {
+    const world = await writesWorld(stack.postgres);
+    const { orders } = await world.instance({ lanes: 1 });
+    const made = await Promise.all(Array.from({ length: 200 }, () => orders.create(randomUUID(), body(0))));
+    const { rows } = await world.pool.query<{ aggregate_id: string }>(
+      'SELECT aggregate_id FROM outbox ORDER BY id',
+    );
+    expect(rows.map((row) => row.aggregate_id)).toEqual(made.map((one) => one.orderId));
+  });
+});
+
+describe('a database that gets in the way', () => {
+  it.each(['native', 'pg'] as const)('kills backends all the time: %s', async (driver) => {
+    const world = await writesWorld(stack.postgres);
+    const instances = await Promise.all([
+      world.instance({ driver, cacheBytes: 0 }),
+      world.instance({ driver, batch: 4 }),
+    ]);
+    const keys = Array.from({ length: 250 }, () => randomUUID());
+    const refused = new Map<string, number>();
+    let over = false;
+    let killed = 0;
+    const killing = (async () => {
+      while (!over) {
+        const { rows } = await world.pool.query(
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+           WHERE application_name = $1 AND state <> 'idle' AND random() < 0.7`,
+          [`hot ${world.schema}`],
+        );
+        killed += rows.length;
+        await sleep(1);
+      }
+    })();
+    let turn = 0;
+    const outcomes = await Promise.all(
+      keys.flatMap((key, i) =>
+        [0, 0, i % 10 === 0 ? 1 : 0].map(async (which, late) => {
+          await sleep(late * 60 * Math.random() + i / 2);
+          return insist(
+            () => (instances[turn++ % 2] as (typeof instances)[number]).orders,
+            key,
+            body(which),
+            (code) => refused.set(code, (refused.get(code) ?? 0) + 1),
+          );
+        }),
+      ),
+    );
+    over = true;
+    await killing;
+    expect(killed).toBeGreaterThan(0);
+    expect(
+      [...refused.keys()].every((code) =>
+        /^(database_unavailable|idempotency_key_reused|unreachable)$/.test(code),
+      ),
+    ).toBe(true);
+    // A first answer may have met a connection that was killed: then its retry sees a replay.
+    await judge(world.pool, outcomes, true);
+  });
+
+  it('deadlocks with writers that do not sort their keys', async () => {
+    const world = await writesWorld(stack.postgres);
+    const instances = await Promise.all([world.instance({ batch: 50 }), world.instance({ batch: 50 })]);
+    let refusals = 0;
+    const outcomes: Outcome[] = [];
+    for (let round = 0; round < 4; round++) {
+      const keys = Array.from({ length: 40 }, () => randomUUID())
+        .sort()
+        .reverse();
+      let begun: () => void = () => {};
+      const half = new Promise<void>((resolve) => {
+        begun = resolve;
+      });
+      // Takes the keys downwards, slowly, as nobody of us does; and takes nothing in the end.
+      const foreign = world.pool
+        .transaction(async (session) => {
+          for (const [i, key] of keys.entries()) {
+            if (i === 20) begun();
+            await session.query(
+              `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
+               VALUES ($1, '', gen_random_uuid(), 201, '{}')`,
+              [key],
+            );
+            await sleep(2);
+          }
+          throw new Error('rolled back on purpose');
+        })
+        .catch(() => {});
+      await half;
+      const ours = keys.flatMap((key) =>
+        instances.map(({ orders }) =>
+          insist(
+            () => orders,
+            key,
+            body(0),
+            () => refusals++,
+          ),
+        ),
+      );
+      outcomes.push(...(await Promise.all(ours)));
+      await foreign;
+    }
+    // Every one of them was a wait, never a refusal.
+    expect(refusals).toBe(0);
+    expect(instances.reduce((sum, one) => sum + one.count('orders_batch_splits_total'), 0)).toBeGreaterThan(
+      0,
+    );
+    await judge(world.pool, outcomes, false);
+  });
+
+  it('holds one key: its request waits and is told so, all others go on', async () => {
+    const world = await writesWorld(stack.postgres);
+    const { orders, count } = await world.instance({ inFlightWaitMs: 600 });
+    const [held, freed] = [randomUUID(), randomUUID()];
+    const release: Array<() => void> = [];
+    const holding = [held, freed].map((key) =>
+      world.pool
+        .transaction(async (session) => {
+          await session.query(
+            `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
+             VALUES ($1, '', gen_random_uuid(), 201, '{}')`,
+            [key],
+          );
+          await new Promise<void>((resolve) => release.push(resolve));
+          throw new Error('rolled back on purpose');
+        })
+        .catch(() => {}),
+    );
+    await expect.poll(() => release.length).toBe(2);
+    const waiting = [held, freed].map((key) =>
+      orders.create(key, body(0)).then(
+        (answer) => (answer.replayed ? 'replayed' : 'created'),
+        (thrown: unknown) => findMillraceError(thrown)?.code,
+      ),
+    );
+    const others = Array.from({ length: 300 }, () => orders.create(randomUUID(), body(0)));
+    await Promise.all(others);
+    expect(count('orders_held_keys_total')).toBe(2);
+    release[1]?.();
+    expect(await waiting[1]).toBe('created');
+    expect(await waiting[0]).toBe('in_flight');
+    release[0]?.();
+    await Promise.all(holding);
+    expect((await orders.create(held, body(0))).replayed).toBe(false);
+  });
+
+  it('refuses one row: the others of its batch are written', async () => {
+    const world = await writesWorld(stack.postgres);
+    await world.pool.query('ALTER TABLE orders ADD CHECK (account_id <> 8)');
+    const { orders } = await world.instance({ lanes: 1 });
+    const codes = await Promise.all(
+      Array.from({ length: 64 }, (_, i) =>
+        orders.create(randomUUID(), body(i === 20 || i === 41 ? 1 : 0)).then(
+          () => 'created',
+          (thrown: unknown) => findMillraceError(thrown)?.details['sqlstate'],
+        ),
+      ),
+    );
+    expect(codes.filter((code) => code !== 'created')).toEqual(['23514', '23514']);
+    expect([codes[20], codes[41]]).toEqual(['23514', '23514']);
+    const { rows } = await world.pool.query<{ n: bigint }>('SELECT count(*) AS n FROM outbox');
+    expect(rows).toEqual([{ n: 62n }]);
+  });
+
+  it('locks the whole table: every request is settled by its deadline, and nothing is lost or doubled', async () => {
+    const world = await writesWorld(stack.postgres);
+    const { orders, count } = await world.instance({ deadlineMs: 400, inFlightWaitMs: 200 });
+    let release: () => void = () => {};
+    const locked = world.pool.transaction(async (session) => {
+      await session.query('LOCK TABLE orders IN ACCESS EXCLUSIVE MODE');
+      await new Promise<void>((resolve) => {
+        release = resolve;
+      });
+    });
+    await sleep(50);
+    const keys = Array.from({ length: 50 }, () => randomUUID());
+    const startMs = performance.now();
+    const codes = await Promise.all(
+      keys.map((key) =>
+        orders.create(key, body(0)).then(
+          () => 'created',
+          (thrown: unknown) => findMillraceError(thrown)?.code ?? String(thrown),
+        ),
+      ),
+    );
+    expect(performance.now() - startMs).toBeLessThan(5000);
+    expect(codes.every((code) => code === 'deadline_passed' || code === 'in_flight')).toBe(true);
+    release();
+    await locked;
+    const outcomes = await Promise.all(keys.map((key) => insist(() => orders, key, body(0))));
+    await judge(world.pool, outcomes, true);
+    expect(count('orders_deadline_passed_total')).toBeGreaterThanOrEqual(0);
+  });
+});
+
+describe('overload', () => {
+  it('is shed before any work: too many under way, or too long a queue', async () => {
+    const world = await writesWorld(stack.postgres);
+    const few = await world.instance({ inFlightMax: 10 });
+    const code = (thrown: unknown): string | undefined => findMillraceError(thrown)?.code;
+    const ask = (count: number, orders = few.orders) =>
+      Promise.all(
+        Array.from({ length: count }, () => orders.create(randomUUID(), body(0)).then(() => 'created', code)),
+      );
+    expect((await ask(15)).filter((one) => one === 'overloaded')).toHaveLength(5);
+    expect(await ask(10)).toEqual(Array.from({ length: 10 }, () => 'created'));
+
+    const queueing = await world.instance({ batch: 1, lanes: 1, queueWaitMaxMs: 20 });
+    await ask(1, queueing.orders);
+    const answers = await ask(2000, queueing.orders);
+    expect(answers.filter((one) => one === 'overloaded').length).toBeGreaterThan(0);
+    expect(answers.filter((one) => one === 'created').length).toBeGreaterThan(0);
+    expect(queueing.count('orders_shed_total')).toBe(answers.filter((one) => one === 'overloaded').length);
+    const { rows } = await world.pool.query<{ n: bigint }>('SELECT count(*) AS n FROM orders');
+    const created = 10 + 10 + 1 + answers.filter((one) => one === 'created').length;
+    expect(rows).toEqual([{ n: BigInt(created) }]);
+  });
+});
