@@ -58,11 +58,11 @@ export async function commitToEffectMs(
   toMs: number,
 ): Promise<{ readonly p50: number; readonly p99: number; readonly max: number; readonly rows: number }> {
   const { rows } = await pool.query<{ readonly all: string }>(
-    `WITH both AS MATERIALIZED (
+    `WITH pairs AS MATERIALIZED (
        SELECT pg_xact_commit_timestamp(o.xmin) AS ordered, pg_xact_commit_timestamp(c.xmin) AS charged
        FROM orders o JOIN charges c USING (order_id)
      ), late AS (
-       SELECT extract(epoch FROM charged - ordered) * 1000 AS ms FROM both
+       SELECT extract(epoch FROM charged - ordered) * 1000 AS ms FROM pairs
        WHERE ordered BETWEEN to_timestamp($1::float8 / 1000) AND to_timestamp($2::float8 / 1000)
      )
      SELECT json_build_object('rows', count(*), 'max', max(ms),

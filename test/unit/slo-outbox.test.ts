@@ -23,7 +23,6 @@ interface Minute {
   readonly slowS: number;
   readonly effectS: number;
   readonly parked: number;
-  readonly swept: number;
   readonly gaps: number;
   readonly marginS: number;
 }
@@ -38,7 +37,6 @@ const HEALTHY: Minute = {
   slowS: 0.01,
   effectS: 0.25,
   parked: 0,
-  swept: 0,
   gaps: 0,
   marginS: 0,
 };
@@ -77,7 +75,6 @@ function page(minute: Minute, share: number): string {
     `relay_published_total ${part(minute.published)}`,
     `relay_lag_rows ${Math.round(minute.lag + minute.lagGrowth * share)}`,
     `relay_order_gaps_total ${part(minute.gaps)}`,
-    `sweeper_found_total ${part(minute.swept)}`,
     `payments_parked_total{reason="refused"} ${part(minute.parked)}`,
     `dedup_ttl_margin_seconds ${minute.marginS}`,
     '',
@@ -104,7 +101,6 @@ describe('the rules of the outbox', () => {
       ['relay_keeps_up', 'atLeast', 0.99],
       ['relay_lag_flat', 'atMost', 5000],
       ['relay_order_kept', 'atMost', 0],
-      ['relay_finds_all', 'atMost', 0],
       ['commit_to_effect_p99', 'below', 2],
       ['payments_parks_nothing', 'atMost', 0],
       ['inbox_remembers', 'atLeast', 0],
@@ -128,7 +124,6 @@ describe('the rules of the outbox', () => {
     ['relay_keeps_up', { published: 240_000 }],
     ['relay_lag_flat', { lagGrowth: 60_000 }],
     ['relay_order_kept', { gaps: 2 }],
-    ['relay_finds_all', { swept: 3 }],
     ['commit_to_effect_p99', { effectS: 2.5 }],
     ['payments_parks_nothing', { parked: 1 }],
     ['inbox_remembers', { marginS: -60 }],
