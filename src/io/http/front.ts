@@ -36,18 +36,32 @@ export class Front {
   private readonly options: HttpServerOptions;
   private readonly routes: RouteTable;
   private readonly fallbacks: HttpFallbacks;
+  /** What a target that is a route's path, letter by letter, means: nothing needs to be made for it. */
+  private readonly usual = new Map<string, Map<string, Decision>>();
 
   constructor(options: HttpServerOptions) {
     this.options = options;
     this.routes = new RouteTable(options.routes);
     this.fallbacks = options.fallbacks ?? plainFallbacks;
+    for (const { method, path } of options.routes) {
+      const match = this.routes.match(method, path);
+      if (path.includes('{') || path.includes('%') || match.kind !== 'found') continue;
+      const target = { path, query: '' };
+      const byMethod = this.usual.get(path) ?? new Map<string, Decision>();
+      byMethod.set(method, { kind: 'handle', route: match.route, target, params: match.params });
+      this.usual.set(path, byMethod);
+    }
   }
 
   /** `hostsMin`: how many Host lines there must be; there is never more than one. */
   decide(method: string, url: string, rawHeaders: readonly string[], hostsMin: 0 | 1): Decision {
+    const hosts = headerLines(rawHeaders, 'host');
+    if (!this.draining && hosts <= 1 && hosts >= hostsMin) {
+      const usual = this.usual.get(url)?.get(method);
+      if (usual !== undefined) return usual;
+    }
     const answer = (response: HttpResponse): Decision => ({ kind: 'answer', response });
     const target = targetOf(url);
-    const hosts = headerLines(rawHeaders, 'host');
     if (target === undefined || hosts < hostsMin || hosts > 1) return answer(this.refusal(400, method, url));
     const { path } = target;
     if (this.draining) return answer(this.refusal(503, method, path));
@@ -88,11 +102,12 @@ export class Front {
     return this.refusal(500, method, path);
   }
 
-  report(method: string, route: string, status: number, startMs: number): void {
+  /** @param nowMs where the driver has just asked for it */
+  report(method: string, route: string, status: number, startMs: number, nowMs = performance.now()): void {
     const { onAnswer } = this.options;
     if (onAnswer === undefined) return;
     try {
-      onAnswer({ method, route, status, seconds: (performance.now() - startMs) / 1000 });
+      onAnswer({ method, route, status, seconds: (nowMs - startMs) / 1000 });
     } catch (thrown) {
       this.options.log.error({ error: String(thrown) }, 'onAnswer failed');
     }

@@ -99,6 +99,17 @@ class Framing {
   expectsContinue = false;
   expectsMore = false;
 
+  reset(): void {
+    this.lengths = 0;
+    this.length = 0;
+    this.encodings = 0;
+    this.sound = true;
+    this.close = false;
+    this.keepAlive = false;
+    this.expectsContinue = false;
+    this.expectsMore = false;
+  }
+
   /** Only these lengths of a name matter, so most lines cost one comparison. `blanks` stand behind the value. */
   note(name: string, value: string, blanks: string): void {
     switch (name.length) {
@@ -142,6 +153,9 @@ class Framing {
   }
 }
 
+/** One head is read at a time. */
+const framing = new Framing();
+
 /** @param text the head up to its empty line, each line with its end. Undefined: malformed. @cost O(text) */
 export function readWireHead(text: string): WireHead | undefined {
   const methodEnd = text.indexOf(' ');
@@ -153,7 +167,7 @@ export function readWireHead(text: string): WireHead | undefined {
   if (!(old || text.startsWith('HTTP/1.1\r\n', urlEnd + 1)) || !isTarget(url)) return undefined;
 
   const rawHeaders: string[] = [];
-  const framing = new Framing();
+  framing.reset();
   let i = urlEnd + 11;
   while (i < text.length) {
     const nameStart = i;

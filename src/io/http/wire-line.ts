@@ -157,7 +157,7 @@ export class WireLine {
     const head = readWireHead(bytes.toString('latin1', at, end + 2));
     if (head === undefined) this.refuse(400);
     else if (head.expectsMore) this.refuse(417);
-    else this.accept(head, end + HEAD_END.length === bytes.length);
+    else return this.accept(head, bytes, end + HEAD_END.length);
     return end + HEAD_END.length;
   }
 
@@ -167,28 +167,37 @@ export class WireLine {
     this.deadlineMs = this.startMs + this.owner.options.requestTimeoutMs;
   }
 
-  private accept(head: WireHead, waits: boolean): void {
+  /** Takes up a request; returns what is read of `bytes` with it. */
+  private accept(head: WireHead, bytes: Buffer, at: number): number {
     const { front, options } = this.owner;
     this.owner.accepted++;
     this.head = head;
     const decision = front.decide(head.method, head.url, head.rawHeaders, head.hostsMin);
     this.decision = decision;
-    if (head.length > options.bodyBytesMax) {
+    const { length } = head;
+    if (length > options.bodyBytesMax) {
       this.refuseUpload(front.tooLarge(head.method, head.url));
-      return;
+      return at;
     }
     if (head.expectsContinue) {
       if (decision.kind === 'answer') {
         this.refuseUpload(decision.response);
-        return;
+        return at;
       }
-      if (waits && head.length !== 0) this.socket.write(CONTINUE, 'latin1');
+      if (at === bytes.length && length !== 0) this.socket.write(CONTINUE, 'latin1');
     }
-    if (head.length === 0) this.act(EMPTY);
-    else {
-      this.body = new WireBody(head.length, options.bodyBytesMax, options.headerBytesMax);
-      this.phase = 'body';
+    if (length === 0) {
+      this.act(EMPTY);
+      return at;
     }
+    // Nearly every body is there with its head.
+    if (length > 0 && at + length <= bytes.length) {
+      this.act(bytes.subarray(at, at + length));
+      return at + length;
+    }
+    this.body = new WireBody(length, options.bodyBytesMax, options.headerBytesMax);
+    this.phase = 'body';
+    return at;
   }
 
   private readBody(bytes: Buffer, from: number): number {
@@ -280,7 +289,7 @@ export class WireLine {
     this.decision = undefined;
     this.startMs = 0;
     this.send(answer, nowMs);
-    front.report(method, route, status, startMs);
+    front.report(method, route, status, startMs, nowMs);
   }
 
   /** What our own fallbacks say, and where they cannot be written the status alone. */
