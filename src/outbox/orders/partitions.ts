@@ -4,8 +4,10 @@
  *  that no row in it is unmarked; (2) nothing here waits for a lock longer than LOCK_MS, because who waits for an exclusive
  *  lock holds up those that come after; (3) one process at a time changes partitions.
  */
+import { findMillraceError } from '../../core/errors.ts';
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 
+const UNDEFINED_TABLE = '42P01';
 const LOCK_MS = 50;
 /** Looking for an unmarked row under the lock. */
 const LOOK_MS = 2000;
@@ -138,26 +140,35 @@ async function isOld(
   return rows[0]?.old === true;
 }
 
+async function drop(options: PartitionOptions, name: string): Promise<boolean> {
+  const { pool, schema, retentionMs } = options;
+  if (!(await isOld(pool, schema, name, retentionMs)) || (await hasUnmarked(pool, schema, name)))
+    return false;
+  const dropped = await asMaintainer(pool, schema, async (session) => {
+    await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
+    await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
+    await session.query(`LOCK TABLE ONLY ${schema}.outbox, ONLY ${schema}.${name} IN ACCESS EXCLUSIVE MODE`);
+    if (await hasUnmarked(session, schema, name)) return false;
+    await session.query(`DROP TABLE ${schema}.${name}`);
+    return true;
+  });
+  return dropped === true;
+}
+
 /** Drops partitions that the sequence has left, whose rows are all marked and old; returns the names.
  *  @throws sql_failed 55P03 when it would have to wait */
 export async function dropMarked(options: PartitionOptions): Promise<readonly string[]> {
-  const { pool, schema, retentionMs } = options;
+  const { pool, schema } = options;
   const last = await lastId(pool, schema);
   const dropped: string[] = [];
   for (const { name, to } of await outboxPartitions(pool, schema)) {
     if (to === undefined || to > last) continue;
-    if (!(await isOld(pool, schema, name, retentionMs)) || (await hasUnmarked(pool, schema, name))) continue;
-    const gone = await asMaintainer(pool, schema, async (session) => {
-      await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
-      await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
-      await session.query(
-        `LOCK TABLE ONLY ${schema}.outbox, ONLY ${schema}.${name} IN ACCESS EXCLUSIVE MODE`,
-      );
-      if (await hasUnmarked(session, schema, name)) return false;
-      await session.query(`DROP TABLE ${schema}.${name}`);
-      return true;
+    const gone = await drop(options, name).catch((thrown: unknown) => {
+      // Another process was faster.
+      if (findMillraceError(thrown)?.details['sqlstate'] === UNDEFINED_TABLE) return false;
+      throw thrown;
     });
-    if (gone === true) dropped.push(name);
+    if (gone) dropped.push(name);
   }
   return dropped;
 }

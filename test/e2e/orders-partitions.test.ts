@@ -1,0 +1,387 @@
+/** Partitions of the outbox and the end of keys, on a real database, beside writers and markers that never stop. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, describe, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
+import { expireKeys } from '../../src/outbox/orders/keys.ts';
+import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
+import { dropMarked, makeAhead, outboxPartitions } from '../../src/outbox/orders/partitions.ts';
+import { writesWorld } from './orders-writes-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const stack = await sharedStack();
+const ALL = migrationsOf('orders');
+
+let count = 0;
+async function emptySchema(): Promise<{ schema: string; pool: SqlPool }> {
+  const schema = `partitions_${process.pid}_${count++}`;
+  const pool = await pgDriver.connect({
+    url: withSettings(stack.postgres, { schema }),
+    connectionsMax: 12,
+    applicationName: `test ${schema}`,
+    connectTimeoutMs: 5000,
+  });
+  afterAll(() => pool.close());
+  return { schema, pool };
+}
+const put = (rows: number): string =>
+  `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+   SELECT gen_random_uuid(), gen_random_uuid(), 'x', '' FROM generate_series(1, ${rows})`;
+const options = (pool: SqlPool, schema: string, over: object = {}) => ({
+  pool,
+  schema,
+  partitionRows: 1000,
+  ahead: 2,
+  retentionMs: 0,
+  ...over,
+});
+const ids = async (pool: SqlPool): Promise<bigint[]> =>
+  (await pool.query<{ id: bigint }>('SELECT id FROM outbox ORDER BY id')).rows.map(({ id }) => id);
+
+describe('the migration', () => {
+  it('takes over a table that has rows without copying them, and goes on with its ids', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL.slice(0, 1));
+    await pool.query(put(500));
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id % 3 = 0');
+    const state = 'SELECT count(*) AS n, count(published_at) AS marked, max(id) AS last FROM outbox';
+    const before = (await pool.query(state)).rows;
+    const file = async (table: string): Promise<unknown> =>
+      (
+        await pool.query('SELECT relfilenode FROM pg_class WHERE oid = to_regclass($1)', [
+          `${schema}.${table}`,
+        ])
+      ).rows;
+    const node = await file('outbox');
+    await expect(requireColumn(pool, schema, 'outbox', 'traceparent', 'orders')).rejects.toMatchObject({
+      code: 'tables_missing',
+    });
+
+    expect(await migrate(pool, schema, 'orders', ALL)).toEqual(['partitions and settings']);
+    await requireColumn(pool, schema, 'outbox', 'traceparent', 'orders');
+    expect((await pool.query(state)).rows).toEqual(before);
+    expect(await file('outbox_p0')).toEqual(node);
+    await pool.query(put(1));
+    expect((await ids(pool)).at(-1)).toBe(501n);
+    expect((await outboxPartitions(pool, schema)).map((one) => [one.name, one.from, one.to])).toEqual([
+      ['outbox_p0', undefined, 1_000_000n],
+      ['outbox_default', undefined, undefined],
+    ]);
+    // The sequence belongs to the table that stays.
+    await pool.query('UPDATE outbox SET published_at = now()');
+    await pool.query('DROP TABLE outbox_p0');
+    await pool.query(put(1));
+    expect(await ids(pool)).toEqual([502n]);
+  });
+
+  it('meets writers that never stop: none fails, no row is lost', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL.slice(0, 1));
+    let over = false;
+    let written = 0;
+    const writers = Array.from({ length: 4 }, async () => {
+      while (!over) {
+        await pool.query(put(3));
+        written += 3;
+      }
+    });
+    await expect.poll(() => written).toBeGreaterThan(100);
+    await Promise.all([migrate(pool, schema, 'orders', ALL), migrate(pool, schema, 'orders', ALL)]);
+    const at = written;
+    await expect.poll(() => written).toBeGreaterThan(at + 100);
+    over = true;
+    await Promise.all(writers);
+    const all = await ids(pool);
+    expect(all).toEqual(Array.from({ length: written }, (_, i) => BigInt(i + 1)));
+  });
+
+  it('leaves nothing of itself when it cannot be applied, and can be applied afterwards', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL.slice(0, 1));
+    await pool.query('CREATE TABLE outbox_default (x int)');
+    await expect(migrate(pool, schema, 'orders', ALL)).rejects.toMatchObject({ code: 'sql_failed' });
+    await pool.query(put(1));
+    expect(await outboxPartitions(pool, schema)).toEqual([]);
+    await pool.query('DROP TABLE outbox_default');
+    expect(await migrate(pool, schema, 'orders', ALL)).toEqual(['partitions and settings']);
+    expect(await ids(pool)).toEqual([1n]);
+  });
+
+  it('takes legal statuses of an order alone, and rows by hand with the columns of the specification', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    const order = (status: string): Promise<unknown> =>
+      pool.query(
+        'INSERT INTO orders (order_id, account_id, amount_cents, status) VALUES (gen_random_uuid(), 1, 1, $1)',
+        [status],
+      );
+    for (const status of ['created', 'paid', 'payment_failed', 'cancelled']) await order(status);
+    await expect(order('lost')).rejects.toMatchObject({ details: { sqlstate: '23514' } });
+    await pool.query(put(1));
+  });
+});
+
+describe('partitions', () => {
+  it('are there before the ids reach them, however many processes make them', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999990)");
+    const made = (
+      await Promise.all(Array.from({ length: 4 }, () => makeAhead(options(pool, schema))))
+    ).flat();
+    // Whoever finds another at work leaves it to that one.
+    made.push(...(await makeAhead(options(pool, schema))));
+    expect(made.sort()).toEqual(['outbox_p1000000', 'outbox_p1001000']);
+    await pool.query(put(2000));
+    const { rows } = await pool.query<{ name: string; n: bigint }>(
+      'SELECT tableoid::regclass::text AS name, count(*) AS n FROM outbox GROUP BY 1 ORDER BY 1',
+    );
+    expect(rows).toEqual([
+      { name: 'outbox_p0', n: 9n },
+      { name: 'outbox_p1000000', n: 1000n },
+      { name: 'outbox_p1001000', n: 991n },
+    ]);
+    const { rows: set } = await pool.query<{ options: string[] }>(
+      "SELECT reloptions AS options FROM pg_class WHERE oid = to_regclass('outbox_p1000000')",
+    );
+    expect(String(set[0]?.options)).toMatch(/fillfactor=70.*autovacuum_vacuum_threshold=20000/);
+  });
+
+  it('come after the ids that the default partition had to take', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 1000000)");
+    await pool.query(put(50));
+    const made = await makeAhead(options(pool, schema));
+    expect(made[0]).toBe('outbox_p1002000');
+    await pool.query(put(2500));
+    expect((await ids(pool)).length).toBe(2550);
+    const { rows } = await pool.query<{ n: bigint }>('SELECT count(*) AS n FROM outbox_default');
+    expect(rows).toEqual([{ n: 1999n }]);
+  });
+
+  it('are dropped when the ids have left them and every row is marked and old', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    await makeAhead(options(pool, schema));
+    await pool.query(put(1500));
+    const drop = (over: object = {}) => dropMarked(options(pool, schema, over));
+    // What no id can reach any more and holds no row is as good as marked.
+    expect(await drop()).toEqual(['outbox_p0']);
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id <> 1000500');
+    expect(await drop()).toEqual([]);
+    await pool.query('UPDATE outbox SET published_at = now()');
+    expect(await drop({ retentionMs: 3_600_000 })).toEqual([]);
+    expect(await drop()).toEqual(['outbox_p1000000']);
+    expect((await ids(pool))[0]).toBe(1_001_000n);
+    // A row that a slow transaction brings late has a place.
+    await pool.query(
+      `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES (1000123, gen_random_uuid(), gen_random_uuid(), 'x', '')`,
+    );
+    expect((await ids(pool))[0]).toBe(1_000_123n);
+  });
+
+  it('never take an unmarked row with them, beside writers of late rows and markers', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    const world = options(pool, schema, { partitionRows: 40, ahead: 3 });
+    await makeAhead(world);
+    const put = new Set<string>();
+    const marked = new Set<string>();
+    let over = false;
+    let written = false;
+    const dropped: string[] = [];
+    // Draws ids early and writes them late, sometimes into partitions that all others have left.
+    const writer = async (): Promise<void> => {
+      while (!over) {
+        const { rows } = await pool.query<{ id: bigint }>(
+          "SELECT nextval('outbox_id_seq') AS id FROM generate_series(1, 5)",
+        );
+        for (const { id } of rows) {
+          if (Math.random() < 0.3) await sleep(Math.random() * 30);
+          await pool.query(
+            `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES ($1, gen_random_uuid(), gen_random_uuid(), 'x', '')`,
+            [id],
+          );
+          put.add(String(id));
+        }
+      }
+    };
+    // As a relay: reads pending rows, and marks exactly those it saw.
+    const marker = async (): Promise<void> => {
+      for (;;) {
+        const ending = written;
+        const { rows } = await pool.query<{ id: bigint }>(
+          'SELECT id FROM outbox WHERE published_at IS NULL ORDER BY id LIMIT 50',
+        );
+        const seen = rows.map(({ id }) => id);
+        if (seen.length === 0 && ending) return;
+        await sleep(Math.random() * 5);
+        await pool.query('UPDATE outbox SET published_at = now() WHERE id = ANY($1::bigint[])', [seen]);
+        for (const id of seen) marked.add(String(id));
+      }
+    };
+    const dropper = async (): Promise<void> => {
+      while (!over) {
+        for (const work of [makeAhead, dropMarked]) {
+          const names = await work(world).catch((thrown: { details?: { sqlstate?: string } }) => {
+            // A row came into the range first, or there was a wait: the next turn does it.
+            if (!/^(55P03|23514|40P01)$/.test(thrown.details?.sqlstate ?? '')) throw thrown;
+            return [];
+          });
+          if (work === dropMarked) dropped.push(...names);
+        }
+        await sleep(1);
+      }
+    };
+    const writers = [writer(), writer(), writer()];
+    const droppers = [dropper(), dropper()];
+    const marking = marker();
+    await expect.poll(() => dropped.length, { timeout: 30_000, interval: 20 }).toBeGreaterThan(15);
+    over = true;
+    await Promise.all([...writers, ...droppers]);
+    written = true;
+    await marking;
+    expect([...put].filter((id) => !marked.has(id))).toEqual([]);
+    expect(new Set(dropped).size).toBe(dropped.length);
+  });
+});
+
+describe('plans on the partitioned outbox', () => {
+  interface Node {
+    readonly 'Node Type': string;
+    readonly 'Relation Name'?: string;
+    readonly 'Index Name'?: string;
+    readonly Plans?: readonly Node[];
+    readonly 'Subplans Removed'?: number;
+  }
+  const nodes = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodes)];
+  it('find pending rows in order by the partial indexes, without a sort, and mark in one partition', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    await makeAhead(options(pool, schema));
+    await pool.query(put(2500));
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id < 1001500');
+    await pool.query('VACUUM ANALYZE outbox');
+    const plan = async (
+      mode: string,
+      text: string,
+      params: readonly (bigint | readonly bigint[])[],
+    ): Promise<Node[]> =>
+      pool.transaction(async (session) => {
+        await session.query(`SET LOCAL plan_cache_mode = ${mode}`);
+        const name = `p${randomUUID().replaceAll('-', '')}`;
+        await session.query(`PREPARE ${name} AS ${text}`);
+        const given = params
+          .map((one) => (typeof one === 'bigint' ? String(one) : `'{${one.join(',')}}'`))
+          .join(',');
+        const { rows } = await session.query<Record<string, string>>(
+          `EXPLAIN (FORMAT json) EXECUTE ${name}(${given})`,
+        );
+        return nodes((JSON.parse(rows[0]?.['QUERY PLAN'] as string) as [{ Plan: Node }])[0].Plan);
+      });
+    const SCAN =
+      'SELECT id, payload FROM outbox WHERE published_at IS NULL AND id >= $1 ORDER BY id LIMIT 100';
+    for (const mode of ['force_custom_plan', 'force_generic_plan']) {
+      const all = await plan(mode, SCAN, [1_001_200n]);
+      const types = all.map((node) => node['Node Type']);
+      expect(types.some((type) => /Sort/.test(type))).toBe(false);
+      const scans = all.filter((node) => node['Relation Name'] !== undefined);
+      expect(scans.length).toBeGreaterThan(0);
+      for (const scan of scans.filter((one) => one['Relation Name'] === 'outbox_p1001000'))
+        expect([scan['Node Type'], scan['Index Name']]).toEqual(['Index Scan', 'outbox_p1001000_id_idx']);
+      // Partitions below the floor are not looked at.
+      expect(scans.map((scan) => scan['Relation Name'])).not.toContain('outbox_p1000000');
+    }
+    const marks = await plan(
+      'force_custom_plan',
+      'UPDATE outbox SET published_at = now() WHERE id = ANY($1::bigint[]) AND published_at IS NULL',
+      [[1_001_600n, 1_001_700n]],
+    );
+    const touched = new Set(marks.flatMap((node) => node['Relation Name'] ?? []));
+    expect(touched).toEqual(new Set(['outbox', 'outbox_p1001000']));
+  });
+});
+
+describe('keys', () => {
+  it('end after their time, in chunks, beside requests', async () => {
+    const world = await writesWorld(stack.postgres);
+    const { orders } = await world.instance({ cacheBytes: 0 });
+    await world.pool.query(
+      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
+       SELECT gen_random_uuid()::text, '', gen_random_uuid(), 201, '{}', now() - (n % 2) * interval '40 days' FROM generate_series(1, 5000) n`,
+    );
+    const key = randomUUID();
+    const ask = () => orders.create(key, { accountId: 1n, amountCents: 1n });
+    const first = await ask();
+    await world.pool.query(
+      "UPDATE idempotency_keys SET created_at = now() - interval '31 days' WHERE idem_key = $1",
+      [key],
+    );
+    const ttl = 30 * 86_400_000;
+    let over = false;
+    const asking = (async () => {
+      while (!over) await orders.create(randomUUID(), { accountId: 1n, amountCents: 1n });
+    })();
+    const deleted: Array<number | undefined> = [];
+    for (let i = 0; i < 4; i++) deleted.push(await expireKeys(world.pool, world.schema, ttl));
+    over = true;
+    await asking;
+    expect(deleted).toEqual([1000, 1000, 501, 0]);
+    const again = await ask();
+    expect([again.replayed, again.orderId === first.orderId]).toEqual([false, false]);
+    const { rows } = await world.pool.query<{ n: bigint }>(
+      "SELECT count(*) AS n FROM idempotency_keys WHERE created_at < now() - interval '1 day'",
+    );
+    expect(rows).toEqual([{ n: 0n }]);
+  });
+});
+
+describe('maintenance', () => {
+  it('does it all by itself, says what it did, and goes on after a failure', async () => {
+    const { schema, pool } = await emptySchema();
+    const metrics = new Metrics();
+    const stop = new AbortController();
+    const maintenance = new Maintenance({
+      ...options(pool, schema),
+      keyTtlMs: 1000,
+      intervalMs: 5,
+      metrics,
+      log: silentLogger,
+      monotonicMs: () => performance.now(),
+      sleep: (ms) => sleep(ms),
+      drain: stop.signal,
+    });
+    const value = (name: string): number =>
+      metrics
+        .snapshot()
+        .find((one) => one.name === name)
+        ?.samples.reduce((sum, one) => sum + (one.value ?? 0), 0) ?? Number.NaN;
+    // Nothing is there yet.
+    const running = maintenance.run();
+    await expect.poll(() => value('orders_maintenance_errors_total')).toBeGreaterThan(0);
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    await expect.poll(() => value('orders_outbox_partitions_made_total')).toBe(2);
+    await pool.query(put(1001));
+    await pool.query('UPDATE outbox SET published_at = now()');
+    await pool.query(
+      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
+       VALUES ('old', '', gen_random_uuid(), 201, '{}', now() - interval '1 hour')`,
+    );
+    await expect.poll(() => value('orders_outbox_partitions_dropped_total')).toBe(2);
+    await expect.poll(() => value('orders_keys_expired_total'), { timeout: 10_000 }).toBe(1);
+    expect(value('orders_key_ttl_seconds')).toBe(1);
+    stop.abort();
+    await running;
+  });
+});
