@@ -18,6 +18,7 @@ const FIRST_PASS_ONLY = [
   'test/unit/orders-http.test.ts',
   'test/e2e/orders-http.test.ts',
   'test/conformance/registry-http*.test.ts',
+  'test/{unit,property,e2e}/wal-*.test.ts',
   'test/property/registry-*.test.ts',
   'test/{unit,e2e}/slo-outbox.test.ts',
   'test/unit/registry-!(flow).test.ts',

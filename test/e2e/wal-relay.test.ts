@@ -1,0 +1,290 @@
+/** `millrace relay -relay=wal` as real processes on a real broker: the same sequences as poll, crashes at every point, a second relay
+ *  that takes over from one that was killed or stopped. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, describe, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+import { dropSlots } from './wal-kit.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const PARTITIONS = 3;
+const LEASE_MS = 1500;
+
+interface World {
+  readonly schema: string;
+  readonly topic: string;
+  readonly pool: SqlPool;
+  readonly args: readonly string[];
+}
+
+const worlds: World[] = [];
+afterAll(async () => {
+  for (const { pool, schema } of worlds) {
+    await dropSlots(pool, schema);
+    await pool.query(`DROP SCHEMA ${schema} CASCADE`);
+    await pool.close();
+  }
+});
+
+async function world(mode: 'poll' | 'wal' = 'wal'): Promise<World> {
+  const schema = `walrelay_${own.suffix}_${worlds.length}`;
+  const pool = await pgDriver.connect({
+    url: withSettings(stack.postgres, { schema }),
+    connectionsMax: 8,
+    applicationName: 'wal relay test',
+    connectTimeoutMs: 5000,
+  });
+  await migrate(pool, schema, 'orders', migrationsOf('orders'));
+  await migrate(pool, schema, 'relay', migrationsOf('relay'));
+  const topic = `${schema}.events`;
+  const made = {
+    schema,
+    topic,
+    pool,
+    args: [
+      'relay',
+      `-relay=${mode}`,
+      `-brokers=${stack.brokers}`,
+      `-postgres=${stack.postgres}`,
+      `-schema=${schema}`,
+      `-topic=${topic}`,
+      `-partitions=${PARTITIONS}`,
+      `-lease=${LEASE_MS}ms`,
+      '-sweep-interval=500ms',
+      '-heartbeat=300ms',
+    ],
+  };
+  worlds.push(made);
+  return made;
+}
+
+async function insert(session: SqlSession, aggregate: string, msgId: string = randomUUID()): Promise<string> {
+  await session.query(
+    `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, $2::uuid, 'order.created.v1', '{}')`,
+    [aggregate, msgId],
+  );
+  return msgId;
+}
+
+const drained = ({ pool }: World): Promise<true> =>
+  until(
+    'an empty outbox',
+    async () => {
+      const { rows } = await pool.query<{ n: bigint }>(
+        'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL',
+      );
+      return rows[0]?.n === 0n ? true : undefined;
+    },
+    50_000,
+  );
+
+/** Whether a relay reads the slot. */
+const reading = ({ pool, schema }: World): Promise<true> =>
+  until(
+    'a reader of the slot',
+    async () => {
+      const { rows } = await pool.query<{ n: bigint }>(
+        'SELECT count(*) AS n FROM pg_replication_slots WHERE slot_name LIKE $1 AND active',
+        [`millrace\\_${schema}\\_%`],
+      );
+      return rows[0]?.n === 1n ? true : undefined;
+    },
+    40_000,
+  );
+
+interface Seen {
+  readonly key: string;
+  readonly msgId: string;
+  readonly mode: string;
+}
+
+/** The topic, each partition in its order. */
+async function readTopic(topic: string): Promise<Seen[]> {
+  const consumer = await nodeRdkafkaDriver.consumer({
+    brokers: stack.brokers,
+    clientId: 'test',
+    partitionEof: true,
+  });
+  const seen: Seen[][] = Array.from({ length: PARTITIONS }, () => []);
+  try {
+    await consumer.assign(seen.map((_, partition) => ({ topic, partition, offset: OFFSET_BEGINNING })));
+    const batch = RecordBatch.create(1000, 1 << 21);
+    const ended = new Set<number>();
+    const text = new TextDecoder();
+    while (ended.size < PARTITIONS) {
+      const { rowCount, ends } = await consumer.consume(batch, 500);
+      for (let i = 0; i < rowCount; i++)
+        seen[batch.columns.partition[i] as number]?.push({
+          key: text.decode(batch.key(i) ?? undefined),
+          msgId: JSON.parse(text.decode(batch.value(i) ?? undefined)).msg_id,
+          mode: text.decode(batch.headers(i).find(([name]) => name === 'relay_mode')?.[1] ?? undefined),
+        });
+      for (const end of ends) ended.add(end.partition);
+    }
+  } finally {
+    await consumer.close();
+  }
+  return seen.flat();
+}
+
+/** First occurrences of each key, in order. */
+function sequences(seen: readonly Seen[]): Map<string, string[]> {
+  const found = new Map<string, string[]>();
+  const known = new Set<string>();
+  for (const { key, msgId } of seen) {
+    if (known.has(msgId)) continue;
+    known.add(msgId);
+    found.set(key, [...(found.get(key) ?? []), msgId]);
+  }
+  return found;
+}
+
+const metric = async (address: string, name: string): Promise<number> => {
+  const text = await (await fetch(`http://${address}/metrics`)).text();
+  return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
+};
+
+/** Rounds of one event a key, each key's rounds in its own order; `between` runs after each round. */
+async function work(
+  one: World,
+  keys: number,
+  rounds: number,
+  between: (round: number) => unknown = () => {},
+) {
+  const sent = new Map<string, string[]>(Array.from({ length: keys }, () => [randomUUID(), []]));
+  for (let round = 0; round < rounds; round++) {
+    await Promise.all([...sent].map(async ([key, ids]) => ids.push(await insert(one.pool, key))));
+    await between(round);
+  }
+  return sent;
+}
+
+describe('relay -relay=wal', () => {
+  it('and -relay=poll bring the same workload out in the same order of each key', async () => {
+    const both = [await world('poll'), await world('wal')];
+    const relays = both.map((one) => own.spawn('relay', one.args));
+    const addresses = await Promise.all(relays.map((relay) => relay.address()));
+    await reading(both[1] as World);
+    const keys = Array.from({ length: 30 }, () => randomUUID());
+    // One script of writes for both: several events a key, writers beside each other, parts and wholes rolled back, and transactions
+    // that commit in another order than they began.
+    const names = new Map<string, string>();
+    const idOf = (name: string): string => {
+      const id = names.get(name) ?? randomUUID();
+      names.set(name, id);
+      return id;
+    };
+    const script = async ({ pool }: World): Promise<void> => {
+      for (let round = 0; round < 6; round++)
+        await Promise.all(
+          keys.map(async (key, k) => {
+            const row = (session: SqlSession, what: string) =>
+              insert(session, key, idOf(`${k} ${round} ${what}`));
+            if ((k + round) % 5 === 0)
+              await pool
+                .transaction(async (session) => {
+                  await insert(session, key);
+                  throw new RangeError('rolled back');
+                })
+                .catch(() => {});
+            await pool.transaction(async (session) => {
+              await row(session, 'a');
+              await session.query('SAVEPOINT s');
+              await insert(session, key);
+              await session.query('ROLLBACK TO SAVEPOINT s');
+              if (k % 7 === round) await sleep(20);
+              await row(session, 'b');
+            });
+          }),
+        );
+    };
+    await Promise.all(both.map(script));
+    await Promise.all(both.map(drained));
+    expect(await metric(addresses[1] as string, 'sweeper_found_total')).toBe(0);
+    for (const relay of relays) relay.kill('SIGTERM');
+    expect(await Promise.all(relays.map((relay) => relay.ended))).toEqual(
+      relays.map(() => ({ code: 0, signal: null })),
+    );
+    const [polled, decoded] = await Promise.all(both.map(({ topic }) => readTopic(topic)));
+    const expected = new Map(
+      keys.map((key, k) => [
+        key,
+        Array.from({ length: 6 }, (_, round) => [idOf(`${k} ${round} a`), idOf(`${k} ${round} b`)]).flat(),
+      ]),
+    );
+    expect(sequences(decoded as Seen[])).toEqual(expected);
+    expect(sequences(polled as Seen[])).toEqual(expected);
+    expect([(decoded as Seen[]).length, (polled as Seen[]).length]).toEqual([360, 360]);
+    expect(new Set((decoded as Seen[]).map(({ mode }) => mode))).toEqual(new Set(['wal']));
+  });
+
+  it.each(['commit', 'publish', 'mark'])(
+    'dies at %s: what was unfinished comes again, and a key stays in order',
+    async (point) => {
+      const one = await world();
+      const first = own.spawn('relay', [...one.args, `-crash-point=${point}`, '-crash-after=60']);
+      await first.address();
+      await reading(one);
+      const sent = await work(one, 20, 6);
+      expect(await first.ended).toEqual({ code: null, signal: 'SIGKILL' });
+      expect(readFileSync(first.logPath, 'utf8')).toMatch(
+        new RegExp(`"point":"${point}".*"unfinished":[1-9]`),
+      );
+      const second = own.spawn('relay', one.args);
+      await drained(one);
+      const address = await second.address();
+      await reading(one);
+      expect(await metric(address, 'sweeper_found_total')).toBe(0);
+      second.kill('SIGTERM');
+      expect(await second.ended).toEqual({ code: 0, signal: null });
+      const seen = await readTopic(one.topic);
+      expect(sequences(seen)).toEqual(sent);
+      if (point === 'publish') expect(seen.length).toBeGreaterThan(120);
+    },
+  );
+
+  it('lets a second stand by, and take over from one that was killed and from one that was stopped', async () => {
+    const one = await world();
+    const first = own.spawn('relay', one.args);
+    await first.address();
+    await reading(one);
+    const second = own.spawn('relay', one.args);
+    await second.address();
+    let third: ReturnType<typeof own.spawn> | undefined;
+    const sent = await work(one, 15, 12, async (round) => {
+      await sleep(40);
+      if (round === 3) first.kill('SIGKILL');
+      if (round === 4) third = own.spawn('relay', one.args);
+      // The second owns by now, or will; it is stopped in the middle of its work and wakes up a successor's contemporary.
+      if (round === 7) {
+        await until('a busy second', async () =>
+          (await metric(await second.address(), 'relay_wal_active')) === 1 ? true : undefined,
+        );
+        second.kill('SIGSTOP');
+      }
+    });
+    await drained(one);
+    second.kill('SIGCONT');
+    const late = await work(one, 15, 5);
+    await drained(one);
+    const seen = await readTopic(one.topic);
+    expect(sequences(seen)).toEqual(new Map([...sent, ...late]));
+    expect(readFileSync((third as { logPath: string }).logPath, 'utf8')).toContain('ended the sender');
+    for (const relay of [second, third as typeof second]) relay.kill('SIGTERM');
+    expect(await Promise.all([second.ended, (third as typeof second).ended])).toEqual([
+      { code: 0, signal: null },
+      { code: 0, signal: null },
+    ]);
+  });
+});
