@@ -58,6 +58,8 @@ export interface ServiceConsumer {
 const CONNECT_TIMEOUT_MS = 5000;
 const CONNECTIONS = 6;
 const ANSWER_TIMEOUT_MS = 10_000;
+/** How long the group waits for a member that died before others get its partitions. */
+const SESSION_TIMEOUT_MS = 10_000;
 
 export class Service {
   /** Connections with the schema first in their search path. */
@@ -150,7 +152,14 @@ export class Service {
       handle,
       drain: this.drain.signal,
       connect: (hooks) =>
-        broker.consumer({ ...hooks, brokers, clientId: name, group, autoOffsetReset: 'earliest' }),
+        broker.consumer({
+          ...hooks,
+          brokers,
+          clientId: name,
+          group,
+          autoOffsetReset: 'earliest',
+          properties: { 'session.timeout.ms': SESSION_TIMEOUT_MS },
+        }),
     });
     this.start(reader.run());
     this.start(keeper.run());
