@@ -193,15 +193,20 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
-      SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c
-      WHERE EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = c.order_id)
-        AND NOT EXISTS (
-          SELECT FROM ${t.outbox} x JOIN ${t.inbox} i USING (msg_id) WHERE x.aggregate_id = c.order_id)
-        AND NOT EXISTS (
-          SELECT FROM ${t.outbox} x WHERE x.aggregate_id = c.order_id
-            AND CASE WHEN ${isUuidV7Sql('x.msg_id')} THEN x.msg_id < ${t.kept.inboxFloor}
-                  OR c.created_at < ${t.kept.inboxTimedFrom}
-                ELSE c.created_at < ${t.kept.inboxTimelessFrom} END)`,
+      WITH unseen AS MATERIALIZED (
+        SELECT x.aggregate_id FROM ${t.outbox} x
+        WHERE NOT EXISTS (SELECT FROM ${t.inbox} i WHERE i.msg_id = x.msg_id)),
+      candidates AS MATERIALIZED (
+        SELECT c.order_id, max(c.created_at) AS created_at FROM ${t.charges} c
+        WHERE c.order_id IN (SELECT aggregate_id FROM unseen) GROUP BY c.order_id),
+      excused AS (
+        SELECT x.aggregate_id FROM ${t.outbox} x JOIN candidates c ON c.order_id = x.aggregate_id
+        WHERE EXISTS (SELECT FROM ${t.inbox} i WHERE i.msg_id = x.msg_id)
+          OR CASE WHEN ${isUuidV7Sql('x.msg_id')} THEN x.msg_id < ${t.kept.inboxFloor}
+                OR c.created_at < ${t.kept.inboxTimedFrom}
+              ELSE c.created_at < ${t.kept.inboxTimelessFrom} END)
+      SELECT order_id::text AS id FROM candidates c
+      WHERE NOT EXISTS (SELECT FROM excused e WHERE e.aggregate_id = c.order_id)`,
   },
   {
     name: 'inbox_without_outbox',
@@ -229,7 +234,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: true,
     sql: () => `
       SELECT l.key AS id FROM ledger l WHERE l.acknowledged > 0
-      GROUP BY l.key HAVING max(l.answers) > 1 OR count(DISTINCT l.answer) > 1 OR max(l.refused) > 0`,
+      GROUP BY l.key HAVING min(l.answer) IS DISTINCT FROM max(l.other_answer) OR max(l.refused) > 0`,
   },
   {
     name: 'reply_not_stored',

@@ -25,8 +25,8 @@ CREATE TEMP TABLE ledger ON COMMIT DROP AS
 SELECT i.key, i.account_id, i.amount_cents, max(i.sent_at) AS sent_at,
   count(*) FILTER (WHERE r.status BETWEEN 200 AND 299) AS acknowledged,
   count(*) FILTER (WHERE r.status NOT BETWEEN 200 AND 299) AS refused,
-  count(DISTINCT r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS answers,
-  min(r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS answer
+  min(r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS answer,
+  max(r.status || ' ' || r.sha256) FILTER (WHERE r.status BETWEEN 200 AND 299) AS other_answer
 FROM ledger_intents i LEFT JOIN ledger_replies r USING (ledger, intent)
 GROUP BY i.key, i.account_id, i.amount_cents`;
 
