@@ -276,10 +276,16 @@ const HEAD: readonly string[] = [
 ];
 const RIGHT = new Set([2, 3, 5, 6]);
 
+/** Each run, where a result lists them. */
+const runsOf = ({ runs = [] }: BenchResult): string => (runs.length > 1 ? runs.map(figure).join(' ') : '');
+
 /** The report as a text table; also a valid table in Markdown. */
 export function renderTable(report: BenchReport): string {
-  const rows = [HEAD, ...report.results.map(cellsOf)];
-  const widths = HEAD.map((_, column) =>
+  const lists = report.results.some((one) => runsOf(one) !== '');
+  const head = lists ? [...HEAD, 'runs'] : HEAD;
+  const cells = (one: BenchResult): string[] => (lists ? [...cellsOf(one), runsOf(one)] : cellsOf(one));
+  const rows = [head, ...report.results.map(cells)];
+  const widths = head.map((_, column) =>
     Math.max(3, ...rows.map((row) => [...(row[column] as string)].length)),
   );
   const pad = (text: string, column: number): string =>
@@ -288,5 +294,5 @@ export function renderTable(report: BenchReport): string {
   const rule = `|${widths.map((width, column) => (RIGHT.has(column) ? `${'-'.repeat(width + 1)}:` : '-'.repeat(width + 2))).join('|')}|`;
   const { cpu, cores, node, os } = report.machine;
   const title = `${report.bench} at ${report.commit}, ${cores} x ${cpu}, ${os}, Node ${node}`;
-  return [title, '', line(HEAD), rule, ...rows.slice(1).map(line)].join('\n');
+  return [title, '', line(head), rule, ...rows.slice(1).map(line)].join('\n');
 }

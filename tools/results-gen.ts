@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import type { BenchReport } from '../bench/harness.ts';
+import type { BenchReport, BenchResult } from '../bench/harness.ts';
 import { packageRoot } from '../src/bin/shell/package.ts';
 
 const FOLDER = 'docs/results';
@@ -15,6 +15,10 @@ function short(value: number | null): string {
   const rounded = Number(value.toPrecision(3));
   return rounded.toLocaleString('en-US', { maximumFractionDigits: 3 });
 }
+
+/** Each run, where a result lists them. */
+const runsOf = ({ runs = [] }: BenchResult): string =>
+  runs.length > 1 ? ` (${runs.map(short).join(', ')})` : '';
 
 const verdict = (met: boolean | null): string => (met === null ? '' : met ? 'met' : '**missed**');
 
@@ -31,7 +35,7 @@ function section(report: BenchReport): string[] {
     '| --- | --- | --- | --- | --- | --- | --- | --- |',
     ...report.results.map(
       (row) =>
-        `| ${row.metric} | ${short(row.value)} ${row.unit} | ${Math.round(row.spread * 100)}% | ${row.against ?? ''} | ${short(row.against_value)} | ${short(row.ratio)} | ${row.goal ?? ''} | ${verdict(row.met)} |`,
+        `| ${row.metric} | ${short(row.value)} ${row.unit}${runsOf(row)} | ${Math.round(row.spread * 100)}% | ${row.against ?? ''} | ${short(row.against_value)} | ${short(row.ratio)} | ${row.goal ?? ''} | ${verdict(row.met)} |`,
     ),
     '',
   ];
@@ -50,7 +54,8 @@ export function generateResults(): ReadonlyMap<string, string> {
     '<!-- Generated from the JSON files beside it by `npm run generate`; do not edit. -->',
     '',
     'Medians of the repeats that the command makes; both sides run in turn in one process tree on one shared and noisy',
-    'machine, so the ratio is what holds elsewhere. The spread is (largest - smallest) / median of our side.',
+    'machine, so the ratio is what holds elsewhere. The spread is (largest - smallest) / median of our side; in parentheses',
+    'each run, where the runs are listed.',
     '',
     ...reports.flatMap(section),
   ];

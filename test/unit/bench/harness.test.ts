@@ -186,3 +186,23 @@ test('the machine and the commit are named', () => {
   expect(commitOf(packageRoot())).toMatch(/^[0-9a-f]{7,}(-dirty)?$|^unknown$/);
   expect(commitOf('/')).toBe('unknown');
 });
+
+test('a table lists each run where a result does', () => {
+  const listed = result({
+    metric: 'p99',
+    unit: 'ms',
+    ours: seriesOf([12, 9, 10.5]),
+    better: 'less',
+    list: true,
+    goal: { valueAtMost: 11 },
+  });
+  expect(listed).toMatchObject({ value: 10.5, runs: [12, 9, 10.5], met: true });
+  const single = result({ metric: 'bytes', unit: 'B', ours: seriesOf([5]), better: 'less' });
+  expect(single).not.toHaveProperty('runs');
+  const report = { bench: 'probe', commit: 'c', machine: machine(), results: [listed, single] };
+  const [, , head, , first, second] = renderTable(report).split('\n');
+  expect(head).toMatch(/\| met \| runs +\|$/);
+  expect(first).toMatch(/\| yes \| 12 9 10\.5 \|$/);
+  expect(second).toMatch(/\| +\|$/);
+  expect(renderTable({ ...report, results: [single] })).not.toContain('runs');
+});

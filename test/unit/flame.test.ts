@@ -1,0 +1,89 @@
+/** Flame graphs: what perf prints becomes folded stacks, and those one picture whose widths are their shares. */
+import { describe, expect, it } from 'vitest';
+import { flameSvg, foldPerf, sharesOf } from '../../tools/flame.ts';
+
+const PERF = `
+node  4283 37648.102290:    2004008 cpu-clock:ppp: 
+	ffffffff813a2413 finish_task_switch.isra.0+0x93 ([kernel.kallsyms])
+	    7f4e0002b34f JS:*hot file:///somewhere/dist/src/outbox/a.js:1:13+0x14f (/tmp/perf-4283.map)
+	         14cde03 Builtins_JSEntry+0x83 (/usr/bin/node)
+	          c494db v8::internal::(anonymous namespace)::Invoke+0x12b (/usr/bin/node)
+
+node  4283/4283 [001] 37648.109703:    2004008 cpu-clock:ppp: 
+	    7f4e0002b34f JS:*hot file:///somewhere/dist/src/outbox/a.js:1:13+0x14f (/tmp/perf-4283.map)
+	    7f4e0002b34f JS:^hot file:///somewhere/dist/src/outbox/a.js:1:13+0x20 (/tmp/perf-4283.map)
+	         14cde03 Builtins_JSEntry+0x83 (/usr/bin/node)
+	          c494db v8::internal::(anonymous namespace)::Invoke+0x12b (/usr/bin/node)
+
+rdk:broker 1  4290 37648.110000:    2004008 cpu-clock:ppp: 
+	    7f4e11112222 rd_crc32c+0x12 (/opt/librdkafka.so.1)
+	    7f4e11112223 [unknown] (/opt/librdkafka.so.1)
+	    7f4e11112224 [unknown] (/usr/bin/node)
+`;
+
+describe('foldPerf', () => {
+  const folded = foldPerf(PERF);
+
+  it('takes frames from the root on, without offsets, places of this machine and frames without a name', () => {
+    const invoke = 'v8::internal::(anonymous namespace)::Invoke;Builtins_JSEntry';
+    const hot = 'hot src/outbox/a.js:1_[j]';
+    expect([...folded]).toEqual([
+      [`node;${invoke};${hot};finish_task_switch.isra.0_[k]`, 1],
+      [`node;${invoke};${hot}`, 1],
+      ['rdk:broker 1;librdkafka.so.1_[l];rd_crc32c_[l]', 1],
+    ]);
+  });
+
+  it('counts equal stacks together', () => {
+    expect([...foldPerf(PERF + PERF).values()]).toEqual([2, 2, 2]);
+  });
+
+  it('says what the leaves are', () => {
+    expect(sharesOf(folded)).toBe('JavaScript 33%, Node.js and V8 0%, libraries and addons 33%, kernel 33%');
+    expect(sharesOf(new Map())).toBe('JavaScript 0%, Node.js and V8 0%, libraries and addons 0%, kernel 0%');
+  });
+
+  it.each(['', '\n\n', 'no head line at all\n\tdeadbeef x (y)', 'node 1 2.0: 3 cycles:\n'])(
+    'bears %j',
+    (text) => {
+      expect(foldPerf(text).size).toBeLessThanOrEqual(1);
+    },
+  );
+});
+
+describe('flameSvg', () => {
+  const widths = (svg: string): ReadonlyMap<string, number> =>
+    new Map(
+      [...svg.matchAll(/<title>(.*?) \([\d.]+%, .*?<rect x="[\d.]+" y="\d+" width="([\d.]+)"/g)].map(
+        (one) => [one[1] as string, Number(one[2])],
+      ),
+    );
+
+  it('gives every frame the width of its share, and leaves out what nobody could see', () => {
+    const svg = flameSvg(
+      new Map([
+        ['main;a', 750_000],
+        ['main;b<c>', 249_900],
+        ['main;thin', 100],
+      ]),
+      'A & B',
+      'note',
+    );
+    const found = widths(svg);
+    expect(found.get('all')).toBeCloseTo(1179.7, 0);
+    expect(found.get('a')).toBeCloseTo(0.75 * 1180, 0);
+    expect(found.get('b&lt;c&gt;')).toBeCloseTo(0.25 * 1180, 0);
+    expect([...found.keys()]).not.toContain('thin');
+    expect(svg).toContain('A &amp; B');
+    expect(svg).not.toMatch(/<script|&(?!amp;|lt;|gt;|quot;)/);
+  });
+
+  it('is the same for the same stacks in any order', () => {
+    const stacks: Array<[string, number]> = [
+      ['m;x', 1],
+      ['m;y;z', 2],
+    ];
+    expect(flameSvg(new Map(stacks), 't', 'n')).toBe(flameSvg(new Map([...stacks].reverse()), 't', 'n'));
+    expect(flameSvg(new Map(), 't', 'n')).toContain('</svg>');
+  });
+});

@@ -1,0 +1,192 @@
+/** Draws where the time of a process goes, under the load of its bench: profiles/NAME.svg by perf.
+ *
+ *    node dist/tools/profile.js orders [relay-poll] [relay-wal] [payments] [-seconds=20] [-rate=5000] [-rows=1000000]
+ *      [-into=profiles] [-brokers=… -postgres=…]
+ *
+ *  Only samples on a processor are counted, of all threads of the process, while the load runs.
+ */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { createTopic } from '../bench/effects/arrivals.ts';
+import { publishBacklog } from '../bench/effects/backlog.ts';
+import { OrdersRun } from '../bench/effects/orders-run.ts';
+import { drain } from '../bench/effects/relay-course.ts';
+import { ourRelay, type RelaySide } from '../bench/effects/relay-side.ts';
+import { metric, openWorld, until, type World } from '../bench/effects/world.ts';
+import { type BenchContext, commitOf } from '../bench/harness.ts';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { coreError } from '../src/core/errors.ts';
+import { silentLogger } from '../src/core/log.ts';
+import { Metrics } from '../src/core/metrics.ts';
+import { flameSvg, foldPerf, sharesOf } from './flame.ts';
+
+const SAMPLES_A_SECOND = 499;
+const SCRIPT_BYTES_MAX = 1 << 30;
+const CATCH_UP_MS_MAX = 600_000;
+
+interface Sizes {
+  readonly seconds: number;
+  readonly rate: number;
+  readonly rows: number;
+}
+
+/** perf on one process, until it is told to end. */
+class Recording {
+  private readonly child: ChildProcess;
+  private readonly file: string;
+  private readonly ended: Promise<void>;
+
+  constructor(world: World, pid: number) {
+    this.file = join(world.dir, `${pid}.perf`);
+    const flags = ['record', '-q', '-F', String(SAMPLES_A_SECOND), '-g', '-o', this.file, '-p', String(pid)];
+    this.child = spawn('perf', flags, { stdio: ['ignore', 'ignore', 'inherit'] });
+    this.ended = new Promise((resolve, reject) => {
+      this.child.once('close', () => resolve());
+      this.child.once('error', (cause) =>
+        reject(coreError('unreachable', 'perf does not run', { next: 'install linux-perf', cause })),
+      );
+    });
+    this.ended.catch(() => {});
+  }
+
+  /** Ends it and writes the picture. */
+  async draw(into: string, name: string, title: string): Promise<void> {
+    this.child.kill('SIGINT');
+    await this.ended;
+    const text = execFileSync('perf', ['script', '-i', this.file], {
+      encoding: 'utf8',
+      maxBuffer: SCRIPT_BYTES_MAX,
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    const folded = foldPerf(text);
+    const samples = [...folded.values()].reduce((sum, count) => sum + count, 0);
+    const note = `${samples} samples at ${SAMPLES_A_SECOND} Hz: ${sharesOf(folded)}; commit ${commitOf(packageRoot())}, Node.js ${process.version}`;
+    const path = join(into, `${name}.svg`);
+    writeFileSync(path, flameSvg(folded, title, note));
+    process.stdout.write(`${path}: ${note}\n`);
+  }
+}
+
+type Profile = (world: World, sizes: Sizes, into: string) => Promise<void>;
+
+const orders: Profile = async (world, { seconds, rate }, into) => {
+  const run = await OrdersRun.start(world);
+  await run.send({ rate, seconds: Math.min(5, seconds) });
+  const recording = new Recording(world, run.orders.process.pid);
+  await run.send({ rate, seconds });
+  await recording.draw(into, 'orders', `millrace orders: POST /orders at ${rate}/s`);
+  await run.stop();
+};
+
+const relay =
+  (mode: 'poll' | 'wal'): Profile =>
+  async (world, { rows }, into) => {
+    const inner = ourRelay(world, mode);
+    let prepared = false;
+    const side: RelaySide = {
+      ...inner,
+      async prepare(database, topic) {
+        await inner.prepare(database, topic);
+        prepared = true;
+      },
+      async start(database, topic) {
+        const running = await inner.start(database, topic);
+        if (!prepared) return running;
+        const recording = new Recording(world, running.pids[0] as number);
+        return {
+          pids: running.pids,
+          async stop() {
+            await recording.draw(
+              into,
+              `relay-${mode}`,
+              `millrace relay -relay=${mode}: drain of ${rows} rows`,
+            );
+            await running.stop();
+          },
+        };
+      },
+    };
+    await drain(world, side, rows);
+  };
+
+const payments: Profile = async (world, { rows }, into) => {
+  const database = await world.database();
+  const topic = world.topic();
+  await createTopic(world.brokers, topic);
+  await publishBacklog(world.brokers, topic, rows);
+  const place = [
+    `-postgres=${database.url}`,
+    `-brokers=${world.brokers}`,
+    `-topic=${topic}`,
+    `-group=${topic}`,
+  ];
+  const child = await world.start('payments', ['payments', ...place, '-migrate', '-listen=127.0.0.1:0']);
+  const recording = new Recording(world, child.process.pid);
+  await until(
+    'every charge',
+    CATCH_UP_MS_MAX,
+    async () => ((await metric(child, 'payments_charges_total')) ?? 0) >= rows,
+  );
+  await recording.draw(into, 'payments', `millrace payments: a backlog of ${rows} messages`);
+  await child.stop();
+  await database.drop();
+};
+
+const PROFILES: Readonly<Record<string, Profile>> = {
+  orders,
+  'relay-poll': relay('poll'),
+  'relay-wal': relay('wal'),
+  payments,
+};
+
+/** Draws the profiles of these names. */
+export async function draw(args: readonly string[]): Promise<void> {
+  const { values, positionals } = parseArgs({
+    args: args.map((one) => one.replace(/^-(?=[a-z])/, '--')),
+    allowPositionals: true,
+    options: {
+      seconds: { type: 'string', default: '20' },
+      rate: { type: 'string', default: '5000' },
+      rows: { type: 'string', default: '1000000' },
+      into: { type: 'string', default: join(packageRoot(), 'profiles') },
+      brokers: { type: 'string' },
+      postgres: { type: 'string' },
+    },
+  });
+  const names = positionals.length > 0 ? positionals : Object.keys(PROFILES);
+  const stranger = names.find((name) => !Object.hasOwn(PROFILES, name));
+  if (stranger !== undefined)
+    throw coreError('usage', `there is no profile ${stranger}`, {
+      next: `choose of ${Object.keys(PROFILES).join(', ')}`,
+    });
+  // perf asks the process itself for the names of its JavaScript.
+  process.env['NODE_OPTIONS'] = '--perf-basic-prof-only-functions --interpreted-frames-native-stack';
+  const closes: Array<() => Promise<void> | void> = [];
+  const context: BenchContext = {
+    smoke: false,
+    repeats: 1,
+    log: silentLogger,
+    metrics: new Metrics(),
+    settings: { native: 'auto' },
+    brokers: values.brokers,
+    postgres: values.postgres,
+    drain: new AbortController().signal,
+    say: (line) => void process.stderr.write(`${line}\n`),
+    onClose: (close) => void closes.push(close),
+  };
+  const sizes = { seconds: Number(values.seconds), rate: Number(values.rate), rows: Number(values.rows) };
+  mkdirSync(values.into, { recursive: true });
+  const world = await openWorld(context);
+  try {
+    for (const name of names) await (PROFILES[name] as Profile)(world, sizes, values.into);
+  } finally {
+    await world.close();
+    for (const close of closes.reverse()) await close();
+  }
+}
+
+if (process.argv[1] !== undefined && fileURLToPath(import.meta.url) === process.argv[1])
+  await draw(process.argv.slice(2));
