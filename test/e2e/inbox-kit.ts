@@ -63,7 +63,7 @@ export async function inboxWorld(hours = 0, table = 'inbox'): Promise<InboxWorld
     schema,
     pool,
     client: async () => {
-      const client = new pg.Client(url);
+      const client = new pg.Client({ connectionString: url, application_name: schema });
       clients.push(client);
       await client.connect();
       return client;
@@ -88,8 +88,10 @@ export async function settledOrBlocked(
   world: InboxWorld,
   over: () => boolean,
 ): Promise<'settled' | 'blocked'> {
+  const deadline = Date.now() + 30_000;
   for (;;) {
     if (over()) return 'settled';
+    if (Date.now() > deadline) throw new Error('neither settled nor blocked');
     const { rows } = await world.pool.query<{ n: bigint }>(
       `SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`,
       [world.schema],
