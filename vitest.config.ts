@@ -19,6 +19,8 @@ const FIRST_PASS_ONLY = [
   'test/e2e/orders-http.test.ts',
   'test/conformance/registry-http*.test.ts',
   'test/{unit,property,e2e}/wal-*.test.ts',
+  'test/unit/orders-{batch-control,replay-cache,verdict}.test.ts',
+  'test/e2e/orders-{writes,restart,partitions}.test.ts',
   'test/property/registry-*.test.ts',
   'test/{unit,e2e}/slo-outbox.test.ts',
   'test/unit/registry-!(flow).test.ts',

@@ -9,7 +9,7 @@ import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
 import { GRPC_SETTINGS, serveGrpc } from './orders/grpc.ts';
 import { ORDERS_SETTINGS } from './orders/settings.ts';
-import { openPlain } from './orders/sql.ts';
+import { canWrite, openPlain } from './orders/sql.ts';
 import { batchingOf, openOrders } from './orders/writing.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { migrationsOf } from './shell/migrations.ts';
@@ -84,10 +84,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
     const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
     const pool = await open(context);
     parts.orders = await openOrders(context, pool, parts.ids);
-    context.readiness('postgres', async () => {
-      await pool.query('SELECT 1');
-      return true;
-    });
+    context.readiness('postgres', () => canWrite(pool));
     context.setReady();
     await grpc?.askHealth();
     await aborted(context.drain);

@@ -188,6 +188,63 @@ describe('partitions', () => {
     expect((await ids(pool))[0]).toBe(1_000_123n);
   });
 
+  it('stay when a row comes to light between the look and the lock', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 2000000)");
+    let waited = 0;
+    for (let id = 100; waited < 3; id++) {
+      let commit: () => void = () => {};
+      let written: () => void = () => {};
+      const inserted = new Promise<void>((resolve) => {
+        written = resolve;
+      });
+      const writer = pool.transaction(async (session) => {
+        await session.query(
+          "INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES ($1, gen_random_uuid(), gen_random_uuid(), 'x', '')",
+          [id],
+        );
+        written();
+        await new Promise<void>((resolve) => {
+          commit = resolve;
+        });
+      });
+      await inserted;
+      // Sees no unmarked row, and waits for the writer.
+      const dropping = dropMarked(options(pool, schema)).catch(
+        (thrown: { details?: { sqlstate?: string } }) => {
+          expect(thrown.details?.sqlstate).toBe('55P03');
+          return undefined;
+        },
+      );
+      let waits = false;
+      let over = false;
+      void dropping.then(() => {
+        over = true;
+      });
+      while (!waits && !over) {
+        const { rows } = await pool.query(
+          "SELECT FROM pg_locks WHERE relation = to_regclass($1) AND mode = 'AccessExclusiveLock' AND NOT granted",
+          [`${schema}.outbox`],
+        );
+        waits = rows.length > 0;
+      }
+      commit();
+      await writer;
+      const dropped = await dropping;
+      if (dropped !== undefined) {
+        expect([waits, dropped]).toEqual([true, []]);
+        waited++;
+      }
+      const { rows } = await pool.query<{ n: bigint }>('SELECT count(*) AS n FROM outbox WHERE id = $1', [
+        id,
+      ]);
+      expect(rows).toEqual([{ n: 1n }]);
+      await pool.query('UPDATE outbox SET published_at = now()');
+    }
+    expect(await dropMarked(options(pool, schema))).toEqual(['outbox_p0']);
+  });
+
   it('never take an unmarked row with them, beside writers of late rows and markers', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);

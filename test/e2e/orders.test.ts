@@ -238,7 +238,7 @@ describe('an order', () => {
           .sort(),
       };
     };
-    const [alone, shared] = await Promise.all([outcome(['-batch=1']), outcome([])]);
+    const [alone, shared] = await Promise.all([outcome(['-batch=1', '-queue-wait-max=1m']), outcome([])]);
     expect(alone).toEqual(shared);
     expect(alone).toMatchObject({
       outcomes: expect.arrayContaining([expect.stringMatching(/created"\} 30$/)]),

@@ -63,7 +63,7 @@ export const ORDERS_SETTINGS = {
   },
   'queue-wait-max': {
     type: 'duration',
-    default: '500ms',
+    default: '1s',
     min: 1,
     help: 'expected wait for a transaction above which a request is answered 429',
   },

@@ -76,6 +76,14 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
   return pool;
 }
 
+/** The database answers, and is none that only follows another. */
+export async function canWrite(pool: SqlPool): Promise<boolean> {
+  const { rows } = await pool.query<{ value: string }>(
+    `SELECT current_setting('transaction_read_only') AS value`,
+  );
+  return rows[0]?.value === 'off';
+}
+
 async function isDurable(pool: SqlPool): Promise<boolean> {
   const { rows } = await pool.query<{ value: string }>(
     `SELECT current_setting('synchronous_commit') AS value`,

@@ -1,0 +1,213 @@
+/** The orders command as a process: its crash point, its deadline, its drivers, and whom it wakes. */
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import { unixWake } from '../../src/io/wake/unix.ts';
+import { launcher, until } from './engine-kit.ts';
+import {
+  createdOf,
+  gateBefore,
+  newKey,
+  ORDER,
+  ordersKit,
+  post,
+  problemOf,
+  rowCounts,
+  type Service,
+  stop,
+} from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+
+const logOf = (service: Service): string => readFileSync(service.process.logPath, 'utf8');
+const metric = async (service: Service, name: string): Promise<number> => {
+  const text = (await service.ask({ path: '/metrics' })).body.toString();
+  return [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, 'gm'))].reduce(
+    (sum, one) => sum + Number(one[1]),
+    0,
+  );
+};
+
+describe('-crash-point=respond', () => {
+  it('ends between commit and answer: what was committed is answered to the next attempt', async () => {
+    const { schema, pool } = await kit.schema();
+    const doomed = await kit.serve(schema, ['-crash-point=respond', '-crash-after=30']);
+    const keys = Array.from({ length: 60 }, newKey);
+    const lost = new Set<string>();
+    const first = new Map<string, string>();
+    await Promise.all(
+      keys.map((key) =>
+        doomed.order(key).then(
+          (reply) => first.set(key, reply.body.toString()),
+          () => lost.add(key),
+        ),
+      ),
+    );
+    expect(await doomed.process.ended).toEqual({ code: null, signal: 'SIGKILL' });
+    const line = logOf(doomed)
+      .split('\n')
+      .map((one) => (one.startsWith('{') ? (JSON.parse(one) as Record<string, unknown>) : {}))
+      .find((one) => one['point'] === 'respond');
+    const unfinished = Number(line?.['unfinished']);
+    expect(unfinished).toBeGreaterThan(0);
+    const [orders] = await rowCounts(pool);
+    // Committed, and nobody was told.
+    expect((orders as number) - first.size).toBeGreaterThanOrEqual(unfinished);
+
+    const again = await kit.serve(schema);
+    let replayed = 0;
+    for (const key of keys) {
+      const reply = await again.order(key);
+      const repeats = reply.headers['idempotency-replayed'] === 'true';
+      createdOf(reply, repeats);
+      if (repeats) replayed++;
+      if (first.has(key)) expect([repeats, reply.body.toString()]).toEqual([true, first.get(key)]);
+    }
+    expect(replayed).toBe(orders);
+    expect(await rowCounts(pool)).toEqual([60, 60, 60]);
+    expect(await stop(again)).toBe(0);
+  });
+});
+
+describe('-deadline', () => {
+  it('is kept when the database does not answer: 504, and the key finds out', async () => {
+    const gate = await gateBefore(stack.postgres);
+    const { schema, pool } = await kit.schema();
+    const service = await kit.serve(schema, ['-deadline=500ms', '-in-flight-wait=300ms'], gate.url);
+    createdOf(await service.order(newKey()), false);
+    gate.swallowAnswers();
+    const key = newKey();
+    const startMs = performance.now();
+    const replies = await Promise.all([service.order(key), service.order(key)]);
+    for (const reply of replies) expect(reply.status).toBe(504);
+    expect(JSON.parse(replies[0]?.body.toString() ?? '')).toMatchObject({
+      type: expect.stringMatching(/:deadline-passed$/),
+      detail: expect.stringMatching(/same key/),
+    });
+    expect(performance.now() - startMs).toBeLessThan(10_000);
+    gate.cut();
+    const reply = await until('an answer', async () => {
+      const one = await service.order(key);
+      return one.status === 201 ? one : undefined;
+    });
+    createdOf(reply, reply.headers['idempotency-replayed'] === 'true');
+    expect(await rowCounts(pool)).toEqual([2, 2, 2]);
+    expect(await metric(service, 'orders_deadline_passed_total')).toBe(2);
+    await stop(service);
+  });
+});
+
+describe('a committed order', () => {
+  it('wakes the relays of its own outbox on this host, and nobody else', async () => {
+    const [one, two] = [await kit.schema(), await kit.schema()];
+    const woken = [0, 0];
+    const database = new URL(stack.postgres).pathname.slice(1);
+    const systemIdentifier = await one.pool.systemIdentifier();
+    const listeners = await Promise.all(
+      [one, two].map(({ schema }, i) =>
+        unixWake.listen({ systemIdentifier, database, table: `${schema}.outbox` }, () => {
+          woken[i] = (woken[i] as number) + 1;
+        }),
+      ),
+    );
+    const service = await kit.serve(one.schema);
+    createdOf(await service.order(newKey()), false);
+    await until('a wake', async () => ((woken[0] as number) > 0 ? true : undefined));
+    const before = woken[0] as number;
+    const key = newKey();
+    createdOf(await service.order(key), false);
+    await until('another wake', async () => ((woken[0] as number) > before ? true : undefined));
+    // A replay commits nothing.
+    await sleep(50);
+    const settled = woken[0];
+    createdOf(await service.order(key), true);
+    await sleep(50);
+    expect(woken).toEqual([settled, 0]);
+    await stop(service);
+    await Promise.all(listeners.map((listener) => listener.close()));
+  });
+
+  it('carries the trace context of its request', async () => {
+    const { schema, pool } = await kit.schema();
+    const service = await kit.serve(schema);
+    const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+    for (const value of [traceparent, 'no trace']) {
+      const asked = post(newKey());
+      const reply = await service.ask({ ...asked, headers: { ...asked.headers, traceparent: value } });
+      createdOf(reply, false);
+    }
+    const { rows } = await pool.query('SELECT traceparent FROM outbox ORDER BY id');
+    expect(rows).toEqual([{ traceparent }, { traceparent: null }]);
+    await stop(service);
+  });
+});
+
+describe('-sql and -batch', () => {
+  it.each([
+    ['-sql=pg', 'pg', []],
+    ['-sql=native', 'pg-native', []],
+    ['-sql=native', 'pg-native', ['-batch=off']],
+    ['-sql=pg', 'pg', ['-batch=off', '-connections=3']],
+    ['-sql=auto', 'pg', ['-native=off']],
+  ] as const)('%s writes the same by %s %j', async (flag, driver, more) => {
+    const { schema, pool } = await kit.schema();
+    const service = await kit.serve(schema, [flag, '-queue-wait-max=1m', ...more]);
+    expect(logOf(service)).toMatch(new RegExp(`"port":"sql","driver":"${driver}"`));
+    const keys = Array.from({ length: 40 }, newKey);
+    const replies = await Promise.all([...keys, ...keys].map((key) => service.order(key)));
+    expect(replies.map((reply) => reply.status)).toEqual(replies.map(() => 201));
+    expect(replies.filter((reply) => reply.headers['idempotency-replayed'] === 'false')).toHaveLength(40);
+    for (const [i, key] of keys.entries()) {
+      createdOf(
+        replies[i] as (typeof replies)[number],
+        replies[i]?.headers['idempotency-replayed'] === 'true',
+      );
+      expect(replies[i + 40]?.body.equals(replies[i]?.body as Buffer)).toBe(true);
+      problemOf(await service.order(key, { ...ORDER, account_id: 8 }), 409, 'idempotency-key-reuse');
+    }
+    expect(await rowCounts(pool)).toEqual([40, 40, 40]);
+    const transactions = await metric(service, 'orders_transaction_rows_count');
+    if ((more as readonly string[]).includes('-batch=off')) expect(transactions).toBe(40);
+    else expect(transactions).toBeLessThan(40);
+    expect(await stop(service)).toBe(0);
+  });
+
+  it.each([
+    ['-batch=many', /^error: -batch=many is not adaptive, off or a number from 1 to 1000/],
+    ['-batch=1001', /-batch=1001 is not/],
+    ['-sql=odbc', /-sql/],
+    ['-crash-point=publish', /-crash-point/],
+  ])('refuses %s', async (flag, line) => {
+    const ended = await own.run([
+      'orders',
+      '-listen=127.0.0.1:0',
+      '-grpc-listen=off',
+      '-log-level=silent',
+      `-postgres=${stack.postgres}`,
+      flag,
+    ]);
+    expect(ended.code).toBe(2);
+    expect(ended.stderr).toMatch(new RegExp(line.source, 'm'));
+  });
+
+  it('names the migration that a table of an older release lacks', async () => {
+    const { schema, pool } = await kit.schema();
+    await stop(await kit.serve(schema));
+    await pool.query('ALTER TABLE outbox DROP COLUMN traceparent');
+    const ended = await own.run([
+      'orders',
+      '-listen=127.0.0.1:0',
+      '-grpc-listen=off',
+      '-log-level=silent',
+      `-postgres=${stack.postgres}`,
+      `-schema=${schema}`,
+    ]);
+    expect([ended.code, ended.stderr]).toEqual([
+      3,
+      expect.stringMatching(/has no column traceparent; run `millrace orders -migrate -schema=/),
+    ]);
+  });
+});
