@@ -33,7 +33,12 @@ async function openDatabase(context: Context): Promise<SqlPool> {
   const { settings } = context;
   const driver = await sqlDriver(context);
   const pool = await driver.connect({
-    url: withSettings(settings.postgres, { schema: settings.schema, lockTimeoutMs: LOCK_TIMEOUT_MS }),
+    url: withSettings(settings.postgres, {
+      schema: settings.schema,
+      lockTimeoutMs: LOCK_TIMEOUT_MS,
+      // Whom the group takes for dead holds no rows either: who reads its partitions next would wait for them.
+      more: { idle_in_transaction_session_timeout: String(settings['session-timeout']) },
+    }),
     // The batch, and beside it the inbox's keeper and the look at readiness.
     connectionsMax: 3,
     applicationName: 'millrace payments',
@@ -163,7 +168,10 @@ wrong is mended.
           group,
           autoOffsetReset: 'earliest',
           partitionEof: true,
-          properties: { 'session.timeout.ms': settings['session-timeout'] },
+          properties: {
+            'session.timeout.ms': settings['session-timeout'],
+            'max.poll.interval.ms': Math.max(settings['max-poll-interval'], settings['session-timeout']),
+          },
         }),
       topic,
       pool,

@@ -96,16 +96,18 @@ export async function killAtRandom(victim: Victim, one: SliceProcess, random: ()
   throw new Error(`${victim.name} was never amid anything`);
 }
 
-/** Transactions that the processes of this name hold open, with the locks on rows to be written that they hold. */
+/** Transactions that the processes of this name hold open, with their locks for writing, of one table where it is given. */
 export async function openTransactions(
   pool: SqlPool,
   applicationName: string,
+  table?: string,
 ): Promise<{ readonly unfinished: number; readonly evidence: string } | undefined> {
   const { rows } = await pool.query<{ open: bigint; locks: bigint }>(
     `SELECT count(DISTINCT a.pid) AS open, count(l.pid) AS locks FROM pg_stat_activity a
      JOIN pg_locks l ON l.pid = a.pid AND l.mode = 'RowExclusiveLock' AND l.granted
-     WHERE a.application_name LIKE $1 AND a.xact_start IS NOT NULL`,
-    [`${applicationName}%`],
+     WHERE a.application_name LIKE $1 AND a.xact_start IS NOT NULL
+       AND ($2::text IS NULL OR l.relation = to_regclass($2))`,
+    [`${applicationName}%`, table ?? null],
   );
   const open = Number(rows[0]?.open);
   if (open === 0) return undefined;

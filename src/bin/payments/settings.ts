@@ -52,7 +52,14 @@ export const SETTINGS = {
     type: 'duration',
     default: '10s',
     min: 6000,
-    help: 'how long the group waits for a member that died before others get its partitions',
+    help: 'how long the group waits for a member that died before others get its partitions, and the database for one amid a transaction',
+  },
+  'max-poll-interval': {
+    type: 'duration',
+    default: '5m',
+    min: 6000,
+    max: 86_400_000,
+    help: 'how long a member that lives may read nothing before others get its partitions; at least -session-timeout',
   },
   'exit-at-end': {
     type: 'bool',
