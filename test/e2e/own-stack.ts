@@ -16,9 +16,16 @@ export interface OwnStack {
   /** @param kafkaPort undefined: a free one */
   start(kafkaPort: number | undefined): Promise<Stack>;
   killBroker(): Promise<void>;
+  /** The one broker's process. */
+  broker(): ServerProcess;
   /** Ends every server that was started, and the folder. */
   close(): Promise<void>;
 }
+
+type ServerProcess = Parameters<typeof signalProcess>[0];
+
+const brokersOf = (folder: string): ServerProcess[] =>
+  (readState(folder)?.servers ?? []).filter((one) => one.name.startsWith('kafka')).map((one) => one.process);
 
 export function ownStack(name: string): OwnStack {
   const folder = mkdtempSync(join(tmpdir(), `millrace-${name}-`));
@@ -40,10 +47,9 @@ export function ownStack(name: string): OwnStack {
       stacks.push(stack);
       return stack;
     },
+    broker: () => brokersOf(folder)[0] as ServerProcess,
     async killBroker() {
-      const servers = (readState(folder)?.servers ?? [])
-        .filter((one) => one.name.startsWith('kafka'))
-        .map((one) => one.process);
+      const servers = brokersOf(folder);
       expect(servers.length).toBe(1);
       for (const server of servers) signalProcess(server, 'SIGKILL');
       await waitForEnd(servers, 5000);

@@ -82,6 +82,7 @@ function pipeline(
     clock,
     flightRowsMax: batchRows,
     flightBytesMax: flightBytes,
+    recordBytesMax: flightBytes,
     underWayMax: 1000,
     crashAt: () => {},
     onTopicMissing: () => {},
@@ -125,7 +126,9 @@ describe('pipeline', () => {
             const page = read.slice(0, readRows);
             const full = page.length === readRows;
             const to = full ? (page[page.length - 1]?.id as bigint) : 1_000_000n;
-            const covered = back ? { from: BigInt(cursor + 1), to } : undefined;
+            const covered = back ? { from: BigInt(cursor + 1), to, asOf: made.leftSoFar() } : undefined;
+            // An answer is older than the moment it comes.
+            for (let turn = turns[step % turns.length] as number; turn > 0; turn--) await moment();
             made.deliver(page, covered).then(({ left }) => {
               for (const id of left) if (leftFrom === undefined || id < leftFrom) leftFrom = id;
             });

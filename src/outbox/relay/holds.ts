@@ -4,10 +4,14 @@ import type { Covered } from './pipeline.ts';
 export interface Hold {
   from: bigint;
   to: bigint;
+  /** The count of rows left when the last of its rows was. */
+  at: number;
 }
 
 export class Holds {
   private readonly byKey = new Map<string, Hold>();
+  /** Rows left so far. */
+  count = 0;
 
   get size(): number {
     return this.byKey.size;
@@ -19,19 +23,27 @@ export class Holds {
 
   add(key: string, id: bigint): void {
     const hold = this.byKey.get(key);
-    if (hold === undefined) this.byKey.set(key, { from: id, to: id });
+    this.count++;
+    if (hold === undefined) this.byKey.set(key, { from: id, to: id, at: this.count });
     else {
+      hold.at = this.count;
       if (id < hold.from) hold.from = id;
       if (id > hold.to) hold.to = id;
     }
   }
 
   /** A call has brought everything in this range: holds that lie in it end, one that reaches beyond begins behind it. */
-  covered({ from, to }: Covered): void {
+  covered(covered: Covered): void {
+    const { to } = covered;
     for (const [key, hold] of this.byKey) {
-      if (hold.from < from || hold.from > to) continue;
+      if (hold.from > to || !begins(hold, covered)) continue;
       if (hold.to <= to) this.byKey.delete(key);
       else hold.from = to + 1n;
     }
   }
+}
+
+/** Whether what the hold begins with is among what a call brings. */
+export function begins(hold: Hold, { from, asOf }: Covered): boolean {
+  return from <= hold.from && (asOf === undefined || hold.at <= asOf);
 }

@@ -23,6 +23,9 @@ export interface Delivered {
 export interface Covered {
   readonly from: bigint;
   readonly to: bigint;
+  /** `leftSoFar` of CountingPipeline when the rows were asked for: what was left after that may have been under way for that look, and missing in it.
+   *  Absent: the rows are all there is at the moment of the call. */
+  readonly asOf?: number;
 }
 
 export interface Pipeline {
@@ -41,6 +44,12 @@ export interface Pipeline {
   room(): Promise<void>;
   /** Resolves when nothing is under way. */
   idle(): Promise<void>;
+}
+
+/** For a source that asks for rows while others are under way. */
+export interface CountingPipeline extends Pipeline {
+  /** Rows left up to now, counted again each time. */
+  leftSoFar(): number;
 }
 
 /** Where rows come from. Made with the parts it needs (see SourceParts in source.ts). */

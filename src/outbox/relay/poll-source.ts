@@ -9,7 +9,7 @@
  */
 import { findMillraceError } from '../../core/errors.ts';
 import { Frontier } from './frontier.ts';
-import type { Delivered, Source } from './pipeline.ts';
+import type { CountingPipeline, Covered, Delivered, Source } from './pipeline.ts';
 import type { SourceParts } from './source.ts';
 import { type OutboxRow, type OutboxTable, readPending } from './store.ts';
 
@@ -33,8 +33,10 @@ const START = -1n;
 /** Above every id. */
 const END = (1n << 63n) - 1n;
 
+export type PollParts = SourceParts & { readonly pipeline: CountingPipeline };
+
 export class PollSource implements Source {
-  private readonly parts: SourceParts;
+  private readonly parts: PollParts;
   private readonly table: OutboxTable;
   private readonly settings: PollSettings;
   private readonly frontier: Frontier;
@@ -49,11 +51,12 @@ export class PollSource implements Source {
   private againAtMs = Number.POSITIVE_INFINITY;
   private againFrom = END;
   private againCount = 0;
-  private readUpTo: bigint | undefined;
+  /** Since the scan was sent back it has not reached the end. */
+  private goingBack = false;
   private healthy = false;
   private broken: { readonly thrown: unknown } | undefined;
 
-  constructor(parts: SourceParts, table: OutboxTable, settings: PollSettings) {
+  constructor(parts: PollParts, table: OutboxTable, settings: PollSettings) {
     this.parts = parts;
     this.table = table;
     this.settings = settings;
@@ -149,7 +152,7 @@ export class PollSource implements Source {
   }
 
   private async read(owned: readonly number[]): Promise<{ readonly rows: number; readonly full: boolean }> {
-    const { pool, ownership, clock } = this.parts;
+    const { pool, pipeline, ownership, clock } = this.parts;
     const { rowsMax } = this.settings;
     const { frontier, cursor } = this;
     const mark = frontier.mark();
@@ -158,6 +161,7 @@ export class PollSource implements Source {
     let low = decided < cursor ? decided : cursor;
     for (const one of stragglers) if (one.from <= low) low = one.from - 1n;
     const startMs = clock.monotonicMs();
+    const asOf = pipeline.leftSoFar();
     const found = await readPending(pool, this.table, {
       cursor,
       decided,
@@ -181,17 +185,16 @@ export class PollSource implements Source {
     if (this.cursor > this.readTo) this.readTo = this.cursor;
     this.counters.stragglers.set(stragglers.length);
     this.counters.decided.set(Number(frontier.decided));
-    if (rows.length > 0 || this.readUpTo !== undefined) this.handOn(rows, cursor, reached);
+    if (rows.length > 0 || this.goingBack) this.handOn(rows, { from: cursor + 1n, to: reached, asOf });
     return { rows: rows.length, full };
   }
 
-  private handOn(rows: readonly OutboxRow[], cursor: bigint, reached: bigint): void {
+  private handOn(rows: readonly OutboxRow[], scanned: Covered): void {
     const { pipeline } = this.parts;
     this.out.add(rows);
     // Only a scan that went back covers what was left; one that goes on has all above where it began.
-    const again = this.readUpTo !== undefined;
-    const covered = again ? { from: cursor + 1n, to: reached } : undefined;
-    if (reached === END) this.readUpTo = undefined;
+    const covered = this.goingBack ? scanned : undefined;
+    if (scanned.to === END) this.goingBack = false;
     pipeline.deliver(rows, covered).then(
       (delivered) => this.settled(rows, delivered),
       (thrown: unknown) => {
@@ -225,7 +228,7 @@ export class PollSource implements Source {
 
   private goBack(to: bigint): void {
     if (to < this.cursor) this.cursor = to;
-    this.readUpTo = END;
+    this.goingBack = true;
     if (to < this.againFrom) {
       this.againFrom = END;
       this.againAtMs = Number.POSITIVE_INFINITY;

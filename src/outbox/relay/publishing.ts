@@ -12,11 +12,11 @@ import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { EventEncoder } from './event.ts';
-import { type Hold, Holds } from './holds.ts';
+import { begins, type Hold, Holds } from './holds.ts';
 import type { Leases } from './leases.ts';
 import { Line } from './line.ts';
 import type { Marker } from './marker.ts';
-import type { Covered, Delivered, Pipeline } from './pipeline.ts';
+import type { CountingPipeline, Covered, Delivered } from './pipeline.ts';
 import type { Sender, Sent } from './sender.ts';
 import { shardOf } from './shards.ts';
 import type { OutboxRow } from './store.ts';
@@ -32,6 +32,8 @@ export interface PublishingOptions {
   /** Rows and bytes of a flight. */
   readonly flightRowsMax: number;
   readonly flightBytesMax: number;
+  /** Bytes of a record that the topic took when it was asked. */
+  readonly recordBytesMax: number;
   /** Rows accepted and not yet marked above which a source waits. */
   readonly underWayMax: number;
   /** Before a flight starts. */
@@ -76,7 +78,7 @@ const GROW_AFTER = 64;
 /** Numbers hash in a fraction of the time of bigints. */
 const numberOf = (id: bigint): number | bigint => (id <= Number.MAX_SAFE_INTEGER ? Number(id) : id);
 
-export class Publishing implements Pipeline {
+export class Publishing implements CountingPipeline {
   private readonly options: PublishingOptions;
   private readonly counters;
   private readonly flights: Flight[] = [];
@@ -95,6 +97,8 @@ export class Publishing implements Pipeline {
   private rowsMax: number;
   private goodFlights = 0;
   private pumping = false;
+  /** Why the last row did not go into the batch. */
+  private appended: 'full' | 'too large' = 'full';
   private roomWaiters: Array<() => void> = [];
   private idleWaiters: Array<() => void> = [];
   private failure: { readonly thrown: unknown } | undefined;
@@ -154,6 +158,10 @@ export class Publishing implements Pipeline {
 
   isUnderWay(id: bigint): boolean {
     return this.known.has(numberOf(id));
+  }
+
+  leftSoFar(): number {
+    return this.holds.count;
   }
 
   underWay(): number {
@@ -247,7 +255,7 @@ export class Publishing implements Pipeline {
   }
 
   private fill(flight: Flight): void {
-    const { encoder, leases } = this.options;
+    const { leases } = this.options;
     const { batch } = flight;
     batch.clear();
     flight.entries = [];
@@ -258,14 +266,26 @@ export class Publishing implements Pipeline {
       const at = this.aloft.get(key);
       if (at !== undefined && at !== flight) this.wait(key, entry);
       else if (!leases.holds(entry.shard, entry.epoch) || this.mustStay(key, entry.row.id)) this.leave(entry);
-      else if (encoder.append(batch, entry.row, entry.epoch)) {
+      else if (this.append(batch, entry)) {
         if (at === undefined) this.aloft.set(key, flight);
         flight.entries.push(entry);
-      } else if (flight.entries.length > 0) break;
+      } else if (this.appended === 'full') break;
       else this.tooLarge(entry);
       this.line.shift();
     }
     if (this.struck.size > 0) this.leaveStruck();
+  }
+
+  private append(batch: RecordBatch, entry: Entry): boolean {
+    const { encoder, recordBytesMax } = this.options;
+    const before = batch.arenaUsed;
+    const rows = batch.rowCount;
+    const fits = encoder.append(batch, entry.row, entry.epoch);
+    if (fits && batch.arenaUsed - before <= recordBytesMax) return true;
+    this.appended = fits || rows === 0 ? 'too large' : 'full';
+    batch.arenaUsed = before;
+    batch.rowCount = rows;
+    return false;
   }
 
   private wait(key: string, entry: Entry): void {
@@ -323,16 +343,15 @@ export class Publishing implements Pipeline {
   private land(flight: Flight, sent: Sent): void {
     const { marker } = this.options;
     const { entries } = flight;
-    const single = entries.length === 1;
-    let tooLarge = false;
+    const tooLarge = sent.status.reduce((sum, status) => (TOO_LARGE.has(status) ? sum + 1 : sum), 0);
     let failed = 0;
     for (let i = 0; i < entries.length; i++) {
       const entry = entries[i] as Entry;
       const status = sent.status[i] as number;
       if (status !== 0) {
         failed++;
-        if (TOO_LARGE.has(status) && !single) tooLarge = true;
-        if (status === OVERSIZE || (TOO_LARGE.has(status) && single)) this.tooLarge(entry);
+        // One alone is the row's own size; several are that of the batch they were in.
+        if (status === OVERSIZE || (tooLarge === 1 && TOO_LARGE.has(status))) this.tooLarge(entry);
         else this.leave(entry);
         continue;
       }
@@ -364,9 +383,9 @@ export class Publishing implements Pipeline {
   }
 
   /** A batch the broker finds too large may be so for one row, or as a whole: halves find out. */
-  private adapt(tooLarge: boolean, failed: number): void {
-    if (tooLarge) {
-      this.rowsMax = Math.max(1, this.rowsMax >> 1);
+  private adapt(tooLarge: number, failed: number): void {
+    if (tooLarge > 1) {
+      this.rowsMax = Math.max(1, Math.min(this.rowsMax, tooLarge) >> 1);
       this.goodFlights = 0;
     } else if (
       failed === 0 &&
@@ -439,5 +458,5 @@ export class Publishing implements Pipeline {
 /** Rows of a held key pass in a call that covers the ids that were left, in their order. */
 function mayPass(hold: Hold, id: bigint, covered: Covered | undefined): boolean {
   if (id < hold.from) return true;
-  return covered !== undefined && covered.from <= hold.from && id <= covered.to;
+  return covered !== undefined && id <= covered.to && begins(hold, covered);
 }

@@ -20,7 +20,7 @@ import { EventEncoder, type RelayMode } from './event.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
 import type { Source } from './pipeline.ts';
-import { PollSource } from './poll-source.ts';
+import { type PollParts, PollSource } from './poll-source.ts';
 import { type Entry, Publishing } from './publishing.ts';
 import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
 import { isShardCount } from './shards.ts';
@@ -101,6 +101,7 @@ const BACKOFF_MAX_MS = 5000;
 /** At the drain, rows under way are waited for this long, then given up: they stay pending. */
 const GIVE_UP_MS = 10_000;
 const TOPIC_AGAIN_MS = 2000;
+const TOPIC_WAIT_MS = 3000;
 const BEAT_AGAIN_MS = 500;
 const FENCE_TIMEOUT_MS = 30_000;
 
@@ -189,6 +190,7 @@ export class Relay {
       clock,
       flightRowsMax: settings.rowsMax,
       flightBytesMax: Math.max(typical, Math.min(recordBytesMax, RECORD_BYTES_MOST) + ROW_OVERHEAD_BYTES),
+      recordBytesMax,
       underWayMax: Math.max(UNDER_WAY_ROWS_MAX, 4 * settings.rowsMax),
       crashAt,
       onTopicMissing: () => this.topicMissing(),
@@ -212,7 +214,7 @@ export class Relay {
     };
     if (drain.aborted) stop();
     drain.addEventListener('abort', stop, { once: true });
-    const sourceParts: SourceParts = {
+    const sourceParts: PollParts = {
       pool: parts.pool,
       table: parts.table.name,
       pipeline: parts.publishing,
@@ -272,7 +274,7 @@ export class Relay {
     for (const close of this.closers.splice(0).reverse()) await close();
   }
 
-  private pollSource(parts: SourceParts, table: OutboxTable): Source {
+  private pollSource(parts: PollParts, table: OutboxTable): Source {
     const { settings } = this.options;
     return new PollSource(parts, table, {
       rowsMax: settings.rowsMax,
@@ -315,6 +317,8 @@ export class Relay {
     const client = { brokers: settings.brokers, clientId: 'millrace-relay' };
     const properties = {
       'linger.ms': 0,
+      // How long a topic that vanished is waited for before its rows are left and it is made again.
+      'topic.metadata.propagation.max.ms': TOPIC_WAIT_MS,
       'message.max.bytes': recordBytes,
       'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),
     };

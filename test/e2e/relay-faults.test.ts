@@ -1,0 +1,128 @@
+/** What the broker can do to a relay: pause, die, forget the topic, refuse a row. The first occurrences of a key stay in order. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { signalProcess } from '../../src/devstack/process.ts';
+import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { launcher, until } from './engine-kit.ts';
+import { ownStack } from './own-stack.ts';
+import { drained, firsts, insert, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
+
+const own = launcher();
+const servers = ownStack('relay');
+let stack: Stack;
+beforeAll(async () => {
+  stack = await servers.start(undefined);
+}, START_TIMEOUT_MS);
+afterAll(() => servers.close());
+const world = worlds(() => stack, own.suffix);
+
+async function refuseAbove(topic: string, bytes: number): Promise<void> {
+  const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+  try {
+    await admin.createTopics([{ topic, partitions: 3, config: { 'max.message.bytes': String(bytes) } }]);
+  } finally {
+    await admin.close();
+  }
+}
+
+describe('a relay whose broker', () => {
+  it('pauses and then dies goes on where it was, in order', { timeout: 120_000 }, async () => {
+    const { pool, args, ...rest } = await world();
+    const relay = own.spawn('relay', [...args, '-batch-rows=20', '-delivery-timeout=1s']);
+    const address = await relay.address();
+    const sent = new Sent(pool, 25);
+    for (let round = 0; round < 5; round++) await sent.round();
+    await drained(pool);
+    const kafka = servers.broker();
+    signalProcess(kafka, 'SIGSTOP');
+    for (let round = 0; round < 5; round++) await sent.round();
+    await until('a relay that says it is not ready', async () =>
+      (await fetch(`http://${address}/ready`)).status === 503 ? true : undefined,
+    );
+    expect(await pending(pool)).toBe(125);
+    signalProcess(kafka, 'SIGCONT');
+    await drained(pool);
+    for (let round = 0; round < 5; round++) await sent.round();
+    await servers.killBroker();
+    for (let round = 0; round < 5; round++) await sent.round();
+    stack = await servers.start(Number(stack.brokers.split(':').at(-1)));
+    await drained(pool, 60_000);
+    relay.kill('SIGTERM');
+    expect(await relay.ended).toEqual({ code: 0, signal: null });
+    sent.expectOrdered(await readTopic({ ...rest, stack }));
+  });
+
+  it('refuses a row lets nothing of its key pass, and publishes all others', async () => {
+    const { pool, args, topic, ...rest } = await world();
+    await refuseAbove(topic, 20_000);
+    const relay = own.spawn('relay', [...args, '-create-topics=false']);
+    const address = await relay.address();
+    const sent = new Sent(pool, 10);
+    const [stuck] = sent.byKey.keys() as unknown as [string];
+    await sent.round();
+    const large = await insert(pool, stuck, JSON.stringify({ text: 'x'.repeat(30_000) }));
+    const behind: string[] = [];
+    for (let i = 0; i < 4; i++) behind.push(await insert(pool, stuck, '{}'));
+    for (let round = 0; round < 5; round++)
+      for (const [key, ids] of sent.byKey) if (key !== stuck) ids.push(await insert(pool, key, '{}'));
+    await until('only the stuck key to be pending', async () =>
+      (await pending(pool)) === 5 ? true : undefined,
+    );
+    expect(await metric(address, 'relay_oversize_total')).toBeGreaterThan(0);
+    expect(await metric(address, 'relay_held_keys')).toBe(1);
+    expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
+    // Whoever owns the row makes it smaller; then its key goes on by itself.
+    await pool.query(`UPDATE outbox SET payload = '{}' WHERE msg_id = $1::uuid`, [large]);
+    await drained(pool);
+    relay.kill('SIGTERM');
+    await relay.ended;
+    const seen = await readTopic({ ...rest, topic });
+    sent.byKey.get(stuck)?.push(large, ...behind);
+    for (const [key, ids] of sent.byKey) expect(firsts(seen, key)).toEqual(ids);
+  });
+
+  it('takes smaller records than it did at the start is met by smaller batches, not by a gap', async () => {
+    const { pool, args, topic, ...rest } = await world();
+    const relay = own.spawn('relay', [...args, '-create-topics=false']);
+    await relay.ended;
+    await refuseAbove(topic, 1_000_000);
+    const one = own.spawn('relay', [...args, '-create-topics=false']);
+    const address = await one.address();
+    const before = new Sent(pool, 2);
+    await before.round();
+    await drained(pool);
+    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+    await admin.deleteTopics([topic]);
+    await admin.close();
+    await until('a topic of smaller records', async () => {
+      await refuseAbove(topic, 3000);
+      return true;
+    });
+    const sent = new Sent(pool, 20);
+    for (let round = 0; round < 5; round++) await sent.round(JSON.stringify({ text: 'y'.repeat(300) }));
+    await drained(pool, 60_000);
+    expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
+    one.kill('SIGTERM');
+    await one.ended;
+    sent.expectOrdered(await readTopic({ ...rest, topic }));
+  });
+
+  it('loses the topic makes it again and goes on in order', { timeout: 120_000 }, async () => {
+    const { pool, args, topic, ...rest } = await world();
+    const relay = own.spawn('relay', args);
+    await relay.address();
+    const before = new Sent(pool, 10);
+    for (let round = 0; round < 5; round++) await before.round();
+    await drained(pool);
+    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+    await admin.deleteTopics([topic]);
+    const after = new Sent(pool, 10);
+    for (let round = 0; round < 5; round++) await after.round();
+    await drained(pool, 90_000);
+    await admin.close();
+    relay.kill('SIGTERM');
+    await relay.ended;
+    // What stood in the old topic is gone with it.
+    after.expectOrdered(await readTopic({ ...rest, topic }));
+  });
+});

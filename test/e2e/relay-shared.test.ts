@@ -1,0 +1,118 @@
+/** Several relays on one outbox: they share it, take over from the dead, hand over when they go, and one that was stopped past its
+ *  lease breaks nothing when it wakes. Real processes, real signals. */
+import { describe, expect, it } from 'vitest';
+import { launcher, until } from './engine-kit.ts';
+import { drained, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const world = worlds(() => stack, own.suffix);
+
+const owned = (address: string): Promise<number> => metric(address, 'relay_owned_shards');
+
+/** Resolves when the relays own these numbers of shards, in any order. */
+const shared = (addresses: readonly string[], wanted: readonly number[]): Promise<true> =>
+  until(`shards ${wanted.join()}`, async () => {
+    const shards = await Promise.all(addresses.map(owned));
+    return shards.sort((a, b) => a - b).join() === wanted.join() ? true : undefined;
+  });
+
+describe('relays on one outbox', () => {
+  it('share it, take over from one that is killed, and hand over when they end, without a row twice', async () => {
+    const { pool, args, ...rest } = await world();
+    const three = [1, 2, 3].map(() => own.spawn('relay', [...args, '-lease=3s']));
+    const addresses = await Promise.all(three.map((one) => one.address()));
+    await shared(addresses, [4, 6, 6]);
+    const sent = new Sent(pool, 64);
+    for (let round = 0; round < 5; round++) await sent.round();
+    await drained(pool);
+    const published = await Promise.all(addresses.map((at) => metric(at, 'relay_published_total')));
+    expect(published.filter((rows) => rows > 0)).toHaveLength(3);
+    three[0]?.kill('SIGKILL');
+    for (let round = 0; round < 5; round++) await sent.round();
+    await drained(pool);
+    await shared(addresses.slice(1), [8, 8]);
+    const beforeHandOver = (await readTopic({ ...rest })).length;
+    // A drain gives back what is finished: nothing is published twice.
+    three[1]?.kill('SIGTERM');
+    expect(await three[1]?.ended).toEqual({ code: 0, signal: null });
+    for (let round = 0; round < 5; round++) await sent.round();
+    await drained(pool);
+    three[2]?.kill('SIGTERM');
+    await three[2]?.ended;
+    const seen = await readTopic(rest);
+    sent.expectOrdered(seen);
+    expect(seen.length - beforeHandOver).toBe(5 * 64);
+  });
+
+  it.each(['mark', 'broker'])(
+    'loses no order to an owner that was stopped past its lease and goes on, and lets it mark nothing (-fence=%s)',
+    async (fence) => {
+      const { pool, args, ...rest } = await world();
+      const flags = [...args, '-lease=600ms', `-fence=${fence}`, '-batch-rows=50'];
+      const first = own.spawn('relay', flags);
+      const firstAt = await first.address();
+      await shared([firstAt], [16]);
+      const sent = new Sent(pool, 40);
+      for (let round = 0; round < 5; round++) await sent.round();
+      await until('a first row', async () =>
+        (await metric(firstAt, 'relay_published_total')) > 0 ? true : undefined,
+      );
+      // More than it can publish before it is stopped.
+      for (let round = 0; round < 40; round++) await sent.round('{"n":1}');
+      first.kill('SIGSTOP');
+      const second = own.spawn('relay', flags);
+      const secondAt = await second.address();
+      await shared([secondAt], [16]);
+      for (let round = 0; round < 5; round++) await sent.round();
+      await drained(pool);
+      const markedBefore = await pool.query<{ n: bigint; last: string }>(
+        `SELECT count(*) AS n, md5(string_agg(id || published_at::text, ',' ORDER BY id)) AS last FROM outbox`,
+      );
+      first.kill('SIGCONT');
+      // It learns what it lost, then gets its share of what is left to share.
+      await shared([firstAt, secondAt], [8, 8]);
+      const markedAfter = await pool.query<{ n: bigint; last: string }>(
+        `SELECT count(*) AS n, md5(string_agg(id || published_at::text, ',' ORDER BY id)) AS last FROM outbox`,
+      );
+      expect(markedAfter.rows).toEqual(markedBefore.rows);
+      expect(await metric(firstAt, 'relay_shards_lost_total')).toBe(16);
+      for (let round = 0; round < 5; round++) await sent.round();
+      await drained(pool);
+      await until('each row to be marked by one of them', async () => {
+        const marks = await Promise.all([firstAt, secondAt].map((at) => metric(at, 'relay_marked_total')));
+        return marks.reduce((a, b) => a + b) === sent.rows ? true : undefined;
+      });
+      for (const one of [first, second]) one.kill('SIGTERM');
+      await Promise.all([first.ended, second.ended]);
+      const seen = await readTopic(rest);
+      sent.expectOrdered(seen);
+      const epochs = new Set(seen.map(({ headers }) => headers['relay_epoch']));
+      expect(epochs.size).toBeGreaterThan(1);
+    },
+  );
+
+  it('refuses to share in another number of shards than those that run', async () => {
+    const { args } = await world();
+    const first = own.spawn('relay', args);
+    await first.address();
+    await shared([await first.address()], [16]);
+    const result = await own.run([...args, '-shards=8']);
+    expect(result.code).toBe(2);
+    expect(result.stderr).toMatch(/error: .*16 shards, not 8; .*\[lease_mismatch\]/);
+    expect((await own.run([...args, '-shards=12'])).code).toBe(2);
+    first.kill('SIGTERM');
+    await first.ended;
+  });
+
+  it('ends by itself once nothing is pending, when it is asked to', async () => {
+    const { pool, args, ...rest } = await world();
+    const sent = new Sent(pool, 30);
+    for (let round = 0; round < 5; round++) await sent.round();
+    const result = await own.run([...args, '-exit-when-drained']);
+    expect(result.code).toBe(0);
+    expect(await pending(pool)).toBe(0);
+    sent.expectOrdered(await readTopic(rest));
+  });
+});
