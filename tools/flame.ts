@@ -9,7 +9,7 @@ const ROW = 17;
 const MARGIN = 10;
 const HEAD = 44;
 /** Narrower frames are left out. */
-const WIDTH_MIN = 0.4;
+const WIDTH_MIN = 0.8;
 /** Of the font, a character. */
 const CHARACTER = 6.2;
 
@@ -21,17 +21,38 @@ function frameOf(line: string): string | undefined {
   const [, symbol, object] = /^\s*[0-9a-f]+ (.+) \(([^()]*(?:\([^()]*\))?[^()]*)\)$/.exec(line) ?? [];
   if (symbol === undefined || object === undefined) return undefined;
   const bare = symbol.replace(/\+0x[0-9a-f]+$/, '').replaceAll(';', ',');
-  const script = /^JS:[*~^+]?(.*)$/.exec(bare);
+  const script = /^(?:JS|Eval|Script|Function|LazyCompile):[*~^+]?(.*)$/.exec(bare);
   if (script !== null) {
     const text = (script[1] as string)
       .replace(/:\d+$/, '')
-      .replace(/file:\/\/\S*\/(dist|node_modules)\//, '');
+      .replace(/(?:file:\/\/)?\/\S*\/(?:dist|node_modules)\//, '');
     return `${text.trim() || '(anonymous)'}_[j]`;
   }
   if (object.startsWith('[kernel') || bare.endsWith('_[k]')) return `${bare}_[k]`;
   if (/\.so(\.|$)|\.node$/.test(object))
     return `${bare === '[unknown]' ? object.split('/').at(-1) : bare}_[l]`;
   return bare === '[unknown]' ? undefined : bare;
+}
+
+/** A perf map whose addresses have one name each, the last that was given: code that is gone makes room for other code. */
+export function latestNames(map: string): string {
+  const kept: Array<{ readonly from: number; readonly to: number; readonly line: string }> = [];
+  for (const line of map.split('\n').reverse()) {
+    const [, start, size] = /^([0-9a-f]+) ([0-9a-f]+) /.exec(line) ?? [];
+    if (start === undefined || size === undefined) continue;
+    const from = Number.parseInt(start, 16);
+    const to = from + Number.parseInt(size, 16);
+    let low = 0;
+    let high = kept.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((kept[middle] as { from: number }).from < from) low = middle + 1;
+      else high = middle;
+    }
+    if ((kept[low - 1]?.to ?? 0) > from || (kept[low]?.from ?? Number.POSITIVE_INFINITY) < to) continue;
+    kept.splice(low, 0, { from, to, line });
+  }
+  return `${kept.map(({ line }) => line).join('\n')}\n`;
 }
 
 /** Text of `perf script`: a head line a sample, then its frames from the leaf on, then an empty line. */

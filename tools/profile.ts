@@ -6,7 +6,7 @@
  *  Only samples on a processor are counted, of all threads of the process, while the load runs.
  */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -21,11 +21,19 @@ import { packageRoot } from '../src/bin/shell/package.ts';
 import { coreError } from '../src/core/errors.ts';
 import { silentLogger } from '../src/core/log.ts';
 import { Metrics } from '../src/core/metrics.ts';
-import { flameSvg, foldPerf, sharesOf } from './flame.ts';
+import { flameSvg, foldPerf, latestNames, sharesOf } from './flame.ts';
 
 const SAMPLES_A_SECOND = 499;
 const SCRIPT_BYTES_MAX = 1 << 30;
 const CATCH_UP_MS_MAX = 600_000;
+
+/** perf asks the process itself for the names of its JavaScript; they hold where compiled code neither moves nor makes room
+ *  for other code. */
+const NODE_OPTIONS = [
+  '--perf-basic-prof-only-functions',
+  '--interpreted-frames-native-stack',
+  "--import=data:text/javascript,import{setFlagsFromString}from'node:v8';setFlagsFromString('--no-compact-code-space');setFlagsFromString('--no-flush-bytecode')",
+].join(' ');
 
 interface Sizes {
   readonly seconds: number;
@@ -37,9 +45,11 @@ interface Sizes {
 class Recording {
   private readonly child: ChildProcess;
   private readonly file: string;
+  private readonly pid: number;
   private readonly ended: Promise<void>;
 
   constructor(world: World, pid: number) {
+    this.pid = pid;
     this.file = join(world.dir, `${pid}.perf`);
     const flags = ['record', '-q', '-F', String(SAMPLES_A_SECOND), '-g', '-o', this.file, '-p', String(pid)];
     this.child = spawn('perf', flags, { stdio: ['ignore', 'ignore', 'inherit'] });
@@ -56,6 +66,8 @@ class Recording {
   async draw(into: string, name: string, title: string): Promise<void> {
     this.child.kill('SIGINT');
     await this.ended;
+    const map = join('/tmp', `perf-${this.pid}.map`);
+    writeFileSync(map, latestNames(readFileSync(map, 'utf8')));
     const text = execFileSync('perf', ['script', '-i', this.file], {
       encoding: 'utf8',
       maxBuffer: SCRIPT_BYTES_MAX,
@@ -162,8 +174,7 @@ export async function draw(args: readonly string[]): Promise<void> {
     throw coreError('usage', `there is no profile ${stranger}`, {
       next: `choose of ${Object.keys(PROFILES).join(', ')}`,
     });
-  // perf asks the process itself for the names of its JavaScript.
-  process.env['NODE_OPTIONS'] = '--perf-basic-prof-only-functions --interpreted-frames-native-stack';
+  process.env['NODE_OPTIONS'] = NODE_OPTIONS;
   const closes: Array<() => Promise<void> | void> = [];
   const context: BenchContext = {
     smoke: false,

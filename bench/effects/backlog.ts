@@ -4,7 +4,7 @@ import { invariant } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { ORDER_CREATED, orderCreatedPayload } from '../../src/outbox/orders/event.ts';
-import { toRecord } from '../../src/outbox/relay/event.ts';
+import { EVENT_SOURCE, EventEncoder } from '../../src/outbox/relay/event.ts';
 
 const BATCH_ROWS = 5000;
 const ROW_BYTES_MAX = 1500;
@@ -37,6 +37,7 @@ export async function publishBacklog(brokers: string, topic: string, count: numb
   });
   const batches = [0, 1].map(() => RecordBatch.create(BATCH_ROWS, BATCH_ROWS * ROW_BYTES_MAX));
   const sent: Promise<unknown>[] = [];
+  const encoder = new EventEncoder('poll', EVENT_SOURCE);
   const toMs = Date.now();
   for (let at = 0, turn = 0; at < count; turn++) {
     await sent[turn - 2];
@@ -55,7 +56,7 @@ export async function publishBacklog(brokers: string, topic: string, count: numb
         payload: orderCreatedPayload(id, { accountId: 1n, amountCents: BigInt(1 + (n % 1000)) }, createdAt),
         createdAt,
       };
-      invariant(batch.append(toRecord(row, 'poll')), 'an event fits');
+      invariant(encoder.append(batch, row, 0n), 'an event fits');
     }
     sent.push(
       producer

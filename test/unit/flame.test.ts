@@ -1,6 +1,6 @@
 /** Flame graphs: what perf prints becomes folded stacks, and those one picture whose widths are their shares. */
 import { describe, expect, it } from 'vitest';
-import { flameSvg, foldPerf, sharesOf } from '../../tools/flame.ts';
+import { flameSvg, foldPerf, latestNames, sharesOf } from '../../tools/flame.ts';
 
 const PERF = `
 node  4283 37648.102290:    2004008 cpu-clock:ppp: 
@@ -49,6 +49,26 @@ describe('foldPerf', () => {
       expect(foldPerf(text).size).toBeLessThanOrEqual(1);
     },
   );
+});
+
+describe('latestNames', () => {
+  it('keeps of overlapping code what was compiled last, in the order of addresses', () => {
+    const map = [
+      '1000 40 Eval:~ old',
+      '2000 80 JS:~kept',
+      '1020 10 JS:~inside',
+      '1f80 100 JS:*over',
+      'no line',
+      '',
+    ];
+    expect(latestNames(map.join('\n'))).toBe('1020 10 JS:~inside\n1f80 100 JS:*over\n');
+    expect(latestNames('')).toBe('\n');
+  });
+
+  it('keeps neighbours that only touch', () => {
+    const map = '1000 10 a\n1010 10 b\nff0 10 c\n';
+    expect(latestNames(map)).toBe('ff0 10 c\n1000 10 a\n1010 10 b\n');
+  });
 });
 
 describe('flameSvg', () => {
