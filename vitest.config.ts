@@ -9,6 +9,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/broker-{native,handles,restart,bench}.test.ts',
   'test/e2e/devstack*.test.ts',
   'test/e2e/offline.test.ts',
+  'test/e2e/{docker-metrics,orders-grpc-clients,orders-grpc-faults,orders-grpc-hostile}.test.ts',
   'test/e2e/{orders,relay,inbox}-bench.test.ts',
   'test/e2e/registry-{bench,clients,clients-access}.test.ts',
   'test/e2e/compat-check*.test.ts',
@@ -22,6 +23,8 @@ const FIRST_PASS_ONLY = [
   'test/unit/orders-{batch-control,replay-cache,verdict}.test.ts',
   'test/e2e/orders-{writes,restart,partitions}.test.ts',
   'test/property/registry-*.test.ts',
+  'test/{unit,property,e2e}/inbox.test.ts',
+  'test/e2e/{inbox-race,inbox-keeper,library,library-shipping,library-consumer}.test.ts',
   'test/{unit,e2e}/slo-outbox.test.ts',
   'test/unit/registry-!(flow).test.ts',
 ];

@@ -1,9 +1,10 @@
 /** The docker files are checked without a Docker engine: syntax, references between their parts, and what must hold. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { validate } from 'dockerfile-utils';
 import { describe, expect, it } from 'vitest';
 import { parseDocument } from 'yaml';
+import { alertRules, dashboards, everyExpression, usesOf, yamlOf } from './monitoring.ts';
 import { projectRoot } from './root.ts';
 
 const dockerfile = readFileSync(join(projectRoot, 'docker/Dockerfile'), 'utf8');
@@ -95,7 +96,91 @@ describe('compose.yaml', () => {
       expect(service.healthcheck?.test.length, name).toBeGreaterThan(1);
       expect(service.image, name).toMatch(/:[\w.-]+$/);
       for (const port of service.ports ?? []) expect(port).toMatch(/^127\.0\.0\.1:\d+:\d+$/);
-      for (const volume of service.volumes ?? []) expect(declared).toContain(volume.split(':')[0]);
+      for (const volume of service.volumes ?? []) {
+        const [source = ''] = volume.split(':');
+        if (source.startsWith('./'))
+          expect(existsSync(join(projectRoot, 'docker', source)), volume).toBe(true);
+        else expect(declared).toContain(source);
+      }
+    }
+  });
+});
+
+describe('Prometheus', () => {
+  const config = yamlOf('prometheus/prometheus.yml') as {
+    readonly rule_files: readonly string[];
+    readonly scrape_configs: ReadonlyArray<{
+      readonly job_name: string;
+      readonly static_configs: ReadonlyArray<{ readonly targets: readonly string[] }>;
+    }>;
+  };
+  const rules = [...alertRules()].flatMap(([name, list]) => list.map((rule) => ({ name, ...rule })));
+
+  it('scrapes each command once, and finds the rules where compose puts them', () => {
+    const jobs = config.scrape_configs.map((job) => job.job_name);
+    expect(jobs).toEqual(expect.arrayContaining(['registry', 'orders', 'relay', 'payments', 'engine']));
+    const targets = config.scrape_configs.flatMap((job) => job.static_configs.flatMap((one) => one.targets));
+    expect(new Set(targets).size).toBe(jobs.length);
+    for (const target of targets) expect(target).toMatch(/^host\.docker\.internal:\d+$/);
+    expect(config.rule_files).toEqual(['/etc/prometheus/alerts/*.yml']);
+    expect(composeText).toContain('./prometheus/alerts:/etc/prometheus/alerts:ro');
+  });
+
+  it('has alerts for the three products, each with a summary and a section of the runbook', () => {
+    expect([...alertRules().keys()]).toEqual(['contracts.yml', 'effects.yml', 'windows.yml']);
+    const runbook = readFileSync(join(projectRoot, 'docs/runbook.md'), 'utf8');
+    const sections = [...runbook.matchAll(/^### (\S+)\n\n(.{40,})/gm)].map(([, title]) => title as string);
+    expect(new Set(rules.map((rule) => rule.alert)).size).toBe(rules.length);
+    for (const rule of rules) {
+      expect(rule.alert).toMatch(/^[A-Z][A-Za-z]+$/);
+      expect(rule.for, rule.alert).toMatch(/^\d+[sm]$/);
+      expect(rule.annotations['summary'], rule.alert).toMatch(/^.{20,}\.$/);
+      expect(rule.annotations['runbook']).toBe(`docs/runbook.md#${rule.alert.toLowerCase()}`);
+      expect(rule.labels['severity'], rule.alert).toMatch(/^(page|ticket)$/);
+      expect(`${rule.labels['product']}.yml`).toBe(rule.name);
+      // A label that the summary shows must be left by the expression.
+      const { grouped } = usesOf(rule.expr);
+      for (const [, label] of (rule.annotations['summary'] as string).matchAll(/\$labels\.(\w+)/g))
+        expect(grouped, rule.alert).toContain(label);
+    }
+    expect([...sections].sort()).toEqual(rules.map((rule) => rule.alert).sort());
+  });
+
+  it('is asked only of jobs that it scrapes', () => {
+    const jobs = new Set(config.scrape_configs.map((job) => job.job_name));
+    for (const { where, expression } of everyExpression())
+      for (const { matched } of usesOf(expression).uses)
+        if (matched.has('job')) expect(jobs, where).toContain(matched.get('job'));
+  });
+});
+
+describe('Grafana', () => {
+  it('has a dashboard for each product, whose panels say what they show', () => {
+    const all = dashboards();
+    expect([...all.keys()]).toEqual(['contracts.json', 'effects.json', 'windows.json']);
+    for (const [name, dashboard] of all) {
+      expect(dashboard.uid).toBe(`millrace-${name.replace('.json', '')}`);
+      const panels = dashboard.panels.filter((panel) => panel.type !== 'row');
+      expect(panels.length).toBeGreaterThanOrEqual(12);
+      for (const panel of panels) {
+        expect(panel.description, panel.title).toMatch(/^.{10,}\.$/);
+        expect(panel.targets?.length, panel.title).toBeGreaterThan(0);
+      }
+    }
+  });
+
+  it('finds its data source and its dashboards where compose puts them', () => {
+    const { datasources } = yamlOf('grafana/provisioning/datasources/prometheus.yml') as {
+      datasources: ReadonlyArray<{ uid: string; url: string }>;
+    };
+    expect(datasources).toMatchObject([{ uid: 'millrace', url: 'http://prometheus:9090' }]);
+    const { providers } = yamlOf('grafana/provisioning/dashboards/millrace.yml') as {
+      providers: ReadonlyArray<{ options: { path: string } }>;
+    };
+    expect(composeText).toContain(`./grafana/dashboards:${providers[0]?.options.path}:ro`);
+    for (const dashboard of dashboards().values()) {
+      const sources = JSON.stringify(dashboard).matchAll(/"datasource":\{[^}]*"uid":"([^"]+)"/g);
+      expect(new Set([...sources].map(([, uid]) => uid))).toEqual(new Set(['millrace']));
     }
   });
 });

@@ -1,0 +1,203 @@
+/** Every metric that the dashboards and alert rules of docker/ name is served by the command they expect it from: real
+ *  processes on the shared stack, scraped as Prometheus scrapes them. */
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
+import { repositoryFiles } from '../house/root.ts';
+import { launcher } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const id = own.suffix;
+const slot = `docker_metrics_${id}`;
+/** Prometheus adds these to every sample. */
+const ADDED = new Set(['job', 'instance']);
+/** Prometheus's own. */
+const OWN_METRICS = new Set(['up']);
+const COVERED_WITHIN_MS = 60_000;
+
+const ORDER_SCHEMA = {
+  type: 'record',
+  name: 'Order',
+  fields: [
+    { name: 'order_id', type: 'string' },
+    { name: 'account_id', type: 'long' },
+    { name: 'amount_cents', type: 'long' },
+  ],
+};
+
+const asked = everyExpression().map((one) => ({ ...one, ...usesOf(one.expression) }));
+
+/** Expositions by job, of all processes of the job together. */
+const scraped = new Map<string, string>();
+const processes: Array<readonly [job: string, child: SliceProcess]> = [];
+
+/** What is asked of a job and not served by it; of any where no job is asked. */
+function missing(): readonly string[] {
+  const byJob = new Map([...scraped].map(([job, text]) => [job, served(text)] as const));
+  return asked.flatMap(({ where, uses }) =>
+    uses
+      .filter(({ metric }) => !OWN_METRICS.has(metric))
+      .filter(({ metric, matched }) => {
+        const job = matched.get('job');
+        const places = job === undefined || job === '' ? [...byJob.values()] : [byJob.get(job)];
+        return !places.some((names) => names?.has(metric));
+      })
+      .map(({ metric }) => `${where}: ${metric}`),
+  );
+}
+
+async function scrape(): Promise<void> {
+  const texts = new Map<string, string>();
+  for (const [job, child] of processes) {
+    const answer = await fetch(`http://${await child.address()}/metrics`).catch((cause: unknown) => {
+      throw new Error(`${job} is not there any more: ${readFileSync(child.logPath, 'utf8')}`, { cause });
+    });
+    texts.set(job, `${texts.get(job) ?? ''}${await answer.text()}\n`);
+  }
+  for (const [job, text] of texts) scraped.set(job, text);
+}
+
+beforeAll(async () => {
+  const start = (job: string, ...args: readonly string[]): SliceProcess => {
+    const child = own.spawn(job, [job, ...args]);
+    processes.push([job, child]);
+    return child;
+  };
+  const database = [`-postgres=${stack.postgres}`, `-schema=docker_${id}`, '-migrate'];
+  const brokers = `-brokers=${stack.brokers}`;
+  const events = `-topic=docker-events-${id}`;
+  const registry = start('registry', '-store=memory', '-listen=127.0.0.1:0');
+  const rules = join(own.dir, 'rules');
+  writeFileSync(rules, 'anonymous all *\n');
+  start(
+    'registry',
+    `-store=kafka:${stack.brokers}`,
+    `-schemas-topic=docker-schemas-${id}`,
+    `-auth-rules=${rules}`,
+    '-listen=127.0.0.1:0',
+  );
+  const records = [
+    brokers,
+    `-registry=http://${await registry.address()}`,
+    '-format=avro',
+    `-subject=docker-${id}`,
+    `-topic=docker-records-${id}`,
+  ];
+  const schema = join(own.dir, 'order.avsc');
+  writeFileSync(schema, JSON.stringify(ORDER_SCHEMA));
+  // The consumer ends where its subject is not there yet.
+  const registered = await fetch(`http://${await registry.address()}/subjects/docker-${id}/versions`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
+    body: JSON.stringify({ schema: JSON.stringify(ORDER_SCHEMA) }),
+  });
+  expect(registered.status).toBe(200);
+  start('producer', ...records, `-schema=${schema}`, '-count=1000000', '-rate=20');
+  start('consumer', ...records, '-out=file:/dev/null');
+  const orders = start('orders', ...database, '-listen=127.0.0.1:0');
+  await orders.address();
+  start('relay', ...database, brokers, events);
+  start('relay', ...database, brokers, events, '-relay=wal', `-slot=${slot}`);
+  start('payments', ...database, brokers, events, `-group=docker-${id}`);
+  start(
+    'engine',
+    brokers,
+    `-topic=docker-windows-${id}`,
+    `-state-dir=${join(own.dir, 'state')}`,
+    `-sink=postgres:${stack.postgres}`,
+    `-sink-table=docker_windows_${id}`,
+    '-migrate',
+  );
+  const deadline = performance.now() + COVERED_WITHIN_MS;
+  do {
+    await sleep(250);
+    await scrape();
+  } while (missing().length > 0 && performance.now() < deadline);
+}, 180_000);
+
+afterAll(async () => {
+  for (const [, child] of processes) child.kill('SIGKILL');
+  await Promise.all(processes.map(([, child]) => child.ended));
+  const client = new pg.Client({ connectionString: stack.postgres });
+  await client.connect();
+  // Nobody reads it any more; left there it would keep the log of the whole test run.
+  for (let left = 40; left > 0; left--) {
+    const { rows } = await client.query(
+      'SELECT active, pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active',
+      [slot],
+    );
+    const { rowCount } = await client.query('SELECT 1 FROM pg_replication_slots WHERE slot_name = $1', [
+      slot,
+    ]);
+    if (rows.length > 0 || rowCount === 0) break;
+    await sleep(100);
+  }
+  await client.end();
+}, 60_000);
+
+it('asks for many metrics, of every product', () => {
+  const names = new Set(asked.flatMap(({ uses }) => uses.map(({ metric }) => metric)));
+  expect(names.size).toBeGreaterThan(80);
+  for (const name of [
+    'registry_is_writable',
+    'relay_lag_seconds',
+    'sweeper_found_total',
+    'engine_state_bytes',
+  ])
+    expect(names).toContain(name);
+});
+
+it('names only metrics that are served, by the command they are expected from', () => {
+  expect([...scraped.keys()].sort()).toEqual(
+    ['consumer', 'engine', 'orders', 'payments', 'producer', 'registry', 'relay'].sort(),
+  );
+  expect(missing()).toEqual([]);
+});
+
+it('names only labels that those metrics have', () => {
+  const seen = served([...scraped.values()].join('\n'));
+  const registered = registeredLabels(repositoryFiles().filter((path) => /^src\/.*\.ts$/.test(path)));
+  const has = (metric: string, label: string): boolean =>
+    ADDED.has(label) || seen.get(metric)?.has(label) === true || registered.get(metric)?.has(label) === true;
+  const strange = asked.flatMap(({ where, uses, grouped }) => [
+    ...uses.flatMap(({ metric, matched }) =>
+      OWN_METRICS.has(metric)
+        ? []
+        : [...matched.keys()]
+            .filter((label) => !has(metric, label))
+            .map((label) => `${where}: ${metric}{${label}}`),
+    ),
+    ...grouped
+      .filter((label) => !uses.every(({ metric }) => has(metric, label)))
+      .map((label) => `${where}: by (${label})`),
+  ]);
+  expect(strange).toEqual([]);
+});
+
+it('is not fooled: a name that nobody serves is missing, and a label that no series has is strange', () => {
+  const { uses, grouped } = usesOf(
+    'sum by (color) (rate(orders_requests_total{job="relay",shade="x"}[1m])) > 2e3',
+  );
+  expect(uses).toEqual([
+    {
+      metric: 'orders_requests_total',
+      matched: new Map([
+        ['job', 'relay'],
+        ['shade', 'x'],
+      ]),
+    },
+  ]);
+  expect(grouped).toEqual(['color']);
+  expect(served(scraped.get('relay') ?? '').has('orders_requests_total')).toBe(false);
+  expect(
+    served(scraped.get('orders') ?? '')
+      .get('orders_requests_total')
+      ?.has('shade'),
+  ).not.toBe(true);
+});
