@@ -2,7 +2,7 @@
  *  is a list. */
 import { randomBytes, randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
-import { afterAll } from 'vitest';
+import { afterEach } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import type { Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -100,7 +100,18 @@ export interface WalWorld {
   ): Running;
   insert(aggregate: string, session?: SqlSession): Promise<bigint>;
   pending(): Promise<number>;
+  /** Applies what is missing of the tables' migrations. */
+  migrateOrders(): Promise<void>;
   drained(): Promise<true>;
+}
+
+export interface WorldOptions {
+  /** Another address, for another role. */
+  readonly at?: string;
+  /** One that is there, tables and all. */
+  readonly schema?: string;
+  /** How many of the orders' migrations; all without. */
+  readonly migrations?: number;
 }
 
 const SHARDS = 4;
@@ -113,9 +124,10 @@ export function walKit(postgres: string, cleanUp = true) {
   const running: Running[] = [];
   let count = 0;
 
-  afterAll(async () => {
-    await Promise.all(running.map((one) => one.stop()));
-    for (const { schema, pool } of schemas) {
+  // A server has few slots: none outlives its test.
+  afterEach(async () => {
+    await Promise.all(running.splice(0).map((one) => one.stop()));
+    for (const { schema, pool } of schemas.splice(0)) {
       if (cleanUp) {
         await dropSlots(pool, schema);
         await pool.query(`DROP SCHEMA ${schema} CASCADE`);
@@ -125,8 +137,8 @@ export function walKit(postgres: string, cleanUp = true) {
   });
 
   return {
-    /** @param at, known: another role on a schema that is there */
-    async world(at = postgres, known?: string): Promise<WalWorld> {
+    async world(asked: WorldOptions = {}): Promise<WalWorld> {
+      const { at = postgres, schema: known, migrations } = asked;
       const schema = known ?? `wal_${suffix}_${count++}`;
       const pool = await pgDriver.connect({
         url: withSettings(at, { schema }),
@@ -136,7 +148,7 @@ export function walKit(postgres: string, cleanUp = true) {
       });
       schemas.push({ schema, pool });
       if (known === undefined) {
-        await migrate(pool, schema, 'orders', migrationsOf('orders'));
+        await migrate(pool, schema, 'orders', migrationsOf('orders').slice(0, migrations));
         await migrate(pool, schema, 'relay', migrationsOf('relay'));
       }
       const pending = async (): Promise<number> => {
@@ -165,6 +177,9 @@ export function walKit(postgres: string, cleanUp = true) {
           return rows[0]?.id as bigint;
         },
         pending,
+        async migrateOrders() {
+          await migrate(pool, schema, 'orders', migrationsOf('orders'));
+        },
         drained: () =>
           until('an empty outbox', async () => ((await pending()) === 0 ? true : undefined), 30_000),
       };

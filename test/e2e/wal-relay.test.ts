@@ -3,7 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
@@ -19,7 +19,9 @@ import { dropSlots } from './wal-kit.ts';
 const own = launcher();
 const stack = await sharedStack();
 const PARTITIONS = 3;
-const LEASE_MS = 1500;
+const LEASE = '10s';
+/** Where a successor has to wait for it. */
+const SHORT_LEASE = '1500ms';
 
 interface World {
   readonly schema: string;
@@ -28,17 +30,18 @@ interface World {
   readonly args: readonly string[];
 }
 
+let count = 0;
 const worlds: World[] = [];
-afterAll(async () => {
-  for (const { pool, schema } of worlds) {
+afterEach(async () => {
+  for (const { pool, schema } of worlds.splice(0)) {
     await dropSlots(pool, schema);
     await pool.query(`DROP SCHEMA ${schema} CASCADE`);
     await pool.close();
   }
 });
 
-async function world(mode: 'poll' | 'wal' = 'wal'): Promise<World> {
-  const schema = `walrelay_${own.suffix}_${worlds.length}`;
+async function world(mode: 'poll' | 'wal' = 'wal', lease = SHORT_LEASE): Promise<World> {
+  const schema = `walrelay_${own.suffix}_${count++}`;
   const pool = await pgDriver.connect({
     url: withSettings(stack.postgres, { schema }),
     connectionsMax: 8,
@@ -60,7 +63,7 @@ async function world(mode: 'poll' | 'wal' = 'wal'): Promise<World> {
       `-schema=${schema}`,
       `-topic=${topic}`,
       `-partitions=${PARTITIONS}`,
-      `-lease=${LEASE_MS}ms`,
+      `-lease=${lease}`,
       '-sweep-interval=500ms',
       '-heartbeat=300ms',
     ],
@@ -172,7 +175,7 @@ async function work(
 
 describe('relay -relay=wal', () => {
   it('and -relay=poll bring the same workload out in the same order of each key', async () => {
-    const both = [await world('poll'), await world('wal')];
+    const both = [await world('poll', LEASE), await world('wal', LEASE)];
     const relays = both.map((one) => own.spawn('relay', one.args));
     const addresses = await Promise.all(relays.map((relay) => relay.address()));
     await reading(both[1] as World);

@@ -159,7 +159,7 @@ describe('a server that cannot', () => {
     const url = new URL(server.url);
     url.username = 'modest';
     url.password = 'modest';
-    const poor = await kit.world(url.toString(), world.schema);
+    const poor = await kit.world({ at: url.toString(), schema: world.schema });
     expect(await refused(poor.start())).toEqual([
       'wal_not_possible',
       expect.stringMatching(/making the replication slot .* was refused: .*permission denied/),

@@ -195,6 +195,8 @@ describe('the decoder on a real log', () => {
   });
 });
 
+/** Heartbeats of other relays of the database. */
+const isEmitted = (bytes: Buffer, start: number): boolean => bytes[start] === 0x4d;
 const nothing = (): void => {};
 const streamOptions = (slot: string, over: Partial<StreamOptions> = {}): StreamOptions => ({
   slot,
@@ -250,6 +252,7 @@ describe('replication driver', () => {
     const stream = await session.start(
       streamOptions(slot, {
         onMessage: (bytes, start, end) => {
+          if (isEmitted(bytes, start)) return;
           count++;
           hash.update(bytes.subarray(start, end));
         },
@@ -272,8 +275,9 @@ describe('replication driver', () => {
     await stream.close();
     const again = createHash('sha256');
     const kept = await until('the slot', () => peek(slot, { proto_version: '1', binary: 'true' }));
-    for (const message of kept) again.update(message);
-    expect(kept.length).toBe(3003);
+    const own = kept.filter((message) => !isEmitted(message, 0));
+    for (const message of own) again.update(message);
+    expect(own.length).toBe(3003);
     expect(again.digest('hex')).toBe(hash.digest('hex'));
     const broken = await open();
     const stopped = await until('a stream', () =>

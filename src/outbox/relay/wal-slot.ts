@@ -16,6 +16,8 @@ export interface WalNames {
   readonly table: string;
   readonly slot: string;
   readonly publication: string;
+  /** The publication has the name we give it, so it is ours to replace. */
+  readonly isOwnPublication: boolean;
   readonly hasTraceparent: boolean;
   /** 170004 for 17.4. */
   readonly serverVersion: number;
@@ -123,7 +125,7 @@ export class WalSlot {
        WHERE pubname = $1 AND (schemaname, tablename) IS DISTINCT FROM ($2::name, $3::name)`,
       [publication, schema, table],
     );
-    if (rows[0]?.others !== 0n)
+    if (rows[0]?.others !== 0n && !this.names.isOwnPublication)
       throw outboxError(
         'slot_taken',
         `the publication ${publication} shows other tables than ${schema}.${table}`,
@@ -333,6 +335,7 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
     table: row.name,
     slot: options.slot ?? name,
     publication: options.publication ?? name,
+    isOwnPublication: options.publication === undefined,
     hasTraceparent: row.traced,
     serverVersion: row.version,
   };

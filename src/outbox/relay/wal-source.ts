@@ -145,11 +145,13 @@ export class WalSource implements Source {
     const names = await walNames(pool, table, this.options.names);
     const slot = new WalSlot(pool, names);
     const rows = new OutboxRows(pool, table, names.hasTraceparent);
-    const { unswept } = await arrange(slot, {
+    const arranged = await arrange(slot, {
       log,
       metrics: this.metrics,
       whileMaking: (making, reason) => this.sweepWhile(making, rows, reason),
     });
+    if (arranged === undefined) return false;
+    const { unswept } = arranged;
     if (unswept !== null) {
       if (!(await this.sweeper.sweep(rows, unswept.to, unswept.reason))) return false;
       await slot.swept();
@@ -165,7 +167,7 @@ export class WalSource implements Source {
   }
 
   /** A slot waits for every open transaction; until it is there, rows are published by their state. */
-  private async sweepWhile(making: Promise<void>, rows: OutboxRows, reason: SweepReason): Promise<void> {
+  private async sweepWhile(making: Promise<void>, rows: OutboxRows, reason: SweepReason): Promise<boolean> {
     let over = false;
     const settled = making.finally(() => {
       over = true;
@@ -175,7 +177,9 @@ export class WalSource implements Source {
       await Promise.race([settled, this.parts.sleep(SWEEP_MS)]).catch(() => {});
       if (!over) await this.sweeper.sweep(rows, ID_MAX, reason === 'first_start' ? reason : 'no_slot');
     }
-    if (over) await settled;
+    if (!over) return false;
+    await settled;
+    return true;
   }
 
   /** Where the same place fails again and again, the slot is dropped; the table is swept instead. */

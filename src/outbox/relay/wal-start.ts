@@ -1,5 +1,6 @@
 /** From whatever slot is met to one whose stream can be believed: what has to be made, and what has to be swept first. */
 import type { Logger } from '../../core/log.ts';
+import { outboxError } from '../errors.ts';
 import type { WalMetrics } from './wal-metrics.ts';
 import { ID_MAX, type Memory, type SlotState, type SweepReason, type WalSlot } from './wal-slot.ts';
 
@@ -36,14 +37,14 @@ export interface Arranged {
 
 export interface ArrangeOptions {
   readonly log: Logger;
-  readonly metrics?: WalMetrics;
-  /** Waits for a slot to be made, which may take as long as the oldest open transaction. */
-  readonly whileMaking?: (making: Promise<void>, reason: SweepReason) => Promise<void>;
+  readonly metrics: WalMetrics;
+  /** Waits for a slot to be made, which may take as long as the oldest open transaction. False: nobody needs it any more. */
+  readonly whileMaking: (making: Promise<void>, reason: SweepReason) => Promise<boolean>;
 }
 
-/** Makes what is missing and remembers what must be swept; only for the relay that owns the outbox, or before any runs.
+/** Makes what is missing and remembers what must be swept; only for the relay that owns the outbox. Undefined: it was given up.
  *  @throws wal_not_possible, slot_taken */
-export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<Arranged> {
+export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<Arranged | undefined> {
   const publicationMade = await slot.ensurePublication();
   const [state, memory, systemIdentifier] = [
     await slot.look(),
@@ -71,11 +72,18 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
   if (state !== undefined) await slot.drop();
   const making = slot.create();
-  if (options.whileMaking === undefined) await making;
-  else await options.whileMaking(making, reason);
-  options.metrics?.recreated.add(1, options.metrics.recreated.series(reason));
+  making.catch(() => {});
+  if (!(await options.whileMaking(making, reason))) {
+    // Ends the statement that waits, and with it the slot that is half made.
+    await slot.endHolder();
+    return undefined;
+  }
+  options.metrics.recreated.add(1, options.metrics.recreated.series(reason));
   const made = await slot.look();
-  if (made === undefined) throw new Error('the slot is gone again');
+  if (made === undefined)
+    throw outboxError('wal_not_possible', 'the replication slot is gone again', {
+      next: 'find out who drops it (pg_stat_activity, the log of the server)',
+    });
   // What was committed below the slot and is pending can be seen; what comes later has a place in the stream.
   const to = await slot.pendingMax();
   const unswept = to === null ? null : { reason, to };
