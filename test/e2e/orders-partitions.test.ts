@@ -11,7 +11,7 @@ import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
 import { expireKeys } from '../../src/outbox/orders/keys.ts';
 import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
-import { dropMarked, makeAhead, outboxPartitions } from '../../src/outbox/orders/partitions.ts';
+import { dropMarked, makeAhead, outboxPartitions, sweepDefault } from '../../src/outbox/orders/partitions.ts';
 import { writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -164,6 +164,13 @@ describe('partitions', () => {
     expect((await ids(pool)).length).toBe(2550);
     const { rows } = await pool.query<{ n: bigint }>('SELECT count(*) AS n FROM outbox_default');
     expect(rows).toEqual([{ n: 1999n }]);
+    // What fell into the net is deleted when it is marked and old; the net stays.
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id <= 1001500');
+    expect(await sweepDefault(options(pool, schema, { retentionMs: 3_600_000 }))).toBe(0);
+    const swept = [];
+    for (let i = 0; i < 3; i++) swept.push(await sweepDefault(options(pool, schema)));
+    expect(swept).toEqual([1000, 500, 0]);
+    expect((await ids(pool))[0]).toBe(1_001_501n);
   });
 
   it('are dropped when the ids have left them and every row is marked and old', async () => {

@@ -279,6 +279,41 @@ describe('a database that gets in the way', () => {
   });
 });
 
+describe('a request whose time is over', () => {
+  it('need not be started when nobody waits for it, and is when somebody asks again', async () => {
+    const world = await writesWorld(stack.postgres);
+    const { orders } = await world.instance({ lanes: 1, batch: 1, deadlineMs: 300, inFlightWaitMs: 200 });
+    let release: () => void = () => {};
+    const locked = world.pool.transaction(async (session) => {
+      await session.query('LOCK TABLE idempotency_keys IN ACCESS EXCLUSIVE MODE');
+      await new Promise<void>((resolve) => {
+        release = resolve;
+      });
+    });
+    await sleep(50);
+    const keys = Array.from({ length: 300 }, () => randomUUID());
+    const codes = await Promise.all(
+      keys.map((key) =>
+        orders.create(key, body(0)).catch((thrown: unknown) => findMillraceError(thrown)?.code),
+      ),
+    );
+    expect(new Set(codes)).toEqual(
+      new Set(['deadline_passed', 'in_flight'].filter((code) => codes.includes(code))),
+    );
+    expect(codes).toContain('deadline_passed');
+    // Asked again while the first attempt is still queued.
+    const again = keys.slice(-20).map((key) => insist(() => orders, key, body(0)));
+    await sleep(10);
+    release();
+    await locked;
+    const outcomes = await Promise.all(again);
+    expect(outcomes.every((one) => 'answer' in one)).toBe(true);
+    const { rows } = await world.pool.query<{ n: bigint }>('SELECT count(*) AS n FROM orders');
+    expect(Number(rows[0]?.n)).toBeGreaterThanOrEqual(20);
+    expect(Number(rows[0]?.n)).toBeLessThan(300);
+  });
+});
+
 describe('overload', () => {
   it('is shed before any work: too many under way, or too long a queue', async () => {
     const world = await writesWorld(stack.postgres);

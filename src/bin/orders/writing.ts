@@ -83,7 +83,7 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     lanes,
     control,
     oneByOne: batching.oneByOne,
-    inFlightWaitMs: settings['in-flight-wait'],
+    inFlightWaitMs: Math.min(settings['in-flight-wait'], settings.deadline),
     keyTtlMs: settings['key-ttl'],
     metrics,
     wallNowMs: () => clock.wallNowMs(),

@@ -4,7 +4,13 @@ import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import { expireKeys, KEYS_CHUNK_ROWS } from './keys.ts';
-import { dropMarked, makeAhead, outboxPartitions, type PartitionOptions } from './partitions.ts';
+import {
+  dropMarked,
+  makeAhead,
+  outboxPartitions,
+  type PartitionOptions,
+  sweepDefault,
+} from './partitions.ts';
 
 /** A look for old keys that found fewer than a chunk: the next one after this. */
 const KEYS_PAUSE_MS = 10 * 60_000;
@@ -41,6 +47,10 @@ export class Maintenance {
         'orders_outbox_partitions_dropped_total',
         'Partitions dropped: every row marked and older than the retention.',
       ),
+      swept: metrics.counter(
+        'orders_outbox_default_swept_total',
+        'Rows deleted from the default partition: marked and older than the retention.',
+      ),
       expired: metrics.counter('orders_keys_expired_total', 'Idempotency keys deleted after their TTL.'),
       errors: metrics.counter('orders_maintenance_errors_total', 'Turns of the maintenance that failed.', [
         'task',
@@ -69,6 +79,9 @@ export class Maintenance {
       const dropped = await dropMarked(options);
       counters.dropped.add(dropped.length);
       if (dropped.length > 0) options.log.info({ dropped }, 'outbox partitions dropped');
+    });
+    await this.attempt('sweep', async () => {
+      counters.swept.add(await sweepDefault(options));
     });
     await this.attempt('count', async () => {
       counters.partitions.set((await outboxPartitions(options.pool, options.schema)).length);

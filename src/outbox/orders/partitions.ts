@@ -172,3 +172,23 @@ export async function dropMarked(options: PartitionOptions): Promise<readonly st
   }
   return dropped;
 }
+
+/** Rows of the default partition a turn. */
+const SWEPT_ROWS = 1000;
+
+/** Deletes marked and old rows of the default partition, which is never dropped; returns how many. */
+export async function sweepDefault(options: PartitionOptions): Promise<number> {
+  const { pool, schema, retentionMs } = options;
+  const swept = await asMaintainer(pool, schema, async (session) => {
+    await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
+    await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
+    const { rowCount } = await session.query(
+      `DELETE FROM ${schema}.outbox_default WHERE published_at IS NOT NULL AND id = ANY(ARRAY(
+         SELECT id FROM ${schema}.outbox_default
+         WHERE published_at IS NOT NULL AND created_at < now() - $1::float8 * interval '1 ms' ORDER BY id LIMIT ${SWEPT_ROWS}))`,
+      [retentionMs],
+    );
+    return rowCount;
+  });
+  return swept ?? 0;
+}

@@ -154,6 +154,7 @@ export class Orders {
     return new Promise((resolve, reject) => {
       const waiter = new Waiter(hash, request, nowMs + deadlineMs, resolve, reject);
       if (ahead !== undefined) {
+        ahead.abandoned = false;
         ahead.followers ??= [];
         ahead.followers.push(waiter);
         this.waiting.set(waiter, ahead);
@@ -190,7 +191,7 @@ export class Orders {
   /** Of a flight: the answer that is stored under its key. */
   landed(flight: Flight, answer: StoredAnswer, first: boolean): void {
     const { replays, metrics } = this.options;
-    this.flying.delete(flight.key);
+    this.land(flight);
     replays.put(flight.key, answer);
     if (!first) metrics.replays.add(1, this.replayedFrom.database);
     this.answer(flight, flight.lead, answer, !first);
@@ -200,10 +201,14 @@ export class Orders {
   }
 
   failed(flight: Flight, error: unknown): void {
-    this.flying.delete(flight.key);
+    this.land(flight);
     for (const waiter of [flight.lead, ...(flight.followers ?? [])]) {
       if (this.waiting.delete(waiter)) waiter.reject(error);
     }
+  }
+
+  private land(flight: Flight): void {
+    if (this.flying.get(flight.key) === flight) this.flying.delete(flight.key);
   }
 
   private answer(flight: Flight, waiter: Waiter, answer: StoredAnswer, replayed: boolean): void {
