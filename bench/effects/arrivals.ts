@@ -4,7 +4,7 @@ import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { type BatchConsumer, OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
 
-export const PARTITIONS = 4;
+const PARTITIONS = 4;
 const BATCH_ROWS = 10_000;
 const ARENA_BYTES = 16 << 20;
 const WAIT_MS = 50;

@@ -44,7 +44,7 @@ export const intoOutbox = (n: string): string =>
   );
 
 /** Our tables, as the orders service makes them. */
-export async function ourTables(database: Database): Promise<void> {
+async function ourTables(database: Database): Promise<void> {
   await migrate(database.pool, 'public', 'orders', migrationsOf('orders'));
 }
 

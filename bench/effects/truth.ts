@@ -2,7 +2,7 @@
 import { invariant } from '../../src/core/errors.ts';
 import type { Database } from './world.ts';
 
-export interface Counts {
+interface Counts {
   readonly orders: number;
   readonly outbox: number;
   readonly outbox_ids: number;
@@ -10,7 +10,7 @@ export interface Counts {
   readonly deadlocks: number;
 }
 
-export async function counts({ pool }: Pick<Database, 'pool'>): Promise<Counts> {
+async function counts({ pool }: Pick<Database, 'pool'>): Promise<Counts> {
   const { rows } = await pool.query<{ readonly all: string }>(
     `SELECT json_build_object(
        'orders', (SELECT count(*) FROM orders),
