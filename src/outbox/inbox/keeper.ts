@@ -98,7 +98,7 @@ export class InboxKeeper {
     this.dropped = metrics.counter('inbox_partitions_dropped_total', 'Partitions dropped with their keys.');
     this.forgotten = metrics.counter(
       'inbox_expired_keys_total',
-      'Keys forgotten: dropped ones as the planner estimates them, others counted.',
+      'Keys forgotten: dropped ones as the statistics estimate them, others counted.',
     );
     this.moved = metrics.counter(
       'inbox_moved_keys_total',

@@ -179,7 +179,7 @@ async function attach(
 
 export interface Dropped {
   readonly partitions: number;
-  /** As the planner's statistics had them. */
+  /** As the statistics had them. */
   readonly rowsEstimate: number;
   /** Rows of other versions that went to the default partition. */
   readonly movedRows: number;
@@ -215,7 +215,7 @@ export async function dropPartitions(
     );
     movedRows += rowCount;
     const { rows } = await session.query<{ n: number }>(
-      'SELECT greatest(0, reltuples)::float8 AS n FROM pg_class WHERE oid = to_regclass($1)',
+      'SELECT greatest(0, reltuples, pg_stat_get_live_tuples(oid))::float8 AS n FROM pg_class WHERE oid = to_regclass($1)',
       [sqlName],
     );
     rowsEstimate += rows[0]?.n ?? 0;
