@@ -135,7 +135,7 @@ export function registryApiPage(note: string, cell: (text: string) => string): s
     'Every path marked with a context also stands below `/contexts/{context}`; a subject there is `:.context:subject`',
     'elsewhere. Rights are those of `-auth-rules`. Any operation with a right can answer 401 (40101), 403 (40301) and 429',
     '(42901), any at all 400, 406, 408, 500 and 503, one with a body 413 and 415, one that writes 50001 to 50004.',
-    'With `-http=node` a request that is not there after 30 s is answered 408. With `-http=uws` most are not: the backend',
+    'With `-http=node` or `net` a request that is not there after 30 s is answered 408. With `-http=uws` most are not: the backend',
     'itself closes a connection that sends less than 16 KiB a second for 10 to 12 s in a head or a body, without an answer;',
     '408 is left for a body that is faster and still not there after 30 s. Clients behind slow links need `-http=node`.',
     '',

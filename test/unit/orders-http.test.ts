@@ -90,7 +90,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
   const clients: RawClient[] = [];
   let requests = 0;
 
-  async function start(hash: 'canonical' | 'raw' = 'canonical'): Promise<void> {
+  async function start(hash: 'canonical' | 'raw' = 'canonical', requestTimeoutMs = 5000): Promise<void> {
     service = new Memory();
     metrics = new Metrics();
     requests = 0;
@@ -109,7 +109,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       fallbacks: ordersFallbacks(requestId),
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16 * 1024,
-      requestTimeoutMs: 5000,
+      requestTimeoutMs,
       keepAliveTimeoutMs: 5000,
       log,
     });
@@ -428,7 +428,19 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       );
   });
 
-  it('malformed heads, a slow head and an expectation are problems too', async () => {
+  it('a body or a head that does not come in time is 408, and reaches nobody', async () => {
+    await server.drain(0);
+    await start('canonical', 200);
+    const heads = `POST /orders HTTP/1.1\r\nHost: test\r\n${keyed(KEY)}`;
+    for (const bytes of [heads, `${heads}Content-Length: 36\r\n\r\n{"account`]) {
+      const client = await raw(bytes);
+      problem(await client.answer(), 408, 'request-timeout');
+      await client.closed();
+    }
+    expect(service.calls).toEqual([]);
+  });
+
+  it('malformed heads and an expectation are problems too', async () => {
     for (const [bytes, status, type] of [
       ['POST /orders HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n', 400, 'malformed-request'],
       ['GET /orders/%zz HTTP/1.1\r\nHost: a\r\n\r\n', 400, 'malformed-request'],
