@@ -15,7 +15,6 @@ import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
-import { unsafeInbox } from '../outbox/payments/unsafe-inbox.ts';
 import { crashPoint } from './payments/crash.ts';
 import { keepInbox, makeInboxPartitions } from './payments/inbox.ts';
 import { listParked, redriveParked } from './payments/parked.ts';
@@ -176,7 +175,7 @@ wrong is mended.
       topic,
       pool,
       ids: new UuidV7(clock, (into) => randomFillSync(into)),
-      inbox: settings['unsafe-ttl'] ? unsafeInbox(inbox, inbox.names.table) : inbox,
+      inbox: settings['unsafe-ttl'] ? inbox.withoutFloor() : inbox,
       injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
       metrics,
       clock,

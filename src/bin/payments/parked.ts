@@ -12,7 +12,6 @@ import {
   readParked,
 } from '../../outbox/payments/parked.ts';
 import { redrive } from '../../outbox/payments/redrive.ts';
-import { unsafeInbox } from '../../outbox/payments/unsafe-inbox.ts';
 import { crashPoint } from './crash.ts';
 import type { PaymentsContext } from './settings.ts';
 
@@ -91,7 +90,7 @@ export async function redriveParked(context: PaymentsContext, pool: SqlPool): Pr
   const sums = await redrive({
     pool,
     ids: new UuidV7(clock, (into) => randomFillSync(into)),
-    inbox: settings['unsafe-ttl'] ? unsafeInbox(inbox, inbox.names.table) : inbox,
+    inbox: settings['unsafe-ttl'] ? inbox.withoutFloor() : inbox,
     filter,
     batchRows: settings['batch-rows'],
     clock,

@@ -37,7 +37,7 @@ const MOVE_ROWS_MAX = 500_000;
 /** Partitions dropped in one transaction: a few milliseconds each, under the lock. */
 const DROPS_MAX = 8;
 /** Partitions between now less the TTL and the last one made ahead. */
-export const PARTITIONS_MAX = 5000;
+const PARTITIONS_MAX = 5000;
 
 const BOUNDS = /^FOR VALUES FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)$/;
 
