@@ -155,9 +155,19 @@ describe('a message that the inbox has forgotten', () => {
     const made = Date.now() - 2 * HOUR_MS;
     const orders = events(50).map((event, i) => (i % 2 === 0 ? { ...event, msgId: idAt(made) } : event));
     await at.publish(orders.map(recordOf));
+    await pool.query(
+      `INSERT INTO ${at.schema}.payments_batches (delivered, inserted, suppressed, injected, committed_at)
+       SELECT 1, 1, 0, 0, now() - interval '2 hours' FROM generate_series(1, 5)`,
+    );
     const service = own.spawn('payments', at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
     await until('the charges', async () => ((await at.count('charges')) === 50 ? true : undefined));
     await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined));
+    // What batches did is forgotten by the same age.
+    await until('the pruning', async () =>
+      (await at.count(`payments_batches WHERE committed_at < now() - interval '1 hour'`)) === 0
+        ? true
+        : undefined,
+    );
     await at.publish(orders.map(recordOf));
     await until('the duplicates', async () => {
       const settled = (await at.count('payments_suppressed')) + (await at.count('payments_parked'));

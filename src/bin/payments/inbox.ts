@@ -6,6 +6,7 @@ import { InboxKeeper, isBusy, readDatabaseNowMs, readOldestUnmarkedMs } from '..
 import { type InboxNames, plainTableName } from '../../outbox/inbox/names.ts';
 import { makePartitions } from '../../outbox/inbox/partitions.ts';
 import { readTopicAges } from '../../outbox/inbox/topic-ages.ts';
+import { pruneBatches } from '../../outbox/payments/store.ts';
 import { sqlDriver } from '../shell/drivers.ts';
 import { sleepUntil } from '../shell/wait.ts';
 import type { PaymentsContext } from './settings.ts';
@@ -13,6 +14,10 @@ import type { PaymentsContext } from './settings.ts';
 /** Partitions made ahead of the clock, in widths. */
 const WIDTHS_AHEAD = 2;
 const ANSWER_TIMEOUT_MS = 10_000;
+/** Deleted by one statement. */
+const PRUNED_ROWS = 10_000;
+/** Longer than any COMMIT without an answer is asked about. */
+const BATCHES_KEPT_MS = 3_600_000;
 const CONNECT_TIMEOUT_MS = 5000;
 
 export interface Kept {
@@ -69,6 +74,29 @@ async function outboxSource(
   };
 }
 
+/** Rows of payments_batches are of use until their transaction's outcome is known, and for watching after that. */
+async function keepBatches(
+  { settings, log }: PaymentsContext,
+  pool: SqlPool,
+  ttl: DedupTtl,
+  drain: AbortSignal,
+): Promise<void> {
+  while (!drain.aborted) {
+    await sleepUntil(settings['inbox-every'], drain);
+    for (let gone = PRUNED_ROWS; gone === PRUNED_ROWS && !drain.aborted; ) {
+      gone = await pruneBatches(pool, Math.max(ttl.ttlMs, BATCHES_KEPT_MS), PRUNED_ROWS).catch(
+        (thrown: unknown) => {
+          log.debug(
+            { error: (thrown as Error).message },
+            'payments_batches not pruned; the next turn tries again',
+          );
+          return 0;
+        },
+      );
+    }
+  }
+}
+
 /** Keeps the inbox while `work` runs; a bug in either ends both. */
 export async function keepInbox(
   context: PaymentsContext,
@@ -111,5 +139,5 @@ export async function keepInbox(
     sleep: (ms) => sleepUntil(ms, drain),
   });
   const working = work().finally(() => over.abort());
-  await Promise.all([working, keeper.run()]);
+  await Promise.all([working, keeper.run(), keepBatches(context, pool, ttl, drain)]);
 }

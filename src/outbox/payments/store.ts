@@ -186,3 +186,17 @@ export async function commitState(pool: SqlPool, proof: BatchProof): Promise<Com
       : await pool.query('SELECT FROM charges WHERE charge_id = $1', [proof.chargeId]);
   return found.length > 0 ? 'committed' : 'absent';
 }
+
+/** Forgets what batches did that are older than this; the oldest `rowsMax` are looked at. Returns how many went. */
+export async function pruneBatches(
+  session: SqlSession,
+  olderThanMs: number,
+  rowsMax: number,
+): Promise<number> {
+  const { rowCount } = await session.query(
+    `DELETE FROM payments_batches WHERE id IN (SELECT id FROM payments_batches ORDER BY id LIMIT $2)
+       AND committed_at < now() - $1::float8 * interval '1 millisecond'`,
+    [olderThanMs, rowsMax],
+  );
+  return rowCount;
+}
