@@ -1,122 +1,23 @@
 /** The relay on a real database and a real broker: order of a key, gaps of the id sequence, crashes and standby. */
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import { OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
-import { migrate } from '../../src/outbox/migrations.ts';
+import { beforeAll, describe, expect, it } from 'vitest';
 import { launcher, until } from './engine-kit.ts';
+import { drained, firsts, insert, pending, readTopic, type World, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const PARTITIONS = 3;
+const world = worlds(() => stack, own.suffix);
 
-interface World {
-  readonly schema: string;
-  readonly topic: string;
-  readonly pool: SqlPool;
-  readonly args: readonly string[];
+/** The line a crash point leaves. */
+function crashLine(logPath: string): { readonly point?: unknown; readonly unfinished?: unknown } {
+  const line = readFileSync(logPath, 'utf8')
+    .split('\n')
+    .find((one) => one.includes('crash point reached'));
+  return JSON.parse(line ?? '{}');
 }
-
-const pools: SqlPool[] = [];
-afterAll(() => Promise.all(pools.map((pool) => pool.close())));
-let count = 0;
-
-/** A schema and a topic of the test's own. */
-async function world(): Promise<World> {
-  const schema = `relay_${own.suffix}_${count++}`;
-  const pool = await pgDriver.connect({
-    url: withSettings(stack.postgres, { schema }),
-    connectionsMax: 4,
-    applicationName: 'test',
-    connectTimeoutMs: 5000,
-  });
-  pools.push(pool);
-  await migrate(pool, schema, 'orders', migrationsOf('orders'));
-  const topic = `${schema}.events`;
-  const args = [
-    'relay',
-    `-brokers=${stack.brokers}`,
-    `-postgres=${stack.postgres}`,
-    `-schema=${schema}`,
-    `-topic=${topic}`,
-    `-partitions=${PARTITIONS}`,
-    '-poll-interval=5ms',
-    '-migrate',
-  ];
-  return { schema, topic, pool, args };
-}
-
-async function insert(session: SqlSession, aggregate: string, body: string): Promise<string> {
-  const msgId = randomUUID();
-  await session.query(
-    `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, $2::uuid, 'order.created.v1', $3::bytea)`,
-    [aggregate, msgId, new TextEncoder().encode(body)],
-  );
-  return msgId;
-}
-
-async function pending(pool: SqlPool): Promise<number> {
-  const { rows } = await pool.query<{ n: bigint }>(
-    'SELECT count(*) AS n FROM outbox WHERE published_at IS NULL',
-  );
-  return Number(rows[0]?.n);
-}
-
-const drained = (pool: SqlPool): Promise<true> =>
-  until('an empty outbox', async () => ((await pending(pool)) === 0 ? true : undefined), 40_000);
-
-interface Seen {
-  readonly partition: number;
-  readonly offset: bigint;
-  readonly key: string;
-  readonly msgId: string;
-}
-
-/** The whole topic in partition and offset order. */
-async function readTopic(topic: string): Promise<Seen[]> {
-  const consumer = await nodeRdkafkaDriver.consumer({
-    brokers: stack.brokers,
-    clientId: 'test',
-    partitionEof: true,
-  });
-  const seen: Seen[] = [];
-  try {
-    const partitions = Array.from({ length: PARTITIONS }, (_, partition) => ({
-      topic,
-      partition,
-      offset: OFFSET_BEGINNING,
-    }));
-    await consumer.assign(partitions);
-    const batch = RecordBatch.create(1000, 1 << 20);
-    const ended = new Set<number>();
-    while (ended.size < PARTITIONS) {
-      const { rowCount, ends } = await consumer.consume(batch, 500);
-      for (let i = 0; i < rowCount; i++) {
-        seen.push({
-          partition: batch.columns.partition[i] as number,
-          offset: batch.columns.offset[i] as bigint,
-          key: new TextDecoder().decode(batch.key(i) ?? undefined),
-          msgId: JSON.parse(new TextDecoder().decode(batch.value(i) ?? undefined)).msg_id,
-        });
-      }
-      for (const end of ends) ended.add(end.partition);
-    }
-  } finally {
-    await consumer.close();
-  }
-  return seen.sort((a, b) => a.partition - b.partition || Number(a.offset - b.offset));
-}
-
-const firsts = (seen: readonly Seen[], key: string): string[] => [
-  ...new Set(seen.filter((one) => one.key === key).map(({ msgId }) => msgId)),
-];
 
 describe('relay', () => {
   let main: World;
@@ -137,7 +38,7 @@ describe('relay', () => {
     await drained(main.pool);
     relay.kill('SIGTERM');
     expect(await relay.ended).toEqual({ code: 0, signal: null });
-    const seen = await readTopic(main.topic);
+    const seen = await readTopic(main);
     expect(seen.length).toBe(keys.length * 5);
     for (const key of keys) expect(firsts(seen, key)).toEqual(sent.get(key));
   });
@@ -156,7 +57,7 @@ describe('relay', () => {
     await drained(pool);
     relay.kill('SIGTERM');
     await relay.ended;
-    const seen = (await readTopic(topic)).map(({ msgId }) => msgId);
+    const seen = (await readTopic({ stack, topic })).map(({ msgId }) => msgId);
     expect(new Set(seen)).toEqual(new Set([late, early]));
     expect(seen).toHaveLength(2);
   });
@@ -169,11 +70,12 @@ describe('relay', () => {
     const dying = own.spawn('relay', [...args, '-crash-point=publish']);
     expect(await dying.ended).toEqual({ code: null, signal: 'SIGKILL' });
     expect(await pending(pool)).toBe(20);
+    expect(crashLine(dying.logPath)).toMatchObject({ point: 'publish', unfinished: 20 });
     const relay = own.spawn('relay', args);
     await drained(pool);
     relay.kill('SIGTERM');
     await relay.ended;
-    const seen = await readTopic(topic);
+    const seen = await readTopic({ stack, topic });
     expect(firsts(seen, key)).toEqual(sent);
     expect(seen.length).toBe(40);
     expect(new Set(seen.map(({ partition }) => partition)).size).toBe(1);
@@ -184,12 +86,57 @@ describe('relay', () => {
     const sent = await insert(pool, randomUUID(), '{}');
     const dying = own.spawn('relay', [...args, '-crash-point=commit']);
     expect(await dying.ended).toEqual({ code: null, signal: 'SIGKILL' });
-    expect(await readTopic(topic)).toEqual([]);
+    expect(crashLine(dying.logPath)).toMatchObject({ point: 'commit', unfinished: 1 });
+    expect(await readTopic({ stack, topic })).toEqual([]);
     const relay = own.spawn('relay', args);
     await drained(pool);
     relay.kill('SIGTERM');
     await relay.ended;
-    expect((await readTopic(topic)).map(({ msgId }) => msgId)).toEqual([sent]);
+    expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId)).toEqual([sent]);
+  });
+
+  it('publishes nothing twice that it had marked when it died', async () => {
+    const { pool, args, topic } = await world();
+    const sent: string[] = [];
+    for (let i = 0; i < 20; i++) sent.push(await insert(pool, randomUUID(), '{}'));
+    const dying = own.spawn('relay', [...args, '-crash-point=mark']);
+    expect(await dying.ended).toEqual({ code: null, signal: 'SIGKILL' });
+    expect(crashLine(dying.logPath)).toMatchObject({ point: 'mark', unfinished: 20 });
+    expect(await pending(pool)).toBe(0);
+    const relay = own.spawn('relay', args);
+    await relay.address();
+    sent.push(await insert(pool, randomUUID(), '{}'));
+    await drained(pool);
+    relay.kill('SIGTERM');
+    await relay.ended;
+    expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId).sort()).toEqual(sent.sort());
+  });
+
+  it('works on a table of another name and schema, and carries the trace of the row that has one', async () => {
+    const { pool, args, topic, schema } = await world();
+    const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
+    await pool.query('ALTER TABLE outbox ADD COLUMN IF NOT EXISTS traceparent text');
+    await pool.query(
+      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
+       VALUES (gen_random_uuid(), gen_random_uuid(), 'shipped', '{"a":1}', $1)`,
+      [traceparent],
+    );
+    await pool.query('ALTER TABLE outbox RENAME TO parcels');
+    const result = await own.run([
+      ...args,
+      `-table=${schema}.parcels`,
+      '-source=/parcels',
+      '-exit-when-drained',
+    ]);
+    expect(result.code).toBe(0);
+    const [seen] = await readTopic({ stack, topic });
+    expect(seen?.headers).toMatchObject({
+      traceparent,
+      ce_source: '/parcels',
+      ce_type: 'shipped',
+      relay_mode: 'poll',
+    });
+    expect(Number(seen?.headers['relay_epoch'])).toBeGreaterThan(0);
   });
 
   it('lets a second relay stand by and take over when the first is killed', async () => {
@@ -204,25 +151,36 @@ describe('relay', () => {
     await drained(pool);
     both[1]?.kill('SIGTERM');
     await Promise.all(both.map((one) => one.ended));
-    const seen = await readTopic(topic);
+    const seen = await readTopic({ stack, topic });
     expect(new Set(seen.map(({ msgId }) => msgId))).toEqual(new Set(sent));
   });
 
-  it('goes on after its database connection is cut', async () => {
+  it('goes on after its database connections are cut', async () => {
     const { pool, args, topic, schema } = await world();
-    const relay = own.spawn('relay', args);
+    // A user of its own, so that no other relay on this server is met.
+    await pool.query(`CREATE ROLE ${schema} SUPERUSER LOGIN PASSWORD 'cut'`);
+    const address = new URL(stack.postgres);
+    address.username = schema;
+    address.password = 'cut';
+    const relay = own.spawn('relay', [
+      ...args.filter((arg) => !arg.startsWith('-postgres=')),
+      `-postgres=${address}`,
+    ]);
     await relay.address();
     const sent = [await insert(pool, randomUUID(), '{}')];
     await drained(pool);
-    await pool.query(
-      `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'millrace relay'`,
+    const { rowCount } = await pool.query(
+      'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1',
+      [schema],
     );
+    expect(rowCount).toBeGreaterThan(1);
     await sleep(50);
     sent.push(await insert(pool, randomUUID(), '{}'));
     await drained(pool);
     relay.kill('SIGTERM');
     expect(await relay.ended, schema).toEqual({ code: 0, signal: null });
-    expect(new Set((await readTopic(topic)).map(({ msgId }) => msgId))).toEqual(new Set(sent));
+    expect(new Set((await readTopic({ stack, topic })).map(({ msgId }) => msgId))).toEqual(new Set(sent));
+    await pool.query(`DROP ROLE ${schema}`);
   });
 });
 

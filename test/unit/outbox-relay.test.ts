@@ -150,6 +150,25 @@ describe('pipeline', () => {
     );
   });
 
+  it('does not let a row pass in an answer that is older than the failure of the row before it', async () => {
+    let fail = true;
+    const { sender, log } = broker(
+      () => fail,
+      () => 1,
+    );
+    const { made } = pipeline(sender, 10);
+    const first = made.deliver([row(1, 1)]);
+    // Asked for while row 1 was under way, so that it is not among the rows.
+    const asOf = made.leftSoFar();
+    expect((await first).left).toEqual([1n]);
+    fail = false;
+    const stale = await made.deliver([row(2, 1)], { from: 0n, to: 100n, asOf });
+    expect(stale).toMatchObject({ published: 0, left: [2n] });
+    const whole = { from: 0n, to: 100n, asOf: made.leftSoFar() };
+    expect(await made.deliver([row(1, 1), row(2, 1)], whole)).toMatchObject({ published: 2, left: [] });
+    expect(log).toEqual([uuid(1_000_001), uuid(1_000_002)]);
+  });
+
   it('sends a key with a thousand rows in one flight', async () => {
     const { sender, log } = broker(
       () => false,

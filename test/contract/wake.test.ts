@@ -1,0 +1,123 @@
+/** Wake-ups over Unix sockets: every relay hears of a commit, whichever side started first; calls coalesce; nothing ever fails. */
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, expect, it } from 'vitest';
+import type { WakeScope } from '../../src/io/wake/port.ts';
+import { unixWakeIn, wakeFolder } from '../../src/io/wake/unix.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'wake-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+const driver = unixWakeIn(root);
+
+let count = 0;
+const fresh = (): WakeScope => ({
+  systemIdentifier: '7575757575757575757',
+  database: 'shop',
+  table: `public.outbox_${count++}`,
+});
+
+async function until(holds: () => boolean): Promise<void> {
+  for (let waited = 0; !holds(); waited += 5) {
+    if (waited > 15_000) throw new Error('it did not come');
+    await sleep(5);
+  }
+}
+
+it('reaches every relay of the outbox, and of no other', async () => {
+  const scope = fresh();
+  const heard = [0, 0, 0];
+  const hears = (which: number) => (): void => {
+    heard[which] = (heard[which] as number) + 1;
+  };
+  const listeners = [
+    await driver.listen(scope, hears(0)),
+    await driver.listen(scope, hears(1)),
+    await driver.listen(fresh(), hears(2)),
+  ];
+  const waker = await driver.waker(scope);
+  await until(() => heard[0] === 1 && heard[1] === 1);
+  waker.wake();
+  await until(() => heard[0] === 2 && heard[1] === 2);
+  expect(heard[2]).toBe(0);
+  await waker.close();
+  for (const one of listeners) await one.close();
+  expect(readdirSync(wakeFolder(scope, root))).toEqual([]);
+});
+
+it('finds a relay that starts later, and one that starts again after it was killed', async () => {
+  const scope = fresh();
+  const waker = await driver.waker(scope);
+  waker.wake();
+  let heard = 0;
+  const first = await driver.listen(scope, () => heard++);
+  await until(() => heard > 0);
+  await first.close();
+  // What a killed relay leaves: a socket that nobody listens on.
+  const dead = join(wakeFolder(scope, root), '0123456789abcdef.sock');
+  spawnSync(process.execPath, [
+    '-e',
+    `require('net').createServer().listen(${JSON.stringify(dead)}, () => process.kill(process.pid, 'SIGKILL'))`,
+  ]);
+  expect(readdirSync(wakeFolder(scope, root))).toEqual(['0123456789abcdef.sock']);
+  heard = 0;
+  const second = await driver.listen(scope, () => heard++);
+  await until(() => heard > 0);
+  waker.wake();
+  await until(() => !readdirSync(wakeFolder(scope, root)).includes('0123456789abcdef.sock'));
+  await waker.close();
+  await second.close();
+});
+
+it('coalesces the calls of one turn, and costs little', async () => {
+  const scope = fresh();
+  let heard = 0;
+  const listener = await driver.listen(scope, () => heard++);
+  const waker = await driver.waker(scope);
+  await until(() => heard === 1);
+  const calls = 100_000;
+  const startMs = performance.now();
+  for (let i = 0; i < calls; i++) waker.wake();
+  expect(((performance.now() - startMs) * 1000) / calls).toBeLessThan(20);
+  await until(() => heard >= 2);
+  await sleep(50);
+  expect(heard).toBe(2);
+  await waker.close();
+  await listener.close();
+  waker.wake();
+});
+
+it('keeps its folder to its user, and says why where it cannot have one', async () => {
+  const scope = fresh();
+  const listener = await driver.listen(scope, () => {});
+  expect(statSync(wakeFolder(scope, root)).mode & 0o777).toBe(0o700);
+  await listener.close();
+  const blocked = join(root, 'blocked');
+  mkdirSync(blocked);
+  writeFileSync(join(blocked, `millrace-wake-${process.getuid?.() ?? 0}`), '');
+  await expect(unixWakeIn(blocked).listen(scope, () => {})).rejects.toMatchObject({ code: 'not_writable' });
+  // The side that commits wakes nobody there, and that is all.
+  const waker = await unixWakeIn(blocked).waker(scope);
+  waker.wake();
+  await waker.close();
+});
+
+it('is not held up by a relay that reads nothing', async () => {
+  const scope = fresh();
+  const folder = wakeFolder(scope, root);
+  mkdirSync(folder, { recursive: true });
+  const sockets: Socket[] = [];
+  const deaf = createServer((socket) => sockets.push(socket.pause()));
+  await new Promise<void>((resolve) => deaf.listen(join(folder, 'fedcba9876543210.sock'), resolve));
+  const waker = await driver.waker(scope);
+  for (let turn = 0; turn < 2000; turn++) {
+    waker.wake();
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+  await waker.close();
+  for (const socket of sockets) socket.destroy();
+  await new Promise((resolve) => deaf.close(resolve));
+});

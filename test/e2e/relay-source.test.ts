@@ -1,0 +1,302 @@
+/** The poll source on a real database: ids that become visible late, whatever made them late, and scans that stay flat over dead
+ *  rows which nobody may remove. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { describe, expect, it } from 'vitest';
+import type { Clock } from '../../src/core/clock.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
+import { Frontier } from '../../src/outbox/relay/frontier.ts';
+import type { CountingPipeline } from '../../src/outbox/relay/pipeline.ts';
+import { PollSource } from '../../src/outbox/relay/poll-source.ts';
+import { describeOutbox, readPending } from '../../src/outbox/relay/store.ts';
+import { HorizonWatch, LagMeter } from '../../src/outbox/relay/watch.ts';
+import { launcher, until } from './engine-kit.ts';
+import { insert, worlds } from './relay-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const world = worlds(() => stack, own.suffix);
+const clock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+const STRAGGLER_MS = 200;
+
+/** Marks what it is given at once and writes down the order. */
+function marking(pool: SqlPool, table: string): CountingPipeline & { readonly ids: bigint[] } {
+  const ids: bigint[] = [];
+  const under = new Set<bigint>();
+  return {
+    ids,
+    async deliver(rows) {
+      for (const { id } of rows) {
+        ids.push(id);
+        under.add(id);
+      }
+      const marked = pool
+        .query(`UPDATE ${table} SET published_at = now() WHERE id = ANY($1::bigint[])`, [
+          rows.map(({ id }) => id),
+        ])
+        .then(() => {
+          for (const { id } of rows) under.delete(id);
+        });
+      return { published: rows.length, left: [], known: 0, marked };
+    },
+    owns: () => true,
+    isUnderWay: (id) => under.has(id),
+    underWay: () => under.size,
+    leftSoFar: () => 0,
+    room: async () => {},
+    idle: async () => {},
+  };
+}
+
+async function running(pool: SqlPool, table = 'outbox') {
+  const shape = await describeOutbox(pool, table);
+  const pipeline = marking(pool, table);
+  const drain = new AbortController();
+  const metrics = new Metrics();
+  const source = new PollSource(
+    {
+      pool,
+      table,
+      pipeline,
+      ownership: { shards: 1, owned: () => [0], generation: () => 1 },
+      metrics,
+      log: silentLogger,
+      clock,
+      sleep,
+      sleepUntilWoken: (ms) => sleep(ms),
+      drain: drain.signal,
+      crashAt: () => {},
+      exitWhenDrained: false,
+    },
+    shape,
+    {
+      rowsMax: 100,
+      intervalMs: 5,
+      spacingMs: 1,
+      // Longer than the test: what is found is found by the floor.
+      rescanMs: 1_000_000,
+      stragglerAfterMs: STRAGGLER_MS,
+      backoffMaxMs: 100,
+    },
+  );
+  const run = source.run();
+  const gauge = (name: string): number => metrics.gauge(name, '').value();
+  return {
+    pipeline,
+    decided: () => gauge('relay_decided_id'),
+    stragglers: () => gauge('relay_stragglers'),
+    stop: async () => {
+      drain.abort();
+      await run;
+    },
+  };
+}
+
+const some = (pool: SqlSession, count: number): Promise<unknown> =>
+  pool.query(
+    `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+     SELECT gen_random_uuid(), gen_random_uuid(), 't', '{}' FROM generate_series(1, $1::int)`,
+    [count],
+  );
+
+const idOf = async (session: SqlSession, msgId: string): Promise<bigint> =>
+  (await session.query<{ id: bigint }>('SELECT id FROM outbox WHERE msg_id = $1::uuid', [msgId])).rows[0]
+    ?.id as bigint;
+
+describe('ids that become visible late', () => {
+  it('are found when their transaction ends, however long it took, and pin nothing meanwhile', async () => {
+    const { pool } = await world();
+    const { pipeline, decided, stragglers, stop } = await running(pool);
+    await some(pool, 100);
+    await until('the first rows', async () => (decided() >= 100 ? true : undefined));
+    const late: bigint[] = [];
+    await pool.transaction(async (session) => {
+      late.push(await idOf(session, await insert(session, randomUUID(), '{}')));
+      expect(late).toEqual([101n]);
+      await some(pool, 50);
+      await until('the rows behind it', async () => (pipeline.ids.includes(151n) ? true : undefined));
+      await until('a straggler', async () => (stragglers() > 0 && decided() >= 151 ? true : undefined));
+      // It takes further ids while it lasts, above those that were decided meanwhile.
+      late.push(await idOf(session, await insert(session, randomUUID(), '{}')));
+      await some(pool, 50);
+      await until('ids decided past both', async () => (decided() >= 202 ? true : undefined));
+      expect(pipeline.ids).not.toContain(101n);
+    });
+    await until('the late rows', async () =>
+      late.every((id) => pipeline.ids.includes(id)) ? true : undefined,
+    );
+    await until('no straggler', async () => (stragglers() === 0 ? true : undefined));
+    await stop();
+    expect(pipeline.ids.length).toBe(202);
+    expect(new Set(pipeline.ids).size).toBe(202);
+  });
+
+  it('that never come hold up nothing', async () => {
+    const { pool } = await world();
+    const { pipeline, decided, stop } = await running(pool);
+    await pool
+      .transaction(async (session) => {
+        await some(session, 10);
+        throw new Error('rolled back');
+      })
+      .catch(() => {});
+    await some(pool, 5);
+    await until('ids decided past the gap', async () => (decided() >= 15 ? true : undefined));
+    await stop();
+    expect(pipeline.ids).toEqual([11n, 12n, 13n, 14n, 15n]);
+  });
+
+  it('do not depend on a transaction that locks the table and writes nothing', async () => {
+    const { pool } = await world();
+    const { pipeline, decided, stop } = await running(pool);
+    await pool.transaction(async (session) => {
+      await session.query('DELETE FROM outbox WHERE false');
+      await some(pool, 5);
+      await until('ids decided', async () => (decided() >= 5 ? true : undefined));
+      const late = await idOf(session, await insert(session, randomUUID(), '{}'));
+      expect(late).toBe(6n);
+    });
+    await until('its row', async () => (pipeline.ids.includes(6n) ? true : undefined));
+    await stop();
+  });
+
+  it('are found without a sequence that gives ids out in order', async () => {
+    const { pool } = await world();
+    await pool.query('ALTER SEQUENCE outbox_id_seq CACHE 10');
+    expect((await describeOutbox(pool, 'outbox')).sequence).toBeUndefined();
+    const { pipeline, stop } = await running(pool);
+    const late = await pool.transaction(async (session) => {
+      const id = await idOf(session, await insert(session, randomUUID(), '{}'));
+      await some(pool, 20);
+      await until('the others', async () => (pipeline.ids.length >= 20 ? true : undefined));
+      return id;
+    });
+    await until('the late row', async () => (pipeline.ids.includes(late) ? true : undefined));
+    await stop();
+    expect(pipeline.ids.length).toBe(new Set(pipeline.ids).size);
+  });
+});
+
+describe('a held horizon', () => {
+  it('leaves the pending scan flat over 100,000 dead entries, is named, and costs the look at the lag nothing', async () => {
+    const { pool } = await world();
+    const shape = await describeOutbox(pool, 'outbox');
+    await some(pool, 100_000);
+    const frontier = new Frontier(pool, shape, clock, STRAGGLER_MS);
+    const read = (cursor: bigint): Promise<unknown> =>
+      readPending(pool, shape, {
+        cursor,
+        decided: cursor,
+        except: [],
+        stragglers: [],
+        filter: { shards: 1, owned: [0] },
+        limit: 100,
+      });
+    const timed = async (work: () => Promise<unknown>): Promise<number> => {
+      const times: number[] = [];
+      for (let i = 0; i < 5; i++) {
+        const startMs = performance.now();
+        await work();
+        times.push(performance.now() - startMs);
+      }
+      return Math.min(...times);
+    };
+    await pool.transaction(async (holder) => {
+      await holder.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
+      await holder.query('SELECT 1');
+      await pool.query('UPDATE outbox SET published_at = now()');
+      await until('ids decided', async () => {
+        await frontier.look();
+        const mark = frontier.mark();
+        await read(100_000n);
+        frontier.covered(mark);
+        return frontier.decided >= 100_000n ? true : undefined;
+      });
+      const whole = await timed(() => read(-1n));
+      const flat = await timed(() => read(frontier.decided));
+      expect(flat).toBeLessThan(whole / 4);
+      const metrics = new Metrics();
+      const lag = new LagMeter(pool, shape, clock, metrics);
+      await lag.look();
+      expect(await timed(() => lag.look())).toBeLessThan(whole / 2);
+      const watch = new HorizonWatch(pool, clock, metrics, silentLogger, 1000);
+      const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+      const found = await until('the holder', () => watch.look());
+      expect(found).toMatchObject({ kind: 'session', holder: `pid ${rows[0]?.pid} test` });
+      expect(found.transactions).toBeGreaterThan(0);
+      expect(metrics.gauge('relay_horizon_seconds', '').value()).toBeGreaterThanOrEqual(1);
+    });
+  });
+
+  it('shows as lag what is pending, exactly while it is little', async () => {
+    const { pool } = await world();
+    const shape = await describeOutbox(pool, 'outbox');
+    const metrics = new Metrics();
+    const lag = new LagMeter(pool, shape, clock, metrics);
+    const rows = async (): Promise<number> => {
+      await lag.look();
+      return metrics.gauge('relay_lag_rows', '').value();
+    };
+    expect(await rows()).toBe(0);
+    await some(pool, 7);
+    expect(await rows()).toBe(7);
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id <= 3');
+    expect(await rows()).toBe(4);
+    await some(pool, 20_000);
+    expect(await rows()).toBe(20_004);
+    expect(metrics.gauge('relay_lag_seconds', '').value()).toBeGreaterThan(0);
+  });
+});
+
+describe('a table that will not do', () => {
+  it.each([
+    { what: 'no column', sql: 'ALTER TABLE outbox DROP COLUMN event_type', says: /no column event_type/ },
+    {
+      what: 'no mark',
+      sql: 'ALTER TABLE outbox DROP COLUMN published_at CASCADE',
+      says: /no column published_at/,
+    },
+    {
+      what: 'another type',
+      sql: 'ALTER TABLE outbox ALTER COLUMN payload TYPE text USING encode(payload, $$hex$$)',
+      says: /has payload text/,
+    },
+    {
+      what: 'a view',
+      sql: 'ALTER TABLE outbox RENAME TO real; CREATE VIEW outbox AS SELECT * FROM real',
+      says: /is no table/,
+    },
+  ])('is refused in one sentence: $what', async ({ sql, says }) => {
+    const { pool } = await world();
+    for (const statement of sql.split(';')) await pool.query(statement);
+    await expect(describeOutbox(pool, 'outbox')).rejects.toMatchObject({
+      code: 'table_unusable',
+      message: expect.stringMatching(says),
+    });
+  });
+
+  it('is refused where the user may not mark', async () => {
+    const { pool, schema } = await world();
+    const role = `${schema}_reader`;
+    await pool.query(`CREATE ROLE ${role}`);
+    try {
+      await pool.query(`GRANT USAGE ON SCHEMA ${schema} TO ${role}`);
+      await pool.query(`GRANT SELECT ON outbox TO ${role}`);
+      await pool.transaction(async (session) => {
+        await session.query(`SET LOCAL ROLE ${role}`);
+        await expect(describeOutbox(session as SqlPool, 'outbox')).rejects.toMatchObject({
+          code: 'table_unusable',
+          message: expect.stringMatching(/may not be marked/),
+        });
+      });
+    } finally {
+      await pool.query(`DROP OWNED BY ${role}`);
+      await pool.query(`DROP ROLE ${role}`);
+    }
+    await expect(describeOutbox(pool, 'no such; table')).rejects.toMatchObject({ code: 'table_unusable' });
+    await expect(describeOutbox(pool, 'nowhere')).rejects.toMatchObject({ code: 'tables_missing' });
+  });
+});
