@@ -1,6 +1,7 @@
 /** Runs of the orders service under steady load: alone, or with the relay and payments behind it. */
 import { readFileSync } from 'node:fs';
 import { invariant } from '../../src/core/errors.ts';
+import { createTopic } from './arrivals.ts';
 import type { CpuMeter } from './cpu.ts';
 import { type LoadOptions, type LoadReport, load, slope } from './load.ts';
 import { preloadKeys } from './preload.ts';
@@ -65,6 +66,7 @@ export class OrdersRun {
     const behind: Child[] = [];
     if (options.relayAndPayments === true) {
       const topic = world.topic();
+      await createTopic(world.brokers, topic);
       const shared = [`-brokers=${world.brokers}`, `-topic=${topic}`];
       behind.push(await start('relay', shared));
       behind.push(await start('payments', [...shared, `-group=${topic}`]));
