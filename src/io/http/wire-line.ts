@@ -366,7 +366,12 @@ export class WireLine {
     if (this.phase === 'body') this.owner.accepted--;
     const { method, url } = this.head ?? { method: '', url: '' };
     const path = url.split('?', 1)[0] as string;
-    this.lastAnswer(this.owner.front.refusal(status, method, path), method);
+    const { front } = this.owner;
+    const { startMs } = this;
+    const response = front.refusal(status, method, path);
+    this.lastAnswer(response, method);
+    const nowMs = performance.now();
+    front.report(method, '', response.status, startMs === 0 ? nowMs : startMs, nowMs);
   }
 
   private lastAnswer(response: HttpResponse, method: string): void {

@@ -277,10 +277,12 @@ describe('a connection', () => {
     }
   });
 
-  test('that is not HTTP is told so before it has sent a head', async () => {
-    const client = await open(await start(ECHO));
+  test('that is not HTTP is told so before it has sent a head, and counted', async () => {
+    const seen: number[] = [];
+    const client = await open(await start(ECHO, { onAnswer: ({ status }) => seen.push(status) }));
     expect((await client.send('\x16\x03\x01\x02\x00').answer()).status).toBe(400);
     await client.closed();
+    expect(seen).toEqual([400]);
   });
 
   test('with too much behind a request under way gets its answers, then 503, and ends', async () => {
