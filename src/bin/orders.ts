@@ -9,7 +9,7 @@ import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
 import { GRPC_SETTINGS, serveGrpc } from './orders/grpc.ts';
 import { ORDERS_SETTINGS } from './orders/settings.ts';
-import { canWrite, openPlain } from './orders/sql.ts';
+import { canWrite, openPlain, withPatientPool } from './orders/sql.ts';
 import { batchingOf, openOrders } from './orders/writing.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { migrationsOf } from './shell/migrations.ts';
@@ -40,11 +40,13 @@ function partsOf(context: Pick<Context, 'clock'>): Parts {
 async function open(context: Context): Promise<SqlPool> {
   const { settings } = context;
   batchingOf(settings.batch);
-  const pool = await openPlain(context);
   if (settings.migrate) {
-    const applied = await migrate(pool, settings.schema, 'orders', migrationsOf('orders'));
+    const applied = await withPatientPool(context, (patient) =>
+      migrate(patient, settings.schema, 'orders', migrationsOf('orders')),
+    );
     context.log.info({ schema: settings.schema, applied }, 'migrated');
   }
+  const pool = await openPlain(context);
   await requireTables(pool, settings.schema, ORDERS_TABLES, 'orders');
   await requireColumn(pool, settings.schema, 'outbox', 'traceparent', 'orders');
   return pool;

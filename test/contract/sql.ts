@@ -256,6 +256,24 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       }
     });
 
+    it('gives up a server that does not answer in time, where that is asked for', async () => {
+      const hasty = await driver.connect({ ...options(postgres(), 1), answerTimeoutMs: 300 });
+      try {
+        expect((await failure(hasty.query('SELECT pg_sleep(3)'))).code).toBe('unreachable');
+        const inside = failure(
+          hasty.transaction(async (session) => {
+            await session.query(`INSERT INTO ${schema}.t (id) VALUES (99)`);
+            await session.query('SELECT pg_sleep(3)');
+          }),
+        );
+        expect((await inside).code).toBe('unreachable');
+        expect((await hasty.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
+        expect((await pool.query(`SELECT id FROM ${schema}.t WHERE id = 99`)).rows).toEqual([]);
+      } finally {
+        await hasty.close();
+      }
+    });
+
     it('names the cluster', async () => {
       expect(await pool.systemIdentifier()).toMatch(/^\d{10,20}$/);
     });

@@ -11,7 +11,13 @@ import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
 import { expireKeys } from '../../src/outbox/orders/keys.ts';
 import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
-import { dropMarked, makeAhead, outboxPartitions, sweepDefault } from '../../src/outbox/orders/partitions.ts';
+import {
+  asMaintainer,
+  dropMarked,
+  makeAhead,
+  outboxPartitions,
+  sweepDefault,
+} from '../../src/outbox/orders/partitions.ts';
 import { writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -193,6 +199,29 @@ describe('partitions', () => {
       `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES (1000123, gen_random_uuid(), gen_random_uuid(), 'x', '')`,
     );
     expect((await ids(pool))[0]).toBe(1_000_123n);
+  });
+
+  it('are given free when the process that works on them stands still', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    let wake: () => void = () => {};
+    let hold: () => void = () => {};
+    const holds = new Promise<void>((resolve) => {
+      hold = resolve;
+    });
+    const stopped = asMaintainer(pool, schema, async (session) => {
+      await session.query(`LOCK TABLE ONLY ${schema}.outbox IN ACCESS EXCLUSIVE MODE`);
+      hold();
+      await new Promise<void>((resolve) => {
+        wake = resolve;
+      });
+      await session.query('SELECT 1');
+    }).catch((thrown: { code?: string }) => thrown.code);
+    await holds;
+    await pool.query(put(1));
+    expect(await makeAhead(options(pool, schema, { ahead: 0 }))).toEqual([]);
+    wake();
+    expect(await stopped).toBe('unreachable');
   });
 
   it('stay when a row comes to light between the look and the lock', async () => {

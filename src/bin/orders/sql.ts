@@ -15,19 +15,35 @@ const PLAIN_CONNECTIONS = 4;
 /** The server's own limit comes first. */
 const ANSWER_GRACE_MS = 1000;
 
-export async function openPlain(context: Context): Promise<SqlPool> {
+async function connect(context: Context, connectionsMax: number, answerTimeoutMs?: number): Promise<SqlPool> {
   const { settings } = context;
-  const pool = await (await sqlDriver(context)).connect({
+  return (await sqlDriver(context)).connect({
     url: withSettings(settings.postgres, {
       schema: settings.schema,
       lockTimeoutMs: settings['in-flight-wait'],
     }),
-    connectionsMax: PLAIN_CONNECTIONS,
+    connectionsMax,
     applicationName: 'millrace orders',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    ...(answerTimeoutMs === undefined ? {} : { answerTimeoutMs }),
   });
+}
+
+export async function openPlain(context: Context): Promise<SqlPool> {
+  const answerTimeoutMs = context.settings.deadline + ANSWER_GRACE_MS;
+  const pool = await connect(context, PLAIN_CONNECTIONS, answerTimeoutMs);
   context.onClose(() => pool.close());
   return pool;
+}
+
+/** A pool for what may take long. */
+export async function withPatientPool<T>(context: Context, work: (pool: SqlPool) => Promise<T>): Promise<T> {
+  const pool = await connect(context, 1);
+  try {
+    return await work(pool);
+  } finally {
+    await pool.close();
+  }
 }
 
 async function textDriver(context: Context, url: string): Promise<TextDriver> {
@@ -56,6 +72,7 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
     // Statements are few and their best plans do not depend on values: lookups by key, joins of one batch by hash.
     more: {
       statement_timeout: String(Math.ceil(settings.deadline)),
+      idle_in_transaction_session_timeout: String(Math.ceil(settings.deadline)),
       plan_cache_mode: 'force_generic_plan',
       enable_seqscan: 'off',
       enable_nestloop: 'off',

@@ -2,8 +2,9 @@
 import { coreError, MillraceError } from '../../core/errors.ts';
 import { sqlError } from './port.ts';
 
-/** Classes and codes that say the connection, not the statement, is at fault. */
-const GONE = /^(08|57P0[1-5]$|53300$)/;
+/** Classes and codes that say the connection, not the statement, is at fault; 25P03 and what follows it end a session that
+ *  was idle, or in its transaction, for too long. */
+const GONE = /^(08|57P0[1-5]$|53300$|25P0[345]$)/;
 /** Answers to a connection attempt that only its settings can cure. */
 const REFUSED = /^(28|3D000$)/;
 const SOCKET_CODES = new Set([
@@ -21,7 +22,7 @@ const SOCKET_CODES = new Set([
 ]);
 /** pg reports these by their text alone; each is also covered by a contract test. */
 const LOST_TEXTS =
-  /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Cannot use a pool after calling end)/;
+  /^(Connection terminated|timeout expired|timeout exceeded when trying to connect|Client has encountered a connection error|Client was closed|Query read timeout|Cannot use a pool after calling end)/;
 
 /** What the server says of a refused statement. */
 export interface ServerFault {

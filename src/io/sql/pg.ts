@@ -151,6 +151,7 @@ export const pgDriver: SqlDriver = {
         application_name: options.applicationName,
         connectionTimeoutMillis: options.connectTimeoutMs,
         keepAlive: true,
+        ...(options.answerTimeoutMs === undefined ? {} : { query_timeout: options.answerTimeoutMs }),
         types: { getTypeParser: parserOf as typeof pg.types.getTypeParser },
       }),
       where,

@@ -45,6 +45,8 @@ export interface SqlOptions {
   readonly connectionsMax: number;
   readonly applicationName: string;
   readonly connectTimeoutMs: number;
+  /** After this long without an answer the connection is given up: unreachable. Absent: a statement may take for ever. */
+  readonly answerTimeoutMs?: number;
 }
 
 export interface SqlDriver {

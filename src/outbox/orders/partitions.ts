@@ -11,6 +11,8 @@ const UNDEFINED_TABLE = '42P01';
 const LOCK_MS = 50;
 /** Looking for an unmarked row under the lock. */
 const LOOK_MS = 2000;
+/** Between two statements of a transaction of ours. */
+const IDLE_MS = 1000;
 /** Made at once at most: a sequence that was set far ahead must not fill the catalog. */
 const MADE_MAX = 16;
 
@@ -75,6 +77,8 @@ export async function asMaintainer<T>(
   work: (session: SqlSession) => Promise<T>,
 ): Promise<T | undefined> {
   return pool.transaction(async (session) => {
+    // A process that is stopped, or cut off, in the middle must not keep its locks.
+    await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_MS}`);
     // Each statement must see what was committed before it got its locks.
     await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
     const { rows } = await session.query<{ mine: boolean }>(
