@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
+import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
 import { parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
 import { until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -250,6 +251,40 @@ describe('a slot in trouble', () => {
     expect(second.value('sweeper_found_total')).toBeGreaterThanOrEqual(2);
     expect(second.value('relay_wal_swept_total', breakage.reason)).toBeGreaterThanOrEqual(2);
     expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
+  });
+
+  it('made again between the look at it and the start of its stream: every row comes out, a key in order', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    await first.stop();
+    const key = randomUUID();
+    const sent = [await world.insert(key)];
+    let swaps = 0;
+    const second = world.start({
+      driver: {
+        name: 'swapping',
+        connect: async (options) => {
+          const session = await pgReplicationDriver.connect(options);
+          if (swaps++ === 0) {
+            const slot = await world.slot();
+            await dropOnly(world.pool, world.schema);
+            sent.push(await world.insert(key));
+            await world.pool.query(`SELECT pg_create_logical_replication_slot($1::name, 'pgoutput')::text`, [
+              slot,
+            ]);
+            sent.push(await world.insert(key));
+          }
+          return session;
+        },
+      },
+    });
+    await world.drained();
+    await active(second);
+    sent.push(await world.insert(key));
+    await world.drained();
+    expect([...new Set(ids(second))]).toEqual(sent);
+    expect(second.value('relay_wal_swept_total', 'slot_foreign')).toBeGreaterThanOrEqual(2);
   });
 
   it('dropped under a running relay: its sender is ended, and the relay makes another', async () => {

@@ -63,7 +63,7 @@ class Broker implements Pipeline {
   }
 }
 
-function scene() {
+function scene(opened = true) {
   const broker = new Broker();
   const metrics = walMetrics(new Metrics());
   const clock = { wallNowMs: () => 0, monotonicMs: () => 0 };
@@ -81,6 +81,7 @@ function scene() {
     },
     failed: (thrown) => failures.push(thrown),
   });
+  if (opened) feed.open();
   feed.attach({ pause: () => throttled.push('pause'), resume: () => throttled.push('resume') });
   const send = (message: Buffer): void => feed.onMessage(message, 0, message.length);
   send(wire.relation(1, 'public', 'outbox', COLUMNS));
@@ -297,6 +298,16 @@ describe('wal feed', () => {
     send(wire.streamCommit(5, 9n, 10n, 0n));
     await settle();
     expect([broker.taken.map(([, id]) => id), feed.progress.confirmed]).toEqual([[1n], 10n]);
+  });
+
+  it('hands nothing over before it is opened: the slot may turn out to be another one', async () => {
+    const { broker, feed, transaction, settle } = scene(false);
+    transaction(10n, [[1n, 1]]);
+    await settle();
+    expect([broker.taken, feed.progress.confirmed]).toEqual([[], 0n]);
+    feed.open();
+    await settle();
+    expect([broker.taken.length, feed.progress.confirmed]).toEqual([1, 10n]);
   });
 
   it('hands nothing over after it was stopped', async () => {

@@ -63,6 +63,7 @@ export class WalFeed {
   private throttle: Throttle | undefined;
   private pumping = false;
   private stopped = false;
+  private opened = false;
   private paused = false;
   private inFlight = 0;
   private settled: (() => void) | undefined;
@@ -86,6 +87,12 @@ export class WalFeed {
   readonly onKeepalive = (walEnd: bigint): void => {
     this.progress.quiet(walEnd);
   };
+
+  /** Hands rows over from now on: the slot that the stream has taken is the one that was judged. */
+  open(): void {
+    this.opened = true;
+    this.start();
+  }
 
   /** Hands nothing over any more; what waits is forgotten, the slot still has it. */
   stop(): void {
@@ -162,9 +169,13 @@ export class WalFeed {
       this.options.metrics.pauses.add();
       this.throttle?.pause();
     }
-    if (this.pumping) return;
+    this.start();
+  }
+
+  private start(): void {
+    if (this.pumping || !this.opened) return;
     this.pumping = true;
-    // After the rest of what arrived together with it.
+    // After the rest of what arrived together with the row.
     queueMicrotask(() => {
       this.pump().catch(this.options.failed);
     });

@@ -24,7 +24,7 @@ import {
   WalSlot,
   walNames,
 } from './wal-slot.ts';
-import { arrange } from './wal-start.ts';
+import { arrange, isAsJudged } from './wal-start.ts';
 import { WalSweep } from './wal-sweep.ts';
 
 export interface WalSourceOptions {
@@ -236,6 +236,19 @@ export class WalSource implements Source {
       },
     );
     feed.attach(stream);
+    // Nobody can drop or move a slot that is read, so this look is at the slot of this stream; the one before may have been
+    // at another of that name.
+    const asJudged = await isAsJudged(slot).catch(async (thrown: unknown) => {
+      await stream.close();
+      throw thrown;
+    });
+    if (over || !asJudged) {
+      feed.stop();
+      await stream.close();
+      if (failure !== undefined) throw failure.thrown;
+      return false;
+    }
+    feed.open();
     this.metrics.active.set(1);
     this.healthy = true;
     this.everHealthy = true;

@@ -91,3 +91,15 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   options.log.info({ reason, unswept_to: to?.toString() }, 'replication slot made');
   return { unswept, made: reason };
 }
+
+/** Whether slot and publication are still those that `arrange` left. */
+export async function isAsJudged(slot: WalSlot): Promise<boolean> {
+  const [published, state, memory, systemIdentifier] = [
+    await slot.isPublished(),
+    await slot.look(),
+    await slot.recall(),
+    await slot.systemIdentifier(),
+  ];
+  const { make, doubt } = judge(state, memory, systemIdentifier, !published);
+  return make === undefined && doubt === undefined;
+}
