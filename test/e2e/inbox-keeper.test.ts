@@ -6,7 +6,9 @@ import { Metrics } from '../../src/core/metrics.ts';
 import { Inbox } from '../../src/outbox/inbox/inbox.ts';
 import { InboxKeeper, type InboxKeeperOptions, readDatabaseNowMs } from '../../src/outbox/inbox/keeper.ts';
 import type { TopicReading } from '../../src/outbox/inbox/live-horizon.ts';
+import { inboxNames } from '../../src/outbox/inbox/names.ts';
 import { listPartitions, readFloorMs } from '../../src/outbox/inbox/partitions.ts';
+import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { HOUR_MS, type InboxWorld, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
 
 const inbox = new Inbox();
@@ -52,7 +54,11 @@ function keeperOf(world: InboxWorld, over: Partial<InboxKeeperOptions> = {}) {
     sleep: async () => {},
     ...over,
   });
-  const gauge = (name: string): number => metrics.gauge(name, '').value();
+  const gauge = (name: string): number => {
+    const labels = name.startsWith('inbox_') ? ['inbox'] : [];
+    const found = metrics.gauge(name, '', labels);
+    return found.value(found.series(...(labels.length > 0 ? ['inbox'] : [])));
+  };
   return { keeper, said, metrics, gauge };
 }
 
@@ -259,6 +265,25 @@ describe('expiry', () => {
     await keeper.run();
     expect(turns).toBe(3);
     expect(said.warnings).toEqual(['the inbox was not kept; tried again']);
+  });
+});
+
+describe('several inboxes of one process', () => {
+  it('show the least margin, and their own ages', async () => {
+    const world = await inboxWorld();
+    await world.pool.query(inboxTableSql('other'));
+    const wide = keeperOf(world);
+    const narrow = keeperOf(world, {
+      names: inboxNames('other'),
+      metrics: wide.metrics,
+      ttlMs: 7.5 * HOUR_MS,
+    });
+    for (const { keeper } of [wide, narrow, wide]) await keeper.turn();
+    expect(wide.gauge('dedup_ttl_margin_seconds')).toBe(1800);
+    narrow.said.topic = 'away';
+    await narrow.keeper.turn();
+    const stopped = wide.metrics.gauge('inbox_expiry_stopped', '', ['inbox']);
+    expect(['inbox', 'other'].map((name) => stopped.value(stopped.series(name)))).toEqual([0, 1]);
   });
 });
 

@@ -17,7 +17,7 @@ import {
   liveHorizon,
   readHorizon,
 } from './live-horizon.ts';
-import type { InboxNames } from './names.ts';
+import { type InboxNames, plainTableName } from './names.ts';
 import { dropPartitions, expireTimeless, makePartitions, readFloorMs } from './partitions.ts';
 
 export interface InboxKeeperOptions {
@@ -55,6 +55,9 @@ export function isBusy(thrown: unknown): boolean {
   return error?.code === 'sql_failed' && typeof sqlstate === 'string' && BUSY.has(sqlstate);
 }
 
+/** Margins of the inboxes that share metrics, seconds. */
+const MARGINS = new WeakMap<Metrics, Map<string, number>>();
+
 export interface Kept {
   readonly partitionsMade: number;
   readonly partitionsDropped: number;
@@ -74,6 +77,8 @@ export class InboxKeeper {
   private readonly dropped: Counter;
   private readonly forgotten: Counter;
   private readonly moved: Counter;
+  /** Of this inbox, in the metrics with that label alone. */
+  private readonly series: number;
   /** What was last said, so that it is said once. */
   private said: 'covered' | 'below' | 'unknown' | undefined;
 
@@ -84,16 +89,20 @@ export class InboxKeeper {
     this.stopped = metrics.gauge(
       'inbox_expiry_stopped',
       '1 while a source of the redelivery horizon cannot be asked and nothing expires.',
+      ['inbox'],
     );
     this.horizonAge = metrics.gauge(
       'inbox_horizon_seconds',
       'How far back a message may still be delivered again, by what says so.',
-      ['bound'],
+      ['inbox', 'bound'],
     );
     this.floorAge = metrics.gauge(
       'inbox_floor_age_seconds',
       'Age of the youngest message time that was dropped; 0 while nothing was.',
+      ['inbox'],
     );
+    this.series = this.stopped.series(options.names.table);
+    this.floorAge.series(options.names.table);
     this.made = metrics.counter('inbox_partitions_made_total', 'Partitions made ahead.');
     this.dropped = metrics.counter('inbox_partitions_dropped_total', 'Partitions dropped with their keys.');
     this.forgotten = metrics.counter(
@@ -135,7 +144,10 @@ export class InboxKeeper {
     const partitionsDropped = await this.drop(horizon.cutoffMs);
     const rowsDeleted = await this.deleteTimeless(horizon.cutoffMs);
     const floorMs = await readFloorMs(this.options.pool, this.options.names);
-    this.floorAge.set(floorMs === 0 ? 0 : (horizon.nowMs - floorMs) / 1000);
+    this.floorAge.set(
+      floorMs === 0 ? 0 : (horizon.nowMs - floorMs) / 1000,
+      this.floorAge.series(this.options.names.table),
+    );
     return { partitionsMade, partitionsDropped, rowsDeleted, horizon };
   }
 
@@ -166,7 +178,7 @@ export class InboxKeeper {
     } catch (thrown) {
       const error = findMillraceError(thrown);
       if (error === undefined) throw thrown;
-      this.stopped.set(1);
+      this.stopped.set(1, this.series);
       if (this.said !== 'unknown') {
         log.warn(
           { code: error.code, error: error.message },
@@ -176,12 +188,20 @@ export class InboxKeeper {
       this.said = 'unknown';
       return undefined;
     }
-    this.stopped.set(0);
-    this.margin.set(horizon.marginMs / 1000);
+    this.stopped.set(0, this.series);
+    this.setMargin(horizon.marginMs / 1000);
     for (const [bound, age] of horizon.ages)
-      this.horizonAge.set(Math.max(0, age) / 1000, this.horizonAge.series(bound));
+      this.horizonAge.set(Math.max(0, age) / 1000, this.horizonAge.series(this.options.names.table, bound));
     this.sayMargin(horizon);
     return horizon;
+  }
+
+  /** The gauge has no label: of several inboxes in a process it shows the one that has least. */
+  private setMargin(seconds: number): void {
+    const { metrics, names } = this.options;
+    const margins = MARGINS.get(metrics) ?? new Map<string, number>();
+    MARGINS.set(metrics, margins.set(names.table, seconds));
+    this.margin.set(Math.min(...margins.values()));
   }
 
   private sayMargin(horizon: LiveHorizon): void {
@@ -262,8 +282,10 @@ export async function readDatabaseNowMs(pool: SqlPool): Promise<number> {
   return (rows[0] as { ms: number }).ms;
 }
 
-/** created_at of the oldest outbox row without a mark, ms since the epoch; undefined: there is none. */
+/** created_at of the oldest outbox row without a mark, ms since the epoch; undefined: there is none.
+ *  @throws bad_table_name */
 export async function readOldestUnmarkedMs(pool: SqlPool, outbox: string): Promise<number | undefined> {
+  plainTableName(outbox, 'a plain name of an outbox table');
   // Ids follow their transactions' starts closely; a full scan of a large backlog would cost more than the clock skew allows for.
   const { rows } = await pool.query<{ ms: number | null }>(
     `SELECT (extract(epoch FROM min(created_at)) * 1000)::float8 AS ms

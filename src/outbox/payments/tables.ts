@@ -3,7 +3,6 @@
 export const PAYMENTS_TABLES = [
   'inbox',
   'inbox_floor',
-  'inbox_floor',
   'charges',
   'payments_batches',
   'payments_suppressed',
