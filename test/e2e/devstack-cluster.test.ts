@@ -36,7 +36,7 @@ const millrace = (...args: readonly string[]): Promise<Outcome> =>
   });
 
 async function up(...args: readonly string[]): Promise<string> {
-  const outcome = await millrace('up', `-dir=${folder}`, '-json', '-start-timeout=110s', ...args);
+  const outcome = await millrace('up', `-dir=${folder}`, '-json', '-start-timeout=200s', ...args);
   expect(outcome).toMatchObject({ code: 0, stderr: '' });
   return (JSON.parse(outcome.stdout) as { brokers: string }).brokers;
 }
@@ -99,7 +99,7 @@ async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<nu
 let brokers: string;
 beforeAll(async () => {
   brokers = await up('-broker-count=3');
-}, 120_000);
+}, 240_000);
 afterAll(async () => {
   await millrace('down', `-dir=${folder}`);
   rmSync(folder, { recursive: true, force: true });
@@ -123,7 +123,7 @@ describe('a cluster of three brokers', () => {
   });
 
   it('acknowledges with one broker dead, takes it back, refuses with two dead, and loses nothing', {
-    timeout: 300_000,
+    timeout: 600_000,
   }, async () => {
     const admin = await driver.admin({ brokers, clientId: 'cluster' });
     await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS, replicationFactor: 3 }]);

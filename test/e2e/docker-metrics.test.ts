@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
 import { repositoryFiles } from '../house/root.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher, until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -101,7 +101,13 @@ beforeAll(async () => {
   start('producer', ...records, `-schema=${schema}`, '-count=1000000', '-rate=20');
   start('consumer', ...records, '-out=file:/dev/null');
   const orders = start('orders', ...database, '-listen=127.0.0.1:0');
-  await orders.address();
+  const ordersAt = await orders.address();
+  // Whose migration makes the outbox that the relays read.
+  await until(
+    'a ready orders service',
+    async () => ((await fetch(`http://${ordersAt}/ready`)).ok ? true : undefined),
+    60_000,
+  );
   start('relay', ...database, brokers, events);
   start('relay', ...database, brokers, events, '-relay=wal', `-slot=${slot}`);
   start('payments', ...database, brokers, events, `-group=docker-${id}`);
