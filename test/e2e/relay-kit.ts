@@ -12,7 +12,7 @@ import { migrate } from '../../src/outbox/migrations.ts';
 import { until } from './engine-kit.ts';
 import type { SharedStack } from './stack.ts';
 
-export const PARTITIONS = 3;
+const PARTITIONS = 3;
 
 export interface World {
   readonly stack: SharedStack;

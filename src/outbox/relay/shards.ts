@@ -1,7 +1,7 @@
 /** The shard of a key, the same here and in SQL: byte 3 of the aggregate_id (fast-moving time bits in a UUIDv7) XOR byte 15 (random),
  *  mod a power of two. */
 
-export const SHARDS_MAX = 256;
+const SHARDS_MAX = 256;
 
 export function isShardCount(count: number): boolean {
   return Number.isInteger(count) && count >= 1 && count <= SHARDS_MAX && (count & (count - 1)) === 0;
