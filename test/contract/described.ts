@@ -1,5 +1,5 @@
 /** Whether an answer is one that an OpenAPI document describes. */
-import Ajv from 'ajv/dist/2020.js';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { expect } from 'vitest';
 
 export interface DescribedAnswer {
@@ -14,7 +14,7 @@ const ALWAYS = new Set(['content-type', 'content-length', 'date', 'connection', 
 /** Checks an answer against the served description; what it leaves out must not be answered. */
 export class Described {
   private readonly document: Record<string, unknown>;
-  private readonly ajv = new Ajv({ strict: false, validateFormats: false });
+  private readonly ajv = new Ajv2020({ strict: false, validateFormats: false });
 
   constructor(document: Record<string, unknown>) {
     this.document = document;

@@ -98,7 +98,12 @@ const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
   ['a user name in the target', /https?:\/\/[^/ ]*@/i],
   ['odd characters in the host of a target', /[a-z]:\/\/[A-Za-z0-9._~:[\]%-]*[^A-Za-z0-9._~:[\]%/? \r\n-]/i],
   ['an encoding that is not chunked alone', /transfer-encoding:(?![ \t]*chunked[ \t]*\r\n)/i],
+  ['an encoding in two lines', /transfer-encoding:.*\r\n(?:.+\r\n)*transfer-encoding/i],
   ['chunks under HTTP/1.0', /HTTP\/1\.0\r\n(?:.+\r\n)*transfer-encoding/i],
+  [
+    'HTTP/1.0 that asks to keep its connection and to end it',
+    /HTTP\/1\.0\r\n(?:.+\r\n)*connection:[^\r]*close/i,
+  ],
   ['a length of more than 19 digits', /content-length:[ \t]*\d{20}/i],
   ['a chunk size of more than 8 digits', /^[0-9a-f]{9}/im],
   ['a chunk extension without the value it announces', /;[^;=\r]*=(?=[;\r])/],

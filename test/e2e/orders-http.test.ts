@@ -1,11 +1,14 @@
 /** The orders process over HTTP by each backend that may serve it: exact keys, what it says of itself, what it keeps of
  *  a request, and how it stands a flood of what is malformed. */
-import { readFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
+import { certificate } from '../contract/certificates.ts';
 import { Described } from '../contract/described.ts';
 import { RawClient } from '../contract/raw-client.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher, until } from './engine-kit.ts';
 import {
   type Ask,
   createdOf,
@@ -195,4 +198,49 @@ it('-http=uws is refused, because two keys could become one', async () => {
   ]);
   expect((await refused.ended).code).toBe(2);
   expect(readFileSync(refused.logPath, 'utf8')).toContain('the command needs header_bytes');
+});
+
+it('with a certificate orders are taken over https by the same parser', async () => {
+  const { schema } = await kit.schema();
+  const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
+  const served = certificate({ subject: [['CN', 'orders']], issuer: authority, ips: ['127.0.0.1'] });
+  const file = (name: string, text: string): string => {
+    writeFileSync(join(own.dir, name), text);
+    return join(own.dir, name);
+  };
+  const process = own.spawn('tls', [
+    'orders',
+    '-listen=127.0.0.1:0',
+    `-postgres=${stack.postgres}`,
+    `-schema=${schema}`,
+    '-migrate',
+    `-tls-cert=${file('orders.pem', served.cert)}`,
+    `-tls-key=${file('orders-key.pem', served.key)}`,
+  ]);
+  const log = (): string => readFileSync(process.logPath, 'utf8');
+  const target = await until('its address', async () => /listening on (https:\S+)/.exec(log())?.[1]);
+  const client = nodeHttpClientDriver.open({
+    target,
+    ca: authority.cert,
+    connectionsMax: 4,
+    timeoutMs: 20_000,
+    bodyBytesMax: 1_000_000,
+  });
+  const send = (method: string, path: string, headers: Record<string, string> = {}, body = '') =>
+    client.send({ method, path, headers, body });
+  await until('a ready service', async () =>
+    (await send('GET', '/ready')).status === 200 ? true : undefined,
+  );
+  expect(log()).toContain('"driver":"node:net"');
+  const headers = { 'content-type': 'application/json', 'idempotency-key': newKey() };
+  const replies = [];
+  for (let i = 0; i < 2; i++) replies.push(await send('POST', '/orders', headers, JSON.stringify(ORDER)));
+  expect(replies.map((reply) => [reply.status, reply.headers['idempotency-replayed']])).toEqual([
+    [201, 'false'],
+    [201, 'true'],
+  ]);
+  expect(Buffer.from(replies[0]?.body ?? [])).toEqual(Buffer.from(replies[1]?.body ?? []));
+  client.close();
+  process.kill('SIGTERM');
+  expect((await process.ended).code).toBe(0);
 });

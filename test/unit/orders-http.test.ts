@@ -1,6 +1,6 @@
 /** The HTTP surface of orders behind each backend that may serve it: what a request may say, what it is answered, and
  *  that every answer is one that /openapi.json describes. The service behind it keeps orders in memory. */
-import Ajv from 'ajv/dist/2020.js';
+import { Ajv2020 } from 'ajv/dist/2020.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { LogFields, Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -459,7 +459,7 @@ describe('the description', () => {
   it('has examples that fit their own schemas, and every reference leads somewhere', async () => {
     const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
     const document = JSON.parse(JSON.stringify(ordersDescription('1.2.3'))) as Record<string, unknown>;
-    const ajv = new Ajv({ strict: false, validateFormats: false });
+    const ajv = new Ajv2020({ strict: false, validateFormats: false });
     ajv.addSchema(document, 'api');
     let examples = 0;
     const walk = (node: unknown, path: readonly string[]): void => {
