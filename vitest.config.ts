@@ -13,7 +13,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/payments-{foreign,parked}.test.ts',
   'test/e2e/{docker-metrics,orders-grpc-clients,orders-grpc-faults,orders-grpc-hostile}.test.ts',
   'test/e2e/{orders,relay,inbox}-bench.test.ts',
-  'test/e2e/http-load.test.ts',
+  'test/e2e/{http-load,profile}.test.ts',
   'test/e2e/relay-{faults,shared,source}.test.ts',
   'test/contract/wake.test.ts',
   'test/unit/outbox-relay.test.ts',

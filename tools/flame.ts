@@ -83,6 +83,44 @@ export function foldPerf(text: string): Folded {
   return folded;
 }
 
+/** What V8's own profiler gives, as much as is read. */
+export interface CpuProfile {
+  readonly nodes: ReadonlyArray<{
+    readonly id: number;
+    readonly callFrame: { readonly functionName: string; readonly url: string; readonly lineNumber: number };
+    readonly children?: readonly number[];
+  }>;
+  readonly samples?: readonly number[];
+}
+
+/** Stacks of a CPU profile, without the samples in which the thread waited. */
+export function foldCpuProfile({ nodes, samples = [] }: CpuProfile): Folded {
+  const parents = new Map<number, number>();
+  const names = new Map<number, string>();
+  for (const { id, callFrame, children = [] } of nodes) {
+    const { functionName, url, lineNumber } = callFrame;
+    const place =
+      url === ''
+        ? ''
+        : ` ${url.replace(/(?:file:\/\/)?\/\S*\/(?:dist|node_modules)\//, '')}:${lineNumber + 1}`;
+    const name = `${functionName || '(anonymous)'}${place}`.replaceAll(';', ',');
+    names.set(id, url === '' ? name : `${name}_[j]`);
+    for (const child of children) parents.set(child, id);
+  }
+  const folded = new Map<string, number>();
+  for (const sample of samples) {
+    const frames: string[] = [];
+    for (let at: number | undefined = sample; at !== undefined; at = parents.get(at)) {
+      const name = names.get(at) as string;
+      if (name !== '(root)') frames.push(name);
+    }
+    if (frames.length === 0 || frames[0] === '(idle)') continue;
+    const stack = frames.reverse().join(';');
+    folded.set(stack, (folded.get(stack) ?? 0) + 1);
+  }
+  return folded;
+}
+
 interface Node {
   readonly name: string;
   count: number;

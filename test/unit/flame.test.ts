@@ -1,6 +1,6 @@
 /** Flame graphs: what perf prints becomes folded stacks, and those one picture whose widths are their shares. */
 import { describe, expect, it } from 'vitest';
-import { flameSvg, foldPerf, latestNames, sharesOf } from '../../tools/flame.ts';
+import { flameSvg, foldCpuProfile, foldPerf, latestNames, sharesOf } from '../../tools/flame.ts';
 
 const PERF = `
 node  4283 37648.102290:    2004008 cpu-clock:ppp: 
@@ -49,6 +49,28 @@ describe('foldPerf', () => {
       expect(foldPerf(text).size).toBeLessThanOrEqual(1);
     },
   );
+});
+
+describe('foldCpuProfile', () => {
+  const frame = (functionName: string, url = '', lineNumber = -1) => ({ functionName, url, lineNumber });
+  const nodes = [
+    { id: 1, callFrame: frame('(root)'), children: [2, 3, 6] },
+    { id: 2, callFrame: frame('(idle)') },
+    { id: 3, callFrame: frame('run', 'file:///somewhere/dist/src/a.js', 4), children: [4, 5] },
+    { id: 4, callFrame: frame('', 'node:net', 9) },
+    { id: 5, callFrame: frame('writev') },
+    { id: 6, callFrame: frame('(garbage collector)') },
+  ];
+
+  it('counts a stack for every sample, and none where the thread waited', () => {
+    expect([...foldCpuProfile({ nodes, samples: [2, 4, 4, 3, 2, 5, 6, 2] })]).toEqual([
+      ['run src/a.js:5_[j];(anonymous) node:net:10_[j]', 2],
+      ['run src/a.js:5_[j]', 1],
+      ['run src/a.js:5_[j];writev', 1],
+      ['(garbage collector)', 1],
+    ]);
+    expect(foldCpuProfile({ nodes }).size).toBe(0);
+  });
 });
 
 describe('latestNames', () => {
