@@ -1,8 +1,8 @@
 /** `millrace doctor`: is this machine, and are these servers, fit for Millrace? */
 import { join, resolve } from 'node:path';
 import { EXIT } from '../core/errors.ts';
-import { runningStack } from '../devstack/stack.ts';
-import { askAll, type Check, renderFindings, warn } from './doctor/check.ts';
+import { endedServers, runningStack } from '../devstack/stack.ts';
+import { askAll, type Check, fail, renderFindings, warn } from './doctor/check.ts';
 import { hostChecks } from './doctor/host.ts';
 import { brokerChecks, postgresChecks } from './doctor/servers.ts';
 import { defineCommand } from './shell/command.ts';
@@ -34,10 +34,11 @@ One line a check: ok, warn or fail, its id, what was found, what to do. Exit cod
       try {
         ({ brokers, postgres } = (await runningStack(folder)) ?? {});
         if (brokers === undefined) {
-          const nobody = warn(
-            `none runs in ${folder}`,
-            'millrace up starts one; or give -brokers and -postgres',
-          );
+          const ended = endedServers(folder);
+          const nobody =
+            ended.length > 0
+              ? fail(`${ended.join(' and ')} of ${folder} ended`, 'millrace up starts what ended again')
+              : warn(`none runs in ${folder}`, 'millrace up starts one; or give -brokers and -postgres');
           checks.push({ id: 'stack', ask: () => nobody });
         }
       } catch (thrown) {

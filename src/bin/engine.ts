@@ -80,10 +80,10 @@ const SETTINGS = {
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': {
     type: 'int',
-    default: '1',
-    min: 1,
+    default: '0',
+    min: 0,
     max: 32_767,
-    help: 'copies of each partition of a created topic',
+    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
   },
   retention: { type: 'duration', default: '7d', min: 0, help: 'retention of a created topic' },
   'batch-rows': { type: 'int', default: '16384', min: 1, max: 1_048_576, help: 'events taken at once' },

@@ -55,7 +55,13 @@ const SETTINGS = {
   topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
   source: { type: 'string', default: EVENT_SOURCE, help: 'header ce_source of the events: who wrote them' },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
-  'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of a created topic' },
+  'replication-factor': {
+    type: 'int',
+    default: '0',
+    min: 0,
+    max: 32_767,
+    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
+  },
   'topic-retention': {
     type: 'duration',
     default: '24h',

@@ -10,10 +10,10 @@ const SETTINGS = {
   partitions: { type: 'int', default: '1', min: 1, max: 100_000, help: 'partitions of a created topic' },
   'replication-factor': {
     type: 'int',
-    default: '1',
-    min: 1,
+    default: '0',
+    min: 0,
     max: 32_767,
-    help: 'copies of each partition of a created topic',
+    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
   },
   'config-entry': {
     type: 'list',

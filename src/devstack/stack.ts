@@ -445,3 +445,10 @@ export async function stopStack(folder: string, lockBoundMs: number): Promise<St
 export async function runningStack(folder: string): Promise<StackAddresses | undefined> {
   return existsSync(join(folder, 'run')) ? findRunning(realpathSync(folder)) : undefined;
 }
+
+/** Names of the servers that ended in a stack of which others run. */
+export function endedServers(folder: string): readonly string[] {
+  const servers = existsSync(join(folder, 'run')) ? (readState(realpathSync(folder))?.servers ?? []) : [];
+  const ended = servers.filter((server) => !isAlive(server.process));
+  return ended.length === servers.length ? [] : ended.map((server) => server.name);
+}

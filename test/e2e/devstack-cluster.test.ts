@@ -126,11 +126,17 @@ describe('a cluster of three brokers', () => {
     timeout: 600_000,
   }, async () => {
     const admin = await driver.admin({ brokers, clientId: 'cluster' });
-    await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS, replicationFactor: 3 }]);
+    // Three copies, as nobody says how many: one would be fewer than must be in sync.
+    await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS }]);
     await admin.close();
     expect(await produce(brokers, 0, SURVIVAL_MS)).toBe(ROWS);
 
     await kill('kafka-1');
+    const doctor = await millrace('doctor', `-dir=${folder}`);
+    expect([doctor.code, doctor.stdout]).toEqual([
+      1,
+      expect.stringMatching(/^fail +stack +kafka-1 .* ended; /m),
+    ]);
     expect(await produce(brokers, ROWS, SURVIVAL_MS)).toBe(ROWS);
 
     // Only the dead one is started; the others never stop serving.

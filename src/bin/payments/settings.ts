@@ -19,7 +19,13 @@ export const SETTINGS = {
   group: { type: 'string', default: 'millrace-payments', help: 'consumer group' },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
-  'replication-factor': { type: 'int', default: '1', min: 1, max: 32_767, help: 'copies of a created topic' },
+  'replication-factor': {
+    type: 'int',
+    default: '0',
+    min: 0,
+    max: 32_767,
+    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
+  },
   'batch-rows': {
     type: 'int',
     default: '1000',

@@ -9,9 +9,12 @@ import { topicConfig } from './topic-config.ts';
 const ANSWER_TIMEOUT_MS = 15_000;
 /** A topic that was created is usable when the broker names a leader for each partition. */
 const LEADERS_TIMEOUT_MS = 15_000;
+/** Copies of a topic where nobody says how many. */
+const USUAL_COPIES = 3;
 const CLUSTER_ID_TIMEOUT_MS = 5000;
 const POLL_MS = 20;
 
+const isGiven = (copies: number | undefined): copies is number => copies !== undefined && copies > 0;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 export class NodeAdmin implements BrokerAdmin {
@@ -55,13 +58,17 @@ export class NodeAdmin implements BrokerAdmin {
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
     this.checkOpen();
     const created: boolean[] = [];
+    // A topic with fewer copies than the cluster's min.insync.replicas would refuse every record.
+    const usualCopies = specs.every((spec) => isGiven(spec.replicationFactor))
+      ? 0
+      : Math.min(USUAL_COPIES, await this.brokerCount());
     for (const spec of specs) {
       const error = await this.ask((control, done) =>
         control.createTopic(
           {
             topic: spec.topic,
             num_partitions: spec.partitions,
-            replication_factor: spec.replicationFactor ?? 1,
+            replication_factor: isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies,
             config: { ...spec.config },
           },
           ANSWER_TIMEOUT_MS,

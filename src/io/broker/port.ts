@@ -183,6 +183,7 @@ export interface TransactionalProducer extends BatchProducer {
 export interface TopicSpec {
   readonly topic: string;
   readonly partitions: number;
+  /** Absent or 0: three, or as many as there are brokers where they are fewer. */
   readonly replicationFactor?: number;
   readonly config?: Readonly<Record<string, string>>;
 }
