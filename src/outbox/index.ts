@@ -61,5 +61,6 @@ export { reconciliationText } from './reconcile/report.ts';
 export { ORDER_EVENTS_TOPIC, toRecord } from './relay/event.ts';
 export { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
 export type { RelayCrashPoint } from './relay/source.ts';
+export { WalSource, type WalSourceOptions } from './relay/wal-source.ts';
 export { Service, type ServiceConsumer, type ServiceOptions } from './service.ts';
 export type { OpenTransaction } from './transaction.ts';

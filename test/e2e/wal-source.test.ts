@@ -150,7 +150,7 @@ describe('wal source', () => {
   it('confirms nothing while a row is outstanding, though feedback flows and the server asks', async () => {
     const world = await kit.world();
     const url = new URL(stack.postgres);
-    url.searchParams.set('options', '-c wal_sender_timeout=1500ms');
+    url.searchParams.set('options', '-c wal_sender_timeout=3000ms');
     const running = world.start({ url: url.toString() });
     await active(running);
     running.pipeline.open = false;
@@ -164,7 +164,7 @@ describe('wal source', () => {
       await world.pool.query(
         `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) SELECT gen_random_uuid(), gen_random_uuid(), 't', decode(repeat('ab', 1000), 'hex') FROM generate_series(1, 3000)`,
       );
-    await wait(2500);
+    await wait(4500);
     expect(running.value('relay_wal_pauses_total')).toBeGreaterThan(0);
     expect(await confirmed(world)).toBeLessThanOrEqual(before);
     expect(running.value('relay_wal_reconnects_total')).toBe(0);
