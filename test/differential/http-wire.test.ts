@@ -284,7 +284,11 @@ const message = fc
     ]),
   );
 
-const RUNS = Number(process.env['MILLRACE_TEST_RUNS'] ?? 700);
+/** MILLRACE_TEST_RUNS=20000 looks for forms that are not listed yet, by a seed of its own; without it the cases are the
+ *  same each time, as a find is about two parsers and not about a change. */
+const ASKED = process.env['MILLRACE_TEST_RUNS'];
+const RUNS = Number(ASKED ?? 700);
+const SEED = 20_261_121;
 
 describe('our parser beside that of node', () => {
   test('takes the same requests out of any bytes, however they are cut, or refuses for a listed reason', async () => {
@@ -298,7 +302,7 @@ describe('our parser beside that of node', () => {
           outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
         },
       ),
-      { numRuns: RUNS },
+      { numRuns: RUNS, ...(ASKED === undefined ? { seed: SEED } : {}) },
     );
     // A generator whose bytes are all refused, or all taken, would show nothing.
     expect(outcomes.get('same')).toBeGreaterThan(RUNS / 3);
