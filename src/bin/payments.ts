@@ -1,6 +1,6 @@
 /** `millrace payments`: one charge an order, however often its event is delivered. */
 import { randomFillSync } from 'node:crypto';
-import { coreError, EXIT } from '../core/errors.ts';
+import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/broker/port.ts';
 import type { SqlPool } from '../io/sql/port.ts';
@@ -22,11 +22,13 @@ import { type PaymentsContext as Context, SETTINGS } from './payments/settings.t
 import { defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
+import { sleepUntil } from './shell/wait.ts';
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** A row that another transaction holds for longer is waited for outside, with the partitions paused. */
 const LOCK_TIMEOUT_MS = 10_000;
 const WATERMARKS_TIMEOUT_MS = 10_000;
+const LEADER_LOOK_MS = 100;
 
 async function openDatabase(context: Context): Promise<SqlPool> {
   const { settings } = context;
@@ -76,6 +78,20 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<reado
   return found.partitions;
 }
 
+/** Asks again while a partition of a topic that was made a moment ago has no leader yet. */
+async function led<T>({ clock, drain }: Context, ask: () => Promise<T>): Promise<T> {
+  const deadlineMs = clock.monotonicMs() + WATERMARKS_TIMEOUT_MS;
+  for (;;) {
+    try {
+      return await ask();
+    } catch (thrown) {
+      const later = findMillraceError(thrown)?.code === 'broker_unavailable' && !drain.aborted;
+      if (!later || clock.monotonicMs() > deadlineMs) throw thrown;
+      await sleepUntil(LEADER_LOOK_MS, drain);
+    }
+  }
+}
+
 /** The next offset of each partition that holds a record now. */
 async function endsOf(
   context: Context,
@@ -88,7 +104,9 @@ async function endsOf(
   try {
     const ends = new Map<number, bigint>();
     for (const partition of partitions) {
-      const { low, high } = await probe.watermarkOffsets({ topic, partition }, WATERMARKS_TIMEOUT_MS);
+      const { low, high } = await led(context, () =>
+        probe.watermarkOffsets({ topic, partition }, WATERMARKS_TIMEOUT_MS),
+      );
       if (high > low) ends.set(partition, high);
     }
     return ends;
