@@ -1,4 +1,4 @@
-/** An HTTP server in our words. Drivers: node:http and uWebSockets.js, behind the same tests.
+/** An HTTP server in our words. Drivers: node:http, uWebSockets.js and our own parser over node:net, behind the same tests.
  *
  *  What every driver guarantees: a body is read whole and bounded before the handler runs; a handler's rejection is a
  *  500 and never ends the process; a client that goes away aborts `signal`; answers on one connection leave in the
