@@ -124,10 +124,14 @@ async function start(victim: Victim): Promise<SliceProcess> {
   const one = own.spawn(victim.name, victim.args);
   running.set(victim.name, one);
   const address = await one.address();
-  await until(`a ready ${victim.name}`, async () => {
-    const { status } = await fetch(`http://${address}/ready`);
-    return status === 200 ? true : undefined;
-  });
+  await until(
+    `a ready ${victim.name}`,
+    async () => {
+      const { status } = await fetch(`http://${address}/ready`);
+      return status === 200 ? true : undefined;
+    },
+    DRAINED_WITHIN_MS,
+  );
   return one;
 }
 
@@ -200,7 +204,11 @@ it(
       `-ledger=${ledger}`,
       '-json',
     ]);
-    await until('the first charges', async () => ((await countOf(db, 'charges')) > 20 ? true : undefined));
+    await until(
+      'the first charges',
+      async () => ((await countOf(db, 'charges')) > 20 ? true : undefined),
+      DRAINED_WITHIN_MS,
+    );
 
     const kills: Kill[] = [];
     for (let round = 0; round < ROUNDS; round++) {
@@ -265,7 +273,7 @@ it(
       await countOf(db, `payments_suppressed WHERE NOT injected AND reason IN ('seen', 'same_batch')`),
     ).toBeGreaterThan(0);
   },
-  ROUNDS * ROUND_MS + 120_000,
+  ROUNDS * ROUND_MS + 240_000,
 );
 
 const lastRelay = ({ relays }: Line): Victim => relays[RELAY_MODES.at(-1) as 'poll' | 'wal'];

@@ -43,6 +43,7 @@ function idAt(ms: number): string {
 }
 
 const HOUR_MS = 3_600_000;
+const LATE_MS = 50_000;
 
 describe('parked records', () => {
   it('are listed, and a redrive charges each that is mended once and says of the others what is wrong', async () => {
@@ -113,7 +114,7 @@ describe('parked records', () => {
       'SELECT count(*)::int AS n FROM SCHEMA.charges GROUP BY order_id',
     );
     expect(charges.map(({ n }) => n)).toEqual(Array.from({ length: 41 }, () => 1));
-  }, 60_000);
+  }, 150_000);
 
   it('are charged once each though the redrive is killed half-way and others take them at the same time', async () => {
     const at = world('halfway');
@@ -137,7 +138,7 @@ describe('parked records', () => {
     expect(one.charged + two.charged + again.charged).toBe(220);
     expect(await redrive(at)).toMatchObject({ charged: 0, parked: 0, left: {} });
     await at.expectCharged(orders);
-  }, 60_000);
+  }, 150_000);
 
   it('of no reason there is are a wrong question', async () => {
     const at = world('reasons');
@@ -160,8 +161,8 @@ describe('a message that the inbox has forgotten', () => {
        SELECT 1, 1, 0, 0, now() - interval '2 hours' FROM generate_series(1, 5)`,
     );
     const service = own.spawn('payments', at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
-    await until('the charges', async () => ((await at.count('charges')) === 50 ? true : undefined));
-    await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined));
+    await until('the charges', async () => ((await at.count('charges')) === 50 ? true : undefined), LATE_MS);
+    await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LATE_MS);
     // What batches did is forgotten by the same age.
     await until('the pruning', async () =>
       (await at.count(`payments_batches WHERE committed_at < now() - interval '1 hour'`)) === 0
@@ -169,11 +170,15 @@ describe('a message that the inbox has forgotten', () => {
         : undefined,
     );
     await at.publish(orders.map(recordOf));
-    await until('the duplicates', async () => {
-      const settled = (await at.count('payments_suppressed')) + (await at.count('payments_parked'));
-      const more = (await at.count('charges')) - 50;
-      return settled + more >= 50 ? true : undefined;
-    });
+    await until(
+      'the duplicates',
+      async () => {
+        const settled = (await at.count('payments_suppressed')) + (await at.count('payments_parked'));
+        const more = (await at.count('charges')) - 50;
+        return settled + more >= 50 ? true : undefined;
+      },
+      LATE_MS,
+    );
     service.kill('SIGTERM');
     expect(await service.ended).toEqual({ code: 0, signal: null });
     return orders;
@@ -198,7 +203,7 @@ describe('a message that the inbox has forgotten', () => {
     const rows = await at.query<{ id: string }>('SELECT DISTINCT order_id AS id FROM SCHEMA.charges');
     expect(rows.map(({ id }) => id).sort()).toEqual(orders.map(({ orderId }) => orderId).sort());
     expect(await at.count('charges')).toBe(50);
-  }, 60_000);
+  }, 150_000);
 
   it('is set aside otherwise, not charged', async () => {
     const at = world('undecided');
@@ -226,7 +231,7 @@ describe('a message that the inbox has forgotten', () => {
     await lateDuplicates(at, '-unsafe-ttl');
     expect(await at.count('charges')).toBe(75);
     expect(await reasons(at)).toEqual({ seen: 25 });
-  }, 60_000);
+  }, 150_000);
 });
 
 it('two groups on schemas of their own charge every order each and do not disturb each other', async () => {
@@ -241,10 +246,10 @@ it('two groups on schemas of their own charge every order each and do not distur
     own.spawn('two', [...elsewhere, '-batch-rows=30', '-dup-rate=0.2']),
   ];
   for (const at of [one, two])
-    await until('its charges', async () => ((await at.count('charges')) >= 600 ? true : undefined));
+    await until('its charges', async () => ((await at.count('charges')) >= 600 ? true : undefined), LATE_MS);
   for (const service of both) {
     service.kill('SIGTERM');
     expect(await service.ended).toEqual({ code: 0, signal: null });
   }
   for (const at of [one, two]) await at.expectCharged(orders);
-}, 60_000);
+}, 150_000);
