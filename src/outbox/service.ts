@@ -59,7 +59,7 @@ const CONNECT_TIMEOUT_MS = 5000;
 const CONNECTIONS = 6;
 const ANSWER_TIMEOUT_MS = 10_000;
 /** How long the group waits for a member that died before others get its partitions. */
-const SESSION_TIMEOUT_MS = 10_000;
+const SESSION_TIMEOUT_MS = 6000;
 
 export class Service {
   /** Connections with the schema first in their search path. */

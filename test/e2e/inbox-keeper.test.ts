@@ -10,7 +10,10 @@ import { inboxNames } from '../../src/outbox/inbox/names.ts';
 import { listPartitions, readFloorMs } from '../../src/outbox/inbox/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { HOUR_MS, type InboxWorld, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
+import { sharedStack } from './stack.ts';
 
+// Its start is no part of a test's time.
+await sharedStack();
 const inbox = new Inbox();
 const NOW = T0 + 100 * HOUR_MS;
 

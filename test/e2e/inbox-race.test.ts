@@ -1,9 +1,15 @@
 /** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never taken for unseen. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlSession } from '../../src/io/sql/port.ts';
 import { Inbox } from '../../src/outbox/inbox/inbox.ts';
-import { dropPartitions, makePartitions } from '../../src/outbox/inbox/partitions.ts';
+import {
+  dropPartitions,
+  listPartitions,
+  makePartitions,
+  readFloorMs,
+} from '../../src/outbox/inbox/partitions.ts';
 import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0 } from './inbox-kit.ts';
 
 const world = await inboxWorld();
@@ -133,6 +139,50 @@ describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
     });
   },
 );
+
+describe('a partition that is made while its time is dropped', () => {
+  it('never begins below the floor, even where transactions read in one snapshot by default', async () => {
+    const pool = await pgDriver.connect({
+      url: `${world.url}%20-c%20default_transaction_isolation=repeatable%5C%20read`,
+      connectionsMax: 2,
+      applicationName: world.schema,
+      connectTimeoutMs: 5000,
+    });
+    try {
+      const { rows } = await pool.query('SHOW transaction_isolation');
+      expect(rows).toEqual([{ transaction_isolation: 'repeatable read' }]);
+      for (let at = 0; at < STEPS_MAX; at++) {
+        const fromMs = T0 + nextHour * HOUR_MS;
+        nextHour += 2;
+        const span = { fromMs, toMs: fromMs + 2 * HOUR_MS, widthMs: HOUR_MS };
+        // Of the two hours one is there and is dropped, while the one before it is made.
+        await makePartitions(pool, inbox.names, { ...span, fromMs: fromMs + HOUR_MS });
+        const run = await interleave(
+          at,
+          (gate) =>
+            makePartitions(
+              {
+                query: (text, params) => pool.query(text, params),
+                copyIn: (table, columns, copied) => pool.copyIn(table, columns, copied),
+                transaction: (work) => pool.transaction((session) => work(gate(session))),
+                systemIdentifier: () => pool.systemIdentifier(),
+                close: () => pool.close(),
+              },
+              inbox.names,
+              span,
+            ),
+          () => pool.transaction((session) => dropPartitions(session, inbox.names, span.toMs)),
+        );
+        const floorMs = await readFloorMs(pool, inbox.names);
+        const left = await listPartitions(pool, inbox.names);
+        expect(left.filter((one) => one.fromMs < floorMs)).toEqual([]);
+        if (!run.reached) break;
+      }
+    } finally {
+      await pool.close();
+    }
+  });
+});
 
 describe('a partition that is attached under a claim', () => {
   it('takes over the rows of the default partition, and no claim fails at the attached range', async () => {

@@ -210,7 +210,7 @@ describe('a batch with everything in it', () => {
 
 describe('under faults', () => {
   it('connections that are cut, a handler whose helper is away and members that leave: each effect once', async () => {
-    const ids = Array.from({ length: 1500 }, (_, i) => (i % 4 === 0 ? v4() : idAt(Date.now() + i)));
+    const ids = Array.from({ length: 900 }, (_, i) => (i % 4 === 0 ? v4() : idAt(Date.now() + i)));
     const topic = await topicOf(
       'faults',
       2,
@@ -230,7 +230,7 @@ describe('under faults', () => {
     const first = start(topic, { handle: shaky, batchRows: 50 });
     await until('a first part', async () => ((await effectsOf(ids)).length > 100 ? true : undefined));
     const second = start(topic, { handle: shaky, batchRows: 50 });
-    for (let cut = 0; cut < 8; cut++) {
+    for (let cut = 0; cut < 5; cut++) {
       await world.pool
         .query(
           `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -238,7 +238,7 @@ describe('under faults', () => {
           [world.schema],
         )
         .catch(() => {});
-      await until('a part', async () => ((await effectsOf(ids)).length > (cut + 1) * 150 ? true : undefined));
+      await until('a part', async () => ((await effectsOf(ids)).length > (cut + 1) * 140 ? true : undefined));
     }
     await first.stop();
     await until('all effects', async () => ((await effectsOf(ids)).length >= ids.length ? true : undefined));

@@ -43,7 +43,7 @@ function start() {
 }
 
 const STATUSES = ['1-packed', '2-handed-over', '3-delivered'];
-const parcels = Array.from({ length: 150 }, () => randomUUID());
+const parcels = Array.from({ length: 100 }, () => randomUUID());
 const lines = STATUSES.flatMap((status) => parcels.map((parcel) => `${parcel} ${status}`));
 
 const count = async (what: string): Promise<number> => {

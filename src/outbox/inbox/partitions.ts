@@ -143,8 +143,11 @@ async function attach(
   names: InboxNames,
   span: { readonly fromMs: number; readonly toMs: number },
 ): Promise<number | undefined> {
+  await readCommitted(session);
   const from = uuidAt(span.fromMs);
   const to = uuidAt(span.toMs);
+  // Looked at before the lock as well: a span that stays left out must not hold claims up in every turn.
+  if ((await countRest(session, names, from, to)) > MOVE_ROWS_MAX) return undefined;
   await lock(session, SIDE_LOCK_MS, names.rest, 'SHARE UPDATE EXCLUSIVE');
   // Without this lock a claim that already chose the default partition would fail at the attached range.
   await lock(session, TABLE_LOCK_MS, names.table, 'SHARE ROW EXCLUSIVE');
@@ -152,11 +155,7 @@ async function attach(
   if (there.some((one) => one.fromMs < span.toMs && one.toMs > span.fromMs)) return undefined;
   // Read in a statement behind the lock: another process may have dropped what this one still misses.
   if ((await readFloorMs(session, names)) > span.fromMs) return undefined;
-  const { rows } = await session.query<{ n: bigint }>(
-    `SELECT count(*) AS n FROM (SELECT FROM ${names.rest} WHERE msg_id >= $1::uuid AND msg_id < $2::uuid LIMIT $3) AS waiting`,
-    [from, to, MOVE_ROWS_MAX + 1],
-  );
-  const found = Number(rows[0]?.n ?? 0n);
+  const found = await countRest(session, names, from, to);
   if (found > MOVE_ROWS_MAX) return undefined;
   const name = `${await schemaOf(session, names)}.${partitionName(names, span.fromMs)}`;
   await session.query(`CREATE TABLE ${name} (LIKE ${names.table} INCLUDING ALL) WITH (${APPEND_ONLY})`);
@@ -177,6 +176,16 @@ async function attach(
   return found;
 }
 
+/** Rows of this range in the default partition, up to one more than are moved. */
+async function countRest(session: SqlSession, names: InboxNames, from: string, to: string): Promise<number> {
+  const { rows } = await session.query<{ n: bigint }>(
+    `SELECT count(*) AS n FROM
+       (SELECT FROM ${names.rest} WHERE msg_id >= $1::uuid AND msg_id < $2::uuid LIMIT $3) AS found`,
+    [from, to, MOVE_ROWS_MAX + 1],
+  );
+  return Number(rows[0]?.n ?? 0n);
+}
+
 export interface Dropped {
   readonly partitions: number;
   /** As the statistics had them. */
@@ -186,7 +195,7 @@ export interface Dropped {
 }
 
 /** Drops partitions that end at or before `cutoffMs`, the oldest first, at most DROPS_MAX; raises the floor with them. The
- *  caller answers for the cutoff. @throws sql_failed with 55P03 where the lock was not to be had in time */
+ *  caller answers for the cutoff, and that this is the first statement of its transaction. @throws sql_failed with 55P03 where the lock was not to be had in time */
 export async function dropPartitions(
   session: SqlSession,
   names: InboxNames,
@@ -194,6 +203,7 @@ export async function dropPartitions(
 ): Promise<Dropped> {
   const old = async (): Promise<readonly TimePartition[]> =>
     (await listPartitions(session, names)).filter((one) => one.toMs <= cutoffMs).slice(0, DROPS_MAX);
+  await readCommitted(session);
   const seen = await old();
   if (seen.length === 0) return { partitions: 0, rowsEstimate: 0, movedRows: 0 };
   await lock(
@@ -203,8 +213,8 @@ export async function dropPartitions(
     'SHARE UPDATE EXCLUSIVE',
   );
   await lock(session, TABLE_LOCK_MS, names.table, 'ACCESS EXCLUSIVE');
-  const still = new Set((await old()).map((one) => one.sqlName));
-  const drops = seen.filter((one) => still.has(one.sqlName));
+  // What is there now, not what was seen: of what was made meanwhile, nothing may stay below the floor.
+  const drops = await old();
   let rowsEstimate = 0;
   let movedRows = 0;
   for (const { sqlName } of drops) {
@@ -261,6 +271,11 @@ export async function readFloorMs(session: SqlSession, names: InboxNames): Promi
     });
   }
   return leading48(row.floor);
+}
+
+/** Each statement must see what was committed before it got its locks, whatever the database's default is. */
+async function readCommitted(session: SqlSession): Promise<void> {
+  await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
 }
 
 async function lock(session: SqlSession, waitMs: number, tables: string, mode: string): Promise<void> {
