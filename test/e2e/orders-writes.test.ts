@@ -279,6 +279,33 @@ describe('a database that gets in the way', () => {
   });
 });
 
+describe('repeats that are not in memory', () => {
+  it('are looked for before anything is written, where they are most of what comes', async () => {
+    const world = await writesWorld(stack.postgres);
+    const [maker, teller] = await Promise.all([
+      world.instance(),
+      world.instance({ cacheBytes: 0, lanes: 1 }),
+    ]);
+    const keys = Array.from({ length: 64 }, () => randomUUID());
+    const outcomes = await Promise.all(keys.map((key) => insist(() => maker.orders, key, body(0))));
+    const writes = (): number =>
+      teller.metrics.snapshot().find((one) => one.name === 'orders_transaction_seconds')?.samples[0]?.count ??
+      0;
+    const repeat = async (): Promise<void> => {
+      outcomes.push(...(await Promise.all(keys.map((key) => insist(() => teller.orders, key, body(0))))));
+    };
+    for (let i = 0; i < 30; i++) await repeat();
+    const before = writes();
+    for (let i = 0; i < 5; i++) await repeat();
+    expect(before).toBeGreaterThan(0);
+    expect(writes()).toBe(before);
+    // What is new is written all the same, and when it is most of what comes, at once again.
+    for (let i = 0; i < 200; i++) outcomes.push(await insist(() => teller.orders, randomUUID(), body(0)));
+    expect(writes()).toBe(before + 200);
+    await judge(world.pool, outcomes, false);
+  });
+});
+
 describe('a request whose time is over', () => {
   it('need not be started when nobody waits for it, and is when somebody asks again', async () => {
     const world = await writesWorld(stack.postgres);
