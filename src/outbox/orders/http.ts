@@ -179,7 +179,6 @@ class OrdersHttp {
       const orderId = canonicalUuid(request.params['order_id'] ?? '');
       const order = orderId === undefined ? undefined : await this.orders().find(orderId);
       if (order === undefined) throw outboxError('order_not_found', 'there is no order with this id');
-      this.count('shown');
       const headers: Record<string, string> = { 'content-type': JSON_TYPE, 'cache-control': 'no-store' };
       this.name(request, headers);
       return { status: 200, headers, body: orderJson(order) };
