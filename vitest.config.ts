@@ -9,7 +9,7 @@ const FIRST_PASS_ONLY = [
   'test/e2e/broker-{native,handles,restart,bench}.test.ts',
   'test/e2e/devstack*.test.ts',
   'test/e2e/offline.test.ts',
-  'test/e2e/{crash,reconcile}.test.ts',
+  'test/e2e/{crash,reconcile,reconcile-kept}.test.ts',
   'test/e2e/payments-{foreign,parked}.test.ts',
   'test/e2e/{docker-metrics,orders-grpc-clients,orders-grpc-faults,orders-grpc-hostile}.test.ts',
   'test/e2e/{orders,relay,inbox}-bench.test.ts',

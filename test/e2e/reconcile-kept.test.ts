@@ -1,0 +1,99 @@
+/** The reconciler on tables that forget by rule: keys, outbox partitions and inbox rows that are gone by their age are no
+ *  deltas, what is gone before that is. */
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
+import { sharedStack } from './stack.ts';
+
+const { postgres } = await sharedStack();
+
+const found = (result: Reconciliation): Record<string, readonly string[]> =>
+  Object.fromEntries(result.deltas.map((delta) => [delta.class, delta.ids]));
+
+/** A UUIDv7 of that time. */
+function idAt(ms: number): string {
+  const time = ms.toString(16).padStart(12, '0');
+  return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
+}
+
+describe('what went by rule', () => {
+  const DAY_MS = 86_400_000;
+  const other = `reconcile_kept_${process.pid}_${Date.now().toString(36)}`;
+  let own: SqlPool;
+  beforeAll(async () => {
+    own = await pgDriver.connect({
+      url: withSettings(postgres, { schema: other }),
+      connectionsMax: 2,
+      applicationName: 'reconcile test',
+      connectTimeoutMs: 5000,
+    });
+    await migrate(own, other, 'orders', migrationsOf('orders'));
+    await migrate(own, other, 'payments', migrationsOf('payments'));
+  });
+  afterAll(async () => {
+    await own.query(`DROP SCHEMA ${other} CASCADE`);
+    await own.close();
+  });
+
+  /** An order that was charged at that time, under an outbox id. */
+  async function charged(id: number, ms: number, msgId: string): Promise<string> {
+    const orderId = idAt(ms);
+    const at = new Date(ms);
+    await own.query(`INSERT INTO orders VALUES ($1::uuid, 1, 5, 'created', $2)`, [orderId, at]);
+    await own.query(`INSERT INTO idempotency_keys VALUES ($1, '\\x00', $2::uuid, 201, '{}', $3)`, [
+      randomUUID(),
+      orderId,
+      at,
+    ]);
+    await own.query(
+      `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload, published_at, created_at)
+       VALUES ($1, $2::uuid, $3::uuid, 'order.created.v1', '\\x00', $4, $4)`,
+      [id, orderId, msgId, at],
+    );
+    await own.query('INSERT INTO inbox VALUES ($1::uuid, $2)', [msgId, at]);
+    await own.query(`INSERT INTO charges VALUES (gen_random_uuid(), $1::uuid, 5, $2)`, [orderId, at]);
+    return orderId;
+  }
+  const ask = (): Promise<Reconciliation> =>
+    reconcile({ pool: own, ordersSchema: other, paymentsSchema: other, ledgers: [], idsMax: 10 });
+
+  it('is no delta: dropped outbox partitions, and inbox rows below the floor or past their time', async () => {
+    const now = Date.now();
+    await own.query('CREATE TABLE outbox_last PARTITION OF outbox FOR VALUES FROM (1000000) TO (2000000)');
+    const days = [5, 4, 3, 2, 1];
+    const orders: string[] = [];
+    for (const [i, day] of days.entries()) {
+      const ms = now - day * DAY_MS;
+      orders.push(await charged(i < 2 ? i + 1 : 1_000_000 + i, ms, i % 2 === 0 ? idAt(ms) : randomUUID()));
+    }
+    expect(await ask()).toMatchObject({ holds: true, distinct_orders: 5, deltas: [] });
+
+    // The outbox loses its first partition, the inbox what is older than three and a half days.
+    await own.query('DROP TABLE outbox_p0');
+    await own.query(`DELETE FROM inbox WHERE processed_at < to_timestamp($1::float8 / 1000)`, [
+      now - 3.5 * DAY_MS,
+    ]);
+    await own.query('UPDATE inbox_floor SET floor = $1::uuid', [idAt(now - 3.5 * DAY_MS)]);
+    expect(await ask()).toMatchObject({ holds: true, deltas: [] });
+    await own.query(`DELETE FROM inbox WHERE processed_at < to_timestamp($1::float8 / 1000)`, [
+      now - 2.5 * DAY_MS,
+    ]);
+    await own.query('UPDATE inbox_floor SET floor = $1::uuid', [idAt(now - 2.5 * DAY_MS)]);
+    expect(await ask()).toMatchObject({ holds: true, deltas: [] });
+
+    // Younger than that, an absence is a delta.
+    const [last, before] = [orders[4], orders[3]] as [string, string];
+    await own.query(
+      `DELETE FROM inbox WHERE msg_id = (SELECT msg_id FROM outbox WHERE aggregate_id = $1::uuid)`,
+      [last],
+    );
+    expect(found(await ask())).toEqual({ charge_without_inbox: [last] });
+    await own.query(`DELETE FROM outbox WHERE aggregate_id = ANY ($1::uuid[])`, [[last, before]]);
+    expect(found(await ask())).toEqual({ order_without_outbox: [before, last].sort() });
+  });
+});
