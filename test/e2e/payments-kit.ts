@@ -9,7 +9,7 @@ import type { SqlPool } from '../../src/io/sql/port.ts';
 import type { Launcher } from './engine-kit.ts';
 import type { SharedStack } from './stack.ts';
 
-export const PARTITIONS = 3;
+const PARTITIONS = 3;
 /** As payments expects it of the topic. */
 const RETENTION_MS = 86_400_000;
 
