@@ -26,9 +26,11 @@ export interface PollSettings {
 }
 
 /** Between two looks at who writes. */
-const LOOK_MS = 10;
+const LOOK_MS = 20;
 /** First wait before what was left is tried again; doubles while it goes on. */
 const AGAIN_MS = 100;
+/** Between two reads while rows come. */
+const BUSY_MS = 10;
 const START = -1n;
 /** Above every id. */
 const END = (1n << 63n) - 1n;
@@ -145,7 +147,7 @@ export class PollSource implements Source {
     const startMs = clock.monotonicMs();
     // While rows come, or others may still become visible, the next look is near.
     const busy = rows > 0 || this.frontier.wants(this.readTo);
-    await sleepUntilWoken(busy ? Math.max(spacingMs, Math.min(intervalMs, LOOK_MS)) : intervalMs);
+    await sleepUntilWoken(busy ? Math.max(spacingMs, Math.min(intervalMs, BUSY_MS)) : intervalMs);
     const restMs = spacingMs - (clock.monotonicMs() - startMs);
     if (restMs > 0) await this.parts.sleep(restMs);
     return 'more';
