@@ -196,7 +196,7 @@ describe('a database that gets in the way', () => {
 
   it('holds one key: its request waits and is told so, all others go on', async () => {
     const world = await writesWorld(stack.postgres);
-    const { orders, count } = await world.instance({ inFlightWaitMs: 600 });
+    const { orders, count } = await world.instance({ inFlightWaitMs: 2500 });
     const [held, freed] = [randomUUID(), randomUUID()];
     const release: Array<() => void> = [];
     const holding = [held, freed].map((key) =>
@@ -221,7 +221,7 @@ describe('a database that gets in the way', () => {
     );
     const others = Array.from({ length: 300 }, () => orders.create(randomUUID(), body(0)));
     await Promise.all(others);
-    expect(count('orders_held_keys_total')).toBe(2);
+    await expect.poll(() => count('orders_held_keys_total')).toBe(2);
     release[1]?.();
     expect(await waiting[1]).toBe('created');
     expect(await waiting[0]).toBe('in_flight');
