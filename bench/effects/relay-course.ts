@@ -135,37 +135,66 @@ async function demandMarked(side: RelaySide, database: Database): Promise<void> 
   await until('every row to be marked', STALLED_MS, async () => (await side.pending?.(database)) === 0);
 }
 
-/** A backlog of `rows`, committed `FILL_ROWS` a transaction, from the first append to the last. */
-export async function drain(world: World, side: RelaySide, rows: number): Promise<DrainResult> {
-  const database = await world.database();
-  const topic = world.topic();
-  await createTopic(world.brokers, topic);
-  await side.prepare(database, topic);
-  const count = Math.min(rows, side.rowsMax);
-  world.context.say(`${side.name}: filling ${count} rows`);
-  await fill(database, side, count);
-  const release = await horizon(world, database);
-  world.context.say(`${side.name}: draining`);
-  const probe = await Arrivals.open(world.brokers, topic);
-  const running = await side.start(database, topic);
-  await until('the first record', STALLED_MS, async () => (await probe.appended()) > 0, LOOK_MS);
-  const meter = new Meter(world, running);
-  const before = await probe.appended();
-  await moved(probe, count);
-  const cpu = meter.per(Math.max(1, count - before), 1e6);
-  await demandMarked(side, database);
-  await running.stop();
-  await release();
-  demandSame(side, probe, await orderIds(database));
-  let first = Number.POSITIVE_INFINITY;
-  let last = 0;
-  for (const { appendedMs } of probe.first.values()) {
-    first = Math.min(first, appendedMs);
-    last = Math.max(last, appendedMs);
+/** What a measurement opened, closed from the last on, whether it came to its end or not: a peer that goes on would take the
+ *  processors from the next. */
+class Opened {
+  private readonly closes: Array<() => Promise<void>> = [];
+
+  add(close: () => Promise<void>): void {
+    this.closes.push(close);
   }
-  await probe.close();
-  await database.drop();
-  return { rows: count, perSecond: (count * 1000) / Math.max(1, last - first), cpu };
+
+  async close(): Promise<void> {
+    for (const close of this.closes.splice(0).reverse()) await close();
+  }
+
+  /** @throws what `work` throws; what fails in closing after that is not told */
+  static async within<T>(work: (opened: Opened) => Promise<T>): Promise<T> {
+    const opened = new Opened();
+    let value: T;
+    try {
+      value = await work(opened);
+    } catch (thrown) {
+      for (const close of opened.closes.splice(0).reverse()) await close().catch(() => {});
+      throw thrown;
+    }
+    await opened.close();
+    return value;
+  }
+}
+
+/** A backlog of `rows`, committed `FILL_ROWS` a transaction, from the first append to the last. */
+export function drain(world: World, side: RelaySide, rows: number): Promise<DrainResult> {
+  return Opened.within(async (opened) => {
+    const database = await world.database();
+    opened.add(() => database.drop());
+    const topic = world.topic();
+    await createTopic(world.brokers, topic);
+    await side.prepare(database, topic);
+    const count = Math.min(rows, side.rowsMax);
+    world.context.say(`${side.name}: filling ${count} rows`);
+    await fill(database, side, count);
+    opened.add(await horizon(world, database));
+    world.context.say(`${side.name}: draining`);
+    const probe = await Arrivals.open(world.brokers, topic);
+    opened.add(() => probe.close());
+    const running = await side.start(database, topic);
+    opened.add(() => running.stop());
+    await until('the first record', STALLED_MS, async () => (await probe.appended()) > 0, LOOK_MS);
+    const meter = new Meter(world, running);
+    const before = await probe.appended();
+    await moved(probe, count);
+    const cpu = meter.per(Math.max(1, count - before), 1e6);
+    await demandMarked(side, database);
+    demandSame(side, probe, await orderIds(database));
+    let first = Number.POSITIVE_INFINITY;
+    let last = 0;
+    for (const { appendedMs } of probe.first.values()) {
+      first = Math.min(first, appendedMs);
+      last = Math.max(last, appendedMs);
+    }
+    return { rows: count, perSecond: (count * 1000) / Math.max(1, last - first), cpu };
+  });
 }
 
 /** Writes rows at a rate that waits for nobody, `STEADY_ROWS` a transaction, and wakes relays as the orders service does. */
@@ -200,47 +229,52 @@ async function write(database: Database, side: RelaySide, rate: number, seconds:
 }
 
 /** A steady load over a running side; the first seconds are not counted. */
-export async function steady(
+export function steady(
   world: World,
   side: RelaySide,
   options: { readonly rate: number; readonly seconds: number; readonly warmupSeconds: number },
 ): Promise<SteadyResult> {
   const { rate, seconds, warmupSeconds } = options;
-  const database = await world.database();
-  const topic = world.topic();
-  await createTopic(world.brokers, topic);
-  await side.prepare(database, topic);
-  const seen = await Arrivals.open(world.brokers, topic);
-  const release = await horizon(world, database);
-  const running = await side.start(database, topic);
-  await write(database, side, Math.min(rate, 500), warmupSeconds);
-  await moved(seen, (await orderIds(database)).size);
-  const meter = new Meter(world, running);
-  const fromMs = Date.now();
-  const before = seen.first.size;
-  const perSecond = await write(database, side, rate, seconds);
-  const ids = await orderIds(database);
-  await moved(seen, ids.size);
-  const cpuUs = meter.per(ids.size - before, 1e6);
-  await demandMarked(side, database);
-  await running.stop();
-  await release();
-  await seen.close();
-  demandSame(side, seen, ids);
-  const append: number[] = [];
-  const arrive: number[] = [];
-  for (const [id, ms] of ids) {
-    if (ms < fromMs) continue;
-    const { appendedMs, arrivedMs } = seen.first.get(id) as { appendedMs: number; arrivedMs: number };
-    append.push(appendedMs - ms);
-    arrive.push(arrivedMs - ms);
-  }
-  await database.drop();
-  return {
-    perSecond,
-    commitToAppendMs: { p50: quantile(append, 0.5), p99: quantile(append, 0.99) },
-    commitToConsumerMs: { p50: quantile(arrive, 0.5), p99: quantile(arrive, 0.99), max: quantile(arrive, 1) },
-    cpuUs,
-    duplicates: seen.rows - seen.first.size,
-  };
+  return Opened.within(async (opened) => {
+    const database = await world.database();
+    opened.add(() => database.drop());
+    const topic = world.topic();
+    await createTopic(world.brokers, topic);
+    await side.prepare(database, topic);
+    const seen = await Arrivals.open(world.brokers, topic);
+    opened.add(() => seen.close());
+    opened.add(await horizon(world, database));
+    const running = await side.start(database, topic);
+    opened.add(() => running.stop());
+    await write(database, side, Math.min(rate, 500), warmupSeconds);
+    await moved(seen, (await orderIds(database)).size);
+    const meter = new Meter(world, running);
+    const fromMs = Date.now();
+    const before = seen.first.size;
+    const perSecond = await write(database, side, rate, seconds);
+    const ids = await orderIds(database);
+    await moved(seen, ids.size);
+    const cpuUs = meter.per(ids.size - before, 1e6);
+    await demandMarked(side, database);
+    demandSame(side, seen, ids);
+    const append: number[] = [];
+    const arrive: number[] = [];
+    for (const [id, ms] of ids) {
+      if (ms < fromMs) continue;
+      const { appendedMs, arrivedMs } = seen.first.get(id) as { appendedMs: number; arrivedMs: number };
+      append.push(appendedMs - ms);
+      arrive.push(arrivedMs - ms);
+    }
+    return {
+      perSecond,
+      commitToAppendMs: { p50: quantile(append, 0.5), p99: quantile(append, 0.99) },
+      commitToConsumerMs: {
+        p50: quantile(arrive, 0.5),
+        p99: quantile(arrive, 0.99),
+        max: quantile(arrive, 1),
+      },
+      cpuUs,
+      duplicates: seen.rows - seen.first.size,
+    };
+  });
 }

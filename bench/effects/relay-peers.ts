@@ -149,8 +149,7 @@ async function debezium(world: World): Promise<RelaySide> {
            created_at timestamptz NOT NULL DEFAULT now())`,
       );
       const first = await start(database, topic);
-      await until('the slot of Debezium', READY_MS_MAX, () => slotActive(database));
-      await first.stop();
+      await until('the slot of Debezium', READY_MS_MAX, () => slotActive(database)).finally(first.stop);
     },
     insert: intoOutbox,
     start,
@@ -187,8 +186,7 @@ async function watermill(world: World): Promise<RelaySide> {
           `SELECT to_regclass('watermill_offsets_events') IS NOT NULL AND to_regclass('watermill_events') IS NOT NULL AS there`,
         );
         return rows[0]?.there === true;
-      });
-      await first.stop();
+      }).finally(first.stop);
     },
     insert: (n) =>
       withOrders(
