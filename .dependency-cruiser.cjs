@@ -63,15 +63,9 @@ module.exports = {
       to: { path: '^src', pathNot: '^src/(core|sim)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
-      name: 'drivers-are-handed-in',
-      severity: 'error',
-      comment: 'src/drivers.ts is for services and bin: it sees drivers alone, and nothing below sees it',
-      from: { path: '^src', pathNot: '^src/(bin/|drivers\\.ts$)' },
-      to: { path: '^src/drivers\\.ts$' },
-    },
-    {
       name: 'drivers-import-down',
       severity: 'error',
+      comment: 'the door to the drivers shows no product',
       from: { path: '^src/drivers\\.ts$' },
       to: { path: '^src', pathNot: '^src/(core|native|io)/' },
     },

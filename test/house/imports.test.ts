@@ -15,8 +15,9 @@ const CLEAN: Readonly<Record<string, string>> = {
   'src/io/log/driver.ts': "import { port } from './port.ts';\nexport const driver = port;\n",
   'src/registry/index.ts': "import { port } from '../io/log/port.ts';\nexport const registry = port;\n",
   'src/outbox/index.ts': "import { port } from '../io/log/port.ts';\nexport const outbox = port;\n",
+  'src/drivers.ts': "import { driver } from './io/log/driver.ts';\nexport const drivers = driver;\n",
   'src/bin/main.ts':
-    "import { driver } from '../io/log/driver.ts';\nimport { registry } from '../registry/index.ts';\nimport { outbox } from '../outbox/index.ts';\nexport const main = [driver, registry, outbox];\n",
+    "import { driver } from '../io/log/driver.ts';\nimport { drivers } from '../drivers.ts';\nimport { registry } from '../registry/index.ts';\nimport { outbox } from '../outbox/index.ts';\nexport const main = [driver, drivers, registry, outbox];\n",
 };
 
 const PLANTED: ReadonlyArray<{ readonly rule: string; readonly path: string; readonly text: string }> = [
@@ -34,6 +35,11 @@ const PLANTED: ReadonlyArray<{ readonly rule: string; readonly path: string; rea
     rule: 'products-import-down',
     path: 'src/registry/index.ts',
     text: "import { driver } from '../io/log/driver.ts';\nexport const registry = driver;\n",
+  },
+  {
+    rule: 'drivers-import-down',
+    path: 'src/drivers.ts',
+    text: "import { outbox } from './outbox/index.ts';\nexport const drivers = outbox;\n",
   },
   {
     rule: 'port-names-no-driver',
