@@ -16,8 +16,9 @@ import { identify, type ProcessId, runs } from './process.ts';
 
 const GRACE_SECONDS = '0.5';
 
-const SCRIPT = `
-trap : HUP INT TERM
+// An owner that dies right after its order leaves a pipe that nobody reads: the answer into it must not end the guard.
+export const GUARD_SCRIPT = `
+trap : HUP INT TERM PIPE
 remove=$1
 servers=
 while IFS=' ' read -r verb name signal; do
@@ -63,7 +64,7 @@ export class Guard {
   #ended = false;
 
   constructor(options: GuardOptions) {
-    this.#child = spawn('/bin/sh', ['-c', SCRIPT, 'millrace-guard', options.removeAtEnd ?? ''], {
+    this.#child = spawn('/bin/sh', ['-c', GUARD_SCRIPT, 'millrace-guard', options.removeAtEnd ?? ''], {
       cwd: options.folder,
       stdio: ['pipe', 'pipe', 'ignore'],
       // A session of its own: a terminal's interrupt reaches the owner, which then decides.

@@ -1,16 +1,24 @@
 import { execFileSync, spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { shellWord, writableFolder, writeWhole } from '../../src/devstack/files.ts';
-import { Guard } from '../../src/devstack/guard.ts';
+import { GUARD_SCRIPT, Guard } from '../../src/devstack/guard.ts';
 import { newClusterId, serverProperties } from '../../src/devstack/kafka/server.ts';
 import { decodeMetadataResponse, encodeMetadataRequest } from '../../src/devstack/kafka/wire.ts';
 import { lockFolder } from '../../src/devstack/lock.ts';
 import { choosePort, freePort } from '../../src/devstack/ports.ts';
-import { identify, isAlive, signalProcess, waitForEnd } from '../../src/devstack/process.ts';
+import { identify, isAlive, signalProcess, startOf, waitForEnd } from '../../src/devstack/process.ts';
 import { prepareFolder } from '../../src/devstack/stack.ts';
 import { readIdentity, writeIdentity } from '../../src/devstack/state.ts';
 
@@ -182,6 +190,29 @@ describe('the guard', () => {
     const id = await guard.start('deaf', 'QUIT');
     await guard.end();
     expect(isAlive(id)).toBe(false);
+  });
+
+  it('ends them too when the owner dies before it reads the answer', async () => {
+    const at = folder();
+    for (const part of ['run', 'logs']) execFileSync('mkdir', [join(at, part)]);
+    writeFileSync(join(at, 'run', 'server.sh'), 'echo $$ >run/server.pid\nexec sleep 60\n');
+    const shell = spawn('/bin/sh', ['-c', GUARD_SCRIPT, 'millrace-guard', ''], {
+      cwd: at,
+      stdio: ['pipe', 'pipe', 'ignore'],
+    });
+    const closed = new Promise((resolve) => shell.stdout.once('close', resolve));
+    shell.stdout.destroy();
+    await closed;
+    const over = new Promise((resolve) => shell.once('exit', resolve));
+    shell.stdin.on('error', () => {});
+    shell.stdin.write('start server KILL\n');
+    const file = join(at, 'run', 'server.pid');
+    while (!existsSync(file) || readFileSync(file, 'utf8') === '')
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    const pid = Number(readFileSync(file, 'utf8'));
+    shell.stdin.end();
+    await over;
+    expect([pid > 0, startOf(pid)]).toEqual([true, undefined]);
   });
 
   it('leaves its servers alone once released', async () => {
