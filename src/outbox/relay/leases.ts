@@ -168,6 +168,10 @@ export class Leases implements Ownership {
   }
 
   private async lock(session: SqlSession): Promise<void> {
+    // Who is stopped in the middle of a beat holds this lock: the server ends its session, or nobody could ever take over.
+    await session.query(
+      `SET LOCAL idle_in_transaction_session_timeout = ${Math.max(1, Math.round(this.options.leaseMs))}`,
+    );
     await session.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [
       `millrace.relay.${this.options.outbox}`,
     ]);
