@@ -32,7 +32,16 @@ interface World {
 
 let count = 0;
 const worlds: World[] = [];
+const relays: Array<ReturnType<typeof own.spawn>> = [];
+function relay(args: readonly string[]): ReturnType<typeof own.spawn> {
+  const one = own.spawn('relay', args);
+  relays.push(one);
+  return one;
+}
 afterEach(async () => {
+  // One that is stopped would keep its locks.
+  for (const one of relays) for (const signal of ['SIGCONT', 'SIGKILL'] as const) one.kill(signal);
+  await Promise.all(relays.splice(0).map((one) => one.ended));
   for (const { pool, schema } of worlds.splice(0)) {
     await dropSlots(pool, schema);
     await pool.query(`DROP SCHEMA ${schema} CASCADE`);
@@ -92,17 +101,11 @@ const drained = ({ pool }: World): Promise<true> =>
     50_000,
   );
 
-/** Whether a relay reads the slot. */
-const reading = ({ pool, schema }: World): Promise<true> =>
+/** Whether this relay reads the slot; one that is being made looks read from outside. */
+const reading = (address: string): Promise<true> =>
   until(
     'a reader of the slot',
-    async () => {
-      const { rows } = await pool.query<{ n: bigint }>(
-        'SELECT count(*) AS n FROM pg_replication_slots WHERE slot_name LIKE $1 AND active',
-        [`millrace\\_${schema}\\_%`],
-      );
-      return rows[0]?.n === 1n ? true : undefined;
-    },
+    async () => ((await metric(address, 'relay_wal_active')) === 1 ? true : undefined),
     40_000,
   );
 
@@ -176,9 +179,9 @@ async function work(
 describe('relay -relay=wal', () => {
   it('and -relay=poll bring the same workload out in the same order of each key', async () => {
     const both = [await world('poll', LEASE), await world('wal', LEASE)];
-    const relays = both.map((one) => own.spawn('relay', one.args));
-    const addresses = await Promise.all(relays.map((relay) => relay.address()));
-    await reading(both[1] as World);
+    const pair = both.map((one) => relay(one.args));
+    const addresses = await Promise.all(pair.map((one) => one.address()));
+    await reading(addresses[1] as string);
     const keys = Array.from({ length: 30 }, () => randomUUID());
     // One script of writes for both: several events a key, writers beside each other, parts and wholes rolled back, and transactions
     // that commit in another order than they began.
@@ -215,9 +218,9 @@ describe('relay -relay=wal', () => {
     await Promise.all(both.map(script));
     await Promise.all(both.map(drained));
     expect(await metric(addresses[1] as string, 'sweeper_found_total')).toBe(0);
-    for (const relay of relays) relay.kill('SIGTERM');
-    expect(await Promise.all(relays.map((relay) => relay.ended))).toEqual(
-      relays.map(() => ({ code: 0, signal: null })),
+    for (const one of pair) one.kill('SIGTERM');
+    expect(await Promise.all(pair.map((one) => one.ended))).toEqual(
+      pair.map(() => ({ code: 0, signal: null })),
     );
     const [polled, decoded] = await Promise.all(both.map(({ topic }) => readTopic(topic)));
     const expected = new Map(
@@ -236,18 +239,17 @@ describe('relay -relay=wal', () => {
     'dies at %s: what was unfinished comes again, and a key stays in order',
     async (point) => {
       const one = await world();
-      const first = own.spawn('relay', [...one.args, `-crash-point=${point}`, '-crash-after=60']);
-      await first.address();
-      await reading(one);
+      const first = relay([...one.args, `-crash-point=${point}`, '-crash-after=60']);
+      await reading(await first.address());
       const sent = await work(one, 20, 6);
       expect(await first.ended).toEqual({ code: null, signal: 'SIGKILL' });
       expect(readFileSync(first.logPath, 'utf8')).toMatch(
         new RegExp(`"point":"${point}".*"unfinished":[1-9]`),
       );
-      const second = own.spawn('relay', one.args);
+      const second = relay(one.args);
       await drained(one);
       const address = await second.address();
-      await reading(one);
+      await reading(address);
       expect(await metric(address, 'sweeper_found_total')).toBe(0);
       second.kill('SIGTERM');
       expect(await second.ended).toEqual({ code: 0, signal: null });
@@ -259,16 +261,15 @@ describe('relay -relay=wal', () => {
 
   it('lets a second stand by, and take over from one that was killed and from one that was stopped', async () => {
     const one = await world();
-    const first = own.spawn('relay', one.args);
-    await first.address();
-    await reading(one);
-    const second = own.spawn('relay', one.args);
+    const first = relay(one.args);
+    await reading(await first.address());
+    const second = relay(one.args);
     await second.address();
     let third: ReturnType<typeof own.spawn> | undefined;
     const sent = await work(one, 15, 12, async (round) => {
       await sleep(40);
       if (round === 3) first.kill('SIGKILL');
-      if (round === 4) third = own.spawn('relay', one.args);
+      if (round === 4) third = relay(one.args);
       // The second owns by now, or will; it is stopped in the middle of its work and wakes up a successor's contemporary.
       if (round === 7) {
         await until('a busy second', async () =>
@@ -284,7 +285,7 @@ describe('relay -relay=wal', () => {
     const seen = await readTopic(one.topic);
     expect(sequences(seen)).toEqual(new Map([...sent, ...late]));
     expect(readFileSync((third as { logPath: string }).logPath, 'utf8')).toContain('ended the sender');
-    for (const relay of [second, third as typeof second]) relay.kill('SIGTERM');
+    for (const one of [second, third as typeof second]) one.kill('SIGTERM');
     expect(await Promise.all([second.ended, (third as typeof second).ended])).toEqual([
       { code: 0, signal: null },
       { code: 0, signal: null },

@@ -3,7 +3,6 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { MillraceError } from '../../src/core/errors.ts';
 import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
 import { parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
 import { until } from './engine-kit.ts';
@@ -249,7 +248,9 @@ describe('a slot in trouble', () => {
     );
     expect([...new Set(seen.map((row) => row.id))]).toEqual(sent);
     expect(second.value('sweeper_found_total')).toBeGreaterThanOrEqual(2);
-    expect(second.value('relay_wal_swept_total', breakage.reason)).toBeGreaterThanOrEqual(2);
+    // Those that were published while the slot was being made have a reason of their own.
+    const swept = ['no_slot', breakage.reason].map((reason) => second.value('relay_wal_swept_total', reason));
+    expect(swept.reduce((sum, rows) => sum + rows)).toBeGreaterThanOrEqual(2);
     expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
   });
 
@@ -420,99 +421,5 @@ describe('a slot in trouble', () => {
     await active(next);
     await world.insert(randomUUID());
     await world.drained();
-  });
-});
-
-describe('ownership and refusals', () => {
-  it('stands by without all shards, takes the slot from a silent owner, and leaves it when it loses them', async () => {
-    const world = await kit.world();
-    const first = world.start();
-    const second = world.start({ owns: false });
-    await active(first);
-    await world.insert(randomUUID());
-    await world.drained();
-    expect([second.value('relay_wal_active'), ids(second)]).toEqual([0, []]);
-    // The first still holds the slot when the second becomes owner, as after a stop of the whole process.
-    second.setOwner(true);
-    await active(second);
-    first.setOwner(false);
-    const id = await world.insert(randomUUID());
-    await world.drained();
-    expect(ids(second)).toContain(id);
-    expect(second.log.some(({ message }) => message.includes('ended the sender'))).toBe(true);
-    second.setOwner(false);
-    first.setOwner(true);
-    await active(first);
-    const next = await world.insert(randomUUID());
-    await until('the row', async () => (ids(first).includes(next) ? true : undefined));
-    await world.drained();
-  });
-
-  it('goes on after its connections are cut', async () => {
-    const world = await kit.world();
-    const running = world.start();
-    await active(running);
-    for (let i = 0; i < 3; i++) {
-      await world.insert(randomUUID());
-      await world.pool.query(
-        'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active',
-        [await world.slot()],
-      );
-      const id = await world.insert(randomUUID());
-      await until('the row', async () => (ids(running).includes(id) ? true : undefined));
-    }
-    await world.drained();
-    expect(running.value('relay_wal_reconnects_total')).toBeGreaterThanOrEqual(3);
-    expect(running.value('sweeper_found_total')).toBe(0);
-  });
-
-  it('resolves when everything that was pending is out, where it is asked to', async () => {
-    const world = await kit.world();
-    const first = world.start();
-    await active(first);
-    await first.stop();
-    for (let i = 0; i < 20; i++) await world.insert(randomUUID());
-    const running = world.start({ exitWhenDrained: true });
-    await running.ended;
-    expect(await world.pending()).toBe(0);
-    expect(ids(running).length).toBe(20);
-    expect(running.value('relay_wal_rows_total')).toBe(20);
-  });
-
-  it('makes a slot that a standby can have, too, from version 17 on', async () => {
-    const world = await kit.world();
-    await active(world.start());
-    const { rows } = await world.pool.query<{ n: bigint; failover: boolean }>(
-      `SELECT count(*) AS n, bool_and((to_jsonb(s)->>'failover')::boolean) AS failover FROM pg_replication_slots s WHERE slot_name = $1`,
-      [await world.slot()],
-    );
-    expect(rows).toEqual([{ n: 1n, failover: true }]);
-  });
-
-  it('refuses what no try can cure, in its own words', async () => {
-    const world = await kit.world();
-    const refused = async (running: Running): Promise<MillraceError> => {
-      const thrown: unknown = await running.ended.then(
-        () => undefined,
-        (error: unknown) => error,
-      );
-      expect(thrown).toBeInstanceOf(MillraceError);
-      return thrown as MillraceError;
-    };
-    const slot = `taken_${world.schema}`;
-    await world.pool.query('SELECT pg_create_physical_replication_slot($1::name)::text', [slot]);
-    const taken = await refused(world.start({ names: { slot } }));
-    expect([taken.code, taken.message]).toEqual(['slot_taken', expect.stringContaining('is a physical one')]);
-    await world.pool.query('SELECT pg_drop_replication_slot($1::name)::text', [slot]);
-    const publication = `taken_${world.schema}`;
-    await world.pool.query(`CREATE PUBLICATION ${publication} FOR TABLE orders`);
-    const shared = await refused(world.start({ names: { publication } }));
-    expect([shared.code, shared.message]).toEqual([
-      'slot_taken',
-      expect.stringContaining('shows other tables'),
-    ]);
-    await world.pool.query(`DROP PUBLICATION ${publication}`);
-    for (const names of [{ slot: "a'b" }, { slot: 'x'.repeat(64) }, { publication: 'A' }])
-      expect((await refused(world.start({ names }))).code).toBe('bad_value');
   });
 });

@@ -195,8 +195,8 @@ describe('the decoder on a real log', () => {
   });
 });
 
-/** Heartbeats of other relays of the database. */
-const isEmitted = (bytes: Buffer, start: number): boolean => bytes[start] === 0x4d;
+/** Not of the transaction itself: heartbeats of other relays of the database, and the table described again. */
+const isBeside = (bytes: Buffer, start: number): boolean => bytes[start] === 0x4d || bytes[start] === 0x52;
 const nothing = (): void => {};
 const streamOptions = (slot: string, over: Partial<StreamOptions> = {}): StreamOptions => ({
   slot,
@@ -252,7 +252,7 @@ describe('replication driver', () => {
     const stream = await session.start(
       streamOptions(slot, {
         onMessage: (bytes, start, end) => {
-          if (isEmitted(bytes, start)) return;
+          if (isBeside(bytes, start)) return;
           count++;
           hash.update(bytes.subarray(start, end));
         },
@@ -265,8 +265,8 @@ describe('replication driver', () => {
       `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, created_at)
        SELECT gen_random_uuid(), gen_random_uuid(), 'x', decode(repeat('cd', n * 37 % 5000), 'hex'), now() FROM generate_series(1, 3000) AS n`,
     );
-    await until('all messages', async () => (count >= 3003 ? true : undefined));
-    expect(count).toBe(3003);
+    await until('all messages', async () => (count >= 3002 ? true : undefined));
+    expect(count).toBe(3002);
     const { rows } = await pool.query<{ lsn: string }>('SELECT pg_current_wal_lsn()::text AS lsn');
     const [high, low] = (rows[0]?.lsn ?? '').split('/') as [string, string];
     const now = (BigInt(`0x${high}`) << 32n) | BigInt(`0x${low}`);
@@ -275,9 +275,9 @@ describe('replication driver', () => {
     await stream.close();
     const again = createHash('sha256');
     const kept = await until('the slot', () => peek(slot, { proto_version: '1', binary: 'true' }));
-    const own = kept.filter((message) => !isEmitted(message, 0));
+    const own = kept.filter((message) => !isBeside(message, 0));
     for (const message of own) again.update(message);
-    expect(own.length).toBe(3003);
+    expect(own.length).toBe(3002);
     expect(again.digest('hex')).toBe(hash.digest('hex'));
     const broken = await open();
     const stopped = await until('a stream', () =>

@@ -1,0 +1,108 @@
+/** Who reads the slot: the relay that owns all shards, after connections were cut too; and what no other try can cure. */
+import { randomUUID } from 'node:crypto';
+import { describe, expect, it } from 'vitest';
+import { MillraceError } from '../../src/core/errors.ts';
+import { until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+import { type Running, walKit } from './wal-kit.ts';
+
+const stack = await sharedStack();
+const kit = walKit(stack.postgres);
+
+const ids = (running: Running): bigint[] => running.pipeline.published.map((row) => row.id);
+const active = (running: Running): Promise<true> =>
+  until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined));
+
+describe('ownership and refusals', () => {
+  it('stands by without all shards, takes the slot from a silent owner, and leaves it when it loses them', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    const second = world.start({ owns: false });
+    await active(first);
+    await world.insert(randomUUID());
+    await world.drained();
+    expect([second.value('relay_wal_active'), ids(second)]).toEqual([0, []]);
+    // The first still holds the slot when the second becomes owner, as after a stop of the whole process.
+    second.setOwner(true);
+    await active(second);
+    first.setOwner(false);
+    const id = await world.insert(randomUUID());
+    await world.drained();
+    expect(ids(second)).toContain(id);
+    expect(second.log.some(({ message }) => message.includes('ended the sender'))).toBe(true);
+    second.setOwner(false);
+    first.setOwner(true);
+    await active(first);
+    const next = await world.insert(randomUUID());
+    await until('the row', async () => (ids(first).includes(next) ? true : undefined));
+    await world.drained();
+  });
+
+  it('goes on after its connections are cut', async () => {
+    const world = await kit.world();
+    const running = world.start();
+    await active(running);
+    for (let i = 0; i < 3; i++) {
+      await world.insert(randomUUID());
+      await world.pool.query(
+        'SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active',
+        [await world.slot()],
+      );
+      const id = await world.insert(randomUUID());
+      await until('the row', async () => (ids(running).includes(id) ? true : undefined));
+    }
+    await world.drained();
+    expect(running.value('relay_wal_reconnects_total')).toBeGreaterThanOrEqual(3);
+    expect(running.value('sweeper_found_total')).toBe(0);
+  });
+
+  it('resolves when everything that was pending is out, where it is asked to', async () => {
+    const world = await kit.world();
+    const first = world.start();
+    await active(first);
+    await first.stop();
+    for (let i = 0; i < 20; i++) await world.insert(randomUUID());
+    const running = world.start({ exitWhenDrained: true });
+    await running.ended;
+    expect(await world.pending()).toBe(0);
+    expect(ids(running).length).toBe(20);
+    expect(running.value('relay_wal_rows_total')).toBe(20);
+  });
+
+  it('makes a slot that a standby can have, too, from version 17 on', async () => {
+    const world = await kit.world();
+    await active(world.start());
+    const { rows } = await world.pool.query<{ n: bigint; failover: boolean }>(
+      `SELECT count(*) AS n, bool_and((to_jsonb(s)->>'failover')::boolean) AS failover FROM pg_replication_slots s WHERE slot_name = $1`,
+      [await world.slot()],
+    );
+    expect(rows).toEqual([{ n: 1n, failover: true }]);
+  });
+
+  it('refuses what no try can cure, in its own words', async () => {
+    const world = await kit.world();
+    const refused = async (running: Running): Promise<MillraceError> => {
+      const thrown: unknown = await running.ended.then(
+        () => undefined,
+        (error: unknown) => error,
+      );
+      expect(thrown).toBeInstanceOf(MillraceError);
+      return thrown as MillraceError;
+    };
+    const slot = `taken_${world.schema}`;
+    await world.pool.query('SELECT pg_create_physical_replication_slot($1::name)::text', [slot]);
+    const taken = await refused(world.start({ names: { slot } }));
+    expect([taken.code, taken.message]).toEqual(['slot_taken', expect.stringContaining('is a physical one')]);
+    await world.pool.query('SELECT pg_drop_replication_slot($1::name)::text', [slot]);
+    const publication = `taken_${world.schema}`;
+    await world.pool.query(`CREATE PUBLICATION ${publication} FOR TABLE orders`);
+    const shared = await refused(world.start({ names: { publication } }));
+    expect([shared.code, shared.message]).toEqual([
+      'slot_taken',
+      expect.stringContaining('shows other tables'),
+    ]);
+    await world.pool.query(`DROP PUBLICATION ${publication}`);
+    for (const names of [{ slot: "a'b" }, { slot: 'x'.repeat(64) }, { publication: 'A' }])
+      expect((await refused(world.start({ names }))).code).toBe('bad_value');
+  });
+});
