@@ -5,8 +5,8 @@
  *      deviations) would leave less than half of the budget.
  *  (2) Where fewer than COMPANY_MIN orders are expected to arrive in that time, nothing waits: a quiet service writes each
  *      order at once.
- *  (3) A full batch starts at once. Full is `rowsNow`, which grows where orders queue beyond what the lanes take next, and
- *      shrinks where a transaction takes more than half of the budget and nothing queues.
+ *  (3) A full batch starts at once. Full is `rowsNow`, which grows where more than another batch queues, and shrinks where a
+ *      transaction takes more than half of the budget and less than half a batch queues.
  */
 
 const ROWS_MIN = 16;
@@ -89,7 +89,7 @@ export class BatchControl {
 
   /** A transaction of `rows` orders took `ms`; so many are queued behind it. */
   finished(rows: number, ms: number, queued: number): void {
-    const { budgetMs, rowsMax, lanes, fixed } = this.options;
+    const { budgetMs, rowsMax, fixed } = this.options;
     const sample = Math.min(ms, SAMPLE_BUDGETS_MAX * budgetMs);
     if (this.meanMs === 0) {
       this.meanMs = sample;
@@ -99,8 +99,8 @@ export class BatchControl {
       this.meanMs += (sample - this.meanMs) * MEAN_SHARE;
     }
     if (fixed) return;
-    if (queued > this.rows * lanes) this.rows = Math.min(rowsMax, this.rows + ROWS_STEP);
-    else if (ms > budgetMs / 2 && rows > this.rows / 2)
+    if (queued > this.rows) this.rows = Math.min(rowsMax, this.rows + ROWS_STEP);
+    else if (ms > budgetMs / 2 && rows > this.rows / 2 && queued < this.rows / 2)
       this.rows = Math.max(Math.min(ROWS_MIN, rowsMax), Math.floor(this.rows * 0.8));
   }
 
