@@ -4,7 +4,7 @@
  *  MILLRACE_CRASH_ROUNDS=n repeats the matrix n times under one load (default 1), MILLRACE_CRASH_RATE sets its requests a
  *  second.
  */
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, it } from 'vitest';
@@ -47,7 +47,9 @@ const EXPECTED = [
   'kafka-1 SIGKILL',
 ];
 const ROUND_MS = 90_000;
-const DRAINED_WITHIN_MS = 60_000;
+const DRAINED_WITHIN_MS = 120_000;
+/** Of each log, for whoever reads a failure. */
+const TOLD_LINES = 12;
 
 const own = launcher();
 const servers = ownStack('crash');
@@ -177,106 +179,125 @@ async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim
 
 it(
   'SIGKILL of each process at each crash point and of the servers loses no effect and doubles none',
-  async () => {
-    const stack = await servers.start(undefined);
-    const db = await pgDriver.connect({
-      url: stack.postgres,
-      connectionsMax: 4,
-      applicationName: 'crash test',
-      connectTimeoutMs: 5000,
-    });
-    pool = db;
-    const port = await freePort();
-    const line = lineOf(db, stack, port);
-    mkdirSync(own.dir, { recursive: true });
-    const ledger = join(own.dir, 'ledger.jsonl');
-    for (const victim of [line.orders, line.relays.poll, line.payments]) await start(victim);
-    const load = own.spawn('load', [
-      'load',
-      `-target=http://127.0.0.1:${port}`,
-      `-rate=${RATE}`,
-      '-duration=0',
-      '-retry-rate=0.15',
-      '-retry-within=1s',
-      '-timeout=5s',
-      '-give-up=60s',
-      '-drain-timeout=60s',
-      `-ledger=${ledger}`,
-      '-json',
-    ]);
-    await until(
-      'the first charges',
-      async () => ((await countOf(db, 'charges')) > 20 ? true : undefined),
-      DRAINED_WITHIN_MS,
-    );
-
-    const kills: Kill[] = [];
-    for (let round = 0; round < ROUNDS; round++) {
-      const random = randomOf(1 + round);
-      for (const name of ['orders', 'relay', 'payments']) await drain(name);
-      const relays = async (): Promise<Kill[]> => {
-        const all: Kill[] = [];
-        for (const mode of RELAY_MODES) {
-          if (running.has('relay')) await drain('relay');
-          const some = await through(line.relays[mode], RELAY_POINTS, random);
-          all.push(...some.map((kill) => ({ ...kill, process: `relay ${mode}` })));
-        }
-        return all;
-      };
-      const killed = await Promise.all([
-        through(line.orders, [['respond', 20]], random),
-        relays(),
-        through(
-          line.payments,
-          [
-            ['effect', 1],
-            ['offset', 1],
-          ],
-          random,
-        ),
+  () =>
+    explained(async () => {
+      const stack = await servers.start(undefined);
+      const db = await pgDriver.connect({
+        url: stack.postgres,
+        connectionsMax: 4,
+        applicationName: 'crash test',
+        connectTimeoutMs: 5000,
+      });
+      pool = db;
+      const port = await freePort();
+      const line = lineOf(db, stack, port);
+      mkdirSync(own.dir, { recursive: true });
+      const ledger = join(own.dir, 'ledger.jsonl');
+      for (const victim of [line.orders, line.relays.poll, line.payments]) await start(victim);
+      const load = own.spawn('load', [
+        'load',
+        `-target=http://127.0.0.1:${port}`,
+        `-rate=${RATE}`,
+        '-duration=0',
+        '-retry-rate=0.15',
+        '-retry-within=1s',
+        '-timeout=5s',
+        '-give-up=60s',
+        '-drain-timeout=60s',
+        `-ledger=${ledger}`,
+        '-json',
       ]);
-      kills.push(...killed.flat());
-      kills.push(await killServer(stack.folder, 'postgres', line.orders));
-      await until('orders after the restart of PostgreSQL', () => grown(db, 'orders'), DRAINED_WITHIN_MS);
-      kills.push(await killServer(stack.folder, 'kafka-1', lastRelay(line)));
-      await until('charges after the restart of the broker', () => grown(db, 'charges'), DRAINED_WITHIN_MS);
-    }
+      await until(
+        'the first charges',
+        async () => ((await countOf(db, 'charges')) > 20 ? true : undefined),
+        DRAINED_WITHIN_MS,
+      );
 
-    load.kill('SIGTERM');
-    expect(await load.ended).toEqual({ code: 0, signal: null });
-    await until(
-      'an empty outbox',
-      async () => ((await countOf(db, PENDING)) === 0 ? true : undefined),
-      DRAINED_WITHIN_MS,
-    );
-    await until(
-      'a charge for each order',
-      async () => ((await countOf(db, UNCHARGED)) === 0 ? true : undefined),
-      DRAINED_WITHIN_MS,
-    );
-    for (const name of ['orders', 'relay', 'payments']) await drain(name);
+      const kills: Kill[] = [];
+      for (let round = 0; round < ROUNDS; round++) {
+        const random = randomOf(1 + round);
+        for (const name of ['orders', 'relay', 'payments']) await drain(name);
+        const relays = async (): Promise<Kill[]> => {
+          const all: Kill[] = [];
+          for (const mode of RELAY_MODES) {
+            if (running.has('relay')) await drain('relay');
+            const some = await through(line.relays[mode], RELAY_POINTS, random);
+            all.push(...some.map((kill) => ({ ...kill, process: `relay ${mode}` })));
+          }
+          return all;
+        };
+        const killed = await Promise.all([
+          through(line.orders, [['respond', 20]], random),
+          relays(),
+          through(
+            line.payments,
+            [
+              ['effect', 1],
+              ['offset', 1],
+            ],
+            random,
+          ),
+        ]);
+        kills.push(...killed.flat());
+        kills.push(await killServer(stack.folder, 'postgres', line.orders));
+        await until('orders after the restart of PostgreSQL', () => grown(db, 'orders'), DRAINED_WITHIN_MS);
+        kills.push(await killServer(stack.folder, 'kafka-1', lastRelay(line)));
+        await until('charges after the restart of the broker', () => grown(db, 'charges'), DRAINED_WITHIN_MS);
+      }
 
-    const verdict = await own.run(['reconcile', `-postgres=${stack.postgres}`, `-ledger=${ledger}`, '-json']);
-    const found = JSON.parse(verdict.stdout) as Record<string, unknown>;
-    console.table(kills);
-    expect(found, verdict.stderr).toMatchObject({ holds: true, deltas: [], unanswered_intents: 0 });
-    expect(found['distinct_orders']).toBe(found['produced_intents']);
-    expect(found['distinct_charges']).toBe(found['produced_intents']);
-    expect(kills.every(({ unfinished }) => unfinished > 0)).toBe(true);
-    expect(kills.map(({ process, point }) => `${process} ${point}`).sort()).toEqual(
-      Array.from({ length: ROUNDS }, () => EXPECTED)
-        .flat()
-        .sort(),
-    );
-    // What died between the acknowledgement and the mark, or between the charge and its offset, came again and was absorbed.
-    expect(
-      await countOf(db, `payments_suppressed WHERE NOT injected AND reason IN ('seen', 'same_batch')`),
-    ).toBeGreaterThan(0);
-  },
-  ROUNDS * ROUND_MS + 240_000,
+      load.kill('SIGTERM');
+      expect(await load.ended).toEqual({ code: 0, signal: null });
+      await until(
+        'an empty outbox',
+        async () => ((await countOf(db, PENDING)) === 0 ? true : undefined),
+        DRAINED_WITHIN_MS,
+      );
+      await until(
+        'a charge for each order',
+        async () => ((await countOf(db, UNCHARGED)) === 0 ? true : undefined),
+        DRAINED_WITHIN_MS,
+      );
+      for (const name of ['orders', 'relay', 'payments']) await drain(name);
+
+      const verdict = await own.run([
+        'reconcile',
+        `-postgres=${stack.postgres}`,
+        `-ledger=${ledger}`,
+        '-json',
+      ]);
+      const found = JSON.parse(verdict.stdout) as Record<string, unknown>;
+      console.table(kills);
+      expect(found, verdict.stderr).toMatchObject({ holds: true, deltas: [], unanswered_intents: 0 });
+      expect(found['distinct_orders']).toBe(found['produced_intents']);
+      expect(found['distinct_charges']).toBe(found['produced_intents']);
+      expect(kills.every(({ unfinished }) => unfinished > 0)).toBe(true);
+      expect(kills.map(({ process, point }) => `${process} ${point}`).sort()).toEqual(
+        Array.from({ length: ROUNDS }, () => EXPECTED)
+          .flat()
+          .sort(),
+      );
+      // What died between the acknowledgement and the mark, or between the charge and its offset, came again and was absorbed.
+      expect(
+        await countOf(db, `payments_suppressed WHERE NOT injected AND reason IN ('seen', 'same_batch')`),
+      ).toBeGreaterThan(0);
+    }),
+  ROUNDS * ROUND_MS + 400_000,
 );
 
 const lastRelay = ({ relays }: Line): Victim => relays[RELAY_MODES.at(-1) as 'poll' | 'wal'];
+
+/** The ends of the logs of what runs, under the failure. */
+async function explained(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (thrown) {
+    const logs = [...running].map(([name, { logPath }]) => {
+      const lines = readFileSync(logPath, 'utf8').trim().split('\n');
+      return `${name}:\n${lines.slice(-TOLD_LINES).join('\n')}`;
+    });
+    throw new Error(`${(thrown as Error).message}\n${logs.join('\n')}`, { cause: thrown });
+  }
+}
 
 /** Whether rows are added: what is down does not add any. */
 async function grown(db: SqlPool, table: string): Promise<true | undefined> {
