@@ -6,7 +6,6 @@
  *      await relay.run(drain);     // until the signal is aborted
  *      await relay.close();
  */
-import { createHash } from 'node:crypto';
 import type { Clock } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -16,13 +15,14 @@ import type { SqlDriver, SqlPool } from '../../io/sql/port.ts';
 import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
 import { withSettings } from '../connection.ts';
 import { type Migration, migrate, requireTables } from '../migrations.ts';
+import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
 import { EventEncoder, type RelayMode } from './event.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
 import type { Source } from './pipeline.ts';
 import { type PollParts, PollSource } from './poll-source.ts';
 import { type Entry, Publishing } from './publishing.ts';
-import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
+import type { Sender } from './sender.ts';
 import { isShardCount } from './shards.ts';
 import type { RelayCrashPoint, SourceParts } from './source.ts';
 import { describeOutbox, type OutboxTable } from './store.ts';
@@ -52,9 +52,8 @@ export interface RelaySettings {
   /** How long a batch may wait for the broker before the relay is not ready. */
   readonly deliveryTimeoutMs: number;
   readonly horizonWarnMs: number;
-  readonly createTopic:
-    | { readonly partitions: number; readonly replicationFactor: number; readonly retentionMs: number }
-    | undefined;
+  /** Absent: the topic must be there. */
+  readonly createTopic: TopicSettings | undefined;
   readonly exitWhenDrained: boolean;
 }
 
@@ -94,25 +93,15 @@ const HORIZON_EVERY_MS = 5000;
 const MARK_ROWS_MAX = 2000;
 const MARK_WITHIN_MS = 25;
 const MARK_MISSING_MS = 30_000;
-const FLIGHTS = 4;
 const UNDER_WAY_ROWS_MAX = 16_384;
 const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
-const RECORD_BYTES_DEFAULT = 1_048_588;
-/** What librdkafka takes for message.max.bytes. */
-const RECORD_BYTES_LEAST = 1000;
-const RECORD_BYTES_MOST = 1_000_000_000;
-/** Of a batch that the broker counts and the client does not. */
-const BATCH_SLACK_BYTES = 1024;
 const SPACING_MS = 3;
 const STRAGGLER_AFTER_MS = 1000;
 const BACKOFF_MAX_MS = 5000;
 /** At the drain, rows under way are waited for this long, then given up: they stay pending. */
 const GIVE_UP_MS = 10_000;
-const TOPIC_AGAIN_MS = 2000;
-const TOPIC_WAIT_MS = 3000;
 const BEAT_AGAIN_MS = 500;
-const FENCE_TIMEOUT_MS = 30_000;
 
 export class Relay {
   private readonly options: RelayOptions;
@@ -159,9 +148,11 @@ export class Relay {
         'ids do not come from one sequence that the relay may read, with CACHE 1: every read begins at the lowest pending id',
       );
     log.debug({ driver: sql.name, table: table.fullName }, 'outbox found');
-    const recordBytesMax = await this.ensureTopic();
+    const side = new BrokerSide(this.options, (ms) => this.sleep(ms), this.drain.signal);
+    const recordBytesMax = await side.ensureTopic();
     const markPool = await this.connect(1, false);
-    const sender = await this.makeSender(table, recordBytesMax);
+    const sender = await side.sender(table, recordBytesMax);
+    this.closers.push(() => sender.close());
     const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
     const leases = new Leases({
       pool: await this.connect(1, true),
@@ -174,7 +165,7 @@ export class Relay {
       clock,
       log,
       ...(settings.fence === 'broker'
-        ? { transactionalId: this.transactionalId(table), fence: (ids: readonly string[]) => this.fence(ids) }
+        ? { transactionalId: side.transactionalId(table), fence: (ids: readonly string[]) => side.fence(ids) }
         : {}),
     });
     const marker = new Marker<Entry>({
@@ -202,7 +193,7 @@ export class Relay {
       recordBytesMax,
       underWayMax: Math.max(UNDER_WAY_ROWS_MAX, 4 * settings.rowsMax),
       crashAt,
-      onTopicMissing: () => this.topicMissing(),
+      onTopicMissing: () => side.topicMissing(),
       onFenced: () => leases.forget(),
     });
     this.parts = { pool, table, leases, sender, marker, publishing };
@@ -309,114 +300,6 @@ export class Relay {
     });
     this.closers.push(() => pool.close());
     return pool;
-  }
-
-  private transactionalId(table: OutboxTable): string {
-    const outbox = createHash('sha256')
-      .update(`${table.fullName} ${this.options.settings.topic}`)
-      .digest('hex');
-    return `millrace-relay-${outbox.slice(0, 8)}-${this.options.settings.name}`;
-  }
-
-  private async makeSender(table: OutboxTable, recordBytesMax: number): Promise<Sender> {
-    const { broker, settings, log } = this.options;
-    const recordBytes = Math.min(RECORD_BYTES_MOST, Math.max(RECORD_BYTES_LEAST, recordBytesMax));
-    const shared = {
-      topic: settings.topic,
-      log,
-      sleep: (ms: number) => this.sleep(ms),
-      drain: this.drain.signal,
-    };
-    const client = { brokers: settings.brokers, clientId: 'millrace-relay' };
-    const properties = {
-      'linger.ms': 0,
-      // How long a topic that vanished is waited for before its rows are left and it is made again.
-      'topic.metadata.propagation.max.ms': TOPIC_WAIT_MS,
-      'message.max.bytes': recordBytes,
-      'batch.size': Math.max(1, recordBytes - BATCH_SLACK_BYTES),
-    };
-    const sender =
-      settings.fence === 'broker'
-        ? new TransactionalSender(
-            () =>
-              broker.transactional({ ...client, transactionalId: this.transactionalId(table), properties }),
-            shared,
-          )
-        : new PlainSender(
-            () =>
-              broker.producer({
-                ...client,
-                acks: -1,
-                idempotence: true,
-                properties: { ...properties, ...PLAIN_PROPERTIES },
-              }),
-            FLIGHTS,
-            shared,
-          );
-    this.closers.push(() => sender.close());
-    await sender.open();
-    return sender;
-  }
-
-  /** Shuts out the producers of relays that went silent. */
-  private async fence(transactionalIds: readonly string[]): Promise<void> {
-    const { broker, settings, log } = this.options;
-    for (const transactionalId of transactionalIds) {
-      const producer = await broker.transactional({
-        brokers: settings.brokers,
-        clientId: 'millrace-relay-fence',
-        transactionalId,
-      });
-      try {
-        const failure = await producer.init(FENCE_TIMEOUT_MS);
-        if (failure !== undefined)
-          throw coreError('unreachable', `${transactionalId} was not fenced: ${failure.event.message}`);
-        log.info({ transactional_id: transactionalId }, 'fenced a relay that went silent');
-      } finally {
-        await producer.close(0);
-      }
-    }
-  }
-
-  /** Makes the topic when it is missing; returns the bytes a record may have. @throws unreachable */
-  private async ensureTopic(): Promise<number> {
-    const { broker, settings, log } = this.options;
-    const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
-    try {
-      if (settings.createTopic !== undefined) {
-        const { partitions, replicationFactor, retentionMs } = settings.createTopic;
-        const [created] = await admin.createTopics([
-          {
-            topic: settings.topic,
-            partitions,
-            replicationFactor,
-            config: { 'message.timestamp.type': 'LogAppendTime', 'retention.ms': String(retentionMs) },
-          },
-        ]);
-        if (created === true) log.info({ topic: settings.topic }, 'topic created');
-      }
-      const found = await admin.describeTopic(settings.topic);
-      if (found === undefined && settings.createTopic === undefined) {
-        throw coreError('unreachable', `the topic ${settings.topic} does not exist`, {
-          next: 'create it, or leave -create-topics on',
-        });
-      }
-      return Number(found?.config?.get('max.message.bytes') ?? RECORD_BYTES_DEFAULT);
-    } finally {
-      await admin.close();
-    }
-  }
-
-  private topicAskedMs = Number.NEGATIVE_INFINITY;
-
-  private topicMissing(): void {
-    const { clock, log, settings } = this.options;
-    const nowMs = clock.monotonicMs();
-    if (settings.createTopic === undefined || nowMs - this.topicAskedMs < TOPIC_AGAIN_MS) return;
-    this.topicAskedMs = nowMs;
-    this.ensureTopic().catch((thrown: unknown) => {
-      log.warn({ topic: settings.topic, error: findMillraceError(thrown)?.message }, 'the topic is missing');
-    });
   }
 
   private async listen(pool: SqlPool, table: OutboxTable): Promise<void> {
