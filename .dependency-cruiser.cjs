@@ -91,7 +91,7 @@ module.exports = {
     {
       name: 'no-undeclared',
       severity: 'error',
-      from: { path: '^(src|bench)' },
+      from: { path: '^(src|bench)', pathNot: '^bench/peers/' },
       to: { dependencyTypes: ['npm-no-pkg', 'npm-unknown', 'unknown', 'undetermined'] },
     },
   ],
