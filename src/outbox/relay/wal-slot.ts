@@ -61,6 +61,7 @@ export const ID_MAX = 2n ** 63n - 1n;
 
 /** Enters SQL text and a replication command. */
 const PLAIN_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
+const HOLD_MS_MAX = 5000;
 const NAME_BYTES_MAX = 63;
 const TAIL_BYTES = 9;
 const UNDEFINED_OBJECT = '42704';
@@ -135,6 +136,8 @@ export class WalSlot {
       );
     try {
       await this.pool.transaction(async (session) => {
+        // A relay that is stopped here holds locks of the table no longer than this.
+        await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${HOLD_MS_MAX}`);
         await session.query(`DROP PUBLICATION IF EXISTS ${publication}`);
         await session.query(
           `CREATE PUBLICATION ${publication} FOR TABLE "${schema}"."${table}" (${this.columns().join(', ')})
