@@ -123,7 +123,7 @@ void Consumer::CarryOut(const Rebalance& rebalance) {
 // Takes over the list.
 void Consumer::Complete(const Rebalance& rebalance) {
   const std::vector<Place> places = PlacesOf(rebalance.partitions);
-  // While the group is being left librdkafka says NONE, and null once it is: the last way holds then.
+  // While the group is being left librdkafka says NONE, and null once it is: the last way holds.
   const char* protocol = rd_kafka_rebalance_protocol(client_);
   if (protocol != nullptr && std::strcmp(protocol, "NONE") != 0) {
     cooperative_ = std::strcmp(protocol, "COOPERATIVE") == 0;
