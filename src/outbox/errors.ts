@@ -41,6 +41,8 @@ export const OUTBOX_ERRORS = {
   topic_missing: errorRow('unavailable'),
   /** Who would redeliver cannot be asked; nothing expires meanwhile. */
   horizon_unknown: errorRow('unavailable'),
+  /** The database and this process live in different times; nothing expires until they do not. */
+  clocks_disagree: errorRow('unavailable'),
   /** A message of the replication stream that is not what pgoutput sends for an outbox table. */
   wal_undecodable: errorRow('corrupt'),
   /** The server cannot decode its log for us: settings, rights, or no slot left. */

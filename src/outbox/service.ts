@@ -201,6 +201,7 @@ export class Service {
       parts: HORIZON_DEFAULTS,
       sources: {
         databaseNowMs: () => readDatabaseNowMs(this.pool),
+        processNowMs: () => this.options.clock.wallNowMs(),
         topic: () => readTopicAges({ driver: broker, brokers, topic, group, timeoutMs: ANSWER_TIMEOUT_MS }),
         ...(table === undefined ? {} : { outbox: () => readOldestUnmarkedMs(this.pool, table) }),
       },

@@ -22,6 +22,8 @@ interface Said {
   nowMs: number;
   topic: TopicReading | 'away';
   unmarkedMs: number | undefined;
+  /** Where the clock of the process says something else. */
+  processMs?: number;
   warnings: string[];
 }
 
@@ -39,6 +41,7 @@ function keeperOf(world: InboxWorld, over: Partial<InboxKeeperOptions> = {}) {
     names: inbox.names,
     sources: {
       databaseNowMs: async () => said.nowMs,
+      processNowMs: () => said.processMs ?? said.nowMs,
       topic: async () => {
         if (said.topic === 'away') throw coreError('unreachable', 'no broker answers');
         return said.topic;
@@ -199,6 +202,24 @@ describe('expiry', () => {
     said.nowMs = NOW + 720 * HOUR_MS;
     await keeper.turn();
     expect((await claim(world, [id])).seen.size).toBe(1);
+  });
+
+  it('stops while the clocks of database and process disagree, in either direction, and says so', async () => {
+    const world = await inboxWorld();
+    const { keeper, said, gauge } = keeperOf(world);
+    await keeper.turn();
+    await claim(world, [idAt(NOW), idAt(NOW - HOUR_MS)]);
+    said.processMs = NOW;
+    for (const apartMs of [48 * HOUR_MS, -2 * HOUR_MS]) {
+      said.nowMs = NOW + apartMs;
+      expect(await keeper.turn()).toMatchObject({ partitionsDropped: 0, rowsDeleted: 0, horizon: undefined });
+      expect(gauge('inbox_expiry_stopped')).toBe(1);
+    }
+    expect(said.warnings).toHaveLength(1);
+    expect(await readFloorMs(world.pool, inbox.names)).toBe(0);
+    said.nowMs = NOW + HOUR_MS;
+    expect((await keeper.turn()).horizon).toBeDefined();
+    expect(gauge('inbox_expiry_stopped')).toBe(0);
   });
 
   it('goes by the TTL alone where that was asked for', async () => {

@@ -113,6 +113,7 @@ export async function keepInbox(
     names,
     sources: {
       databaseNowMs: () => readDatabaseNowMs(pool),
+      processNowMs: () => context.clock.wallNowMs(),
       topic: () =>
         readTopicAges({
           driver,

@@ -1,7 +1,8 @@
 /** Keeps an inbox: makes partitions ahead, and forgets what can no longer be delivered again.
  *
  *  Invariants: (1) nothing is forgotten that is younger than the TTL or the redelivery horizon, whichever reaches back further,
- *  unless that was overridden; (2) who cannot be asked about the horizon stops the forgetting, never shortens it.
+ *  unless that was overridden; (2) who cannot be asked about the horizon, or clocks that disagree, stop the forgetting and never
+ *  shorten the horizon.
  *  Several keepers of one inbox may run: what one did, the next finds done.
  */
 import { findMillraceError } from '../../core/errors.ts';
@@ -174,7 +175,7 @@ export class InboxKeeper {
     const { sources, parts, ttlMs, unsafe, log } = this.options;
     let horizon: LiveHorizon;
     try {
-      horizon = liveHorizon(await readHorizon(sources), parts, ttlMs, unsafe);
+      horizon = liveHorizon(await readHorizon(sources, parts.clockSkewMs), parts, ttlMs, unsafe);
     } catch (thrown) {
       const error = findMillraceError(thrown);
       if (error === undefined) throw thrown;

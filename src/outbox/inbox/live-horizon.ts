@@ -7,9 +7,11 @@
  *    outbox      the oldest row that is not marked: it is published again when its relay is back
  *
  *  Everything is compared by the database's clock, and each bound is a point in time rather than an age, so a clock that
- *  jumps forward forgets nothing that the log still has.
+ *  jumps forward forgets nothing that the log still has. Where the clock of this process says something else by more than the
+ *  clock skew, one of the two is wrong: then the horizon is not known, or a floor would rise above what is still to come.
  */
 import { formatDuration } from '../../core/quantity.ts';
+import { outboxError } from '../errors.ts';
 import type { HorizonParts } from './horizon.ts';
 
 export interface TopicReading {
@@ -25,6 +27,8 @@ export interface TopicReading {
 export interface HorizonSources {
   /** ms since the epoch by the clock of the inbox's database. */
   databaseNowMs(): Promise<number>;
+  /** ms since the epoch by the clock of this process: a second witness. */
+  processNowMs(): number;
   topic(): Promise<TopicReading>;
   /** created_at of the oldest row without a mark; undefined: there is none. Left out where that database cannot be asked: the
    *  planned relay outage stands for it. */
@@ -51,10 +55,21 @@ export interface LiveHorizon {
   readonly ages: ReadonlyMap<HorizonBound, number>;
 }
 
-export async function readHorizon(sources: HorizonSources): Promise<HorizonReading> {
+/** @throws clocks_disagree, and what the sources throw */
+export async function readHorizon(sources: HorizonSources, clockSkewMs: number): Promise<HorizonReading> {
   const topic = await sources.topic();
   const oldestUnmarkedMs = await sources.outbox?.();
-  return { ...topic, oldestUnmarkedMs, nowMs: await sources.databaseNowMs() };
+  const nowMs = await sources.databaseNowMs();
+  const aheadMs = nowMs - sources.processNowMs();
+  if (Math.abs(aheadMs) > clockSkewMs) {
+    const apart = formatDuration(Math.round(Math.abs(aheadMs)));
+    throw outboxError(
+      'clocks_disagree',
+      `the database's clock is ${apart} ${aheadMs > 0 ? 'ahead of' : 'behind'} the clock of this process`,
+      { next: `set the wrong one; up to ${formatDuration(clockSkewMs)} (-clock-skew) are allowed for` },
+    );
+  }
+  return { ...topic, oldestUnmarkedMs, nowMs };
 }
 
 /** @param unsafe forget by the TTL alone */
