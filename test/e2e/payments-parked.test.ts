@@ -160,14 +160,20 @@ describe('a message that the inbox has forgotten', () => {
       `INSERT INTO ${at.schema}.payments_batches (delivered, inserted, suppressed, injected, committed_at)
        SELECT 1, 1, 0, 0, now() - interval '2 hours' FROM generate_series(1, 5)`,
     );
+    // Charged under a TTL that keeps them. Under the short one the keeper may drop their partition before the group is joined,
+    // and what is charged below the floor is remembered for a TTL from then on.
+    expect(await at.run('a')).toMatchObject({ charged: 50 });
+    expect(await at.count('inbox')).toBe(50);
     const service = own.spawn('payments', at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
-    await until('the charges', async () => ((await at.count('charges')) === 50 ? true : undefined), LATE_MS);
     await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LATE_MS);
     // What batches did is forgotten by the same age.
-    await until('the pruning', async () =>
-      (await at.count(`payments_batches WHERE committed_at < now() - interval '1 hour'`)) === 0
-        ? true
-        : undefined,
+    await until(
+      'the pruning',
+      async () =>
+        (await at.count(`payments_batches WHERE committed_at < now() - interval '1 hour'`)) === 0
+          ? true
+          : undefined,
+      LATE_MS,
     );
     await at.publish(orders.map(recordOf));
     await until(
