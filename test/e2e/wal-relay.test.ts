@@ -38,7 +38,10 @@ function relay(args: readonly string[]): ReturnType<typeof own.spawn> {
   relays.push(one);
   return one;
 }
-afterEach(async () => {
+afterEach(async ({ task }) => {
+  if (task.result?.state === 'fail')
+    for (const { pid, logPath } of relays)
+      console.error(`--- relay ${pid} of "${task.name}"\n${readFileSync(logPath, 'utf8')}`);
   // One that is stopped would keep its locks.
   for (const one of relays) for (const signal of ['SIGCONT', 'SIGKILL'] as const) one.kill(signal);
   await Promise.all(relays.splice(0).map((one) => one.ended));
@@ -170,10 +173,15 @@ async function work(
 ) {
   const sent = new Map<string, string[]>(Array.from({ length: keys }, () => [randomUUID(), []]));
   for (let round = 0; round < rounds; round++) {
-    await Promise.all([...sent].map(async ([key, ids]) => ids.push(await insert(one.pool, key))));
+    await workOn(one, sent);
     await between(round);
   }
   return sent;
+}
+
+/** One more round of the same keys. */
+async function workOn({ pool }: World, sent: ReadonlyMap<string, string[]>): Promise<void> {
+  await Promise.all([...sent].map(async ([key, ids]) => ids.push(await insert(pool, key))));
 }
 
 describe('relay -relay=wal', () => {
@@ -241,8 +249,22 @@ describe('relay -relay=wal', () => {
       const one = await world();
       const first = relay([...one.args, `-crash-point=${point}`, '-crash-after=60']);
       await reading(await first.address());
+      let end: unknown;
+      void first.ended.then((how) => {
+        end = how;
+      });
       const sent = await work(one, 20, 6);
-      expect(await first.ended).toEqual({ code: null, signal: 'SIGKILL' });
+      // The relay looks at what is acknowledged when a flight starts, and the last flight of these rounds may start before the
+      // 60th row is: it dies at the next one, so there has to be work until it is dead.
+      await until(
+        'the crash',
+        async () => {
+          if (end === undefined) await workOn(one, sent);
+          return end;
+        },
+        30_000,
+      );
+      expect(end).toEqual({ code: null, signal: 'SIGKILL' });
       expect(readFileSync(first.logPath, 'utf8')).toMatch(
         new RegExp(`"point":"${point}".*"unfinished":[1-9]`),
       );
@@ -255,7 +277,8 @@ describe('relay -relay=wal', () => {
       expect(await second.ended).toEqual({ code: 0, signal: null });
       const seen = await readTopic(one.topic);
       expect(sequences(seen)).toEqual(sent);
-      if (point === 'publish') expect(seen.length).toBeGreaterThan(120);
+      const written = [...sent.values()].flat().length;
+      if (point === 'publish') expect(seen.length).toBeGreaterThan(written);
     },
   );
 
