@@ -25,8 +25,8 @@ export interface PollSettings {
   readonly backoffMaxMs: number;
 }
 
-/** Between two looks at who writes. */
-const LOOK_MS = 20;
+/** Between two looks at who writes, which reads the table of locks. */
+const LOOK_MS = 50;
 /** First wait before what was left is tried again; doubles while it goes on. */
 const AGAIN_MS = 100;
 /** Between two reads while rows come. */

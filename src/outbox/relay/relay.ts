@@ -96,7 +96,8 @@ const MARK_MISSING_MS = 30_000;
 const UNDER_WAY_ROWS_MAX = 16_384;
 const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
-const SPACING_MS = 3;
+/** Rows that come within it share a read, a flight and a mark. */
+const SPACING_MS = 5;
 const STRAGGLER_AFTER_MS = 1000;
 const BACKOFF_MAX_MS = 5000;
 /** At the drain, rows under way are waited for this long, then given up: they stay pending. */
