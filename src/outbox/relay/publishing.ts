@@ -66,6 +66,8 @@ interface Flight {
   readonly batch: RecordBatch;
   entries: Entry[];
   startedMs: number;
+  /** Nothing else was in the air with it, so that what the broker says of a batch is said of this one. */
+  alone: boolean;
 }
 
 /** Error codes of the broker that a smaller batch may not meet. */
@@ -96,6 +98,8 @@ export class Publishing implements CountingPipeline {
   private readonly struck = new Set<string>();
   private rowsMax: number;
   private goodFlights = 0;
+  /** One flight at a time: the client joins rows of several, and one of them was too large for the broker. */
+  private oneByOne = false;
   private pumping = false;
   /** Why the last row did not go into the batch. */
   private appended: 'full' | 'too large' = 'full';
@@ -109,7 +113,7 @@ export class Publishing implements CountingPipeline {
     this.shardLoad = new Int32Array(options.leases.shards);
     for (let i = 0; i < options.sender.flights; i++) {
       const batch = RecordBatch.create(options.flightRowsMax, options.flightBytesMax);
-      this.flights.push({ batch, entries: [], startedMs: 0 });
+      this.flights.push({ batch, entries: [], startedMs: 0, alone: false });
     }
     this.free = [...this.flights];
     options.marker.onDone = (entry) => {
@@ -245,13 +249,17 @@ export class Publishing implements CountingPipeline {
   private pump(): void {
     if (this.pumping) return;
     this.pumping = true;
-    while (this.failure === undefined && this.line.peek() !== undefined && this.free.length > 0) {
+    while (this.failure === undefined && this.line.peek() !== undefined && this.mayStart()) {
       const flight = this.free.pop() as Flight;
       this.fill(flight);
       if (flight.entries.length === 0) this.free.push(flight);
       else void this.fly(flight);
     }
     this.pumping = false;
+  }
+
+  private mayStart(): boolean {
+    return this.oneByOne ? this.free.length === this.flights.length : this.free.length > 0;
   }
 
   private fill(flight: Flight): void {
@@ -321,6 +329,7 @@ export class Publishing implements CountingPipeline {
     const { sender, crashAt, clock, log, onFenced, onTopicMissing } = this.options;
     let sent: Sent;
     flight.startedMs = clock.monotonicMs();
+    flight.alone = this.oneByOne;
     try {
       crashAt('commit', flight.entries.length);
       this.counters.flights.add();
@@ -351,7 +360,8 @@ export class Publishing implements CountingPipeline {
       if (status !== 0) {
         failed++;
         // One alone is the row's own size; several are that of the batch they were in.
-        if (status === OVERSIZE || (tooLarge === 1 && TOO_LARGE.has(status))) this.tooLarge(entry);
+        if (status === OVERSIZE || (tooLarge === 1 && flight.alone && TOO_LARGE.has(status)))
+          this.tooLarge(entry);
         else this.leave(entry);
         continue;
       }
@@ -371,7 +381,7 @@ export class Publishing implements CountingPipeline {
     }
     this.counters.published.add(entries.length - failed);
     this.counters.failed.add(failed);
-    this.adapt(tooLarge, failed);
+    this.adapt(tooLarge, failed, flight.alone);
     for (const { row } of entries) {
       if (!this.aloft.delete(row.aggregateId) || this.waiting.size === 0) continue;
       const behind = this.waiting.get(row.aggregateId);
@@ -382,18 +392,17 @@ export class Publishing implements CountingPipeline {
     if (this.struck.size > 0) this.leaveStruck();
   }
 
-  /** A batch the broker finds too large may be so for one row, or as a whole: halves find out. */
-  private adapt(tooLarge: number, failed: number): void {
-    if (tooLarge > 1) {
-      this.rowsMax = Math.max(1, Math.min(this.rowsMax, tooLarge) >> 1);
+  /** A batch the broker finds too large may be so for one row, or as a whole, or together with another flight's: one at a time and
+   *  in halves it comes out. */
+  private adapt(tooLarge: number, failed: number, alone: boolean): void {
+    if (tooLarge > 0) {
       this.goodFlights = 0;
-    } else if (
-      failed === 0 &&
-      this.rowsMax < this.options.flightRowsMax &&
-      ++this.goodFlights >= GROW_AFTER
-    ) {
+      this.oneByOne = true;
+      if (alone && tooLarge > 1) this.rowsMax = Math.max(1, Math.min(this.rowsMax, tooLarge) >> 1);
+    } else if (failed === 0 && this.oneByOne && ++this.goodFlights >= GROW_AFTER) {
       this.goodFlights = 0;
       this.rowsMax = Math.min(this.options.flightRowsMax, this.rowsMax * 2);
+      this.oneByOne = this.rowsMax < this.options.flightRowsMax;
     }
   }
 
