@@ -393,12 +393,12 @@ export class Publishing implements CountingPipeline {
   }
 
   /** A batch the broker finds too large may be so for one row, or as a whole, or together with another flight's: one at a time and
-   *  in halves it comes out. */
+   *  in quarters it comes out: each attempt costs a producer and a wait. */
   private adapt(tooLarge: number, failed: number, alone: boolean): void {
     if (tooLarge > 0) {
       this.goodFlights = 0;
       this.oneByOne = true;
-      if (alone && tooLarge > 1) this.rowsMax = Math.max(1, Math.min(this.rowsMax, tooLarge) >> 1);
+      if (alone && tooLarge > 1) this.rowsMax = Math.max(1, Math.min(this.rowsMax, tooLarge) >> 2);
     } else if (failed === 0 && this.oneByOne && ++this.goodFlights >= GROW_AFTER) {
       this.goodFlights = 0;
       this.rowsMax = Math.min(this.options.flightRowsMax, this.rowsMax * 2);
