@@ -78,6 +78,8 @@ export class WalParking {
     if (this.rows.size === 0) return;
     const { pipeline, clock } = this.options;
     const ids = [...this.rows.keys()].sort((a, b) => (a < b ? -1 : 1));
+    // Rows of other keys that lie between are not brought, and those keys go on waiting.
+    const keys = new Set([...this.rows.values()].map((one) => one.key));
     const seen = new Map((await table.byId(ids)).map((state) => [state.row.id, state]));
     const now = clock.monotonicMs();
     for (const id of ids) {
@@ -88,7 +90,8 @@ export class WalParking {
     }
     const pending = [...seen.values()].filter((state) => state.pending).map((state) => state.row);
     if (pending.length > 0) {
-      const { left } = await pipeline.deliver(pending, { from: ids[0] as bigint, to: ids.at(-1) as bigint });
+      const covered = { from: ids[0] as bigint, to: ids.at(-1) as bigint, keys };
+      const { left } = await pipeline.deliver(pending, covered);
       const kept = new Set(left);
       for (const row of pending) if (!kept.has(row.id)) this.rows.delete(row.id);
     }
