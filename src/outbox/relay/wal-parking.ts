@@ -7,7 +7,9 @@ import type { OutboxRow } from './store.ts';
 import type { WalMetrics } from './wal-metrics.ts';
 import type { OutboxRows } from './wal-rows.ts';
 
-const PARKED_ROWS_MAX = 10_000;
+/** Keys that wait; the rows behind them are bounded for the memory they take. */
+const PARKED_KEYS_MAX = 10_000;
+const PARKED_ROWS_MAX = 100_000;
 /** A row that cannot be seen for so long was deleted: a commit is decoded before it is visible, but not by that much. */
 const INVISIBLE_MS_MAX = 60_000;
 
@@ -37,7 +39,7 @@ export class WalParking {
   }
 
   get isFull(): boolean {
-    return this.rows.size >= PARKED_ROWS_MAX;
+    return this.keys.size >= PARKED_KEYS_MAX || this.rows.size >= PARKED_ROWS_MAX;
   }
 
   /** The highest id parked. */
