@@ -139,6 +139,11 @@ export class PaymentsConsumer {
     try {
       await consumer.subscribe([options.topic]);
       while (!options.drain.aborted && !this.isDone()) {
+        // The batch that waits for the database reads by itself, to stay in the group: no other read until it is through.
+        if (this.waiting) {
+          if (!(await this.written())) break;
+          if (!this.waiting) continue;
+        }
         const startMs = options.clock.monotonicMs();
         this.isReading = true;
         const result = await this.read(this.reading);
@@ -338,10 +343,16 @@ export class PaymentsConsumer {
   }
 
   private async wait(waiting: boolean): Promise<void> {
-    this.waiting = waiting;
     this.options.metrics.waiting.set(waiting ? 1 : 0);
+    // Set at once, so that no read begins beside the pause; taken back last, so that none begins before the seeks.
+    if (waiting) this.waiting = true;
     await this.consuming;
     if (waiting) return this.pause();
+    await this.goOn();
+    this.waiting = false;
+  }
+
+  private async goOn(): Promise<void> {
     const consumer = this.consumer as BatchConsumer;
     const places = consumer.assignment().filter((at) => this.paused.has(at.partition));
     this.paused.clear();

@@ -145,7 +145,11 @@ export class PaymentWriter {
     for (let failures = 0; ; failures++) {
       const orders = work.orders.filter(options.isOurs);
       const parked = work.parked.filter(options.isOurs);
-      if (orders.length + parked.length === 0) return undefined;
+      if (orders.length + parked.length === 0) {
+        // What it waited with is gone; the partitions that stayed are read again, and the next batch asks the database.
+        await this.endWait();
+        return undefined;
+      }
       try {
         await this.commit(orders, parked);
         await this.endWait();
@@ -210,7 +214,7 @@ export class PaymentWriter {
   private async endWait(): Promise<void> {
     if (!this.waits) return;
     this.waits = false;
-    this.options.log.info({}, 'the database takes batches again');
+    this.options.log.info({}, 'the wait for the database is over');
     await this.options.onWait(false);
   }
 }
