@@ -42,26 +42,32 @@ export interface SettlerOptions {
 const RETRY_MS = 50;
 const RETRY_MS_MAX = 2000;
 const DETAIL_CHARS_MAX = 1000;
+/** Attempts against others' locks before the member pauses its partitions; each may have waited for the lock timeout. */
+const CONTENTION_SOON = 5;
 /** Deadlock, serialization failure, lock timeout, a partition attached in between: the same again, soon. */
 const CONTENTION = new Set(['40P01', '40001', '55P03']);
+/** What a record's own content can cause: bad data, a constraint, a trigger's refusal, a program limit; and 25P02, an effect
+ *  that went on after a statement of it had failed. */
+const OF_THE_RECORD = /^(?:22|23|44|54|P0|25P02$)/;
 /** A statement that does not fit the tables, or may not: no attempt can cure it. */
 const OF_THE_SCHEMA = /^(?:42|0A|28|3D|3F)/;
-/** The server is short of something, is told to stop, or is broken. */
-const OF_THE_SERVER = /^(?:08|53|57|58|XX)/;
 
 type Fault = 'away' | 'contention' | 'record' | 'poison' | 'fatal';
 
+/** What the database says without blaming the record is waited for: a record is parked only for its own fault. What an
+ *  effect throws by itself is its record's. */
 function faultOf(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error === undefined) return 'record';
   if (error.code === 'poison_record') return 'poison';
   if (error.code === 'commit_unknown' || error.kind === 'unavailable') return 'away';
+  if (error.code !== 'sql_failed') return error.kind === 'internal' ? 'fatal' : 'record';
   const sqlstate = error.details['sqlstate'];
-  if (error.code !== 'sql_failed' || typeof sqlstate !== 'string')
-    return error.kind === 'internal' && error.code !== 'sql_failed' ? 'fatal' : 'record';
+  // The driver refused what an effect handed it: the server never saw it.
+  if (typeof sqlstate !== 'string') return 'record';
   if (CONTENTION.has(sqlstate)) return 'contention';
-  if (OF_THE_SCHEMA.test(sqlstate)) return 'fatal';
-  return OF_THE_SERVER.test(sqlstate) ? 'away' : 'record';
+  if (OF_THE_RECORD.test(sqlstate)) return 'record';
+  return OF_THE_SCHEMA.test(sqlstate) ? 'fatal' : 'away';
 }
 
 export class Settler {
@@ -114,7 +120,11 @@ export class Settler {
     for (let failures = 0; ; failures++) {
       const records = work.records.filter(options.isOurs);
       const parked = work.parked.filter((one) => options.isOurs(one.delivery));
-      if (records.length + parked.length === 0) return undefined;
+      if (records.length + parked.length === 0) {
+        // What it waited with is gone; the partitions that stayed are read again, and the next batch asks the database.
+        await this.endWait();
+        return undefined;
+      }
       const startMs = options.monotonicMs();
       try {
         const settled = await options.pool.transaction((session) =>
@@ -130,7 +140,9 @@ export class Settler {
           await this.endWait();
           if (fault === 'poison' || ++ownFailures >= attempts) return { thrown };
         }
-        if (fault === 'away') await this.startWait(thrown);
+        // Somebody who holds rows for long: the group must not take this member for dead meanwhile.
+        if (fault === 'away' || (fault === 'contention' && failures >= CONTENTION_SOON))
+          await this.startWait(thrown);
         if (options.givenUp()) return 'given_up';
         await options.idle(Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** Math.min(failures, 10)));
       }
@@ -143,7 +155,7 @@ export class Settler {
     const error = findMillraceError(thrown);
     this.options.log.warn(
       { code: error?.code, error: error?.message },
-      'the database does not answer; paused until it does',
+      'the database does not take the batch; paused until it does',
     );
     await this.options.onWait(true);
   }
@@ -151,7 +163,7 @@ export class Settler {
   private async endWait(): Promise<void> {
     if (!this.waits) return;
     this.waits = false;
-    this.options.log.info({}, 'the database answers again');
+    this.options.log.info({}, 'the wait for the database is over');
     await this.options.onWait(false);
   }
 }
