@@ -4,7 +4,15 @@ import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeAll, expect, it } from 'vitest';
 import { launcher, until } from './engine-kit.ts';
-import { grpcAddress, METHOD, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
+import {
+  bareCall,
+  bareSession,
+  framed,
+  grpcAddress,
+  METHOD,
+  type OrdersClient,
+  ordersClient,
+} from './orders-grpc-kit.ts';
 import { newKey, ordersKit, type Service } from './orders-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -197,6 +205,17 @@ it('a flood of pings and settings is answered or cut off', async () => {
   socket.resume();
   await honest();
   expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+});
+
+it.each(['idempotency-key', 'traceparent'])('60,000 spaces in %s cost nobody their time', async (name) => {
+  const session = bareSession(`${at.host}:${at.port}`);
+  const spaces = `a,b${' '.repeat(60_000)}c`;
+  const key = name === 'idempotency-key' ? {} : { 'idempotency-key': newKey() };
+  const start = performance.now();
+  const answer = await bareCall(session, { ...key, [name]: spaces }, framed(Buffer.of(8, 7, 16, 9)));
+  expect(performance.now() - start).toBeLessThan(1000);
+  // A traceparent that is none is as good as not given.
+  expect(answer.status).toBe(name === 'traceparent' ? '0' : '3');
 });
 
 it('messages that claim four gigabytes hold no memory', async () => {

@@ -36,6 +36,8 @@ import { listenOn, socketServer } from './socket.ts';
 const DETAILS_TRAILER = 'grpc-status-details-bin';
 /** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
 const SESSION_MEMORY_MB = 64;
+/** Longer metadata is handed on as it came: no value of ours is that long, and splitting it is work for nothing. */
+const METADATA_CHARS_MAX = 256;
 /** HTTP/2's error code. */
 const CANCEL = 8;
 /** How long a drain waits for calls that wait for their client. */
@@ -70,7 +72,9 @@ class Call implements GrpcCall {
     const values = this.inner.metadata.get(name) as readonly string[];
     // HTTP/2 in Node joins the lines of one name; a value of ours holds no comma.
     return values.some((value) => value.includes(','))
-      ? values.flatMap((value) => value.split(/\s*,\s*/))
+      ? values.flatMap((value) =>
+          value.length > METADATA_CHARS_MAX ? value : value.split(',').map((part) => part.trim()),
+        )
       : values;
   }
 
