@@ -42,7 +42,7 @@ describe('the verdict on a failed transaction', () => {
 describe('the libpq driver', () => {
   it('leaves addresses that ask for TLS to pg', () => {
     const at = 'postgres://u@127.0.0.1/x';
-    expect(whyNotNative(at)).toBeUndefined();
+    expect(whyNotNative(at, {})).toBeUndefined();
     expect(whyNotNative(`${at}?sslmode=disable`)).toBeUndefined();
     for (const more of [
       '?sslmode=require',
@@ -51,5 +51,23 @@ describe('the libpq driver', () => {
       '?application_name=a&sslmode=prefer',
     ])
       expect(whyNotNative(at + more)).toMatch(/TLS/);
+  });
+
+  it.each([
+    [{ PGSSLMODE: 'require' }, /TLS \(PGSSLMODE\)/],
+    [{ PGSSLMODE: 'prefer' }, /TLS \(PGSSLMODE\)/],
+    [{ PGSSLROOTCERT: '/x' }, /TLS \(PGSSLROOTCERT\)/],
+    [{ PGSSLCERT: '/x' }, /TLS \(PGSSLCERT\)/],
+    [{ PGSSLKEY: '/x' }, /TLS \(PGSSLKEY\)/],
+    [{ PGSSLNEGOTIATION: 'direct' }, /TLS \(PGSSLNEGOTIATION\)/],
+    [{}, undefined],
+    [{ PGSSLMODE: '' }, undefined],
+    [{ PGSSLMODE: 'disable', PGSSLROOTCERT: '/x' }, undefined],
+  ])('leaves an environment that asks for TLS to pg: %j', (env, why) => {
+    const at = 'postgres://u@127.0.0.1/x';
+    if (why === undefined) expect(whyNotNative(at, env)).toBeUndefined();
+    else expect(whyNotNative(at, env)).toMatch(why);
+    // What the address says counts, as with pg.
+    expect(whyNotNative(`${at}?sslmode=disable`, env)).toBeUndefined();
   });
 });

@@ -8,16 +8,24 @@ import { ConnectionPool } from './text-pool.ts';
 
 /** Parameters of an address that ask for TLS: `pg` and libpq read them differently, and a certificate that one checks the
  *  other takes unseen. */
-const TLS_PARAMS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'uselibpqcompat'];
+const TLS_PARAMS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation', 'uselibpqcompat'];
+/** The same of the environment, which counts where the address says nothing. */
+const TLS_VARIABLES = ['PGSSLMODE', 'PGSSLROOTCERT', 'PGSSLCERT', 'PGSSLKEY', 'PGSSLNEGOTIATION'];
 
 /** Why this driver cannot serve the address; undefined where it can. */
-export function whyNotNative(url: string): string | undefined {
+export function whyNotNative(
+  url: string,
+  env: Readonly<Record<string, string | undefined>> = process.env,
+): string | undefined {
   const missing = whyNoLibpq();
   if (missing !== undefined) return `libpq does not load: ${missing}`;
   const { searchParams } = new URL(url);
+  if (searchParams.get('sslmode') === 'disable') return undefined;
   const tls = TLS_PARAMS.find((name) => searchParams.has(name));
-  if (tls !== undefined && searchParams.get('sslmode') !== 'disable')
-    return `the address asks for TLS (${tls}), which is left to pg`;
+  if (tls !== undefined) return `the address asks for TLS (${tls}), which is left to pg`;
+  if (env['PGSSLMODE'] === 'disable') return undefined;
+  const variable = TLS_VARIABLES.find((name) => (env[name] ?? '') !== '');
+  if (variable !== undefined) return `the environment asks for TLS (${variable}), which is left to pg`;
   return undefined;
 }
 
