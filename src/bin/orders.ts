@@ -1,5 +1,6 @@
 /** `millrace orders`: the HTTP service that creates orders and their outbox rows. */
 import { randomFillSync } from 'node:crypto';
+import { coreError } from '../core/errors.ts';
 import type { SqlPool } from '../io/sql/port.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
@@ -7,10 +8,10 @@ import { ordersFallbacks, ordersRoutes } from '../outbox/orders/http.ts';
 import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
 import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
-import { GRPC_SETTINGS, serveGrpc } from './orders/grpc.ts';
+import { GRPC_SETTINGS, grpcDrainMs, serveGrpc } from './orders/grpc.ts';
 import { ORDERS_SETTINGS } from './orders/settings.ts';
 import { canWrite, openPlain, withPatientPool } from './orders/sql.ts';
-import { batchingOf, openOrders } from './orders/writing.ts';
+import { batchingOf, checkKeyTtl, openOrders } from './orders/writing.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { migrationsOf } from './shell/migrations.ts';
 import { packageVersion } from './shell/package.ts';
@@ -37,9 +38,19 @@ function partsOf(context: Pick<Context, 'clock'>): Parts {
   return parts;
 }
 
+/** A request that was taken before SIGTERM must have its answer before the process ends. @throws bad_value */
+function requireTimeToDrain(settings: Context['settings']): void {
+  const { deadline, 'drain-timeout': drainMs } = settings;
+  if (deadline < drainMs) return;
+  throw coreError('bad_value', `-deadline (${deadline} ms) is not below -drain-timeout (${drainMs} ms)`, {
+    next: 'raise -drain-timeout or lower -deadline; a request may need its whole deadline after SIGTERM',
+  });
+}
+
 async function open(context: Context): Promise<SqlPool> {
   const { settings } = context;
   batchingOf(settings.batch);
+  checkKeyTtl(settings);
   if (settings.migrate) {
     const applied = await withPatientPool(context, (patient) =>
       migrate(patient, settings.schema, 'orders', migrationsOf('orders')),
@@ -82,6 +93,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
     fallbacks: ordersFallbacks(() => partsOf(context).ids.next()),
   }),
   async run(context) {
+    requireTimeToDrain(context.settings);
     const parts = partsOf(context);
     const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
     const pool = await open(context);
@@ -91,7 +103,7 @@ with the same body gets the stored answer byte for byte; with another body it ge
     await grpc?.askHealth();
     await aborted(context.drain);
     // Calls under way still need the database, which closes next.
-    await grpc?.drain(2 * context.settings['drain-timeout']);
+    await grpc?.drain(grpcDrainMs(context.settings));
     return 0;
   },
 });

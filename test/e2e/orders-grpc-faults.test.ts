@@ -1,5 +1,6 @@
 /** Orders over gRPC when something fails: held keys, deadlines, overload, a database that goes away, signals, TLS. */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { connect } from 'node:http2';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { credentials } from '@grpc/grpc-js';
@@ -7,7 +8,7 @@ import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { certificate } from '../contract/certificates.ts';
 import { launcher, until } from './engine-kit.ts';
-import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
+import { framed, grpcAddress, METHOD, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import { gateBefore, newKey, ordersKit, rowCounts, type Service, stop } from './orders-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -156,6 +157,46 @@ describe('SIGTERM', () => {
     // -drain-timeout is 25 s; an open Watch must not use it up.
     expect(performance.now() - startMs).toBeLessThan(15_000);
     end();
+  });
+
+  it('does not wait for a client that never reads its answer, and ends with 0', async () => {
+    const { service } = await world(['-drain-timeout=4s', '-deadline=1s']);
+    const session = connect(`http://${await grpcAddress(service)}`, { settings: { initialWindowSize: 0 } });
+    session.on('error', () => {});
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': METHOD,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      'idempotency-key': newKey(),
+    });
+    stream.on('error', () => {});
+    const answered = new Promise((resolve) => stream.once('response', resolve));
+    stream.end(framed(Buffer.of(8, 7, 16, 9)));
+    await answered;
+    service.process.kill('SIGTERM');
+    // Answers over HTTP are given meanwhile.
+    await sleep(1000);
+    expect((await service.ask({ path: '/health' })).status).toBe(200);
+    expect((await service.process.ended).code).toBe(0);
+    session.destroy();
+  });
+
+  it.each(['5s', '4s'])('must leave time for a whole -deadline: -drain-timeout=%s', async (drain) => {
+    const { schema } = await kit.schema();
+    const process = own.spawn('orders', [
+      'orders',
+      '-listen=127.0.0.1:0',
+      `-postgres=${stack.postgres}`,
+      `-schema=${schema}`,
+      '-deadline=5s',
+      `-drain-timeout=${drain}`,
+    ]);
+    expect((await process.ended).code).toBe(2);
+    const log = readFileSync(process.logPath, 'utf8');
+    expect(log.match(/^error: .*$/gm)).toEqual([
+      expect.stringMatching(/-deadline .*-drain-timeout .*\[bad_value\]/),
+    ]);
   });
 });
 

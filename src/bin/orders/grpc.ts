@@ -52,6 +52,12 @@ function listenAddress(settings: Context['settings']): ReturnType<typeof address
   };
 }
 
+/** Of -drain-timeout: the rest is for the answers over HTTP and the database, which close after gRPC. */
+const DRAIN_SHARE = 0.8;
+
+export const grpcDrainMs = (settings: Context['settings']): number =>
+  Math.floor(DRAIN_SHARE * settings['drain-timeout']);
+
 export interface GrpcParts {
   readonly orders: () => Orders | undefined;
   readonly requestId: () => string;
@@ -94,7 +100,7 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   });
   const connections = metrics.gauge('orders_grpc_connections', 'Open gRPC connections.');
   metrics.onCollect(() => connections.set(server.connections()));
-  const drain = (): Promise<void> => server.drain(2 * settings['drain-timeout']);
+  const drain = (): Promise<void> => server.drain(grpcDrainMs(settings));
   context.drain.addEventListener('abort', () => void drain(), { once: true });
   context.onClose(drain);
   const host = server.host.includes(':') ? `[${server.host}]` : server.host;
