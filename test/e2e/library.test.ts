@@ -196,6 +196,23 @@ describe('the ordering rule', () => {
     },
   );
 
+  it('locks the same whether the table is named with its schema or without', async () => {
+    const aggregateId = randomUUID();
+    const [first, second] = [await world.client(), await world.client()];
+    await first.query('BEGIN');
+    await lockAggregates(first, 'parcels', [aggregateId]);
+    let over = false;
+    const late = (async () => {
+      await second.query('BEGIN');
+      await lockAggregates(second, `${world.schema}.parcels`, [aggregateId]);
+      over = true;
+      await second.query('COMMIT');
+    })();
+    expect(await settledOrBlocked(world, () => over)).toBe('blocked');
+    await first.query('COMMIT');
+    await late;
+  });
+
   it('locks many aggregates from two sides without a deadlock', async () => {
     const ids = Array.from({ length: 200 }, () => randomUUID());
     const run = (order: readonly string[]) =>

@@ -83,7 +83,7 @@ FROM unnest($1::uuid[], $2::uuid[], $3::text[], $4::bytea[]${parameter})
   WITH ORDINALITY AS given (aggregate_id, msg_id, event_type, payload${column}, place) ORDER BY place`;
 
 /** Waits for every other transaction that locked one of these aggregates here, until each has ended; sorted, so that no circle
- *  forms. For events whose aggregate has no row to lock. @throws bad_table_name, bad_event */
+ *  forms. A table is the same by every name. For events whose aggregate has no row to lock. @throws bad_table_name, bad_event */
 export async function lockAggregates(
   tx: OpenTransaction,
   table: string,
@@ -97,9 +97,10 @@ export async function lockAggregates(
   const ids = [...new Set(aggregateIds.map((id, index) => aggregateIdOf(id, index)))].sort();
   if (ids.length === 0) return;
   await tx.query(
-    `SELECT count(pg_advisory_xact_lock(key))::text AS locked FROM (
-       SELECT DISTINCT hashtextextended($1 || id, 0) AS key FROM unnest($2::text[]) AS given(id) ORDER BY key) AS keys`,
-    [`millrace.aggregate.${table}.`, ids],
+    `WITH named AS (SELECT 'millrace.aggregate.' || $1::regclass::oid || '.' AS locks)
+     SELECT count(pg_advisory_xact_lock(key))::text AS locked FROM (
+       SELECT DISTINCT hashtextextended(locks || id, 0) AS key FROM unnest($2::text[]) AS given(id), named ORDER BY key) AS keys`,
+    [table, ids],
   );
 }
 
