@@ -63,6 +63,7 @@ function pipeline(
   batchRows: number,
   owns: (shard: number) => boolean = () => true,
   flightBytes = 64 * 1024,
+  marks = true,
 ) {
   const marked: bigint[] = [];
   const metrics = new Metrics();
@@ -73,7 +74,7 @@ function pipeline(
       onDone: () => {},
       add(entry) {
         marked.push(entry.row.id);
-        setImmediate(() => this.onDone(entry));
+        if (marks) setImmediate(() => this.onDone(entry));
       },
     },
     leases: { shards: 4, epochOf: (shard) => (owns(shard) ? 1n : undefined), holds: (shard) => owns(shard) },
@@ -167,6 +168,73 @@ describe('pipeline', () => {
     const whole = { from: 0n, to: 100n, asOf: made.leftSoFar() };
     expect(await made.deliver([row(1, 1), row(2, 1)], whole)).toMatchObject({ published: 2, left: [] });
     expect(log).toEqual([uuid(1_000_001), uuid(1_000_002)]);
+  });
+
+  it('keeps the hold of a key that lies in the range of a call which does not bring it', async () => {
+    let fail = true;
+    const { sender, log } = broker(
+      () => fail,
+      () => 0,
+    );
+    const { made } = pipeline(sender, 1);
+    await made.deliver([row(1, 1)]);
+    await made.deliver([row(4, 2)]);
+    await made.deliver([row(9, 1)]);
+    fail = false;
+    const covered = { from: 1n, to: 9n, keys: new Set([uuid(1)]) };
+    expect(await made.deliver([row(1, 1), row(9, 1)], covered)).toMatchObject({ published: 2, left: [] });
+    expect(await made.deliver([row(5, 2)], covered)).toMatchObject({ published: 0, left: [5n] });
+    const both = await made.deliver([row(4, 2), row(5, 2)], { from: 4n, to: 5n, keys: new Set([uuid(2)]) });
+    expect(both).toMatchObject({ published: 2, left: [] });
+    expect(log).toEqual([1, 9, 4, 5].map((id) => uuid(1_000_000 + id)));
+  });
+
+  it('tells every call when it can publish nothing more, queued or acknowledged', async () => {
+    const { sender, log } = broker(
+      () => false,
+      () => 0,
+    );
+    const broken: Sender = {
+      ...sender,
+      send: (batch) => (log.length > 0 ? Promise.reject(new Error('gone')) : sender.send(batch)),
+    };
+    const { made } = pipeline(broken, 1, () => true, 64 * 1024, false);
+    const { marked } = await made.deliver([row(1, 1)]);
+    const calls = [made.deliver([row(2, 2), row(3, 2)]), made.deliver([row(4, 2)])];
+    for (const call of calls) await expect(call).rejects.toThrow('gone');
+    await expect(marked).rejects.toThrow('gone');
+    await Promise.all([made.idle(), made.room()]);
+    await expect(made.deliver([row(5, 5)])).rejects.toThrow('gone');
+  });
+
+  it('ends every wait when it is abandoned, and says of no unmarked row that it is done', async () => {
+    const { sender } = broker(
+      () => false,
+      () => 0,
+    );
+    let sends = 0;
+    const silent: Sender = {
+      ...sender,
+      flights: 1,
+      send: (batch) => (sends++ === 0 ? sender.send(batch) : new Promise<Sent>(() => {})),
+    };
+    const { made } = pipeline(silent, 1, () => true, 64 * 1024, false);
+    const { marked } = await made.deliver([row(1, 1)]);
+    const aloft = made.deliver([row(2, 2)]);
+    const queued = made.deliver([row(3, 2), row(4, 3)]);
+    await moment();
+    const idle = made.idle();
+    made.abandon();
+    await idle;
+    await expect(marked).rejects.toMatchObject({ code: 'unreachable' });
+    const up = await aloft;
+    expect(up).toMatchObject({ published: 0, left: [2n] });
+    await expect(up.marked).rejects.toMatchObject({ code: 'unreachable' });
+    const behind = await queued;
+    expect(behind).toMatchObject({ published: 0, left: [3n, 4n] });
+    await behind.marked;
+    expect(await made.deliver([row(5, 5)])).toMatchObject({ published: 0, left: [5n] });
+    expect({ sends, underWay: made.underWay() }).toEqual({ sends: 2, underWay: 0 });
   });
 
   it('sends a key with a thousand rows in one flight', async () => {

@@ -32,11 +32,11 @@ export class Holds {
     }
   }
 
-  /** A call has brought everything in this range: holds that lie in it end, one that reaches beyond begins behind it. */
+  /** A call has brought everything in this range, of the keys it names: holds that lie in it end, one that reaches beyond begins behind it. */
   covered(covered: Covered): void {
     const { to } = covered;
     for (const [key, hold] of this.byKey) {
-      if (hold.from > to || !begins(hold, covered)) continue;
+      if (hold.from > to || !begins(key, hold, covered)) continue;
       if (hold.to <= to) this.byKey.delete(key);
       else hold.from = to + 1n;
     }
@@ -44,6 +44,8 @@ export class Holds {
 }
 
 /** Whether what the hold begins with is among what a call brings. */
-export function begins(hold: Hold, { from, asOf }: Covered): boolean {
-  return from <= hold.from && (asOf === undefined || hold.at <= asOf);
+export function begins(key: string, hold: Hold, { from, asOf, keys }: Covered): boolean {
+  return (
+    from <= hold.from && (asOf === undefined || hold.at <= asOf) && (keys === undefined || keys.has(key))
+  );
 }

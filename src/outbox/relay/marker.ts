@@ -45,6 +45,7 @@ export class Marker<T extends MarkRow> {
   onDone: (row: T) => void = () => {};
   private timer: NodeJS.Timeout | undefined;
   private running = false;
+  private stopped = false;
   private failures = 0;
 
   constructor(options: MarkerOptions) {
@@ -81,8 +82,15 @@ export class Marker<T extends MarkRow> {
     else this.flushSoon(this.options.withinMs);
   }
 
+  /** Starts no statement any more: what is not marked stays pending. */
+  stop(): void {
+    this.stopped = true;
+    clearTimeout(this.timer);
+    this.timer = undefined;
+  }
+
   private flushSoon(ms: number): void {
-    if (this.running) return;
+    if (this.running || this.stopped) return;
     if (this.timer !== undefined) {
       if (ms > 0) return;
       clearTimeout(this.timer);

@@ -14,7 +14,8 @@ export interface Delivered {
   readonly left: readonly bigint[];
   /** Rows of this call that were under way already; the call that brought them first answers for them. */
   readonly known: number;
-  /** Settles when every published row of the call is marked, or found to be another relay's to mark. */
+  /** Settles when every published row of the call is marked, or found to be another relay's to mark. Rejects when that will not be
+   *  known any more; nobody has to listen. */
   readonly marked: Promise<void>;
 }
 
@@ -26,6 +27,8 @@ export interface Covered {
   /** `leftSoFar` of CountingPipeline when the rows were asked for: what was left after that may have been under way for that look, and missing in it.
    *  Absent: the rows are all there is at the moment of the call. */
   readonly asOf?: number;
+  /** Absent: of every key. Given: only these keys' rows are brought, and the holds of all others stay. */
+  readonly keys?: ReadonlySet<string>;
 }
 
 export interface Pipeline {

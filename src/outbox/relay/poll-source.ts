@@ -215,9 +215,10 @@ export class PollSource implements Source {
         this.againAtMs = clock.monotonicMs() + waitMs;
       }
     } else if (delivered.published > 0 && this.againAtMs === Number.POSITIVE_INFINITY) this.againCount = 0;
-    delivered.marked.then(() => {
+    const done = (): void => {
       this.out.delete(rows);
-    });
+    };
+    delivered.marked.then(done, done);
   }
 
   private underWayAbove(low: bigint): bigint[] {

@@ -8,6 +8,7 @@
  *  acknowledged is handed to the marker.
  */
 import type { Clock } from '../../core/clock.ts';
+import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -17,6 +18,7 @@ import type { Leases } from './leases.ts';
 import { Line } from './line.ts';
 import type { Marker } from './marker.ts';
 import type { CountingPipeline, Covered, Delivered } from './pipeline.ts';
+import { publishingMetrics } from './publishing-metrics.ts';
 import type { Sender, Sent } from './sender.ts';
 import { shardOf } from './shards.ts';
 import type { OutboxRow } from './store.ts';
@@ -42,6 +44,8 @@ export interface PublishingOptions {
   readonly onTopicMissing: () => void;
   /** A newer producer has our transactional id. */
   readonly onFenced: () => void;
+  /** Nothing will be published any more. */
+  readonly onFailed?: (thrown: unknown) => void;
 }
 
 /** What one deliver call waits for. */
@@ -52,6 +56,7 @@ interface Ticket {
   readonly left: bigint[];
   settle: () => void;
   allMarked: () => void;
+  notMarked: (thrown: unknown) => void;
 }
 
 /** A row on its way: accepted for an epoch of its shard. */
@@ -93,6 +98,8 @@ export class Publishing implements CountingPipeline {
   /** By key in the air: what came up meanwhile and waits for it to land. */
   private readonly waiting = new Map<string, Entry[]>();
   private readonly known = new Set<number | bigint>();
+  /** Calls of which not everything is marked or left. */
+  private readonly tickets = new Set<Ticket>();
   private readonly shardLoad: Int32Array;
   /** Keys of which a row was left just now: what is queued of them must go the same way before anything else is accepted. */
   private readonly struck = new Set<string>();
@@ -106,6 +113,7 @@ export class Publishing implements CountingPipeline {
   private roomWaiters: Array<() => void> = [];
   private idleWaiters: Array<() => void> = [];
   private failure: { readonly thrown: unknown } | undefined;
+  private abandoned = false;
 
   constructor(options: PublishingOptions) {
     this.options = options;
@@ -121,34 +129,7 @@ export class Publishing implements CountingPipeline {
       this.markedOne(entry.ticket);
     };
     const { metrics } = options;
-    this.counters = {
-      published: metrics.counter(
-        'relay_published_total',
-        'Outbox rows acknowledged by the broker, repeats included.',
-      ),
-      flights: metrics.counter('relay_flights_total', 'Batches handed to the broker.'),
-      failed: metrics.counter(
-        'relay_publish_failed_total',
-        'Rows the broker did not acknowledge; they stay pending.',
-      ),
-      oversize: metrics.counter(
-        'relay_oversize_total',
-        'Attempts at rows that are larger than a record may be; they stay pending.',
-      ),
-      gaps: metrics.counter(
-        'relay_order_gaps_total',
-        'Rows acknowledged though a row of their key before them was not; stays 0.',
-      ),
-      seconds: metrics.histogram(
-        'relay_publish_seconds',
-        'From a flight to the acknowledgement of its last row.',
-      ),
-      underWay: metrics.gauge('relay_under_way_rows', 'Rows accepted and not yet marked.'),
-      held: metrics.gauge(
-        'relay_held_keys',
-        'Keys that publish nothing until what failed of them is tried again.',
-      ),
-    };
+    this.counters = publishingMetrics(metrics);
     metrics.onCollect(() => {
       this.counters.underWay.set(this.known.size);
       this.counters.held.set(this.holds.size);
@@ -188,6 +169,22 @@ export class Publishing implements CountingPipeline {
 
   /** Waits for nothing any more: what is under way stays pending, or is found to be published by who comes next. */
   abandon(): void {
+    this.abandoned = true;
+    const queued = this.line.takeOut(() => true);
+    for (const behind of this.waiting.values()) queued.push(...behind);
+    this.waiting.clear();
+    for (const entry of queued) this.leave(entry);
+    this.struck.clear();
+    for (const flight of this.flights) {
+      if (this.free.includes(flight)) continue;
+      for (const { row, ticket } of flight.entries) ticket.left.push(row.id);
+    }
+    // Whether these rows will be marked is not known: a slot must not move past them.
+    this.endTickets(
+      coreError('unreachable', `${this.known.size} rows under way were given up at the drain`, {
+        next: 'nothing: what is not marked is pending, and is published again by the next relay',
+      }),
+    );
     this.known.clear();
     this.wake();
   }
@@ -204,18 +201,27 @@ export class Publishing implements CountingPipeline {
 
   deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered> {
     if (this.failure !== undefined) return Promise.reject(this.failure.thrown);
+    if (this.abandoned) {
+      const left = rows.map(({ id }) => id);
+      return Promise.resolve({ published: 0, left, known: 0, marked: Promise.resolve() });
+    }
     const { leases } = this.options;
     const { shards } = leases;
     let known = 0;
     let settle = (): void => {};
     let allMarked = (): void => {};
+    let notMarked = (_thrown: unknown): void => {};
     const settled = new Promise<void>((resolve) => {
       settle = resolve;
     });
-    const marked = new Promise<void>((resolve) => {
+    const marked = new Promise<void>((resolve, reject) => {
       allMarked = resolve;
+      notMarked = reject;
     });
-    const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked };
+    // Who asks is told; who does not must not end the process.
+    marked.catch(() => {});
+    const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked, notMarked };
+    this.tickets.add(ticket);
     for (const row of rows) {
       if (this.known.has(numberOf(row.id))) {
         known++;
@@ -224,7 +230,7 @@ export class Publishing implements CountingPipeline {
       const shard = shardOf(row.aggregateId, shards);
       const epoch = leases.epochOf(shard);
       const hold = this.holds.of(row.aggregateId);
-      if (epoch === undefined || (hold !== undefined && !mayPass(hold, row.id, covered))) {
+      if (epoch === undefined || (hold !== undefined && !mayPass(row.aggregateId, hold, row.id, covered))) {
         this.holds.add(row.aggregateId, row.id);
         ticket.left.push(row.id);
         continue;
@@ -239,17 +245,24 @@ export class Publishing implements CountingPipeline {
     this.settleOne(ticket);
     this.markedOne(ticket);
     this.pump();
-    return settled.then(() => {
+    const delivered = settled.then(() => {
       if (this.failure !== undefined) throw this.failure.thrown;
       return { published: ticket.published, left: ticket.left, known, marked };
     });
+    delivered.catch(() => {});
+    return delivered;
   }
 
   /** Starts flights while there are rows and free batches. */
   private pump(): void {
     if (this.pumping) return;
     this.pumping = true;
-    while (this.failure === undefined && this.line.peek() !== undefined && this.mayStart()) {
+    while (
+      this.failure === undefined &&
+      !this.abandoned &&
+      this.line.peek() !== undefined &&
+      this.mayStart()
+    ) {
       const flight = this.free.pop() as Flight;
       this.fill(flight);
       if (flight.entries.length === 0) this.free.push(flight);
@@ -450,13 +463,25 @@ export class Publishing implements CountingPipeline {
   }
 
   private markedOne(ticket: Ticket): void {
-    if (--ticket.unmarked === 0) ticket.allMarked();
+    if (--ticket.unmarked > 0) return;
+    this.tickets.delete(ticket);
+    ticket.allMarked();
+  }
+
+  private endTickets(thrown: unknown): void {
+    for (const ticket of this.tickets) {
+      ticket.settle();
+      ticket.notMarked(thrown);
+    }
+    this.tickets.clear();
   }
 
   /** What no later try can cure: everybody who waits is told. */
   private fail(thrown: unknown): void {
     this.failure ??= { thrown };
+    this.endTickets(this.failure.thrown);
     this.wake();
+    this.options.onFailed?.(thrown);
     this.options.log.error(
       { error: thrown instanceof Error ? thrown.message : String(thrown) },
       'publishing failed',
@@ -465,7 +490,7 @@ export class Publishing implements CountingPipeline {
 }
 
 /** Rows of a held key pass in a call that covers the ids that were left, in their order. */
-function mayPass(hold: Hold, id: bigint, covered: Covered | undefined): boolean {
+function mayPass(key: string, hold: Hold, id: bigint, covered: Covered | undefined): boolean {
   if (id < hold.from) return true;
-  return covered !== undefined && id <= covered.to && begins(hold, covered);
+  return covered !== undefined && id <= covered.to && begins(key, hold, covered);
 }

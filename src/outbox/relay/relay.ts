@@ -119,6 +119,7 @@ export class Relay {
     | undefined;
   private source: Source | undefined;
   private woken: (() => void) | undefined;
+  private failed: (thrown: unknown) => void = () => {};
   private wakePending = false;
   private beatHealthy = false;
   private readonly drain = new AbortController();
@@ -196,6 +197,7 @@ export class Relay {
       crashAt,
       onTopicMissing: () => side.topicMissing(),
       onFenced: () => leases.forget(),
+      onFailed: (thrown) => this.failed(thrown),
     });
     this.parts = { pool, table, leases, sender, marker, publishing };
     // The first beat shows whether relays that run share the outbox as this one would.
@@ -235,6 +237,7 @@ export class Relay {
       failure ??= { thrown };
       stop();
     };
+    this.failed = failed;
     const beating = this.keepBeating(parts.leases, parts.publishing).catch(failed);
     const looking = this.keepLooking(parts.pool, parts.table).catch(failed);
     const giveUp = new Promise<void>((resolve) => {
@@ -243,6 +246,7 @@ export class Relay {
       });
     }).then(async () => {
       await parts.sender.close();
+      parts.marker.stop();
       parts.publishing.abandon();
     });
     giveUp.catch(failed);
