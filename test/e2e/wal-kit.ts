@@ -28,6 +28,8 @@ export class ListPipeline implements Pipeline {
   largest = 0;
   /** Rows are taken only while this is open. */
   open = true;
+  /** Keys of which no row is taken. */
+  readonly refused = new Set<string>();
   private readonly pool: SqlPool;
   private readonly table: string;
   private readonly under = new Set<bigint>();
@@ -39,14 +41,15 @@ export class ListPipeline implements Pipeline {
   }
 
   async deliver(rows: readonly OutboxRow[]): Promise<Delivered> {
-    const fresh = rows.filter((row) => !this.under.has(row.id));
+    const left = rows.filter((row) => this.refused.has(row.aggregateId)).map((row) => row.id);
+    const fresh = rows.filter((row) => !this.under.has(row.id) && !this.refused.has(row.aggregateId));
     for (const row of fresh) this.under.add(row.id);
     this.largest = Math.max(this.largest, this.under.size);
     while (!this.open) await wait(5);
     this.published.push(...fresh);
     const marked = this.tail.then(() => this.mark(fresh.map((row) => row.id)));
     this.tail = marked;
-    return { published: fresh.length, left: [], known: rows.length - fresh.length, marked };
+    return { published: fresh.length, left, known: rows.length - left.length - fresh.length, marked };
   }
   owns = (): boolean => true;
   isUnderWay = (id: bigint): boolean => this.under.has(id);

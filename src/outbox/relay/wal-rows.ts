@@ -48,13 +48,19 @@ export class OutboxRows {
     this.columns = `id, aggregate_id, msg_id, event_type, payload, created_at, ${hasTraceparent ? 'traceparent' : 'NULL::text AS traceparent'}, published_at IS NULL AS pending`;
   }
 
-  /** The lowest pending rows above `after`, ascending. */
-  async pendingAbove(after: bigint, limit: number): Promise<readonly OutboxRow[]> {
-    const { rows } = await this.pool.query<PendingRow>(
-      `SELECT ${this.columns} FROM ${this.table} WHERE published_at IS NULL AND id > $1 ORDER BY id LIMIT $2`,
-      [after, limit],
+  /** The lowest pending ids up to `to`, ascending, as one snapshot shows them: of a key it shows no row without those before it. */
+  async pendingIds(to: bigint, limit: number): Promise<BigInt64Array> {
+    // As bytes: a row or a bigint each would cost many times the eight that an id has.
+    const { rows } = await this.pool.query<{ ids: Uint8Array | null }>(
+      `SELECT string_agg(int8send(id), ''::bytea ORDER BY id) AS ids
+       FROM (SELECT id FROM ${this.table} WHERE published_at IS NULL AND id <= $1 ORDER BY id LIMIT $2) AS seen`,
+      [to, limit],
     );
-    return rows.map((row) => stateOf(row).row);
+    const bytes = rows[0]?.ids ?? new Uint8Array();
+    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    const ids = new BigInt64Array(bytes.byteLength / 8);
+    for (let i = 0; i < ids.length; i++) ids[i] = view.getBigInt64(i * 8);
+    return ids;
   }
 
   /** Those of `ids` that can be seen, ascending. */

@@ -154,7 +154,9 @@ export class WalSource implements Source {
     const { unswept } = arranged;
     if (unswept !== null) {
       if (!(await this.sweeper.sweep(rows, unswept.to, unswept.reason))) return false;
-      await slot.swept();
+      // Who parked rows and dies before the first confirmation leaves word of them.
+      if (this.parking.size > 0) await slot.allow(0n, this.parking.highest());
+      else await slot.swept();
     }
     this.sweeper.reset();
     if (!this.goesOn()) return false;
