@@ -178,6 +178,7 @@ describe('-sql and -batch', () => {
   it.each([
     ['-batch=many', /^error: -batch=many is not adaptive, off or a number from 1 to 1000/],
     ['-batch=1001', /-batch=1001 is not/],
+    ['-key-ttl=1m', /-key-ttl is 60000ms, shorter than -deadline \+ -in-flight-wait \+ 1m = 75000ms/],
     ['-sql=odbc', /-sql/],
     ['-crash-point=publish', /-crash-point/],
   ])('refuses %s', async (flag, line) => {

@@ -83,7 +83,7 @@ export const ORDERS_SETTINGS = {
     type: 'duration',
     default: '30d',
     min: 1000,
-    help: 'how long a key and its answer are kept; afterwards the key is as good as unused',
+    help: 'how long a key and its answer are kept, at least -deadline + -in-flight-wait + 1m; afterwards the key is as good as unused',
   },
   'outbox-partition-rows': {
     type: 'int',

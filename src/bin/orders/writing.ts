@@ -24,6 +24,8 @@ const LANES_ONE_BY_ONE = 32;
 const TICK_MS = 100;
 /** Partitions that are there before the ids reach them. */
 const PARTITIONS_AHEAD = 2;
+/** For clocks that differ, and a client's repeat. */
+const KEY_TTL_MARGIN_MS = 60_000;
 
 interface Batching {
   readonly rowsMax: number;
@@ -49,6 +51,21 @@ export function batchingOf(batch: string): Batching {
     );
   }
   return { rowsMax: rows, fixed: true, oneByOne: false, lanes: LANES };
+}
+
+/** A key must outlive every request that may still bring it. @throws bad_value */
+export function checkKeyTtl(settings: {
+  readonly 'key-ttl': number;
+  readonly deadline: number;
+  readonly 'in-flight-wait': number;
+}): void {
+  const least = settings.deadline + settings['in-flight-wait'] + KEY_TTL_MARGIN_MS;
+  if (settings['key-ttl'] >= least) return;
+  throw coreError(
+    'bad_value',
+    `-key-ttl is ${settings['key-ttl']}ms, shorter than -deadline + -in-flight-wait + 1m = ${least}ms: a key could end while a request with it is under way`,
+    { next: `set -key-ttl to ${least}ms or more` },
+  );
 }
 
 /** Ends the process by SIGKILL where the settings ask for it. */
