@@ -3,14 +3,10 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, describe, expect, it } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import { Metrics } from '../../src/core/metrics.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
-import { expireKeys } from '../../src/outbox/orders/keys.ts';
-import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
 import {
   asMaintainer,
   dropMarked,
@@ -18,7 +14,6 @@ import {
   outboxPartitions,
   sweepDefault,
 } from '../../src/outbox/orders/partitions.ts';
-import { writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
@@ -199,6 +194,23 @@ describe('partitions', () => {
       `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES (1000123, gen_random_uuid(), gen_random_uuid(), 'x', '')`,
     );
     expect((await ids(pool))[0]).toBe(1_000_123n);
+  });
+
+  it('are kept for the retention after the last mark, however old their rows are', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    await makeAhead(options(pool, schema));
+    const hour = options(pool, schema, { retentionMs: 3_600_000 });
+    await pool.query(put(1500));
+    await pool.query(
+      "UPDATE outbox SET created_at = now() - interval '1 day', published_at = now() - interval '2 hours'",
+    );
+    // Not the highest id was marked last.
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id = 1000500');
+    expect(await dropMarked(hour)).toEqual(['outbox_p0']);
+    await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours'");
+    expect(await dropMarked(hour)).toEqual(['outbox_p1000000']);
   });
 
   it('are given free when the process that works on them stands still', async () => {
@@ -402,79 +414,5 @@ describe('plans on the partitioned outbox', () => {
     );
     const touched = new Set(marks.flatMap((node) => node['Relation Name'] ?? []));
     expect(touched).toEqual(new Set(['outbox', 'outbox_p1001000']));
-  });
-});
-
-describe('keys', () => {
-  it('end after their time, in chunks, beside requests', async () => {
-    const world = await writesWorld(stack.postgres);
-    const { orders } = await world.instance({ cacheBytes: 0 });
-    await world.pool.query(
-      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
-       SELECT gen_random_uuid()::text, '', gen_random_uuid(), 201, '{}', now() - (n % 2) * interval '40 days' FROM generate_series(1, 5000) n`,
-    );
-    const key = randomUUID();
-    const ask = () => orders.create(key, { accountId: 1n, amountCents: 1n });
-    const first = await ask();
-    await world.pool.query(
-      "UPDATE idempotency_keys SET created_at = now() - interval '31 days' WHERE idem_key = $1",
-      [key],
-    );
-    const ttl = 30 * 86_400_000;
-    let over = false;
-    const asking = (async () => {
-      while (!over) await orders.create(randomUUID(), { accountId: 1n, amountCents: 1n });
-    })();
-    const deleted: Array<number | undefined> = [];
-    for (let i = 0; i < 4; i++) deleted.push(await expireKeys(world.pool, world.schema, ttl));
-    over = true;
-    await asking;
-    expect(deleted).toEqual([1000, 1000, 501, 0]);
-    const again = await ask();
-    expect([again.replayed, again.orderId === first.orderId]).toEqual([false, false]);
-    const { rows } = await world.pool.query<{ n: bigint }>(
-      "SELECT count(*) AS n FROM idempotency_keys WHERE created_at < now() - interval '1 day'",
-    );
-    expect(rows).toEqual([{ n: 0n }]);
-  });
-});
-
-describe('maintenance', () => {
-  it('does it all by itself, says what it did, and goes on after a failure', async () => {
-    const { schema, pool } = await emptySchema();
-    const metrics = new Metrics();
-    const stop = new AbortController();
-    const maintenance = new Maintenance({
-      ...options(pool, schema),
-      keyTtlMs: 1000,
-      intervalMs: 5,
-      metrics,
-      log: silentLogger,
-      monotonicMs: () => performance.now(),
-      sleep: (ms) => sleep(ms),
-      drain: stop.signal,
-    });
-    const value = (name: string): number =>
-      metrics
-        .snapshot()
-        .find((one) => one.name === name)
-        ?.samples.reduce((sum, one) => sum + (one.value ?? 0), 0) ?? Number.NaN;
-    // Nothing is there yet.
-    const running = maintenance.run();
-    await expect.poll(() => value('orders_maintenance_errors_total')).toBeGreaterThan(0);
-    await migrate(pool, schema, 'orders', ALL);
-    await pool.query("SELECT setval('outbox_id_seq', 999999)");
-    await expect.poll(() => value('orders_outbox_partitions_made_total')).toBe(2);
-    await pool.query(put(1001));
-    await pool.query('UPDATE outbox SET published_at = now()');
-    await pool.query(
-      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
-       VALUES ('old', '', gen_random_uuid(), 201, '{}', now() - interval '1 hour')`,
-    );
-    await expect.poll(() => value('orders_outbox_partitions_dropped_total')).toBe(2);
-    await expect.poll(() => value('orders_keys_expired_total'), { timeout: 10_000 }).toBe(1);
-    expect(value('orders_key_ttl_seconds')).toBe(1);
-    stop.abort();
-    await running;
   });
 });

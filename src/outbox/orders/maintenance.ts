@@ -1,5 +1,6 @@
 /** What the orders tables need from time to time, never in a request's way: partitions ahead of the ids, old ones dropped, old keys
  *  deleted. Every process runs this; a lock lets one work at a time, and whatever fails is tried again at the next turn. */
+import { setImmediate } from 'node:timers/promises';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -9,13 +10,16 @@ import {
   makeAhead,
   outboxPartitions,
   type PartitionOptions,
+  SWEPT_CHUNK_ROWS,
   sweepDefault,
 } from './partitions.ts';
 
 /** A look for old keys that found fewer than a chunk: the next one after this. */
 const KEYS_PAUSE_MS = 10 * 60_000;
-/** Chunks a turn. */
-const CHUNKS_MAX = 50;
+/** Chunks of one task follow each other for so long a turn. */
+const CHUNKS_MS = 2000;
+/** Between turns while more is left than one turn took. */
+const BEHIND_PAUSE_MS = 500;
 const LOCK_TIMEOUT = '55P03';
 
 export interface MaintenanceOptions extends PartitionOptions {
@@ -28,6 +32,9 @@ export interface MaintenanceOptions extends PartitionOptions {
   readonly sleep: (ms: number) => Promise<void>;
   readonly drain: AbortSignal;
 }
+
+/** Nothing is left; its time was up; another process maintains the tables. */
+type ChunksEnd = 'done' | 'time' | 'elsewhere';
 
 export class Maintenance {
   private readonly options: MaintenanceOptions;
@@ -63,13 +70,15 @@ export class Maintenance {
   async run(): Promise<void> {
     const { drain, sleep, intervalMs } = this.options;
     while (!drain.aborted) {
-      await this.turn();
-      await sleep(intervalMs);
+      const behind = await this.turn();
+      await sleep(behind ? Math.min(BEHIND_PAUSE_MS, intervalMs) : intervalMs);
     }
   }
 
-  async turn(): Promise<void> {
+  /** True where a task ran out of time with work left. */
+  async turn(): Promise<boolean> {
     const { options, counters } = this;
+    const ends: ChunksEnd[] = [];
     await this.attempt('make', async () => {
       const made = await makeAhead(options);
       counters.made.add(made.length);
@@ -81,23 +90,48 @@ export class Maintenance {
       if (dropped.length > 0) options.log.info({ dropped }, 'outbox partitions dropped');
     });
     await this.attempt('sweep', async () => {
-      counters.swept.add(await sweepDefault(options));
+      ends.push(await this.inChunks(() => sweepDefault(options), SWEPT_CHUNK_ROWS, counters.swept));
     });
     await this.attempt('count', async () => {
       counters.partitions.set((await outboxPartitions(options.pool, options.schema)).length);
     });
-    if (options.monotonicMs() >= this.keysAgainMs) await this.attempt('keys', () => this.expire());
+    if (options.monotonicMs() >= this.keysAgainMs)
+      await this.attempt('keys', async () => {
+        ends.push(await this.expire());
+      });
+    return ends.includes('time');
   }
 
-  private async expire(): Promise<void> {
-    const { pool, schema, keyTtlMs, drain, monotonicMs } = this.options;
-    for (let chunk = 0; chunk < CHUNKS_MAX && !drain.aborted; chunk++) {
-      const count = (await expireKeys(pool, schema, keyTtlMs)) ?? 0;
-      this.counters.expired.add(count);
-      if (count >= KEYS_CHUNK_ROWS) continue;
-      this.keysAgainMs = monotonicMs() + Math.min(KEYS_PAUSE_MS, keyTtlMs / 10);
-      return;
+  private async expire(): Promise<ChunksEnd> {
+    const { pool, schema, keyTtlMs, monotonicMs } = this.options;
+    const end = await this.inChunks(
+      () => expireKeys(pool, schema, keyTtlMs),
+      KEYS_CHUNK_ROWS,
+      this.counters.expired,
+    );
+    // Where another process is at it, nothing is known about what is left.
+    if (end === 'done') this.keysAgainMs = monotonicMs() + Math.min(KEYS_PAUSE_MS, keyTtlMs / 10);
+    return end;
+  }
+
+  /** Deletes until a chunk comes short, for CHUNKS_MS at most. */
+  private async inChunks(
+    chunk: () => Promise<number | undefined>,
+    full: number,
+    deleted: { add(count: number): void },
+  ): Promise<ChunksEnd> {
+    const { drain, monotonicMs } = this.options;
+    const endMs = monotonicMs() + CHUNKS_MS;
+    while (!drain.aborted) {
+      const count = await chunk();
+      if (count === undefined) return 'elsewhere';
+      deleted.add(count);
+      if (count < full) return 'done';
+      if (monotonicMs() >= endMs) return 'time';
+      // Requests come first.
+      await setImmediate();
     }
+    return 'time';
   }
 
   private async attempt(task: string, work: () => Promise<void>): Promise<void> {

@@ -130,23 +130,28 @@ async function hasUnmarked(session: SqlSession, schema: string, name: string): P
   return rows[0]?.unmarked === true;
 }
 
-/** The row with the highest id is older than the retention; true also where there is no row. */
+/** No row was marked within the retention; true also where there is no row. The highest id, which is marked last as a rule,
+ *  is asked first, so that the whole partition is read only when it is about to go. */
 async function isOld(
   session: SqlSession,
   schema: string,
   name: string,
   retentionMs: number,
 ): Promise<boolean> {
-  const { rows } = await session.query<{ old: boolean }>(
-    `SELECT coalesce((SELECT created_at FROM ${schema}.${name} ORDER BY id DESC LIMIT 1) < now() - $1::float8 * interval '1 ms', true) AS old`,
-    [retentionMs],
-  );
-  return rows[0]?.old === true;
+  const recent = async (from: string): Promise<boolean> => {
+    const { rows } = await session.query<{ recent: boolean }>(
+      `SELECT EXISTS (SELECT FROM ${from} WHERE published_at >= now() - $1::float8 * interval '1 ms') AS recent`,
+      [retentionMs],
+    );
+    return rows[0]?.recent !== false;
+  };
+  const last = `(SELECT published_at FROM ${schema}.${name} ORDER BY id DESC LIMIT 1) highest`;
+  return !(await recent(last)) && !(await recent(`${schema}.${name}`));
 }
 
 async function drop(options: PartitionOptions, name: string): Promise<boolean> {
   const { pool, schema, retentionMs } = options;
-  if (!(await isOld(pool, schema, name, retentionMs)) || (await hasUnmarked(pool, schema, name)))
+  if ((await hasUnmarked(pool, schema, name)) || !(await isOld(pool, schema, name, retentionMs)))
     return false;
   const dropped = await asMaintainer(pool, schema, async (session) => {
     await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
@@ -177,22 +182,22 @@ export async function dropMarked(options: PartitionOptions): Promise<readonly st
   return dropped;
 }
 
-/** Rows of the default partition a turn. */
-const SWEPT_ROWS = 1000;
+/** Rows of the default partition a transaction. */
+export const SWEPT_CHUNK_ROWS = 1000;
 
-/** Deletes marked and old rows of the default partition, which is never dropped; returns how many. */
-export async function sweepDefault(options: PartitionOptions): Promise<number> {
+/** Deletes up to SWEPT_CHUNK_ROWS rows of the default partition, which is never dropped, that were marked before the retention;
+ *  returns how many, undefined where another process maintains the tables. */
+export async function sweepDefault(options: PartitionOptions): Promise<number | undefined> {
   const { pool, schema, retentionMs } = options;
-  const swept = await asMaintainer(pool, schema, async (session) => {
+  return asMaintainer(pool, schema, async (session) => {
     await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
     await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
     const { rowCount } = await session.query(
       `DELETE FROM ${schema}.outbox_default WHERE published_at IS NOT NULL AND id = ANY(ARRAY(
          SELECT id FROM ${schema}.outbox_default
-         WHERE published_at IS NOT NULL AND created_at < now() - $1::float8 * interval '1 ms' ORDER BY id LIMIT ${SWEPT_ROWS}))`,
+         WHERE published_at < now() - $1::float8 * interval '1 ms' ORDER BY id LIMIT ${SWEPT_CHUNK_ROWS}))`,
       [retentionMs],
     );
     return rowCount;
   });
-  return swept ?? 0;
 }

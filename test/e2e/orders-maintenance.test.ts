@@ -1,0 +1,150 @@
+/** What orders deletes by itself: old keys, and all that its maintenance finds turn by turn. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, describe, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import { expireKeys } from '../../src/outbox/orders/keys.ts';
+import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
+import { asMaintainer } from '../../src/outbox/orders/partitions.ts';
+import { writesWorld } from './orders-writes-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const stack = await sharedStack();
+const ALL = migrationsOf('orders');
+
+let count = 0;
+async function emptySchema(): Promise<{ schema: string; pool: SqlPool }> {
+  const schema = `maintenance_${process.pid}_${count++}`;
+  const pool = await pgDriver.connect({
+    url: withSettings(stack.postgres, { schema }),
+    connectionsMax: 12,
+    applicationName: `test ${schema}`,
+    connectTimeoutMs: 5000,
+  });
+  afterAll(() => pool.close());
+  return { schema, pool };
+}
+const put = (rows: number): string =>
+  `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+   SELECT gen_random_uuid(), gen_random_uuid(), 'x', '' FROM generate_series(1, ${rows})`;
+const options = (pool: SqlPool, schema: string, over: object = {}) => ({
+  pool,
+  schema,
+  partitionRows: 1000,
+  ahead: 2,
+  retentionMs: 0,
+  ...over,
+});
+
+describe('keys', () => {
+  it('end after their time, in chunks, beside requests', async () => {
+    const world = await writesWorld(stack.postgres);
+    const { orders } = await world.instance({ cacheBytes: 0 });
+    await world.pool.query(
+      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
+       SELECT gen_random_uuid()::text, '', gen_random_uuid(), 201, '{}', now() - (n % 2) * interval '40 days' FROM generate_series(1, 5000) n`,
+    );
+    const key = randomUUID();
+    const ask = () => orders.create(key, { accountId: 1n, amountCents: 1n });
+    const first = await ask();
+    await world.pool.query(
+      "UPDATE idempotency_keys SET created_at = now() - interval '31 days' WHERE idem_key = $1",
+      [key],
+    );
+    const ttl = 30 * 86_400_000;
+    let over = false;
+    const asking = (async () => {
+      while (!over) await orders.create(randomUUID(), { accountId: 1n, amountCents: 1n });
+    })();
+    const deleted: Array<number | undefined> = [];
+    for (let i = 0; i < 4; i++) deleted.push(await expireKeys(world.pool, world.schema, ttl));
+    over = true;
+    await asking;
+    expect(deleted).toEqual([1000, 1000, 501, 0]);
+    const again = await ask();
+    expect([again.replayed, again.orderId === first.orderId]).toEqual([false, false]);
+    const { rows } = await world.pool.query<{ n: bigint }>(
+      "SELECT count(*) AS n FROM idempotency_keys WHERE created_at < now() - interval '1 day'",
+    );
+    expect(rows).toEqual([{ n: 0n }]);
+  });
+});
+
+describe('maintenance', () => {
+  it('does it all by itself, says what it did, and goes on after a failure', async () => {
+    const { schema, pool } = await emptySchema();
+    const metrics = new Metrics();
+    const stop = new AbortController();
+    const maintenance = new Maintenance({
+      ...options(pool, schema),
+      keyTtlMs: 1000,
+      intervalMs: 5,
+      metrics,
+      log: silentLogger,
+      monotonicMs: () => performance.now(),
+      sleep: (ms) => sleep(ms),
+      drain: stop.signal,
+    });
+    const value = (name: string): number =>
+      metrics
+        .snapshot()
+        .find((one) => one.name === name)
+        ?.samples.reduce((sum, one) => sum + (one.value ?? 0), 0) ?? Number.NaN;
+    // Nothing is there yet.
+    const running = maintenance.run();
+    await expect.poll(() => value('orders_maintenance_errors_total')).toBeGreaterThan(0);
+    await migrate(pool, schema, 'orders', ALL);
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    await expect.poll(() => value('orders_outbox_partitions_made_total')).toBe(2);
+    await pool.query(put(1001));
+    await pool.query('UPDATE outbox SET published_at = now()');
+    await pool.query(
+      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
+       VALUES ('old', '', gen_random_uuid(), 201, '{}', now() - interval '1 hour')`,
+    );
+    await expect.poll(() => value('orders_outbox_partitions_dropped_total')).toBe(2);
+    await expect.poll(() => value('orders_keys_expired_total'), { timeout: 10_000 }).toBe(1);
+    expect(value('orders_key_ttl_seconds')).toBe(1);
+    stop.abort();
+    await running;
+  });
+
+  it('deletes all that is over in one turn, and looks again soon where another process was at it', async () => {
+    const { schema, pool } = await emptySchema();
+    await migrate(pool, schema, 'orders', ALL);
+    const metrics = new Metrics();
+    const maintenance = new Maintenance({
+      ...options(pool, schema),
+      keyTtlMs: 86_400_000,
+      intervalMs: 5,
+      metrics,
+      log: silentLogger,
+      // Time stands still: no turn is cut short, and no pause ends.
+      monotonicMs: () => 0,
+      sleep: (ms) => sleep(ms),
+      drain: new AbortController().signal,
+    });
+    const value = (name: string): number | undefined =>
+      metrics.snapshot().find((one) => one.name === name)?.samples[0]?.value;
+    await pool.query("SELECT setval('outbox_id_seq', 999999)");
+    await pool.query(put(2500));
+    await pool.query('UPDATE outbox SET published_at = now()');
+    await pool.query(
+      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
+       SELECT gen_random_uuid()::text, '', gen_random_uuid(), 201, '{}', now() - interval '2 days' FROM generate_series(1, 2500)`,
+    );
+    await asMaintainer(pool, schema, async () => {
+      expect(await maintenance.turn()).toBe(false);
+    }).catch((thrown: { code?: string }) => expect(thrown.code).toBe('unreachable'));
+    expect(value('orders_keys_expired_total') ?? 0).toBe(0);
+    expect(await maintenance.turn()).toBe(false);
+    expect(value('orders_keys_expired_total')).toBe(2500);
+    expect(value('orders_outbox_default_swept_total')).toBe(2500);
+  });
+});
