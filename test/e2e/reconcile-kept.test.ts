@@ -96,4 +96,20 @@ describe('what went by rule', () => {
     await own.query(`DELETE FROM outbox WHERE aggregate_id = ANY ($1::uuid[])`, [[last, before]]);
     expect(found(await ask())).toEqual({ order_without_outbox: [before, last].sort() });
   });
+
+  it('is no delta: keys past their time, also in the minute before the oldest that is left', async () => {
+    await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
+    const now = Date.now();
+    const agesMs = [7200_000, 3610_000, 3600_000, 60_000];
+    const orders: string[] = [];
+    for (const [i, age] of agesMs.entries())
+      orders.push(await charged(1_100_000 + i, now - age, idAt(now - age)));
+    expect((await ask()).holds).toBe(true);
+    const expire = (some: readonly string[]) =>
+      own.query('DELETE FROM idempotency_keys WHERE order_id = ANY ($1::uuid[])', [some]);
+    await expire(orders.slice(0, 2));
+    expect(found(await ask())).toEqual({});
+    await expire(orders.slice(3));
+    expect(found(await ask())).toEqual({ ghost_order: [orders[3]] });
+  });
 });

@@ -1,7 +1,7 @@
 /** From when on each table is whole: rows that went by rule before that are no deltas. Every bound errs towards silence by a
  *  margin, because rows of one transaction are made at slightly different times.
  *
- *    keys     idempotency_keys expire by age: before the oldest one that is left, nothing is said
+ *    keys     idempotency_keys expire by age: where orders are older than the oldest one that is left, nothing is said before it
  *    outbox   partitions are dropped when marked and old: where ranges of ids are missing, before what follows the last of them
  *    inbox    the floor of its dropped partitions for ids with a time; for others, and for an inbox without a floor, the
  *             oldest row that is left
@@ -57,9 +57,12 @@ export async function readKept(
   ordersSchema: string,
   paymentsSchema: string,
 ): Promise<Kept> {
+  // Orders from long before the oldest key show that keys have expired; until then the first orders are judged too.
   const keys = await readText(
     session,
-    `SELECT min(created_at) - ${MARGIN} FROM ${ordersSchema}.idempotency_keys`,
+    `SELECT CASE WHEN EXISTS (SELECT FROM ${ordersSchema}.orders WHERE created_at < oldest - ${MARGIN})
+       THEN oldest + ${MARGIN} ELSE oldest - ${MARGIN} END
+     FROM (SELECT min(created_at) AS oldest FROM ${ordersSchema}.idempotency_keys) keys`,
   );
   const fromId = await wholeFromId(session, ordersSchema);
   let outboxFrom = '-infinity';
