@@ -91,6 +91,8 @@ export class PaymentsConsumer {
   /** The read under way at the broker client. */
   private consuming: Promise<unknown> = Promise.resolve();
   private waiting = false;
+  /** Since the database was last waited for it has taken no batch. */
+  private isDoubtful = false;
   private batchesCommitted = 0;
   /** Records written since offsets were last committed. */
   private recordsAhead = 0;
@@ -117,6 +119,7 @@ export class PaymentsConsumer {
       isOurs: (delivery) => !this.writing.left.has(delivery.partition),
       onCommitted: (outcome, seconds) => {
         this.batchesCommitted++;
+        this.isDoubtful = false;
         countOutcome(options.metrics, outcome, seconds, options.clock.wallNowMs());
         options.onCommitted(outcome);
       },
@@ -330,13 +333,14 @@ export class PaymentsConsumer {
     if (kind !== 'assigned') injector.forget(new Set(partitions.map((at) => at.partition)));
   }
 
-  /** Waits for the batch under way, not for one that waits for the database: its next owner reads that again. */
+  /** Waits for the batch under way, not for one that waits for the database, or is the first to ask it again: its next owner reads
+   *  that again, and a member that joins would wait as long as a connection that is not answered. */
   private async finishBeforeLeaving(): Promise<void> {
     const over = this.processing?.then(
       () => true,
       () => true,
     );
-    for (let waitedMs = 0; over !== undefined && !this.waiting && waitedMs < REBALANCE_WAIT_MS; ) {
+    for (let waitedMs = 0; over !== undefined && !this.isDoubtful && waitedMs < REBALANCE_WAIT_MS; ) {
       if ((await Promise.race([over, sleep(REBALANCE_LOOK_MS, false, { ref: false })])) === true) return;
       waitedMs += REBALANCE_LOOK_MS;
     }
@@ -345,7 +349,7 @@ export class PaymentsConsumer {
   private async wait(waiting: boolean): Promise<void> {
     this.options.metrics.waiting.set(waiting ? 1 : 0);
     // Set at once, so that no read begins beside the pause; taken back last, so that none begins before the seeks.
-    if (waiting) this.waiting = true;
+    if (waiting) this.waiting = this.isDoubtful = true;
     await this.consuming;
     if (waiting) return this.pause();
     await this.goOn();
