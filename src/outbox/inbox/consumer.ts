@@ -52,6 +52,8 @@ export interface InboxConsumerOptions {
   readonly attempts: number;
 }
 
+/** While the group is between two assignments a commit is answered only after this member reads again, so it is not waited for. */
+const OFFSET_COMMIT_WAIT_MS = 1000;
 const OFFSET_COMMIT_EVERY_MS = 500;
 /** How long a rebalance waits for the batch under way. */
 const REBALANCE_WAIT_MS = 10_000;
@@ -75,6 +77,7 @@ export class InboxConsumer {
   private records: RecordBatch;
   private spare: RecordBatch | undefined;
   private consumer: BatchConsumer | undefined;
+  private isCommitting = false;
   /** Next offset to commit; behind it everything is in the database. */
   private readonly positions = new Map<string, TopicPartitionOffset>();
   private readonly offsetsCommitted = new Map<string, bigint>();
@@ -253,14 +256,20 @@ export class InboxConsumer {
     const offsets = [...this.positions].flatMap(([key, at]) =>
       owned.has(key) && this.offsetsCommitted.get(key) !== at.offset ? [at] : [],
     );
-    if (offsets.length === 0) return;
-    try {
-      await consumer.commit(offsets);
-      for (const at of offsets) this.offsetsCommitted.set(placeKey(at), at.offset);
-    } catch (thrown) {
-      // The effects are safe; what is not committed is read again and seen.
-      log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
-    }
+    if (offsets.length === 0 || this.isCommitting) return;
+    this.isCommitting = true;
+    const answered = consumer.commit(offsets).then(
+      () => {
+        this.isCommitting = false;
+        for (const at of offsets) this.offsetsCommitted.set(placeKey(at), at.offset);
+      },
+      (thrown: unknown) => {
+        this.isCommitting = false;
+        // The effects are safe; what is not committed is read again and seen.
+        log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
+      },
+    );
+    await Promise.race([answered, sleep(OFFSET_COMMIT_WAIT_MS, undefined, { ref: false })]);
   }
 
   private async onRebalance({ kind, partitions }: Rebalance): Promise<void> {

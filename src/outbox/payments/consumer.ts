@@ -58,6 +58,8 @@ export interface PaymentsConsumerOptions {
 }
 
 const OFFSET_COMMIT_EVERY_MS = 500;
+/** While the group is between two assignments a commit is answered only after this member reads again, so it is not waited for. */
+const OFFSET_COMMIT_WAIT_MS = 1000;
 const LAG_EVERY_MS = 5000;
 /** How often partitions that others read are asked for, with -exit-at-end. */
 const ENDS_EVERY_MS = 1000;
@@ -97,6 +99,7 @@ export class PaymentsConsumer {
   /** Records written since offsets were last committed. */
   private recordsAhead = 0;
   private lastOffsetCommitMs = 0;
+  private isCommitting = false;
   private lastLagMs = Number.NEGATIVE_INFINITY;
   private lastEndsMs = 0;
 
@@ -289,17 +292,23 @@ export class PaymentsConsumer {
       if (owned.has(partition) && this.offsetsCommitted.get(partition) !== offset)
         offsets.push({ topic, partition, offset });
     }
-    if (offsets.length === 0) return;
+    if (offsets.length === 0 || this.isCommitting) return;
     const ahead = this.recordsAhead;
     await this.options.crashPoint('offset', this.batchesCommitted, ahead);
-    try {
-      await consumer.commit(offsets);
-      this.recordsAhead -= ahead;
-      for (const { partition, offset } of offsets) this.offsetsCommitted.set(partition, offset);
-    } catch (thrown) {
-      // The charges are safe; what is not committed is read again and suppressed.
-      log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
-    }
+    this.isCommitting = true;
+    const answered = consumer.commit(offsets).then(
+      () => {
+        this.isCommitting = false;
+        this.recordsAhead -= ahead;
+        for (const { partition, offset } of offsets) this.offsetsCommitted.set(partition, offset);
+      },
+      (thrown: unknown) => {
+        this.isCommitting = false;
+        // The charges are safe; what is not committed is read again and suppressed.
+        log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
+      },
+    );
+    await Promise.race([answered, sleep(OFFSET_COMMIT_WAIT_MS, undefined, { ref: false })]);
   }
 
   private async measureLag(): Promise<void> {
