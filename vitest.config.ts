@@ -1,53 +1,36 @@
+import { relative } from 'node:path';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { LONGEST_FIRST, SECOND_PASS, SECOND_PASS_ONLY } from './test/passes.ts';
 
-/** Judge the addon itself, the repository, the servers or code that never meets the addon: the same in both passes, so
- *  they run in the first alone. */
-const FIRST_PASS_ONLY = [
-  'test/seam/**',
-  'test/differential/**',
-  'test/house/**',
-  'test/e2e/broker-{native,handles,restart,bench}.test.ts',
-  'test/e2e/devstack*.test.ts',
-  'test/e2e/offline.test.ts',
-  'test/e2e/{crash,reconcile,reconcile-kept}.test.ts',
-  'test/e2e/payments-{foreign,parked,rebalance}.test.ts',
-  'test/e2e/{docker-metrics,orders-grpc-clients,orders-grpc-faults,orders-grpc-hostile}.test.ts',
-  'test/e2e/{orders,relay,inbox}-bench.test.ts',
-  'test/e2e/{http-load,profile}.test.ts',
-  'test/e2e/relay-{faults,shared,source}.test.ts',
-  'test/contract/wake.test.ts',
-  'test/unit/outbox-relay.test.ts',
-  'test/e2e/registry-{bench,clients,clients-access}.test.ts',
-  'test/e2e/compat-check*.test.ts',
-  'test/e2e/{http-backends,registry-security,registry-security-settings}.test.ts',
-  'test/contract/{http*,grpc-driver}.test.ts',
-  'test/unit/http/**',
-  'test/unit/orders-http.test.ts',
-  'test/e2e/orders-http.test.ts',
-  'test/conformance/registry-http*.test.ts',
-  'test/{unit,property,e2e}/wal-*.test.ts',
-  'test/unit/orders-{batch-control,maintenance,replay-cache,verdict}.test.ts',
-  'test/unit/{outbox-payments-outage,inbox-settle}.test.ts',
-  'test/e2e/orders-{process,writes,restart,partitions,maintenance}.test.ts',
-  'test/e2e/{load,slo,registry-kafka-restart}.test.ts',
-  'test/unit/bench/{compatibility,http}.test.ts',
-  'test/property/{registry-*,orders-grpc-messages}.test.ts',
-  'test/{unit,property,e2e}/inbox.test.ts',
-  'test/e2e/{inbox-race,inbox-keeper,library,library-shipping,library-consumer}.test.ts',
-  'test/{unit,e2e}/slo-outbox.test.ts',
-  'test/unit/registry-!(flow).test.ts',
-];
+const secondPass = process.env['MILLRACE_NATIVE'] === 'off';
+
+/** The named files in their order, then the tests with real servers, then the others. */
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const rankOf = ({ moduleId }: TestSpecification): number => {
+      const path = relative(this.ctx.config.root, moduleId);
+      const named = LONGEST_FIRST.indexOf(path);
+      if (named >= 0) return named;
+      return LONGEST_FIRST.length + (path.startsWith('test/e2e/') ? 0 : 1);
+    };
+    return (await super.sort(files)).sort((a, b) => rankOf(a) - rankOf(b));
+  }
+}
 
 export default defineConfig({
   test: {
-    include: ['test/**/*.test.ts'],
-    exclude: process.env['MILLRACE_NATIVE'] === 'off' ? FIRST_PASS_ONLY : [],
+    include: secondPass ? [...SECOND_PASS] : ['test/**/*.test.ts'],
+    exclude: secondPass ? [] : [...SECOND_PASS_ONLY],
     setupFiles: ['test/setup.ts'],
     globalSetup: ['test/e2e/global-setup.ts'],
     pool: 'forks',
-    // Broker, database and the processes under test share the cores with the tests.
-    maxWorkers: 2,
-    testTimeout: 60_000,
-    hookTimeout: 120_000,
+    // Twice the processors of a small machine: most files wait for processes, servers and timers of their own.
+    maxWorkers: 4,
+    sequence: { sequencer: LongestFirst },
+    // Generous, because nothing is proven by how fast a busy machine is.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    expect: { poll: { timeout: 60_000 } },
   },
 });

@@ -4,12 +4,9 @@
  *  compared. The clock starts when the first batch has been taken, and that batch is not counted.
  */
 import { execFile } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
-import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import type { Message } from 'node-rdkafka';
-import { packageRoot } from '../src/bin/shell/package.ts';
-import { coreError, invariant } from '../src/core/errors.ts';
+import { invariant } from '../src/core/errors.ts';
 import { SPAN } from '../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../src/devstack/stack.ts';
@@ -17,6 +14,7 @@ import { librdkafkaDriver } from '../src/io/broker/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../src/io/broker/node-rdkafka.ts';
 import { OFFSET_BEGINNING } from '../src/io/broker/port.ts';
 import { consumerProperties, producerProperties } from '../src/io/broker/properties.ts';
+import { compilePeer } from './compile.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
 
 const PARTITIONS = 8;
@@ -42,25 +40,6 @@ interface Measured {
 
 const rate = (one: Measured): number => one.messages / one.seconds;
 const run = promisify(execFile);
-
-/** Compiles the raw loop against the librdkafka of the addon. @throws bad_file */
-async function buildRaw(): Promise<string> {
-  const root = packageRoot();
-  const source = join(root, 'bench', 'peers', 'raw-broker', 'raw_broker.cc');
-  const binary = join(root, '.millrace', 'bench', 'raw-broker');
-  const deps = join(root, 'node_modules', 'node-rdkafka', 'build', 'deps');
-  mkdirSync(dirname(binary), { recursive: true });
-  const flags = ['-std=c++20', '-O2', '-Wall', '-Wextra', `-I${deps}/include`, source, '-o', binary];
-  try {
-    await run('c++', [...flags, join(deps, 'librdkafka.so.1'), `-Wl,-rpath,${deps}`]);
-  } catch (cause) {
-    throw coreError('bad_file', `the raw loop did not compile: ${(cause as Error).message}`, {
-      next: 'install a C++ compiler',
-      cause,
-    });
-  }
-  return binary;
-}
 
 const asPairs = (properties: Readonly<Record<string, string>>): string[] =>
   Object.entries(properties).map(([name, value]) => `${name}=${value}`);
@@ -384,7 +363,7 @@ export const bench: Bench = {
   summary:
     'Batch consume and produce from TypeScript beside the raw C++ librdkafka loop and node-rdkafka consume(2000).',
   async run(context) {
-    const raw = await buildRaw();
+    const raw = await compilePeer('raw-broker');
     const brokers = await brokersOf(context);
     const shapes: Shape[] = [];
     for (const payloadBytes of [256, 512])

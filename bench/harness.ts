@@ -79,6 +79,8 @@ export interface BenchContext {
   readonly preload?: number | undefined;
   /** Brokers of a cluster that the bench starts. */
   readonly brokerCount?: number | undefined;
+  /** A process under load is killed and started again so long after the start. */
+  readonly killAfterMs?: number | undefined;
   /** A transaction stays open beside the load and pins the horizon of the database. */
   readonly heldXmin?: boolean | undefined;
   /** Random cases of a bench that tries them, and the number of the first. */
@@ -182,7 +184,8 @@ export interface ResultOptions {
   readonly goal?:
     | { readonly ratioAtLeast: number }
     | { readonly valueAtLeast: number }
-    | { readonly valueAtMost: number };
+    | { readonly valueAtMost: number }
+    | { readonly valueBelow: number };
 }
 
 /** Puts one comparison into the form of a result. */
@@ -200,6 +203,9 @@ export function result(options: ResultOptions): BenchResult {
   } else if (goal !== undefined && 'valueAtLeast' in goal) {
     text = `value >= ${goal.valueAtLeast}`;
     met = value >= goal.valueAtLeast;
+  } else if (goal !== undefined && 'valueBelow' in goal) {
+    text = `value < ${goal.valueBelow}`;
+    met = value < goal.valueBelow;
   } else if (goal !== undefined) {
     text = `value <= ${goal.valueAtMost}`;
     met = value <= goal.valueAtMost;

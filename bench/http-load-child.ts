@@ -8,6 +8,9 @@ const REOPEN_MS = 50;
  *  measured. */
 const SPIN_RATE = 500;
 const TICK_MS = 1;
+/** How long a measured part without an answer or a failure goes on: a machine that is away for the whole of a short one has measured
+ *  nothing. */
+const SILENT_MS_MAX = 30_000;
 const CRLF2 = Buffer.from('\r\n\r\n');
 
 /** Makes the bytes of a request; the running number is put in where the text asks for it. */
@@ -86,7 +89,7 @@ class Load {
     setTimeout(() => {
       this.measuring = true;
       this.startUs = this.nowUs();
-      setTimeout(() => this.end(), this.plan.durationMs);
+      setTimeout(() => this.endAnswered(), this.plan.durationMs);
     }, this.plan.warmupMs);
   }
 
@@ -184,6 +187,13 @@ class Load {
       if (this.answered === this.plan.countMax) this.end();
     }
     this.idle(line);
+  }
+
+  private endAnswered(): void {
+    const silentMs = (this.nowUs() - this.startUs) / 1000 - this.plan.durationMs;
+    const isSilent = this.answered === 0 && this.failures === 0;
+    if (isSilent && silentMs < SILENT_MS_MAX) setTimeout(() => this.endAnswered(), TICK_MS);
+    else this.end();
   }
 
   private end(): void {

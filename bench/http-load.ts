@@ -29,7 +29,7 @@ export interface LoadPlan {
   readonly requests: readonly LoadRequest[];
   /** Answers of this first part are not measured. */
   readonly warmupMs: number;
-  /** Length of the measured part. */
+  /** Length of the measured part, which goes on while it has no answer at all. */
   readonly durationMs: number;
   /** Ends the measured part early, after so many answers. */
   readonly countMax?: number;

@@ -14,7 +14,7 @@ import { uwsDriver } from '../src/io/http/uws.ts';
 import { loadUws } from '../src/io/http/uws-load.ts';
 import { wireDriver } from '../src/io/http/wire.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
-import { driveLoad, type LoadReport, type LoadRequest } from './http-load.ts';
+import { driveLoad, type LoadPlan, type LoadReport, type LoadRequest } from './http-load.ts';
 
 const CONNECTIONS = 64;
 const BODY = '{"answer":true}';
@@ -108,6 +108,10 @@ async function bareUws(): Promise<Running> {
   };
 }
 
+/** How long is measured. A smoke run needs some answers, however long they take where much else runs. */
+const lasting = ({ smoke }: BenchContext): Pick<LoadPlan, 'durationMs' | 'countMax'> =>
+  smoke ? { durationMs: 30_000, countMax: 1000 } : { durationMs: 4000 };
+
 async function measure(
   context: BenchContext,
   start: () => Promise<Running>,
@@ -121,7 +125,7 @@ async function measure(
         connections: CONNECTIONS,
         requests: [{ method: 'GET', path: PATH, headers: { accept: '*/*' } }],
         warmupMs: context.smoke ? 100 : 1000,
-        durationMs: context.smoke ? 300 : 4000,
+        ...lasting(context),
         ...(ratePerSecond === undefined ? {} : { ratePerSecond }),
       },
       context.drain,
@@ -207,17 +211,17 @@ function uwsLoads(context: BenchContext): boolean {
 async function cpuUsOfPost(context: BenchContext, driver: HttpDriver): Promise<number> {
   const running = await ours(driver);
   try {
-    const plan = (durationMs: number) => ({
+    const plan = (length: Pick<LoadPlan, 'durationMs' | 'countMax'>) => ({
       url: running.url,
       connections: POST_CONNECTIONS,
       requests: [POST],
       warmupMs: 0,
-      durationMs,
+      ...length,
       ratePerSecond: POST_RATE,
     });
-    await driveLoad(plan(context.smoke ? 100 : 1000), context.drain);
+    await driveLoad(plan({ durationMs: context.smoke ? 100 : 1000 }), context.drain);
     const before = process.cpuUsage();
-    const report = await driveLoad(plan(context.smoke ? 300 : 4000), context.drain);
+    const report = await driveLoad(plan(lasting(context)), context.drain);
     const { user, system } = process.cpuUsage(before);
     if (report.firstBodies[0] !== BODY || report.failures > 0 || report.answered === 0)
       throw coreError('internal', `the load did not get the answer it asked for from ${driver.name}`);

@@ -176,21 +176,30 @@ async function keys(world: World): Promise<BenchResult[]> {
   const inEmpty: string[] = [];
   const insert = (side: Loaded) => async (): Promise<number> => {
     const made = idsOf(batches, () => '').map(() => idsOf(CLAIM_IDS, freshId));
-    if (side === empty) inEmpty.push(...made.flat());
+    if (side === empty) for (const ids of made) for (const id of ids) inEmpty.push(id);
     return claims(side.database.pool, side.inbox, made, 'unseen');
   };
-  // Of all that was loaded, the oldest as often as the newest; beside the empty inbox, of what this run put there.
-  const check = (side: Loaded) => async (): Promise<number> => {
-    const any = (most: number): number => Math.floor(Math.random() * most);
-    const id =
-      side === empty
-        ? () => inEmpty[any(inEmpty.length)] as string
-        : () => uuidV7At(any(side.keys), side.keys, side.fromMs, side.toMs);
-    const made = idsOf(batches, () => '').map(() => [...new Set(idsOf(CLAIM_IDS, id))]);
+  const idOf = (side: Loaded, n: number): string =>
+    side === empty
+      ? (inEmpty[n % inEmpty.length] as string)
+      : uuidV7At(n % side.keys, side.keys, side.fromMs, side.toMs);
+  const most = (side: Loaded): number => (side === empty ? inEmpty.length : side.keys);
+  const any = (side: Loaded): number => Math.floor(Math.random() * most(side));
+  const check = (side: Loaded, batch: (side: Loaded) => readonly string[]) => async (): Promise<number> => {
+    const made = idsOf(batches, () => '').map(() => [...new Set(batch(side))]);
     return claims(side.database.pool, side.inbox, made, 'seen');
   };
+  // A topic that is read again gives its ids in their order, from anywhere; ids from everywhere are the worst there is.
+  const inOrder = (side: Loaded): readonly string[] => {
+    const from = any(side);
+    return idsOf(CLAIM_IDS, (i) => idOf(side, from + i));
+  };
+  const anywhere = (side: Loaded): readonly string[] => idsOf(CLAIM_IDS, () => idOf(side, any(side)));
   const inserts = await takeTurns({ full: insert(full), empty: insert(empty) }, context.repeats);
-  const checks = await takeTurns({ full: check(full), empty: check(empty) }, context.repeats);
+  const [again, scattered] = [
+    await takeTurns({ full: check(full, inOrder), empty: check(empty, inOrder) }, context.repeats),
+    await takeTurns({ full: check(full, anywhere), empty: check(empty, anywhere) }, context.repeats),
+  ];
   await full.database.drop();
   await empty.database.drop();
   const row = (what: string, series: typeof inserts) =>
@@ -203,7 +212,11 @@ async function keys(world: World): Promise<BenchResult[]> {
       against: { name: 'the empty inbox', series: series.empty },
       goal: { ratioAtLeast: 0.7 },
     });
-  return [row('insert of unseen ids', inserts), row('check of seen ids', checks)];
+  return [
+    row('insert of unseen ids', inserts),
+    row('check of seen ids in their order', again),
+    row('check of seen ids from everywhere', scattered),
+  ];
 }
 
 async function expiry(world: World): Promise<BenchResult[]> {

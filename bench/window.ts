@@ -1,16 +1,19 @@
-/** The window operator on decoded events, beside the obvious program: a Map of objects a window, BigInt arithmetic.
+/** The window operator on decoded events, its firings read to the end, beside the obvious program: a Map of objects a
+ *  window, BigInt arithmetic.
  *
  *  Both take the same batches in the same order and must agree on every result.
  */
 import { coreError } from '../src/core/errors.ts';
 import { EventBatch } from '../src/core/layout/event-batch.ts';
 import { RecordBatch } from '../src/core/layout/record-batch.ts';
-import { PartitionWatermarks } from '../src/core/watermark.ts';
-import { AccumulatorRows, type FiredWindow } from '../src/engine/accumulator.ts';
-import { columnsOf, type EventColumns } from '../src/engine/columns.ts';
-import { WindowOperator } from '../src/engine/operator.ts';
-import { MemState } from '../src/engine/state/mem.ts';
-import { TumblingWindows } from '../src/engine/windows.ts';
+import { ROW_BYTES } from '../src/engine/accumulator.ts';
+import type { Firing } from '../src/engine/firing.ts';
+import { type Job, stateOf, watermarksOf } from '../src/engine/job.ts';
+import { UNLOGGED, WindowOperator } from '../src/engine/operator.ts';
+import { ResultRows } from '../src/engine/sink/rows.ts';
+import { chooseNative } from '../src/native/load.ts';
+import type { WindowKernels } from '../src/native/window-surface.ts';
+import { loadWindowKernels } from '../src/native/windows.ts';
 import { type Bench, type BenchContext, type BenchResult, result, takeTurns } from './harness.ts';
 import { Oracle } from './peers/oracle/windows.ts';
 
@@ -19,6 +22,16 @@ const BATCH_ROWS = 16_384;
 const SIZE_MS = 10_000;
 const SKEW_MS = 5_000;
 const LATENESS_MS = 10_000;
+const JOB: Job = {
+  topic: 'events',
+  window: 'tumbling',
+  sizeMs: SIZE_MS,
+  skewMs: SKEW_MS,
+  latenessMs: LATENESS_MS,
+  watermark: 'partition',
+};
+/** Rows that are read off a firing at once. */
+const PAGE_ROWS = 4096;
 /** Runs before the clock is looked at, so that both sides are compiled. */
 const WARM_RUNS = 3;
 const BASE_MS = 1_750_000_000_000;
@@ -26,7 +39,6 @@ const BASE_MS = 1_750_000_000_000;
 interface Input {
   readonly records: RecordBatch;
   readonly events: EventBatch;
-  readonly columns: EventColumns;
 }
 
 /** Events whose keys crowd at the low end, a little out of order; a few windows fire on the way. */
@@ -43,9 +55,8 @@ function inputs(count: number, accounts: number): readonly Input[] {
   for (let at = 0; at < count; at += BATCH_ROWS) {
     const records = RecordBatch.create(BATCH_ROWS, 64);
     const events = EventBatch.create(BATCH_ROWS);
-    const columns = columnsOf(records, events);
-    columns.rowCount = Math.min(BATCH_ROWS, count - at);
-    for (let row = 0; row < columns.rowCount; row++) {
+    const rows = Math.min(BATCH_ROWS, count - at);
+    for (let row = 0; row < rows; row++) {
       const partition = Math.floor(draw() * PARTITIONS);
       const offset = next[partition] as number;
       next[partition] = offset + 1;
@@ -57,51 +68,77 @@ function inputs(count: number, accounts: number): readonly Input[] {
         BASE_MS + Math.floor((at + row) / 20) - Math.floor(draw() * 20_000),
       );
     }
-    made.push({ records, events, columns });
+    records.rowCount = rows;
+    events.rowCount = rows;
+    made.push({ records, events });
   }
   return made;
 }
 
 /** Sums over all results: equal answers have equal sums, whatever the order. */
-function digestOf(windows: readonly FiredWindow[], dropped: number): string {
-  let rows = 0;
-  let count = 0n;
-  let sum = 0n;
-  for (const window of windows) {
-    const view = new AccumulatorRows(window.rows, window.rowCount);
-    rows += window.rowCount;
-    for (let row = 0; row < window.rowCount; row++) {
-      count += view.count(row);
-      sum += view.sum(row) * (view.accountId(row) + BigInt(window.windowStart));
+class Digest {
+  private rows = 0;
+  private count = 0n;
+  private sum = 0n;
+
+  add(count: bigint, sum: bigint, accountId: bigint, windowStart: bigint): void {
+    this.rows++;
+    this.count += count;
+    this.sum += sum * (accountId + windowStart);
+  }
+
+  text(dropped: number | bigint): string {
+    return `${this.rows} ${this.count} ${this.sum} ${dropped}`;
+  }
+}
+
+interface Run {
+  readonly seconds: number;
+  readonly digest: string;
+}
+
+/** Steps, firings and reading their rows to the end are timed; looking at the rows is not. */
+async function runOperator(kernels: WindowKernels, batches: readonly Input[]): Promise<Run> {
+  const watermarks = watermarksOf(JOB, kernels, PARTITIONS);
+  const state = stateOf(JOB, kernels, 1);
+  const operator = new WindowOperator({ watermarks, state, journal: UNLOGGED, rowCapacity: BATCH_ROWS });
+  const pages: Array<{ readonly firing: Firing; readonly rows: Uint8Array; readonly rowCount: number }> = [];
+  const read = async (firings: readonly Firing[]): Promise<void> => {
+    for (const firing of firings) {
+      for (;;) {
+        const rows = new Uint8Array(Math.min(PAGE_ROWS, firing.rowsMax) * ROW_BYTES);
+        const rowCount = await firing.read(rows);
+        if (rowCount === 0) break;
+        pages.push({ firing, rows, rowCount });
+      }
+      firing.close();
+    }
+  };
+  const from = process.hrtime.bigint();
+  for (const { records, events } of batches) await read(operator.step(records, events, 0));
+  await read(operator.drain(0));
+  const seconds = Number(process.hrtime.bigint() - from) / 1e9;
+  state.close();
+  const digest = new Digest();
+  for (const { firing, rows, rowCount } of pages) {
+    const results = new ResultRows({ bounds: firing.bounds, rows, rowCount });
+    for (let row = 0; row < rowCount; row++) {
+      const [id, start] = [results.accountId(row), BigInt(results.windowStart(row))];
+      digest.add(results.count(row), results.sum(row), id, start);
     }
   }
-  return `${rows} ${count} ${sum} ${dropped}`;
+  return { seconds, digest: digest.text(watermarks.totals().droppedLate) };
 }
 
-function runOperator(batches: readonly Input[]): { readonly seconds: number; readonly digest: string } {
-  const operator = new WindowOperator({
-    watermarks: new PartitionWatermarks(PARTITIONS, SKEW_MS, LATENESS_MS),
-    assigner: new TumblingWindows(SIZE_MS),
-    state: new MemState(1, SIZE_MS),
-    rowCapacity: BATCH_ROWS,
-  });
-  const fired: FiredWindow[] = [];
-  const from = process.hrtime.bigint();
-  for (const { columns } of batches) fired.push(...operator.step(columns));
-  fired.push(...operator.drain());
-  const seconds = Number(process.hrtime.bigint() - from) / 1e9;
-  return { seconds, digest: digestOf(fired, operator.totals().droppedLate) };
-}
-
-function runObvious(batches: readonly Input[]): { readonly seconds: number; readonly digest: string } {
+function runObvious(batches: readonly Input[]): Run {
   const oracle = new Oracle(
     { sizeMs: BigInt(SIZE_MS), skewMs: BigInt(SKEW_MS), latenessMs: BigInt(LATENESS_MS) },
     PARTITIONS,
   );
   const from = process.hrtime.bigint();
-  for (const { records, events, columns } of batches) {
+  for (const { records, events } of batches) {
     const { accountId, value, eventTs } = events.columns;
-    for (let row = 0; row < columns.rowCount; row++) {
+    for (let row = 0; row < records.rowCount; row++) {
       oracle.event(
         records.columns.partition[row] as number,
         accountId[row] as bigint,
@@ -112,31 +149,25 @@ function runObvious(batches: readonly Input[]): { readonly seconds: number; read
   }
   const rows = [...oracle.rows()];
   const seconds = Number(process.hrtime.bigint() - from) / 1e9;
-  let count = 0n;
-  let sum = 0n;
-  for (const row of rows) {
-    count += row.count;
-    sum += row.sum * (row.accountId + row.windowStart);
-  }
-  return {
-    seconds,
-    digest: `${rows.length} ${count} ${sum} ${oracle.droppedLate.reduce((a, b) => a + b, 0n)}`,
-  };
+  const digest = new Digest();
+  for (const row of rows) digest.add(row.count, row.sum, row.accountId, row.windowStart);
+  return { seconds, digest: digest.text(oracle.droppedLate.reduce((a, b) => a + b, 0n)) };
 }
 
 async function compare(context: BenchContext, accounts: number, count: number): Promise<BenchResult> {
   const batches = inputs(count, accounts);
   const expected = runObvious(batches).digest;
   context.say(`window, ${accounts} accounts: answer ${expected}`);
-  for (let warm = 0; warm < WARM_RUNS; warm++) runOperator(batches);
-  const timed = (run: typeof runOperator) => (): number => {
-    const { seconds, digest } = run(batches);
+  const kernels = loadWindowKernels(chooseNative(context.settings.native).mode);
+  for (let warm = 0; warm < WARM_RUNS; warm++) await runOperator(kernels, batches);
+  const timed = (run: (batches: readonly Input[]) => Run | Promise<Run>) => async (): Promise<number> => {
+    const { seconds, digest } = await run(batches);
     if (digest !== expected)
       throw coreError('internal', `the answers differ: ${digest} instead of ${expected}`);
     return (seconds * 1e9) / count;
   };
   const { ours, obvious } = await takeTurns(
-    { ours: timed(runOperator), obvious: timed(runObvious) },
+    { ours: timed((input) => runOperator(kernels, input)), obvious: timed(runObvious) },
     context.repeats,
   );
   return result({

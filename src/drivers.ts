@@ -4,23 +4,27 @@
  */
 import type { Clock } from './core/clock.ts';
 import type { LogFields, Logger } from './core/log.ts';
+import { Metrics } from './core/metrics.ts';
 import type { BrokerDriver } from './io/broker/port.ts';
 import type { HttpClientDriver } from './io/http/client-port.ts';
+import type { KvDriver } from './io/kv/port.ts';
 import type { ReplicationDriver } from './io/replication/port.ts';
 import type { SqlDriver } from './io/sql/port.ts';
 import type { WakeDriver } from './io/wake/port.ts';
 import { chooseNative } from './native/load.ts';
+import { findStateAddon } from './native/state.ts';
 
 export type { Clock } from './core/clock.ts';
 export { findMillraceError, MillraceError } from './core/errors.ts';
 export { RecordBatch } from './core/layout/record-batch.ts';
 export { type LogFields, type Logger, silentLogger } from './core/log.ts';
-export { Metrics } from './core/metrics.ts';
 export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/broker/port.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
+export type { KvDriver, KvStore } from './io/kv/port.ts';
 export type { ReplicationDriver } from './io/replication/port.ts';
 export type { SqlDriver, SqlPool, SqlSession } from './io/sql/port.ts';
 export type { WakeDriver } from './io/wake/port.ts';
+export { Metrics };
 
 /** PostgreSQL through the `pg` package. */
 export async function openSql(): Promise<SqlDriver> {
@@ -36,6 +40,15 @@ export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promis
     : (await import('./io/broker/node-rdkafka.ts')).nodeRdkafkaDriver;
 }
 
+/** RocksDB. A folder is opened by the driver that made it.
+ *  @param native `on` through the state addon, `off` through the package `rocksdb`, `auto` the addon where it was built
+ *  @throws bad_value */
+export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<KvDriver> {
+  return chooseNative(native === 'auto' ? undefined : native, findStateAddon()).mode === 'native'
+    ? (await import('./io/kv/rocksdb.ts')).rocksdbDriver
+    : (await import('./io/kv/rocksdb-npm.ts')).rocksdbNpmDriver;
+}
+
 /** Keep-alive connections of node:http. */
 export async function openHttpClient(): Promise<HttpClientDriver> {
   return (await import('./io/http/client.ts')).nodeHttpClientDriver;
@@ -49,6 +62,23 @@ export async function openReplication(): Promise<ReplicationDriver> {
 /** Wakes the relays of the same host and user through Unix sockets. */
 export async function openWake(): Promise<WakeDriver> {
   return (await import('./io/wake/unix.ts')).unixWake;
+}
+
+/** What a service hands to the library where it has no wishes: drivers as they load, metrics, and warnings on stderr. */
+export async function openDrivers(): Promise<{
+  readonly sql: SqlDriver;
+  readonly broker: BrokerDriver;
+  readonly clock: Clock;
+  readonly metrics: Metrics;
+  readonly log: Logger;
+}> {
+  return {
+    sql: await openSql(),
+    broker: await openBroker(),
+    clock: systemClock,
+    metrics: new Metrics(),
+    log: stderrLogger('warn'),
+  };
 }
 
 export const systemClock: Clock = {

@@ -1,5 +1,5 @@
 // The static checks that run inside `npm test`, each as a test of its own: what no tool checks is a wish.
-import { spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { readdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -34,23 +34,26 @@ const CHECKS = [
   },
 ];
 
-/** Runs every check; returns the names that failed. Output of a failed check goes to stderr. */
-export function runChecks() {
-  const failed = [];
-  for (const { name, run } of CHECKS) {
-    const [command, args] = run();
-    const started = Date.now();
-    const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 });
-    const ok = result.status === 0;
-    process.stderr.write(
-      `${ok ? 'ok  ' : 'FAIL'} ${name} (${((Date.now() - started) / 1000).toFixed(1)} s)\n`,
+function outcomeOf([command, args]) {
+  return new Promise((resolve) => {
+    execFile(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 }, (error, stdout, stderr) =>
+      resolve({ ok: error === null, said: error === null ? '' : `${error.message}\n${stdout}${stderr}` }),
     );
-    if (!ok) {
-      failed.push(name);
-      process.stderr.write(`${result.error?.message ?? ''}${result.stdout}${result.stderr}\n`);
-    }
-  }
-  return { passed: CHECKS.length - failed.length, failed: failed.length };
+  });
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) process.exitCode = runChecks().failed === 0 ? 0 : 1;
+/** Runs every check, all at once; says how many passed and failed. Output of a failed check goes to stderr. */
+export async function runChecks() {
+  const outcomes = CHECKS.map(async ({ name, run }) => {
+    const started = Date.now();
+    const { ok, said } = await outcomeOf(run());
+    const seconds = ((Date.now() - started) / 1000).toFixed(1);
+    process.stderr.write(`${ok ? 'ok  ' : 'FAIL'} ${name} (${seconds} s)\n${ok ? '' : `${said}\n`}`);
+    return ok;
+  });
+  const passed = (await Promise.all(outcomes)).filter((ok) => ok).length;
+  return { passed, failed: CHECKS.length - passed };
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url))
+  process.exitCode = (await runChecks()).failed === 0 ? 0 : 1;

@@ -70,7 +70,8 @@ function shownBy(
 ): { readonly finding: Finding; readonly event: Counterexample } | undefined {
   for (const finding of checkPair(reader, writer)) {
     if (finding.severity !== severity) continue;
-    const event = counterexampleOf(finding, reader, writer);
+    // Without an end, so that the page does not depend on how busy the machine is.
+    const event = counterexampleOf(finding, reader, writer, Number.POSITIVE_INFINITY);
     if (event !== undefined) return { finding, event };
   }
   return undefined;

@@ -6,13 +6,14 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { GATE_ERRORS } from '../src/bin/compat-check/errors.ts';
 import { COMMANDS } from '../src/bin/main.ts';
-import { type Command, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
+import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { CORE_ERRORS, type ErrorTable, EXIT } from '../src/core/errors.ts';
 import { describeSetting, type SettingTable } from '../src/core/settings.ts';
 import { DEVSTACK_ERRORS } from '../src/devstack/errors.ts';
 import { ENGINE_ERRORS } from '../src/engine/errors.ts';
 import { BROKER_ERRORS } from '../src/io/broker/errors.ts';
+import { KV_ERRORS } from '../src/io/kv/port.ts';
 import { REPLICATION_ERRORS } from '../src/io/replication/port.ts';
 import { SQL_ERRORS } from '../src/io/sql/port.ts';
 import { OUTBOX_ERRORS } from '../src/outbox/errors.ts';
@@ -28,6 +29,7 @@ const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Broker', 'src/io/broker/errors.ts', BROKER_ERRORS],
   ['SQL', 'src/io/sql/port.ts', SQL_ERRORS],
   ['Replication', 'src/io/replication/port.ts', REPLICATION_ERRORS],
+  ['Embedded store', 'src/io/kv/port.ts', KV_ERRORS],
   ['Contracts', 'src/registry/errors.ts', REGISTRY_ERRORS],
   ['compat-check', 'src/bin/compat-check/errors.ts', GATE_ERRORS],
   ['Effects', 'src/outbox/errors.ts', OUTBOX_ERRORS],
@@ -99,6 +101,10 @@ async function commands(): Promise<string> {
     '## Settings of every command',
     '',
     ...settingRows(SHARED_SETTINGS),
+    '',
+    '## Settings of every command that listens',
+    '',
+    ...settingRows(HTTP_SETTINGS),
     '',
   );
   for (const load of Object.values(COMMANDS)) lines.push(...commandSection((await load()).command));

@@ -188,6 +188,7 @@ export function flameSvg(folded: Folded, title: string, note: string): string {
   });
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}">`,
+    `<title>${escapeXml(title)}</title>`,
     '<style>text{font:10.5px monospace;fill:#222}.t{font:15px sans-serif}</style>',
     `<rect width="${WIDTH}" height="${height}" fill="#fffdf6"/>`,
     `<text class="t" x="${MARGIN}" y="20">${escapeXml(title)}</text>`,

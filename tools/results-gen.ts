@@ -22,12 +22,12 @@ const runsOf = ({ runs = [] }: BenchResult): string =>
 
 const verdict = (met: boolean | null): string => (met === null ? '' : met ? 'met' : '**missed**');
 
-function section(report: BenchReport): string[] {
+function section(name: string, report: BenchReport): string[] {
   const { machine } = report;
   const memory = `${Math.round(machine.memory_bytes / 2 ** 30)} GiB`;
   const flags = (report.flags ?? []).map((flag) => ` ${flag}`).join('');
   return [
-    `## ${report.bench}`,
+    `## ${name}`,
     '',
     `\`millrace bench ${report.bench}${flags} -json\`, commit ${report.commit.slice(0, 12)}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
     '',
@@ -47,7 +47,10 @@ export function generateResults(): ReadonlyMap<string, string> {
   const reports = readdirSync(folder)
     .filter((name) => name.endsWith('.json'))
     .sort()
-    .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport);
+    .map((name) => ({
+      name: name.replace(/\.json$/, ''),
+      report: JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport,
+    }));
   const lines = [
     '# Results',
     '',
@@ -57,7 +60,7 @@ export function generateResults(): ReadonlyMap<string, string> {
     'machine, so the ratio is what holds elsewhere. The spread is (largest - smallest) / median of our side; in parentheses',
     'each run, where the runs are listed.',
     '',
-    ...reports.flatMap(section),
+    ...reports.flatMap(({ name, report }) => section(name, report)),
   ];
   return new Map([[PAGE, `${lines.join('\n').trimEnd()}\n`]]);
 }

@@ -1,5 +1,6 @@
-// What `npm test` runs after bin/bootstrap: the static checks, then the whole suite twice, on the addon and on the
-// TypeScript twins. The last line is `N passed, N failed`. A skipped test and a pass that ran none are failures.
+// What `npm test` runs after bin/bootstrap: the static checks, the whole suite on the addon, then what meets the addon on
+// the TypeScript twins (test/passes.ts). The last line is `N passed, N failed`. A skipped test and a pass that ran none
+// are failures.
 //
 //   node tools/test.mjs [-pass=native|reference] [-report=NAME] [-- vitest arguments]
 import { spawnSync } from 'node:child_process';
@@ -92,7 +93,7 @@ for (const bring of only === undefined
   }
 }
 const tallies = [];
-if (only === undefined) tallies.push(runChecks());
+if (only === undefined) tallies.push(await runChecks());
 if (only === undefined || only === 'native') tallies.push(runPass('native', 'on'));
 if (only === undefined || only === 'reference') tallies.push(runPass('reference', 'off'));
 const passed = tallies.reduce((sum, tally) => sum + tally.passed, 0);

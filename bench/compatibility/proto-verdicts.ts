@@ -59,7 +59,7 @@ function judgeProto(reader: Schema, writer: Schema, seed: number): Judged {
   // What stands too deep for a bounded number of events is aimed at.
   for (const finding of findings) {
     if (finding.severity !== 'fail' && finding.severity !== 'lossy') continue;
-    const example = counterexampleOf(finding, reader, writer);
+    const example = counterexampleOf(finding, reader, writer, Number.POSITIVE_INFINITY);
     if (example !== undefined) {
       if (RANK[example.outcome] > RANK[live]) live = example.outcome;
     } else if (finding.severity === 'fail' || !isHidden(finding, reader, writer))

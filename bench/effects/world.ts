@@ -45,6 +45,8 @@ export interface World {
   database(): Promise<Database>;
   /** A topic name nobody has. */
   topic(): string;
+  /** Runs a command to its end; gives what it printed. @throws unreachable when it ends with an error */
+  run(name: string, args: readonly string[]): Promise<string>;
   /** Starts a command and waits until it is ready. */
   start(name: string, args: readonly string[]): Promise<Child>;
   /** Meters of these children, of `postgres` and of `broker`. */
@@ -129,6 +131,20 @@ export async function openWorld(context: BenchContext): Promise<World> {
     return made;
   };
 
+  const demandDone = async (name: string, child: SliceProcess): Promise<void> => {
+    const { code, signal } = await child.ended;
+    if (code !== 0)
+      throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
+        next: `see ${child.logPath}`,
+      });
+  };
+
+  const run = async (name: string, args: readonly string[]): Promise<string> => {
+    const child = processes.spawn(name, [...args, '-log-level=warn']);
+    await demandDone(name, child);
+    return child.stdout();
+  };
+
   const start = async (name: string, args: readonly string[]): Promise<Child> => {
     const child = processes.spawn(name, [...args, '-log-level=warn']);
     const address = await ready(name, child);
@@ -139,12 +155,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
       async stop() {
         child.kill('SIGTERM');
         const late = setTimeout(() => child.kill('SIGKILL'), STOP_GRACE_MS);
-        const { code, signal } = await child.ended;
-        clearTimeout(late);
-        if (code !== 0)
-          throw coreError('unreachable', `${name} ended with ${signal ?? code}`, {
-            next: `see ${child.logPath}`,
-          });
+        await demandDone(name, child).finally(() => clearTimeout(late));
       },
     };
   };
@@ -170,6 +181,7 @@ export async function openWorld(context: BenchContext): Promise<World> {
       topics.add(topic);
       return topic;
     },
+    run,
     start,
     meter,
     async close() {

@@ -76,6 +76,13 @@ void ThrowStatus(napi_env env, kernel::Status status, const char* what) {
       return Throw(env, kOutOfRange, "%s: a span leaves its buffer", what);
     case kernel::Status::kBadArgument:
       return Throw(env, kOutOfRange, "%s: a number outside its range", what);
+    case kernel::Status::kNoMemory:
+      return Throw(env, kInternal, "%s: no memory left", what);
+    case kernel::Status::kTableFull:
+      return Throw(env, kInternal, "%s: more keys in one slice of one shard than a table takes",
+                   what);
+    case kernel::Status::kNotReady:
+      return Throw(env, kOutOfRange, "%s: not ready yet", what);
   }
   Throw(env, kInternal, "%s: unknown status %d", what, static_cast<int>(status));
 }
@@ -165,6 +172,17 @@ bool Call::Int32(std::size_t index, const char* name, std::int32_t* out) {
   if (!Integer(index, name, INT32_MIN, INT32_MAX, &number)) return false;
   *out = static_cast<std::int32_t>(number);
   return true;
+}
+
+bool Call::BigUint64(std::size_t index, const char* name, std::uint64_t* out) {
+  bool lossless = false;
+  if (napi_get_value_bigint_uint64(env_, values_[index], out, &lossless) != napi_ok) {
+    ThrowType(env_, "%s: expected a bigint", name);
+    return false;
+  }
+  if (lossless) return true;
+  Throw(env_, kOutOfRange, "%s: expected a bigint from 0 to 2^64 - 1", name);
+  return false;
 }
 
 bool Call::Text(std::size_t index, const char* name, std::size_t bytes_max, std::string* out) {

@@ -63,6 +63,8 @@ class Call {
                              std::int64_t greatest, std::int64_t* out);
   [[nodiscard]] bool Uint32(std::size_t index, const char* name, std::uint32_t* out);
   [[nodiscard]] bool Int32(std::size_t index, const char* name, std::int32_t* out);
+  // A BigInt in [0, 2^64); out_of_range otherwise.
+  [[nodiscard]] bool BigUint64(std::size_t index, const char* name, std::uint64_t* out);
   // UTF-8 of at most `bytes_max` bytes.
   [[nodiscard]] bool Text(std::size_t index, const char* name, std::size_t bytes_max,
                           std::string* out);

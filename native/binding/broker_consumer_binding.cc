@@ -2,6 +2,7 @@
 // delay reading.
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 
 #include "binding/async.h"
 #include "binding/broker_values.h"
@@ -20,8 +21,9 @@ constexpr HandleType kConsumerType = {{0x6d5f3f0c1b7a4e21U, 0x9c8e2f4417d0ab35U}
 // A rebalance that the application does not answer is completed after this.
 constexpr std::int64_t kRebalanceAnswerMs = 120'000;
 
-// How long a consumer waits for the group to let it go.
-constexpr int kLeaveMs = 10'000;
+// How long a consumer waits for the group to let it go: as long as librdkafka for an answer to its
+// LeaveGroup. Amid a rebalance that others hold up the broker does not even read that request.
+constexpr int kLeaveMs = 5000;
 
 const char* NameOf(broker::RebalanceKind kind) {
   switch (kind) {
@@ -88,9 +90,10 @@ class ConsumerHandle final : public Resource,
   broker::Consumer* consumer() { return consumer_.get(); }
   void Answer() { answered_.store(true); }
 
-  // On the reader thread: leaves the group and frees the client.
+  // On the reader thread: leaves the group and frees the client. One that still waits for the group
+  // would be freed once its last request has timed out, a minute later: nobody waits for that.
   void Leave() {
-    consumer_->Leave(kLeaveMs);
+    const bool left = consumer_->Leave(kLeaveMs);
     // Nobody may ask a client that is gone.
     asking_stop_.store(true);
     Refuse(*channel_, asking_.Close());
@@ -100,6 +103,7 @@ class ConsumerHandle final : public Resource,
       const std::lock_guard lock(consumer_mutex_);
       last = std::move(consumer_);
     }
+    if (!left) std::thread([held = std::move(last)]() mutable { held.reset(); }).detach();
   }
 
   // ConsumerHost.
@@ -216,17 +220,21 @@ class ConsumeJob final : public ConsumerJob {
   ConsumeJob(std::shared_ptr<ConsumerHandle> handle, broker::RecordRows into, int wait_ms)
       : ConsumerJob(std::move(handle), false), into_(into), wait_ms_(wait_ms) {}
   bool Run() override {
+    const auto from = std::chrono::steady_clock::now();
     consumer()->Consume(into_, wait_ms_, &outcome_);
+    took_ms_ =
+        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - from).count();
     return true;
   }
-  // [rows, ends, events, topics]
+  // [rows, ends, events, topics, milliseconds it took]
   napi_value Result(napi_env env) override {
     napi_value list = nullptr;
-    napi_create_array_with_length(env, 4, &list);
+    napi_create_array_with_length(env, 5, &list);
     napi_set_element(env, list, 0, ToNumber(env, outcome_.rows));
     napi_set_element(env, list, 1, ToList(env, outcome_.ends));
     napi_set_element(env, list, 2, ToList(env, outcome_.events));
     napi_set_element(env, list, 3, ToList(env, outcome_.topics));
+    napi_set_element(env, list, 4, ToNumber(env, took_ms_));
     return list;
   }
 
@@ -234,6 +242,7 @@ class ConsumeJob final : public ConsumerJob {
   broker::RecordRows into_;
   int wait_ms_;
   broker::ConsumeOutcome outcome_;
+  double took_ms_ = 0;
 };
 
 // A control call: `act` runs on the thread, `event` and `places` go back.

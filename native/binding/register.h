@@ -8,6 +8,9 @@ namespace millrace::binding {
 
 void RegisterKernels(napi_env env, napi_value exports);
 void RegisterGen(napi_env env, napi_value exports);
+void RegisterWindows(napi_env env, napi_value exports);  // RegisterRuns is its last part
+void RegisterRuns(napi_env env, napi_value exports);
+void RegisterSessions(napi_env env, napi_value exports);
 void RegisterBroker(napi_env env, napi_value exports);
 
 }  // namespace millrace::binding

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "broker/library.h"
+#include "broker/places.h"
 #include "broker/record.h"
 
 namespace millrace::broker {
@@ -12,48 +13,7 @@ namespace {
 
 constexpr int kSliceMs = 250;
 constexpr std::int64_t kOffsetStored = RD_KAFKA_OFFSET_STORED;
-
-using List = rd_kafka_topic_partition_list_t;
-
-List* ListOf(const std::vector<Place>& places) {
-  List* list = rd_kafka_topic_partition_list_new(static_cast<int>(places.size()));
-  for (const Place& place : places) {
-    rd_kafka_topic_partition_list_add(list, place.topic.c_str(), place.partition)->offset =
-        place.offset;
-  }
-  return list;
-}
-
-std::vector<Place> PlacesOf(const List* list) {
-  std::vector<Place> places;
-  for (int i = 0; i < list->cnt; i++) {
-    const rd_kafka_topic_partition_t& one = list->elems[i];
-    places.push_back({one.topic, one.partition, one.offset, static_cast<int>(one.err)});
-  }
-  return places;
-}
-
-// The first error among the entries of a list.
-Event FirstError(const List* list) {
-  for (int i = 0; i < list->cnt; i++) {
-    const rd_kafka_topic_partition_t& one = list->elems[i];
-    if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR) continue;
-    Event event = EventOf(one.err);
-    event.topic = one.topic;
-    event.partition = one.partition;
-    return event;
-  }
-  return {};
-}
-
-Event Settle(rd_kafka_error_t* error) {
-  if (error == nullptr) return {};
-  Event event = EventOf(rd_kafka_error_code(error));
-  event.message = rd_kafka_error_string(error);
-  event.fatal = rd_kafka_error_is_fatal(error) != 0;
-  rd_kafka_error_destroy(error);
-  return event;
-}
+constexpr std::int64_t kNoEnd = -1;
 
 }  // namespace
 
@@ -69,6 +29,9 @@ std::unique_ptr<Consumer> Consumer::Open(const Properties& properties, ConsumerH
   std::unique_ptr<Consumer> consumer(new Consumer(host));
   rd_kafka_conf_t* conf = MakeConf(properties, consumer.get(), error);
   if (conf == nullptr) return nullptr;
+  for (const auto& [name, value] : properties) {
+    if (name == "enable.partition.eof") consumer->ends_ = value == "true";
+  }
   rd_kafka_conf_set_rebalance_cb(
       conf, [](rd_kafka_t* client, rd_kafka_resp_err_t code, List* list, void* opaque) {
         OnRebalance(client, code, list, opaque);
@@ -82,6 +45,10 @@ std::unique_ptr<Consumer> Consumer::Open(const Properties& properties, ConsumerH
   }
   rd_kafka_poll_set_consumer(consumer->client_);
   consumer->queue_ = rd_kafka_queue_get_consumer(consumer->client_);
+  if (consumer->queue_ == nullptr) {
+    *error = "a consumer needs a group.id";
+    return nullptr;
+  }
   return consumer;
 }
 
@@ -168,6 +135,7 @@ void Consumer::Enter(const Place& place, std::int64_t position) {
   partition->assigned = true;
   partition->paused = false;
   partition->position = position;
+  partition->end = kNoEnd;
 }
 
 void Consumer::Forget(const Partition& partition) {
@@ -211,7 +179,7 @@ Consumer::Partition* Consumer::PartitionOf(rd_kafka_topic_t* topic, std::int32_t
     }
   }
   last_ = static_cast<std::uint32_t>(partitions_.size());
-  partitions_.push_back({topic, partition, TopicIndex(topic), false, false, kOffsetStored});
+  partitions_.push_back({topic, partition, TopicIndex(topic), false, false, kOffsetStored, kNoEnd});
   return &partitions_[last_];
 }
 
@@ -224,20 +192,32 @@ Consumer::Partition* Consumer::PartitionOf(const Place& place) {
   return nullptr;
 }
 
+// Takes what is there, waiting for the first only.
+//
+// The batch call takes the end of a partition for a record: it moves the position of the client one
+// too far until the next record comes. A resume starts from there, and skips a record or is out of
+// range; each rebalance is one. Who is told of ends takes records one by one as soon as there may
+// be resumes, at the price of a lock and three looks at the clock a record.
+std::size_t Consumer::DrawBatch(rd_kafka_message_t** into, std::size_t most, int wait_ms) {
+  if (!one_by_one_) {
+    const ssize_t got = rd_kafka_consume_batch_queue(queue_, wait_ms, into, most);
+    return got > 0 ? static_cast<std::size_t>(got) : 0;
+  }
+  std::size_t got = 0;
+  while (got < most && (into[got] = rd_kafka_consume_queue(queue_, got == 0 ? wait_ms : 0))) got++;
+  return got;
+}
+
 // Moves what is there to the end of `held_`, waiting for the first only.
 std::size_t Consumer::Draw(std::size_t most, int wait_ms) {
   const std::size_t before = held_.size();
   held_.resize(before + most);
-  ssize_t got = rd_kafka_consume_batch_queue(queue_, 0, held_.data() + before, most);
-  if (got == 0 && wait_ms > 0 && rebalances_.empty()) {
-    got = rd_kafka_consume_batch_queue(queue_, wait_ms, held_.data() + before, 1);
-    if (got == 1 && most > 1) {
-      const ssize_t more =
-          rd_kafka_consume_batch_queue(queue_, 0, held_.data() + before + 1, most - 1);
-      if (more > 0) got += more;
-    }
+  rd_kafka_message_t** const into = held_.data() + before;
+  std::size_t taken = DrawBatch(into, most, 0);
+  if (taken == 0 && wait_ms > 0 && rebalances_.empty()) {
+    taken = DrawBatch(into, 1, wait_ms);
+    if (taken == 1 && most > 1) taken += DrawBatch(into + 1, most - 1, 0);
   }
-  const std::size_t taken = got > 0 ? static_cast<std::size_t>(got) : 0;
   held_.resize(before + taken);
   return taken;
 }
@@ -281,6 +261,7 @@ void Consumer::Fill(Filling* filling) {
     rd_kafka_message_t* message = held_[at];
     if (message->rkt == nullptr || message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
       if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
+        PartitionOf(message->rkt, message->partition)->end = message->offset;
         filling->out->ends.push_back(
             {rd_kafka_topic_name(message->rkt), message->partition, message->offset});
       } else {
@@ -341,13 +322,40 @@ bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* 
   WriteRecord(into.at, filling->rows, filling->used, message, partition->topic_index, headers,
               header_bytes);
   partition->position = message->offset + 1;
+  partition->end = kNoEnd;
   bytes_a_row_ += (static_cast<double>(bytes) - bytes_a_row_) / 64;
   filling->used += static_cast<std::uint32_t>(bytes);
   filling->rows++;
   return true;
 }
 
+// From here on a resume may come: every position that an end moved too far is put right.
+Event Consumer::BeginResumes() {
+  if (!ends_ || one_by_one_) return {};
+  for (const rd_kafka_message_t* message : held_) {
+    if (message->rkt == nullptr) continue;
+    const bool is_end = message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF;
+    PartitionOf(message->rkt, message->partition)->end = is_end ? message->offset : kNoEnd;
+  }
+  std::vector<Place> places;
+  for (const Partition& one : partitions_) {
+    if (one.assigned && one.end != kNoEnd) {
+      places.push_back({topics_[one.topic_index].name, one.partition, one.end});
+    }
+  }
+  if (!places.empty()) {
+    List* list = ListOf(places);
+    Event event = Settle(rd_kafka_seek_partitions(client_, list, 4 * kSliceMs));
+    if (event.code == 0) event = FirstError(list);
+    rd_kafka_topic_partition_list_destroy(list);
+    if (event.code != 0) return event;
+  }
+  one_by_one_ = true;
+  return {};
+}
+
 Event Consumer::Subscribe(const std::vector<std::string>& topics) {
+  if (Event failed = BeginResumes(); failed.code != 0) return failed;
   List* list = rd_kafka_topic_partition_list_new(static_cast<int>(topics.size()));
   for (const std::string& topic : topics) {
     rd_kafka_topic_partition_list_add(list, topic.c_str(), RD_KAFKA_PARTITION_UA);
@@ -371,6 +379,7 @@ Event Consumer::Assign(const std::vector<Place>& places) {
 }
 
 Event Consumer::Pause(const std::vector<Place>& places, bool pause) {
+  if (Event failed = BeginResumes(); failed.code != 0) return failed;
   List* list = ListOf(places);
   const rd_kafka_resp_err_t code =
       pause ? rd_kafka_pause_partitions(client_, list) : rd_kafka_resume_partitions(client_, list);
@@ -393,6 +402,7 @@ Event Consumer::Seek(const Place& place, int timeout_ms) {
     if (event.code == 0 && partition != nullptr) {
       DropHeld(partition);
       partition->position = place.offset >= 0 ? place.offset : kOffsetStored;
+      partition->end = kNoEnd;
       return {};
     }
     // A partition that was assigned a moment ago has no fetcher to seek in yet.
@@ -407,7 +417,7 @@ Event Consumer::Seek(const Place& place, int timeout_ms) {
   }
 }
 
-void Consumer::Leave(int timeout_ms) {
+bool Consumer::Leave(int timeout_ms) {
   // Not rd_kafka_consumer_close: a wake-up ends its wait, and the group is not left then.
   rd_kafka_queue_t* queue = rd_kafka_queue_new(client_);
   const std::int64_t deadline = NowMs() + timeout_ms;
@@ -424,6 +434,7 @@ void Consumer::Leave(int timeout_ms) {
     CarryOutAll();
   }
   rd_kafka_queue_destroy(queue);
+  return rd_kafka_consumer_closed(client_) != 0;
 }
 
 std::vector<Place> Consumer::Positions() const {

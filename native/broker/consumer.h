@@ -59,8 +59,9 @@ class Consumer : public Journal {
   Event Assign(const std::vector<Place>& places);
   Event Pause(const std::vector<Place>& places, bool pause);
   Event Seek(const Place& place, int timeout_ms);
-  // Gives the partitions back, telling the application, and leaves the group.
-  void Leave(int timeout_ms);
+  // Gives the partitions back, telling the application, and leaves the group. False: the group has
+  // not answered.
+  bool Leave(int timeout_ms);
   std::vector<Place> Positions() const;
 
   // From any thread.
@@ -77,6 +78,8 @@ class Consumer : public Journal {
     bool assigned;
     bool paused;
     std::int64_t position;
+    // Where the last thing drawn was the end of the partition, else -1.
+    std::int64_t end;
   };
   struct Topic {
     rd_kafka_topic_s* handle;
@@ -94,7 +97,9 @@ class Consumer : public Journal {
   void CarryOut(const Rebalance& rebalance);
   void CarryOutAll();
   void Complete(const Rebalance& rebalance);
+  Event BeginResumes();
   std::size_t Draw(std::size_t most, int wait_ms);
+  std::size_t DrawBatch(rd_kafka_message_s** into, std::size_t most, int wait_ms);
   void Fill(Filling* filling);
   bool Append(Filling* filling, rd_kafka_message_s* message, Partition* partition);
   Partition* PartitionOf(rd_kafka_topic_s* topic, std::int32_t partition);
@@ -114,6 +119,10 @@ class Consumer : public Journal {
   std::vector<rd_kafka_message_s*> held_;
   std::vector<Rebalance> rebalances_;
   bool cooperative_ = true;
+  // Ends of partitions are told.
+  bool ends_ = false;
+  // Records are not drawn in batches.
+  bool one_by_one_ = false;
   double bytes_a_row_ = 512;
 };
 

@@ -19,6 +19,9 @@ enum class [[nodiscard]] Status : std::int32_t {
   kTooFewRows = 4,           // the batch to fill has too few rows
   kSpanOutOfRange = 5,       // a span handed in as an argument leaves its buffer
   kBadArgument = 6,          // a number outside its range
+  kNoMemory = 7,             // the system gave none; what was being changed is of no more use
+  kTableFull = 8,            // a table has as many keys as one takes
+  kNotReady = 9,             // what has to be done first was not
 };
 
 // A batch and the numbers of its header, read once: memory may be shared with another thread.

@@ -6,7 +6,7 @@
 
 namespace millrace::layout {
 
-inline constexpr std::uint32_t kFingerprint = 0xe7a72bcdU;
+inline constexpr std::uint32_t kFingerprint = 0xff229988U;
 
 constexpr std::uint64_t Align(std::uint64_t at) { return (at + 63U) & ~std::uint64_t{63}; }
 
@@ -27,14 +27,32 @@ inline constexpr std::int32_t kRecordFlagKeyNull = 1;
 inline constexpr std::int32_t kRecordFlagValueNull = 2;
 inline constexpr std::int32_t kRecordFlagHasHeaders = 4;
 
-// Identity and version of a checkpoint section.
-inline constexpr std::int32_t kWindowSectionMagicValue = 827545426;
-inline constexpr std::int32_t kWindowSectionMagicVersion = 1;
+// Identity, version and bound of the deltas of a batch.
+inline constexpr std::int32_t kWindowDeltasFormMagic = 826562381;
+inline constexpr std::int32_t kWindowDeltasFormVersion = 1;
+inline constexpr std::int32_t kWindowDeltasFormDeltasMax = 16777216;
+
+// Identity, version and bound of the partial sessions of a batch.
+inline constexpr std::int32_t kSessionDeltasFormMagic = 826561357;
+inline constexpr std::int32_t kSessionDeltasFormVersion = 2;
+inline constexpr std::int32_t kSessionDeltasFormDeltasMax = 16777216;
+
+// Verdict of the delta decode; unless OK nothing was folded in.
+inline constexpr std::int32_t kDeltaStatusOk = 0;
+inline constexpr std::int32_t kDeltaStatusBadHead = 1;
+inline constexpr std::int32_t kDeltaStatusBadSlice = 2;
+inline constexpr std::int32_t kDeltaStatusBadColumn = 3;
+inline constexpr std::int32_t kDeltaStatusBadDelta = 4;
 
 // Verdict of the event decode.
 inline constexpr std::int32_t kEventStatusOk = 0;
 inline constexpr std::int32_t kEventStatusNull = 1;
 inline constexpr std::int32_t kEventStatusBadLength = 2;
+
+// Why a row was not admitted.
+inline constexpr std::int32_t kRefusalLate = 1;
+inline constexpr std::int32_t kRefusalLateAfterIdle = 2;
+inline constexpr std::int32_t kRefusalInvalid = 3;
 
 // Numbers of the wire frame. MESSAGE_DEPTH_MAX bounds hostile index arrays.
 inline constexpr std::int32_t kFrameMagic = 0;
@@ -241,7 +259,7 @@ struct Accumulator {
   static constexpr std::size_t kMinAt = 32;  // i64. Least value.
   static constexpr std::size_t kMaxAt = 40;  // i64. Greatest value.
   static constexpr std::size_t kLastUpdateTsAt = 48;  // i64. Greatest event_ts folded in.
-  static constexpr std::size_t kSpareAt = 56;  // u64. Zero.
+  static constexpr std::size_t kSpareAt = 56;  // u64. Of a session its first event_ts (i64); else zero.
 };
 static_assert(Accumulator::kSpareAt <= Accumulator::kBytes, "fields lie inside the struct");
 static_assert(Accumulator::kAccountIdAt >= 0, "fields do not overlap");
@@ -253,27 +271,159 @@ static_assert(Accumulator::kMaxAt >= 40, "fields do not overlap");
 static_assert(Accumulator::kLastUpdateTsAt >= 48, "fields do not overlap");
 static_assert(Accumulator::kSpareAt >= 56, "fields do not overlap");
 
-// Heads the accumulators of one window in a checkpoint file; rows of 64 B follow.
-struct WindowSection {
-  static constexpr std::size_t kBytes = 64;
-  static constexpr std::size_t kMagicAt = 0;  // u32. WINDOW_SECTION_MAGIC.VALUE
-  static constexpr std::size_t kVersionAt = 4;  // u32. Version of the file form.
-  static constexpr std::size_t kWindowStartAt = 8;  // i64. Start of the window, ms, inclusive.
-  static constexpr std::size_t kWindowEndAt = 16;  // i64. End of the window, ms, exclusive.
-  static constexpr std::size_t kRowCountAt = 24;  // u32. Accumulators that follow.
-  static constexpr std::size_t kRowsCrcAt = 28;  // u32. CRC-32 of those rows.
-  static constexpr std::size_t kSpareAt = 32;  // bytes. Zero.
-  static constexpr std::size_t kHeadCrcAt = 60;  // u32. CRC-32 of the 60 bytes before.
+// What decides which events are in time and which windows are due, as 64-bit floats. Whole ms; parameters first, then state.
+struct WindowClock {
+  static constexpr std::size_t kBytes = 128;
+  static constexpr std::size_t kGlobalAt = 0;  // f64. 1: one watermark over all partitions; 0: one a partition.
+  static constexpr std::size_t kSliceMsAt = 8;  // f64. Width of a slice; divides slide and size. Sessions: 0, as slide and size.
+  static constexpr std::size_t kSlideMsAt = 16;  // f64. Distance of two window starts.
+  static constexpr std::size_t kSizeMsAt = 24;  // f64. Length of a window; 0: sessions, no slice makes a window due.
+  static constexpr std::size_t kDelayMsAt = 32;  // f64. Allowed skew plus allowed lateness.
+  static constexpr std::size_t kMaxFutureMsAt = 40;  // f64. How far an event may run ahead of its record and still move the watermark; -1: any.
+  static constexpr std::size_t kNextEndAt = 48;  // f64. Least end of an open window; Infinity: none.
+  static constexpr std::size_t kFrontierAt = 56;  // f64. Windows that end at or before it are final; it never falls. -Infinity: none is.
+  static constexpr std::size_t kMaxSeenAt = 64;  // f64. Greatest event_ts that moved a watermark.
+  static constexpr std::size_t kSpareAt = 72;  // bytes. Zero.
 };
-static_assert(WindowSection::kHeadCrcAt <= WindowSection::kBytes, "fields lie inside the struct");
-static_assert(WindowSection::kMagicAt >= 0, "fields do not overlap");
-static_assert(WindowSection::kVersionAt >= 4, "fields do not overlap");
-static_assert(WindowSection::kWindowStartAt >= 8, "fields do not overlap");
-static_assert(WindowSection::kWindowEndAt >= 16, "fields do not overlap");
-static_assert(WindowSection::kRowCountAt >= 24, "fields do not overlap");
-static_assert(WindowSection::kRowsCrcAt >= 28, "fields do not overlap");
-static_assert(WindowSection::kSpareAt >= 32, "fields do not overlap");
-static_assert(WindowSection::kHeadCrcAt >= 60, "fields do not overlap");
+static_assert(WindowClock::kSpareAt <= WindowClock::kBytes, "fields lie inside the struct");
+static_assert(WindowClock::kGlobalAt >= 0, "fields do not overlap");
+static_assert(WindowClock::kSliceMsAt >= 8, "fields do not overlap");
+static_assert(WindowClock::kSlideMsAt >= 16, "fields do not overlap");
+static_assert(WindowClock::kSizeMsAt >= 24, "fields do not overlap");
+static_assert(WindowClock::kDelayMsAt >= 32, "fields do not overlap");
+static_assert(WindowClock::kMaxFutureMsAt >= 40, "fields do not overlap");
+static_assert(WindowClock::kNextEndAt >= 48, "fields do not overlap");
+static_assert(WindowClock::kFrontierAt >= 56, "fields do not overlap");
+static_assert(WindowClock::kMaxSeenAt >= 64, "fields do not overlap");
+static_assert(WindowClock::kSpareAt >= 72, "fields do not overlap");
+
+// Position, watermark and counts of one partition, as 64-bit floats. accepted + droppedLate + invalid = consumed.
+struct PartitionProgress {
+  static constexpr std::size_t kBytes = 128;
+  static constexpr std::size_t kNextOffsetAt = 0;  // f64. Next offset to take.
+  static constexpr std::size_t kLimitAt = 8;  // f64. Offsets from here on are left alone; Infinity: none.
+  static constexpr std::size_t kMaxSeenAt = 16;  // f64. Greatest event_ts, as far as it counts; -Infinity: none.
+  static constexpr std::size_t kConsumedAt = 24;  // f64. Rows taken.
+  static constexpr std::size_t kAcceptedAt = 32;  // f64. Rows admitted.
+  static constexpr std::size_t kDroppedLateAt = 40;  // f64. Rows too late.
+  static constexpr std::size_t kDroppedAfterIdleAt = 48;  // f64. Those of them that their own partition would have taken: the frontier was past them.
+  static constexpr std::size_t kInvalidAt = 56;  // f64. Rows without a valid event.
+  static constexpr std::size_t kFutureClampedAt = 64;  // f64. Events that were not let to move the watermark all the way.
+  static constexpr std::size_t kIdleAt = 72;  // f64. 1: holds no frontier back until its next valid event; else 0.
+  static constexpr std::size_t kSpareAt = 80;  // bytes. Zero.
+};
+static_assert(PartitionProgress::kSpareAt <= PartitionProgress::kBytes, "fields lie inside the struct");
+static_assert(PartitionProgress::kNextOffsetAt >= 0, "fields do not overlap");
+static_assert(PartitionProgress::kLimitAt >= 8, "fields do not overlap");
+static_assert(PartitionProgress::kMaxSeenAt >= 16, "fields do not overlap");
+static_assert(PartitionProgress::kConsumedAt >= 24, "fields do not overlap");
+static_assert(PartitionProgress::kAcceptedAt >= 32, "fields do not overlap");
+static_assert(PartitionProgress::kDroppedLateAt >= 40, "fields do not overlap");
+static_assert(PartitionProgress::kDroppedAfterIdleAt >= 48, "fields do not overlap");
+static_assert(PartitionProgress::kInvalidAt >= 56, "fields do not overlap");
+static_assert(PartitionProgress::kFutureClampedAt >= 64, "fields do not overlap");
+static_assert(PartitionProgress::kIdleAt >= 72, "fields do not overlap");
+static_assert(PartitionProgress::kSpareAt >= 80, "fields do not overlap");
+
+// Rows of an event batch that are in time, in order of arrival.
+struct AdmittedBatch {
+  static constexpr std::uint32_t kId = 7;
+  BatchHeader* header = nullptr;
+  std::int64_t* slice = nullptr;  // Start of the slice that holds the event, ms.
+  std::uint32_t* row = nullptr;  // Row of the event batch.
+
+  // Bytes of a buffer that holds this batch.
+  static constexpr std::uint64_t Bytes(std::uint64_t row_capacity) {
+    std::uint64_t at = 64;
+    at = Align(at + row_capacity * 8);  // slice
+    at = Align(at + row_capacity * 4);  // row
+    return at;
+  }
+
+  // REQUIRES: base points at Bytes(...) bytes, aligned to 8. LIFETIME: views borrow base.
+  static AdmittedBatch Over(std::uint8_t* base, std::uint64_t row_capacity) {
+    AdmittedBatch batch;
+    batch.header = reinterpret_cast<BatchHeader*>(base);
+    std::uint64_t at = 64;
+    batch.slice = reinterpret_cast<std::int64_t*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.row = reinterpret_cast<std::uint32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    return batch;
+  }
+};
+static_assert(AdmittedBatch::Bytes(1000) == 12096, "the two languages agree on the size");
+
+// Rows of an event batch that are late or no event, in order of arrival.
+struct RefusedBatch {
+  static constexpr std::uint32_t kId = 8;
+  BatchHeader* header = nullptr;
+  std::int64_t* bound = nullptr;  // Least event_ts that would have been in time: of an invalid row, that of its partition; -2^62: any.
+  std::uint32_t* row = nullptr;  // Row of the event batch.
+  std::uint8_t* reason = nullptr;  // REFUSAL.*
+
+  // Bytes of a buffer that holds this batch.
+  static constexpr std::uint64_t Bytes(std::uint64_t row_capacity) {
+    std::uint64_t at = 64;
+    at = Align(at + row_capacity * 8);  // bound
+    at = Align(at + row_capacity * 4);  // row
+    at = Align(at + row_capacity * 1);  // reason
+    return at;
+  }
+
+  // REQUIRES: base points at Bytes(...) bytes, aligned to 8. LIFETIME: views borrow base.
+  static RefusedBatch Over(std::uint8_t* base, std::uint64_t row_capacity) {
+    RefusedBatch batch;
+    batch.header = reinterpret_cast<BatchHeader*>(base);
+    std::uint64_t at = 64;
+    batch.bound = reinterpret_cast<std::int64_t*>(base + at);
+    at = Align(at + row_capacity * 8);
+    batch.row = reinterpret_cast<std::uint32_t*>(base + at);
+    at = Align(at + row_capacity * 4);
+    batch.reason = reinterpret_cast<std::uint8_t*>(base + at);
+    at = Align(at + row_capacity * 1);
+    return batch;
+  }
+};
+static_assert(RefusedBatch::Bytes(1000) == 13120, "the two languages agree on the size");
+
+// Heads the deltas of one batch, pre-aggregated by key and slice. Behind it the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).
+struct WindowDeltas {
+  static constexpr std::size_t kBytes = 32;
+  static constexpr std::size_t kMagicAt = 0;  // u32. WINDOW_DELTAS_FORM.MAGIC
+  static constexpr std::size_t kVersionAt = 4;  // u32. WINDOW_DELTAS_FORM.VERSION
+  static constexpr std::size_t kLengthAt = 8;  // u32. Bytes of the whole, this head included.
+  static constexpr std::size_t kDeltaCountAt = 12;  // u32. Deltas.
+  static constexpr std::size_t kSliceCountAt = 16;  // u32. Slice starts, no two alike.
+  static constexpr std::size_t kSpareAt = 20;  // u32. Zero.
+  static constexpr std::size_t kSliceMsAt = 24;  // i64. Width of a slice.
+};
+static_assert(WindowDeltas::kSliceMsAt <= WindowDeltas::kBytes, "fields lie inside the struct");
+static_assert(WindowDeltas::kMagicAt >= 0, "fields do not overlap");
+static_assert(WindowDeltas::kVersionAt >= 4, "fields do not overlap");
+static_assert(WindowDeltas::kLengthAt >= 8, "fields do not overlap");
+static_assert(WindowDeltas::kDeltaCountAt >= 12, "fields do not overlap");
+static_assert(WindowDeltas::kSliceCountAt >= 16, "fields do not overlap");
+static_assert(WindowDeltas::kSpareAt >= 20, "fields do not overlap");
+static_assert(WindowDeltas::kSliceMsAt >= 24, "fields do not overlap");
+
+// Heads the partial sessions of one batch. Behind it columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit).
+struct SessionDeltas {
+  static constexpr std::size_t kBytes = 32;
+  static constexpr std::size_t kMagicAt = 0;  // u32. SESSION_DELTAS_FORM.MAGIC
+  static constexpr std::size_t kVersionAt = 4;  // u32. SESSION_DELTAS_FORM.VERSION
+  static constexpr std::size_t kLengthAt = 8;  // u32. Bytes of the whole, this head included.
+  static constexpr std::size_t kDeltaCountAt = 12;  // u32. Partial sessions.
+  static constexpr std::size_t kGapMsAt = 16;  // i64. Gap of the sessions.
+  static constexpr std::size_t kLeastStartAt = 24;  // i64. Start of the earliest; 0 without any.
+};
+static_assert(SessionDeltas::kLeastStartAt <= SessionDeltas::kBytes, "fields lie inside the struct");
+static_assert(SessionDeltas::kMagicAt >= 0, "fields do not overlap");
+static_assert(SessionDeltas::kVersionAt >= 4, "fields do not overlap");
+static_assert(SessionDeltas::kLengthAt >= 8, "fields do not overlap");
+static_assert(SessionDeltas::kDeltaCountAt >= 12, "fields do not overlap");
+static_assert(SessionDeltas::kGapMsAt >= 16, "fields do not overlap");
+static_assert(SessionDeltas::kLeastStartAt >= 24, "fields do not overlap");
 
 // Value of a framed record. Source: requirements of the registry, section 2.
 struct WireFrame {

@@ -8,6 +8,7 @@
 #include "kernel/frame.h"
 #include "kernel/hash.h"
 #include "test/input.h"
+#include "test/planted.h"
 
 namespace {
 
@@ -115,17 +116,7 @@ void ShortTargetsAreRefusedUntouched() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Proof that the sanitizers are awake: a read one byte too far, asked for by name.
-  if (argc > 1 && std::strcmp(argv[1], "overrun") == 0) {
-    test::Buffer buffer(64);
-    const volatile std::uint8_t* bytes = buffer.data();
-    return bytes[64];
-  }
-  if (argc > 1 && std::strcmp(argv[1], "overflow") == 0) {
-    volatile std::int32_t most = INT32_MAX;
-    most = most + argc;
-    return most == 0 ? 1 : 0;
-  }
+  if (const auto code = test::PlantedFault(argc, argv)) return *code;
   ViewsKeepToTheBuffer();
   HashHasItsVectors();
   RemaindersAreExact();

@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "test/random.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
 extern "C" void __sanitizer_set_death_callback(void (*callback)());
 
 namespace {
 
+using millrace::test::Random;
 using Bytes = std::vector<std::uint8_t>;
 
 constexpr std::size_t kInputBytesMax = 1 << 14;
@@ -40,22 +43,6 @@ Bytes ReadFile(const std::string& path) {
   std::fclose(file);
   return bytes;
 }
-
-// SplitMix64.
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t Next() {
-    std::uint64_t x = state_ += 0x9e3779b97f4a7c15U;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-    return x ^ (x >> 31);
-  }
-  std::size_t Below(std::size_t n) { return static_cast<std::size_t>(Next() % n); }
-
- private:
-  std::uint64_t state_;
-};
 
 void Mutate(Bytes* bytes, const std::vector<Bytes>& corpus, Random* random) {
   static constexpr std::uint8_t kWords[][4] = {{0, 0, 0, 0},

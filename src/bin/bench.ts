@@ -31,15 +31,23 @@ const SETTINGS = {
   postgres: {
     type: 'string',
     secret: true,
-    help: 'orders, relay, inbox: database to use, postgres://user:password@host:port/name; a fresh one is made beside it',
+    help: 'orders, relay, inbox, engine: database to use, postgres://user:password@host:port/name; a fresh one is made beside it',
   },
-  only: { type: 'list', help: 'orders, relay, inbox: the parts that run; all without it' },
+  only: { type: 'list', help: 'orders, relay, inbox, engine: the parts that run; all without it' },
   peers: {
     type: 'list',
     help: 'relay: peers that run beside it (debezium, watermill, pg-transactional-outbox), none for an empty list; all without it',
   },
-  duration: { type: 'duration', min: 1000, help: 'orders, relay: length of a run (60s, with -smoke 2s)' },
-  rate: { type: 'rate', min: 1, help: 'orders, relay: requests or rows a second of the steady load (5000)' },
+  duration: {
+    type: 'duration',
+    min: 1000,
+    help: 'orders, relay, engine, engine-soak: length of a run (60s, the engine 20s, engine-soak 40m, with -smoke 2s)',
+  },
+  rate: {
+    type: 'rate',
+    min: 1,
+    help: 'orders, relay, engine, engine-soak: requests, rows or events a second of the steady load (5000, for the engine four fifths of its ceiling, engine-soak 450k)',
+  },
   rows: { type: 'int', min: 1000, max: 1_000_000_000, help: 'relay, inbox: rows of a backlog (1000000)' },
   preload: {
     type: 'int',
@@ -52,6 +60,11 @@ const SETTINGS = {
     type: 'bool',
     default: 'false',
     help: 'relay: an old transaction stays open beside the load',
+  },
+  'kill-after': {
+    type: 'duration',
+    min: 1000,
+    help: 'engine-soak: the engine is killed so long after the start, and started again; never without it',
   },
   vs: {
     type: 'string',
@@ -105,6 +118,7 @@ export const benchCommand = (table: Benches) =>
       }
       const { smoke, repeats, check, brokers, vs, cases, seed, only, peers, duration, rate, rows, preload } =
         context.settings;
+      const killAfter = context.settings['kill-after'];
       const { bench } = await load();
       context.setReady();
       const results = await bench.run({
@@ -126,6 +140,7 @@ export const benchCommand = (table: Benches) =>
         preload,
         brokerCount: context.settings['broker-count'],
         heldXmin: context.settings['held-xmin'],
+        killAfterMs: killAfter,
         drain: context.drain,
         say: (line) => context.say(line),
         onClose: (close) => context.onClose(close),
@@ -139,6 +154,7 @@ export const benchCommand = (table: Benches) =>
         preload,
         'broker-count': context.settings['broker-count'],
         'held-xmin': context.settings['held-xmin'] || undefined,
+        'kill-after': killAfter === undefined ? undefined : formatDuration(killAfter),
         repeats,
         vs,
         cases,

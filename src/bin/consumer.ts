@@ -14,7 +14,7 @@ import {
 } from '../registry/index.ts';
 import {
   CLIENT_SETTINGS,
-  connectProperties,
+  connectOptions,
   createTopics,
   formatOf,
   registryClient,
@@ -129,7 +129,7 @@ export const command = defineCommand({
     const base = {
       brokers: settings.brokers,
       clientId: 'millrace-consumer',
-      properties: connectProperties(context),
+      ...connectOptions(context),
     };
     const admin = await driver.admin(base);
     context.onClose(() => admin.close());

@@ -2,90 +2,97 @@
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
-import { EventBatch } from '../core/layout/event-batch.ts';
-import { PartitionWatermarks } from '../core/watermark.ts';
 import { engineError } from '../engine/errors.ts';
 import {
   BrokerSource,
-  CheckpointStore,
-  checkJob,
   Engine,
   engineMetrics,
   engineRoutes,
-  type Job,
-  MemState,
-  PostgresSink,
-  SINK_TABLE_NAME,
-  type WindowSink,
+  limitedText,
+  type MemoryShares,
+  pieceOrderOf,
+  Stages,
+  stateOf,
+  watermarksOf,
 } from '../engine/index.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/broker/port.ts';
-import { openDisk } from '../io/disk/node.ts';
 import type { Kernels } from '../native/surface.ts';
+import { CHAOS_SETTING, chaosOf } from './engine/chaos.ts';
+import { groupName, leased, openStateDir, SOURCE_SETTINGS } from './engine/group.ts';
+import { JOB_SETTINGS, jobOf, shapeOf } from './engine/job.ts';
+import { LATE_SETTINGS, lateTopicName, openLateTopic } from './engine/late.ts';
+import { MEMORY_SETTINGS, memoryOf, openSpill } from './engine/memory.ts';
+import { progressNote } from './engine/progress.ts';
+import { demandSink, openSink, openSinks, readSink, SINK_SETTINGS } from './engine/sinks.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
-import { brokerDriver, kernels, sqlDriver } from './shell/drivers.ts';
+import { brokerDriver, kernels, windowKernels } from './shell/drivers.ts';
+import { packageVersion } from './shell/package.ts';
+import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
+
+/** Topics that are read or get copies, and a sink that is one. */
+const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
 
 const SETTINGS = {
   brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
-  topic: { type: 'string', default: 'events', help: 'topic of 256-byte events' },
-  window: { type: 'string', choices: ['tumbling'], default: 'tumbling', help: 'kind of window' },
-  size: { type: 'duration', default: '1m', min: 1, help: 'window size' },
-  'allowed-skew': {
-    type: 'duration',
-    default: '5s',
-    help: 'how far the watermark lies behind the greatest event time seen',
-  },
-  'allowed-lateness': {
-    type: 'duration',
-    default: '10s',
-    help: 'how long a window stays open after the watermark passed its end',
-  },
-  watermark: {
-    type: 'string',
-    choices: ['partition'],
-    default: 'partition',
-    help: 'partition: a watermark each, the least one fires; results do not depend on how partitions interleave',
-  },
-  state: { type: 'string', choices: ['mem'], default: 'mem', help: 'where open windows are held' },
+  ...JOB_SETTINGS,
+  ...MEMORY_SETTINGS,
+  ...SOURCE_SETTINGS,
   'state-dir': {
     type: 'string',
     default: '.millrace/engine',
     help: 'folder of the checkpoints; one engine at a time',
   },
+  'idle-timeout': {
+    type: 'duration',
+    default: '10s',
+    excludes: ['watermark=global'],
+    help: 'a partition that had nothing to read for so long holds no window back until its next event; 0: every partition always does',
+  },
+  'partition-interval': {
+    type: 'duration',
+    default: '30s',
+    max: 3_600_000,
+    excludes: ['exit-at-end', 'bounded'],
+    help: 'how often the topic is asked whether it has more partitions, which are read from their first record on; 0: at the start only',
+  },
   'checkpoint-interval': { type: 'duration', default: '5s', min: 10, help: 'time between checkpoints' },
+  'snapshot-after': {
+    type: 'size',
+    default: '16MiB',
+    min: 4096,
+    help: 'changelog behind the last whole copy of the state, above which a checkpoint makes another one, once it is longer than the state too; with -state=disk, above which the oldest state goes to disk, once it is longer than that in memory',
+  },
   shards: { type: 'int', default: '1', min: 1, max: 256, help: 'parts of the state; a key belongs to one' },
-  sink: {
-    type: 'string',
-    secret: true,
-    help: 'where results go: postgres:URL with URL like postgres://user:password@host:port/name',
-  },
-  'sink-table': { type: 'string', default: 'window_results', help: 'table of the sink' },
-  migrate: {
-    type: 'bool',
-    default: 'false',
-    help: 'create the table of the sink where it is missing, then go on',
-  },
+  ...SINK_SETTINGS,
+  ...LATE_SETTINGS,
   'exit-at-end': {
     type: 'bool',
     default: 'false',
+    excludes: ['bounded'],
     help: 'stop at the offsets that are the end now; what is still open stays in the checkpoint',
   },
   bounded: { type: 'bool', default: 'false', help: 'like -exit-at-end, and fire everything that is open' },
-  retain: {
-    type: 'duration',
-    default: '1h',
-    help: 'stretch of event time whose fired windows GET /windows answers',
+  'create-topics': {
+    type: 'bool',
+    default: 'true',
+    help: 'create -topic and -late-topic where they are missing',
   },
-  'retain-bytes': { type: 'size', default: '256MiB', help: 'memory for them; the oldest go first' },
-  'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
-  partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
-  'replication-factor': {
+  partitions: {
     type: 'int',
-    default: '0',
-    min: 0,
-    max: 32_767,
-    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
+    default: '8',
+    min: 1,
+    max: 100_000,
+    needs: MAKES_TOPICS,
+    help: 'partitions of a created topic',
   },
-  retention: { type: 'duration', default: '7d', min: 0, help: 'retention of a created topic' },
+  'replication-factor': { ...REPLICATION_FACTOR, needs: MAKES_TOPICS },
+  retention: {
+    type: 'duration',
+    default: '7d',
+    min: 0,
+    needs: ['create-topics'],
+    help: 'retention of a created topic',
+  },
   'batch-rows': { type: 'int', default: '16384', min: 1, max: 1_048_576, help: 'events taken at once' },
   'batch-bytes': {
     type: 'size',
@@ -94,63 +101,22 @@ const SETTINGS = {
     max: 1_073_741_824,
     help: 'bytes of records taken at once; a larger record stops the engine',
   },
-  chaos: { type: 'string', help: 'kill-after=N: the process kills itself after N events' },
+  chaos: CHAOS_SETTING,
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
 const HEADER = 'account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow';
-/** Keys whose owner is asked for at once. */
-const OWNER_ROWS = 65_536;
-const CONNECT_TIMEOUT_MS = 5000;
 
 /** Routes are asked for before there is an engine. */
 const engines = new WeakMap<object, Engine>();
 
-/** Events after which the process kills itself, as the flag says. */
-function killAfter(text: string | undefined): number {
-  if (text === undefined) return Number.POSITIVE_INFINITY;
-  const match = /^kill-after=(\d{1,15})$/.exec(text);
-  if (match === null) {
-    throw coreError('bad_value', `-chaos=${text} is not a fault`, {
-      next: 'give kill-after=N with N events',
-    });
+function neededBrokers(context: Context): string {
+  const { brokers } = context.settings;
+  if (brokers === undefined) {
+    throw coreError('usage', '-brokers is required', { next: `give -brokers=… (${SETTINGS.brokers.help})` });
   }
-  return Number(match[1]);
-}
-
-function needed(context: Context, name: 'brokers' | 'sink'): string {
-  const value = context.settings[name];
-  if (value === undefined) {
-    throw coreError('usage', `-${name} is required`, { next: `give -${name}=… (${SETTINGS[name].help})` });
-  }
-  return value;
-}
-
-async function openSink(context: Context): Promise<WindowSink> {
-  const { settings } = context;
-  const text = needed(context, 'sink');
-  const url = /^(?:postgres:)?(postgres(?:ql)?:\/\/.+)$/s.exec(text)?.[1];
-  if (url === undefined) {
-    const kind = /^[a-z]{1,20}(?=:)/.exec(text)?.[0] ?? 'this';
-    throw coreError('bad_value', `-sink of kind ${kind} is not a choice`, {
-      next: 'choose from postgres:URL',
-    });
-  }
-  if (!SINK_TABLE_NAME.test(settings['sink-table'])) {
-    throw coreError('bad_value', `-sink-table=${settings['sink-table']} is not a table name`, {
-      next: 'use up to 48 small letters, digits and underscores',
-    });
-  }
-  const driver = await sqlDriver(context);
-  const pool = await driver.connect({
-    url,
-    connectionsMax: 2,
-    applicationName: 'millrace engine',
-    connectTimeoutMs: CONNECT_TIMEOUT_MS,
-  });
-  context.onClose(() => pool.close());
-  return new PostgresSink(pool, settings['sink-table']);
+  return brokers;
 }
 
 /** Waits for the reader, so that a long export never piles up in memory. */
@@ -161,10 +127,9 @@ async function exportSink(context: Context): Promise<number> {
   if (context.settings.json) {
     throw coreError('usage', 'engine export prints CSV, not one JSON document', { next: 'leave -json out' });
   }
-  const sink = await openSink(context);
-  await sink.check();
+  const pages = await readSink(context);
   await writeOut(`${HEADER}\n`);
-  for await (const page of sink.read()) {
+  for await (const page of pages) {
     const lines = page.map((row) =>
       [
         row.accountId,
@@ -183,10 +148,9 @@ async function exportSink(context: Context): Promise<number> {
   return EXIT.done;
 }
 
-/** Partitions of the topic, which is created where that is asked for. */
-async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<number> {
+/** Partitions of a topic, which is created where that is asked for. */
+async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string): Promise<number> {
   const { settings } = context;
-  const { topic } = settings;
   const find = async () => (await admin.listTopics()).find((one) => one.topic === topic);
   let found = await find();
   if (found === undefined && settings['create-topics']) {
@@ -211,63 +175,60 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<numbe
   return found.partitions.length;
 }
 
-/** Owners of any number of keys, by the shard kernel. */
-function owners(kernel: Kernels, shards: number): (keys: BigUint64Array) => Int32Array {
-  return (keys) => {
-    const owner = new Int32Array(keys.length);
-    const events = EventBatch.create(Math.max(1, Math.min(keys.length, OWNER_ROWS)));
-    for (let at = 0; at < keys.length; at += OWNER_ROWS) {
-      const some = keys.subarray(at, at + OWNER_ROWS);
-      events.columns.accountId.set(some);
-      events.rowCount = some.length;
-      kernel.shardOf(events, shards, owner.subarray(at, at + some.length));
-    }
-    return owner;
+/** Asks over a connection of its own, which is opened when it is asked first. */
+function partitionCounter(context: Context, driver: BrokerDriver): () => Promise<number> {
+  const { topic } = context.settings;
+  let opening: Promise<BrokerAdmin> | undefined;
+  context.onClose(async () => (await opening?.catch(() => undefined))?.close());
+  return async () => {
+    opening ??= driver.admin({ brokers: neededBrokers(context), clientId: 'millrace-engine-partitions' });
+    opening.catch(() => {
+      opening = undefined;
+    });
+    const topics = await (await opening).listTopics();
+    return topics.find((one) => one.topic === topic)?.partitions.length ?? 0;
   };
 }
 
-function jobOf(context: Context): Job {
-  const { settings } = context;
-  return checkJob({
-    topic: settings.topic,
-    window: 'tumbling',
-    sizeMs: settings.size,
-    skewMs: settings['allowed-skew'],
-    latenessMs: settings['allowed-lateness'],
-    watermark: 'partition',
-  });
-}
-
-async function openCheckpoints(context: Context): Promise<CheckpointStore> {
-  const disk = await openDisk(context.settings['state-dir']);
-  const { release, holder } = await disk.lock();
-  if (release === undefined) {
-    throw engineError('state_locked', `${disk.where} is in use by ${holder}`, {
-      next: 'stop that engine, or give another -state-dir',
-    });
-  }
-  context.onClose(release);
-  return new CheckpointStore(disk, context.log);
-}
-
-async function openSource(context: Context, driver: BrokerDriver, kernel: Kernels, partitionCount: number) {
+async function openSource(
+  context: Context,
+  driver: BrokerDriver,
+  kernel: Kernels,
+  partitionCount: number,
+  stages: Stages,
+  shares: MemoryShares | undefined,
+) {
   const { settings, log } = context;
+  // What one fetch brings comes on top of what is queued.
+  const kilobytes = Math.floor((shares?.fetchBytes ?? 0) / 2048);
+  const fetched = shares && {
+    'queued.max.messages.kbytes': kilobytes,
+    'fetch.max.bytes': Math.max(1_048_576, kilobytes * 1024),
+  };
   const consumer = await driver.consumer({
-    brokers: needed(context, 'brokers'),
+    brokers: neededBrokers(context),
     clientId: 'millrace-engine',
     // Nothing is committed: the offsets stand in the checkpoint.
     group: `millrace-engine-${randomUUID()}`,
     autoOffsetReset: 'error',
     partitionEof: true,
-    properties: { 'enable.auto.commit': false },
+    properties: {
+      'enable.auto.commit': false,
+      ...fetched,
+      // A partition can be read once this client knows of it as well.
+      ...(settings['partition-interval'] === 0
+        ? {}
+        : { 'topic.metadata.refresh.interval.ms': Math.max(10, settings['partition-interval']) }),
+    },
   });
   const source = new BrokerSource({
     consumer,
     kernels: kernel,
     clock: context.clock,
+    stages,
     topic: settings.topic,
     partitionCount,
-    shards: settings.shards,
+    countPartitions: partitionCounter(context, driver),
     rowCapacity: settings['batch-rows'],
     arenaBytes: settings['batch-bytes'],
     onEvent: (event) =>
@@ -282,53 +243,97 @@ async function openSource(context: Context, driver: BrokerDriver, kernel: Kernel
 
 async function runEngine(context: Context): Promise<number> {
   const { settings, log, clock } = context;
-  const job = jobOf(context);
-  const killAt = killAfter(settings.chaos);
-  const brokers = needed(context, 'brokers');
-  needed(context, 'sink');
-  const checkpoints = await openCheckpoints(context);
+  const job = jobOf(settings);
+  const chaos = chaosOf(settings.chaos);
+  const lateName = lateTopicName(context, job.topic);
+  const brokers = neededBrokers(context);
+  const group = groupName(context);
+  const shares = memoryOf(context);
+  demandSink(context);
+  const disk = await openStateDir(context);
+  if (disk === undefined) {
+    context.print('ended while it waited for its folder', { consumed: 0 });
+    return EXIT.done;
+  }
   const sink = await openSink(context);
-  if (settings.migrate) await sink.migrate();
-  await sink.check();
   const driver = await brokerDriver(context);
   const kernel = await kernels(context);
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
-  const partitionCount = await partitionsOf(context, admin).finally(() => admin.close());
+  const findTopics = async (): Promise<number> => {
+    if (lateName !== undefined) await partitionsOf(context, admin, lateName);
+    return partitionsOf(context, admin, job.topic);
+  };
+  const partitionCount = await findTopics().finally(() => admin.close());
   log.info({ topic: job.topic, partitions: partitionCount, cluster: clusterId }, 'topic found');
-  const source = await openSource(context, driver, kernel, partitionCount);
+  // Only where everything else is there is something made in the folder.
+  const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
+  const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
+  const stages = new Stages(clock);
+  const reader = await openSource(context, driver, kernel, partitionCount, stages, shares);
+  const { source, lease } =
+    group === undefined
+      ? { source: reader, lease: undefined }
+      : leased(context, driver, { brokers, group, source: reader });
   log.info({ consumer: driver.name }, 'consumer open');
-  const progress = context.progress({ what: 'events', unit: 'events' });
+  const metrics = engineMetrics(context.metrics);
+  const note = progressNote({
+    stages,
+    watermark: () => (engines.get(context)?.restored ? engines.get(context)?.watermark() : undefined),
+    openKeys: () => metrics.openKeys.value(),
+  });
+  const progress = context.progress({ what: 'events', unit: 'events', note });
+  const windows = windowKernels(context);
+  const openState = () => {
+    const state = stateOf(job, windows, settings.shards, spill?.pieces);
+    context.onClose(() => state.close());
+    return state;
+  };
   const engine = new Engine({
     job,
     clusterId,
     source,
-    watermarks: new PartitionWatermarks(partitionCount, job.skewMs, job.latenessMs),
-    state: new MemState(settings.shards, job.sizeMs),
-    shardOf: owners(kernel, settings.shards),
-    sink,
-    checkpoints,
-    retain: { retainMs: settings.retain, bytesMax: settings['retain-bytes'] },
+    watermarks: watermarksOf(job, windows, partitionCount),
+    openState,
+    ...(spill === undefined ? {} : { spill }),
+    sinks,
+    fired,
+    ...(lateName === undefined
+      ? {}
+      : { late: openLateTopic(context, driver, { brokers, name: lateName, job }) }),
+    ...(shares === undefined ? {} : { lateBytesMax: shares.lateBytes }),
+    disk,
     rowCapacity: settings['batch-rows'],
     checkpointIntervalMs: settings['checkpoint-interval'],
+    checkpointSizes: {
+      baseBytesMin: settings['snapshot-after'],
+      ...(shares === undefined ? {} : { waitingBytesMax: shares.changelogBytes }),
+    },
+    idleTimeoutMs: settings['idle-timeout'],
+    partitionIntervalMs: settings['partition-interval'],
+    onStep: chaos.onStep,
     stop: settings.bounded ? 'bounded' : settings['exit-at-end'] ? 'end' : 'never',
     clock,
     sleep: (ms) => sleep(ms),
     log,
-    metrics: engineMetrics(context.metrics),
+    metrics,
+    stages,
     onConsumed: (events) => {
       progress.set(events);
-      if (events >= killAt) process.kill(process.pid, 'SIGKILL');
+      chaos.onConsumed(events);
     },
   });
   engines.set(context, engine);
   context.readiness('restored', () => engine.restored);
   context.readiness('sink', () => engine.sinkReady);
+  if (lateName !== undefined) context.readiness('late topic', () => engine.lateReady);
+  if (lease !== undefined) context.readiness('group', () => lease.isWhole);
   await engine.restore();
+  lease?.start();
   context.setReady();
   const summary = await engine.run(context.drain);
   progress.done();
-  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} windows`;
+  const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
   context.print(text, { ...summary, ...engine.watermark() });
   return EXIT.done;
 }
@@ -337,23 +342,33 @@ export const command = defineCommand({
   name: 'engine',
   summary: 'Compute event-time windows over a topic, exact through a crash; export prints the sink as CSV',
   description: `
-Reads every partition of -topic from the newest checkpoint in -state-dir, or from its first record, and upserts the
+Reads every partition of -topic from where the changelog in -state-dir ends, or from its first record, and upserts the
 result of each window into the sink once the watermark has passed its end by the lateness. GET /windows/{account_id}
-answers fired windows, GET /watermark how far event time has come.
+answers fired windows, with open=true the others too, GET /watermark how far event time has come.
 
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m
+  millrace engine export > results.csv
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -sink=postgres:postgres://me@127.0.0.1/shop -migrate
-  millrace engine export -sink=postgres:postgres://me@127.0.0.1/shop
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -state=disk -mem-budget=512MiB
 `,
   settings: SETTINGS,
   positionalMax: 1,
   positionalHelp: '[export]',
-  routes: (context) => engineRoutes(() => engines.get(context)),
+  serves: ([action]) => action === undefined,
+  routes: (context) => engineRoutes(() => engines.get(context), packageVersion()),
   async run(context) {
     const [action] = context.positional;
     if (action === 'export') return exportSink(context);
     if (action !== undefined) {
       throw coreError('usage', `engine takes export or nothing, not ${JSON.stringify(action)}`, {
         next: 'see -help',
+      });
+    }
+    if (context.isFlag('export-wait')) {
+      throw coreError('usage', '-export-wait changes nothing without export', {
+        next: 'leave -export-wait out, or run engine export',
       });
     }
     return runEngine(context);

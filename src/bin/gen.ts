@@ -20,6 +20,7 @@ import type { Kernels } from '../native/surface.ts';
 import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels } from './shell/drivers.ts';
+import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
 
 const SETTINGS = {
   kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'what is generated' },
@@ -118,13 +119,7 @@ const SETTINGS = {
   brokers: { type: 'string', help: 'host:port of the brokers, with commas between' },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
-  'replication-factor': {
-    type: 'int',
-    default: '0',
-    min: 0,
-    max: 32_767,
-    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
-  },
+  'replication-factor': REPLICATION_FACTOR,
   retention: { type: 'duration', default: '7d', min: 0, help: 'retention of a created topic' },
   compression: {
     type: 'string',
@@ -289,6 +284,7 @@ async function topicSink(context: Context, topic: string): Promise<BatchSink> {
   const options = {
     brokers: settings.brokers,
     clientId: 'millrace-gen',
+    connectTimeoutMs: settings['connect-timeout'],
     properties: { 'socket.connection.setup.timeout.ms': Math.max(1000, settings['connect-timeout']) },
   };
   const admin = await driver.admin(options);

@@ -5,6 +5,7 @@ import type { SqlPool } from '../io/sql/port.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
 import { ordersFallbacks, ordersRoutes } from '../outbox/orders/http.ts';
+import { KEY_TTL_TABLE } from '../outbox/orders/key-ttl.ts';
 import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
 import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
@@ -38,13 +39,16 @@ function partsOf(context: Pick<Context, 'clock'>): Parts {
   return parts;
 }
 
-/** A request that was taken before SIGTERM must have its answer before the process ends. @throws bad_value */
+/** A request that was taken before SIGTERM must have its answer before its connection is closed. @throws bad_value */
 function requireTimeToDrain(settings: Context['settings']): void {
   const { deadline, 'drain-timeout': drainMs } = settings;
-  if (deadline < drainMs) return;
-  throw coreError('bad_value', `-deadline (${deadline} ms) is not below -drain-timeout (${drainMs} ms)`, {
-    next: 'raise -drain-timeout or lower -deadline; a request may need its whole deadline after SIGTERM',
-  });
+  const openMs = grpcDrainMs(settings);
+  if (deadline < openMs) return;
+  throw coreError(
+    'bad_value',
+    `-deadline (${deadline} ms) is not below 0.8 of -drain-timeout (${openMs} of ${drainMs} ms): a drain would cut off requests that still have time`,
+    { next: 'raise -drain-timeout or lower -deadline; a request may need its whole deadline after SIGTERM' },
+  );
 }
 
 async function open(context: Context): Promise<SqlPool> {
@@ -58,7 +62,7 @@ async function open(context: Context): Promise<SqlPool> {
     context.log.info({ schema: settings.schema, applied }, 'migrated');
   }
   const pool = await openPlain(context);
-  await requireTables(pool, settings.schema, ORDERS_TABLES, 'orders');
+  await requireTables(pool, settings.schema, [...ORDERS_TABLES, KEY_TTL_TABLE], 'orders');
   await requireColumn(pool, settings.schema, 'outbox', 'traceparent', 'orders');
   return pool;
 }

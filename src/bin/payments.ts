@@ -6,15 +6,17 @@ import type { BrokerAdmin, BrokerDriver } from '../io/broker/port.ts';
 import type { SqlPool } from '../io/sql/port.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { outboxError } from '../outbox/errors.ts';
+import { eventTopicConfig } from '../outbox/event-topic.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { checkTtl, type DedupTtl } from '../outbox/inbox/horizon.ts';
 import { Inbox } from '../outbox/inbox/inbox.ts';
-import { migrate, requireTables } from '../outbox/migrations.ts';
+import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
 import { PaymentsConsumer } from '../outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
+import { sleepUntil } from '../outbox/wait.ts';
 import { crashPoint } from './payments/crash.ts';
 import { keepInbox, makeInboxPartitions } from './payments/inbox.ts';
 import { listParked, redriveParked } from './payments/parked.ts';
@@ -22,35 +24,43 @@ import { type PaymentsContext as Context, SETTINGS } from './payments/settings.t
 import { defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
-import { sleepUntil } from './shell/wait.ts';
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** A row that another transaction holds for longer is waited for outside, with the partitions paused. */
 const LOCK_TIMEOUT_MS = 10_000;
+/** A host that vanished without a word is given up after this long; far above what a batch or a partition takes. */
+const ANSWER_TIMEOUT_MS = 60_000;
 const WATERMARKS_TIMEOUT_MS = 10_000;
 const LEADER_LOOK_MS = 100;
 
 async function openDatabase(context: Context): Promise<SqlPool> {
   const { settings } = context;
   const driver = await sqlDriver(context);
-  const pool = await driver.connect({
+  const options = {
     url: withSettings(settings.postgres, {
       schema: settings.schema,
       lockTimeoutMs: LOCK_TIMEOUT_MS,
       // Whom the group takes for dead holds no rows either: who reads its partitions next would wait for them.
       more: { idle_in_transaction_session_timeout: String(settings['session-timeout']) },
     }),
-    // The batch, and beside it the inbox's keeper and the look at readiness.
-    connectionsMax: 3,
     applicationName: 'millrace payments',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
-  });
-  context.onClose(() => pool.close());
+  };
   if (settings.migrate) {
-    const applied = await migrate(pool, settings.schema, 'payments', migrationsOf('payments'));
-    context.log.info({ schema: settings.schema, applied }, 'migrated');
+    // What a migration does to large tables may take long.
+    const patient = await driver.connect({ ...options, connectionsMax: 1 });
+    try {
+      const applied = await migrate(patient, settings.schema, 'payments', migrationsOf('payments'));
+      context.log.info({ schema: settings.schema, applied }, 'migrated');
+    } finally {
+      await patient.close();
+    }
   }
+  // The batch, and beside it the inbox's keeper and the look at readiness.
+  const pool = await driver.connect({ ...options, connectionsMax: 3, answerTimeoutMs: ANSWER_TIMEOUT_MS });
+  context.onClose(() => pool.close());
   await requireTables(pool, settings.schema, PAYMENTS_TABLES, 'payments');
+  await requireColumn(pool, settings.schema, 'payments_parked', 'digest', 'payments');
   return pool;
 }
 
@@ -64,7 +74,7 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<reado
         topic,
         partitions: settings.partitions,
         replicationFactor: settings['replication-factor'],
-        config: { 'retention.ms': String(settings['topic-retention']) },
+        config: eventTopicConfig(settings['topic-retention']),
       },
     ]);
     if (created === true) context.log.info({ topic, partitions: settings.partitions }, 'topic created');
@@ -153,8 +163,8 @@ wrong is mended.
   settings: SETTINGS,
   async run(context) {
     const { settings, log, clock } = context;
-    if (settings.parked) return listParked(context, await openDatabase(context));
-    if (settings.redrive) return redriveParked(context, await openDatabase(context));
+    if (settings.parked) return listParked(context, () => openDatabase(context));
+    if (settings.redrive) return redriveParked(context, () => openDatabase(context));
     const { brokers } = settings;
     if (brokers === undefined)
       throw coreError('usage', '-brokers is required', { next: 'give -brokers=host:port,host:port' });
@@ -215,7 +225,17 @@ wrong is mended.
     });
     context.readiness('postgres', async () => {
       await pool.query('SELECT 1');
-      return consumer.isHealthy();
+      if (!consumer.isHealthy())
+        throw coreError(
+          'unreachable',
+          'the database does not take the batch; the log says why, and it is tried again',
+        );
+      return true;
+    });
+    context.readiness('group', async () => {
+      const why = await consumer.whyNotMember();
+      if (why !== undefined) throw coreError('unreachable', why);
+      return true;
     });
     context.setReady();
     await keepInbox(context, { pool, driver, brokers, names: inbox.names, ttl }, () => consumer.run());

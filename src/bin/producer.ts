@@ -12,7 +12,7 @@ import {
 } from '../registry/index.ts';
 import {
   CLIENT_SETTINGS,
-  connectProperties,
+  connectOptions,
   createTopics,
   formatOf,
   registryClient,
@@ -95,8 +95,7 @@ export const command = defineCommand({
 
     const kernels = await chooseKernels(context);
     const driver = await brokerDriver(context);
-    const properties = connectProperties(context);
-    const base = { brokers: settings.brokers, clientId: 'millrace-producer', properties };
+    const base = { brokers: settings.brokers, clientId: 'millrace-producer', ...connectOptions(context) };
     const admin = await driver.admin(base);
     context.onClose(() => admin.close());
     await createTopics(context, admin, [topic]);

@@ -4,9 +4,9 @@ import { stat } from 'node:fs/promises';
 import { coreError, EXIT } from '../core/errors.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { type LedgerEntry, readLedger } from '../outbox/load/ledger.ts';
-import { DELTA_CLASSES } from '../outbox/reconcile/deltas.ts';
 import { reconcile } from '../outbox/reconcile/reconcile.ts';
 import { reconciliationText } from '../outbox/reconcile/report.ts';
+import { requirePlainSchema } from '../outbox/schema-name.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { sqlDriver } from './shell/drivers.ts';
 
@@ -24,6 +24,11 @@ const SETTINGS = {
   ledger: {
     type: 'list',
     help: 'files that millrace load wrote: what the clients know, all of them; without, the stored keys are the intents',
+  },
+  'key-ttl': {
+    type: 'duration',
+    min: 1000,
+    help: 'after how long keys may be gone, where orders had a shorter -key-ttl than it has: orders older than that are not judged by their key (default: what orders has)',
   },
   ids: { type: 'int', default: '20', min: 0, max: IDS_MAX, help: 'ids listed for each class of delta' },
 } as const;
@@ -65,6 +70,9 @@ async function checkFiles(paths: readonly string[]): Promise<void> {
 async function run(context: Context): Promise<number> {
   const { settings, metrics } = context;
   const paths = settings.ledger ?? [];
+  const paymentsSchema = settings['payments-schema'] ?? settings.schema;
+  requirePlainSchema(settings.schema);
+  requirePlainSchema(paymentsSchema, '-payments-schema');
   await checkFiles(paths);
   const driver = await sqlDriver(context);
   const pool = await driver.connect({
@@ -76,6 +84,11 @@ async function run(context: Context): Promise<number> {
   context.onClose(() => pool.close());
   context.setReady();
   const progress = context.progress({ what: 'ledger', unit: 'entries' });
+  const deltas = metrics.gauge(
+    'reconcile_deltas',
+    'Members of each class of delta that was compared so far.',
+    ['class'],
+  );
   // An exit code of 0 would say that the invariant holds.
   const goOn = (): void => {
     if (context.drain.aborted)
@@ -84,8 +97,9 @@ async function run(context: Context): Promise<number> {
   const result = await reconcile({
     pool,
     ordersSchema: settings.schema,
-    paymentsSchema: settings['payments-schema'] ?? settings.schema,
+    paymentsSchema,
     ledgers: paths.map(entriesOf),
+    ...(settings['key-ttl'] === undefined ? {} : { keyTtlMs: settings['key-ttl'] }),
     idsMax: settings.ids,
     onEntry: () => {
       goOn();
@@ -95,11 +109,10 @@ async function run(context: Context): Promise<number> {
       goOn();
       context.log.debug({ class: name }, 'comparing');
     },
+    // At once: the process ends with the last class, and nobody could ask for what is set then.
+    onCompared: (name, count) => deltas.set(count, deltas.series(name)),
   });
   progress.done();
-  const deltas = metrics.gauge('reconcile_deltas', 'Members of each class of delta.', ['class']);
-  for (const { name } of DELTA_CLASSES) deltas.set(0, deltas.series(name));
-  for (const delta of result.deltas) deltas.set(delta.count, deltas.series(delta.class));
   context.print(reconciliationText(result), result);
   return result.holds ? EXIT.done : EXIT.no;
 }

@@ -1,6 +1,7 @@
 /** `millrace relay`: publishes what the orders service committed, at least once and in order. */
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { coreError } from '../core/errors.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/event.ts';
@@ -10,6 +11,7 @@ import { WalSource } from '../outbox/relay/wal-source.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
+import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
 
 /** Messages of the replication stream above this are passed over; their rows stay pending for the sweep. */
 const WAL_MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
@@ -33,10 +35,12 @@ const SETTINGS = {
   },
   slot: {
     type: 'string',
+    needs: ['relay=wal'],
     help: 'with -relay=wal: name of the replication slot, where the one that follows from the table is not wanted',
   },
   publication: {
     type: 'string',
+    needs: ['relay=wal'],
     help: 'with -relay=wal: name of the publication, where the one that follows from the table is not wanted',
   },
   heartbeat: {
@@ -44,24 +48,24 @@ const SETTINGS = {
     default: '5s',
     min: 100,
     max: 600_000,
+    needs: ['relay=wal'],
     help: 'with -relay=wal: how often a message is written to the log, so that a quiet slot moves on',
   },
   'sweep-interval': {
     type: 'duration',
     default: '30s',
     min: 100,
+    needs: ['relay=wal'],
     help: 'with -relay=wal: how often the table is looked through for rows that the slot did not show',
   },
-  topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
+  topic: {
+    type: 'string',
+    default: ORDER_EVENTS_TOPIC,
+    help: 'topic of the events, the same for all relays of an outbox: another one is refused while any of them runs',
+  },
   source: { type: 'string', default: EVENT_SOURCE, help: 'header ce_source of the events: who wrote them' },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
-  'replication-factor': {
-    type: 'int',
-    default: '0',
-    min: 0,
-    max: 32_767,
-    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
-  },
+  'replication-factor': REPLICATION_FACTOR,
   'topic-retention': {
     type: 'duration',
     default: '24h',
@@ -94,13 +98,15 @@ const SETTINGS = {
     default: '20ms',
     min: 1,
     max: 60_000,
-    help: 'wait between two looks at an empty outbox, where no orders process of this host wakes the relay',
+    needs: ['relay=poll'],
+    help: 'with -relay=poll: wait between two looks at an empty outbox, where no orders process of this host wakes the relay',
   },
   'rescan-interval': {
     type: 'duration',
     default: '60s',
     min: 100,
-    help: 'how often the scan begins at the lowest id again',
+    needs: ['relay=poll'],
+    help: 'with -relay=poll: how often the scan begins at the lowest id again',
   },
   'batch-rows': {
     type: 'int',
@@ -108,6 +114,19 @@ const SETTINGS = {
     min: 1,
     max: 100_000,
     help: 'rows read and published at once',
+  },
+  'in-flight-bytes': {
+    type: 'size',
+    default: '64MiB',
+    min: 1_048_576,
+    help: 'payload bytes in memory, read and not yet marked; one row above it still passes, alone',
+  },
+  'answer-timeout': {
+    type: 'duration',
+    default: '30s',
+    min: 100,
+    max: 3_600_000,
+    help: 'how long the database may leave a statement unanswered before its connection is given up and made again, and /ready says no',
   },
   'delivery-timeout': {
     type: 'duration',
@@ -137,7 +156,13 @@ const SETTINGS = {
     choices: ['commit', 'publish', 'mark'],
     help: 'end by SIGKILL there: commit, committed rows were seen and not published; publish, they are acknowledged and not marked; mark, they are marked and the source has not taken note',
   },
-  'crash-after': { type: 'int', default: '0', min: 0, help: 'rows published before -crash-point counts' },
+  'crash-after': {
+    type: 'int',
+    default: '0',
+    min: 0,
+    needs: ['crash-point'],
+    help: 'rows published before -crash-point counts',
+  },
 } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
@@ -203,6 +228,8 @@ async function optionsOf(context: Context): Promise<RelayOptions> {
       rowsMax: settings['batch-rows'],
       pollIntervalMs: settings['poll-interval'],
       rescanMs: settings['rescan-interval'],
+      inFlightBytesMax: settings['in-flight-bytes'],
+      answerTimeoutMs: settings['answer-timeout'],
       deliveryTimeoutMs: settings['delivery-timeout'],
       horizonWarnMs: settings['horizon-warn'],
       createTopic: settings['create-topics']
@@ -231,7 +258,11 @@ publish and mark publishes again under the same msg_id; payments absorbs it.
     const relay = new Relay(await optionsOf(context));
     context.onClose(() => relay.close());
     await relay.open();
-    context.readiness('relay', () => relay.isReady());
+    context.readiness('relay', () => {
+      const why = relay.whyNotReady();
+      if (why !== undefined) throw coreError('unreachable', why);
+      return true;
+    });
     context.setReady();
     await relay.run(context.drain);
     return undefined;

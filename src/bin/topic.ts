@@ -3,18 +3,13 @@ import { coreError, EXIT } from '../core/errors.ts';
 import type { BrokerAdmin } from '../io/broker/port.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver } from './shell/drivers.ts';
+import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
   topic: { type: 'list', help: 'names, with commas between' },
   partitions: { type: 'int', default: '1', min: 1, max: 100_000, help: 'partitions of a created topic' },
-  'replication-factor': {
-    type: 'int',
-    default: '0',
-    min: 0,
-    max: 32_767,
-    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
-  },
+  'replication-factor': REPLICATION_FACTOR,
   'config-entry': {
     type: 'list',
     help: 'name=value settings of a created topic, e.g. retention.ms=86400000',

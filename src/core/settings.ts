@@ -1,7 +1,8 @@
 /** Settings: one table a command makes the parser, the help text, the reference page and the start-up log line.
  *
  *  Invariants: (1) precedence is flag > environment > config file > default, and the source of each value is kept;
- *  (2) the result is frozen; (3) an unknown flag is an error that names the nearest known one.
+ *  (2) the result is frozen; (3) an unknown flag is an error that names the nearest known one, and one that would change
+ *  nothing beside the others is an error that names them.
  *  Flags are accepted as `-format=avro`, `-format avro`, `--format=avro` and `--format avro`. A flag that takes a list
  *  may be given several times; any other is given once. An environment variable that is empty counts as unset.
  */
@@ -39,6 +40,12 @@ export interface Setting {
   readonly env?: readonly string[];
   /** Never printed. */
   readonly secret?: boolean;
+  /** As a flag it is refused unless one of these is on: a setting's name (true, given, not zero), `name=value`, or `name=start*` where
+   *  more may follow. What stands in the environment or the config file may be meant for other runs. */
+  readonly needs?: readonly string[];
+  /** It is refused where one of these, as of `needs`, is on, unless that one is given in a stronger place: a flag beside the
+   *  environment. */
+  readonly excludes?: readonly string[];
 }
 
 export type SettingTable = Readonly<Record<string, Setting>>;
@@ -307,6 +314,46 @@ function textOf(
   return setting.default === undefined ? [undefined, 'unset'] : [setting.default, 'default'];
 }
 
+function isOn(table: SettingTable, values: Readonly<Record<string, unknown>>, what: string): boolean {
+  const [name = '', wanted] = what.split('=');
+  const value = values[name];
+  if (wanted !== undefined) {
+    const text = formatValue((table[name] as Setting).type, value);
+    return wanted.endsWith('*') ? text.startsWith(wanted.slice(0, -1)) : text === wanted;
+  }
+  return value !== undefined && value !== false && value !== 0;
+}
+
+/** Strongest first. */
+const STRENGTH: readonly SettingSource[] = ['flag', 'environment', 'config', 'default', 'unset'];
+
+/** What would change nothing is a mistake of whoever gave it. */
+function checkTogether(
+  table: SettingTable,
+  values: Readonly<Record<string, unknown>>,
+  sources: Readonly<Record<string, SettingSource>>,
+): void {
+  const flags = (names: readonly string[]): string =>
+    names.map((name) => `-${name.replace(/\*$/, '…')}`).join(' or ');
+  const strength = (what: string): number =>
+    STRENGTH.indexOf(sources[what.split('=')[0] as string] as SettingSource);
+  for (const [name, { needs, excludes }] of Object.entries(table)) {
+    const source = sources[name];
+    if (source === 'default' || source === 'unset') continue;
+    if (source === 'flag' && needs !== undefined && !needs.some((what) => isOn(table, values, what))) {
+      throw coreError('usage', `-${name} changes nothing without ${flags(needs)}`, {
+        next: `give ${flags(needs)} too, or leave -${name} out`,
+      });
+    }
+    const other = excludes?.find((what) => isOn(table, values, what) && strength(name) <= strength(what));
+    if (other !== undefined && isOn(table, values, name)) {
+      throw coreError('usage', `-${name} changes nothing with -${other}`, {
+        next: `leave -${name} or -${other} out`,
+      });
+    }
+  }
+}
+
 /** Parses one command's arguments against its table.
  *  @throws unknown_flag, bad_value, usage */
 export function parseSettings<const T extends SettingTable>(
@@ -332,6 +379,7 @@ export function parseSettings<const T extends SettingTable>(
     values[name] = text === undefined ? undefined : parseValue(name, setting, text, source);
     sources[name] = source;
   }
+  checkTogether(table, values, sources);
   return {
     values: Object.freeze(values) as SettingsOf<T>,
     sources: Object.freeze(sources),

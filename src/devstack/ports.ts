@@ -22,7 +22,8 @@ function canListen(port: number): Promise<boolean> {
   });
 }
 
-async function isReleased(port: number): Promise<boolean> {
+/** Whether nobody listens on the port, or soon nobody does. */
+export async function isReleased(port: number): Promise<boolean> {
   const deadline = performance.now() + RELEASE_MS;
   while (!(await canListen(port))) {
     if (performance.now() > deadline) return false;

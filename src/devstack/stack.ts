@@ -28,7 +28,7 @@ import {
   writeKafkaScripts,
 } from './kafka/server.ts';
 import { lockFolder } from './lock.ts';
-import { choosePort } from './ports.ts';
+import { choosePort, isReleased } from './ports.ts';
 import { postgresBinaries } from './postgres/binaries.ts';
 import {
   ensureDatabase,
@@ -260,30 +260,43 @@ async function launchOnFreePorts(options: StackOptions, folder: string, jars: st
   }
 }
 
-/** Brokers that ended while the rest of their cluster runs are started again on their ports, so that its clients go on.
- *  Whatever comes in between is left to the whole start that follows. */
-async function startEnded(options: StackOptions, folder: string): Promise<void> {
+/** Servers that ended while others run are started again on their ports, so that all clients go on: of the three brokers some, the
+ *  database beside its broker. Whatever comes in between is left to the whole start that follows. Returns who was started. */
+async function startEnded(options: StackOptions, folder: string): Promise<readonly string[]> {
   const state = readState(folder);
   const identity = readIdentity(folder);
-  if (state === undefined || identity === undefined) return;
+  if (state === undefined || identity === undefined) return [];
   const ended = state.servers.filter((server) => !isAlive(server.process)).map((server) => server.name);
+  if (ended.length === 0 || ended.length === state.servers.length) return [];
   const nodes = state.brokers.filter((node) => ended.includes(node.name));
-  if (nodes.length === 0 || nodes.length !== ended.length || nodes.length === state.brokers.length) return;
+  const { postgresPort } = state;
+  const endedPostgres = ended.includes(POSTGRES_NAME);
+  const ports = nodes.flatMap((node) => [node.port, node.controllerPort]);
+  for (const port of endedPostgres ? [...ports, postgresPort] : ports)
+    if (!(await isReleased(port))) return [];
   options.onStep(`starting ${ended.join(' and ')} again`);
   const guard = new Guard({ folder, removeAtEnd: undefined });
   try {
     const servers = new Map(state.servers.map((server) => [server.name, server]));
-    for (const { name } of nodes) servers.set(name, { name, process: await guard.start(name, 'KILL') });
-    await Promise.all(
-      nodes.map((node) =>
-        waitReady(options, folder, servers.get(node.name) as ServerState, () => brokerReady(node, identity)),
-      ),
-    );
+    const start = async (name: string, endSignal: 'KILL' | 'QUIT', ready: () => Promise<boolean>) => {
+      const server = { name, process: await guard.start(name, endSignal) };
+      servers.set(name, server);
+      return () => waitReady(options, folder, server, ready);
+    };
+    const waits: Array<() => Promise<void>> = [];
+    for (const node of nodes) waits.push(await start(node.name, 'KILL', () => brokerReady(node, identity)));
+    if (endedPostgres) {
+      forgetPostmaster(folder);
+      waits.push(await start(POSTGRES_NAME, 'QUIT', () => postgresReady(postgresPort, identity)));
+    }
+    await Promise.all(waits.map((wait) => wait()));
     writeState(folder, { ...state, servers: [...servers.values()] });
     await guard.release();
+    return ended;
   } catch (thrown) {
     options.onStep(`they did not start: ${thrown instanceof Error ? thrown.message : String(thrown)}`);
     await guard.end();
+    return [];
   }
 }
 
@@ -379,7 +392,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   try {
     prepareFolder(folder);
     brokerCount(options, folder);
-    if (!options.owned) await startEnded(options, folder);
+    const again = options.owned ? [] : await startEnded(options, folder);
     const found = await findRunning(folder);
     if (found !== undefined) {
       demandPorts(options, folder, found);
@@ -387,7 +400,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
       return {
         ...found,
         folder,
-        alreadyRunning: true,
+        alreadyRunning: again.length === 0,
         readyMs,
         broken: nothing,
         release: nothing,

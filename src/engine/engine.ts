@@ -1,138 +1,221 @@
-/** One run of the window engine: restore, read, step, write, checkpoint.
+/** One run of the window engine: restore, read, step, log, write, checkpoint.
  *
- *  The step is synchronous and deterministic; this loop carries batches into it and results out of it. A checkpoint is
- *  cut between two batches and written beside the reading; it completes only after every result fired before the cut is
- *  durable in the sink, so a restart never has to fire a window that its checkpoint holds as fired.
+ *  The step is synchronous and deterministic; this loop carries batches into it and results out of it. Every change of the
+ *  state is in the changelog before the results that depend on it leave, so a restart goes on where the changelog ends,
+ *  and nothing that left can come out otherwise.
+ *  Invariants: (1) firings reach the sinks in their order, each once the changelog up to it is durable; (2) the changelog
+ *  says that windows have fired once they are durable in every sink; what it does not say fires again.
  */
 import type { Clock } from '../core/clock.ts';
 import { invariant } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
-import type { WatermarkGenerator } from '../core/watermark.ts';
-import type { FiredWindow, WindowResult } from './accumulator.ts';
-import type { CheckpointStore, Restored } from './checkpoint/store.ts';
+import type { Disk } from '../io/disk/port.ts';
+import { freshCells, type PartitionProgress, type Totals, type WatermarkGenerator } from './admission.ts';
+import type { EngineAnswers, OpenWindows, WatermarkReport } from './api.ts';
+import {
+  Checkpointer,
+  type CheckpointSizes,
+  freshStanding,
+  type Standing,
+} from './checkpoint/checkpointer.ts';
+import { type Restored, restoreState } from './checkpoint/restore.ts';
+import type { StateManifest } from './checkpoint/state-manifest.ts';
+import type { StepHook } from './checkpoint/steps.ts';
+import { demandOffsets, demandSameJob } from './demands.ts';
 import { engineError } from './errors.ts';
-import { assignerOf, type Job, jobDifferences } from './job.ts';
+import type { WindowPage, WindowQuery } from './fired/lookup.ts';
+import { EngineGauges } from './gauges.ts';
+import { IdleWatch } from './idle.ts';
+import type { Job } from './job.ts';
+import { LagWatch } from './lag.ts';
+import { LateOutlet, type LateTopic } from './late/outlet.ts';
 import type { EngineMetrics } from './metrics.ts';
-import { type PartitionProgress, WindowOperator } from './operator.ts';
-import { RetainedWindows, type RetainLimits, type WindowQuery } from './retained.ts';
+import { WindowOperator } from './operator.ts';
+import { Outlet } from './outlet.ts';
+import { PartitionWatch } from './partitions.ts';
 import type { WindowSink } from './sink/port.ts';
-import { SinkWriter } from './sink/writer.ts';
 import type { EventSource } from './source.ts';
-import type { StateBackend } from './state/port.ts';
+import type { PieceStore } from './spill/pieces.ts';
+import { Spiller } from './spill/spiller.ts';
+import { type Limited, limitedBy, type StageShare, Stages, stripOf } from './stages.ts';
+import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring } from './state/port.ts';
+import { timedDisk } from './timed-disk.ts';
 
 /** How long a read waits for rows; also the grain of the timers. */
 const WAIT_MS = 100;
-const RATE_MS = 1000;
 
 export interface EngineParts {
   readonly job: Job;
   readonly clusterId: string;
   readonly source: EventSource;
   readonly watermarks: WatermarkGenerator;
-  readonly state: StateBackend;
-  /** Owners of keys, for state that was saved under another number of shards. */
-  readonly shardOf: (accountId: BigUint64Array) => Int32Array;
-  readonly sink: WindowSink;
-  readonly checkpoints: CheckpointStore;
-  readonly retain: RetainLimits;
+  /** Empty state of the job; called again where a checkpoint turns out to be none. */
+  readonly openState: () => StateBackend;
+  /** Of a state that may go to disk: where to, and the memory that tables and runs may take. */
+  readonly spill?: { readonly pieces: PieceStore; readonly bytesMax: number };
+  /** Results are durable when they are durable in all of them. */
+  readonly sinks: readonly WindowSink[];
+  /** Where fired windows are looked up; one of the sinks. */
+  readonly fired: { find(query: WindowQuery): Promise<WindowPage>; bytes?(): Promise<number> };
+  /** Where copies of late and invalid events go; undefined: nowhere. */
+  readonly late?: LateTopic;
+  /** Bytes of copies that may wait for it; absent: as many as where memory is not bounded. */
+  readonly lateBytesMax?: number;
+  /** The folder of changelog and checkpoints, whose lock is held. */
+  readonly disk: Disk;
   readonly rowCapacity: number;
   readonly checkpointIntervalMs: number;
+  readonly checkpointSizes?: Partial<CheckpointSizes>;
+  /** A partition that had nothing to read for so long holds no window back; 0: every partition always does. */
+  readonly idleTimeoutMs: number;
+  /** Between two looks whether the topic has more partitions; 0: at the start only, as where the run has an end. */
+  readonly partitionIntervalMs: number;
+  /** Called at the steps of changelog and checkpoints; may end the process. */
+  readonly onStep?: StepHook;
   /** `end`: stop at the offsets that are the end now; `bounded`: and fire everything that is open. */
   readonly stop: 'never' | 'end' | 'bounded';
   readonly clock: Clock;
   readonly sleep: (ms: number) => Promise<void>;
   readonly log: Logger;
   readonly metrics: EngineMetrics;
+  /** The one that the source tells of its work; absent: one that knows no source. */
+  readonly stages?: Stages;
   /** After each batch: events consumed by this process. */
   readonly onConsumed?: (events: number) => void;
 }
 
-export interface WatermarkReport {
-  /** null before every partition has had an event. */
-  readonly watermark_ms: number | null;
-  readonly lag_ms: number | null;
-  readonly dropped_late: number;
-}
-
-export interface RunSummary {
-  readonly consumed: number;
-  readonly accepted: number;
-  readonly droppedLate: number;
-  readonly invalid: number;
+export type RunSummary = Totals & {
+  /** Windows, or firings of sessions. */
   readonly firedWindows: number;
+  readonly limitedBy: Limited | undefined;
+  readonly stages: readonly StageShare[];
+};
+
+/** What a restore makes. */
+interface Running {
+  readonly state: StateBackend;
+  readonly checkpointer: Checkpointer;
+  readonly operator: WindowOperator;
+  readonly outlet: Outlet;
+  readonly spiller: Spiller | undefined;
+  readonly late: LateOutlet | undefined;
 }
 
-export class Engine {
+export class Engine implements EngineAnswers {
   private readonly parts: EngineParts;
-  private readonly operator: WindowOperator;
-  private readonly writer: SinkWriter;
-  private readonly retained: RetainedWindows;
-  /** Fired and not yet in a checkpoint. */
-  private firedSince: FiredWindow[] = [];
+  private running: Running | undefined;
+  private readonly idle: IdleWatch;
+  private readonly lag: LagWatch;
+  private readonly stages: Stages;
+  private readonly partitions: PartitionWatch;
   private firedCount = 0;
   private consumedBefore = 0;
   private targets: readonly number[] = [];
-  private isRestored = false;
   private checkpointing: Promise<void> | undefined;
   private checkpointFailure: unknown;
-  private savedPositions = '';
-  private rate = { at: 0, events: 0, rows: 0 };
+  private saved = '';
+  private readonly gauges: EngineGauges;
 
   constructor(parts: EngineParts) {
     this.parts = parts;
-    const { watermarks, state, rowCapacity, metrics } = parts;
-    this.operator = new WindowOperator({ watermarks, state, assigner: assignerOf(parts.job), rowCapacity });
-    this.retained = new RetainedWindows(parts.retain);
-    this.writer = new SinkWriter({
-      sink: parts.sink,
-      clock: parts.clock,
-      log: parts.log,
-      sleep: parts.sleep,
+    const { source, watermarks, rowCapacity, metrics } = parts;
+    this.idle = new IdleWatch(watermarks, source, parts.idleTimeoutMs);
+    this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
+    this.stages = parts.stages ?? new Stages(parts.clock);
+    metrics.watch(this.stages);
+    this.gauges = new EngineGauges({
+      ...parts,
+      lag: this.lag,
+      isReady: () => this.restored && this.sinkReady && this.lateReady,
+      running: () => this.running,
+    });
+    const intervalMs = parts.stop === 'never' ? parts.partitionIntervalMs : 0;
+    this.partitions = new PartitionWatch(source, intervalMs, parts.log);
+  }
+
+  get restored(): boolean {
+    return this.running !== undefined;
+  }
+  /** False while the sink cannot be reached. */
+  get sinkReady(): boolean {
+    return this.running?.outlet.ready ?? true;
+  }
+
+  /** False while the late topic cannot be reached. */
+  get lateReady(): boolean {
+    return this.running?.late?.ready ?? true;
+  }
+
+  /** Takes up what the folder holds, or starts at the first record of every partition. Call once, before `run`.
+   *  @throws state_corrupt, job_changed, offsets_gone, not_writable */
+  async restore(): Promise<void> {
+    const { parts } = this;
+    const { watermarks, clock, log, metrics, disk, job, clusterId } = parts;
+    const startedAt = clock.monotonicMs();
+    const bounds = await parts.source.bounds();
+    let opened: StateBackend | undefined;
+    const open = (manifest: StateManifest) => {
+      demandSameJob(manifest, parts);
+      opened = parts.openState();
+      return opened.live;
+    };
+    const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
+    const saved = await restoreState({ disk, log, open, ...onDisk });
+    const state = opened ?? parts.openState();
+    const standing = saved ?? freshStanding(freshCells(bounds.map(({ low }) => low)));
+    demandOffsets(standing.progress, bounds);
+    const checkpointer = await Checkpointer.start(
+      {
+        ...{
+          disk: timedDisk(disk, this.stages),
+          clock,
+          job,
+          clusterId,
+          shards: state.shards,
+          state: state.live,
+          ...onDisk,
+        },
+        ...(parts.checkpointSizes === undefined ? {} : { sizes: parts.checkpointSizes }),
+        ...(parts.onStep === undefined ? {} : { onStep: parts.onStep }),
+      },
+      standing,
+    );
+    const late = this.lateOutlet(checkpointer, standing);
+    const operator = new WindowOperator({
+      ...{ watermarks, state, rowCapacity: parts.rowCapacity },
+      ...{ journal: checkpointer, late, stages: this.stages },
+    });
+    const outlet = new Outlet({
+      ...{ sinks: parts.sinks, checkpointer, clock, log, sleep: parts.sleep, stages: this.stages },
       onWritten: (rows, seconds) => {
         metrics.sinkRows.add(rows);
         metrics.stage.observeMany(seconds, rows, metrics.stage.series('sink'));
       },
     });
-  }
-
-  get restored(): boolean {
-    return this.isRestored;
-  }
-  /** False while the sink cannot be reached. */
-  get sinkReady(): boolean {
-    return this.writer.ready;
-  }
-
-  /** Takes up the newest checkpoint, or starts at the first record of every partition. Call once, before `run`.
-   *  @throws state_corrupt, job_changed, offsets_gone */
-  async restore(): Promise<void> {
-    const { parts } = this;
-    const startedAt = parts.clock.monotonicMs();
-    const bounds = await parts.source.bounds();
-    const saved = await parts.checkpoints.restore();
-    const progress =
-      saved === undefined ? freshProgress(bounds.map(({ low }) => low)) : this.takeUp(saved, bounds);
-    this.operator.restore(progress, saved?.manifest.fired_ms ?? Number.NEGATIVE_INFINITY);
-    this.consumedBefore = this.operator.totals().consumed;
-    this.savedPositions = this.positions();
+    const spiller = this.spillerOf(state, checkpointer);
+    this.running = { state, checkpointer, operator, outlet, spiller, late };
+    this.take(operator.goOn(standing, clock.monotonicMs()));
+    if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
+    this.takeUp(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
+    this.consumedBefore = watermarks.totals().consumed;
     if (parts.stop !== 'never') {
       this.targets = bounds.map(({ high }) => high);
       this.targets.forEach((high, partition) => {
-        this.operator.setLimit(partition, high);
+        watermarks.setLimit(partition, high);
       });
     }
-    await parts.source.start(progress.map(({ offset }) => offset));
-    this.isRestored = true;
-    const seconds = (parts.clock.monotonicMs() - startedAt) / 1000;
-    parts.metrics.recoverySeconds.set(seconds);
-    parts.log.info(
+    const offsets = watermarks.progress().map(({ offset }) => offset);
+    await parts.source.start(offsets);
+    const seconds = (clock.monotonicMs() - startedAt) / 1000;
+    metrics.recoverySeconds.set(seconds);
+    this.gauges.checkpointedMs = saved?.manifest.ts ?? clock.wallNowMs();
+    log.info(
       {
-        checkpoint: saved?.manifest.id ?? null,
-        refused: saved?.refused ?? [],
-        offsets: progress.map(({ offset }) => offset),
+        ...told(saved),
+        offsets,
         consumed: this.consumedBefore,
-        openWindows: parts.state.openSliceCount(),
-        openKeys: parts.state.keyCount(),
+        openWindows: state.openCount(),
+        openKeys: state.keyCount(),
         seconds,
       },
       saved === undefined ? 'no checkpoint: starting at the first record' : 'restored from a checkpoint',
@@ -141,246 +224,262 @@ export class Engine {
 
   /** Runs until the drain signal or the end that was asked for; leaves a checkpoint behind either way. */
   async run(drain: AbortSignal): Promise<RunSummary> {
-    const { parts, operator, writer } = this;
-    invariant(this.isRestored, 'an engine is restored before it runs');
-    let nextCheckpoint = parts.clock.monotonicMs() + parts.checkpointIntervalMs;
+    const { checkpointer, operator, outlet, spiller, late } = this.made;
+    const { stages } = this;
+    stages.start();
     try {
-      while (!drain.aborted && !this.reachedEnd()) {
-        const columns = await parts.source.next(WAIT_MS);
-        if (columns !== undefined) {
-          const from = parts.clock.monotonicMs();
-          this.take(operator.step(columns));
-          const now = parts.clock.monotonicMs();
-          const { stage } = parts.metrics;
-          stage.observeMany(
-            (now - parts.source.receivedAtMs) / 1000,
-            columns.rowCount,
-            stage.series('accumulate'),
-          );
-          stage.observe((now - from) / 1000, stage.series('step'));
-          parts.onConsumed?.(operator.totals().consumed - this.consumedBefore);
-        }
-        const now = parts.clock.monotonicMs();
-        this.refreshMetrics(now);
-        if (now >= nextCheckpoint && this.checkpointing === undefined) {
-          nextCheckpoint = now + parts.checkpointIntervalMs;
-          this.checkpointing = this.checkpoint()
-            .catch((thrown) => {
-              this.checkpointFailure = thrown;
-            })
-            .finally(() => {
-              this.checkpointing = undefined;
-            });
-        }
-        if (this.checkpointFailure !== undefined) throw this.checkpointFailure;
-        await writer.room(drain);
-      }
-      if (drain.aborted && !writer.ready) {
+      await this.read(drain);
+      if (drain.aborted && !outlet.ready) {
         throw engineError('sink_failed', 'the sink cannot be reached, so the last results are not written', {
-          next: 'start again when it is back: the run goes on from the newest checkpoint',
+          next: 'start again when it is back: they are written then',
         });
       }
-      await this.checkpointing;
-      if (this.checkpointFailure !== undefined) throw this.checkpointFailure;
-      await this.checkpoint();
-      if (parts.stop === 'bounded' && this.reachedEnd()) {
-        // Not saved: a run that finds more records later goes on from before this, and its results replace these.
-        const drained = operator.drain();
-        this.retained.add(drained);
-        this.firedCount += drained.length;
-        writer.offer(drained);
-        await writer.flushed();
+      await outlet.flushed();
+      await stages.waiting('sink', async () => late?.flushed(drain));
+      await stages.waiting('spill', async () => spiller?.settled());
+      await stages.waiting('changelog', async () => this.checkpointing);
+      this.rethrow();
+      await stages.waiting('changelog', () => this.checkpoint());
+      if (this.parts.stop === 'bounded' && this.reachedEnd()) {
+        // Not logged: a run that finds more records later goes on from before this, and its windows replace these. A
+        // session that goes on then ends later, so it has another key, and the one of before stays in the sink.
+        this.take(operator.drain(this.parts.clock.monotonicMs()), 'unlogged');
+        await outlet.flushed();
       }
+      outlet.stop();
+      late?.stop();
+      await checkpointer.close();
+    } catch (thrown) {
+      outlet.stop();
+      await spiller?.stop();
+      late?.stop();
+      await checkpointer.close().catch(() => {});
+      throw thrown;
     } finally {
-      writer.stop();
-      this.refreshMetrics(Number.POSITIVE_INFINITY);
+      stages.stop();
+      this.gauges.refreshRates(Number.POSITIVE_INFINITY);
     }
-    return { ...operator.totals(), firedWindows: this.firedCount };
+    const times = stages.times();
+    return {
+      ...this.parts.watermarks.totals(),
+      firedWindows: this.firedCount,
+      limitedBy: limitedBy(times),
+      stages: stripOf(times),
+    };
+  }
+
+  private get made(): Running {
+    const { running } = this;
+    invariant(running !== undefined, 'an engine is restored before it runs');
+    return running;
+  }
+
+  private async read(drain: AbortSignal): Promise<void> {
+    const { parts } = this;
+    const { clock, watermarks, source, metrics } = parts;
+    const { checkpointer, operator, outlet, spiller, late } = this.made;
+    const { stages, lag } = this;
+    let nextCheckpoint = clock.monotonicMs() + parts.checkpointIntervalMs;
+    while (!drain.aborted && !this.reachedEnd()) {
+      stages.asksFor(lag.isAtEnd ? 'input' : 'fetch');
+      const rows = await source.next(WAIT_MS);
+      if (rows !== undefined) {
+        const from = clock.monotonicMs();
+        this.take(operator.step(rows.records, rows.events, from));
+        const now = clock.monotonicMs();
+        const { stage } = metrics;
+        stage.observeMany(
+          (now - source.receivedAtMs) / 1000,
+          rows.records.rowCount,
+          stage.series('accumulate'),
+        );
+        stage.observe((now - from) / 1000, stage.series('step'));
+        parts.onConsumed?.(watermarks.totals().consumed - this.consumedBefore);
+      }
+      const now = clock.monotonicMs();
+      for (const partition of this.idle.due(now)) {
+        parts.log.info(
+          { partition, offset: watermarks.position(partition) },
+          'partition is idle; it holds no window back',
+        );
+        this.take(operator.idle(partition, now));
+      }
+      const added = this.partitions.due(now);
+      if (added.length > 0) {
+        this.takeUp(added);
+        await source.start(watermarks.progress().map(({ offset }) => offset));
+      }
+      if (checkpointer.isCopying) stages.works('changelog');
+      checkpointer.advance();
+      if (spiller !== undefined) {
+        stages.works('spill');
+        spiller.advance();
+        stages.works('update');
+        this.take(operator.due(now));
+      }
+      stages.rests();
+      lag.look(now);
+      this.gauges.refreshRates(now);
+      if (now >= nextCheckpoint && this.checkpointing === undefined) {
+        nextCheckpoint = now + parts.checkpointIntervalMs;
+        this.checkpointing = this.checkpoint()
+          .catch((thrown) => {
+            this.checkpointFailure = thrown;
+          })
+          .finally(() => {
+            this.checkpointing = undefined;
+          });
+      }
+      this.rethrow();
+      const waitsFrom = clock.monotonicMs();
+      await stages.waiting('changelog', () => checkpointer.room());
+      if (spiller !== undefined)
+        await stages.waiting('spill', () => spiller.room(drain, () => outlet.isLeaving));
+      await outlet.room(drain);
+      if (late !== undefined) await stages.waiting('sink', () => late.room(drain));
+      this.idle.unread(clock.monotonicMs() - waitsFrom);
+    }
+    if (!drain.aborted) await this.fireEnded();
+  }
+
+  /** What ended on disk fires, however little that is: nothing that is to come would make it due. */
+  private async fireEnded(): Promise<void> {
+    const { operator, outlet, spiller, state } = this.made;
+    state.spillable?.endOfInput();
+    for (let isOver = spiller === undefined; !isOver; ) {
+      const fired = operator.due(this.parts.clock.monotonicMs());
+      this.take(fired);
+      spiller?.advance();
+      isOver = fired.length === 0 && spiller?.isBusy === false;
+      await outlet.flushed();
+      await spiller?.settled();
+    }
+  }
+
+  private rethrow(): void {
+    if (this.checkpointFailure !== undefined) throw this.checkpointFailure;
   }
 
   watermark(): WatermarkReport {
-    const watermark = this.parts.watermarks.watermark();
+    const { watermark } = this.parts.watermarks;
     const known = Number.isFinite(watermark);
     return {
       watermark_ms: known ? watermark : null,
       lag_ms: known ? this.parts.clock.wallNowMs() - watermark : null,
-      dropped_late: this.operator.totals().droppedLate,
+      dropped_late: this.parts.watermarks.totals().droppedLate,
     };
   }
 
+  get firedTo(): number {
+    return this.made.state.firedTo;
+  }
+
+  get watermarkMode(): WatermarkGenerator['mode'] {
+    return this.parts.watermarks.mode;
+  }
+
   progress(): readonly PartitionProgress[] {
-    return this.operator.progress();
+    return this.parts.watermarks.progress();
   }
 
-  windows(query: WindowQuery): readonly WindowResult[] {
-    return this.retained.query(query);
+  windows(query: WindowQuery): Promise<WindowPage> {
+    return this.parts.fired.find(query);
   }
 
-  private take(fired: readonly FiredWindow[]): void {
+  async openWindows(accountId: bigint, after: number): Promise<OpenWindows> {
+    const { outlet, state } = this.made;
+    // Asked together: what is open here must not be looked for among what left meanwhile.
+    const [open, ...left] = await Promise.all([
+      state.open(accountId, after),
+      ...outlet.leaving.map((firing) => firing.find(accountId)),
+    ]);
+    const leaving = left.flat().filter(({ windowEnd }) => windowEnd > after);
+    return { rows: [...leaving, ...open], isCut: open.length === OPEN_RESULTS_MAX };
+  }
+
+  private take(fired: readonly StateFiring[], how: 'logged' | 'unlogged' = 'logged'): void {
     if (fired.length === 0) return;
-    this.firedSince.push(...fired);
     this.firedCount += fired.length;
     this.parts.metrics.firedWindows.add(fired.length);
-    this.retained.add(fired);
-    this.writer.offer(fired);
+    this.made.outlet.take(fired, how === 'logged' ? this.made.state.firedTo : undefined);
+  }
+
+  /** State that a run in memory left goes to disk at once: the files that hold it have no place in what is kept from here on. */
+  private async moveToDisk(): Promise<void> {
+    const { spiller, outlet, checkpointer } = this.made;
+    if (spiller === undefined) return;
+    // What only firings hold is no state to move.
+    await outlet.flushed();
+    await spiller.moveAll();
+    await checkpointer.checkpoint();
+  }
+
+  private spillerOf(state: StateBackend, log: Checkpointer): Spiller | undefined {
+    const { spill, metrics, sleep, onStep } = this.parts;
+    if (spill === undefined) return undefined;
+    invariant(state.spillable !== undefined, 'a state with a place for pieces can be spilled');
+    const hook = onStep ?? (() => {});
+    const onSpilled = (bytes: number): void => metrics.spillBytes.add(bytes);
+    spill.pieces.watchSweeps(hook, onSpilled);
+    const { stages } = this;
+    return new Spiller({ ...{ state: state.spillable, log, sleep, ...spill }, hook, onSpilled, stages });
+  }
+
+  /** The decision is in the changelog before a row of these partitions is read, so before any result depends on it. */
+  private takeUp(lows: readonly number[]): void {
+    if (lows.length === 0) return;
+    const { watermarks, log } = this.parts;
+    const from = watermarks.partitionCount;
+    for (const low of lows) this.made.operator.added(low);
+    log.info({ from, to: watermarks.partitionCount }, 'partitions were added; they start at the frontier');
   }
 
   private reachedEnd(): boolean {
     if (this.parts.stop === 'never') return false;
     return this.targets.every(
       (target, partition) =>
-        this.operator.position(partition) >= target || this.parts.source.endOf(partition) >= target,
+        this.parts.watermarks.position(partition) >= target || this.parts.source.endOf(partition) >= target,
     );
-  }
-
-  private positions(): string {
-    return Array.from({ length: this.parts.source.partitionCount }, (_, p) =>
-      this.operator.position(p),
-    ).join();
   }
 
   /** Cuts here, between two batches; the rest happens beside the reading. */
   private async checkpoint(): Promise<void> {
-    const { parts } = this;
-    const positions = this.positions();
-    if (positions === this.savedPositions && parts.checkpoints.newest !== undefined) return;
-    const startedAt = parts.clock.monotonicMs();
-    const fired = this.firedSince;
-    this.firedSince = [];
-    const { forgetBefore } = this.retained;
-    const watermark = parts.watermarks.watermark();
-    const assigner = assignerOf(parts.job);
-    const state = parts.state.snapshot().map(({ sliceStart, rowCount, rows }) => ({
-      windowStart: sliceStart,
-      windowEnd: assigner.firstEndOf(sliceStart),
-      rowCount,
-      rows,
-    }));
-    const cut = {
-      ts: parts.clock.wallNowMs(),
-      job: parts.job,
-      clusterId: parts.clusterId,
-      shards: parts.state.shards,
-      watermark_ms: Number.isFinite(watermark) ? watermark : null,
-      fired_ms: Number.isFinite(this.operator.firedFrontier) ? this.operator.firedFrontier : null,
-      dropped_late: this.operator.totals().droppedLate,
-      partitions: this.operator.progress(),
-      state,
-      fired: fired.filter((window) => window.windowEnd > forgetBefore),
-      forgetBefore,
-    };
-    await this.writer.flushed();
-    const manifest = await parts.checkpoints.write(cut);
-    this.savedPositions = positions;
-    const seconds = (parts.clock.monotonicMs() - startedAt) / 1000;
-    const bytes = manifest.files.reduce((sum, file) => sum + file.bytes, 0);
-    parts.metrics.checkpoints.add();
-    parts.metrics.checkpointSeconds.observe(seconds);
-    parts.metrics.checkpointBytes.set(bytes);
-    parts.log.info(
-      {
-        checkpoint: manifest.id,
-        consumed: cut.partitions.reduce((sum, one) => sum + one.consumed, 0),
-        bytes,
-        seconds,
-      },
-      'checkpoint complete',
-    );
+    const { watermarks, metrics, log } = this.parts;
+    const { checkpointer } = this.made;
+    const { consumed } = watermarks.totals();
+    const saved = `${consumed} ${watermarks.frontier} ${checkpointer.goneTo}`;
+    if (saved === this.saved && !checkpointer.isCopying) return;
+    this.saved = saved;
+    const offsets = watermarks.progress().map(({ offset }) => offset);
+    const { id, seconds, ...report } = await checkpointer.checkpoint();
+    this.parts.source.saved?.(offsets);
+    const bytes = report.changelogBytes + report.manifestBytes + (report.newBaseBytes ?? 0);
+    metrics.checkpoints.add();
+    metrics.checkpointSeconds.observe(seconds);
+    metrics.checkpointBytes.set(bytes);
+    this.gauges.checkpointedMs = this.parts.clock.wallNowMs();
+    log.info({ checkpoint: id, consumed, bytes, ...report, seconds }, 'checkpoint complete');
   }
 
-  /** Loads a checkpoint into state and store; returns where each partition goes on. */
-  private takeUp(
-    saved: Restored,
-    bounds: readonly { readonly low: number; readonly high: number }[],
-  ): readonly PartitionProgress[] {
-    const { parts } = this;
-    const { manifest } = saved;
-    const different = [...jobDifferences(manifest.job, parts.job)];
-    if (manifest.clusterId !== parts.clusterId)
-      different.push(`the cluster was ${manifest.clusterId}, is ${parts.clusterId}`);
-    if (manifest.partitions.length > bounds.length) {
-      different.push(`the topic had ${manifest.partitions.length} partitions, has ${bounds.length}`);
-    }
-    if (different.length > 0) {
-      throw engineError('job_changed', `the checkpoint was made by another job: ${different.join(', ')}`, {
-        next: 'start with the same settings, or give another -state-dir',
+  /** With what the changelog has and the topic may not. @throws late_waiting */
+  private lateOutlet(checkpointer: Checkpointer, { late }: Standing): LateOutlet | undefined {
+    const { late: topic, lateBytesMax: bytesMax, log, sleep, metrics } = this.parts;
+    if (topic === undefined) {
+      if (late.length === 0) return undefined;
+      throw engineError('late_waiting', 'late events of the run before wait for their topic', {
+        next: 'start with -late-topic=TOPIC until they are sent',
       });
     }
-    for (const { partition, offset } of manifest.partitions) {
-      const { low, high } = bounds[partition] as { low: number; high: number };
-      if (offset < low || offset > high) {
-        throw engineError(
-          'offsets_gone',
-          `the checkpoint goes on at offset ${offset} of partition ${partition}, the topic holds ${low} to ${high}`,
-          {
-            next: 'the records are gone or the topic was made anew: give an empty -state-dir to compute what is there',
-          },
-        );
-      }
-    }
-    const assigner = assignerOf(parts.job);
-    for (const section of saved.state) {
-      invariant(
-        section.windowEnd === assigner.firstEndOf(section.windowStart),
-        'a saved window has the length of the job',
-      );
-      parts.state.load(
-        { sliceStart: section.windowStart, rowCount: section.rowCount, rows: section.rows },
-        parts.shardOf,
-      );
-    }
-    this.retained.add(saved.fired);
-    // A partition that came later starts at the frontier: what it holds before that would meet fired windows.
-    const fired = manifest.fired_ms ?? Number.NEGATIVE_INFINITY;
-    const seen = fired + parts.job.skewMs + parts.job.latenessMs;
-    const added = bounds
-      .slice(manifest.partitions.length)
-      .map(({ low }, i) => ({ ...freshOf(manifest.partitions.length + i, low), maxSeenTs: seen }));
-    if (added.length > 0)
-      parts.log.info(
-        { partitions: added.map(({ partition }) => partition), from: seen },
-        'partitions were added; they start at the frontier',
-      );
-    return [...manifest.partitions, ...added];
-  }
-
-  private refreshMetrics(now: number): void {
-    const { metrics, state, clock, watermarks } = this.parts;
-    const totals = this.operator.totals();
-    metrics.events.setTotal(totals.consumed);
-    metrics.droppedLate.setTotal(totals.droppedLate);
-    metrics.invalid.setTotal(totals.invalid);
-    const watermark = watermarks.watermark();
-    const known = Number.isFinite(watermark);
-    metrics.watermark.set(known ? watermark : Number.NaN);
-    metrics.watermarkLag.set(known ? clock.wallNowMs() - watermark : Number.NaN);
-    metrics.openWindows.set(state.openSliceCount());
-    metrics.sinkWaiting.set(this.writer.waitingRows);
-    if (now - this.rate.at < RATE_MS) return;
-    metrics.openKeys.set(state.keyCount());
-    metrics.stateBytes.set(state.bytes());
-    const rows = metrics.sinkRows.value();
-    const seconds = (now - this.rate.at) / 1000;
-    if (this.rate.at > 0 && Number.isFinite(seconds)) {
-      metrics.ingestRate.set((totals.consumed - this.rate.events) / seconds);
-      metrics.sinkRate.set((rows - this.rate.rows) / seconds);
-    }
-    this.rate = { at: now, events: totals.consumed, rows };
+    const onSent = (copies: number): void => metrics.lateSent.add(copies);
+    const outlet = new LateOutlet({ topic, checkpointer, log, sleep, bytesMax, onSent });
+    for (const { seq, bytes } of late) outlet.offer(seq, bytes);
+    return outlet;
   }
 }
 
-function freshOf(partition: number, offset: number): PartitionProgress {
-  return {
-    partition,
-    offset,
-    maxSeenTs: Number.NEGATIVE_INFINITY,
-    consumed: 0,
-    accepted: 0,
-    droppedLate: 0,
-    invalid: 0,
-  };
-}
-
-function freshProgress(offsets: readonly number[]): readonly PartitionProgress[] {
-  return offsets.map((offset, partition) => freshOf(partition, offset));
-}
+/** What the log says of a restore. */
+const told = (saved: Restored | undefined) => ({
+  checkpoint: saved?.manifest.id ?? null,
+  refused: saved?.refused ?? [],
+  replayed: saved?.replayed ?? 0,
+});

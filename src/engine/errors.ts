@@ -13,9 +13,12 @@ export const ENGINE_ERRORS = {
   job_changed: errorRow('conflict', { exit: EXIT.usage }),
   state_corrupt: errorRow('corrupt'),
   state_locked: errorRow('fenced'),
-  state_full: errorRow('unavailable', { exit: EXIT.no }),
+  late_waiting: errorRow('conflict', { exit: EXIT.usage }),
+  late_failed: errorRow('unavailable'),
+  late_refused: errorRow('invalid'),
   sink_missing: errorRow('invalid'),
   sink_failed: errorRow('unavailable'),
+  sink_foreign: errorRow('corrupt'),
 } as const satisfies ErrorTable;
 
 export const engineError = errorsOf(ENGINE_ERRORS);

@@ -1,19 +1,31 @@
 /** What a run computes: the settings that decide its results, checked once and written into every checkpoint. */
+import type { WindowTimes } from '../core/layout/window-clock.ts';
 import { DURATION_MS_MAX } from '../core/time.ts';
+import type { WindowKernels } from '../native/window-surface.ts';
+import { GlobalWatermarks, PartitionWatermarks, type WatermarkGenerator } from './admission.ts';
 import { engineError } from './errors.ts';
-import { TumblingWindows, type WindowAssigner } from './windows.ts';
+import type { PieceOrder, PieceStore } from './spill/pieces.ts';
+import type { StateBackend } from './state/port.ts';
+import { SessionsState } from './state/sessions.ts';
+import { SliceState } from './state/slices.ts';
+import { SlidingWindows, TumblingWindows, type WindowAssigner } from './windows.ts';
 
-export interface Job {
+export type JobWindows =
+  | { readonly window: 'tumbling'; readonly sizeMs: number }
+  | { readonly window: 'sliding'; readonly sizeMs: number; readonly slideMs: number }
+  | { readonly window: 'session'; readonly gapMs: number };
+
+export type Job = JobWindows & {
   readonly topic: string;
-  readonly window: 'tumbling';
-  readonly sizeMs: number;
   readonly skewMs: number;
   readonly latenessMs: number;
-  readonly watermark: 'partition';
-}
+  /** How far an event may run ahead of its append time and still move the watermark; absent: as far as it says. */
+  readonly maxFutureMs?: number;
+  readonly watermark: 'partition' | 'global';
+};
 
-/** Windows with a length of this many ms or more; shorter ones only cost. */
-const WINDOW_SIZE_MS_MIN = 1;
+/** Slices that a sliding window may be made of: what its key costs at most, in accumulators. */
+const WINDOW_SLICES_MAX = 65_536;
 
 /** @throws bad_setting */
 export function checkJob(job: Job): Job {
@@ -28,30 +40,87 @@ export function checkJob(job: Job): Job {
       );
     }
   };
-  whole('size', job.sizeMs, WINDOW_SIZE_MS_MIN);
+  if (job.window === 'session') whole('gap', job.gapMs, 1);
+  else whole('size', job.sizeMs, 1);
+  if (job.window === 'sliding') {
+    whole('slide', job.slideMs, 1);
+    checkSlide(job.sizeMs, job.slideMs);
+  }
   whole('allowed-skew', job.skewMs, 0);
   whole('allowed-lateness', job.latenessMs, 0);
+  if (job.maxFutureMs !== undefined) whole('max-future', job.maxFutureMs, 0);
   return job;
 }
 
-export function assignerOf(job: Job): WindowAssigner {
-  return new TumblingWindows(job.sizeMs);
+function checkSlide(sizeMs: number, slideMs: number): void {
+  if (slideMs > sizeMs) {
+    throw engineError(
+      'bad_setting',
+      `-slide of ${slideMs} ms is longer than -size of ${sizeMs} ms, so events between two windows would be in none`,
+      { next: 'give a -slide up to -size' },
+    );
+  }
+  const { sliceMs } = new SlidingWindows(sizeMs, slideMs);
+  const slices = sizeMs / sliceMs;
+  if (slices > WINDOW_SLICES_MAX) {
+    throw engineError(
+      'bad_setting',
+      `-size of ${sizeMs} ms and -slide of ${slideMs} ms have no common divisor above ${sliceMs} ms, so a window is made of ${slices} slices, more than ${WINDOW_SLICES_MAX}`,
+      { next: 'give a -slide that shares a longer divisor with -size' },
+    );
+  }
+}
+
+/** Which windows events are in; sessions depend on the events instead. */
+function assignerOf(job: Exclude<Job, { readonly window: 'session' }>): WindowAssigner {
+  return job.window === 'tumbling'
+    ? new TumblingWindows(job.sizeMs)
+    : new SlidingWindows(job.sizeMs, job.slideMs);
+}
+
+/** State in memory, or on disk where there is a place for pieces. */
+export function stateOf(job: Job, kernels: WindowKernels, shards: number, pieces?: PieceStore): StateBackend {
+  return job.window === 'session'
+    ? new SessionsState(kernels, job.gapMs, shards, pieces)
+    : new SliceState(kernels, assignerOf(job), shards, pieces);
+}
+
+/** In which order the pieces of its state are. */
+export const pieceOrderOf = (job: Job): PieceOrder => (job.window === 'session' ? 'start' : 'key');
+
+export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: number): WatermarkGenerator {
+  const { sizeMs, slideMs } = job.window === 'session' ? { sizeMs: 0, slideMs: 0 } : assignerOf(job);
+  const times: Omit<WindowTimes, 'mode'> = {
+    sizeMs,
+    slideMs,
+    skewMs: job.skewMs,
+    latenessMs: job.latenessMs,
+    maxFutureMs: job.maxFutureMs,
+  };
+  return job.watermark === 'global'
+    ? new GlobalWatermarks(kernels, times, partitionCount)
+    : new PartitionWatermarks(kernels, times, partitionCount);
 }
 
 /** Settings in which two jobs differ, as text for an error; empty when they compute the same. */
 export function jobDifferences(saved: Job, asked: Job): readonly string[] {
-  const flags: ReadonlyArray<readonly [keyof Job, string]> = [
+  const flags: ReadonlyArray<readonly [name: string, flag: string]> = [
     ['topic', 'topic'],
     ['window', 'window'],
     ['sizeMs', 'size'],
+    ['slideMs', 'slide'],
+    ['gapMs', 'gap'],
     ['skewMs', 'allowed-skew'],
     ['latenessMs', 'allowed-lateness'],
+    ['maxFutureMs', 'max-future'],
     ['watermark', 'watermark'],
   ];
+  const text = (job: Job, name: string): string => {
+    const value = (job as Readonly<Record<string, unknown>>)[name];
+    return value === undefined ? 'none' : `${value}${name.endsWith('Ms') ? ' ms' : ''}`;
+  };
   return flags
-    .filter(([key]) => saved[key] !== asked[key])
-    .map(
-      ([key, flag]) =>
-        `-${flag} was ${saved[key]}${key.endsWith('Ms') ? ' ms' : ''}, is ${asked[key]}${key.endsWith('Ms') ? ' ms' : ''}`,
-    );
+    .map(([name, flag]) => ({ flag, was: text(saved, name), is: text(asked, name) }))
+    .filter(({ was, is }) => was !== is)
+    .map(({ flag, was, is }) => `-${flag} was ${was}, is ${is}`);
 }

@@ -1,18 +1,40 @@
-/** The engine's metrics. Stages: `accumulate` is batch received to accumulators updated, counted for every event; `step`
- *  the operator's part of it, for every batch; `sink` window fired to result durable, for every result. */
-import type { Counter, Gauge, Histogram, Metrics } from '../core/metrics.ts';
+/** The engine's metrics. Latencies: `accumulate` is batch received to accumulators updated, counted for every event; `step`
+ *  the operator's part of it, for every batch; `sink` window fired to result durable, for every result; the others are the
+ *  pieces of work of their stages. */
+import {
+  type Counter,
+  type Gauge,
+  type Histogram,
+  LATENCY_BUCKETS_S,
+  type Metrics,
+} from '../core/metrics.ts';
+import { LIMITS, STAGES, type Stages } from './stages.ts';
+
+/** Finer around the 5 ms that an event may take to its accumulator: a bucket holds its upper bound, so that a quantile is known
+ *  to be below a limit only by the bound before it. */
+export const STAGE_BUCKETS_S: readonly number[] = [
+  ...LATENCY_BUCKETS_S,
+  ...[2e-3, 3e-3, 4e-3, 4.5e-3, 6e-3, 7.5e-3],
+].sort((a, b) => a - b);
 
 export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
   readonly invalid: Counter;
   readonly droppedLate: Counter;
+  readonly droppedAfterIdle: Counter;
+  readonly futureClamped: Counter;
+  readonly lateSent: Counter;
+  readonly lateWaiting: Gauge;
   readonly watermark: Gauge;
   readonly watermarkLag: Gauge;
+  readonly unread: Gauge;
   readonly openWindows: Gauge;
   readonly openKeys: Gauge;
   readonly stateBytes: Gauge;
+  readonly firedBytes: Gauge;
   readonly spillBytes: Counter;
+  readonly spilledBytes: Gauge;
   readonly firedWindows: Counter;
   readonly sinkRows: Counter;
   readonly sinkWaiting: Gauge;
@@ -20,12 +42,19 @@ export interface EngineMetrics {
   readonly checkpoints: Counter;
   readonly checkpointSeconds: Histogram;
   readonly checkpointBytes: Gauge;
+  readonly checkpointAge: Gauge;
   readonly recoverySeconds: Gauge;
+  readonly ready: Gauge;
   readonly stage: Histogram;
   readonly stageQuantile: Gauge;
+  /** Shows the strip. */
+  watch(stages: Stages): void;
+  /** Runs before each look at the metrics. */
+  onCollect(collector: () => void): void;
 }
 
-const STAGES = ['accumulate', 'step', 'sink'] as const;
+/** Of the sink it is the results' way that is timed. */
+const LATENCIES = ['accumulate', 'step', ...STAGES] as const;
 const QUANTILES = [0.5, 0.99, 0.999] as const;
 
 export function engineMetrics(metrics: Metrics): EngineMetrics {
@@ -43,22 +72,56 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
       'dropped_late',
       'Events older than their watermark by more than the lateness.',
     ),
+    droppedAfterIdle: metrics.counter(
+      'engine_dropped_after_idle_total',
+      'Those of the dropped that came from a partition that had been idle, behind the frontier alone.',
+    ),
+    futureClamped: metrics.counter(
+      'engine_future_clamped_total',
+      'Events so far beyond their append time that they moved the watermark to that time and -max-future only.',
+    ),
+    lateSent: metrics.counter(
+      'engine_late_sent_total',
+      'Copies of late and invalid events that -late-topic has acknowledged to this process; after a crash some come again.',
+    ),
+    lateWaiting: metrics.gauge(
+      'engine_late_waiting',
+      'Copies of late and invalid events that are not known to be in -late-topic.',
+    ),
     watermark: metrics.gauge(
       'engine_watermark_ms',
       'Least watermark over the partitions, ms since the epoch; NaN before every partition had an event.',
     ),
     watermarkLag: metrics.gauge('engine_watermark_lag_ms', 'Wall time minus watermark.'),
+    unread: metrics.gauge(
+      'engine_unread_events',
+      'Records of the topic behind what has been consumed, asked of the broker every second.',
+    ),
     openWindows: metrics.gauge(
       'engine_open_windows',
-      'Windows that hold at least one key and have not fired.',
+      'Slices of windows, or sessions, that hold at least one key and have not fired.',
     ),
-    openKeys: metrics.gauge('engine_open_keys', 'Accumulators held, one a (key, window).'),
-    stateBytes: metrics.gauge('engine_state_bytes', 'Bytes of the tables of open windows.'),
+    openKeys: metrics.gauge(
+      'engine_open_keys',
+      'Accumulators held, one a (key, slice) or session, and on disk one in each piece that has some of it.',
+    ),
+    stateBytes: metrics.gauge(
+      'engine_state_bytes',
+      'Bytes of memory in the tables and sorted runs of open windows.',
+    ),
+    firedBytes: metrics.gauge(
+      'engine_fired_bytes',
+      'Bytes on disk of the store of fired windows, asked every second.',
+    ),
     spillBytes: metrics.counter(
       'engine_spill_bytes_total',
       'Bytes of state written to disk for want of memory; memory state writes none.',
     ),
-    firedWindows: metrics.counter('engine_fired_windows_total', 'Windows fired.'),
+    spilledBytes: metrics.gauge('engine_spilled_bytes', 'Bytes of state that is on disk, as rows.'),
+    firedWindows: metrics.counter(
+      'engine_fired_windows_total',
+      'Windows fired; of sessions the times that some fired together.',
+    ),
     sinkRows: metrics.counter('engine_sink_rows_total', 'Results durable in the sink.'),
     sinkWaiting: metrics.gauge('engine_sink_waiting_rows', 'Results fired and not yet durable.'),
     sinkRate: metrics.gauge(
@@ -68,19 +131,38 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
     checkpoints: metrics.counter('engine_checkpoints_total', 'Checkpoints completed.'),
     checkpointSeconds: metrics.histogram('engine_checkpoint_duration_seconds', 'Cut to durable manifest.'),
     checkpointBytes: metrics.gauge('engine_checkpoint_bytes', 'Bytes of the newest checkpoint.'),
+    checkpointAge: metrics.gauge(
+      'engine_checkpoint_age_seconds',
+      'Time since the newest checkpoint, or since the start where there was none.',
+    ),
+    ready: metrics.gauge(
+      'engine_ready',
+      '1: it has restored and reaches its sinks and its late topic; else 0.',
+    ),
     recoverySeconds: metrics.gauge(
       'engine_recovery_seconds',
       'Start of the restore to the first batch asked for.',
     ),
-    stage: metrics.histogram('engine_stage_seconds', 'Latency of a stage.', ['stage']),
+    stage: metrics.histogram('engine_stage_seconds', 'Latency of a stage.', ['stage'], STAGE_BUCKETS_S),
     stageQuantile: metrics.gauge(
       'engine_stage_quantile_seconds',
       'Upper bound of the quantile of a stage, since start.',
       ['stage', 'quantile'],
     ),
+    watch: (stages) => {
+      const spent = spentMetrics(metrics);
+      const series = new Map(STAGES.map((stage) => [stage, made.stage.series(stage)]));
+      series.delete('sink');
+      stages.onPiece = (stage, ms) => {
+        const at = series.get(stage);
+        if (at !== undefined) made.stage.observe(ms / 1000, at);
+      };
+      metrics.onCollect(() => spent(stages));
+    },
+    onCollect: (collector) => metrics.onCollect(collector),
   };
   metrics.onCollect(() => {
-    for (const stage of STAGES) {
+    for (const stage of LATENCIES) {
       for (const quantile of QUANTILES) {
         const value = made.stage.quantile(quantile, made.stage.series(stage));
         made.stageQuantile.set(value, made.stageQuantile.series(stage, String(quantile)));
@@ -88,4 +170,37 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
     }
   });
   return made;
+}
+
+function spentMetrics(metrics: Metrics): (stages: Stages) => void {
+  const busy = metrics.counter(
+    'engine_stage_busy_seconds_total',
+    'Time in which at least one work of the stage was under way.',
+    ['stage'],
+  );
+  const blocked = metrics.counter(
+    'engine_stage_blocked_seconds_total',
+    'Time in which the stage had something to do and had to wait for another one.',
+    ['stage'],
+  );
+  const idle = metrics.counter(
+    'engine_stage_idle_seconds_total',
+    'Time in which the stage had nothing to do.',
+    ['stage'],
+  );
+  const limited = metrics.counter(
+    'engine_limited_seconds_total',
+    'Time of the loop by what it was spent on or waited for; what has most limits the engine.',
+    ['by'],
+  );
+  return (stages) => {
+    const { wallMs, busyMs, blockedMs, limitMs } = stages.times();
+    for (const stage of STAGES) {
+      const idleMs = Math.max(0, wallMs - busyMs[stage] - blockedMs[stage]);
+      busy.setTotal(busyMs[stage] / 1000, busy.series(stage));
+      blocked.setTotal(blockedMs[stage] / 1000, blocked.series(stage));
+      idle.setTotal(idleMs / 1000, idle.series(stage));
+    }
+    for (const by of LIMITS) limited.setTotal(limitMs[by] / 1000, limited.series(by));
+  };
 }

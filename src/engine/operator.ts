@@ -1,204 +1,164 @@
 /** The window operator: a synchronous step over a batch. No clock, randomness, socket or disk.
  *
- *  Each row, in arrival order: validate -> advance its partition's watermark -> drop it if it is late, else accumulate
- *  -> fire every window that ends at or before the frontier, in (end, account_id) order.
- *  Invariants: (1) the results and the counts depend on the rows of each partition alone, not on where batches are cut,
- *  how partitions interleave, or how many shards there are; (2) an accepted event never meets a fired window; (3)
- *  accepted + dropped + invalid = consumed, a partition.
+ *  Rows are admitted in order of arrival, what is in time is accumulated, and what the frontier has reached fires: windows
+ *  as soon as a row makes one due, sessions where the piece ends.
+ *  Invariants: (1) the results and the counts depend on the rows of each partition and the decisions alone, not on where
+ *  batches are cut or how many shards there are; (2) an accepted event never meets a fired window; (3) between two steps
+ *  everything that the frontier has reached has fired.
  */
 import { invariant } from '../core/errors.ts';
-import { EVENT_STATUS } from '../core/layout/layouts.gen.ts';
-import { fromWords, isEventTs } from '../core/time.ts';
-import type { WatermarkGenerator } from '../core/watermark.ts';
-import type { FiredWindow } from './accumulator.ts';
-import type { EventColumns } from './columns.ts';
-import type { StateBackend } from './state/port.ts';
-import type { WindowAssigner } from './windows.ts';
+import { AdmittedBatch } from '../core/layout/admitted-batch.ts';
+import type { EventBatch } from '../core/layout/event-batch.ts';
+import type { RecordBatch } from '../core/layout/record-batch.ts';
+import { RefusedBatch } from '../core/layout/refused-batch.ts';
+import type { WatermarkGenerator } from './admission.ts';
+import { arrivalsOf } from './changelog/records.ts';
+import { encodeLate } from './late/rows.ts';
+import { type StageCursor, UNTIMED } from './stages.ts';
+import type { StateBackend, StateFiring, StateJournal } from './state/port.ts';
 
-/** Counts and positions of one partition. */
-export interface PartitionProgress {
-  readonly partition: number;
-  /** Next offset to read. */
-  readonly offset: number;
-  readonly maxSeenTs: number;
-  readonly consumed: number;
-  readonly accepted: number;
-  readonly droppedLate: number;
-  readonly invalid: number;
+/** Is told of every change in its order, before what depends on it is handed out. Cells are borrowed. */
+export interface Journal extends StateJournal {
+  /** Rows of a batch were taken; `admitted` of them were accumulated, and the state has their deltas. `arrivals` says in
+   *  which order partitions were met, where results depend on it; `late` has copies of the rows that were refused, where
+   *  they are asked for. Returns the number of the record. */
+  afterBatch(
+    cells: Float64Array,
+    clock: Float64Array,
+    admitted: number,
+    arrivals?: Uint32Array,
+    late?: Uint8Array,
+  ): number;
+  idle(partition: number, cells: Float64Array, clock: Float64Array): void;
+  added(cells: Float64Array, clock: Float64Array): void;
 }
+
+const nothing = (): void => {};
+
+/** For a run that nobody takes up. */
+export const UNLOGGED: Journal = {
+  afterBatch: () => 0,
+  idle: nothing,
+  added: nothing,
+  sealed: nothing,
+  tookOut: nothing,
+  sweeping: () => 0,
+  swept: nothing,
+};
 
 export interface OperatorParts {
   readonly watermarks: WatermarkGenerator;
-  readonly assigner: WindowAssigner;
   readonly state: StateBackend;
+  readonly journal: Journal;
   /** Rows the largest batch has. */
   readonly rowCapacity: number;
+  /** Is told what the step is at; absent: nobody. */
+  readonly stages?: StageCursor;
+  /** Gets copies of the rows that are refused, behind the record that says so. */
+  readonly late?: { offer(seq: number, copies: Uint8Array): void } | undefined;
+}
+
+/** Where a run stands that is taken up; the state has been loaded. */
+export interface OperatorStanding {
+  readonly progress: Float64Array;
+  readonly frontier: number;
+  readonly maxSeen: number;
+  /** What ends at or before it has left for good. */
+  readonly fired: number;
 }
 
 export class WindowOperator {
   private readonly watermarks: WatermarkGenerator;
-  private readonly assigner: WindowAssigner;
   private readonly state: StateBackend;
-  private readonly row: Int32Array;
-  private readonly slice: Float64Array;
-  private readonly next: Float64Array;
-  private readonly limit: Float64Array;
-  private readonly consumed: Float64Array;
-  private readonly accepted: Float64Array;
-  private readonly dropped: Float64Array;
-  private readonly invalid: Float64Array;
-  /** Least end of an open window. */
-  private nextEnd = Number.POSITIVE_INFINITY;
-  /** Every window that ends at or before it has fired. */
-  private fired = Number.NEGATIVE_INFINITY;
+  private readonly journal: Journal;
+  private readonly admitted: AdmittedBatch;
+  private readonly stages: StageCursor;
+  private readonly late: OperatorParts['late'];
+  /** Only where copies are asked for. */
+  private readonly refused: RefusedBatch | undefined;
 
   constructor(parts: OperatorParts) {
     this.watermarks = parts.watermarks;
-    this.assigner = parts.assigner;
     this.state = parts.state;
-    this.row = new Int32Array(parts.rowCapacity);
-    this.slice = new Float64Array(parts.rowCapacity);
-    const count = parts.watermarks.partitionCount;
-    this.next = new Float64Array(count);
-    this.limit = new Float64Array(count).fill(Number.POSITIVE_INFINITY);
-    this.consumed = new Float64Array(count);
-    this.accepted = new Float64Array(count);
-    this.dropped = new Float64Array(count);
-    this.invalid = new Float64Array(count);
+    this.journal = parts.journal;
+    this.admitted = AdmittedBatch.create(parts.rowCapacity);
+    this.stages = parts.stages ?? UNTIMED;
+    this.late = parts.late;
+    this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
-  /** Takes a batch; returns the windows that fired, in order of their end. Rows at or behind a partition's limit are
-   *  left alone and not counted. */
-  step(columns: EventColumns): readonly FiredWindow[] {
-    const { partition, offset, eventTs, status, rowCount } = columns;
-    const { watermarks, assigner, row, slice, next, limit } = this;
-    const out: FiredWindow[] = [];
-    const sliceMs = assigner.sliceMs;
-    let count = 0;
-    let start = Number.NaN;
-    for (let r = 0; r < rowCount; r++) {
-      const p = partition[r] as number;
-      const position = fromWords(offset[r * 2] as number, offset[r * 2 + 1] as number);
-      if (position >= (limit[p] as number)) {
-        next[p] = limit[p] as number;
-        continue;
+  /** Goes on where a run stands; gives what it may not have handed out. Once, before the first batch. */
+  goOn(standing: OperatorStanding, atMs: number): readonly StateFiring[] {
+    const { progress, frontier, maxSeen, fired } = standing;
+    this.watermarks.restore(progress, frontier, maxSeen);
+    this.state.goOn(fired);
+    return this.fired(atMs);
+  }
+
+  /** Takes a batch, a row of events for each record; gives what fired, in the order of the ends. `atMs`: monotonic. */
+  step(records: RecordBatch, events: EventBatch, atMs: number): readonly StateFiring[] {
+    const { watermarks, state, journal, admitted, refused, stages } = this;
+    const fired: StateFiring[] = [];
+    for (let from = 0; from < records.rowCount; ) {
+      stages.works('route');
+      const taken = watermarks.admit(records, events, from, admitted, refused);
+      invariant(taken > 0, 'admission goes on once what was due has fired');
+      if (admitted.rowCount > 0) {
+        invariant(watermarks.nextEnd > state.firedTo, 'an accepted event never meets a fired window');
+        stages.works('update');
+        state.accumulate(events, admitted);
       }
-      invariant(position >= (next[p] as number), 'records of a partition come once and in offset order');
-      next[p] = position + 1;
-      this.consumed[p] = (this.consumed[p] as number) + 1;
-      const high = eventTs[r * 2 + 1] as number;
-      if (status[r] !== EVENT_STATUS.OK || !isEventTs(high)) {
-        this.invalid[p] = (this.invalid[p] as number) + 1;
-        continue;
-      }
-      const ts = fromWords(eventTs[r * 2] as number, high);
-      if (!watermarks.admit(p, ts)) {
-        this.dropped[p] = (this.dropped[p] as number) + 1;
-        continue;
-      }
-      this.accepted[p] = (this.accepted[p] as number) + 1;
-      if (!(ts >= start && ts < start + sliceMs)) {
-        start = assigner.sliceOf(ts);
-        const end = assigner.firstEndOf(start);
-        invariant(end > this.fired, 'an accepted event never meets a fired window');
-        if (end < this.nextEnd) this.nextEnd = end;
-      }
-      row[count] = r;
-      slice[count++] = start;
-      if (watermarks.frontier >= this.nextEnd) {
-        this.state.accumulate({ columns, row, slice, count });
-        count = 0;
-        start = Number.NaN;
-        this.fire(watermarks.frontier, out);
-      }
+      stages.works('changelog');
+      const arrivals = watermarks.dependsOnOrder
+        ? arrivalsOf(records.columns.partition, from, from + taken)
+        : undefined;
+      const late = refused === undefined || refused.rowCount === 0 ? undefined : encodeLate(records, refused);
+      const seq = journal.afterBatch(watermarks.cells, watermarks.clock, admitted.rowCount, arrivals, late);
+      if (late !== undefined) this.late?.offer(seq, late);
+      from += taken;
+      this.fire(watermarks.frontier, atMs, fired, journal);
     }
-    if (count > 0) this.state.accumulate({ columns, row, slice, count });
-    return out;
+    return fired;
   }
 
-  /** Fires everything that is open: the end of a bounded input. Watermarks stay as they are. */
-  drain(): readonly FiredWindow[] {
-    const out: FiredWindow[] = [];
-    this.fire(Number.POSITIVE_INFINITY, out);
-    return out;
+  /** The partition is idle from here to its next valid event. */
+  idle(partition: number, atMs: number): readonly StateFiring[] {
+    const { watermarks } = this;
+    watermarks.idle(partition);
+    this.journal.idle(partition, watermarks.cells, watermarks.clock);
+    return this.fired(atMs);
   }
 
-  /** Rows of the partition from this offset on are not taken. */
-  setLimit(partition: number, offset: number): void {
-    this.limit[partition] = offset;
+  /** What is ready to fire though nothing came. */
+  due(atMs: number): readonly StateFiring[] {
+    return this.state.isDue(atMs) ? this.fired(atMs) : [];
   }
 
-  get firedFrontier(): number {
-    return this.fired;
+  /** The topic has one more partition. */
+  added(offset: number): void {
+    const { watermarks } = this;
+    watermarks.added(offset);
+    this.journal.added(watermarks.cells, watermarks.clock);
   }
 
-  position(partition: number): number {
-    return this.next[partition] as number;
+  /** Fires everything that is open: the end of a bounded input. Watermarks stay as they are, and the journal is not told:
+   *  a run that goes on does so from before this. No batch may follow. */
+  drain(atMs: number): readonly StateFiring[] {
+    const fired: StateFiring[] = [];
+    this.fire(Number.POSITIVE_INFINITY, atMs, fired, UNLOGGED);
+    return fired;
   }
 
-  /** Positions and counts now. Asserts that nothing went missing. */
-  progress(): readonly PartitionProgress[] {
-    const maxSeen = this.watermarks.maxSeen();
-    return Array.from(this.next, (offset, partition) => {
-      const consumed = this.consumed[partition] as number;
-      const accepted = this.accepted[partition] as number;
-      const droppedLate = this.dropped[partition] as number;
-      const invalid = this.invalid[partition] as number;
-      invariant(accepted + droppedLate + invalid === consumed, 'accepted + dropped + invalid = consumed');
-      return {
-        partition,
-        offset,
-        maxSeenTs: maxSeen[partition] as number,
-        consumed,
-        accepted,
-        droppedLate,
-        invalid,
-      };
-    });
+  private fired(atMs: number): readonly StateFiring[] {
+    const fired: StateFiring[] = [];
+    this.fire(this.watermarks.frontier, atMs, fired, this.journal);
+    return fired;
   }
 
-  totals(): {
-    readonly consumed: number;
-    readonly accepted: number;
-    readonly droppedLate: number;
-    readonly invalid: number;
-  } {
-    const sum = (of: Float64Array): number => of.reduce((total, one) => total + one, 0);
-    return {
-      consumed: sum(this.consumed),
-      accepted: sum(this.accepted),
-      droppedLate: sum(this.dropped),
-      invalid: sum(this.invalid),
-    };
-  }
-
-  /** Continues where a checkpoint was cut; the state has been loaded. */
-  restore(progress: readonly PartitionProgress[], fired: number): void {
-    for (const one of progress) {
-      this.next[one.partition] = one.offset;
-      this.consumed[one.partition] = one.consumed;
-      this.accepted[one.partition] = one.accepted;
-      this.dropped[one.partition] = one.droppedLate;
-      this.invalid[one.partition] = one.invalid;
-    }
-    this.watermarks.restore(progress.map((one) => one.maxSeenTs));
-    this.fired = fired;
-    this.findNextEnd();
-  }
-
-  private fire(frontier: number, out: FiredWindow[]): void {
-    for (const sliceStart of this.state.openSlices()) {
-      const windowEnd = this.assigner.firstEndOf(sliceStart);
-      if (windowEnd > frontier) break;
-      const { rowCount, rows } = this.state.take(sliceStart);
-      out.push({ windowStart: sliceStart, windowEnd, rowCount, rows });
-    }
-    if (frontier > this.fired) this.fired = frontier;
-    this.findNextEnd();
-  }
-
-  private findNextEnd(): void {
-    const [first] = this.state.openSlices();
-    this.nextEnd = first === undefined ? Number.POSITIVE_INFINITY : this.assigner.firstEndOf(first);
+  private fire(frontier: number, atMs: number, into: StateFiring[], journal: StateJournal): void {
+    this.stages.works('update');
+    for (const firing of this.state.fire(frontier, atMs, journal)) into.push(firing);
+    this.watermarks.nextEnd = this.state.nextEnd;
+    this.stages.rests();
   }
 }

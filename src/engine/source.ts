@@ -3,109 +3,131 @@
  *  Two pairs of batches take turns: while the operator works on one, the broker client fills the other. No record is
  *  reordered: what the client hands over is the arrival order.
  */
-
 import type { Clock } from '../core/clock.ts';
 import { EventBatch } from '../core/layout/event-batch.ts';
 import { RecordBatch } from '../core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../io/broker/port.ts';
 import type { Kernels } from '../native/surface.ts';
-import { columnsOf, type EventColumns } from './columns.ts';
 import { engineError } from './errors.ts';
+import type { Stages } from './stages.ts';
+
+/** Records, and row by row the events in them. */
+export interface EventRows {
+  readonly records: RecordBatch;
+  readonly events: EventBatch;
+}
+
+/** First and next offset of a partition at the broker. */
+export interface Bounds {
+  readonly low: number;
+  readonly high: number;
+}
 
 export interface EventSource {
   readonly partitionCount: number;
-  /** First and next offset a partition at the broker now. */
-  bounds(): Promise<readonly { readonly low: number; readonly high: number }[]>;
-  /** Reads on from these offsets, one a partition. */
+  /** Of every partition, now. */
+  bounds(): Promise<readonly Bounds[]>;
+  /** First offsets of the partitions that the topic was given since, in order behind those that are read.
+   *  @throws what the broker client throws; ask again later */
+  added(): Promise<readonly number[]>;
+  /** Reads on from these offsets, one a partition; there may be more than before. What was read ahead is dropped. */
   start(offsets: readonly number[]): Promise<void>;
-  /** The next rows, decoded and with their owners; valid until the next call. Undefined when the wait ended first. */
-  next(waitMs: number): Promise<EventColumns | undefined>;
-  /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the last record. */
+  /** The next rows, decoded; valid until the next call. Undefined when the wait ended first. */
+  next(waitMs: number): Promise<EventRows | undefined>;
+  /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the last record; -1 before
+   *  its end was met. */
   endOf(partition: number): number;
   /** Monotonic ms at which the rows returned last had arrived in this process. */
   readonly receivedAtMs: number;
+  /** A restart goes on at these offsets, one a partition, or behind them. */
+  saved?(offsets: readonly number[]): void;
   /** Settles when no read is under way; the rows handed out are no longer valid. */
   stop(): Promise<void>;
 }
 
 export interface BrokerSourceParts {
   readonly consumer: BatchConsumer;
-  readonly kernels: Kernels;
+  readonly kernels: Pick<Kernels, 'decodeEvents'>;
   readonly clock: Clock;
   readonly topic: string;
   readonly partitionCount: number;
-  readonly shards: number;
+  /** How many partitions the topic has at the broker now. */
+  readonly countPartitions: () => Promise<number>;
   readonly rowCapacity: number;
   readonly arenaBytes: number;
   readonly onEvent: (event: BrokerEvent) => void;
-}
-
-interface Pair {
-  readonly records: RecordBatch;
-  readonly events: EventBatch;
-  readonly columns: EventColumns;
+  /** Is told when records arrived and are decoded; whoever takes them says what comes next. */
+  readonly stages: Pick<Stages, 'arrived' | 'works'>;
 }
 
 interface Filled {
   readonly result: ConsumeResult;
-  readonly atMs: number;
+  readonly askedMs: number;
+  readonly readyMs: number;
 }
 
 /** How long the broker is asked for the ends of a partition. */
 const BOUNDS_TIMEOUT_MS = 10_000;
 
 export class BrokerSource implements EventSource {
-  readonly partitionCount: number;
   receivedAtMs = 0;
   private readonly parts: BrokerSourceParts;
-  private readonly pairs: readonly [Pair, Pair];
-  private readonly ends: Float64Array;
+  private readonly pairs: readonly [EventRows, EventRows];
+  /** One a partition. */
+  private ends: Float64Array;
   private turn: 0 | 1 = 0;
   private filling: Promise<Filled> | undefined;
 
   constructor(parts: BrokerSourceParts) {
     this.parts = parts;
-    this.partitionCount = parts.partitionCount;
-    this.ends = new Float64Array(parts.partitionCount);
-    const pair = (): Pair => {
-      const records = RecordBatch.create(parts.rowCapacity, parts.arenaBytes);
-      const events = EventBatch.create(parts.rowCapacity);
-      return { records, events, columns: columnsOf(records, events) };
-    };
+    this.ends = new Float64Array(parts.partitionCount).fill(-1);
+    const pair = (): EventRows => ({
+      records: RecordBatch.create(parts.rowCapacity, parts.arenaBytes),
+      events: EventBatch.create(parts.rowCapacity),
+    });
     this.pairs = [pair(), pair()];
   }
 
-  async bounds(): Promise<readonly { readonly low: number; readonly high: number }[]> {
-    const all = Array.from({ length: this.partitionCount }, async (_, partition) => {
-      const at = await this.parts.consumer.watermarkOffsets(
-        { topic: this.parts.topic, partition },
-        BOUNDS_TIMEOUT_MS,
-      );
-      return { low: Number(at.low), high: Number(at.high) };
-    });
-    return Promise.all(all);
+  get partitionCount(): number {
+    return this.ends.length;
+  }
+
+  bounds(): Promise<readonly Bounds[]> {
+    return Promise.all(Array.from(this.ends, (_, partition) => this.boundsOf(partition)));
+  }
+
+  async added(): Promise<readonly number[]> {
+    const known = this.partitionCount;
+    const count = await this.parts.countPartitions();
+    const more = Array.from({ length: Math.max(0, count - known) }, (_, i) => this.boundsOf(known + i));
+    return (await Promise.all(more)).map(({ low }) => low);
   }
 
   async start(offsets: readonly number[]): Promise<void> {
+    const ahead = await this.filling;
+    this.filling = undefined;
+    for (const event of ahead?.result.events ?? []) this.note(event);
+    const ends = new Float64Array(offsets.length).fill(-1);
+    ends.set(this.ends);
+    this.ends = ends;
     await this.parts.consumer.assign(
       offsets.map((offset, partition) => ({ topic: this.parts.topic, partition, offset: BigInt(offset) })),
     );
   }
 
-  async next(waitMs: number): Promise<EventColumns | undefined> {
+  async next(waitMs: number): Promise<EventRows | undefined> {
     const pair = this.pairs[this.turn];
-    const { result, atMs } = await (this.filling ?? this.fill(pair, waitMs));
-    this.receivedAtMs = atMs;
+    const { result, askedMs, readyMs } = await (this.filling ?? this.fill(pair, waitMs));
+    this.receivedAtMs = readyMs;
+    this.parts.stages.arrived(askedMs, readyMs);
     this.turn = this.turn === 0 ? 1 : 0;
     this.filling = this.fill(this.pairs[this.turn], waitMs);
     for (const event of result.events) this.note(event);
     for (const end of result.ends) this.ends[end.partition] = Number(end.offset);
     if (result.rowCount === 0) return undefined;
-    const { kernels, shards } = this.parts;
-    kernels.decodeEvents(pair.records, pair.events);
-    if (shards > 1) kernels.shardOf(pair.events, shards, pair.columns.shard);
-    pair.columns.rowCount = result.rowCount;
-    return pair.columns;
+    this.parts.stages.works('decode');
+    this.parts.kernels.decodeEvents(pair.records, pair.events);
+    return pair;
   }
 
   endOf(partition: number): number {
@@ -117,12 +139,22 @@ export class BrokerSource implements EventSource {
     this.filling = undefined;
   }
 
-  private fill(pair: Pair, waitMs: number): Promise<Filled> {
+  private async boundsOf(partition: number): Promise<Bounds> {
+    const { consumer, topic } = this.parts;
+    const { low, high } = await consumer.watermarkOffsets({ topic, partition }, BOUNDS_TIMEOUT_MS);
+    return { low: Number(low), high: Number(high) };
+  }
+
+  private fill(pair: EventRows, waitMs: number): Promise<Filled> {
     pair.records.clear();
     const { clock, consumer } = this.parts;
-    const filling = consumer
-      .consume(pair.records, waitMs)
-      .then((result) => ({ result, atMs: clock.monotonicMs() }));
+    const askedMs = clock.monotonicMs();
+    // The batch may be ready long before the thread has the time to hear of it.
+    const filling = consumer.consume(pair.records, waitMs).then((result) => ({
+      result,
+      askedMs,
+      readyMs: result.tookMs === undefined ? clock.monotonicMs() : askedMs + result.tookMs,
+    }));
     // A failure is met by the call that waits for it; until then it is nobody's.
     filling.catch(() => {});
     return filling;

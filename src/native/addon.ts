@@ -1,4 +1,4 @@
-/** The raw addon, in the order of native/binding: identity, kernels, generator, broker client.
+/** The raw addon, in the order of native/binding: identity, kernels, generator, windows, broker client.
  *
  *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over all of a SharedArrayBuffer. Every call
  *  checks what it gets: a wrong type is a TypeError, everything else an Error with a code of core/errors.ts. Only
@@ -55,10 +55,101 @@ interface GenFunctions {
   genDigest(state: Uint32Array, records: BatchBytes): void;
 }
 
-export interface Addon extends Identity, KernelFunctions, GenFunctions, BrokerFunctions {}
+/** Type-tagged; closed explicitly, once or more often. */
+export type WindowStateHandle = object & { readonly __windowState?: never };
+export type SortedRunHandle = object & { readonly __sortedRun?: never };
+export type SessionStateHandle = object & { readonly __sessionState?: never };
+
+interface WindowFunctions {
+  windowAdmit(
+    clock: Float64Array,
+    progress: Float64Array,
+    records: BatchBytes,
+    events: BatchBytes,
+    from: number,
+    admitted: BatchBytes,
+    refused: BatchBytes | null,
+  ): number;
+  windowOpen(sliceMs: number, shards: number): WindowStateHandle;
+  windowClose(state: WindowStateHandle): void;
+  windowAccumulate(state: WindowStateHandle, events: BatchBytes, admitted: BatchBytes): void;
+  windowDeltaBytesMax(state: WindowStateHandle): number;
+  windowEncodeDeltas(state: WindowStateHandle, out: Uint8Array): number;
+  windowApplyDeltas(
+    state: WindowStateHandle,
+    bytes: Uint8Array,
+    seq: number,
+    covered: Float64Array | null,
+  ): number;
+  windowReserve(state: WindowStateHandle, sliceStart: number, rows: number): void;
+  windowLoad(state: WindowStateHandle, sliceStart: number, rows: BatchBytes, count: number): void;
+  windowCopy(state: WindowStateHandle, sliceStart: number, cursor: Float64Array, into: BatchBytes): number;
+  windowCopyRange(
+    state: WindowStateHandle,
+    range: number,
+    sliceStart: number,
+    cursor: Float64Array,
+    into: BatchBytes,
+  ): number;
+  windowFind(state: WindowStateHandle, sliceStart: number, accountId: bigint, into: BatchBytes): number;
+  windowSlices(state: WindowStateHandle, out: Float64Array): number;
+  windowKeys(state: WindowStateHandle): number;
+  windowBytes(state: WindowStateHandle): number;
+  windowDrop(state: WindowStateHandle, sliceStart: number): void;
+  windowTrim(state: WindowStateHandle): void;
+  windowSeal(state: WindowStateHandle, sliceStart: number): SortedRunHandle;
+  windowRunSort(run: SortedRunHandle): Promise<void>;
+  windowRunRows(run: SortedRunHandle): number;
+  windowRunBytes(run: SortedRunHandle): number;
+  windowRunRead(run: SortedRunHandle, from: number, into: BatchBytes): number;
+  windowRunFind(run: SortedRunHandle, accountId: bigint, into: BatchBytes): number;
+  windowRunClose(run: SortedRunHandle): void;
+  windowMerge(pages: readonly BatchBytes[], cursors: Uint32Array, into: BatchBytes): number;
+}
+
+interface SessionFunctions {
+  sessionMerge(
+    gapMs: number,
+    pages: readonly BatchBytes[],
+    cursors: Uint32Array,
+    open: BatchBytes,
+    into: BatchBytes,
+  ): number;
+  sessionOpen(gapMs: number, shards: number): SessionStateHandle;
+  sessionClose(state: SessionStateHandle): void;
+  sessionAccumulate(state: SessionStateHandle, events: BatchBytes, admitted: BatchBytes): void;
+  sessionDeltaBytesMax(state: SessionStateHandle): number;
+  sessionEncodeDeltas(state: SessionStateHandle, out: Uint8Array): number;
+  sessionApplyDeltas(
+    state: SessionStateHandle,
+    bytes: Uint8Array,
+    seq: number,
+    covered: Float64Array | null,
+  ): number;
+  sessionReserve(state: SessionStateHandle, rows: number): void;
+  sessionLoad(state: SessionStateHandle, rows: BatchBytes, count: number): void;
+  sessionCopy(state: SessionStateHandle, cursor: Float64Array, into: BatchBytes): number;
+  sessionCopyRange(state: SessionStateHandle, range: number, cursor: Float64Array, into: BatchBytes): number;
+  sessionFind(state: SessionStateHandle, accountId: bigint, into: BatchBytes): number;
+  sessionFire(state: SessionStateHandle, frontier: number): SortedRunHandle;
+  sessionDetach(state: SessionStateHandle): SortedRunHandle;
+  sessionTrim(state: SessionStateHandle): void;
+  sessionLeastEnd(state: SessionStateHandle): number;
+  sessionCount(state: SessionStateHandle): number;
+  sessionMerged(state: SessionStateHandle): number;
+  sessionBytes(state: SessionStateHandle): number;
+}
+
+export interface Addon
+  extends Identity,
+    KernelFunctions,
+    GenFunctions,
+    WindowFunctions,
+    SessionFunctions,
+    BrokerFunctions {}
 
 /** Grows when a function of the addon changes its meaning; native/binding/addon.cc has the same number. */
-export const ADDON_ABI = 1;
+export const ADDON_ABI = 2;
 
 /** The form in which a batch crosses: Node-API can look into an ArrayBuffer, into shared memory only through a view. */
 export function batchBytes(batch: { readonly buffer: ArrayBufferLike }): BatchBytes {

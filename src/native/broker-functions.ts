@@ -28,12 +28,12 @@ export interface BrokerFunctions {
     onRebalance: (kind: 'assigned' | 'revoked' | 'lost', places: readonly NativePlace[]) => void,
   ): ConsumerHandle;
   brokerConsumerConnect(handle: ConsumerHandle, timeoutMs: number): Promise<NativeAnswer>;
-  /** Rows, ends, events, and the names of topics met since the last call. */
+  /** Rows, ends, events, the names of topics met since the last call, and the milliseconds it took. */
   brokerConsumerConsume(
     handle: ConsumerHandle,
     into: BatchBytes,
     waitMs: number,
-  ): Promise<readonly [number, readonly NativePlace[], readonly NativeEvent[], readonly string[]]>;
+  ): Promise<readonly [number, readonly NativePlace[], readonly NativeEvent[], readonly string[], number]>;
   brokerConsumerSubscribe(handle: ConsumerHandle, topics: readonly string[]): Promise<NativeAnswer>;
   brokerConsumerAssign(handle: ConsumerHandle, ...places: Places): Promise<NativeAnswer>;
   brokerConsumerPause(handle: ConsumerHandle, ...places: Places): Promise<NativeAnswer>;

@@ -42,21 +42,21 @@ function libc(): string {
 }
 
 /** The installed build of this machine, `prebuilds/linux-x64-glibc/millrace.node`. */
-function findInstalled(folder: string): string | undefined {
+function findInstalled(folder: string, file: string): string | undefined {
   if (!existsSync(folder)) return undefined;
   const machine = `${process.platform}-${process.arch}-`;
   const names = readdirSync(folder).filter(
-    (name) => name.startsWith(machine) && existsSync(join(folder, name, 'millrace.node')),
+    (name) => name.startsWith(machine) && existsSync(join(folder, name, file)),
   );
   // A process report is slow, so it is asked only where there is a choice.
   const name = names.length > 1 ? names.find((one) => one === `${machine}${libc()}`) : names[0];
-  return name === undefined ? undefined : join(folder, name, 'millrace.node');
+  return name === undefined ? undefined : join(folder, name, file);
 }
 
 /** Where the addon is: the installed build first, then what node-gyp left. Null when it was not built. */
-export function findAddon(root: string = packageRoot()): string | null {
-  const built = join(root, 'build', 'Release', 'millrace.node');
-  return findInstalled(join(root, 'prebuilds')) ?? (existsSync(built) ? built : null);
+export function findAddon(root: string = packageRoot(), file = 'millrace.node'): string | null {
+  const built = join(root, 'build', 'Release', file);
+  return findInstalled(join(root, 'prebuilds'), file) ?? (existsSync(built) ? built : null);
 }
 
 /** What MILLRACE_NATIVE means: `on`, `off`, or nothing (`auto`). @throws bad_value */

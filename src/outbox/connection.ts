@@ -1,6 +1,6 @@
 /** Session settings that travel in the PostgreSQL address, so that every connection of a pool has them from its start. */
 import { coreError } from '../core/errors.ts';
-import { SCHEMA_NAME } from './migrations.ts';
+import { requirePlainSchema } from './schema-name.ts';
 
 export interface SessionSettings {
   readonly schema: string;
@@ -12,13 +12,10 @@ export interface SessionSettings {
   readonly more?: Readonly<Record<string, string>>;
 }
 
-/** The address with these settings as connection options. @throws bad_value for a schema name that needs quoting */
+/** The address with these settings as connection options.
+ *  @throws bad_value: no URL, or a schema name that is reserved or needs quoting */
 export function withSettings(url: string, settings: SessionSettings): string {
-  if (!SCHEMA_NAME.test(settings.schema)) {
-    throw coreError('bad_value', `-schema=${settings.schema} is not a plain schema name`, {
-      next: 'use lower-case letters, digits and _ (at most 63)',
-    });
-  }
+  requirePlainSchema(settings.schema);
   let parsed: URL;
   try {
     parsed = new URL(url);

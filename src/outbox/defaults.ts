@@ -12,6 +12,8 @@ export const RELAY_DEFAULTS = {
   rowsMax: 1000,
   pollIntervalMs: 20,
   rescanMs: 60_000,
+  inFlightBytesMax: 64 * 1024 * 1024,
+  answerTimeoutMs: 30_000,
   deliveryTimeoutMs: 30_000,
   horizonWarnMs: 60_000,
   createTopic: { partitions: 4, replicationFactor: 1, retentionMs: 24 * 3_600_000 },
@@ -25,6 +27,9 @@ export const CONSUMER_DEFAULTS = {
   batchWaitMs: 100,
   attempts: 4,
 } as const satisfies Partial<InboxConsumerOptions>;
+
+/** Of a service's own connections: far above what a batch or a partition takes, and an end to a host that vanished without a word. */
+export const SERVICE_DEFAULTS = { answerTimeoutMs: 60_000 } as const;
 
 /** What bin/payments takes where it is told nothing: the horizon is the sum, with the topic's retention. */
 export const HORIZON_DEFAULTS = {

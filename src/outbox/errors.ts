@@ -22,7 +22,7 @@ export const OUTBOX_ERRORS = {
   tables_missing: errorRow('unavailable'),
   /** A table lacks a column, a type or a privilege that the work on it needs. */
   table_unusable: errorRow('invalid'),
-  /** Relays of one outbox that would share it in different numbers of shards. */
+  /** Relays of one outbox that would share it in different numbers of shards, or publish it to different topics. */
   lease_mismatch: errorRow('conflict', { exit: EXIT.usage }),
   /** A migration under this number was applied with another text. */
   migration_changed: errorRow('conflict', { exit: EXIT.usage }),
@@ -32,7 +32,7 @@ export const OUTBOX_ERRORS = {
   /** A table name that would need quoting, or is too long for the names made from it. */
   bad_table_name: errorRow('invalid'),
   bad_message_id: errorRow('invalid'),
-  /** A width that cuts the remembered time into too many tables. */
+  /** A width (-inbox-width) that cuts the remembered time into too many tables. */
   too_many_partitions: errorRow('invalid'),
   /** What `append` was given cannot be an outbox row. */
   bad_event: errorRow('invalid'),

@@ -5,7 +5,13 @@
 
 // Every part.
 export { type SessionSettings, withSettings } from './connection.ts';
-export { CONSUMER_DEFAULTS, HORIZON_DEFAULTS, KEEPER_DEFAULTS, RELAY_DEFAULTS } from './defaults.ts';
+export {
+  CONSUMER_DEFAULTS,
+  HORIZON_DEFAULTS,
+  KEEPER_DEFAULTS,
+  RELAY_DEFAULTS,
+  SERVICE_DEFAULTS,
+} from './defaults.ts';
 export { OUTBOX_ERRORS, outboxError } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
 // The inbox: each message's effect once.
@@ -30,7 +36,7 @@ export {
 export { type InboxNames, inboxNames } from './inbox/names.ts';
 export type { Claim, InboxPort, InboxRecord, Once, ParkReason, RecordPlace } from './inbox/port.ts';
 export { type Redriven, type RedriveOptions, redriveParked } from './inbox/redrive.ts';
-export { inboxTableSql, parkedTableSql } from './inbox/table.ts';
+export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts';
 export { readTopicAges, type TopicAgesOptions } from './inbox/topic-ages.ts';
 // What the load kept of its intents, and the comparison with what the tables have.
 export {
@@ -54,6 +60,7 @@ export {
   PAYLOAD_BYTES_MAX,
 } from './outbox/append.ts';
 export { outboxTableSql } from './outbox/table.ts';
+export type { ServiceParts } from './parts.ts';
 export type { LedgerEntries } from './reconcile/ledger.ts';
 export { type Delta, type ReconcileOptions, type Reconciliation, reconcile } from './reconcile/reconcile.ts';
 export { reconciliationText } from './reconcile/report.ts';

@@ -2,6 +2,7 @@
  *  -migrate at the same time. A script that was applied is never edited: its text is remembered and compared. */
 import type { SqlPool } from '../io/sql/port.ts';
 import { outboxError } from './errors.ts';
+import { requirePlainSchema } from './schema-name.ts';
 
 export interface Migration {
   readonly number: number;
@@ -9,21 +10,19 @@ export interface Migration {
   readonly sql: string;
 }
 
-/** A schema name that needs no quoting; bounded, because it enters SQL text and connection options. */
-export const SCHEMA_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
-
 /** A migration that waits for a table holds up all that come after it. */
 const TABLE_LOCK_MS = 10_000;
 
 /** Applies what is missing of `migrations` for `owner`; returns the names applied now.
  *  The pool's connections must have `schema` first in their search_path (withSettings in connection.ts).
- *  @throws migration_changed */
+ *  @throws migration_changed, bad_value */
 export async function migrate(
   pool: SqlPool,
   schema: string,
   owner: string,
   migrations: readonly Migration[],
 ): Promise<readonly string[]> {
+  requirePlainSchema(schema);
   return pool.transaction(async (session) => {
     // Who waits for another process's migration waits for as long as it takes; a table in use is waited for a bounded time.
     await session.query('SET LOCAL lock_timeout = 0');

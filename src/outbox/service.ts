@@ -2,7 +2,6 @@
  *  whoever needs other settings than the defaults, each part can be made by hand as it is here.
  */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
@@ -10,7 +9,13 @@ import type { BrokerDriver } from '../io/broker/port.ts';
 import type { SqlDriver, SqlPool, SqlSession } from '../io/sql/port.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
 import { withSettings } from './connection.ts';
-import { CONSUMER_DEFAULTS, HORIZON_DEFAULTS, KEEPER_DEFAULTS, RELAY_DEFAULTS } from './defaults.ts';
+import {
+  CONSUMER_DEFAULTS,
+  HORIZON_DEFAULTS,
+  KEEPER_DEFAULTS,
+  RELAY_DEFAULTS,
+  SERVICE_DEFAULTS,
+} from './defaults.ts';
 import { InboxConsumer } from './inbox/consumer.ts';
 import { checkTtl } from './inbox/horizon.ts';
 import { Inbox } from './inbox/inbox.ts';
@@ -20,7 +25,9 @@ import type { InboxRecord } from './inbox/port.ts';
 import { readTopicAges } from './inbox/topic-ages.ts';
 import { migrationsOf } from './migration-files.ts';
 import { migrate } from './migrations.ts';
+import { partMigrations, type ServiceParts } from './parts.ts';
 import { Relay, type RelaySettings } from './relay/relay.ts';
+import { sleepUntil } from './wait.ts';
 
 export interface ServiceOptions {
   /** Lower-case letters, digits, - and _: names its migrations, clients and consumer groups. */
@@ -32,6 +39,9 @@ export interface ServiceOptions {
   readonly schema: string;
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
+  /** How long the database may leave a statement of `pool` unanswered before its connection is given up, in ms. Default:
+   *  SERVICE_DEFAULTS. */
+  readonly answerTimeoutMs?: number;
   /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
   readonly wake?: WakeDriver;
   readonly clock: Clock;
@@ -41,9 +51,8 @@ export interface ServiceOptions {
 
 export interface ServiceConsumer {
   readonly topic: string;
-  /** Made with inboxTableSql. */
+  /** Both made by `migrate`. */
   readonly inbox: string;
-  /** Made with parkedTableSql. */
   readonly parkedTable: string;
   /** How long ids are remembered at least. Default: the redelivery horizon of a topic with this retention. */
   readonly ttlMs?: number;
@@ -57,12 +66,20 @@ export interface ServiceConsumer {
 
 const CONNECT_TIMEOUT_MS = 5000;
 const CONNECTIONS = 6;
-const ANSWER_TIMEOUT_MS = 10_000;
+/** Of the broker, when it is asked how old what it has is. */
+const AGES_TIMEOUT_MS = 10_000;
 /** How long the group waits for a member that died before others get its partitions. */
 const SESSION_TIMEOUT_MS = 6000;
 
+const poolOf = (name: string, url: string, connectionsMax: number) => ({
+  url,
+  connectionsMax,
+  applicationName: name,
+  connectTimeoutMs: CONNECT_TIMEOUT_MS,
+});
+
 export class Service {
-  /** Connections with the schema first in their search path. */
+  /** Connections with the schema first in their search path; a statement that is not answered in `answerTimeoutMs` is unreachable. */
   readonly pool: SqlPool;
   private readonly options: ServiceOptions;
   private readonly url: string;
@@ -80,10 +97,8 @@ export class Service {
   static async open(options: ServiceOptions): Promise<Service> {
     const url = withSettings(options.postgres, { schema: options.schema });
     const pool = await options.sql.connect({
-      url,
-      connectionsMax: CONNECTIONS,
-      applicationName: options.name,
-      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+      ...poolOf(options.name, url, CONNECTIONS),
+      answerTimeoutMs: options.answerTimeoutMs ?? SERVICE_DEFAULTS.answerTimeoutMs,
     });
     return new Service(options, url, pool);
   }
@@ -93,16 +108,23 @@ export class Service {
     return this.url;
   }
 
-  /** Applies what is missing of these scripts, the first being number 1, under a lock. A script that was applied is never edited.
-   *  @throws migration_changed, sql_failed */
-  async migrate(scripts: readonly string[]): Promise<void> {
-    const { name, schema } = this.options;
+  /** Applies what is missing of these scripts, the first being number 1, and of the library's own for the parts that are named, under
+   *  a lock and for as long as it takes. A script that was applied is never edited.
+   *  @throws migration_changed, bad_table_name, unreachable, sql_failed */
+  async migrate(scripts: readonly string[], parts: ServiceParts = {}): Promise<void> {
+    const { name, schema, sql: driver } = this.options;
     const migrations = scripts.map((sql, index) => ({
       number: index + 1,
       name: `${name} ${index + 1}`,
       sql,
     }));
-    await migrate(this.pool, schema, name, migrations);
+    const all = [{ owner: name, migrations }, ...partMigrations(parts)];
+    const patient = await driver.connect(poolOf(name, this.url, 1));
+    try {
+      for (const one of all) await migrate(patient, schema, one.owner, one.migrations);
+    } finally {
+      await patient.close();
+    }
   }
 
   /** Opens a relay over this table and runs it until `close`; makes the relay's own tables and the topic where they are missing.
@@ -202,13 +224,13 @@ export class Service {
       sources: {
         databaseNowMs: () => readDatabaseNowMs(this.pool),
         processNowMs: () => this.options.clock.wallNowMs(),
-        topic: () => readTopicAges({ driver: broker, brokers, topic, group, timeoutMs: ANSWER_TIMEOUT_MS }),
+        topic: () => readTopicAges({ driver: broker, brokers, topic, group, timeoutMs: AGES_TIMEOUT_MS }),
         ...(table === undefined ? {} : { outbox: () => readOldestUnmarkedMs(this.pool, table) }),
       },
       metrics,
       log,
       drain: signal,
-      sleep: (ms) => sleep(ms, undefined, { signal }).catch(() => {}),
+      sleep: (ms) => sleepUntil(ms, signal),
     });
   }
 }

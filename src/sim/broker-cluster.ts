@@ -164,6 +164,13 @@ export class SimCluster {
     return out;
   }
 
+  /** Whether a member has still to give back what is another's by now. */
+  isRebalancing(group: Group): boolean {
+    for (const [member, target] of this.target(group))
+      for (const key of member.owned.keys()) if (!target.has(key)) return true;
+    return false;
+  }
+
   /** Mulberry32: a published 32-bit generator. */
   private random(): number {
     this.state = (this.state + 0x6d2b79f5) >>> 0;

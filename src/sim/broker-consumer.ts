@@ -5,6 +5,7 @@ import type { RecordBatch } from '../core/layout/record-batch.ts';
 import {
   type BatchConsumer,
   type BrokerEvent,
+  type CommitOutcome,
   type ConsumeResult,
   type ConsumerOptions,
   NO_OFFSET,
@@ -117,7 +118,7 @@ export class SimConsumer implements BatchConsumer {
     this.enter(position, position.offset);
   }
 
-  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+  async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
     this.checkOpen();
     const group = this.groupOf('commit');
     await this.cluster.options.sleep(0);
@@ -131,7 +132,11 @@ export class SimConsumer implements BatchConsumer {
         throw simError('group_fenced', `commit: ${keyOf(at)} belongs to another member`);
       }
     }
+    // The place to commit in the midst of a rebalance is onRebalance.
+    const isMember = this.member !== undefined && this.rebalanceDepth === 0;
+    if (offsets.length > 0 && isMember && this.cluster.isRebalancing(group)) return 'not_now';
     for (const at of offsets) group.committed.set(keyOf(at), at.offset);
+    return 'committed';
   }
 
   async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
@@ -148,7 +153,11 @@ export class SimConsumer implements BatchConsumer {
     return [...this.readings.values()].map((reading) => reading.at);
   }
 
-  async lag(): Promise<readonly PartitionLag[]> {
+  async reach(_timeoutMs: number): Promise<void> {
+    this.checkOpen();
+  }
+
+  async lag(_timeoutMs: number): Promise<readonly PartitionLag[]> {
     this.checkOpen();
     return [...this.readings.values()].map(({ at, position, delivered }) => ({
       ...at,

@@ -79,7 +79,7 @@ describe('PROVEN', () => {
     await api.register('s', wide('int'));
     const begun = performance.now();
     const response = await api.call('POST', `${PATH}?verbose=true`, { body: { schema: wide('string') } });
-    expect(performance.now() - begun).toBeLessThan(5000);
+    expect(performance.now() - begun).toBeLessThan(30_000);
     const { findings } = response.body as Verdict;
     expect(findings).toHaveLength(100);
     expect(response.text.length).toBeLessThan(256 * 1024);

@@ -206,7 +206,7 @@ describe('bodies', () => {
 
 describe('many at once', () => {
   it('1,000 writers on one subject: versions dense, ids unique, each its own', {
-    timeout: 60_000,
+    timeout: 300_000,
   }, async () => {
     const subject = 'crowded';
     await api.call('PUT', `/config/${subject}`, { body: { compatibility: 'NONE' } });

@@ -28,7 +28,8 @@ export function consumerContract(subject: BrokerSubject): void {
       await world.numbered(topic, 1);
       expect((await readUntil(consumer, rowCount(1))).rows[0]?.offset).toBe(100n);
       expect(await consumer.watermarkOffsets(at, 5000)).toEqual({ low: 0n, high: 101n });
-      expect(await consumer.lag()).toEqual([{ ...at, low: 0n, high: 101n, position: 101n }]);
+      expect(await consumer.lag(5000)).toEqual([{ ...at, low: 0n, high: 101n, position: 101n }]);
+      await consumer.reach(5000);
       await consumer.assign([]);
       expect(consumer.assignment()).toEqual([]);
     });
@@ -135,13 +136,59 @@ export function consumerContract(subject: BrokerSubject): void {
       expect(again.ends.at(-1)).toEqual({ topic, partition: 0, offset: 55n });
     });
 
+    it('skips nothing behind the end of a partition when it is paused there and resumed, read or not', async () => {
+      const topic = await world.topic(2);
+      const both = allOf(topic, 2);
+      await world.numbered(topic, 40);
+      const consumer = await world.consumer({ partitionEof: true });
+      await consumer.assign(both);
+      const into = RecordBatch.create(64, 4096);
+      const seen = new Map<number, bigint[]>([
+        [0, []],
+        [1, []],
+      ]);
+      const take = (so: { readonly rows: readonly { partition: number; offset: bigint }[] }): void => {
+        for (const { partition, offset } of so.rows) seen.get(partition)?.push(offset);
+      };
+      take(
+        await readUntil(consumer, (so) => new Set(so.ends.map((end) => end.partition)).size === 2, { into }),
+      );
+      // Twice: the second pause comes when the client may know better.
+      for (let total = 40; total < 80; total += 20) {
+        await consumer.pause(both);
+        await consumer.resume(both);
+        await world.numbered(topic, 20);
+        take(await readUntil(consumer, rowCount(20), { into }));
+      }
+      for (const offsets of seen.values()) expect(offsets).toEqual(offsets.map((_, i) => BigInt(i)));
+      expect([...seen.values()].flat()).toHaveLength(80);
+    });
+
+    it('keeps what it had drawn and not handed out when the partition is paused', async () => {
+      const topic = await world.topic(1);
+      await world.numbered(topic, 300);
+      const consumer = await world.consumer({ partitionEof: true });
+      await consumer.assign(allOf(topic, 1));
+      // Room for few rows: records, and perhaps the end, are drawn ahead.
+      const into = RecordBatch.create(7, 64);
+      const first = await readUntil(consumer, rowCount(7), { into });
+      await consumer.pause(allOf(topic, 1));
+      await consumer.resume(allOf(topic, 1));
+      const rest = await readUntil(consumer, (so) => so.ends.length > 0, { into });
+      await world.numbered(topic, 5);
+      const last = await readUntil(consumer, rowCount(5), { into });
+      const offsets = [first, rest, last].flatMap(({ rows }) => rows.map(({ offset }) => offset));
+      expect(offsets).toEqual(offsets.map((_, i) => BigInt(i)));
+      expect(offsets).toHaveLength(305);
+    });
+
     it('commits with the broker’s answer, also while a consume waits, and reads back what was committed', async () => {
       const topic = await world.topic(2);
       const group = fresh('group');
       const consumer = await world.consumer({ group });
       await consumer.assign(allOf(topic, 2));
       const into = RecordBatch.create(8, 64);
-      const waiting = consumer.consume(into, 4000);
+      const waiting = consumer.consume(into, 30_000);
       const started = performance.now();
       await consumer.commit([{ topic, partition: 1, offset: 17n }]);
       await consumer.commit([]);
@@ -154,8 +201,9 @@ export function consumerContract(subject: BrokerSubject): void {
         { topic, partition: 0, offset: NO_OFFSET },
         { topic, partition: 1, offset: 17n },
       ]);
-      expect(performance.now() - started).toBeLessThan(3500);
-      expect((await waiting).rowCount).toBe(0);
+      expect(performance.now() - started).toBeLessThan(20_000);
+      await world.numbered(topic, 1);
+      expect((await waiting).rowCount).toBe(1);
       const lone = await world.consumer();
       await expect(lone.commit([{ topic, partition: 0, offset: 1n }])).rejects.toMatchObject({
         code: 'bad_broker_property',
@@ -170,18 +218,19 @@ export function consumerContract(subject: BrokerSubject): void {
       const into = RecordBatch.create(8, 64);
       const started = performance.now();
       await consumer.consume(into, 0);
-      expect(performance.now() - started).toBeLessThan(250);
+      expect(performance.now() - started).toBeLessThan(20_000);
       await consumer.consume(into, 400);
       expect(performance.now() - started).toBeGreaterThanOrEqual(395);
-      const under = consumer.consume(into, 5000);
+      const under = consumer.consume(into, 60_000);
       await Promise.all([consumer.close(), consumer.close()]);
-      expect(performance.now() - started).toBeLessThan(4000);
+      expect(performance.now() - started).toBeLessThan(20_000);
       expect((await under).rowCount).toBe(0);
       for (const call of [
         consumer.consume(into, 0),
         consumer.assign([]),
         consumer.commit([]),
-        consumer.lag(),
+        consumer.lag(1000),
+        consumer.reach(1000),
         consumer.pause([]),
       ]) {
         await expect(call).rejects.toMatchObject({ code: 'closed' });
@@ -198,7 +247,7 @@ export function consumerContract(subject: BrokerSubject): void {
       await admin.deleteTopics([topic, fresh('never')]);
       // The broker answers the deletion before every view of the cluster has forgotten the topic.
       await expect
-        .poll(async () => (await admin.listTopics()).some((one) => one.topic === topic), { timeout: 10_000 })
+        .poll(async () => (await admin.listTopics()).some((one) => one.topic === topic))
         .toBe(false);
       expect(await admin.clusterId()).toMatch(/^[\w-]{10,}$/);
       await expect(admin.createTopics([{ topic: 'no spaces please', partitions: 1 }])).rejects.toMatchObject({

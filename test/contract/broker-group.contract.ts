@@ -2,7 +2,16 @@
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerProperties, Rebalance } from '../../src/io/broker/port.ts';
-import { type BrokerSubject, batchOf, fresh, readUntil, rowCount, utf8, World } from './broker-world.ts';
+import {
+  type BrokerSubject,
+  batchOf,
+  fresh,
+  readUntil,
+  rowCount,
+  rowsOf,
+  utf8,
+  World,
+} from './broker-world.ts';
 
 const PARTITIONS = 4;
 const ROWS = 12_000;
@@ -50,7 +59,11 @@ class Member {
         this.rebalances.push(rebalance);
         if (rebalance.kind === 'lost')
           for (const { partition } of rebalance.partitions) this.read.delete(partition);
-        if (rebalance.kind === 'revoked') await this.commit(rebalance.partitions.map((one) => one.partition));
+        if (rebalance.kind !== 'revoked') return;
+        const partitions = rebalance.partitions.map((one) => one.partition);
+        await this.commit(partitions);
+        // What was not committed is read again by the next owner.
+        for (const partition of partitions) this.read.delete(partition);
       },
     });
     await this.consumer.subscribe([this.topic]);
@@ -70,10 +83,13 @@ class Member {
       return span === undefined ? [] : [{ partition, ...span }];
     });
     if (taken.length === 0) return;
-    await this.consumer.commit(
+    const outcome = await this.consumer.commit(
       taken.map((one) => ({ topic: this.topic, partition: one.partition, offset: one.to })),
     );
-    for (const one of taken) this.ledger.take(this.name, one.partition, one.from, one.to);
+    for (const { partition, from, to } of taken) {
+      if (outcome === 'committed') this.ledger.take(this.name, partition, from, to);
+      else this.read.set(partition, { from, to: this.read.get(partition)?.to ?? to });
+    }
   }
 
   private async run(): Promise<void> {
@@ -143,6 +159,64 @@ export function groupContract(subject: BrokerSubject): void {
       });
     }
 
+    it('gives each record once to who is told of ends and keeps its partitions through rebalances', async () => {
+      const topic = await world.topic(PARTITIONS);
+      const producer = await world.producer();
+      const send = async (): Promise<void> => {
+        const rows = Array.from({ length: PARTITIONS }, (_, partition) => ({
+          partition,
+          value: utf8.encode('x'),
+        }));
+        expect((await producer.produce(batchOf(rows), [topic])).failed).toBe(0);
+      };
+      const group = fresh('group');
+      const properties = { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 6000 };
+      const kept = new Set(Array.from({ length: PARTITIONS }, (_, partition) => partition));
+      const first = await world.consumer({
+        group,
+        properties,
+        partitionEof: true,
+        onRebalance: ({ kind, partitions }) => {
+          if (kind !== 'assigned') for (const { partition } of partitions) kept.delete(partition);
+        },
+      });
+      await first.subscribe([topic]);
+      await send();
+      const before = await readUntil(
+        first,
+        ({ rows, ends }) =>
+          rows.length >= PARTITIONS && new Set(ends.map(({ partition }) => partition)).size === PARTITIONS,
+      );
+
+      const second = await world.consumer({ group, properties });
+      await second.subscribe([topic]);
+      const seen = [...before.rows];
+      const into = RecordBatch.create(8, 1024);
+      const readOn = async (enough: () => boolean, beside?: BatchConsumer): Promise<void> => {
+        const deadline = performance.now() + 30_000;
+        while (!enough() && performance.now() < deadline) {
+          await beside?.consume(into, 50);
+          await first.consume(into, 50);
+          seen.push(...rowsOf(into, first.topics));
+        }
+        expect(enough()).toBe(true);
+      };
+      await readOn(() => second.assignment().length > 0, second);
+      await Promise.all([second.close(), readOn(() => first.assignment().length === PARTITIONS)]);
+
+      expect(kept.size).toBeGreaterThan(0);
+      await send();
+      const ofKept = (): readonly string[] =>
+        seen.filter(({ partition }) => kept.has(partition)).map((row) => `${row.partition}/${row.offset}`);
+      await readOn(() => new Set(ofKept()).size === 2 * kept.size);
+      // What is read twice comes at once, too.
+      await first.consume(into, 500);
+      seen.push(...rowsOf(into, first.topics));
+      expect([...ofKept()].sort()).toEqual(
+        [...kept].flatMap((partition) => [`${partition}/0`, `${partition}/1`]),
+      );
+    });
+
     it('starts a new member where the group has committed', async () => {
       const topic = await world.topic(1);
       await world.numbered(topic, 30);
@@ -157,6 +231,37 @@ export function groupContract(subject: BrokerSubject): void {
       await after.subscribe([topic]);
       const { rows } = await readUntil(after, rowCount(18));
       expect(rows[0]?.offset).toBe(12n);
+    });
+
+    it('answers a commit in the middle of a rebalance at once, and takes it when the group is through', async () => {
+      const topic = await world.topic(2);
+      await world.numbered(topic, 30);
+      const group = fresh('group');
+      const slow = await world.slowMember(group, topic, 2);
+      const properties = { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 6000 };
+      const consumer = await world.consumer({ group, properties });
+      await slow.enter();
+      await consumer.subscribe([topic]);
+      const gathered = slow.gather();
+      await readUntil(consumer, rowCount(30));
+      await gathered;
+      const at = { topic, partition: 0 };
+      expect(await consumer.commit([{ ...at, offset: 12n }])).toBe('committed');
+      await slow.stall();
+      const started = performance.now();
+      expect(await consumer.commit([{ ...at, offset: 20n }])).toBe('not_now');
+      // The group waits for others, maybe for the next consume of who commits.
+      expect(performance.now() - started).toBeLessThan(30_000);
+      const probe = await world.consumer({ group });
+      expect(await probe.committed([at])).toEqual([{ ...at, offset: 12n }]);
+      await slow.complete();
+      const into = RecordBatch.create(8, 1024);
+      const again = async (): Promise<string> => {
+        await consumer.consume(into, 50);
+        return consumer.commit([{ ...at, offset: 20n }]);
+      };
+      await expect.poll(again).toBe('committed');
+      expect(await probe.committed([at])).toEqual([{ ...at, offset: 20n }]);
     });
 
     it('goes on when onRebalance fails, and reports the failure', async () => {

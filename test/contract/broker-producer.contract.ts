@@ -106,17 +106,15 @@ export function producerContract(subject: BrokerSubject): void {
       const nowhere = { brokers: '127.0.0.1:9', clientId: 'contract', connectTimeoutMs: 1000 };
       const started = performance.now();
       const { driver } = subject;
-      for (const open of [driver.producer, driver.consumer, driver.admin]) {
-        const opening: Promise<unknown> = open({ ...nowhere, group: 'g' } as ConsumerOptions);
-        const thrown: unknown = await opening.then(
-          () => undefined,
-          (error: unknown) => error,
-        );
+      const openings = [driver.producer, driver.consumer, driver.admin].map(
+        (open): Promise<unknown> => open({ ...nowhere, group: 'g' } as ConsumerOptions),
+      );
+      for (const { reason: thrown } of (await Promise.allSettled(openings)) as PromiseRejectedResult[]) {
         expect(thrown).toBeInstanceOf(MillraceError);
         expect(thrown).toMatchObject({ code: 'unreachable', row: { exit: 3 } });
         expect((thrown as MillraceError).message).toContain('127.0.0.1:9');
       }
-      expect(performance.now() - started).toBeLessThan(8000);
+      expect(performance.now() - started).toBeLessThan(30_000);
     });
 
     it('names a property that librdkafka does not know', async () => {

@@ -1,17 +1,45 @@
 /** The simulated broker keeps the contract of the real ones, and its faults strike by the seed alone. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import type { BatchConsumer } from '../../src/io/broker/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import type { BrokerFaults } from '../../src/sim/broker-cluster.ts';
 import { brokerContract } from './broker.contract.ts';
-import { allOf, batchOf, rowsOf } from './broker-world.ts';
+import { allOf, batchOf, rowsOf, type SlowMember } from './broker-world.ts';
 
 const BROKERS = 'simulated:9092';
 const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock, sleep });
 
-brokerContract({ driver, brokers: () => BROKERS, anyHeaders: true, timestampTypes: true });
+/** Joins and does not read: what is meant for it stays with the other member until that one reads. */
+class Idler implements SlowMember {
+  private readonly group: string;
+  private readonly topic: string;
+  private consumer: BatchConsumer | undefined;
+  constructor(group: string, topic: string) {
+    this.group = group;
+    this.topic = topic;
+  }
+  enter = async (): Promise<void> => {};
+  gather = async (): Promise<void> => {};
+  complete = async (): Promise<void> => {};
+  async stall(): Promise<void> {
+    this.consumer = await driver.consumer({ brokers: BROKERS, clientId: 'idler', group: this.group });
+    await this.consumer.subscribe([this.topic]);
+  }
+  async close(): Promise<void> {
+    await this.consumer?.close();
+  }
+}
+
+brokerContract({
+  driver,
+  brokers: () => BROKERS,
+  anyHeaders: true,
+  timestampTypes: true,
+  slowMember: (group, topic) => new Idler(group, topic),
+});
 
 it('has no transactions, and says so', async () => {
   const common = { brokers: BROKERS, clientId: 'none', transactionalId: 'tx' };

@@ -15,6 +15,19 @@ import {
   type TransactionalProducer,
 } from '../../src/io/broker/port.ts';
 
+/** The other member of a group of two, which gets no partition but slows a rebalance down. */
+export interface SlowMember {
+  /** Before the other one is a member. */
+  enter(): Promise<void>;
+  /** Resolves when both are members and the other one has what is its own; that one has to read meanwhile. */
+  gather(): Promise<void>;
+  /** Begins a rebalance; resolves in the middle of it. */
+  stall(): Promise<void>;
+  /** Lets the rebalance end as far as it depends on this member. */
+  complete(): Promise<void>;
+  close(): Promise<void>;
+}
+
 export interface BrokerSubject {
   readonly driver: BrokerDriver;
   brokers(): string;
@@ -22,6 +35,7 @@ export interface BrokerSubject {
   readonly anyHeaders: boolean;
   /** Whether the driver says who set a timestamp. */
   readonly timestampTypes: boolean;
+  slowMember(group: string, topic: string, partitions: number): SlowMember;
 }
 
 export interface Row {
@@ -98,6 +112,10 @@ export class World {
     return this.keep<TransactionalProducer>(
       this.subject.driver.transactional({ ...this.common, ...options }),
     );
+  }
+
+  slowMember(group: string, topic: string, partitions: number): Promise<SlowMember> {
+    return this.keep(Promise.resolve(this.subject.slowMember(group, topic, partitions)));
   }
 
   admin(): Promise<BrokerAdmin> {

@@ -1,11 +1,24 @@
 /** What the gRPC port promises of a driver beside the answers of a product: bounds in time and number, and ends. */
+import { once } from 'node:events';
+import type { ClientHttp2Session, Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
+import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
+import { CALL_BYTES } from '../../src/io/grpc/common.ts';
 import { grpcJsDriver } from '../../src/io/grpc/grpc-js.ts';
-import type { GrpcReply, GrpcServer, GrpcServerOptions } from '../../src/io/grpc/port.ts';
+import type {
+  GrpcCall,
+  GrpcCallEnd,
+  GrpcDriver,
+  GrpcReply,
+  GrpcServer,
+  GrpcServerOptions,
+} from '../../src/io/grpc/port.ts';
+import { wireGrpcDriver } from '../../src/io/grpc/wire.ts';
 import { until } from '../e2e/engine-kit.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
 import { certificate } from './certificates.ts';
@@ -24,11 +37,13 @@ afterEach(async () => {
   for (const server of servers.splice(0)) await server.drain(0);
 });
 
-async function listen(
-  over: Partial<GrpcServerOptions> & { readonly handler?: () => GrpcReply | Promise<GrpcReply> } = {},
-): Promise<GrpcServer> {
+interface Over extends Partial<GrpcServerOptions> {
+  readonly handler?: (call: GrpcCall) => GrpcReply | Promise<GrpcReply>;
+}
+
+async function listenWith(driver: GrpcDriver, over: Over = {}): Promise<GrpcServer> {
   const { handler = () => OK, ...rest } = over;
-  const server = await grpcJsDriver.listen({
+  const server = await driver.listen({
     host: '127.0.0.1',
     port: 0,
     methods: [{ service: 'orders.v1.Orders', name: 'Create', handler }],
@@ -38,6 +53,7 @@ async function listen(
     messageBytesMax: 1024,
     connectionsMax: 100,
     streamsMax: 100,
+    heldBytesMax: 64 * 2 ** 20,
     requestTimeoutMs: 10_000,
     idleTimeoutMs: 60_000,
     keepAliveMs: 60_000,
@@ -48,7 +64,30 @@ async function listen(
   return server;
 }
 
-const sessionOf = (server: GrpcServer) => bareSession(`${server.host}:${server.port}`);
+const sessionOf = (server: GrpcServer, settings?: Settings) =>
+  bareSession(`${server.host}:${server.port}`, settings);
+
+/** A call that sends these bytes and no end; its status, if it gets one. */
+async function stall(
+  session: ClientHttp2Session,
+  bytes: Uint8Array,
+  path = METHOD,
+): Promise<{ readonly status: string | undefined }> {
+  const stream = session.request({
+    ':method': 'POST',
+    ':path': path,
+    'content-type': 'application/grpc',
+    te: 'trailers',
+  });
+  let status: string | undefined;
+  stream.on('response', (headers) => {
+    status = headers['grpc-status'] as string | undefined;
+  });
+  stream.resume();
+  stream.write(bytes);
+  await once(stream, 'close');
+  return { status };
+}
 
 function tcp(server: GrpcServer): Socket {
   const socket = connectTcp(server.port, server.host);
@@ -57,7 +96,9 @@ function tcp(server: GrpcServer): Socket {
   return socket;
 }
 
-describe('a gRPC server', () => {
+describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (driver) => {
+  const listen = (over?: Over): Promise<GrpcServer> => listenWith(driver, over);
+
   it('answers, counts what it answers, and knows what is under way', async () => {
     let finish: (reply: GrpcReply) => void = () => {};
     const answers: string[] = [];
@@ -87,6 +128,86 @@ describe('a gRPC server', () => {
     }
   });
 
+  it('hands over the message and each entry of the metadata, by any case of its name', async () => {
+    const seen: unknown[] = [];
+    const server = await listen({
+      handler: (call) => {
+        const values = ['x-one', 'X-TWO', 'x-joined', 'x-long', 'x-none'].map((name) => call.metadata(name));
+        seen.push([Buffer.from(call.message).toString('hex'), ...values, call.cancelled()]);
+        return OK;
+      },
+    });
+    const long = `${'a'.repeat(200)},${'b'.repeat(200)}`;
+    const headers = { 'x-one': 'a b', 'x-two': ['1', '2'], 'x-joined': 'k, l', 'x-long': long };
+    expect((await bareCall(sessionOf(server), headers, MESSAGE)).status).toBe('0');
+    expect(seen).toEqual([['01', ['a b'], ['1', '2'], ['k', 'l'], [long], [], false]]);
+  });
+
+  it('answers with the code, the text, the trailers and the details that a handler gives', async () => {
+    const text = 'zażółć 100% \u{1f600}\n';
+    const server = await listen({
+      handler: () => ({
+        code: 'ALREADY_EXISTS',
+        message: new Uint8Array(0),
+        text,
+        trailers: { 'x-more': 'yes' },
+        details: [{ kind: 'retry_info', delayMs: 1500 }],
+      }),
+    });
+    const answer = await bareCall(sessionOf(server), {}, MESSAGE);
+    expect(answer).toEqual({
+      status: '6',
+      text,
+      details: [{ type: 'RetryInfo', retryDelay: { seconds: 1, nanos: 500_000_000 } }],
+    });
+  });
+
+  it('tells a handler that its client has gone, and counts the call as cancelled', async () => {
+    const codes: string[] = [];
+    let underWay: GrpcCall | undefined;
+    let finish: (reply: GrpcReply) => void = () => {};
+    const server = await listen({
+      handler: (call) => {
+        underWay = call;
+        return new Promise((resolve) => (finish = resolve));
+      },
+      onAnswer: ({ code }) => codes.push(code),
+    });
+    const session = sessionOf(server);
+    const call = bareCall(session, {}, MESSAGE).catch(() => undefined);
+    await until('the call', async () => underWay);
+    expect(underWay?.cancelled()).toBe(false);
+    session.destroy();
+    await call;
+    await until('the end of the call', async () => (underWay?.cancelled() ? true : undefined));
+    expect(server.inFlight()).toBe(1);
+    finish(OK);
+    await until('the count', async () => codes[0]);
+    expect(codes).toEqual(['CANCELLED']);
+    expect(server.inFlight()).toBe(0);
+    await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
+  });
+
+  it('answers more than the windows of its client hold', async () => {
+    const message = Buffer.alloc(1_000_000, 'ab');
+    const server = await listen({ handler: () => ({ code: 'OK', message }) });
+    const session = sessionOf(server, { initialWindowSize: 1000 });
+    const sizes = await Promise.all(
+      Array.from({ length: 4 }, async () => {
+        const stream = session.request({
+          ':method': 'POST',
+          ':path': METHOD,
+          'content-type': 'application/grpc',
+          te: 'trailers',
+        });
+        stream.end(MESSAGE);
+        const bytes = await buffer(stream);
+        return bytes.subarray(5).equals(message) ? bytes.length : bytes;
+      }),
+    );
+    expect(sizes).toEqual(sizes.map(() => message.length + 5));
+  });
+
   it('counts a call whose client gave up as what it became', async () => {
     const codes: string[] = [];
     let finish: (reply: GrpcReply) => void = () => {};
@@ -102,19 +223,126 @@ describe('a gRPC server', () => {
   });
 
   it('ends calls that never become whole, and serves the others of the connection', async () => {
-    const server = await listen({ requestTimeoutMs: 300 });
+    const ends: GrpcCallEnd[] = [];
+    const server = await listen({ requestTimeoutMs: 300, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server);
-    const stalled = session.request({
-      ':method': 'POST',
-      ':path': METHOD,
-      'content-type': 'application/grpc',
+    const stalled = stall(session, MESSAGE.subarray(0, 3));
+    expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
+    expect(await stalled).toMatchObject({ status: '4' });
+    expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
+    expect(ends).toEqual(['incomplete']);
+    await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
+  });
+
+  it('ends calls whose client never reads the answer, and serves its others', async () => {
+    const ends: GrpcCallEnd[] = [];
+    const server = await listen({ requestTimeoutMs: 300, onEnd: (why) => ends.push(why) });
+    const session = sessionOf(server, { initialWindowSize: 0 });
+    const unread = Array.from({ length: 20 }, () => bareCall(session, {}, MESSAGE));
+    // RST_STREAM with CANCEL, so without a status.
+    for (const { status } of await Promise.all(unread)) expect(status).toBeUndefined();
+    expect(ends).toEqual(unread.map(() => 'unread'));
+    await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
+    // What is no more than headers needs no window.
+    const unknown = await bareCall(session, { ':path': '/orders.v1.Orders/None' }, MESSAGE);
+    expect(unknown.status).toBe('12');
+  });
+
+  it('bounds what the calls of all connections hold, and takes others when they are over', async () => {
+    const ends: GrpcCallEnd[] = [];
+    const heldBytesMax = 4 * 2 ** 20;
+    const server = await listen({
+      messageBytesMax: 64 * 1024,
+      heldBytesMax,
+      onEnd: (why) => ends.push(why),
     });
-    const ended = new Promise<number>((resolve) => stalled.on('close', () => resolve(stalled.rstCode)));
-    stalled.on('error', () => {});
-    stalled.write(MESSAGE.subarray(0, 3));
+    // Each holds its price and at least 40 KiB of a message of 60 KiB.
+    const part = framed(Buffer.alloc(60 * 1024)).subarray(0, 40 * 1024);
+    const sessions = Array.from({ length: 3 }, () => sessionOf(server));
+    const statuses: Array<string | undefined> = [];
+    for (let i = 0; i < 120; i++) {
+      const session = sessions[i % 3] as (typeof sessions)[number];
+      stall(session, part).then(
+        ({ status }) => statuses.push(status),
+        () => {},
+      );
+    }
+    await until('refused calls', async () => (statuses.length >= 40 ? true : undefined));
+    expect(new Set(statuses)).toEqual(new Set(['8']));
+    expect(new Set(ends)).toEqual(new Set(['memory']));
+    expect(server.heldBytes()).toBeLessThanOrEqual(heldBytesMax * 1.25);
+    expect(server.heldBytes()).toBeGreaterThan(heldBytesMax / 4);
+    for (const session of sessions) session.destroy();
+    await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
+    expect((await bareCall(sessionOf(server), {}, MESSAGE)).status).toBe('0');
+  });
+
+  it('keeps room for the methods from who keeps Watch open', async () => {
+    const server = await listen({ heldBytesMax: 40 * CALL_BYTES });
+    const session = sessionOf(server);
+    const watch = (name: string) => {
+      const request = framed(Buffer.concat([Buffer.of(10, name.length), Buffer.from(name)]));
+      return bareCall(session, { ':path': '/grpc.health.v1.Health/Watch' }, request);
+    };
+    const refused: Array<string | undefined> = [];
+    for (let i = 0; i < 30; i++)
+      watch(`nobody ${i}`).then(
+        ({ status }) => refused.push(status),
+        () => {},
+      );
+    await until('refused watches', async () => (refused.length >= 10 ? true : undefined));
+    expect(new Set(refused)).toEqual(new Set(['8']));
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
-    expect(await ended).toBe(8);
-    expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
+  });
+
+  it('describes the maps of its messages as protoc does, so that every client reads them', async () => {
+    const session = sessionOf(await listen());
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo',
+      'content-type': 'application/grpc',
+      te: 'trailers',
+    });
+    const symbol = Buffer.from('grpc.health.v1.Health');
+    stream.end(framed(Buffer.concat([Buffer.of(0x22, symbol.length), symbol])));
+    const type = protobuf
+      .parse(`
+        syntax = "proto3";
+        message Answer { Files files = 4; }
+        message Files { repeated File file = 1; }
+        message File { string name = 1; repeated Message message = 4; repeated Service service = 6; }
+        message Message { string name = 1; repeated Field field = 2; repeated Message nested = 3; Options options = 7; }
+        message Field { string name = 1; string type = 6; }
+        message Options { bool map_entry = 7; }
+        message Service { string name = 1; }
+      `)
+      .root.lookupType('Answer');
+    const answer = type.toObject(type.decode((await buffer(stream)).subarray(5)));
+    const [file] = answer['files'].file;
+    expect(file.service).toEqual([{ name: 'Health' }]);
+    expect(file.message).toContainEqual({
+      name: 'HealthListResponse',
+      field: [{ name: 'statuses', type: 'StatusesEntry' }],
+      nested: [
+        {
+          name: 'StatusesEntry',
+          field: [{ name: 'key' }, { name: 'value', type: 'HealthCheckResponse' }],
+          options: { mapEntry: true },
+        },
+      ],
+    });
+  });
+
+  it('ends reflection that is asked on and on and not read', async () => {
+    const ends: GrpcCallEnd[] = [];
+    const server = await listen({ onEnd: (why) => ends.push(why) });
+    const path = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
+    const asks = Buffer.concat(Array.from({ length: 8000 }, () => framed(new Uint8Array(0))));
+    const asking = stall(sessionOf(server, { initialWindowSize: 0 }), asks, path);
+    // RST_STREAM with ENHANCE_YOUR_CALM.
+    await expect(asking).rejects.toThrow(/code NGHTTP2_ENHANCE_YOUR_CALM/);
+    expect(ends).toEqual(['flood']);
+    await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
   });
 
   it('leaves alone a call that is whole and whose handler takes longer than that', async () => {

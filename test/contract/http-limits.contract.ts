@@ -51,6 +51,29 @@ export function httpLimitsContract(driver: HttpDriver): void {
       ],
       ['another protocol', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'],
       ['a version to come', 'GET / HTTP/3.7\r\nHost: x\r\n\r\n'],
+      ['a version of another protocol', 'GET / HTTP/2.0\r\nHost: x\r\n\r\n'],
+      ['a request line without a version', 'GET /\r\nHost: x\r\n\r\n'],
+      ['a user name in the target', 'GET http://u@x/ HTTP/1.1\r\nHost: x\r\n\r\n'],
+      [
+        'an encoding before chunked',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n`,
+      ],
+      [
+        'encodings in two lines',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+      ],
+      [
+        'chunked in two lines',
+        `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
+      ],
+      [
+        'chunks under HTTP/1.0',
+        'POST /echo HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+      ],
+      [
+        'a length of twenty digits',
+        `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 00000000000000000001\r\n\r\na`,
+      ],
       ['a tunnel', 'CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n'],
     ];
     test.each(refused)('%s is refused without a handler, and the server lives', async (_what, bytes) => {

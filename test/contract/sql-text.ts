@@ -10,6 +10,7 @@ import type {
   TextStatement,
 } from '../../src/io/sql/port.ts';
 import { cuttingProxy, failure } from './sql-kit.ts';
+import { type PoolFace, poolContract } from './sql-pools.ts';
 
 const statement = (text: string, paramCount = 0): TextStatement => ({ text, paramCount });
 
@@ -58,6 +59,26 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       await pool.close();
       await plain.query(`DROP SCHEMA ${schema} CASCADE`);
       await plain.close();
+    });
+
+    const face = (of: TextPool): PoolFace => ({
+      run: (sql) => of.execute(statement(sql), [], count),
+      transaction: (work) =>
+        of.transaction((session) => work((sql) => session.execute(statement(sql), [], count))),
+      ids: (sql) => of.execute(statement(sql), [], (rows) => table(rows).map(([id]) => BigInt(id as string))),
+      close: () => of.close(),
+    });
+    poolContract({
+      postgres,
+      connect: async (url, connectionsMax) => face(await driver.connect(options(url, { connectionsMax }))),
+      pool: () => face(pool),
+      table: `${schema}.t`,
+    });
+
+    it('opens as many connections as it may, and no more', async () => {
+      const sleep = statement('SELECT pg_sleep(0.01)');
+      await Promise.all(Array.from({ length: 9 }, () => pool.execute(sleep, [], count)));
+      await expect.poll(() => pool.connected()).toBe(3);
     });
 
     it('gives every value as the server writes it, and takes texts and nulls', async () => {
@@ -135,76 +156,6 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       expect(error.code).toBe('bad_value');
     });
 
-    it('keeps the sqlstate and the constraint of a refused statement', async () => {
-      await pool.execute(INSERT, ['1', null], count);
-      const error = await failure(pool.execute(INSERT, ['1', null], count));
-      expect([error.code, error.details['sqlstate'], error.details['constraint']]).toEqual([
-        'sql_failed',
-        '23505',
-        't_pkey',
-      ]);
-      const syntax = await failure(pool.execute(statement('SELEC 1'), [], count));
-      expect([syntax.code, syntax.details['sqlstate']]).toEqual(['sql_failed', '42601']);
-      const late = await failure(
-        pool.execute(statement('SELECT 1/(n-5) FROM generate_series(1,9) n'), [], count),
-      );
-      expect(late.details['sqlstate']).toBe('22012');
-      await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count);
-    });
-
-    it('commits a transaction that settles and rolls back one that throws', async () => {
-      const value = await pool.transaction(async (session) => {
-        await session.execute(INSERT, ['1', null], count);
-        return 'kept';
-      });
-      expect(value).toBe('kept');
-      await expect(
-        pool.transaction(async (session) => {
-          await session.execute(INSERT, ['2', null], count);
-          throw new RangeError('mine');
-        }),
-      ).rejects.toThrow(RangeError);
-      const swallowed = await failure(
-        pool.transaction(async (session) => {
-          await session.execute(INSERT, ['3', null], count);
-          await session.execute(statement('SELECT 1/0'), [], count).catch(() => {});
-        }),
-      );
-      expect([swallowed.code, swallowed.details['sqlstate']]).toEqual(['sql_failed', '25P02']);
-      expect(await pool.execute(IDS, [], table)).toEqual([['1']]);
-      await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count);
-    });
-
-    it('runs no more at once than it has connections, and all that was asked', async () => {
-      let now = 0;
-      let most = 0;
-      await Promise.all(
-        Array.from({ length: 9 }, () =>
-          pool.transaction(async (session) => {
-            most = Math.max(most, ++now);
-            await session.execute(statement('SELECT pg_sleep(0.01)'), [], count);
-            now--;
-          }),
-        ),
-      );
-      expect(most).toBe(3);
-      expect(pool.connected()).toBe(3);
-    });
-
-    it('says unreachable, and that nothing was sent, when nobody listens or the server refuses', async () => {
-      const dead = new URL(postgres());
-      dead.hostname = '127.0.0.1';
-      dead.port = '1';
-      expect((await failure(driver.connect(options(dead.toString())))).code).toBe('unreachable');
-      const missing = new URL(postgres());
-      missing.pathname = '/no_such_database';
-      const error = await failure(driver.connect(options(missing.toString())));
-      expect([error.code, error.details['sqlstate']]).toEqual(['unreachable', '3D000']);
-      expect(error.message).toMatch(/refuses the connection: .*no_such_database/);
-      expect((await failure(driver.connect(options('not a url')))).code).toBe('bad_value');
-      expect((await failure(driver.connect(options('mysql://h/db')))).code).toBe('bad_value');
-    });
-
     it('replaces lost connections, and tells lost before, lost under way and killed apart', async () => {
       const proxy = await cuttingProxy(new URL(postgres()));
       const through = await driver.connect(options(proxy.url));
@@ -241,24 +192,6 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
         expect(through.connected()).toBe(0);
       } finally {
         await through.close();
-      }
-    });
-
-    it('says commit_unknown when the answer to COMMIT is lost, and the rows are there all the same', async () => {
-      const proxy = await cuttingProxy(new URL(postgres()));
-      const through = await driver.connect(options(proxy.url));
-      try {
-        await through.execute(IDS, [], count);
-        proxy.cutOn('COMMIT');
-        const error = await failure(
-          through.transaction((session) => session.execute(INSERT, ['77', null], count)),
-        );
-        expect([error.code, error.kind]).toEqual(['commit_unknown', 'unavailable']);
-        expect(await pool.execute(IDS, [], table)).toEqual([['77']]);
-      } finally {
-        await through.close();
-        await proxy.close();
-        await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count);
       }
     });
 
@@ -301,7 +234,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       await one.close();
       expect(await under).toBe('7');
       expect((await failure(one.execute(statement('SELECT 1'), [], count))).code).toBe('unreachable');
-      await expect.poll(() => backends(applicationName), { timeout: 10_000 }).toBe(0);
+      await expect.poll(() => backends(applicationName)).toBe(0);
     });
   });
 }

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { SqlDriver, SqlPool, SqlValue } from '../../src/io/sql/port.ts';
 import { cuttingProxy, failure } from './sql-kit.ts';
+import { type PoolFace, poolContract } from './sql-pools.ts';
 
 export function sqlContract(driver: SqlDriver, postgres: () => string): void {
   describe(`sql contract: ${driver.name}`, () => {
@@ -25,6 +26,19 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       await pool.query(`DROP SCHEMA ${schema} CASCADE`);
       await pool.close();
       await pool.close();
+    });
+
+    const face = (of: SqlPool): PoolFace => ({
+      run: (sql) => of.query(sql),
+      transaction: (work) => of.transaction((session) => work((sql) => session.query(sql))),
+      ids: async (sql) => (await of.query<{ id: bigint }>(sql)).rows.map(({ id }) => id),
+      close: () => of.close(),
+    });
+    poolContract({
+      postgres,
+      connect: async (url, connectionsMax) => face(await driver.connect(options(url, connectionsMax))),
+      pool: () => face(pool),
+      table: `${schema}.t`,
     });
 
     it('gives every type back as the port says', async () => {
@@ -147,73 +161,6 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       await pool.query(`TRUNCATE ${schema}.t`);
     });
 
-    it('keeps the sqlstate and the constraint of a refused statement', async () => {
-      await pool.query(`INSERT INTO ${schema}.t (id) VALUES ($1)`, [1]);
-      const error = await failure(pool.query(`INSERT INTO ${schema}.t (id) VALUES ($1)`, [1]));
-      expect([error.code, error.details['sqlstate'], error.details['constraint']]).toEqual([
-        'sql_failed',
-        '23505',
-        't_pkey',
-      ]);
-      const syntax = await failure(pool.query('SELEC 1'));
-      expect(syntax.details['sqlstate']).toBe('42601');
-      await pool.query(`TRUNCATE ${schema}.t`);
-    });
-
-    it('commits a transaction that settles and rolls back one that throws', async () => {
-      const value = await pool.transaction(async (session) => {
-        await session.query(`INSERT INTO ${schema}.t (id) VALUES (1)`);
-        return 'kept';
-      });
-      expect(value).toBe('kept');
-      await expect(
-        pool.transaction(async (session) => {
-          await session.query(`INSERT INTO ${schema}.t (id) VALUES (2)`);
-          throw new RangeError('mine');
-        }),
-      ).rejects.toThrow(RangeError);
-      const swallowed = await failure(
-        pool.transaction(async (session) => {
-          await session.query(`INSERT INTO ${schema}.t (id) VALUES (3)`);
-          await session.query('SELECT 1/0').catch(() => {});
-        }),
-      );
-      expect(swallowed.code).toBe('sql_failed');
-      expect((await pool.query(`SELECT id FROM ${schema}.t`)).rows).toEqual([{ id: 1n }]);
-      await pool.query(`TRUNCATE ${schema}.t`);
-    });
-
-    it('runs no more transactions at once than it has connections', async () => {
-      const small = await driver.connect(options(postgres(), 2));
-      let now = 0;
-      let most = 0;
-      await Promise.all(
-        Array.from({ length: 6 }, () =>
-          small.transaction(async (session) => {
-            most = Math.max(most, ++now);
-            await session.query('SELECT pg_sleep(0.02)');
-            now--;
-          }),
-        ),
-      );
-      expect(most).toBe(2);
-      await small.close();
-    });
-
-    it('says unreachable when nobody listens, the password is wrong or the database is missing', async () => {
-      const dead = new URL(postgres());
-      dead.hostname = '127.0.0.1';
-      dead.port = '1';
-      expect((await failure(driver.connect(options(dead.toString())))).code).toBe('unreachable');
-      const missing = new URL(postgres());
-      missing.pathname = '/no_such_database';
-      const error = await failure(driver.connect(options(missing.toString())));
-      expect([error.code, error.details['sqlstate']]).toEqual(['unreachable', '3D000']);
-      expect(error.message).toMatch(/refuses the connection: .*no_such_database/);
-      expect((await failure(driver.connect(options('not a url')))).code).toBe('bad_value');
-      expect((await failure(driver.connect(options('mysql://h/db')))).code).toBe('bad_value');
-    });
-
     it('survives its connections: idle ones are replaced, a statement under way says unreachable', async () => {
       const proxy = await cuttingProxy(new URL(postgres()));
       const through = await driver.connect(options(proxy.url));
@@ -231,28 +178,6 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       } finally {
         await through.close();
         await proxy.close();
-      }
-    });
-
-    it('says commit_unknown when the answer to COMMIT is lost, and the rows are there all the same', async () => {
-      const proxy = await cuttingProxy(new URL(postgres()));
-      const through = await driver.connect(options(proxy.url));
-      try {
-        proxy.cutOn('COMMIT');
-        const error = await failure(
-          through.transaction((session) => session.query(`INSERT INTO ${schema}.t (id) VALUES (77)`)),
-        );
-        expect([error.code, error.kind]).toEqual(['commit_unknown', 'unavailable']);
-        expect((await pool.query(`SELECT id FROM ${schema}.t`)).rows).toEqual([{ id: 77n }]);
-        proxy.cutOn('INSERT');
-        const before = await failure(
-          through.transaction((session) => session.query(`INSERT INTO ${schema}.t (id) VALUES (78)`)),
-        );
-        expect(before.code).toBe('unreachable');
-      } finally {
-        await through.close();
-        await proxy.close();
-        await pool.query(`TRUNCATE ${schema}.t`);
       }
     });
 

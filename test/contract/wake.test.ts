@@ -8,6 +8,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, it } from 'vitest';
 import type { WakeScope } from '../../src/io/wake/port.ts';
 import { unixWakeIn, wakeFolder } from '../../src/io/wake/unix.ts';
+import { cpuMs } from '../cpu.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'wake-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -22,7 +23,7 @@ const fresh = (): WakeScope => ({
 
 async function until(holds: () => boolean): Promise<void> {
   for (let waited = 0; !holds(); waited += 5) {
-    if (waited > 15_000) throw new Error('it did not come');
+    if (waited > 60_000) throw new Error('it did not come');
     await sleep(5);
   }
 }
@@ -79,9 +80,9 @@ it('coalesces the calls of one turn, and costs little', async () => {
   const waker = await driver.waker(scope);
   await until(() => heard === 1);
   const calls = 100_000;
-  const startMs = performance.now();
+  const startMs = cpuMs();
   for (let i = 0; i < calls; i++) waker.wake();
-  expect(((performance.now() - startMs) * 1000) / calls).toBeLessThan(20);
+  expect(((cpuMs() - startMs) * 1000) / calls).toBeLessThan(20);
   await until(() => heard >= 2);
   await sleep(50);
   expect(heard).toBe(2);

@@ -89,25 +89,17 @@ const nodes = new Side(nodeHttpDriver);
 beforeAll(() => Promise.all([ours.start(), nodes.start()]));
 afterAll(() => Promise.all([ours, nodes].map((side) => side.server.drain(0))));
 
-/** Why ours refuses what node takes; each is a form that RFC 9112 lets a server refuse, or tells it to. */
+/** Why ours refuses what node takes; each is a form that RFC 9112 lets a server refuse, or tells it to, and that node's parser does not
+ *  show to whoever uses it. */
 const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
   ['a line feed or a carriage return by itself', /(^|[^\r])\n|\r(?!\n)/],
-  ['a version that is neither 1.0 nor 1.1', /HTTP\/(0\.9|2\.0)/],
-  ['a request line without a version', /[A-Z] +[^ \r]+ *\r\n/],
   ['more than one blank in the request line', /[A-Z] {2}| {2}HTTP\//],
-  ['a user name in the target', /https?:\/\/[^/ ]*@/i],
-  ['odd characters in the host of a target', /[a-z]:\/\/[A-Za-z0-9._~:[\]%-]*[^A-Za-z0-9._~:[\]%/? \r\n-]/i],
-  ['an encoding that is not chunked alone', /transfer-encoding:(?![ \t]*chunked[ \t]*\r\n)/i],
-  ['an encoding in two lines', /transfer-encoding:.*\r\n(?:.+\r\n)*transfer-encoding/i],
-  ['chunks under HTTP/1.0', /HTTP\/1\.0\r\n(?:.+\r\n)*transfer-encoding/i],
   [
     'HTTP/1.0 that asks to keep its connection and to end it',
     /HTTP\/1\.0\r\n(?:.+\r\n)*connection:[^\r]*close/i,
   ],
-  ['a length of more than 19 digits', /content-length:[ \t]*\d{20}/i],
   ['a chunk size of more than 8 digits', /^[0-9a-f]{9}/im],
   ['a chunk extension without the value it announces', /;[^;=\r]*=(?=[;\r])/],
-  ['an expectation beside 100-continue', /expect:(?![ \t]*100-continue[ \t]*\r\n)/i],
 ];
 
 async function compare(bytes: Buffer, cuts: readonly number[]): Promise<'same' | string> {
@@ -306,24 +298,12 @@ describe('our parser beside that of node', () => {
     );
     // A generator whose bytes are all refused, or all taken, would show nothing.
     expect(outcomes.get('same')).toBeGreaterThan(RUNS / 3);
-    expect(outcomes.size).toBeGreaterThan(3);
+    expect(outcomes.size).toBeGreaterThan(2);
   }, 600_000);
 
   test.each<[string, string]>([
     ['a line feed or a carriage return by itself', 'GET /a HTTP/1.1\r\nHost: h\n\r\n'],
-    ['a version that is neither 1.0 nor 1.1', 'GET /a HTTP/2.0\r\nHost: h\r\n\r\n'],
-    ['a request line without a version', 'GET /a\r\nHost: h\r\n\r\n'],
     ['more than one blank in the request line', 'GET  /a HTTP/1.1\r\nHost: h\r\n\r\n'],
-    ['a user name in the target', 'GET http://u@h/a HTTP/1.1\r\nHost: h\r\n\r\n'],
-    [
-      'an encoding that is not chunked alone',
-      'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n',
-    ],
-    ['chunks under HTTP/1.0', 'POST /a HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
-    [
-      'a length of more than 19 digits',
-      'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 00000000000000000001\r\n\r\na',
-    ],
     [
       'a chunk size of more than 8 digits',
       'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n000000001\r\na\r\n0\r\n\r\n',
@@ -332,14 +312,37 @@ describe('our parser beside that of node', () => {
       'a chunk extension without the value it announces',
       'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\r\na\r\n0\r\n\r\n',
     ],
-    [
-      'an expectation beside 100-continue',
-      'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue, x\r\n\r\na',
-    ],
   ])('ours alone refuses %s', async (reason, text) => {
     const [mine, theirs] = await Promise.all([ours, nodes].map((side) => side.read(Buffer.from(text), [])));
     expect(mine).toEqual([]);
     if (theirs?.length === 1) expect(await compare(Buffer.from(text), [])).toBe(reason);
     else expect(theirs).toEqual([]);
+  });
+
+  test.each<[string, string]>([
+    ['a version that is neither 1.0 nor 1.1', 'GET /a HTTP/2.0\r\nHost: h\r\n\r\n'],
+    ['a request line without a version', 'GET /a\r\nHost: h\r\n\r\n'],
+    ['a user name in the target', 'GET http://u@h/a HTTP/1.1\r\nHost: h\r\n\r\n'],
+    ['odd characters in the host of a target', 'GET http://h|/a HTTP/1.1\r\nHost: h\r\n\r\n'],
+    [
+      'an encoding that is not chunked alone',
+      'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n',
+    ],
+    [
+      'an encoding in two lines',
+      'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n',
+    ],
+    ['chunks under HTTP/1.0', 'POST /a HTTP/1.0\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n'],
+    [
+      'a length of more than 19 digits',
+      'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 00000000000000000001\r\n\r\na',
+    ],
+    [
+      'an expectation beside 100-continue',
+      'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue, x\r\n\r\na',
+    ],
+  ])('both refuse %s', async (_reason, text) => {
+    const [mine, theirs] = await Promise.all([ours, nodes].map((side) => side.read(Buffer.from(text), [])));
+    expect([mine, theirs]).toEqual([[], []]);
   });
 });

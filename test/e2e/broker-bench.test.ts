@@ -1,23 +1,12 @@
 /** The broker bench in its smoke form: it runs, both sides sum the same bytes, and it compares what it should. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/broker.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import { Metrics } from '../../src/core/metrics.ts';
+import { smokeContext } from '../unit/bench/context.ts';
 import { sharedStack } from './stack.ts';
 
 it('measures consume and produce beside the raw loop and node-rdkafka', { timeout: 120_000 }, async () => {
   const { brokers } = await sharedStack();
-  const results = await bench.run({
-    smoke: true,
-    repeats: 1,
-    log: silentLogger,
-    metrics: new Metrics(),
-    settings: { native: 'auto' },
-    brokers,
-    drain: new AbortController().signal,
-    say: () => {},
-    onClose: () => {},
-  });
+  const results = await bench.run(smokeContext({ settings: { native: 'auto' }, brokers }));
   expect(results.map((one) => one.metric.replace(/ \d.*/, ''))).toEqual([
     'consume',
     'consume',

@@ -49,7 +49,7 @@ describe('broker handles', () => {
       addon.brokerProducerClose(two);
     }
     await waiting.catch((error: unknown) => expect(error).toMatchObject({ code: 'closed' }));
-    expect(performance.now() - started).toBeLessThan(5000);
+    expect(performance.now() - started).toBeLessThan(30_000);
     expect(() => addon.brokerConsumerAnswer(one)).toThrow(expect.objectContaining({ code: 'closed' }));
     expect(() => addon.brokerConsumerPositions(one)).toThrow(expect.objectContaining({ code: 'closed' }));
     expect(() => addon.brokerProducerFlush(two, 1)).toThrow(expect.objectContaining({ code: 'closed' }));
@@ -130,7 +130,7 @@ describe('broker handles', () => {
       }
     })();
     expect(threads()).toBeGreaterThan(before + 20);
-    const deadline = performance.now() + 15_000;
+    const deadline = performance.now() + 60_000;
     while (threads() > before + 4 && performance.now() < deadline) {
       await new Promise((resolve) => setTimeout(resolve, 20));
       collect();
@@ -154,7 +154,7 @@ describe('broker handles', () => {
       else await worker.terminate();
     });
     await Promise.all(ends);
-    expect(performance.now() - started).toBeLessThan(30_000);
+    expect(performance.now() - started).toBeLessThan(55_000);
     expect(addon.brokerLibrary()[0]).toMatch(/^2\./);
   });
 });

@@ -1,5 +1,6 @@
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
+import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';
 import type { BrokerSubject } from '../contract/broker-world.ts';
 import { sharedStack } from './stack.ts';
@@ -10,6 +11,7 @@ const subject: BrokerSubject = {
   brokers: () => stack.brokers,
   anyHeaders: false,
   timestampTypes: false,
+  slowMember: (...of) => new SilentLeader(stack.brokers, ...of),
 };
 brokerContract(subject);
 transactionContract(subject);

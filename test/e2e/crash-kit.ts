@@ -33,7 +33,7 @@ export interface Victim {
 
 export const now = (): number => Math.round(performance.now() / 100) / 10;
 
-const DIES_WITHIN_MS = 40_000;
+const DIES_WITHIN_MS = 60_000;
 const ATTEMPTS_MAX = 400;
 const REPEATS_MAX = 5;
 
@@ -128,7 +128,7 @@ export async function restartServer(
   const server = readState(folder)?.servers.find((one) => one.name === name);
   if (server === undefined) throw new Error(`the stack has no ${name}`);
   signalProcess(server.process, signal);
-  if (!(await waitForEnd([server.process], 20_000))) throw new Error(`${name} did not end`);
+  if (!(await waitForEnd([server.process], 60_000))) throw new Error(`${name} did not end`);
   const guard = new Guard({ folder, removeAtEnd: undefined });
   await guard.start(name, signal === 'SIGQUIT' ? 'QUIT' : 'KILL');
   return guard;

@@ -59,7 +59,7 @@ afterAll(async () => {
   await pool?.close();
   for (const guard of guards) await guard.end();
   await servers.close();
-}, 60_000);
+}, 180_000);
 
 /** Deterministic, so that a seed names a run; the moments depend on the machine all the same. */
 function randomOf(seed: number): () => number {
@@ -186,7 +186,7 @@ it(
         url: stack.postgres,
         connectionsMax: 4,
         applicationName: 'crash test',
-        connectTimeoutMs: 5000,
+        connectTimeoutMs: 60_000,
       });
       pool = db;
       const port = await freePort();

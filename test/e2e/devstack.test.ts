@@ -102,7 +102,7 @@ async function until(condition: () => boolean, boundMs: number): Promise<boolean
 afterAll(async () => {
   for (const name of readdirSync(base)) await millrace('down', `-dir=${folderOf(name)}`);
   rmSync(base, { recursive: true, force: true });
-}, 60_000);
+}, 180_000);
 
 describe('a stack that stays', () => {
   const folder = folderOf('stays');
@@ -115,7 +115,7 @@ describe('a stack that stays', () => {
     expect(b).toEqual(a);
     first = a;
     clusterId = (await clusterAt(first.brokers))?.clusterId;
-  }, 60_000);
+  }, 180_000);
 
   it('prints the two addresses and nothing else as JSON', () => {
     expect(Object.keys(first).sort()).toEqual(['brokers', 'postgres']);
@@ -182,13 +182,49 @@ describe('a stack that stays', () => {
     }
   });
 
-  it('ends with one server killed from outside, and starts again whole', async () => {
-    const before = readState(folder);
-    const postgres = before?.servers.find((server) => server.name === 'postgres') as ServerState;
+  it.each(['postgres', 'kafka-1'])('starts again what was killed, and that alone: %s', async (name) => {
+    const before = runningServers(folder);
+    const killed = before.find((server) => server.name === name) as ServerState;
+    process.kill(killed.process.pid, 'SIGKILL');
+    expect(await waitForEnd([killed.process], DEATH_BOUND_MS)).toBe(true);
+    const outcome = await millrace('up', `-dir=${folder}`);
+    expect(outcome).toMatchObject({ code: 0, stderr: '' });
+    expect(outcome.stdout).toMatch(/^ready in /);
+    expect(outcome.stdout).toContain(first.brokers);
+    expect(outcome.stdout).toContain(first.postgres);
+    const after = runningServers(folder);
+    expect(after.map((server) => server.name).sort()).toEqual(['kafka-1', 'postgres']);
+    for (const { name: other, process: id } of after) {
+      const was = before.find((server) => server.name === other)?.process;
+      expect([other, id.start === was?.start]).toEqual([other, other !== name]);
+    }
+    expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
+    expect((await clusterAt(first.brokers))?.clusterId).toBe(clusterId);
+    // The folder knows all of them: the next looks find a whole stack, and can end it.
+    expect((await millrace('up', `-dir=${folder}`)).stdout).toContain('already running');
+    expect(
+      readState(folder)
+        ?.servers.map((server) => server.process.pid)
+        .sort(),
+    ).toEqual(after.map((server) => server.process.pid).sort());
+  });
+
+  it('moves what was killed to another port where a stranger has taken its own', async () => {
+    const postgres = runningServers(folder).find((server) => server.name === 'postgres') as ServerState;
     process.kill(postgres.process.pid, 'SIGKILL');
     expect(await waitForEnd([postgres.process], DEATH_BOUND_MS)).toBe(true);
-    expect(await up(folder)).toEqual(first);
-    expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
+    const port = Number(new URL(first.postgres).port);
+    const stranger = createServer();
+    await new Promise<void>((resolve, reject) => {
+      stranger.once('error', reject).listen(port, '127.0.0.1', resolve);
+    });
+    try {
+      const moved = await up(folder);
+      expect(moved.postgres).not.toBe(first.postgres);
+      expect(await query(moved.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
+    } finally {
+      await new Promise((resolve) => stranger.close(resolve));
+    }
   });
 
   it('reports nothing to end with exit 0', async () => {
@@ -217,7 +253,7 @@ describe('a stack that stays', () => {
 describe('an ephemeral stack', () => {
   it('stands beside another one, dies with SIGKILL on its owner, and leaves no folder', async () => {
     const before = new Set(readdirSync(tmpdir()));
-    const { child, ready } = foreground('-ephemeral');
+    const { child, ready } = foreground('-ephemeral', '-kafka-heap=300MiB');
     const { brokers, postgres } = await ready;
     const mine = readdirSync(tmpdir())
       .filter((name) => /^millrace-\w{6}$/.test(name) && !before.has(name))
@@ -226,6 +262,9 @@ describe('an ephemeral stack', () => {
     expect(mine).toBeDefined();
     const servers = runningServers(mine as string);
     expect(servers).toHaveLength(2);
+    const kafka = servers.find(({ name }) => name === 'kafka-1') as ServerState;
+    const words = readFileSync(`/proc/${kafka.process.pid}/cmdline`, 'utf8').split('\0');
+    expect(words.filter((word) => word.startsWith('-Xmx'))).toEqual(['-Xmx300m']);
     await query(postgres, 'create table t as select 1');
     child.kill('SIGKILL');
     expect(await waitForEnd(processesOf(servers), DEATH_BOUND_MS)).toBe(true);
@@ -261,7 +300,7 @@ describe('a start that is cut off', () => {
     await up(folder);
     expect(runningServers(folder)).toHaveLength(2);
     await millrace('down', `-dir=${folder}`);
-  }, 60_000);
+  }, 180_000);
 
   it('formats a half-formatted folder again', async () => {
     const folder = folderOf('half');
@@ -271,7 +310,7 @@ describe('a start that is cut off', () => {
     await up(folder);
     expect(existsSync(join(folder, 'postgres.part'))).toBe(false);
     await millrace('down', `-dir=${folder}`);
-  }, 60_000);
+  }, 180_000);
 });
 
 describe('folders that are no stack', () => {

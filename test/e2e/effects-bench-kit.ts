@@ -1,7 +1,6 @@
 /** What the smoke runs of the benches of the effects share. */
 import type { Bench, BenchResult } from '../../bench/harness.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import { Metrics } from '../../src/core/metrics.ts';
+import { smokeContext } from '../unit/bench/context.ts';
 import { sharedStack } from './stack.ts';
 
 /** All parts of a bench, once each, on the shared stack. */
@@ -11,22 +10,18 @@ export async function smoke(
     readonly only?: readonly string[];
     readonly preload?: number;
     readonly peers?: readonly string[];
+    readonly killAfterMs?: number;
   } = {},
 ): Promise<readonly BenchResult[]> {
   const { brokers, postgres } = await sharedStack();
-  return bench.run({
-    ...more,
-    smoke: true,
-    repeats: 1,
-    log: silentLogger,
-    metrics: new Metrics(),
-    settings: { native: process.env['MILLRACE_NATIVE'] ?? 'auto' },
-    brokers,
-    postgres,
-    drain: new AbortController().signal,
-    say: () => {},
-    onClose: () => {},
-  });
+  return bench.run(
+    smokeContext({
+      ...more,
+      settings: { native: process.env['MILLRACE_NATIVE'] ?? 'auto' },
+      brokers,
+      postgres,
+    }),
+  );
 }
 
 /** Metrics without the numbers that depend on the machine, with their goals. */

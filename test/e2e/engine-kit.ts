@@ -10,7 +10,7 @@ import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
-const STARTED_WITHIN_MS = 30_000;
+const STARTED_WITHIN_MS = 60_000;
 
 export interface Launcher {
   /** A folder of this file's own, gone afterwards. */
@@ -90,7 +90,7 @@ export function launcher(): Launcher {
 export async function until<T>(
   what: string,
   ask: () => Promise<T | undefined>,
-  withinMs = 20_000,
+  withinMs = 60_000,
 ): Promise<T> {
   const deadline = Date.now() + withinMs;
   for (;;) {

@@ -32,13 +32,14 @@ const manifests = async (name: string): Promise<string[]> =>
   (await readdir(stateDir(name)).catch(() => [])).filter((file) => file.endsWith('.manifest')).sort();
 
 async function exported(name: string): Promise<string[]> {
-  const { code, stdout } = await own.run([
+  const { code, stdout, stderr } = await own.run([
     'engine',
     'export',
     `-sink=postgres:${stack.postgres}`,
     `-sink-table=${sinkTable(name)}`,
   ]);
   expect(code).toBe(0);
+  expect(stderr).not.toContain('listening');
   const [header, ...rows] = stdout.trim().split('\n');
   expect(header).toBe('account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow');
   return rows;
@@ -75,7 +76,7 @@ beforeAll(async () => {
   expectedFinal = [...oracle.rows(true)].map(text).sort();
   dropped = oracle.droppedLate.reduce((a, b) => a + b, 0n);
   expect(dropped).toBeGreaterThan(0n);
-}, 60_000);
+}, 180_000);
 
 describe('ends', () => {
   it('-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it', async () => {
@@ -85,6 +86,10 @@ describe('ends', () => {
       consumed: EVENTS,
       droppedLate: Number(dropped),
       invalid: 0,
+      limitedBy: { by: expect.stringMatching(/^[a-z]+$/), share: expect.any(Number) },
+      stages: ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'].map((stage) =>
+        expect.objectContaining({ stage, ...(stage === 'spill' ? { busy: 0, blocked: 0, idle: 1 } : {}) }),
+      ),
     });
     const rows = await exported('end');
     expect([...rows].sort()).toEqual(expectedFinal);
@@ -92,11 +97,15 @@ describe('ends', () => {
     const second = await own.run(args('end', '-bounded', '-shards=3'));
     expect(second.code).toBe(0);
     expect(second.stderr).toContain('restored from a checkpoint');
+    const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/;
+    const [, said] = limited.exec(second.stderr) ?? [];
+    expect(said).toBeDefined();
+    expect(second.stdout).toContain(`; ${said}\n`);
     expect((await exported('end')).sort()).toEqual(expected);
     const third = await own.run(args('end', '-bounded'));
     expect(third.code).toBe(0);
     expect((await exported('end')).sort()).toEqual(expected);
-  }, 60_000);
+  }, 180_000);
 
   it('is drained by SIGTERM with a checkpoint, and survives its own kill', async () => {
     const killed = await own.run(
@@ -106,7 +115,7 @@ describe('ends', () => {
     const engine = own.spawn('engine', args('term', '-shards=2'));
     const address = await engine.address();
     const watermark = await until('the end of the topic', async () => {
-      const answer = (await (await fetch(`http://${address}/watermark`)).json()) as {
+      const answer = (await (await fetch(`http://${address}/watermark?partitions=true`)).json()) as {
         dropped_late: number;
         partitions: { consumed: number }[];
       };
@@ -116,7 +125,7 @@ describe('ends', () => {
     engine.kill('SIGTERM');
     expect(await engine.ended).toEqual({ code: 0, signal: null });
     expect((await exported('term')).sort()).toEqual(expectedFinal);
-  }, 60_000);
+  }, 180_000);
 });
 
 describe('answers', () => {
@@ -138,7 +147,12 @@ describe('answers', () => {
     expect((await get('/windows/x')).status).toBe(400);
     expect((await get('/windows')).status).toBe(404);
     await until('a checkpoint', async () => ((await manifests('http')).length > 0 ? true : undefined));
-    const metrics = await (await get('/metrics')).text();
+    const metrics = await until('what is asked every second', async () => {
+      const text = await (await get('/metrics')).text();
+      return /^engine_unread_events 0$/m.test(text) && /^engine_fired_bytes \d/m.test(text)
+        ? text
+        : undefined;
+    });
     for (const name of [
       'engine_ingest_events_per_second',
       'engine_events_total',
@@ -150,10 +164,45 @@ describe('answers', () => {
       'engine_checkpoint_duration_seconds_count',
       'engine_sink_rows_per_second',
       'engine_sink_rows_total',
-      'engine_stage_quantile_seconds{stage="sink",quantile="0.999"}',
+      'engine_sink_waiting_rows',
+      'engine_unread_events 0',
+      'engine_ready 1',
+      'engine_checkpoint_age_seconds',
+      'engine_fired_bytes',
+      'engine_recovery_seconds',
     ]) {
       expect(metrics).toContain(`\n${name}`);
     }
+    for (const stage of ['accumulate', 'step', 'fetch', 'decode', 'route', 'update', 'changelog', 'sink'])
+      for (const quantile of ['0.5', '0.99', '0.999'])
+        expect(metrics).toMatch(
+          new RegExp(
+            `^engine_stage_quantile_seconds\\{stage="${stage}",quantile="${quantile}"\\} [\\d.e-]+$`,
+            'm',
+          ),
+        );
+    const spentOn = (kind: string, stage: string): number =>
+      Number(
+        new RegExp(`^engine_stage_${kind}_seconds_total\\{stage="${stage}"\\} (\\S+)$`, 'm').exec(
+          metrics,
+        )?.[1],
+      );
+    expect(spentOn('busy', 'update')).toBeGreaterThan(0);
+    expect(spentOn('busy', 'sink')).toBeGreaterThan(0);
+    const whole = (stage: string) =>
+      spentOn('busy', stage) + spentOn('blocked', stage) + spentOn('idle', stage);
+    for (const stage of ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'])
+      expect(whole(stage)).toBeGreaterThan(0);
+    expect(metrics).toMatch(/^engine_limited_seconds_total\{by="input"\} [\d.]+$/m);
+    // Rises need a time; what they look at is above.
+    const judged = await own.run([
+      ...['slo', '-rules=engine', `-scrape=${address}`, '-for=0', '-json'],
+      '-skip=engine_keeps_up,engine_sink_flat',
+    ]);
+    const { rules } = JSON.parse(judged.stdout) as { rules: { id: string; verdict: string }[] };
+    expect(rules).toHaveLength(7);
+    expect(rules.filter(({ verdict }) => verdict === 'no_data')).toEqual([]);
+    expect(rules).toContainEqual(expect.objectContaining({ id: 'engine_is_ready', verdict: 'met' }));
     const locked = await own.run(args('http', '-bounded'));
     expect(locked).toMatchObject({
       code: 3,
@@ -161,7 +210,45 @@ describe('answers', () => {
     });
     engine.kill('SIGTERM');
     expect((await engine.ended).code).toBe(0);
-  }, 60_000);
+  }, 180_000);
+});
+
+describe('a partition from which nothing comes', () => {
+  const quiet = `engine-quiet-${own.suffix}`;
+  const quietArgs = (name: string, ...more: readonly string[]): readonly string[] =>
+    args(name, ...more).map((flag) => (flag.startsWith('-topic=') ? `-topic=${quiet}` : flag));
+
+  beforeAll(async () => {
+    // One account: all events are in one partition of two.
+    const to = [`-out=kafka:${quiet}`, `-brokers=${stack.brokers}`, '-partitions=2'];
+    const made = await own.run(['gen', '-kind=events', '-count=20000', '-per-ms=2', '-accounts=1', ...to]);
+    expect(made.code).toBe(0);
+  }, 180_000);
+
+  it('holds every window back, until it is idle; that is remembered through a SIGKILL', async () => {
+    expect((await own.run(quietArgs('held', '-exit-at-end', '-idle-timeout=0'))).code).toBe(0);
+    expect(await exported('held')).toEqual([]);
+    const idleOf = async (address: string): Promise<unknown> => {
+      const answer = await fetch(`http://${address}/watermark?partitions=true`);
+      const { partitions } = (await answer.json()) as { partitions: { consumed: number; idle: boolean }[] };
+      return partitions.some(({ consumed, idle }) => consumed === 0 && idle) ? true : undefined;
+    };
+    const first = own.spawn('idle', quietArgs('held', '-idle-timeout=300ms'));
+    const address = await first.address();
+    await until('the decision', () => idleOf(address));
+    const rows = await until('results', async () => {
+      const found = await exported('held');
+      return found.length > 0 ? found : undefined;
+    });
+    first.kill('SIGKILL');
+    await first.ended;
+    // Nobody decides any more: what was decided still holds.
+    const second = own.spawn('idle-again', quietArgs('held', '-idle-timeout=0'));
+    await until('the restore', async () => idleOf(await second.address()));
+    second.kill('SIGTERM');
+    expect((await second.ended).code).toBe(0);
+    expect(await exported('held')).toEqual(expect.arrayContaining(rows));
+  }, 180_000);
 });
 
 describe('damaged checkpoints', () => {
@@ -180,28 +267,102 @@ describe('damaged checkpoints', () => {
     expect(back.stderr).toContain(`${names.at(-1)} has changed since it was written`);
     expect((await exported('torn')).sort()).toEqual(expected);
     for (const name of await readdir(stateDir('torn'))) {
-      if (name.startsWith('state-')) await writeFile(join(stateDir('torn'), name), 'x');
+      if (name.startsWith('changelog-')) await writeFile(join(stateDir('torn'), name), 'x');
     }
     const refused = await own.run(args('torn', '-bounded', '-log-level=error'));
     expect(refused.code).toBe(1);
     expect(refused.stderr).toMatch(/no checkpoint in .* can be restored: .*\[state_corrupt\]/);
     await rm(stateDir('torn'), { recursive: true });
-  }, 60_000);
+  }, 180_000);
 });
 
 describe('bad input', () => {
   const cases: readonly (readonly [string, readonly string[], number, RegExp])[] = [
-    ['an unknown window', ['-window=sliding'], 2, /choose from tumbling/],
-    ['an unknown state', ['-state=disk'], 2, /choose from mem/],
+    ['an unknown window', ['-window=hopping'], 2, /choose from tumbling, sliding, session/],
+    ['sliding windows without a slide', ['-window=sliding'], 2, /-window=sliding needs -slide/],
+    ['a slide longer than the size', ['-window=sliding', '-slide=3s'], 2, /-slide of 3000 ms is longer than/],
+    ['a slide of tumbling windows', ['-slide=1s'], 2, /-slide has no meaning for -window=tumbling/],
+    ['a gap of tumbling windows', ['-gap=1s'], 2, /-gap has no meaning for -window=tumbling/],
+    ['a size of sessions', ['-window=session', '-gap=1s'], 2, /-size has no meaning for -window=session/],
+    ['sessions without a gap', ['-window=session'], 2, /-window=session needs -gap/],
+    ['an unknown state', ['-state=tape'], 2, /choose from mem, disk/],
+    ['a budget that bounds nothing', ['-mem-budget=1GiB'], 2, /changes nothing without -state=disk/],
+    [
+      'a budget too small',
+      ['-state=disk', '-mem-budget=20MiB'],
+      2,
+      /20MiB leaves no memory for state .*give -mem-budget=\d+MiB or more/s,
+    ],
+    [
+      'idle partitions of one watermark',
+      ['-watermark=global', '-idle-timeout=5s'],
+      2,
+      /-idle-timeout changes nothing with -watermark=global/,
+    ],
+    [
+      'a table of a sink without tables',
+      ['-sink=rocksdb', '-sink-table=t'],
+      2,
+      /-sink-table changes nothing without -sink=postgres…/,
+    ],
+    [
+      'a sink that is made anyway',
+      ['-sink=rocksdb', '-migrate'],
+      2,
+      /-migrate changes nothing without -sink=postgres… or -sink=kafka:…/,
+    ],
+    [
+      'a sink that forgets nothing',
+      ['-sink=rocksdb', '-retain=1h'],
+      2,
+      /-retain changes nothing without -sink=/,
+    ],
+    [
+      'a wait for a copy of no folder',
+      ['-export-wait=1m'],
+      2,
+      /-export-wait changes nothing without -sink=rocksdb…/,
+    ],
+    [
+      'a wait of an export that is none',
+      ['-sink=rocksdb', '-export-wait=1m'],
+      2,
+      /-export-wait changes nothing without export/,
+    ],
+    [
+      'partitions of no topic',
+      ['-create-topics=false', '-partitions=3'],
+      2,
+      /-partitions changes nothing without/,
+    ],
+    [
+      'replicas of no topic',
+      ['-create-topics=false', '-replication-factor=1'],
+      2,
+      /-replication-factor changes nothing/,
+    ],
+    [
+      'records of no topic',
+      ['-create-topics=false', '-retention=1h'],
+      2,
+      /-retention changes nothing without -create-topics/,
+    ],
+    ['two ends', ['-bounded', '-exit-at-end'], 2, /-exit-at-end changes nothing with -bounded/],
     ['an unknown flag', ['-sise=1m'], 2, /did you mean -size\?/],
-    ['an unknown sink', ['-sink=kafka:t'], 2, /choose from postgres:URL/],
+    [
+      'a table that is not there',
+      ['-state=disk', `-sink=postgres:${stack.postgres}`],
+      2,
+      /run the engine with -migrate once/,
+    ],
+    ['an unknown sink', ['-sink=ftp:t'], 2, /choose from rocksdb, rocksdb:FOLDER, postgres:URL, kafka:TOPIC/],
     ['a fault that does not exist', ['-chaos=fire'], 2, /kill-after=N/],
     ['a broker that is not there', ['-brokers=127.0.0.1:1'], 3, /127\.0\.0\.1:1/],
     [
       'a database that is not there',
       ['-sink=postgres:postgres://x@127.0.0.1:1/x'],
       3,
-      /PostgreSQL at 127\.0\.0\.1:1/,
+      /PostgreSQL at 127\.0\.0\.1:1 .*check -sink and that/s,
     ],
     [
       'a topic that is not there',
@@ -215,6 +376,8 @@ describe('bad input', () => {
     const sink = `-sink=postgres:${stack.postgres}`;
     const json = await own.run(['engine', 'export', sink, '-json', '-log-level=error']);
     expect(json).toMatchObject({ code: 2, stderr: expect.stringContaining('leave -json out') });
+    const served = await own.run(['engine', 'export', sink, '-listen=127.0.0.1:0', '-log-level=error']);
+    expect(served).toMatchObject({ code: 2, stderr: expect.stringContaining('-listen changes nothing for') });
     const missing = await own.run([
       'engine',
       'export',
@@ -223,18 +386,24 @@ describe('bad input', () => {
       '-log-level=error',
     ]);
     expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('-migrate') });
+    expect(missing.stderr).not.toContain('listening');
   });
 
-  it.each(cases)(
+  it.concurrent.each(cases)(
     '%s',
-    async (_, flags, code, line) => {
+    async (what, flags, code, line) => {
       const given = new Set(flags.map((flag) => flag.split('=')[0]));
-      const rest = args('bad', '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
+      const name = what.replaceAll(' ', '_');
+      // Of another sink these would be refused themselves.
+      if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
+      const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
       const { code: got, stderr } = await own.run([...rest, ...flags]);
       expect(stderr).toMatch(line);
       expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
       expect(got).toBe(code);
+      // Nothing is half made: at most the folder itself.
+      expect(await readdir(stateDir(name)).catch(() => [])).toEqual([]);
     },
-    30_000,
+    120_000,
   );
 });

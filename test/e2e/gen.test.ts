@@ -99,8 +99,8 @@ describe('events in a topic', () => {
 
   test.each([
     ['does not exist', 2, [`-brokers=${brokers}`, '-create-topics=false']],
-    ['127.0.0.1:1', 3, ['-brokers=127.0.0.1:1', '-connect-timeout=1s']],
-  ] as const)('are refused in one line: %s', async (why, expected, flags) => {
+    ['127.0.0.1:1', 3, ['-brokers=127.0.0.1:1', '-connect-timeout=200ms']],
+  ] as const)('are refused in one line, and as soon as was asked: %s', async (why, expected, flags) => {
     const argv = [
       `-out=kafka:${fresh('none')}`,
       '-count=1',
@@ -108,9 +108,17 @@ describe('events in a topic', () => {
       '-log-level=warn',
       ...flags,
     ];
-    const { code, world } = start(gen, argv);
-    expect(await code).toBe(expected);
-    expect(world.stderr()).toContain(why);
+    const took: number[] = [];
+    // The least of a few: other processes may hold up one.
+    for (let run = 0; run < 3 && !(Math.min(...took) < 4500); run++) {
+      const startMs = performance.now();
+      const { code, world } = start(gen, argv);
+      expect(await code).toBe(expected);
+      expect(world.stderr()).toContain(why);
+      took.push(performance.now() - startMs);
+    }
+    // The broker clients would wait for five seconds by themselves.
+    expect(Math.min(...took)).toBeLessThan(4500);
   });
 });
 

@@ -41,7 +41,7 @@ export async function inboxWorld(hours = 0, table = 'inbox'): Promise<InboxWorld
     url,
     connectionsMax: 6,
     applicationName: schema,
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   const clients: pg.Client[] = [];
   afterAll(async () => {
@@ -88,7 +88,7 @@ export async function settledOrBlocked(
   world: InboxWorld,
   over: () => boolean,
 ): Promise<'settled' | 'blocked'> {
-  const deadline = Date.now() + 30_000;
+  const deadline = Date.now() + 60_000;
   for (;;) {
     if (over()) return 'settled';
     if (Date.now() > deadline) throw new Error('neither settled nor blocked');

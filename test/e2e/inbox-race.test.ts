@@ -146,7 +146,7 @@ describe('a partition that is made while its time is dropped', () => {
       url: `${world.url}%20-c%20default_transaction_isolation=repeatable%5C%20read`,
       connectionsMax: 2,
       applicationName: world.schema,
-      connectTimeoutMs: 5000,
+      connectTimeoutMs: 60_000,
     });
     try {
       const { rows } = await pool.query('SHOW transaction_isolation');

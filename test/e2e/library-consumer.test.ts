@@ -12,7 +12,7 @@ import { InboxConsumer, type InboxConsumerOptions } from '../../src/outbox/inbox
 import { Inbox } from '../../src/outbox/inbox/inbox.ts';
 import { dropPartitions, makePartitions } from '../../src/outbox/inbox/partitions.ts';
 import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
-import { parkedTableSql } from '../../src/outbox/inbox/table.ts';
+import { parkedDigestSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
 import { readTopicAges } from '../../src/outbox/inbox/topic-ages.ts';
 import { until as untilWithin } from './engine-kit.ts';
 import { HOUR_MS, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
@@ -23,7 +23,7 @@ const suffix = randomUUID().slice(0, 8);
 const world = await inboxWorld();
 const inbox = new Inbox();
 const driver = await openBroker();
-await world.pool.query(parkedTableSql('parked'));
+await world.pool.query(parkedTableSql('parked') + parkedDigestSql('parked'));
 await world.pool.query(
   "CREATE TABLE effects (place bigserial PRIMARY KEY, msg_id uuid NOT NULL, note text CHECK (note <> 'unwanted'))",
 );
@@ -174,6 +174,8 @@ describe('a batch with everything in it', () => {
     expect(metrics.counter('inbox_duplicates_total', '').value()).toBe(21);
     const parkedTotal = metrics.counter('inbox_parked_total', '', ['reason']);
     expect(parkedTotal.value(parkedTotal.series('undecidable'))).toBe(1);
+    const [batches] = metrics.histogram('inbox_batch_seconds', '').snapshot().samples;
+    expect(batches?.count).toBeGreaterThan(0);
 
     // Its successor starts behind what was committed, and what is appended now comes alone.
     const more = [v4(), good[0] as string];
@@ -223,7 +225,10 @@ describe('under faults', () => {
       ]),
     );
     let failures = 0;
+    let waits = 0;
+    const members: Metrics[] = [];
     const shaky: InboxConsumerOptions['handle'] = async (session, one) => {
+      waits += members.filter((of) => of.gauge('inbox_database_waiting', '').value() === 1).length;
       if (failures < 3 && one.offset % 100n === 7n) {
         failures++;
         throw coreError('unreachable', 'a helper of the handler is away');
@@ -231,6 +236,7 @@ describe('under faults', () => {
       await handle(session, one);
     };
     const first = start(topic, { handle: shaky, batchRows: 50 });
+    members.push(first.metrics);
     await until('a first part', async () => ((await effectsOf(ids)).length > 100 ? true : undefined));
     const second = start(topic, { handle: shaky, batchRows: 50 });
     for (let cut = 0; cut < 5; cut++) {
@@ -251,6 +257,9 @@ describe('under faults', () => {
     expect(new Set(effects)).toEqual(new Set(ids));
     expect(await parkedOf(topic)).toEqual([]);
     expect(failures).toBe(3);
+    // The helper that is away is waited for as the database is, until the batch that met it is through.
+    expect(waits).toBeGreaterThan(0);
+    expect(first.metrics.gauge('inbox_database_waiting', '').value()).toBe(0);
   }, 300_000);
 });
 

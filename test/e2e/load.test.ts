@@ -17,7 +17,7 @@ const pool = await pgDriver.connect({
   url: postgres,
   connectionsMax: 1,
   applicationName: 'load test',
-  connectTimeoutMs: 5000,
+  connectTimeoutMs: 60_000,
 });
 afterAll(async () => {
   await pool.close();
@@ -42,7 +42,7 @@ async function serve(port = 0) {
           (answer) => answer.status,
           () => 0,
         ),
-      { timeout: 10_000 },
+      { interval: 50 },
     )
     .toBe(200);
   return { service, address };

@@ -1,8 +1,20 @@
 /** Bytes that no honest client sends, on the gRPC port: the service stays up, and the others are served meanwhile. */
 import { readFileSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeAll, expect, it } from 'vitest';
+import { afterEach, beforeAll, describe, expect, it } from 'vitest';
+import {
+  CONTINUATION,
+  DATA,
+  END_HEADERS,
+  END_STREAM,
+  frame,
+  GOAWAY,
+  HEADERS,
+  PING,
+  RST_STREAM,
+  SETTINGS,
+} from '../../src/io/grpc/frames.ts';
+import { block, fieldsOf, literal, NOTHING, PREFACE } from '../contract/h2-raw.ts';
 import { launcher, until } from './engine-kit.ts';
 import {
   bareCall,
@@ -25,14 +37,14 @@ let client: OrdersClient;
 let at: { readonly host: string; readonly port: number };
 const sockets: Socket[] = [];
 
-beforeAll(async () => {
+async function serve(driver: string): Promise<void> {
   const { schema } = await kit.schema();
-  service = await kit.serve(schema);
+  service = await kit.serve(schema, [`-grpc=${driver}`]);
   const address = await grpcAddress(service);
   client = ordersClient(address);
   const [host, port] = address.split(':') as [string, string];
   at = { host, port: Number(port) };
-});
+}
 afterEach(() => {
   for (const socket of sockets.splice(0)) socket.destroy();
 });
@@ -46,54 +58,7 @@ async function honest(): Promise<void> {
   expect(outcome.code).toBe('OK');
 }
 
-/** HTTP/2 frame: length 24, type 8, flags 8, stream 32. Source: RFC 9113, 4.1. */
-function frame(type: number, flags: number, stream: number, payload: Uint8Array): Buffer {
-  const head = Buffer.alloc(9);
-  head.writeUIntBE(payload.length, 0, 3);
-  head[3] = type;
-  head[4] = flags;
-  head.writeUInt32BE(stream, 5);
-  return Buffer.concat([head, payload]);
-}
-
-const DATA = 0;
-const HEADERS = 1;
-const RST_STREAM = 3;
-const SETTINGS = 4;
-const PING = 6;
-const GOAWAY = 7;
-const CONTINUATION = 9;
-const END_STREAM = 1;
-const END_HEADERS = 4;
-const PREFACE = Buffer.concat([
-  Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
-  frame(SETTINGS, 0, 0, Buffer.alloc(0)),
-]);
-const NOTHING = Buffer.alloc(0);
-
-/** HPACK: a literal that is not indexed, its name in full. Source: RFC 7541, 6.2.2. */
-function literal(name: string, value: string): Buffer {
-  const text = Buffer.from(value, 'latin1');
-  const length: number[] = [];
-  let rest = text.length;
-  if (rest < 127) length.push(rest);
-  else {
-    length.push(127);
-    rest -= 127;
-    for (; rest >= 128; rest >>= 7) length.push((rest & 127) | 128);
-    length.push(rest);
-  }
-  return Buffer.concat([Buffer.of(0, name.length), Buffer.from(name), Buffer.from(length), text]);
-}
-
-const HEAD = Buffer.concat([
-  literal(':method', 'POST'),
-  literal(':scheme', 'http'),
-  literal(':path', METHOD),
-  literal(':authority', 'x'),
-  literal('content-type', 'application/grpc'),
-  literal('te', 'trailers'),
-]);
+const HEAD = block(fieldsOf(METHOD));
 
 interface Attack {
   readonly socket: Socket;
@@ -126,117 +91,128 @@ function frameTypes(bytes: Buffer): readonly number[] {
   return types;
 }
 
-it.each<[string, readonly Uint8Array[]]>([
-  ['noise', [Buffer.from(Array.from({ length: 4096 }, (_, i) => (i * 151 + 7) & 0xff))]],
-  ['HTTP/1.1', [Buffer.from('POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}')]],
-  ['half a preface and then noise', [PREFACE.subarray(0, 12), Buffer.alloc(64, 0xff)]],
-  ['a frame of 16 MB', [PREFACE, Buffer.of(0xff, 0xff, 0xff, DATA, 0, 0, 0, 0, 1)]],
-  ['data on a stream that is not open', [PREFACE, frame(DATA, 0, 7, Buffer.alloc(10))]],
-  ['headers that do not decode', [PREFACE, frame(HEADERS, END_HEADERS, 1, Buffer.alloc(40, 0xff))]],
-  ['a stream with an even number', [PREFACE, frame(HEADERS, END_HEADERS, 2, HEAD)]],
-  ['settings on a stream', [PREFACE, frame(SETTINGS, 0, 1, NOTHING)]],
-])('%s ends the conversation and nobody else', async (_what, bytes) => {
-  await over(attack(...bytes));
-  await honest();
-});
+describe.each(['net', 'js'])('-grpc=%s', (driver) => {
+  beforeAll(() => serve(driver));
 
-it('headers of a megabyte end their call or connection, in one frame or in many', async () => {
-  const before = resident();
-  const long = literal('idempotency-key', 'a'.repeat(1 << 20));
-  const parts = Array.from({ length: Math.ceil(long.length / 16_384) }, (_, i) =>
-    frame(CONTINUATION, 0, 1, long.subarray(i * 16_384, (i + 1) * 16_384)),
-  );
-  const many = attack(
-    PREFACE,
-    frame(HEADERS, 0, 1, HEAD),
-    ...parts,
-    frame(CONTINUATION, END_HEADERS, 1, NOTHING),
-  );
-  await over(many);
-  // Without an end: bytes that decode to nothing, for ever.
-  const endless = attack(PREFACE, frame(HEADERS, 0, 1, HEAD));
-  const more = Buffer.concat(
-    Array.from({ length: 64 }, () => frame(CONTINUATION, 0, 1, Buffer.alloc(16_000, 0x20))),
-  );
-  const writing = setInterval(() => endless.socket.write(more), 5);
-  await over(endless).finally(() => clearInterval(writing));
-  await honest();
-  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
-});
+  it.each<[string, readonly Uint8Array[]]>([
+    ['noise', [Buffer.from(Array.from({ length: 4096 }, (_, i) => (i * 151 + 7) & 0xff))]],
+    ['HTTP/1.1', [Buffer.from('POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}')]],
+    ['half a preface and then noise', [PREFACE.subarray(0, 12), Buffer.alloc(64, 0xff)]],
+    ['a frame of 16 MB', [PREFACE, Buffer.of(0xff, 0xff, 0xff, DATA, 0, 0, 0, 0, 1)]],
+    ['data on a stream that is not open', [PREFACE, frame(DATA, 0, 7, Buffer.alloc(10))]],
+    ['headers that do not decode', [PREFACE, frame(HEADERS, END_HEADERS, 1, Buffer.alloc(40, 0xff))]],
+    ['a stream with an even number', [PREFACE, frame(HEADERS, END_HEADERS, 2, HEAD)]],
+    ['settings on a stream', [PREFACE, frame(SETTINGS, 0, 1, NOTHING)]],
+  ])('%s ends the conversation and nobody else', async (_what, bytes) => {
+    await over(attack(...bytes));
+    await honest();
+  });
 
-it('ten thousand calls that are reset at once are cut off', async () => {
-  const before = resident();
-  const cancel = Buffer.of(0, 0, 0, 8);
-  const calls = Array.from({ length: 10_000 }, (_, i) => [
-    frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD),
-    frame(RST_STREAM, 0, 2 * i + 1, cancel),
-  ]).flat();
-  const reset = attack(PREFACE, ...calls);
-  await Promise.all([honest(), over(reset)]);
-  await honest();
-  expect(resident() - before).toBeLessThan(300 * 2 ** 20);
-});
+  it('headers of a megabyte end their call or connection, in one frame or in many', async () => {
+    const before = resident();
+    const long = literal('idempotency-key', 'a'.repeat(1 << 20));
+    const parts = Array.from({ length: Math.ceil(long.length / 16_384) }, (_, i) =>
+      frame(CONTINUATION, 0, 1, long.subarray(i * 16_384, (i + 1) * 16_384)),
+    );
+    const many = attack(
+      PREFACE,
+      frame(HEADERS, 0, 1, HEAD),
+      ...parts,
+      frame(CONTINUATION, END_HEADERS, 1, NOTHING),
+    );
+    await over(many);
+    // Without an end: bytes that decode to nothing, for ever.
+    const endless = attack(PREFACE, frame(HEADERS, 0, 1, HEAD));
+    const more = Buffer.concat(
+      Array.from({ length: 64 }, () => frame(CONTINUATION, 0, 1, Buffer.alloc(16_000, 0x20))),
+    );
+    const writing = setInterval(() => endless.socket.write(more), 5);
+    await over(endless).finally(() => clearInterval(writing));
+    await honest();
+    expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+  });
 
-it('calls above the bound of one connection are refused, and those that never become whole are held in little', async () => {
-  const before = resident();
-  const { socket, received } = attack(
-    PREFACE,
-    ...Array.from({ length: 3000 }, (_, i) => frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD)),
-  );
-  await sleep(300);
-  await honest();
-  // RST_STREAM for what is above the 1024.
-  const refused = frameTypes(received()).filter((type) => type === RST_STREAM).length;
-  expect(socket.destroyed || refused >= 1000).toBe(true);
-  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
-});
-
-it('a flood of pings and settings is answered or cut off', async () => {
-  const before = resident();
-  const flood = Buffer.concat(
-    Array.from({ length: 20_000 }, () => [
-      frame(PING, 0, 0, Buffer.alloc(8)),
-      frame(SETTINGS, 0, 0, NOTHING),
-    ]).flat(),
-  );
-  const { socket } = attack(PREFACE, flood);
-  socket.pause();
-  await honest();
-  socket.resume();
-  await honest();
-  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
-});
-
-it.each(['idempotency-key', 'traceparent'])('60,000 spaces in %s cost nobody their time', async (name) => {
-  const session = bareSession(`${at.host}:${at.port}`);
-  const spaces = `a,b${' '.repeat(60_000)}c`;
-  const key = name === 'idempotency-key' ? {} : { 'idempotency-key': newKey() };
-  const start = performance.now();
-  const answer = await bareCall(session, { ...key, [name]: spaces }, framed(Buffer.of(8, 7, 16, 9)));
-  expect(performance.now() - start).toBeLessThan(1000);
-  // A traceparent that is none is as good as not given.
-  expect(answer.status).toBe(name === 'traceparent' ? '0' : '3');
-});
-
-it('messages that claim four gigabytes hold no memory', async () => {
-  const before = resident();
-  const claim = Buffer.from([0, 0xff, 0xff, 0xff, 0xff]);
-  const { received } = attack(
-    PREFACE,
-    ...Array.from({ length: 500 }, (_, i) => [
+  it('ten thousand calls that are reset at once are cut off', async () => {
+    const before = resident();
+    const cancel = Buffer.of(0, 0, 0, 8);
+    const calls = Array.from({ length: 10_000 }, (_, i) => [
       frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD),
-      frame(DATA, END_STREAM, 2 * i + 1, claim),
-    ]).flat(),
-  );
-  await honest();
-  await sleep(300);
-  expect(frameTypes(received()).filter((type) => type === HEADERS).length).toBe(500);
-  expect(resident() - before).toBeLessThan(200 * 2 ** 20);
-});
+      frame(RST_STREAM, 0, 2 * i + 1, cancel),
+    ]).flat();
+    const reset = attack(PREFACE, ...calls);
+    await Promise.all([honest(), over(reset)]);
+    await honest();
+    expect(resident() - before).toBeLessThan(300 * 2 ** 20);
+  });
 
-it('after all that the service ends as it should', async () => {
-  await honest();
-  expect(await client.health()).toBe('SERVING');
-  service.process.kill('SIGTERM');
-  expect((await service.process.ended).code).toBe(0);
+  it('calls above the bound of one connection are refused, and those that never become whole are held in little', async () => {
+    const before = resident();
+    const { socket, received } = attack(
+      PREFACE,
+      ...Array.from({ length: 3000 }, (_, i) => frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD)),
+    );
+    await honest();
+    // RST_STREAM for what is above the 1024.
+    await until('the refusals', async () => {
+      const refused = frameTypes(received()).filter((type) => type === RST_STREAM).length;
+      return socket.destroyed || refused >= 1000 ? true : undefined;
+    });
+    expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+  });
+
+  it('a flood of pings and settings is answered or cut off', async () => {
+    const before = resident();
+    const flood = Buffer.concat(
+      Array.from({ length: 20_000 }, () => [
+        frame(PING, 0, 0, Buffer.alloc(8)),
+        frame(SETTINGS, 0, 0, NOTHING),
+      ]).flat(),
+    );
+    const { socket } = attack(PREFACE, flood);
+    socket.pause();
+    await honest();
+    socket.resume();
+    await honest();
+    expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+  });
+
+  it.each(['idempotency-key', 'traceparent'])('60,000 spaces in %s cost nobody their time', async (name) => {
+    const session = bareSession(`${at.host}:${at.port}`);
+    const spaces = `a,b${' '.repeat(60_000)}c`;
+    const key = () => (name === 'idempotency-key' ? {} : { 'idempotency-key': newKey() });
+    const took: number[] = [];
+    // The least of a few: other processes may hold up one.
+    for (let call = 0; call < 5; call++) {
+      const start = performance.now();
+      const answer = await bareCall(session, { ...key(), [name]: spaces }, framed(Buffer.of(8, 7, 16, 9)));
+      took.push(performance.now() - start);
+      // A traceparent that is none is as good as not given.
+      expect(answer.status).toBe(name === 'traceparent' ? '0' : '3');
+    }
+    expect(Math.min(...took)).toBeLessThan(1000);
+  });
+
+  it('messages that claim four gigabytes hold no memory', async () => {
+    const before = resident();
+    const claim = Buffer.from([0, 0xff, 0xff, 0xff, 0xff]);
+    const { received } = attack(
+      PREFACE,
+      ...Array.from({ length: 500 }, (_, i) => [
+        frame(HEADERS, END_HEADERS, 2 * i + 1, HEAD),
+        frame(DATA, END_STREAM, 2 * i + 1, claim),
+      ]).flat(),
+    );
+    await honest();
+    await until('the refusals', async () =>
+      frameTypes(received()).filter((type) => type === HEADERS).length === 500 ? true : undefined,
+    );
+    expect(resident() - before).toBeLessThan(200 * 2 ** 20);
+  });
+
+  it('after all that the service ends as it should', async () => {
+    await honest();
+    expect(await client.health()).toBe('SERVING');
+    service.process.kill('SIGTERM');
+    expect((await service.process.ended).code).toBe(0);
+  });
 });

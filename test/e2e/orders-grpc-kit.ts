@@ -1,7 +1,6 @@
 /** A stock gRPC client (grpc-js over the proto file), the words of google.rpc as another library reads them, and bare
  *  HTTP/2 for what no stock client sends. */
-import { readFileSync } from 'node:fs';
-import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from 'node:http2';
+import { type ClientHttp2Session, connect, type OutgoingHttpHeaders, type Settings } from 'node:http2';
 import { join } from 'node:path';
 import {
   type ChannelCredentials,
@@ -18,7 +17,7 @@ import protobuf from 'protobufjs';
 import { afterAll } from 'vitest';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 import { until } from './engine-kit.ts';
-import type { Service } from './orders-kit.ts';
+import { logOf, type Service } from './orders-kit.ts';
 
 export const PROTOS = join(packageRoot(), 'src', 'outbox', 'orders', 'proto');
 export const METHOD = '/orders.v1.Orders/Create';
@@ -112,7 +111,7 @@ export function ordersClient(
       const metadata = new Metadata();
       if (key !== undefined) metadata.set('idempotency-key', key);
       for (const [name, value] of Object.entries(options.metadata ?? {})) metadata.add(name, value);
-      const deadline = { deadline: Date.now() + (options.timeoutMs ?? 30_000) };
+      const deadline = { deadline: Date.now() + (options.timeoutMs ?? 60_000) };
       let outcome: Outcome | undefined;
       const unary = (client as unknown as Record<string, Unary>)[method] as Unary;
       const sent = unary.call(client, request, metadata, deadline, (error, value) => {
@@ -161,10 +160,7 @@ export function ordersClient(
 
 /** Where a service says it speaks gRPC. */
 export async function grpcAddress(service: Pick<Service, 'process'>): Promise<string> {
-  return until(
-    'the gRPC address',
-    async () => /listening on grpcs?:\/\/(\S+)/.exec(readFileSync(service.process.logPath, 'utf8'))?.[1],
-  );
+  return until('the gRPC address', async () => /listening on grpcs?:\/\/(\S+)/.exec(logOf(service))?.[1]);
 }
 
 export interface BareAnswer {
@@ -215,8 +211,8 @@ export function bareCall(
   });
 }
 
-export function bareSession(address: string): ClientHttp2Session {
-  const session = connect(`http://${address}`);
+export function bareSession(address: string, settings: Settings = {}): ClientHttp2Session {
+  const session = connect(`http://${address}`, { settings });
   session.on('error', () => {});
   open.push({ close: () => session.destroy() });
   return session;

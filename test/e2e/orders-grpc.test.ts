@@ -22,16 +22,22 @@ const kit = ordersKit(own, stack.postgres);
 let pool: SqlPool;
 let service: Service;
 let address: string;
+let otherAddress: string;
 let client: OrdersClient;
 let other: OrdersClient;
 beforeAll(async () => {
   const world = await kit.schema();
   pool = world.pool;
-  const two = await Promise.all([kit.serve(world.schema), kit.serve(world.schema)]);
+  // One over each driver: what holds for both is asked of both.
+  const two = await Promise.all([
+    kit.serve(world.schema, ['-grpc=net']),
+    kit.serve(world.schema, ['-grpc=js']),
+  ]);
   service = two[0];
   address = await grpcAddress(two[0]);
+  otherAddress = await grpcAddress(two[1]);
   client = ordersClient(address);
-  other = ordersClient(await grpcAddress(two[1]));
+  other = ordersClient(otherAddress);
 });
 
 function created(outcome: Outcome, replayed: boolean): string {
@@ -168,81 +174,86 @@ describe('bad input', () => {
     ['JSON', { [key]: uuid }, Buffer.from('{"account_id":7}'), 'field 15'],
   ])('with %s is refused and writes nothing', async (_what, headers, message, field) => {
     const before = await rowCounts(pool);
-    const answer = await bareCall(bareSession(address), headers, framed(message));
-    expect(answer).toMatchObject({
-      status: '3',
-      text: expect.stringMatching(/.{10}/),
-      details: [
-        { type: 'BadRequest', fieldViolations: [{ ...(field === '' ? {} : { field }) }] },
-        { type: 'ErrorInfo', reason: expect.stringMatching(/^(BAD_|VALUE_)/) },
-        { type: 'RequestInfo' },
-      ],
-    });
+    for (const each of [address, otherAddress]) {
+      const answer = await bareCall(bareSession(each), headers, framed(message));
+      expect(answer).toMatchObject({
+        status: '3',
+        text: expect.stringMatching(/.{10}/),
+        details: [
+          { type: 'BadRequest', fieldViolations: [{ ...(field === '' ? {} : { field }) }] },
+          { type: 'ErrorInfo', reason: expect.stringMatching(/^(BAD_|VALUE_)/) },
+          { type: 'RequestInfo' },
+        ],
+      });
+    }
     expect(await rowCounts(pool)).toEqual(before);
   });
 
-  it('that breaks gRPC itself ends with the code gRPC has for it, and writes nothing', async () => {
-    const before = await rowCounts(pool);
-    const session = bareSession(address);
-    const keyed = { [key]: uuid };
-    const tooLong = await bareCall(session, keyed, framed(Buffer.alloc(70_000)));
-    expect(tooLong.status).toBe('8');
-    const huge = Buffer.from(framed(good));
-    huge.writeUInt32BE(0xffff_ffff, 1);
-    expect((await bareCall(session, keyed, huge)).status).toBe('8');
-    const cut = await bareCall(session, keyed, framed(good).subarray(0, 7)).catch(() => ({ status: '-' }));
-    expect(cut.status).not.toBe('0');
-    const two = await bareCall(session, keyed, Buffer.concat([framed(good), framed(good)]));
-    expect(two.status).not.toBe('0');
-    const none = await bareCall(session, keyed, Buffer.alloc(0));
-    expect(none.status).not.toBe('0');
-    const garbage = framed(good);
-    garbage[0] = 1;
-    expect((await bareCall(session, { ...keyed, 'grpc-encoding': 'gzip' }, garbage)).status).not.toBe('0');
-    expect((await bareCall(session, { ...keyed, 'grpc-encoding': 'rot13' }, garbage)).status).toBe('12');
-    expect((await bareCall(session, { ':path': '/orders.v1.Orders/Delete' }, framed(good))).status).toBe(
-      '12',
-    );
-    expect((await bareCall(session, { ':path': '/' }, framed(good))).status).toBe('12');
-    expect((await bareCall(session, { 'content-type': 'application/json' }, good)).status).toBeUndefined();
-    expect((await bareCall(session, { ...keyed, 'grpc-timeout': 'soon' }, framed(good))).status).not.toBe(
-      '0',
-    );
-    expect(await rowCounts(pool)).toEqual(before);
-    created(await client.create(uuid), false);
-  });
+  it.each(['net', 'js'])(
+    'that breaks gRPC itself ends with its code and writes nothing, -grpc=%s',
+    async (driver) => {
+      const before = await rowCounts(pool);
+      const session = bareSession(driver === 'net' ? address : otherAddress);
+      const own = newKey();
+      const keyed = { [key]: own };
+      const tooLong = await bareCall(session, keyed, framed(Buffer.alloc(70_000)));
+      expect(tooLong.status).toBe('8');
+      const huge = Buffer.from(framed(good));
+      huge.writeUInt32BE(0xffff_ffff, 1);
+      expect((await bareCall(session, keyed, huge)).status).toBe('8');
+      const cut = await bareCall(session, keyed, framed(good).subarray(0, 7)).catch(() => ({ status: '-' }));
+      expect(cut.status).not.toBe('0');
+      const two = await bareCall(session, keyed, Buffer.concat([framed(good), framed(good)]));
+      expect(two.status).not.toBe('0');
+      const none = await bareCall(session, keyed, Buffer.alloc(0));
+      expect(none.status).not.toBe('0');
+      const garbage = framed(good);
+      garbage[0] = 1;
+      expect((await bareCall(session, { ...keyed, 'grpc-encoding': 'gzip' }, garbage)).status).not.toBe('0');
+      expect((await bareCall(session, { ...keyed, 'grpc-encoding': 'rot13' }, garbage)).status).toBe('12');
+      expect((await bareCall(session, { ':path': '/orders.v1.Orders/Delete' }, framed(good))).status).toBe(
+        '12',
+      );
+      expect((await bareCall(session, { ':path': '/' }, framed(good))).status).toBe('12');
+      expect((await bareCall(session, { 'content-type': 'application/json' }, good)).status).toBeUndefined();
+      expect((await bareCall(session, { ...keyed, 'grpc-timeout': 'soon' }, framed(good))).status).not.toBe(
+        '0',
+      );
+      expect(await rowCounts(pool)).toEqual(before);
+      created(await client.create(own), false);
+    },
+  );
 });
 
 describe('a deadline', () => {
   it('that has passed writes nothing', async () => {
     const before = await rowCounts(pool);
-    const session = bareSession(address);
     const message = framed(Buffer.of(0x08, 7, 0x10, 1));
-    for (const timeout of ['0n', '1n', '0S']) {
-      const headers = { 'idempotency-key': newKey(), 'grpc-timeout': timeout };
-      expect((await bareCall(session, headers, message)).status).toBe('4');
-    }
+    for (const session of [bareSession(address), bareSession(otherAddress)])
+      for (const timeout of ['0n', '1n', '0S']) {
+        const headers = { 'idempotency-key': newKey(), 'grpc-timeout': timeout };
+        expect((await bareCall(session, headers, message)).status).toBe('4');
+      }
     expect(await rowCounts(pool)).toEqual(before);
   });
 
   it('of a month is not a deadline that has passed', async () => {
-    const session = bareSession(address);
-    for (const timeout of ['99999999S', '3000000S', '99999999H', '99999999M', '99999999m', '1000000u'])
-      expect(
-        await bareCall(
-          session,
-          { 'idempotency-key': newKey(), 'grpc-timeout': timeout },
-          framed(Buffer.of(0x08, 7, 0x10, 1)),
-        ),
-      ).toMatchObject({ status: '0' });
+    const message = framed(Buffer.of(0x08, 7, 0x10, 1));
+    for (const session of [bareSession(address), bareSession(otherAddress)])
+      for (const timeout of ['99999999S', '3000000S', '99999999H', '99999999M', '99999999m', '9000000u']) {
+        const headers = { 'idempotency-key': newKey(), 'grpc-timeout': timeout };
+        expect(await bareCall(session, headers, message)).toMatchObject({ status: '0' });
+      }
   });
 });
 
 describe('what the service says of itself', () => {
   it('is SERVING for the server and its service, and nothing for others', async () => {
-    expect(await client.health()).toBe('SERVING');
-    expect(await client.health('orders.v1.Orders')).toBe('SERVING');
-    expect(await client.health('payments.v1.Payments')).toBe('NOT_FOUND');
+    for (const each of [client, other]) {
+      expect(await each.health()).toBe('SERVING');
+      expect(await each.health('orders.v1.Orders')).toBe('SERVING');
+      expect(await each.health('payments.v1.Payments')).toBe('NOT_FOUND');
+    }
   });
 
   it('counts its calls by method and code', async () => {
@@ -261,17 +272,9 @@ describe('what the service says of itself', () => {
 });
 
 describe('-grpc-listen', () => {
-  const start = (...flags: readonly string[]) =>
-    own.run(['orders', '-listen=127.0.0.1:0', `-postgres=${stack.postgres}`, '-migrate', ...flags]);
-
   it('is refused where it is no address, and where another process has the port', async () => {
-    const bad = await start('-grpc-listen=nowhere');
-    expect([bad.code, bad.stderr]).toEqual([
-      2,
-      expect.stringContaining('-grpc-listen=nowhere is not host:port'),
-    ]);
-    const busy = await start(`-grpc-listen=${address}`);
-    expect([busy.code, busy.stderr]).toEqual([3, expect.stringMatching(/is in use .*\[busy_port\]/)]);
+    await kit.fails(2, /-grpc-listen=nowhere is not host:port/, ['-grpc-listen=nowhere']);
+    await kit.fails(3, /is in use .*\[busy_port\]/, [`-grpc-listen=${address}`]);
   });
 
   it('off serves none', async () => {

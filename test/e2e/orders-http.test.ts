@@ -1,6 +1,6 @@
 /** The orders process over HTTP by each backend that may serve it: exact keys, what it says of itself, what it keeps of
  *  a request, and how it stands a flood of what is malformed. */
-import { readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
@@ -12,6 +12,7 @@ import { launcher, until } from './engine-kit.ts';
 import {
   type Ask,
   createdOf,
+  logOf,
   newKey,
   ORDER,
   ordersKit,
@@ -186,19 +187,8 @@ it('-hash=raw guards a key by the bytes of its body', async () => {
   expect(await stop(service)).toBe(0);
 });
 
-it('-http=uws is refused, because two keys could become one', async () => {
-  const { schema } = await kit.schema();
-  const refused = own.spawn('uws', [
-    'orders',
-    '-listen=127.0.0.1:0',
-    `-postgres=${stack.postgres}`,
-    `-schema=${schema}`,
-    '-migrate',
-    '-http=uws',
-  ]);
-  expect((await refused.ended).code).toBe(2);
-  expect(readFileSync(refused.logPath, 'utf8')).toContain('the command needs header_bytes');
-});
+it('-http=uws is refused, because two keys could become one', () =>
+  kit.fails(2, /the command needs header_bytes/, ['-http=uws']));
 
 it('with a certificate orders are taken over https by the same parser', async () => {
   const { schema } = await kit.schema();
@@ -208,16 +198,13 @@ it('with a certificate orders are taken over https by the same parser', async ()
     writeFileSync(join(own.dir, name), text);
     return join(own.dir, name);
   };
-  const process = own.spawn('tls', [
-    'orders',
-    '-listen=127.0.0.1:0',
-    `-postgres=${stack.postgres}`,
+  const process = kit.start([
     `-schema=${schema}`,
     '-migrate',
     `-tls-cert=${file('orders.pem', served.cert)}`,
     `-tls-key=${file('orders-key.pem', served.key)}`,
   ]);
-  const log = (): string => readFileSync(process.logPath, 'utf8');
+  const log = (): string => logOf({ process });
   const target = await until('its address', async () => /listening on (https:\S+)/.exec(log())?.[1]);
   const client = nodeHttpClientDriver.open({
     target,

@@ -1,14 +1,16 @@
 /** Real orders processes on a schema of the test's own, asked over raw HTTP, and a gate to put before the database. */
 import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { Agent, type IncomingHttpHeaders, type OutgoingHttpHeaders, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { connect, createServer, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
-import { afterAll, expect } from 'vitest';
+import { afterAll, expect, onTestFinished } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
+import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
+import { gate } from '../contract/http-harness.ts';
 import { type Launcher, until } from './engine-kit.ts';
 
 export interface Reply {
@@ -66,8 +68,19 @@ export function post(key: string, body: unknown = ORDER): Ask {
 export interface Kit {
   /** A pool on a schema that no other test uses; the schema is not there yet. */
   schema(): Promise<{ readonly schema: string; readonly pool: SqlPool }>;
+  /** `millrace orders` on any port, which need not come up. */
+  start(flags: readonly string[], postgres?: string): SliceProcess;
   /** A ready service. */
   serve(schema: string, flags?: readonly string[], postgres?: string): Promise<Service>;
+  /** A start that cannot succeed: this exit code, and one line on stderr. */
+  fails(code: number, line: RegExp, flags: readonly string[]): Promise<void>;
+}
+
+/** `flags`, and before them those that every start needs and `flags` has not. */
+function startArgs(postgres: string, flags: readonly string[]): readonly string[] {
+  const needed = ['-listen=127.0.0.1:0', `-postgres=${postgres}`];
+  const given = new Set(flags.map((flag) => flag.split('=', 1)[0]));
+  return ['orders', ...needed.filter((flag) => !given.has(flag.split('=', 1)[0])), ...flags];
 }
 
 export function ordersKit(own: Launcher, postgres: string): Kit {
@@ -78,27 +91,29 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
     for (const agent of agents) agent.destroy();
     await Promise.all(pools.map((pool) => pool.close()));
   });
+  const start = (flags: readonly string[], at = postgres): SliceProcess =>
+    own.spawn('orders', startArgs(at, flags));
   return {
+    start,
+    async fails(code, line, flags) {
+      const ended = await own.run([...startArgs(postgres, flags), '-log-level=silent']);
+      const lines = ended.stderr.split('\n').filter((one) => one !== '' && !one.startsWith('listening on '));
+      expect([ended.code, lines]).toEqual([code, [expect.stringMatching(line)]]);
+      expect(ended.stdout).toBe('');
+    },
     async schema() {
       const schema = `orders_${own.suffix}_${count++}`;
       const pool = await pgDriver.connect({
         url: withSettings(postgres, { schema }),
         connectionsMax: 4,
         applicationName: 'test',
-        connectTimeoutMs: 5000,
+        connectTimeoutMs: 60_000,
       });
       pools.push(pool);
       return { schema, pool };
     },
     async serve(schema, flags = [], at = postgres) {
-      const process = own.spawn('orders', [
-        'orders',
-        '-listen=127.0.0.1:0',
-        `-postgres=${at}`,
-        `-schema=${schema}`,
-        '-migrate',
-        ...flags,
-      ]);
+      const process = start([`-schema=${schema}`, '-migrate', ...flags], at);
       const address = await process.address();
       const agent = new Agent({ keepAlive: true, maxSockets: 64 });
       agents.push(agent);
@@ -119,6 +134,17 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
 export async function stop(service: Service): Promise<number | null> {
   service.process.kill('SIGTERM');
   return (await service.process.ended).code;
+}
+
+export const logOf = ({ process }: Pick<Service, 'process'>): string => readFileSync(process.logPath, 'utf8');
+
+/** Sum over the series of a metric. */
+export async function metric(service: Service, name: string): Promise<number> {
+  const text = (await service.ask({ path: '/metrics' })).body.toString();
+  return [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, 'gm'))].reduce(
+    (sum, one) => sum + Number(one[1]),
+    0,
+  );
 }
 
 /** Rows of orders, idempotency_keys and outbox. */
@@ -162,6 +188,48 @@ export function createdOf(reply: Reply, replayed: boolean): string {
   expect(reply.headers['idempotent-replayed']).toBe(replayed ? 'true' : undefined);
   return orderId;
 }
+
+/** A transaction that did `work` and stays open, as another process's that is slow; returns what ends it. It is rolled back with
+ *  the test at the latest: an open transaction would keep its pool from closing. */
+export async function leftOpen(
+  pool: SqlPool,
+  work: (session: SqlSession) => Promise<unknown>,
+): Promise<(commits?: boolean) => Promise<void>> {
+  let decide: (commits: boolean) => void = () => {};
+  const decided = new Promise<boolean>((resolve) => {
+    decide = resolve;
+  });
+  const done = gate();
+  const over = pool
+    .transaction(async (session) => {
+      await work(session);
+      done.open();
+      if (!(await decided)) throw new Error('rolled back on purpose');
+    })
+    .catch((thrown: unknown) => {
+      if (!String(thrown).includes('on purpose')) throw thrown;
+    });
+  const end = (commits = false): Promise<void> => {
+    decide(commits);
+    return over;
+  };
+  onTestFinished(() => end());
+  await Promise.race([done.opened, over]);
+  return end;
+}
+
+/** Another process writes these keys; returns what rolls it back. */
+export const holdKeys = (pool: SqlPool, ...keys: readonly string[]): Promise<() => Promise<void>> =>
+  leftOpen(pool, (session) =>
+    session.query(
+      `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
+       SELECT key, '', gen_random_uuid(), 201, '{}' FROM unnest($1::text[]) AS key`,
+      [keys],
+    ),
+  );
+
+export const lockTable = (pool: SqlPool, table: string): Promise<() => Promise<void>> =>
+  leftOpen(pool, (session) => session.query(`LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`));
 
 export interface Gate {
   readonly url: string;

@@ -1,45 +1,19 @@
 /** What orders deletes by itself: old keys, and all that its maintenance finds turn by turn. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, describe, expect, it } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
-import type { SqlPool } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { expireKeys } from '../../src/outbox/orders/keys.ts';
 import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
+import { ALL, emptySchema, fixedTtl, options, put } from './orders-outbox-kit.ts';
 import { writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
-const ALL = migrationsOf('orders');
-
-let count = 0;
-async function emptySchema(): Promise<{ schema: string; pool: SqlPool }> {
-  const schema = `maintenance_${process.pid}_${count++}`;
-  const pool = await pgDriver.connect({
-    url: withSettings(stack.postgres, { schema }),
-    connectionsMax: 12,
-    applicationName: `test ${schema}`,
-    connectTimeoutMs: 5000,
-  });
-  afterAll(() => pool.close());
-  return { schema, pool };
-}
-const put = (rows: number): string =>
-  `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
-   SELECT gen_random_uuid(), gen_random_uuid(), 'x', '' FROM generate_series(1, ${rows})`;
-const options = (pool: SqlPool, schema: string, over: object = {}) => ({
-  pool,
-  schema,
-  partitionRows: 1000,
-  ahead: 2,
-  retentionMs: 0,
-  ...over,
-});
+/** A busy machine. */
+const SLOW = { timeout: 300_000 };
 
 describe('keys', () => {
   it('end after their time, in chunks, beside requests', async () => {
@@ -82,7 +56,7 @@ describe('maintenance', () => {
     const stop = new AbortController();
     const maintenance = new Maintenance({
       ...options(pool, schema),
-      keyTtlMs: 1000,
+      keyTtl: fixedTtl(1000),
       intervalMs: 5,
       metrics,
       log: silentLogger,
@@ -97,18 +71,18 @@ describe('maintenance', () => {
         ?.samples.reduce((sum, one) => sum + (one.value ?? 0), 0) ?? Number.NaN;
     // Nothing is there yet.
     const running = maintenance.run();
-    await expect.poll(() => value('orders_maintenance_errors_total')).toBeGreaterThan(0);
+    await expect.poll(() => value('orders_maintenance_errors_total'), SLOW).toBeGreaterThan(0);
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999999)");
-    await expect.poll(() => value('orders_outbox_partitions_made_total')).toBe(2);
+    await expect.poll(() => value('orders_outbox_partitions_made_total'), SLOW).toBe(2);
     await pool.query(put(1001));
     await pool.query('UPDATE outbox SET published_at = now()');
     await pool.query(
       `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body, created_at)
        VALUES ('old', '', gen_random_uuid(), 201, '{}', now() - interval '1 hour')`,
     );
-    await expect.poll(() => value('orders_outbox_partitions_dropped_total')).toBe(2);
-    await expect.poll(() => value('orders_keys_expired_total'), { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => value('orders_outbox_partitions_dropped_total'), SLOW).toBe(2);
+    await expect.poll(() => value('orders_keys_expired_total'), SLOW).toBe(1);
     expect(value('orders_key_ttl_seconds')).toBe(1);
     stop.abort();
     await running;
@@ -120,7 +94,7 @@ describe('maintenance', () => {
     const metrics = new Metrics();
     const maintenance = new Maintenance({
       ...options(pool, schema),
-      keyTtlMs: 86_400_000,
+      keyTtl: fixedTtl(86_400_000),
       intervalMs: 5,
       metrics,
       log: silentLogger,

@@ -1,11 +1,8 @@
 /** Partitions of the outbox and the end of keys, on a real database, beside writers and markers that never stop. */
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, describe, expect, it } from 'vitest';
-import { migrationsOf } from '../../src/bin/shell/migrations.ts';
-import { pgDriver } from '../../src/io/sql/pg.ts';
+import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
 import {
   asMaintainer,
@@ -14,34 +11,8 @@ import {
   outboxPartitions,
   sweepDefault,
 } from '../../src/outbox/orders/partitions.ts';
-import { sharedStack } from './stack.ts';
+import { ALL, emptySchema, options, put } from './orders-outbox-kit.ts';
 
-const stack = await sharedStack();
-const ALL = migrationsOf('orders');
-
-let count = 0;
-async function emptySchema(): Promise<{ schema: string; pool: SqlPool }> {
-  const schema = `partitions_${process.pid}_${count++}`;
-  const pool = await pgDriver.connect({
-    url: withSettings(stack.postgres, { schema }),
-    connectionsMax: 12,
-    applicationName: `test ${schema}`,
-    connectTimeoutMs: 5000,
-  });
-  afterAll(() => pool.close());
-  return { schema, pool };
-}
-const put = (rows: number): string =>
-  `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
-   SELECT gen_random_uuid(), gen_random_uuid(), 'x', '' FROM generate_series(1, ${rows})`;
-const options = (pool: SqlPool, schema: string, over: object = {}) => ({
-  pool,
-  schema,
-  partitionRows: 1000,
-  ahead: 2,
-  retentionMs: 0,
-  ...over,
-});
 const ids = async (pool: SqlPool): Promise<bigint[]> =>
   (await pool.query<{ id: bigint }>('SELECT id FROM outbox ORDER BY id')).rows.map(({ id }) => id);
 
@@ -64,7 +35,7 @@ describe('the migration', () => {
       code: 'tables_missing',
     });
 
-    expect(await migrate(pool, schema, 'orders', ALL)).toEqual(['partitions and settings']);
+    expect(await migrate(pool, schema, 'orders', ALL)).toEqual(['partitions and settings', 'key ttl']);
     await requireColumn(pool, schema, 'outbox', 'traceparent', 'orders');
     expect((await pool.query(state)).rows).toEqual(before);
     expect(await file('outbox_p0')).toEqual(node);
@@ -110,7 +81,7 @@ describe('the migration', () => {
     await pool.query(put(1));
     expect(await outboxPartitions(pool, schema)).toEqual([]);
     await pool.query('DROP TABLE outbox_default');
-    expect(await migrate(pool, schema, 'orders', ALL)).toEqual(['partitions and settings']);
+    expect(await migrate(pool, schema, 'orders', ALL)).toEqual(['partitions and settings', 'key ttl']);
     expect(await ids(pool)).toEqual([1n]);
   });
 
@@ -350,7 +321,7 @@ describe('partitions', () => {
     const writers = [writer(), writer(), writer()];
     const droppers = [dropper(), dropper()];
     const marking = marker();
-    await expect.poll(() => dropped.length, { timeout: 30_000, interval: 20 }).toBeGreaterThan(15);
+    await expect.poll(() => dropped.length, { interval: 20 }).toBeGreaterThan(15);
     over = true;
     await Promise.all([...writers, ...droppers]);
     written = true;

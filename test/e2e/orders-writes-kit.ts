@@ -14,10 +14,11 @@ import { UuidV7 } from '../../src/outbox/ids.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { BatchControl } from '../../src/outbox/orders/batch-control.ts';
 import { ordersMetrics } from '../../src/outbox/orders/metrics.ts';
+import { OrderReads } from '../../src/outbox/orders/reads.ts';
 import { ReplayCache } from '../../src/outbox/orders/replay-cache.ts';
 import type { CreateRequest } from '../../src/outbox/orders/request.ts';
 import { type CreateAnswer, Orders } from '../../src/outbox/orders/service.ts';
-import { BATCH_LOCK_MS, OrderWriter, PATIENT_LANES } from '../../src/outbox/orders/writer.ts';
+import { BATCH_LOCK_MS, OrderWriter, SIDE_CONNECTIONS } from '../../src/outbox/orders/writer.ts';
 
 export interface InstanceOptions {
   readonly driver?: 'native' | 'pg';
@@ -27,6 +28,7 @@ export interface InstanceOptions {
   readonly inFlightWaitMs?: number;
   readonly deadlineMs?: number;
   readonly inFlightMax?: number;
+  readonly readsMax?: number;
   readonly queueWaitMaxMs?: number;
   /** Where it connects to, when that is not the database of the world. */
   readonly url?: string;
@@ -59,7 +61,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     url: withSettings(at, { schema }),
     connectionsMax: 2,
     applicationName: `plain ${schema}`,
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   const hot = await (options.driver === 'pg' ? pgTextDriver : pgNativeDriver).connect({
     url: withSettings(at, {
@@ -71,7 +73,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
         statement_timeout: String(deadlineMs),
       },
     }),
-    connectionsMax: lanes + PATIENT_LANES,
+    connectionsMax: lanes + SIDE_CONNECTIONS,
     applicationName: `hot ${schema}`,
     connectTimeoutMs: 5000,
     answerTimeoutMs: deadlineMs + 1000,
@@ -89,16 +91,23 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     control,
     oneByOne: batch === 'off',
     inFlightWaitMs,
-    keyTtlMs: 86_400_000,
+    keyTtlMs: () => 86_400_000,
     metrics: counted,
     wallNowMs: clock.wallNowMs,
     monotonicMs: clock.monotonicMs,
     sleep: (ms) => sleep(ms),
     random: Math.random,
     committed: options.committed ?? (() => {}),
+    failed: () => {},
   });
   const orders = new Orders({
-    pool: plain,
+    reads: new OrderReads({
+      pool: plain,
+      clock,
+      metrics: counted,
+      readsMax: options.readsMax ?? 1000,
+      deadlineMs,
+    }),
     writer,
     control,
     replays: new ReplayCache(options.cacheBytes ?? 1024 * 1024),
@@ -136,7 +145,7 @@ export async function writesWorld(postgres: string): Promise<WritesWorld> {
     url: withSettings(postgres, { schema }),
     connectionsMax: 8,
     applicationName: `test ${schema}`,
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   await migrate(pool, schema, 'orders', migrationsOf('orders'));
   const instances: Instance[] = [];

@@ -52,7 +52,7 @@ export function ownStack(name: string): OwnStack {
       const servers = brokersOf(folder);
       expect(servers.length).toBe(1);
       for (const server of servers) signalProcess(server, 'SIGKILL');
-      await waitForEnd(servers, 5000);
+      await waitForEnd(servers, 60_000);
     },
     async close() {
       for (const stack of stacks.reverse()) await stack.close();

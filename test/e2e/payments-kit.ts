@@ -4,9 +4,10 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, expect } from 'vitest';
 import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import type { Launcher } from './engine-kit.ts';
+import { type Launcher, until } from './engine-kit.ts';
 import type { SharedStack } from './stack.ts';
 
 const PARTITIONS = 3;
@@ -34,6 +35,16 @@ export function recordOf(event: Event, i: number): RecordInput {
   };
   const value = JSON.stringify({ msg_id: event.msgId, event_type: 'order.created.v1', payload });
   return { key: bytes(event.orderId), value: bytes(value), partition: i % PARTITIONS };
+}
+
+/** The settings of a topic that is there. */
+export async function settingsOf(brokers: string, topic: string): Promise<ReadonlyMap<string, string>> {
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'payments-test' });
+  try {
+    return (await admin.describeTopic(topic))?.config ?? new Map();
+  } finally {
+    await admin.close();
+  }
 }
 
 /** A topic, a schema and a group of one test. */
@@ -66,6 +77,23 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
       createTopics(stack.brokers, [
         { topic, partitions: PARTITIONS, config: { 'retention.ms': String(RETENTION_MS) } },
       ]),
+    /** Deletes the topic and makes it again: its offsets begin anew. */
+    remake: async (): Promise<void> => {
+      const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'payments-test' });
+      try {
+        await admin.deleteTopics([topic]);
+        const spec = {
+          topic,
+          partitions: PARTITIONS,
+          config: { 'retention.ms': String(RETENTION_MS) },
+        };
+        await until('the topic made again', async () =>
+          (await admin.createTopics([spec]))[0] === true ? true : undefined,
+        );
+      } finally {
+        await admin.close();
+      }
+    },
     publish: (records: readonly RecordInput[]) => append(stack.brokers, topic, records),
     /** Reads to the end as a group; fails unless it ends well. */
     run: async (group: string, ...more: readonly string[]) => {
@@ -101,7 +129,7 @@ export async function paymentsKit(
     url: stack.postgres,
     connectionsMax: 2,
     applicationName: 'payments test',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   afterAll(() => pool.close());
   return { pool, world: (part) => worldOf(own, stack, pool, part) };

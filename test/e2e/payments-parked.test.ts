@@ -1,6 +1,10 @@
 /** Records that payments sets aside: listed, taken again once each, and what a forgotten msg_id leads to. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrationsOf } from '../../src/outbox/migration-files.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
 import { launcher, until } from './engine-kit.ts';
 import { bytes, type Event, events, paymentsKit, recordOf, type World } from './payments-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -43,7 +47,7 @@ function idAt(ms: number): string {
 }
 
 const HOUR_MS = 3_600_000;
-const LATE_MS = 50_000;
+const LATE_MS = 60_000;
 
 describe('parked records', () => {
   it('are listed, and a redrive charges each that is mended once and says of the others what is wrong', async () => {
@@ -140,6 +144,109 @@ describe('parked records', () => {
     await at.expectCharged(orders);
   }, 150_000);
 
+  it('of a topic that was deleted and made again stand beside those at their offsets, and are taken with them', async () => {
+    const at = world('remade');
+    const [before, after] = [events(3), events(3)] as const;
+    const poison = { partition: 1, key: null, value: bytes('no event') };
+    await at.create();
+    await at.run('a');
+    await pool.query(`ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents < 0)`);
+    await at.publish([...before.map(recordOf), poison]);
+    expect(await at.run('a')).toMatchObject({ charged: 0, parked: 4 });
+    // Delivered again, each is the row that it was.
+    expect(await at.run('b')).toMatchObject({ charged: 0, parked: 4 });
+    expect(await at.count('payments_parked')).toBe(4);
+
+    await at.remake();
+    await at.publish([...after.map(recordOf), poison]);
+    expect(await at.run('c')).toMatchObject({ charged: 0, parked: 4 });
+    // What says the same at the same place is the same; the others are not lost.
+    expect(await at.count('payments_parked')).toBe(7);
+    const list = await answer<{ records: Array<Record<string, unknown>> }>(
+      withoutBroker(at, '-parked', '-redrive-partition=1', '-redrive-offset=0'),
+    );
+    expect(list.records.map(({ partition, offset, reason }) => [partition, offset, reason])).toEqual([
+      [1, '0', 'refused'],
+      [1, '0', 'refused'],
+    ]);
+    const digests = list.records.map(({ digest }) => String(digest));
+    expect(digests.every((digest) => /^[0-9a-f]{64}$/.test(digest))).toBe(true);
+    const text = await own.run(
+      withoutBroker(at, '-parked', '-redrive-offset=0').filter((arg) => arg !== '-json'),
+    );
+    for (const digest of digests) expect(text.stdout).toContain(`${at.topic}/1/0 ${digest.slice(0, 8)}`);
+
+    await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
+    expect(await redrive(at, '-batch-rows=2')).toMatchObject({ taken: 7, charged: 6, parked: 1 });
+    await at.expectCharged([...before, ...after]);
+    expect(await at.count('payments_parked')).toBe(1);
+  }, 150_000);
+
+  it('that an older release set aside are kept by the migration, and known again', async () => {
+    const at = world('older');
+    const [mended] = events(1) as [Event];
+    const value = recordOf(mended, 0).value as Uint8Array;
+    const older = await pgDriver.connect({
+      url: withSettings(stack.postgres, { schema: at.schema }),
+      connectionsMax: 1,
+      applicationName: 'payments test',
+      connectTimeoutMs: 60_000,
+    });
+    try {
+      await migrate(older, at.schema, 'payments', migrationsOf('payments').slice(0, 2));
+      await older.query(
+        `INSERT INTO payments_parked (topic, partition, "offset", reason, detail, key, value) VALUES
+         ($1, 0, 0, 'refused', 'then', $2, $3), ($1, 1, 0, 'malformed_payload', 'then', NULL, NULL),
+         ($1, 2, 0, 'malformed_payload', 'then', '', 'poison')`,
+        [at.topic, bytes(mended.orderId), value],
+      );
+      const service = at.args('a').filter((arg) => arg !== '-migrate');
+      const refused = await own.run([...service, '-log-level=silent']);
+      expect([refused.code, refused.stderr]).toEqual([
+        3,
+        expect.stringContaining('payments_parked has no column digest; run `millrace payments -migrate'),
+      ]);
+    } finally {
+      await older.close();
+    }
+    await at.create();
+    await at.run('a');
+    expect(await at.count("payments_parked WHERE detail = 'then'")).toBe(3);
+    await pool.query(`ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents < 0)`);
+    await at.publish([
+      { partition: 0, key: bytes(mended.orderId), value },
+      { partition: 1, key: null, value: null },
+      { partition: 2, key: bytes(''), value: bytes('poison') },
+    ]);
+    expect(await at.run('b')).toMatchObject({ parked: 3 });
+    expect(await at.count('payments_parked')).toBe(3);
+    expect(await at.count("payments_parked WHERE detail = 'then'")).toBe(3);
+    await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
+    expect(await redrive(at)).toMatchObject({ taken: 3, charged: 1, parked: 2 });
+    await at.expectCharged([mended]);
+  }, 180_000);
+
+  it.each([
+    [['-parked', '-redrive'], /-redrive changes nothing with -parked/],
+    [['-redrive', '-topic=orders'], /-topic changes nothing with -redrive/],
+    [['-redrive', '-parked-max=5'], /-parked-max changes nothing without -parked/],
+    [['-redrive', '-dup-rate=0.1'], /-dup-rate changes nothing with -redrive/],
+    [['-redrive', '-crash-point=offset'], /-crash-point=offset .*-redrive/],
+    [['-parked', '-crash-point=effect'], /-crash-point changes nothing with -parked/],
+    [['-redrive-offset=3'], /-redrive-offset changes nothing without -parked or -redrive/],
+    [['-crash-after=3'], /-crash-after changes nothing without -crash-point/],
+    [['-seed=3'], /-seed changes nothing without -dup-rate/],
+    [['-outbox-table=public.o'], /-outbox-table changes nothing without -outbox-postgres/],
+  ])('%j is refused before anything is asked', async (flags, line) => {
+    const ended = await own.run([
+      'payments',
+      '-postgres=postgres://me@127.0.0.1:1/none',
+      ...flags,
+      '-log-level=silent',
+    ]);
+    expect([ended.code, ended.stderr]).toEqual([2, expect.stringMatching(line)]);
+  });
+
   it('of no reason there is are a wrong question', async () => {
     const at = world('reasons');
     await at.create();
@@ -160,21 +267,26 @@ describe('a message that the inbox has forgotten', () => {
       `INSERT INTO ${at.schema}.payments_batches (delivered, inserted, suppressed, injected, committed_at)
        SELECT 1, 1, 0, 0, now() - interval '2 hours' FROM generate_series(1, 5)`,
     );
+    await pool.query(
+      `INSERT INTO ${at.schema}.payments_suppressed (msg_id, order_id, reason, injected, topic, partition, "offset", seen_at)
+       SELECT gen_random_uuid(), gen_random_uuid(), reason, false, 't', 0, n, now() - interval '2 hours'
+       FROM generate_series(1, 3) AS n, unnest(ARRAY['order_charged', 'seen', 'same_batch']) AS reason`,
+    );
     // Charged under a TTL that keeps them. Under the short one the keeper may drop their partition before the group is joined,
     // and what is charged below the floor is remembered for a TTL from then on.
     expect(await at.run('a')).toMatchObject({ charged: 50 });
     expect(await at.count('inbox')).toBe(50);
     const service = own.spawn('payments', at.args('a', '-dedup-ttl=1h', '-inbox-every=1s', ...flags));
     await until('the expiry', async () => ((await at.count('inbox')) === 25 ? true : undefined), LATE_MS);
-    // What batches did is forgotten by the same age.
-    await until(
-      'the pruning',
-      async () =>
-        (await at.count(`payments_batches WHERE committed_at < now() - interval '1 hour'`)) === 0
-          ? true
-          : undefined,
-      LATE_MS,
-    );
+    // What batches did is forgotten by the same age, and what was absorbed; not what only the UNIQUE of charges stopped.
+    const early = `payments_suppressed WHERE seen_at < now() - interval '1 hour'`;
+    for (const old of [
+      `payments_batches WHERE committed_at < now() - interval '1 hour'`,
+      `${early} AND reason <> 'order_charged'`,
+    ])
+      await until('the pruning', async () => ((await at.count(old)) === 0 ? true : undefined), LATE_MS);
+    expect(await at.count(early)).toBe(3);
+    await pool.query(`DELETE FROM ${at.schema}.${early}`);
     await at.publish(orders.map(recordOf));
     await until(
       'the duplicates',

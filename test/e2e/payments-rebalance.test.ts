@@ -11,7 +11,7 @@ import { sharedStack } from './stack.ts';
 const own = launcher();
 const stack = await sharedStack();
 const { pool, world } = await paymentsKit(own, stack);
-const LATE_MS = 40_000;
+const LATE_MS = 60_000;
 
 /** Publishes a few records at a time until it is told to stop. */
 function publishing(at: World): { readonly sent: Event[]; stop(): Promise<void> } {
@@ -45,6 +45,8 @@ async function charged(at: World, more: number): Promise<void> {
 }
 
 async function leave(one: SliceProcess): Promise<void> {
+  // Others may have done the work before it was up.
+  await one.address();
   one.kill('SIGTERM');
   expect(await one.ended).toEqual({ code: 0, signal: null });
 }

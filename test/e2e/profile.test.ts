@@ -9,16 +9,22 @@ import { sharedStack } from './stack.ts';
 const into = mkdtempSync(join(tmpdir(), 'profiles-'));
 afterAll(() => rmSync(into, { recursive: true, force: true }));
 
-it('draws what orders and the relay spend their time on', { timeout: 120_000 }, async () => {
+/** Six events each: more than half a second of the engine's work. */
+const ENGINE_ROWS = 400_000;
+
+it('draws what orders, the relay and the engine spend their time on', { timeout: 120_000 }, async () => {
   const { brokers, postgres } = await sharedStack();
-  const place = [`-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
+  const place = ['-with=v8', `-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
   const before = process.env['NODE_OPTIONS'];
-  await profile(['orders', 'relay-poll', '-with=v8', '-seconds=1', '-rate=1000', '-rows=20000', ...place]);
+  await profile(['orders', 'relay-poll', '-seconds=1', '-rate=1000', '-rows=20000', ...place]);
+  // The engine reads while the profiler is still being asked to begin: it needs more to read than that takes.
+  await profile(['engine-firing', `-rows=${ENGINE_ROWS}`, ...place]);
   expect(process.env['NODE_OPTIONS']).toBe(before);
-  expect(readdirSync(into).sort()).toEqual(['orders.svg', 'relay-poll.svg']);
+  expect(readdirSync(into).sort()).toEqual(['engine-firing.svg', 'orders.svg', 'relay-poll.svg']);
   for (const [name, product] of [
     ['orders', 'src/outbox/orders/'],
     ['relay-poll', 'src/outbox/relay/'],
+    ['engine-firing', 'src/engine/'],
   ] as const) {
     const svg = readFileSync(join(into, `${name}.svg`), 'utf8');
     expect(svg).toContain(product);

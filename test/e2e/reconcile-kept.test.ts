@@ -30,7 +30,7 @@ describe('what went by rule', () => {
       url: withSettings(postgres, { schema: other }),
       connectionsMax: 2,
       applicationName: 'reconcile test',
-      connectTimeoutMs: 5000,
+      connectTimeoutMs: 60_000,
     });
     await migrate(own, other, 'orders', migrationsOf('orders'));
     await migrate(own, other, 'payments', migrationsOf('payments'));
@@ -59,8 +59,10 @@ describe('what went by rule', () => {
     await own.query(`INSERT INTO charges VALUES (gen_random_uuid(), $1::uuid, 5, $2)`, [orderId, at]);
     return orderId;
   }
-  const ask = (): Promise<Reconciliation> =>
-    reconcile({ pool: own, ordersSchema: other, paymentsSchema: other, ledgers: [], idsMax: 10 });
+  const ask = (options: { readonly keyTtlMs?: number } = {}): Promise<Reconciliation> =>
+    reconcile({ pool: own, ordersSchema: other, paymentsSchema: other, ledgers: [], idsMax: 10, ...options });
+  const expire = (some: readonly (string | undefined)[]) =>
+    own.query('DELETE FROM idempotency_keys WHERE order_id = ANY ($1::uuid[])', [some.map(String)]);
 
   it('is no delta: dropped outbox partitions, and inbox rows below the floor or past their time', async () => {
     const now = Date.now();
@@ -105,11 +107,36 @@ describe('what went by rule', () => {
     for (const [i, age] of agesMs.entries())
       orders.push(await charged(1_100_000 + i, now - age, idAt(now - age)));
     expect((await ask()).holds).toBe(true);
-    const expire = (some: readonly string[]) =>
-      own.query('DELETE FROM idempotency_keys WHERE order_id = ANY ($1::uuid[])', [some]);
     await expire(orders.slice(0, 2));
-    expect(found(await ask())).toEqual({});
+    expect(await ask()).toMatchObject({ holds: true, produced_intents: 4, expired_keys: 2, deltas: [] });
     await expire(orders.slice(3));
     expect(found(await ask())).toEqual({ ghost_order: [orders[3]] });
+  });
+
+  it('is told by the TTL where keys went in no order: older than that they are no delta, younger ones are', async () => {
+    await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
+    const now = Date.now();
+    const keyTtlMs = 3600_000;
+    const orders: string[] = [];
+    for (const [i, age] of [7200_000, 7000_000, 6800_000, 3000_000, 60_000].entries())
+      orders.push(await charged(1_200_000 + i, now - age, idAt(now - age)));
+    // The oldest key is still there: a backlog is worked off page by page.
+    await expire(orders.slice(1, 3));
+    expect(found(await ask())).toEqual({ ghost_order: orders.slice(1, 3).sort() });
+    expect(await ask({ keyTtlMs })).toMatchObject({
+      holds: true,
+      produced_intents: 5,
+      expired_keys: 2,
+      deltas: [],
+    });
+    // Where orders has run, its database says it.
+    await own.query('INSERT INTO orders_key_ttl (ttl_ms) VALUES ($1)', [keyTtlMs]);
+    expect(await ask()).toMatchObject({ holds: true, expired_keys: 2, deltas: [] });
+    await expire([orders[3]]);
+    for (const options of [{}, { keyTtlMs }]) {
+      const result = await ask(options);
+      expect(found(result)).toEqual({ ghost_order: [orders[3]] });
+      expect(result.holds).toBe(false);
+    }
   });
 });

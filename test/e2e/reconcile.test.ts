@@ -27,7 +27,7 @@ beforeAll(async () => {
     url: withSettings(postgres, { schema }),
     connectionsMax: 2,
     applicationName: 'reconcile test',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   await migrate(pool, schema, 'orders', migrationsOf('orders'));
   // Without the UNIQUE of charges.order_id, so that a second charge can stand there.
@@ -289,7 +289,7 @@ describe('reconcile', () => {
     expect(result.holds).toBe(harmless.includes(fault));
   });
 
-  it('agrees with the oracle on any mixture of faults', { timeout: 60_000 }, async () => {
+  it('agrees with the oracle on any mixture of faults', { timeout: 300_000 }, async () => {
     const faults = fc.array(fc.tuple(fc.constantFrom(...Object.keys(FAULTS)), fc.nat(40)), {
       minLength: 1,
       maxLength: 6,
@@ -396,7 +396,7 @@ describe('reconcile', () => {
   });
 
   it('takes time in proportion to the rows, also on tables without statistics', {
-    timeout: 30_000,
+    timeout: 180_000,
   }, async () => {
     const world = honest(30_000);
     const entries = ledgerOf({ ...world, replies: [] });
@@ -414,7 +414,7 @@ describe('reconcile', () => {
     });
     expect(result).toMatchObject({ holds: true, produced_intents: 30_000 });
     // A loop over one table inside another would look at 10^9 pairs.
-    expect(performance.now() - startMs).toBeLessThan(12_000);
+    expect(performance.now() - startMs).toBeLessThan(45_000);
   });
 
   it('refuses a ledger that is put together from parts', async () => {

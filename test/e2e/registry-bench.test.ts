@@ -1,25 +1,16 @@
 /** The registry's bench in its smoke form: every part runs, every answer is checked, and each goal has its figure. */
 import { expect, it } from 'vitest';
 import { bench } from '../../bench/registry.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import { Metrics } from '../../src/core/metrics.ts';
+import { smokeContext } from '../unit/bench/context.ts';
 import { sharedStack } from './stack.ts';
 
 it('measures lookups, registrations, checks, starts and memory on both stores', {
   timeout: 120_000,
 }, async () => {
   const { brokers } = await sharedStack();
-  const results = await bench.run({
-    smoke: true,
-    repeats: 1,
-    log: silentLogger,
-    metrics: new Metrics(),
-    settings: { native: process.env['MILLRACE_NATIVE'] ?? 'auto' },
-    brokers,
-    drain: new AbortController().signal,
-    say: () => {},
-    onClose: () => {},
-  });
+  const results = await bench.run(
+    smokeContext({ settings: { native: process.env['MILLRACE_NATIVE'] ?? 'auto' }, brokers }),
+  );
   for (const one of results) {
     expect(one.value, one.metric).toBeGreaterThanOrEqual(one.unit === 'processes' ? 0 : 1e-3);
     expect(one.unit).toMatch(/^(requests\/s|ms|MB|processes)$/);

@@ -23,7 +23,7 @@ async function freePort(): Promise<number> {
 }
 
 it('stays ready for reads while writes fail, and tells that it is not writable', {
-  timeout: 60_000,
+  timeout: 300_000,
 }, async () => {
   const dir = mkdtempSync(join(tmpdir(), 'registry-full-'));
   const base = `http://127.0.0.1:${await freePort()}`;

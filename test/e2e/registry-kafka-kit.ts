@@ -47,7 +47,7 @@ export class Instance {
     throw new Error(`an instance is not ready: ${lines.slice(1).join('\n')}`);
   }
 
-  async ask(method: string, path: string, body?: unknown, timeoutMs = 20_000): Promise<Answer> {
+  async ask(method: string, path: string, body?: unknown, timeoutMs = 60_000): Promise<Answer> {
     const response = await fetch(this.url + path, {
       method,
       headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },

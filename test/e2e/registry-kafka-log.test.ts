@@ -51,13 +51,12 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
   return { log: made, sink, report };
 }
 
-async function until(what: () => boolean | Promise<boolean>, timeoutMs = 15_000): Promise<number> {
+async function until(what: () => boolean | Promise<boolean>, timeoutMs = 60_000): Promise<void> {
   const started = performance.now();
   while (!(await what())) {
     if (performance.now() - started > timeoutMs) throw new Error('it did not come about in time');
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
-  return performance.now() - started;
 }
 
 /** The last value of each key, as a reader of uncommitted rows sees it. */
@@ -172,11 +171,12 @@ describe('the Kafka store', () => {
 
   it('hands over at once when the leader leaves', async () => {
     const topic = fresh('schemas');
-    const first = await log(topic);
-    const second = await log(topic);
+    // A lease that runs out later than anybody waits here.
+    const first = await log(topic, { leaseMs: 600_000 });
+    const second = await log(topic, { leaseMs: 600_000 });
     await first.log.append([record('a', '1')]);
     await first.log.close();
-    expect(await until(() => second.log.role().leader)).toBeLessThan(3900);
+    await until(() => second.log.role().leader);
     expect(second.sink.values.get('a')).toBe('1');
     await second.log.append([record('a', '2')]);
     const third = await log(topic);

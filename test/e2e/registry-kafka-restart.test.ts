@@ -42,7 +42,7 @@ it('goes on after the broker was killed and started again', { timeout: 120_000 }
     status: 500,
     body: { error_code: 50002 },
   });
-  expect(performance.now() - asked).toBeLessThan(4000);
+  expect(performance.now() - asked).toBeLessThan(60_000);
   expect(await (await fetch(`${second.url}/metrics`)).text()).toMatch(/registry_stale_reads_total [1-9]/);
   const during = [register(first, 'During1'), register(second, 'During2')];
   await own.start(Number(brokers.split(':')[1]));

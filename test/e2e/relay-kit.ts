@@ -33,7 +33,7 @@ export function worlds(stack: () => SharedStack, suffix: string): () => Promise<
       url: withSettings(stack().postgres, { schema }),
       connectionsMax: 4,
       applicationName: 'test',
-      connectTimeoutMs: 5000,
+      connectTimeoutMs: 60_000,
     });
     pools.push(pool);
     await migrate(pool, schema, 'orders', migrationsOf('orders'));
@@ -52,6 +52,12 @@ export function worlds(stack: () => SharedStack, suffix: string): () => Promise<
     return { stack: stack(), schema, topic, pool, args };
   };
 }
+
+/** The arguments of a relay in this mode: flags that act in the other one are refused. */
+export const inMode = (args: readonly string[], mode: string): readonly string[] => [
+  ...(mode === 'wal' ? args.filter((one) => !one.startsWith('-poll-interval=')) : args),
+  `-relay=${mode}`,
+];
 
 export async function insert(session: SqlSession, aggregate: string, body: string): Promise<string> {
   const msgId = randomUUID();
@@ -102,7 +108,7 @@ export async function pending(pool: SqlPool): Promise<number> {
   return Number(rows[0]?.n);
 }
 
-export const drained = (pool: SqlPool, withinMs = 40_000): Promise<true> =>
+export const drained = (pool: SqlPool, withinMs = 60_000): Promise<true> =>
   until('an empty outbox', async () => ((await pending(pool)) === 0 ? true : undefined), withinMs);
 
 export interface Seen {

@@ -1,8 +1,10 @@
 /** Several relays on one outbox: they share it, take over from the dead, hand over when they go, and one that was stopped past its
  *  lease breaks nothing when it wakes. Real processes, real signals. */
+import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { launcher, until } from './engine-kit.ts';
-import { drained, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
+import { drained, inMode, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -17,6 +19,11 @@ const shared = (addresses: readonly string[], wanted: readonly number[]): Promis
     const shards = await Promise.all(addresses.map(owned));
     return shards.sort((a, b) => a - b).join() === wanted.join() ? true : undefined;
   });
+
+function withAnotherTopic(args: readonly string[], topic: string) {
+  const other = `${topic}.other`;
+  return { other, elsewhere: args.map((flag) => (flag === `-topic=${topic}` ? `-topic=${other}` : flag)) };
+}
 
 describe('relays on one outbox', () => {
   it('share it, take over from one that is killed, and hand over when they end, without a row twice', async () => {
@@ -53,7 +60,8 @@ describe('relays on one outbox', () => {
     'loses no order to an owner that was stopped past its lease and goes on, and lets it mark nothing (-fence=%s)',
     async (fence) => {
       const { pool, args, ...rest } = await world();
-      const flags = [...args, '-lease=600ms', `-fence=${fence}`, '-batch-rows=50'];
+      // Long enough that a machine which is busy with other tests misses no beat of those that run.
+      const flags = [...args, '-lease=3s', `-fence=${fence}`, '-batch-rows=50'];
       const first = own.spawn('relay', flags);
       const firstAt = await first.address();
       await shared([firstAt], [16]);
@@ -107,6 +115,62 @@ describe('relays on one outbox', () => {
     expect((await own.run([...args, '-shards=12'])).code).toBe(2);
     first.kill('SIGTERM');
     await first.ended;
+  });
+
+  it('refuses another topic than that of those that run, and takes it once none of them runs', async () => {
+    const { pool, args, topic, ...rest } = await world();
+    const { elsewhere, other } = withAnotherTopic(args, topic);
+    const first = own.spawn('relay', args);
+    await shared([await first.address()], [16]);
+    for (const mode of ['poll', 'wal']) {
+      const refused = await own.run(inMode(elsewhere, mode));
+      expect(refused.code).toBe(2);
+      expect(refused.stderr.split('\n').filter((line) => line.startsWith('error: '))).toEqual([
+        expect.stringMatching(
+          /^error: the relays of \S+ publish it to the topic \S+\.events, not \S+\.other; start with -topic=\S+, or stop the others first \[lease_mismatch\]$/,
+        ),
+      ]);
+    }
+    const before = new Sent(pool, 10);
+    for (let round = 0; round < 5; round++) await before.round();
+    await drained(pool);
+    first.kill('SIGTERM');
+    await first.ended;
+    // Nothing was made of the topic that was refused.
+    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+    const topics = (await admin.listTopics()).map((one) => one.topic);
+    await admin.close();
+    expect([topics.includes(topic), topics.includes(other)]).toEqual([true, false]);
+
+    const after = new Sent(pool, 10);
+    for (let round = 0; round < 5; round++) await after.round();
+    const changed = await own.run([...elsewhere, '-exit-when-drained']);
+    expect(changed.code).toBe(0);
+    expect(changed.stderr).toContain('the outbox is published to another topic from here on');
+    expect((await own.run([...elsewhere, '-exit-when-drained'])).stderr).not.toContain('another topic');
+    before.expectOrdered(await readTopic({ ...rest, topic }));
+    const seen = await readTopic({ ...rest, topic: other });
+    after.expectOrdered(seen);
+    expect(seen.length).toBe(50);
+  });
+
+  it('ends when another topic was taken while it was stopped', async () => {
+    const { args, topic } = await world();
+    const { elsewhere } = withAnotherTopic([...args, '-lease=1s'], topic);
+    const first = own.spawn('relay', [...args, '-lease=1s']);
+    await shared([await first.address()], [16]);
+    first.kill('SIGSTOP');
+    // Refused for as long as the first may live.
+    const second = await until('a relay that takes the outbox over', async () => {
+      const one = own.spawn('relay', elsewhere);
+      const address = await one.address();
+      return (await Promise.race([one.ended, shared([address], [16])])) === true ? one : undefined;
+    });
+    first.kill('SIGCONT');
+    expect((await first.ended).code).toBe(2);
+    expect(readFileSync(first.logPath, 'utf8')).toMatch(/error: .* publish it to the topic \S+\.other, not /);
+    second.kill('SIGTERM');
+    await second.ended;
   });
 
   it('ends by itself once nothing is pending, when it is asked to', async () => {

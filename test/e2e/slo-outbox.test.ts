@@ -16,7 +16,7 @@ const admin = await pgDriver.connect({
   url: postgres,
   connectionsMax: 1,
   applicationName: 'slo test',
-  connectTimeoutMs: 10_000,
+  connectTimeoutMs: 60_000,
 });
 const processes: SliceProcess[] = [];
 const addresses: string[] = [];
@@ -36,7 +36,7 @@ beforeAll(async () => {
     processes.push(child);
     addresses.push(await ready(args[0] as string, child));
   }
-}, 60_000);
+}, 180_000);
 
 afterAll(async () => {
   for (const one of processes) one.kill('SIGTERM');
@@ -110,4 +110,4 @@ it('has data for every rule while orders flow, and names nothing that is not ser
       for (const label of Object.keys(where)) expect(names, `${metric} ${label}`).toContain(label);
     }
   }
-}, 60_000);
+}, 180_000);

@@ -2,6 +2,7 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import { pgNativeDriver } from '../../src/io/sql/pg-native.ts';
 import { pgTextDriver } from '../../src/io/sql/pg-text.ts';
 import { sqlContract } from '../contract/sql.ts';
+import { silenceContract } from '../contract/sql-silence.ts';
 import { textContract } from '../contract/sql-text.ts';
 import { sharedStack } from './stack.ts';
 
@@ -9,3 +10,4 @@ const stack = await sharedStack();
 sqlContract(pgDriver, () => stack.postgres);
 textContract(pgNativeDriver, () => stack.postgres);
 textContract(pgTextDriver, () => stack.postgres);
+silenceContract([pgNativeDriver, pgTextDriver], () => stack.postgres);

@@ -59,11 +59,9 @@ test('creates, leaves alone what exists, lists and deletes', async () => {
     stdout: `deleted ${first}\n`,
     stderr: '',
   });
-  await expect
-    .poll(async () => (await topic('list')).stdout, { timeout: 10_000, interval: 200 })
-    .not.toContain(first);
+  await expect.poll(async () => (await topic('list')).stdout, { interval: 200 }).not.toContain(first);
   await topic('delete', `-topic=${second}`);
-}, 60_000);
+}, 180_000);
 
 test('a setting that the broker refuses is one line and no bug', async () => {
   const { status, stderr } = await topic(
@@ -74,7 +72,7 @@ test('a setting that the broker refuses is one line and no bug', async () => {
   expect(status).not.toBe(70);
   expect(status).not.toBe(0);
   expect(stderr.trim().split('\n')).toHaveLength(1);
-}, 60_000);
+}, 180_000);
 
 test('says which topic is not there, and what the broker refuses', async () => {
   const missing = `topic-test-${randomUUID()}`;

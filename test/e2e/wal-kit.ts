@@ -147,7 +147,7 @@ export function walKit(postgres: string, cleanUp = true) {
         url: withSettings(at, { schema }),
         connectionsMax: 8,
         applicationName: 'wal test',
-        connectTimeoutMs: 5000,
+        connectTimeoutMs: 60_000,
       });
       schemas.push({ schema, pool });
       if (known === undefined) {
@@ -184,7 +184,7 @@ export function walKit(postgres: string, cleanUp = true) {
           await migrate(pool, schema, 'orders', migrationsOf('orders'));
         },
         drained: () =>
-          until('an empty outbox', async () => ((await pending()) === 0 ? true : undefined), 30_000),
+          until('an empty outbox', async () => ((await pending()) === 0 ? true : undefined), 60_000),
       };
     },
   };
@@ -245,6 +245,7 @@ function start(pool: SqlPool, url: string, over: Parameters<WalWorld['start']>[0
       sleep,
       sleepUntilWoken: sleep,
       drain: stop.signal,
+      bytesMax: 8 << 20,
       crashAt: () => {},
       exitWhenDrained,
     },

@@ -52,13 +52,15 @@ afterEach(async ({ task }) => {
   }
 });
 
+const WAL_FLAGS = ['-sweep-interval=500ms', '-heartbeat=300ms'];
+
 async function world(mode: 'poll' | 'wal' = 'wal', lease = SHORT_LEASE): Promise<World> {
   const schema = `walrelay_${own.suffix}_${count++}`;
   const pool = await pgDriver.connect({
     url: withSettings(stack.postgres, { schema }),
     connectionsMax: 8,
     applicationName: 'wal relay test',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   await migrate(pool, schema, 'orders', migrationsOf('orders'));
   await migrate(pool, schema, 'relay', migrationsOf('relay'));
@@ -76,8 +78,7 @@ async function world(mode: 'poll' | 'wal' = 'wal', lease = SHORT_LEASE): Promise
       `-topic=${topic}`,
       `-partitions=${PARTITIONS}`,
       `-lease=${lease}`,
-      '-sweep-interval=500ms',
-      '-heartbeat=300ms',
+      ...(mode === 'wal' ? WAL_FLAGS : []),
     ],
   };
   worlds.push(made);
@@ -313,5 +314,40 @@ describe('relay -relay=wal', () => {
       { code: 0, signal: null },
       { code: 0, signal: null },
     ]);
+  });
+
+  it('stands by while a relay of the other mode has the outbox, either way round, and nothing waits for nobody', async () => {
+    const one = await world('poll');
+    const wal = one.args.flatMap((arg) => (arg === '-relay=poll' ? ['-relay=wal', ...WAL_FLAGS] : [arg]));
+    const owns = (address: string, shards: number): Promise<true> =>
+      until(`${shards} shards`, async () =>
+        (await metric(address, 'relay_owned_shards')) === shards ? true : undefined,
+      );
+    const first = relay(one.args);
+    await owns(await first.address(), 16);
+    const second = relay(wal);
+    const secondAt = await second.address();
+    await until('both to know of each other', async () =>
+      (await metric(await first.address(), 'relay_members')) === 2 ? true : undefined,
+    );
+    const sent = await work(one, 20, 3);
+    await drained(one);
+    expect(await metric(secondAt, 'relay_owned_shards')).toBe(0);
+
+    first.kill('SIGTERM');
+    expect(await first.ended).toEqual({ code: 0, signal: null });
+    await owns(secondAt, 16);
+    const third = relay(one.args);
+    await third.address();
+    await workOn(one, sent);
+    await drained(one);
+    second.kill('SIGKILL');
+    await second.ended;
+    await workOn(one, sent);
+    await drained(one);
+    await owns(await third.address(), 16);
+    third.kill('SIGTERM');
+    expect(await third.ended).toEqual({ code: 0, signal: null });
+    expect(sequences(await readTopic(one.topic))).toEqual(sent);
   });
 });

@@ -5,17 +5,21 @@ import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
+import { type Logger, silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { HorizonWatch } from '../../src/outbox/relay/watch.ts';
 import { until } from './engine-kit.ts';
 import { type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { ownServer } from './wal-server.ts';
+import { standbyOf } from './wal-standby.ts';
 
 const server = await ownServer();
-await server.start({ idle_replication_slot_timeout: '0' });
+await server.start({ idle_replication_slot_timeout: '0', max_prepared_transactions: '2' });
 afterAll(() => server.close());
 const kit = walKit(server.url, false);
 
 const active = (running: Running): Promise<true> =>
-  until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined), 40_000);
+  until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined), 60_000);
 const ids = (running: Running): bigint[] => running.pipeline.published.map((row) => row.id);
 
 /** Fills and leaves segments of the log, so that a checkpoint may drop what no slot may hold. */
@@ -39,6 +43,88 @@ async function status(world: WalWorld): Promise<string> {
   );
   return rows[0]?.said ?? 'none';
 }
+
+describe('a server whose horizon is held', () => {
+  it('says by whom: a prepared transaction, a standby, and the slot that one left behind', async () => {
+    const world = await kit.world();
+    const { pool } = world;
+    const metrics = new Metrics();
+    const said: unknown[] = [];
+    const log: Logger = {
+      ...silentLogger,
+      warn: ({ kind, holder }) => {
+        said.push([kind, holder]);
+      },
+    };
+    const time = { ms: 0 };
+    const clock = { wallNowMs: () => 0, monotonicMs: () => time.ms };
+    const watch = new HorizonWatch(pool, clock, metrics, log, 1000);
+    const shown = (holder: string): number | undefined =>
+      metrics
+        .snapshot()
+        .find(({ name }) => name === 'relay_horizon_holder')
+        ?.samples.find(({ labels }) => labels['holder'] === holder)?.value;
+    const works = async (): Promise<void> => {
+      for (let i = 0; i < 5; i++) await world.insert(randomUUID());
+    };
+    const xmin = async (): Promise<bigint> => {
+      const { rows } = await pool.query<{ xmin: string }>(
+        'SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS xmin',
+      );
+      return BigInt(rows[0]?.xmin ?? '0');
+    };
+    const holds = (sql: string): Promise<true> =>
+      until('a held horizon', async () => {
+        const { rows } = await pool.query<{ held: boolean }>(sql);
+        return rows[0]?.held === true ? true : undefined;
+      });
+
+    await pool.transaction(async (session) => {
+      await world.insert(randomUUID(), session);
+      await session.query(`PREPARE TRANSACTION 'left behind'`);
+    });
+    await works();
+    const prepared = await until('a holder', () => watch.look());
+    expect(prepared).toMatchObject({ kind: 'prepared', holder: 'left behind' });
+    expect(prepared.transactions).toBeGreaterThanOrEqual(5);
+    expect(shown('left behind')).toBeGreaterThanOrEqual(1);
+    await pool.query(`ROLLBACK PREPARED 'left behind'`);
+    expect(await watch.look()).toBeUndefined();
+    expect(shown('left behind')).toBe(0);
+
+    const standby = await standbyOf(server.url, 'reports');
+    standby.feedback(await xmin());
+    await holds(
+      `SELECT backend_xmin IS NOT NULL AS held FROM pg_stat_replication WHERE pid = ${standby.pid}`,
+    );
+    await works();
+    expect(await watch.look(), 'nobody knows since when').toBeUndefined();
+    time.ms += 5000;
+    const holder = `pid ${standby.pid} reports`;
+    expect(await watch.look()).toMatchObject({ kind: 'standby', holder, seconds: 5 });
+    expect(shown(holder)).toBe(5);
+    await standby.close();
+    await until('no holder', async () => ((await watch.look()) === undefined ? true : undefined));
+
+    await pool.query(`SELECT pg_create_physical_replication_slot('reports')::text`);
+    const behind = await standbyOf(server.url, 'reports', 'reports');
+    behind.feedback(await xmin());
+    await holds(`SELECT xmin IS NOT NULL AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
+    await behind.close();
+    await holds(`SELECT NOT active AS held FROM pg_replication_slots WHERE slot_name = 'reports'`);
+    await works();
+    await watch.look();
+    time.ms += 7000;
+    expect(await watch.look()).toMatchObject({ kind: 'slot', holder: 'reports', seconds: 7 });
+    expect(shown('reports')).toBe(7);
+    expect(said).toEqual([
+      ['prepared', 'left behind'],
+      ['standby', holder],
+      ['slot', 'reports'],
+    ]);
+    await pool.query(`SELECT pg_drop_replication_slot('reports')::text`);
+  });
+});
 
 describe('a server that gives the slot up', () => {
   it('for the log it holds: recreated and swept, while no relay ran and under one that waits', async () => {

@@ -55,7 +55,7 @@ export async function ownServer(): Promise<OwnServer> {
       // The last of two settings of one name wins.
       writeFileSync(script, `${readFileSync(script, 'utf8').trimEnd()}${flags.join('')}\n`);
       server = spawn('sh', [script], { stdio: 'ignore' });
-      await until('a server', () => askSystemId(port, PASSWORD, 1000), 30_000);
+      await until('a server', () => askSystemId(port, PASSWORD, 1000), 60_000);
       await ensureDatabase(port, PASSWORD, 5000);
     },
     stop,

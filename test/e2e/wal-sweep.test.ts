@@ -4,11 +4,13 @@ import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
+import type { Delivered } from '../../src/outbox/relay/pipeline.ts';
+import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
-import { WalParking } from '../../src/outbox/relay/wal-parking.ts';
+import { PARKING_LIMITS, WalParking } from '../../src/outbox/relay/wal-parking.ts';
 import { OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
 import { ID_MAX } from '../../src/outbox/relay/wal-slot.ts';
-import { WalSweep } from '../../src/outbox/relay/wal-sweep.ts';
+import { type SweepLimits, WalSweep } from '../../src/outbox/relay/wal-sweep.ts';
 import { sharedStack } from './stack.ts';
 import { ListPipeline, type WalWorld, walKit } from './wal-kit.ts';
 
@@ -18,29 +20,62 @@ const kit = walKit(stack.postgres);
 /** Does something before a page is read. */
 class Interleaved extends ListPipeline {
   pages = 0;
+  /** Of the largest call. */
+  rowsMost = 0;
+  bytesMost = 0;
   beforePage: (page: number) => Promise<void> = async () => {};
+  override deliver(rows: readonly OutboxRow[]): Promise<Delivered> {
+    this.rowsMost = Math.max(this.rowsMost, rows.length);
+    this.bytesMost = Math.max(
+      this.bytesMost,
+      rows.reduce((sum, { payload }) => sum + payload.length, 0),
+    );
+    return super.deliver(rows);
+  }
   override async room(): Promise<void> {
     await super.room();
     await this.beforePage(++this.pages);
   }
 }
 
-function sweepOf({ pool }: WalWorld) {
+const LIMITS: SweepLimits = { idsMax: 100_000, pageRows: 1000, pageBytes: 1 << 20, parkKeysMax: 100 };
+
+function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
   const pipeline = new Interleaved(pool, 'outbox');
   const metrics = walMetrics(new Metrics());
   const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
-  const parking = new WalParking({ pipeline, metrics, clock, log: silentLogger });
+  const limits = { ...LIMITS, ...over };
+  const parking = new WalParking({
+    pipeline,
+    metrics,
+    clock,
+    log: silentLogger,
+    limits: { ...PARKING_LIMITS, ...limits },
+  });
   const sleep = async (): Promise<void> => {};
-  const sweeper = new WalSweep({ pipeline, metrics, parking, log: silentLogger, sleep, goesOn: () => true });
+  const sweeper = new WalSweep({
+    pipeline,
+    metrics,
+    parking,
+    log: silentLogger,
+    sleep,
+    goesOn: () => true,
+    limits,
+  });
   const rows = new OutboxRows(pool, 'outbox', true);
-  return { pipeline, parking, sweep: () => sweeper.sweep(rows, ID_MAX, 'no_slot') };
+  return {
+    pipeline,
+    parking,
+    sweep: () => sweeper.sweep(rows, ID_MAX, 'no_slot'),
+    bringAgain: () => parking.bringAgain(rows),
+  };
 }
 
-const fill = (pool: WalWorld['pool'], count: number, key: string | null = null) =>
+const fill = (pool: WalWorld['pool'], count: number, key: string | null = null, payloadBytes = 2) =>
   pool.query(
     `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
-     SELECT coalesce($2::uuid, gen_random_uuid()), gen_random_uuid(), 't', '{}' FROM generate_series(1, $1::int)`,
-    [count, key],
+     SELECT coalesce($2::uuid, gen_random_uuid()), gen_random_uuid(), 't', convert_to(repeat('x', $3::int), 'UTF8') FROM generate_series(1, $1::int)`,
+    [count, key, payloadBytes],
   );
 
 describe('sweep', () => {
@@ -88,8 +123,35 @@ describe('sweep', () => {
     pipeline.refused.add(key);
     expect(await sweep()).toBe(true);
     expect(pipeline.published.length).toBe(100);
-    expect(parking.size).toBe(12_000);
+    expect([...parking.keys()]).toEqual([key]);
     expect(parking.isFull).toBe(false);
+  });
+
+  it('ends where more rows are refused than one round sees, and has them in pages and in order once they are taken', async () => {
+    const world = await kit.world();
+    const { pipeline, parking, sweep, bringAgain } = sweepOf(world, {
+      idsMax: 200,
+      pageRows: 50,
+      pageBytes: 64 * 1024,
+    });
+    const key = randomUUID();
+    await fill(world.pool, 700, key);
+    await fill(world.pool, 30, null, 40_000);
+    pipeline.refused.add(key);
+    expect(await sweep()).toBe(true);
+    expect(pipeline.published.length).toBe(30);
+    expect([...parking.keys()]).toEqual([key]);
+    await bringAgain();
+    expect(parking.size).toBe(1);
+    pipeline.refused.clear();
+    for (let turn = 0; turn < 10 && parking.size > 0; turn++) await bringAgain();
+    expect(parking.size).toBe(0);
+    const own = pipeline.published.filter((row) => row.aggregateId === key).map(({ id }) => id);
+    expect(own.length).toBe(700);
+    expect(own).toEqual([...own].sort((a, b) => Number(a - b)));
+    expect(pipeline.rowsMost).toBe(50);
+    expect(pipeline.bytesMost).toBeLessThanOrEqual(64 * 1024);
+    await world.drained();
   });
 
   it('leaves word of what it parked before the stream begins', async () => {

@@ -3,7 +3,8 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { SliceContext } from '../../src/bin/demo/fact.ts';
 import { type WindowsRun, windowsSlice } from '../../src/bin/demo/windows.ts';
-import { newestManifest, type RunRecord } from '../../src/bin/demo/windows-judge.ts';
+import { CASES } from '../../src/bin/demo/windows-cases.ts';
+import { killFact, newestManifest, type RunRecord } from '../../src/bin/demo/windows-judge.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { launcher } from './engine-kit.ts';
@@ -21,10 +22,10 @@ beforeAll(async () => {
     url: stack.postgres,
     connectionsMax: 2,
     applicationName: 'test',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
   run = await windowsSlice.run(context);
-}, 120_000);
+}, 300_000);
 afterAll(() => pool.close());
 
 /** Claims that do not hold. */
@@ -33,36 +34,46 @@ async function crosses(judged: WindowsRun = run): Promise<string[]> {
 }
 
 /** Breaks a fact in a transaction of its own making, looks, and puts it back. */
-async function broken(breakIt: string, mend: string): Promise<string[]> {
+async function broken(breakIt: string, mend: string, judged = run): Promise<string[]> {
   await pool.query(breakIt);
   try {
-    return await crosses();
+    return await crosses(judged);
   } finally {
     await pool.query(mend);
   }
 }
 
+const firstRow = (table: string): string =>
+  `(account_id, window_start) = (SELECT account_id, window_start FROM ${table} ORDER BY account_id, window_start LIMIT 1)`;
 const one = (table: string): string => `(SELECT ctid FROM ${table} LIMIT 1)`;
 
 describe('windows slice', () => {
   it('ticks every fact of an honest run', async () => {
     const facts = await windowsSlice.judge(context, run);
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
-    expect(facts).toHaveLength(7);
+    expect(facts).toHaveLength(15);
     expect(facts.every((fact) => fact.slice === 'windows' && /\d/.test(fact.seen))).toBe(true);
   });
 
-  describe.each(['onTime', 'late'] as const)('%s', (which) => {
-    const record = (): RunRecord => run[which];
+  describe.each(CASES.flat().map(({ name }, at) => ({ name, at })))('$name', ({ name, at }) => {
+    const record = (): RunRecord => {
+      const one = run.runs[at] as RunRecord;
+      expect(one.name).toBe(name);
+      return one;
+    };
+    /** The others are not judged again and again. */
+    const alone = (of: RunRecord = record()): WindowsRun => ({ runs: [of] });
     const claim = (): RegExp => new RegExp(`^${record().name}: the sink equals`);
 
     it.each(['count', 'sum', 'min', 'max', 'last_update_ts'])(
       'crosses a sink row whose %s is off by one',
       async (column) => {
         const { sinkTable } = record();
+        const where = firstRow(sinkTable);
         const found = await broken(
-          `UPDATE ${sinkTable} SET ${column} = ${column} + 1 WHERE (account_id, window_start) = (SELECT min(account_id), 1750000020000 FROM ${sinkTable} WHERE window_start = 1750000020000)`,
-          `UPDATE ${sinkTable} SET ${column} = ${column} - 1 WHERE (account_id, window_start) = (SELECT min(account_id), 1750000020000 FROM ${sinkTable} WHERE window_start = 1750000020000)`,
+          `UPDATE ${sinkTable} SET ${column} = ${column} + 1 WHERE ${where}`,
+          `UPDATE ${sinkTable} SET ${column} = ${column} - 1 WHERE ${where}`,
+          alone(),
         );
         expect(found).toContainEqual(expect.stringMatching(claim()));
       },
@@ -76,10 +87,11 @@ describe('windows slice', () => {
       const found = await broken(
         `DELETE FROM ${sinkTable} WHERE ctid = ${one(sinkTable)}`,
         `INSERT INTO ${sinkTable} SELECT * FROM kept_${own.suffix}`,
+        alone(),
       );
       await pool.query(`DROP TABLE kept_${own.suffix}`);
       expect(found).toContainEqual(expect.stringMatching(claim()));
-      expect(await crosses()).toEqual([]);
+      expect(await crosses(alone())).toEqual([]);
     });
 
     it('crosses a sink row too many, even an empty one', async () => {
@@ -87,6 +99,7 @@ describe('windows slice', () => {
       const found = await broken(
         `INSERT INTO ${sinkTable} VALUES (-5, 1750000020000, 1750000040000, 0, 0, 0, 0, 0, false)`,
         `DELETE FROM ${sinkTable} WHERE account_id = -5`,
+        alone(),
       );
       expect(found).toContainEqual(expect.stringMatching(claim()));
     });
@@ -96,6 +109,7 @@ describe('windows slice', () => {
       const found = await broken(
         `UPDATE ${sinkTable} SET overflow = true WHERE account_id = 1`,
         `UPDATE ${sinkTable} SET overflow = false WHERE account_id = 1`,
+        alone(),
       );
       expect(found).toContainEqual(expect.stringMatching(claim()));
     });
@@ -105,37 +119,52 @@ describe('windows slice', () => {
       const clean = await readFile(path, 'utf8');
       await writeFile(
         path,
-        clean.replace(/"droppedLate": (\d+)/, (_, n: string) => `"droppedLate": ${Number(n) + 1}`),
+        clean.replace(/"dropped_late": (\d+)/, (_, n: string) => `"dropped_late": ${Number(n) + 1}`),
       );
-      const found = await crosses();
+      const found = await crosses(alone());
       await writeFile(path, clean);
       expect(found).toEqual([expect.stringMatching(new RegExp(`^${record().name}: dropped_late`))]);
     });
 
     it('crosses a kill that came too early, too late, too near its checkpoint, before any, or not at all', async () => {
       const { kill, events, pastCheckpoint } = record();
-      const killed = (over: Partial<RunRecord['kill']>): Promise<string[]> =>
-        crosses({ ...run, [which]: { ...record(), kill: { ...kill, ...over } } });
-      for (const over of [
+      const over = (how: Partial<RunRecord['kill']>): RunRecord => ({
+        ...record(),
+        kill: { ...kill, ...how },
+      });
+      const claim = new RegExp(`^${record().name}: the engine was killed`);
+      for (const how of [
         { consumed: Math.floor(events * 0.19) },
         { held: Math.ceil(events * 0.81) },
         { checkpointed: kill.consumed - pastCheckpoint + 1 },
         { checkpointed: 0 },
-        { signal: null },
         { signal: 'SIGTERM' },
       ]) {
-        expect(await killed(over)).toEqual([
-          expect.stringMatching(new RegExp(`^${record().name}: the engine was killed`)),
-        ]);
+        expect(killFact(over(how))).toMatchObject({ claim: expect.stringMatching(claim), holds: false });
       }
+      expect(await crosses(alone(over({ signal: null })))).toEqual([expect.stringMatching(claim)]);
     });
   });
 
+  it.each([2, 3])('crosses state on disk of the run at %i that never went there', async (at) => {
+    const record = run.runs[at] as RunRecord;
+    const crossed = expect.stringMatching(new RegExp(`^${record.name}: state went to disk`));
+    const path = (await newestManifest(record.stateDir))?.path as string;
+    const clean = await readFile(path, 'utf8');
+    await writeFile(path, clean.replace(/"last_id": \d+/, '"last_id": 0'));
+    const found = await crosses({ runs: [record] });
+    await writeFile(path, clean);
+    expect(found).toEqual([crossed]);
+    const { kill } = record;
+    expect(await crosses({ runs: [{ ...record, kill: { ...kill, pieces: 0 } }] })).toEqual([crossed]);
+  });
+
   it('crosses an error that the drops do not explain', async () => {
-    const { sinkTable } = run.late;
+    const { sinkTable } = run.runs[1] as RunRecord;
+    const where = firstRow(sinkTable);
     const found = await broken(
-      `UPDATE ${sinkTable} SET count = count + 1 WHERE account_id = 1 AND window_start = 1750000020000`,
-      `UPDATE ${sinkTable} SET count = count - 1 WHERE account_id = 1 AND window_start = 1750000020000`,
+      `UPDATE ${sinkTable} SET count = count + 1 WHERE ${where}`,
+      `UPDATE ${sinkTable} SET count = count - 1 WHERE ${where}`,
     );
     expect(found).toContainEqual(expect.stringContaining('the error against the true order'));
     expect(await crosses()).toEqual([]);

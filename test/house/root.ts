@@ -1,7 +1,7 @@
 /** The repository: its folder and its files. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readdirSync } from 'node:fs';
-import { join } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { dirname, join, relative } from 'node:path';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 
 /** Folder of package.json. */
@@ -28,4 +28,20 @@ export function repositoryFiles(): string[] {
             .filter((inner) => inner.isFile())
             .map((inner) => join(inner.parentPath, inner.name).slice(projectRoot.length + 1)),
     );
+}
+
+/** A file by path from the root. */
+export const read = (path: string): string => readFileSync(join(projectRoot, path), 'utf8');
+
+/** A test file with the kits that it imports, by path from the root. */
+export function withKits(path: string, found = new Map<string, string>()): ReadonlyMap<string, string> {
+  const text = read(path);
+  found.set(path, text);
+  for (const [, spec] of text.matchAll(/ from '(\.{1,2}\/[^']+)'/g)) {
+    const kit = relative(projectRoot, join(projectRoot, dirname(path), spec as string));
+    // A text that is planted as a fault names files that are not there.
+    if (kit.startsWith('test/') && !found.has(kit) && existsSync(join(projectRoot, kit)))
+      withKits(kit, found);
+  }
+  return found;
 }

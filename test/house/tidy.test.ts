@@ -54,12 +54,15 @@ describe('every file', () => {
 });
 
 describe('the seam', () => {
-  it('lets one folder include node_api.h and one rdkafka.h', () => {
+  it('lets one folder include node_api.h, one rdkafka.h and one rocksdb/c.h', () => {
     const native = source.filter((path) => path.startsWith('native/'));
     const including = (header: string): string[] =>
       native.filter((path) => new RegExp(`#include\\s*[<"]([\\w/]*/)?${header}[>"]`).test(text(path)));
     expect(including('node_api\\.h').filter((path) => !path.startsWith('native/binding/'))).toEqual([]);
     expect(including('rdkafka\\.h').filter((path) => !path.startsWith('native/broker/'))).toEqual([]);
+    const store = native.filter((path) => /#include\s*[<"]rocksdb\//.test(text(path)));
+    expect(store.length).toBeGreaterThan(0);
+    expect(store.filter((path) => !path.startsWith('native/state/'))).toEqual([]);
   });
 
   it('keeps the environment and the clock out of everything but bin, drivers and the devstack', () => {

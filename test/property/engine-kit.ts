@@ -1,5 +1,7 @@
 /** Helpers of the engine's tests: batches from plain events, a folder in memory, a sink that keeps what it was given. */
 import fc from 'fast-check';
+import { rowText } from '../../bench/peers/oracle/difference.ts';
+import type { OracleRules } from '../../bench/peers/oracle/rules.ts';
 import type { Oracle } from '../../bench/peers/oracle/windows.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
@@ -7,17 +9,22 @@ import { EVENT_STATUS } from '../../src/core/layout/layouts.gen.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { PartitionWatermarks } from '../../src/core/watermark.ts';
-import { AccumulatorRows, type FiredWindow, resultOf } from '../../src/engine/accumulator.ts';
-import { CheckpointStore } from '../../src/engine/checkpoint/store.ts';
-import { columnsOf, type EventColumns } from '../../src/engine/columns.ts';
+import type { WindowResult } from '../../src/engine/accumulator.ts';
 import { Engine, type EngineParts } from '../../src/engine/engine.ts';
-import type { Job } from '../../src/engine/job.ts';
+import type { WindowPage, WindowQuery } from '../../src/engine/fired/lookup.ts';
+import type { FiredPage } from '../../src/engine/firing.ts';
+import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
-import type { FiredRows, WindowSink } from '../../src/engine/sink/port.ts';
-import type { EventSource } from '../../src/engine/source.ts';
-import { MemState } from '../../src/engine/state/mem.ts';
-import type { Disk } from '../../src/io/disk/port.ts';
+import type { WindowSink } from '../../src/engine/sink/port.ts';
+import type { EventRows, EventSource } from '../../src/engine/source.ts';
+import { PIECE_FAMILIES, PieceStore } from '../../src/engine/spill/pieces.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
+import { loadWindowKernels } from '../../src/native/windows.ts';
+import type { SimDisk } from '../../src/sim/disk.ts';
+import type { SimKv } from '../../src/sim/kv.ts';
+import { rowsOfPage } from '../windows/fired-rows.ts';
+
+export const KERNELS = loadWindowKernels('native');
 
 export interface TestEvent {
   readonly partition: number;
@@ -36,7 +43,7 @@ const accountIds = fc.oneof(
   fc.bigInt({ min: 0n, max: 5n }),
   fc.constantFrom(0n, 1n << 32n, 1n << 63n, (1n << 63n) - 1n, U64),
 );
-export const values = fc.oneof(
+const values = fc.oneof(
   fc.bigInt({ min: -10n, max: 10n }),
   fc.bigInt({ min: I64_MIN, max: I64_MAX }),
   fc.constantFrom(I64_MIN, I64_MAX, -(1n << 32n), 0xffff_ffffn, -1n),
@@ -74,26 +81,11 @@ export const streams = (partitions: number) =>
       ),
     );
 
-/** A stand-in for the shard hash: results must not depend on which one it is. */
-function testShard(accountId: bigint, shards: number): number {
-  return Number((accountId * 0x9e37_79b9n) % BigInt(shards));
-}
-
-const shardOfKeys =
-  (shards: number) =>
-  (keys: BigUint64Array): Int32Array =>
-    Int32Array.from(keys, (key) => testShard(key, shards));
-
 /** One batch of the events, which have the offsets given. */
-export function batchOf(
-  events: readonly TestEvent[],
-  offsets: readonly number[],
-  shards: number,
-): EventColumns {
+export function batchOf(events: readonly TestEvent[], offsets: readonly number[]): EventRows {
   const rows = Math.max(1, events.length);
   const records = RecordBatch.create(rows, 64);
   const decoded = EventBatch.create(rows);
-  const columns = columnsOf(records, decoded);
   events.forEach((event, row) => {
     records.columns.partition[row] = event.partition;
     records.columns.offset[row] = BigInt(offsets[row] as number);
@@ -103,10 +95,10 @@ export function batchOf(
     c.accountId[row] = event.accountId;
     c.value[row] = event.value;
     c.eventTs[row] = event.eventTs;
-    columns.shard[row] = testShard(event.accountId, shards);
   });
-  columns.rowCount = events.length;
-  return columns;
+  records.rowCount = events.length;
+  decoded.rowCount = events.length;
+  return { records, events: decoded };
 }
 
 export function tell(oracle: Oracle, events: readonly TestEvent[]): void {
@@ -116,91 +108,38 @@ export function tell(oracle: Oracle, events: readonly TestEvent[]): void {
   }
 }
 
-const rowText = (r: {
-  accountId: bigint;
-  windowStart: number | bigint;
-  windowEnd: number | bigint;
-  count: bigint;
-  sum: bigint;
-  min: bigint;
-  max: bigint;
-  lastUpdateTs: bigint;
-  overflow: boolean;
-}): string =>
-  [r.accountId, r.windowStart, r.windowEnd, r.count, r.sum, r.min, r.max, r.lastUpdateTs, r.overflow].join(
-    ',',
-  );
+export function rulesOf(job: Job): OracleRules {
+  const shared = {
+    skewMs: BigInt(job.skewMs),
+    latenessMs: BigInt(job.latenessMs),
+    watermark: job.watermark,
+  };
+  if (job.window === 'session') return { ...shared, window: 'session', gapMs: BigInt(job.gapMs) };
+  if (job.window === 'tumbling') return { ...shared, sizeMs: BigInt(job.sizeMs) };
+  return { ...shared, window: 'sliding', sizeMs: BigInt(job.sizeMs), slideMs: BigInt(job.slideMs) };
+}
 
 export const oracleRows = (oracle: Oracle, finalOnly = false): string[] =>
   [...oracle.rows(finalOnly)].map(rowText);
 
-export function firedRows(windows: readonly FiredWindow[]): string[] {
-  return windows.flatMap((window) => {
-    const rows = new AccumulatorRows(window.rows, window.rowCount);
-    return Array.from({ length: window.rowCount }, (_, row) => rowText(resultOf(window, rows, row)));
-  });
-}
+/** A whole number in [0, below). */
+export type Draw = (below: number) => number;
 
-/** A folder in memory whose files a test may damage. */
-export class MemoryDisk implements Disk {
-  readonly where = 'memory';
-  readonly files = new Map<string, Uint8Array<ArrayBuffer>>();
-  /** Calls of write, rename and remove that may still succeed; then the machine is off. */
-  callsLeft = Number.POSITIVE_INFINITY;
-
-  private step(): void {
-    if (this.callsLeft-- <= 0) throw new Error('the machine is off');
-  }
-  async list(): Promise<readonly string[]> {
-    return [...this.files.keys()];
-  }
-  async read(name: string): Promise<Uint8Array<ArrayBuffer> | undefined> {
-    return this.files.get(name)?.slice();
-  }
-  async write(name: string, chunks: readonly Uint8Array[]): Promise<void> {
-    const whole = new Uint8Array(Buffer.concat(chunks));
-    if (this.callsLeft <= 0) this.files.set(`${name}.tmp`, whole.slice(0, whole.length >> 1));
-    this.step();
-    this.files.set(name, whole);
-  }
-  async rename(from: string, to: string): Promise<void> {
-    this.step();
-    this.files.set(to, this.files.get(from) as Uint8Array<ArrayBuffer>);
-    this.files.delete(from);
-  }
-  async remove(name: string): Promise<void> {
-    this.step();
-    this.files.delete(name);
-  }
-  async lock(): Promise<{ readonly release: () => Promise<void>; readonly holder: string }> {
-    return { release: async () => {}, holder: 'test' };
-  }
-
-  private life = 0;
-  /** What one process sees: after its crash it writes nothing more. */
-  view(): Disk {
-    const { life } = this;
-    const living = <T>(call: () => Promise<T>): Promise<T> =>
-      life === this.life ? call() : Promise.reject(new Error('killed'));
-    return {
-      where: this.where,
-      list: () => this.list(),
-      read: (name) => this.read(name),
-      write: (name, chunks) => living(() => this.write(name, chunks)),
-      rename: (from, to) => living(() => this.rename(from, to)),
-      remove: (name) => living(() => this.remove(name)),
-      lock: () => this.lock(),
-    };
-  }
-  crash(): void {
-    this.life++;
-  }
+/** Numbers that follow from one. */
+export function drawFrom(seed: number): Draw {
+  let state = seed >>> 0;
+  return (below) => {
+    state = (Math.imul(state ^ (state >>> 15), 0x2c1b3c6d) + 0x9e3779b9) >>> 0;
+    return ((state ^ (state >>> 13)) >>> 0) % Math.max(1, below);
+  };
 }
 
 /** Keeps the last value of every key, and how often a key was written with other values than before. */
 export class MemorySink implements WindowSink {
   readonly name = 'memory';
+  readonly writeRowsMax = 1000;
   readonly rows = new Map<string, string>();
+  private readonly results = new Map<string, WindowResult>();
   changed = 0;
   failures = 0;
   /** Turns of the queue a write takes; one under way at a crash is lost. */
@@ -211,7 +150,7 @@ export class MemorySink implements WindowSink {
   }
   async migrate(): Promise<void> {}
   async check(): Promise<void> {}
-  async write(pieces: readonly FiredRows[]): Promise<void> {
+  async write(pages: readonly FiredPage[]): Promise<void> {
     if (this.failures > 0) {
       this.failures--;
       throw new Error('the sink failed');
@@ -219,19 +158,26 @@ export class MemorySink implements WindowSink {
     const { life } = this;
     for (let turn = 0; turn < this.turns; turn++) await Promise.resolve();
     if (life !== this.life) throw new Error('killed');
-    for (const { window, from, to } of pieces) {
-      const rows = new AccumulatorRows(window.rows, window.rowCount);
-      for (let row = from; row < to; row++) {
-        const key = `${rows.accountId(row)},${window.windowStart},${window.windowEnd}`;
-        const text = rowText(resultOf(window, rows, row));
-        if (this.rows.has(key) && this.rows.get(key) !== text) this.changed++;
-        this.rows.set(key, text);
-      }
+    for (const row of pages.flatMap(rowsOfPage)) {
+      const key = `${row.accountId},${row.windowStart},${row.windowEnd}`;
+      const text = rowText(row);
+      if (this.rows.has(key) && this.rows.get(key) !== text) this.changed++;
+      this.rows.set(key, text);
+      const [windowStart, windowEnd] = [Number(row.windowStart), Number(row.windowEnd)];
+      this.results.set(key, { ...row, windowStart, windowEnd });
     }
   }
   async *read(): AsyncIterable<never> {}
   sorted(): string[] {
     return [...this.rows.values()].sort();
+  }
+  async find({ accountId, from, to, limit, after }: WindowQuery): Promise<WindowPage> {
+    const rows = [...this.results.values()]
+      .filter((row) => row.accountId === accountId && row.windowStart >= from && row.windowStart < to)
+      .filter((row) => row.windowEnd > (after?.windowEnd ?? Number.NEGATIVE_INFINITY))
+      .sort((a, b) => a.windowStart - b.windowStart)
+      .slice(0, limit);
+    return { rows, next: rows.length === limit ? rows.at(-1) : undefined };
   }
 }
 
@@ -240,16 +186,14 @@ export class MemorySource implements EventSource {
   readonly partitionCount: number;
   receivedAtMs = 0;
   private readonly log: readonly (TestEvent & { readonly offset: number })[];
-  private readonly shards: number;
   private readonly batchRows: number;
   private queue: (TestEvent & { readonly offset: number })[] = [];
   /** Batches that may still be read; then the process is gone. */
   batchesLeft = Number.POSITIVE_INFINITY;
   private readonly highs: number[];
 
-  constructor(events: readonly TestEvent[], partitions: number, shards: number, batchRows: number) {
+  constructor(events: readonly TestEvent[], partitions: number, batchRows: number) {
     this.partitionCount = partitions;
-    this.shards = shards;
     this.batchRows = batchRows;
     this.highs = new Array<number>(partitions).fill(0);
     this.log = events.map((event) => ({ ...event, offset: this.takeOffset(event.partition) }));
@@ -265,15 +209,17 @@ export class MemorySource implements EventSource {
   async start(offsets: readonly number[]): Promise<void> {
     this.queue = this.log.filter((event) => event.offset >= (offsets[event.partition] as number));
   }
-  async next(): Promise<EventColumns | undefined> {
+  async next(): Promise<EventRows | undefined> {
     if (this.batchesLeft-- <= 0) throw new Error('killed');
     const rows = this.queue.splice(0, this.batchRows);
     if (rows.length === 0) return undefined;
     return batchOf(
       rows,
       rows.map((row) => row.offset),
-      this.shards,
     );
+  }
+  async added(): Promise<readonly number[]> {
+    return [];
   }
   endOf(): number {
     return 0;
@@ -287,11 +233,28 @@ export function tickingClock(): Clock {
   return { wallNowMs: () => 1_000_000 + now++, monotonicMs: () => now++ };
 }
 
+/** Parts of an engine whose state goes to disk, into a store in memory. */
+export async function onDisk(
+  kv: SimKv,
+  { job, shards }: Pick<World, 'job' | 'shards'>,
+  bytesMax: number,
+): Promise<Pick<EngineParts, 'spill' | 'openState' | 'sleep'>> {
+  const options = { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES };
+  const pieces = await PieceStore.open(() => kv.open(SPILL_FOLDER, options), pieceOrderOf(job));
+  return {
+    spill: { pieces, bytesMax },
+    openState: () => stateOf(job, KERNELS, shards, pieces),
+    // Whoever waits lets others go on.
+    sleep: () => new Promise((resolve) => setImmediate(resolve)),
+  };
+}
+export const SPILL_FOLDER = 'spill';
+
 export interface World {
   readonly job: Job;
   readonly partitions: number;
   readonly shards: number;
-  readonly disk: MemoryDisk;
+  readonly disk: SimDisk;
   readonly sink: MemorySink;
   readonly source: MemorySource;
   readonly checkpointIntervalMs: number;
@@ -303,12 +266,14 @@ export function engineIn(world: World, over: Partial<EngineParts> = {}): Engine 
     job,
     clusterId: 'test-cluster',
     source,
-    sink,
-    watermarks: new PartitionWatermarks(partitions, job.skewMs, job.latenessMs),
-    state: new MemState(shards, job.sizeMs),
-    shardOf: shardOfKeys(shards),
-    checkpoints: new CheckpointStore(disk.view(), silentLogger),
-    retain: { retainMs: 3_600_000, bytesMax: 1 << 26 },
+    sinks: [sink],
+    fired: sink,
+    watermarks: watermarksOf(job, KERNELS, partitions),
+    openState: () => stateOf(job, KERNELS, shards),
+    disk: disk.view(),
+    checkpointSizes: { segmentBytes: 4000, stepBytes: 50_000, baseFactor: 0.5, baseBytesMin: 0 },
+    idleTimeoutMs: 0,
+    partitionIntervalMs: 0,
     rowCapacity: 256,
     checkpointIntervalMs: world.checkpointIntervalMs,
     stop: 'bounded',
@@ -320,11 +285,18 @@ export function engineIn(world: World, over: Partial<EngineParts> = {}): Engine 
   });
 }
 
-export const jobs = fc.record({
+const shared = {
   topic: fc.constant('events'),
-  window: fc.constant('tumbling' as const),
-  sizeMs: fc.integer({ min: 1, max: 25 }),
   skewMs: fc.integer({ min: 0, max: 20 }),
   latenessMs: fc.integer({ min: 0, max: 20 }),
   watermark: fc.constant('partition' as const),
-});
+};
+const length = fc.integer({ min: 1, max: 25 });
+
+export const jobs: fc.Arbitrary<Job> = fc.oneof(
+  fc.record({ ...shared, window: fc.constant('tumbling' as const), sizeMs: length }),
+  fc
+    .record({ ...shared, window: fc.constant('sliding' as const), sizeMs: length, slideMs: length })
+    .map((job) => ({ ...job, slideMs: 1 + (job.slideMs % job.sizeMs) })),
+  fc.record({ ...shared, window: fc.constant('session' as const), gapMs: length }),
+);

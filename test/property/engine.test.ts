@@ -1,21 +1,29 @@
-/** The engine against the oracle: whatever the stream, the batch cuts, the interleaving, the shards and the crashes. */
+/** The engine with crashes against the oracle: whatever the windows, the stream, the batch cuts, the shards and the moment
+ *  of the crash. What the operator computes is proven in test/windows/engines.test.ts. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { rowText } from '../../bench/peers/oracle/difference.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
-import { PartitionWatermarks } from '../../src/core/watermark.ts';
+import { Metrics } from '../../src/core/metrics.ts';
 import type { Job } from '../../src/engine/job.ts';
-import { assignerOf } from '../../src/engine/job.ts';
-import { WindowOperator } from '../../src/engine/operator.ts';
-import { MemState } from '../../src/engine/state/mem.ts';
+import { stateOf, watermarksOf } from '../../src/engine/job.ts';
+import { engineMetrics } from '../../src/engine/metrics.ts';
+import { UNLOGGED, WindowOperator } from '../../src/engine/operator.ts';
+import { SimDisk } from '../../src/sim/disk.ts';
+import { SimKv } from '../../src/sim/kv.ts';
+import { rowsOfFirings } from '../windows/fired-rows.ts';
 import {
   batchOf,
+  drawFrom,
   engineIn,
-  firedRows,
   jobs,
-  MemoryDisk,
+  KERNELS,
   MemorySink,
   MemorySource,
+  onDisk,
   oracleRows,
+  rulesOf,
+  SPILL_FOLDER,
   streams,
   type TestEvent,
   tell,
@@ -23,97 +31,16 @@ import {
 
 const PARTITIONS = 3;
 
-const oracleOf = (job: Job, events: readonly TestEvent[]): Oracle => {
-  const rules = {
-    sizeMs: BigInt(job.sizeMs),
-    skewMs: BigInt(job.skewMs),
-    latenessMs: BigInt(job.latenessMs),
-  };
-  const oracle = new Oracle(rules, PARTITIONS);
+function oracleOf(job: Job, events: readonly TestEvent[], partitions = PARTITIONS): Oracle {
+  const oracle = new Oracle(rulesOf(job), partitions);
   tell(oracle, events);
   return oracle;
-};
-
-function operatorOf(job: Job, shards: number): WindowOperator {
-  return new WindowOperator({
-    watermarks: new PartitionWatermarks(PARTITIONS, job.skewMs, job.latenessMs),
-    assigner: assignerOf(job),
-    state: new MemState(shards, job.sizeMs),
-    rowCapacity: 128,
-  });
 }
-
-/** Runs a stream in batches of the sizes given, the last one again and again. */
-function runPure(job: Job, events: readonly TestEvent[], shards: number, cuts: readonly number[]) {
-  const operator = operatorOf(job, shards);
-  const next = new Array<number>(PARTITIONS).fill(0);
-  const fired: string[] = [];
-  for (let at = 0, i = 0; at < events.length; i++) {
-    const some = events.slice(at, at + (cuts[Math.min(i, cuts.length - 1)] as number));
-    at += some.length;
-    const offsets = some.map(({ partition }) => {
-      const offset = next[partition] as number;
-      next[partition] = offset + 1;
-      return offset;
-    });
-    fired.push(...firedRows(operator.step(batchOf(some, offsets, shards))));
-  }
-  const atEnd = [...fired];
-  fired.push(...firedRows(operator.drain()));
-  return { atEnd, fired, progress: operator.progress() };
-}
-
-const cutLists = fc.array(fc.integer({ min: 1, max: 20 }), { minLength: 1, maxLength: 6 });
 
 describe('window operator', () => {
-  it('equals the oracle row for row, in order, with the drops of every partition', () => {
-    fc.assert(
-      fc.property(
-        jobs,
-        streams(PARTITIONS),
-        fc.integer({ min: 1, max: 4 }),
-        cutLists,
-        (job, events, shards, cuts) => {
-          const oracle = oracleOf(job, events);
-          const run = runPure(job, events, shards, cuts);
-          expect(run.fired).toEqual(oracleRows(oracle));
-          expect(run.atEnd).toEqual(oracleRows(oracle, true));
-          expect(run.progress.map((one) => BigInt(one.droppedLate))).toEqual(oracle.droppedLate);
-          expect(run.progress.map((one) => BigInt(one.invalid))).toEqual(oracle.invalid);
-          expect(run.progress.map((one) => BigInt(one.consumed))).toEqual(oracle.consumed);
-        },
-      ),
-      { numRuns: 400 },
-    );
-  });
-
-  it('gives the same results and drops for any interleaving of the partitions', () => {
-    fc.assert(
-      fc.property(
-        jobs,
-        streams(PARTITIONS),
-        fc.array(fc.nat(PARTITIONS - 1), { maxLength: 80 }),
-        (job, events, order) => {
-          const queues = Array.from({ length: PARTITIONS }, (_, p) =>
-            events.filter((event) => event.partition === p),
-          );
-          const other: TestEvent[] = [];
-          for (const p of order) other.push(...(queues[p] as TestEvent[]).splice(0, 1));
-          for (const rest of queues) other.push(...rest);
-          const one = runPure(job, events, 1, [7]);
-          const two = runPure(job, other, 3, [5]);
-          expect(two.fired).toEqual(one.fired);
-          expect(two.atEnd).toEqual(one.atEnd);
-          expect(two.progress).toEqual(one.progress);
-        },
-      ),
-      { numRuns: 200 },
-    );
-  });
-
-  it('drops nothing and equals the batch result when no event is later than skew + lateness', () => {
-    fc.assert(
-      fc.property(jobs, streams(1), fc.array(fc.nat(), { maxLength: 80 }), (job, raw, delays) => {
+  it('drops nothing and equals the batch result when no event is later than skew + lateness', async () => {
+    await fc.assert(
+      fc.asyncProperty(jobs, streams(1), fc.array(fc.nat(), { maxLength: 80 }), async (job, raw, delays) => {
         const budget = job.skewMs + job.latenessMs;
         const events = raw
           .filter((event) => event.broken !== true && event.eventTs > -100n && event.eventTs < 100n)
@@ -123,92 +50,161 @@ describe('window operator', () => {
           }))
           .sort((a, b) => (a.at < b.at ? -1 : a.at > b.at ? 1 : 0))
           .map(({ event }) => event);
-        const rules = {
-          sizeMs: BigInt(job.sizeMs),
-          skewMs: BigInt(job.skewMs),
-          latenessMs: BigInt(job.latenessMs),
-        };
-        const batch = new Oracle(rules, 1, false);
+        const batch = new Oracle(rulesOf(job), 1, false);
         tell(
           batch,
           [...events].sort((a, b) => (a.eventTs < b.eventTs ? -1 : 1)),
         );
-        const run = runPure(job, events, 2, [9]);
-        expect(run.fired).toEqual(oracleRows(batch));
-        expect(run.progress[0]?.droppedLate).toBe(0);
+        const watermarks = watermarksOf(job, KERNELS, 1);
+        const state = stateOf(job, KERNELS, 2);
+        const operator = new WindowOperator({ watermarks, state, journal: UNLOGGED, rowCapacity: 128 });
+        const fired: string[] = [];
+        for (let at = 0; at < events.length; at += 9) {
+          const { records, events: rows } = batchOf(
+            events.slice(at, at + 9),
+            events.slice(at, at + 9).map((_, i) => at + i),
+          );
+          fired.push(...(await rowsOfFirings(operator.step(records, rows, 0))).map(rowText));
+        }
+        fired.push(...(await rowsOfFirings(operator.drain(0))).map(rowText));
+        expect(fired).toEqual(oracleRows(batch));
+        expect(watermarks.totals()).toMatchObject({ consumed: events.length, droppedLate: 0 });
+        state.close();
       }),
       { numRuns: 200 },
     );
   });
 });
 
-describe('engine with crashes', () => {
-  it('leaves the results and drops of a run without crashes, and never changes a result it wrote', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        jobs,
-        streams(PARTITIONS),
-        fc.array(
-          fc.record({
-            shards: fc.integer({ min: 1, max: 4 }),
-            batchRows: fc.integer({ min: 1, max: 12 }),
-            batches: fc.integer({ min: 0, max: 12 }),
-            diskCalls: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 9 })),
-            // How long the dying process still writes after its loop has ended.
-            lingers: fc.constantFrom(0, 300),
-            sinkTurns: fc.constantFrom(0, 20, 200),
-            interval: fc.constantFrom(1, 20, 1000),
-          }),
-          { maxLength: 4 },
-        ),
-        async (job, events, crashes) => {
-          const disk = new MemoryDisk();
+const lives = fc.array(
+  fc.record({
+    shards: fc.integer({ min: 1, max: 4 }),
+    batchRows: fc.integer({ min: 1, max: 12 }),
+    batches: fc.integer({ min: 0, max: 12 }),
+    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
+    left: fc.nat(),
+    // How long the dying process still writes after its loop has ended.
+    lingers: fc.constantFrom(0, 300),
+    sinkTurns: fc.constantFrom(0, 20, 200),
+    interval: fc.constantFrom(1, 20, 1000),
+  }),
+  { maxLength: 4 },
+);
+
+describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
+  'engine with crashes, state in %s',
+  (where) => {
+    it('leaves the results and drops of a run without crashes, and never changes a result it wrote', async () => {
+      // One watermark over several partitions is refused.
+      let spilled = 0;
+      const worlds = fc.tuple(jobs, fc.constantFrom(1, PARTITIONS)).chain(([any, partitions]) => {
+        const job: Job = partitions === 1 ? { ...any, watermark: 'global' } : any;
+        return streams(partitions).map((events) => ({ job, partitions, events }));
+      });
+      await fc.assert(
+        fc.asyncProperty(worlds, lives, async ({ job, partitions, events }, crashes) => {
+          const disk = new SimDisk();
           const sink = new MemorySink();
-          for (const crash of crashes) {
-            const source = new MemorySource(events, PARTITIONS, crash.shards, crash.batchRows);
+          const kv = new SimKv();
+          const stateIn = async (shards: number, life: number) =>
+            where === 'disk' || (where !== 'memory' && life > 0)
+              ? onDisk(kv, { job, shards }, events.length % 2 === 0 ? 0 : 3000)
+              : {};
+          for (const [life, crash] of crashes.entries()) {
+            const source = new MemorySource(events, partitions, crash.batchRows);
             source.batchesLeft = crash.batches;
-            disk.callsLeft = crash.diskCalls;
+            disk.changesLeft = crash.diskChanges;
             sink.turns = crash.sinkTurns;
-            const engine = engineIn({
-              job,
-              partitions: PARTITIONS,
-              shards: crash.shards,
-              disk,
-              sink,
-              source,
-              checkpointIntervalMs: crash.interval,
-            });
-            await engine.restore();
-            await engine.run(new AbortController().signal).catch((thrown: unknown) => {
-              if (!/killed|machine is off/.test(String(thrown))) throw thrown;
+            const engine = engineIn(
+              {
+                job,
+                partitions,
+                shards: crash.shards,
+                disk,
+                sink,
+                source,
+                checkpointIntervalMs: crash.interval,
+              },
+              await stateIn(crash.shards, life),
+            );
+            const lived = async (): Promise<unknown> => {
+              await engine.restore();
+              return engine.run(new AbortController().signal);
+            };
+            await lived().catch((thrown: unknown) => {
+              if (!/killed|the process is gone|the machine is off/.test(String(thrown))) throw thrown;
             });
             for (let turn = 0; turn < crash.lingers; turn++) await Promise.resolve();
             sink.crash();
-            disk.crash();
+            disk.crash(drawFrom(crash.left));
+            kv.crash(SPILL_FOLDER);
           }
-          disk.callsLeft = Number.POSITIVE_INFINITY;
-          const source = new MemorySource(events, PARTITIONS, 2, 5);
-          const engine = engineIn({
-            job,
-            partitions: PARTITIONS,
-            shards: 2,
-            disk,
-            sink,
-            source,
-            checkpointIntervalMs: 50,
-          });
+          disk.changesLeft = Number.POSITIVE_INFINITY;
+          const source = new MemorySource(events, partitions, 5);
+          const metrics = engineMetrics(new Metrics());
+          const engine = engineIn(
+            { job, partitions, shards: 2, disk, sink, source, checkpointIntervalMs: 50 },
+            { metrics, ...(await stateIn(2, crashes.length)) },
+          );
           await engine.restore();
           await engine.run(new AbortController().signal);
-          const oracle = oracleOf(job, events);
+          spilled += metrics.spillBytes.value();
+          const oracle = oracleOf(job, events, partitions);
           expect(sink.sorted()).toEqual(oracleRows(oracle).sort());
           expect(sink.changed).toBe(0);
           expect(engine.progress().map((one) => BigInt(one.droppedLate))).toEqual(oracle.droppedLate);
           expect(BigInt(engine.watermark().dropped_late)).toBe(
             oracle.droppedLate.reduce((a, b) => a + b, 0n),
           );
-        },
-      ),
-      { numRuns: 100 },
-    );
-  });
+        }),
+        { numRuns: 100 },
+      );
+      expect(spilled > 0).toBe(where !== 'memory');
+    });
+  },
+);
+
+it('what ended stands in the sink where the reading ends, whether the state is in memory or on disk', async () => {
+  await fc.assert(
+    fc.asyncProperty(jobs, streams(PARTITIONS), fc.integer({ min: 1, max: 9 }), async (job, events, rows) => {
+      const rowsIn = async (kv: SimKv | undefined): Promise<ReadonlyMap<string, string>> => {
+        const sink = new MemorySink();
+        const world = { job, partitions: PARTITIONS, shards: 1, disk: new SimDisk(), sink };
+        const source = new MemorySource(events, PARTITIONS, rows);
+        const over = kv === undefined ? {} : await onDisk(kv, world, 0);
+        const engine = engineIn({ ...world, source, checkpointIntervalMs: 20 }, { ...over, stop: 'end' });
+        await engine.restore();
+        await engine.run(new AbortController().signal);
+        return sink.rows;
+      };
+      expect(await rowsIn(new SimKv())).toEqual(await rowsIn(undefined));
+    }),
+    { numRuns: 100 },
+  );
+});
+
+it('sessions go to disk while some leave with every batch', async () => {
+  const events = Array.from(
+    { length: 600 },
+    (_, i): TestEvent => ({ partition: 0, accountId: BigInt(i % 3), value: 1n, eventTs: BigInt(5 * i) }),
+  );
+  const job: Job = {
+    ...{ topic: 'events', window: 'session', gapMs: 4, skewMs: 0, latenessMs: 0, watermark: 'partition' },
+  };
+  const [sink, metrics] = [new MemorySink(), engineMetrics(new Metrics())];
+  sink.turns = 300;
+  const engine = engineIn(
+    {
+      ...{ job, partitions: 1, shards: 1, disk: new SimDisk(), sink, checkpointIntervalMs: 1000 },
+      source: new MemorySource(events, 1, 2),
+    },
+    {
+      ...{ metrics, checkpointSizes: { baseBytesMin: 256 } },
+      ...(await onDisk(new SimKv(), { job, shards: 1 }, 1e9)),
+    },
+  );
+  await engine.restore();
+  await engine.run(new AbortController().signal);
+  expect(metrics.spillBytes.value()).toBeGreaterThan(0);
+  expect(sink.sorted()).toEqual(oracleRows(oracleOf(job, events, 1)).sort());
 });

@@ -47,6 +47,29 @@ const CASES = {
       }
     }
   },
+  async windows(i) {
+    const [events, admitted] = [batch(2, 8192, i % 2 === 0), batch(7, 8192, false)];
+    const rows = new ArrayBuffer(256);
+    const state = addon.windowOpen(10, 2);
+    const sessions = addon.sessionOpen(10, 2);
+    addon.windowAccumulate(state, events, admitted);
+    addon.sessionAccumulate(sessions, events, admitted);
+    const deltas = new Uint8Array(4096);
+    addon.sessionApplyDeltas(sessions, deltas.slice(0, addon.sessionEncodeDeltas(sessions, deltas)), 1, null);
+    addon.sessionCopyRange(sessions, i % 1024, new Float64Array(1), rows);
+    addon.sessionFind(sessions, 0n, rows);
+    const run = addon.windowSeal(state, 0);
+    const fired = addon.sessionFire(sessions, Infinity);
+    addon.sessionAccumulate(sessions, events, admitted);
+    const open = addon.sessionDetach(sessions);
+    await Promise.all([run, fired, open].map((one) => addon.windowRunSort(one)));
+    addon.windowRunRead(fired, 0, rows);
+    addon.sessionMerge(10, [rows], Uint32Array.of(0, 0, 1), new ArrayBuffer(64), rows.slice(0));
+    addon.windowRunFind(run, 0n, rows);
+    for (const one of [run, fired, open]) addon.windowRunClose(one);
+    addon.windowClose(state);
+    addon.sessionClose(sessions);
+  },
   handles() {
     const producer = addon.brokerProducerOpen([]);
     addon.brokerProducerClose(producer);
@@ -56,7 +79,8 @@ const CASES = {
 
 async function run(count) {
   for (let i = 0; i < count; i++) {
-    CASES[name](i);
+    const underWay = CASES[name](i);
+    if (underWay !== undefined) await underWay;
     if (i % 200 === 0) await new Promise((resolve) => setImmediate(resolve));
   }
   for (let i = 0; i < 5; i++) {

@@ -158,7 +158,7 @@ function runMapped(root: string, args: readonly string[], native: string): Ran {
     cwd: root,
     env,
     encoding: 'utf8',
-    timeout: 30_000,
+    timeout: 120_000,
   });
   const line = /^mapped=(.*)$/m.exec(stderr)?.[1];
   return { status, stdout, stderr, mapped: line === undefined ? ['unknown'] : JSON.parse(line) };

@@ -245,6 +245,11 @@ describe('the configuration of a broker', () => {
     expect(three).toContain('controller.quorum.voters=1@127.0.0.1:9101,2@127.0.0.1:9102,3@127.0.0.1:9103\n');
   });
 
+  it('gives up deleted records within seconds', () => {
+    const one = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1');
+    expect(one).toContain('log.retention.check.interval.ms=15000\n');
+  });
+
   it('listens on this machine alone', () => {
     const listeners = /^listeners=(.*)$/m.exec(serverProperties(nodes[0]!, nodes, 'kafka-1'))?.[1];
     expect(listeners).toBe('PLAINTEXT://127.0.0.1:9001,CONTROLLER://127.0.0.1:9101');

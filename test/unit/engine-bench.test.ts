@@ -1,22 +1,14 @@
 /** The bench of the window step, small: both sides must agree on every result, else it throws. */
 import { expect, it } from 'vitest';
+import { quantilesMs } from '../../bench/engine/latencies.ts';
+import { bench as checkpoints } from '../../bench/engine-checkpoint.ts';
+import { bench as kernels } from '../../bench/engine-kernel.ts';
 import { bench } from '../../bench/window.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import { Metrics } from '../../src/core/metrics.ts';
+import { smokeContext } from './bench/context.ts';
 
 it('measures the operator beside the obvious program, with equal answers', async () => {
   const said: string[] = [];
-  const results = await bench.run({
-    smoke: true,
-    repeats: 1,
-    log: silentLogger,
-    metrics: new Metrics(),
-    settings: { native: 'off' },
-    brokers: undefined,
-    drain: new AbortController().signal,
-    say: (line) => void said.push(line),
-    onClose: () => {},
-  });
+  const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
   expect(said).toEqual([expect.stringMatching(/^window, 1000 accounts: answer \d+ \d+ \d+ \d+$/)]);
   expect(results).toHaveLength(1);
   expect(results[0]).toMatchObject({
@@ -25,4 +17,44 @@ it('measures the operator beside the obvious program, with equal answers', async
     goal: 'ratio >= 2',
   });
   expect(results[0]?.value).toBeGreaterThan(0);
+});
+
+it('measures the kernels beside the bare loop and the twin, with equal answers', {
+  timeout: 240_000,
+}, async () => {
+  const said: string[] = [];
+  const results = await kernels.run(
+    smokeContext({ settings: { native: 'on' }, say: (line) => void said.push(line) }),
+  );
+  expect(said).toEqual([expect.stringMatching(/Zipf/), expect.stringMatching(/distinct/)]);
+  expect(results).toHaveLength(24);
+  for (const one of results) expect(one.value, one.metric).toBeGreaterThan(0);
+});
+
+it('measures checkpoints beside ingestion, and gets every key back', { timeout: 240_000 }, async () => {
+  const results = await checkpoints.run(smokeContext({ settings: { native: 'on' } }));
+  const of = (metric: string): number =>
+    results.find((one) => one.metric.startsWith(metric))?.value ?? Number.NaN;
+  expect(of('base, 0.1M keys')).toBeGreaterThan(100_000 * 64);
+  expect(of('checkpoint with 1% of 0.1M keys changed: changelog')).toBeLessThan(1000 * 64);
+  expect(of('restore, 0.1M keys')).toBeGreaterThan(0);
+});
+
+it('takes quantiles of what came between two looks at a histogram, in milliseconds', () => {
+  const look = (counts: readonly number[]): ReadonlyMap<string, number> =>
+    new Map([
+      ...['0.001', '0.005', '0.25', '+Inf'].map((le, i): [string, number] => [
+        `engine_stage_seconds_bucket{stage="sink",le="${le}"}`,
+        counts[i] as number,
+      ]),
+      ['engine_stage_seconds_bucket{stage="step",le="0.001"}', 1e9],
+    ]);
+  const before = look([100, 100, 100, 100]);
+  expect(quantilesMs(before, look([150, 198, 199, 200]), 'sink', [0.5, 0.98, 0.99, 1])).toEqual([
+    1,
+    5,
+    250,
+    Number.POSITIVE_INFINITY,
+  ]);
+  expect(() => quantilesMs(before, before, 'sink', [0.5])).toThrow('was measured');
 });

@@ -1,13 +1,16 @@
-/** Parts of the engine on their own: the table against BigInt arithmetic, time, watermarks, kept windows, job checks. */
+/** Parts of the engine on their own: time, watermarks, windows over slices, job checks. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { DURATION_MS_MAX, EVENT_TS_LIMIT, floorTo, fromWords, isEventTs } from '../../src/core/time.ts';
-import { PartitionWatermarks } from '../../src/core/watermark.ts';
-import { AccumulatorRows, type FiredWindow } from '../../src/engine/accumulator.ts';
-import { checkJob, type Job, jobDifferences } from '../../src/engine/job.ts';
-import { RetainedWindows } from '../../src/engine/retained.ts';
-import { AccumulatorTable } from '../../src/engine/state/table.ts';
-import { values } from '../property/engine-kit.ts';
+import {
+  GlobalWatermarks,
+  PartitionWatermarks,
+  type WatermarkGenerator,
+} from '../../src/engine/admission.ts';
+import { checkJob, jobDifferences } from '../../src/engine/job.ts';
+import { SlidingWindows, windowsOver } from '../../src/engine/windows.ts';
+import { batchOf, KERNELS } from '../property/engine-kit.ts';
 
 const low = (n: bigint): number => Number(BigInt.asIntN(32, n));
 const high = (n: bigint): number => Number(BigInt.asIntN(32, n >> 32n));
@@ -45,112 +48,118 @@ describe('event time', () => {
 });
 
 describe('watermarks', () => {
-  it('hold the frontier until every partition has had an event', () => {
-    const watermarks = new PartitionWatermarks(2, 5, 10);
-    expect(watermarks.admit(0, 100)).toBe(true);
-    expect(watermarks.frontier).toBe(Number.NEGATIVE_INFINITY);
-    expect(watermarks.watermark()).toBe(Number.NEGATIVE_INFINITY);
-    expect(watermarks.admit(1, 50)).toBe(true);
-    expect(watermarks.watermark()).toBe(45);
-    expect(watermarks.frontier).toBe(35);
-  });
-
-  it('admit at the frontier of the partition and drop below it', () => {
-    const watermarks = new PartitionWatermarks(2, 5, 10);
-    watermarks.admit(0, 100);
-    expect(watermarks.admit(0, 85)).toBe(true);
-    expect(watermarks.admit(0, 84)).toBe(false);
-    expect(watermarks.admit(1, 84)).toBe(true);
-  });
-});
-
-describe('accumulator table', () => {
-  it('counts, sums to 128 bits, and keeps min, max and last as BigInt arithmetic does', () => {
-    const event = fc.tuple(
-      fc.bigInt({ min: 0n, max: 400n }),
-      values,
-      fc.bigInt({ min: -(1n << 52n), max: 1n << 51n }),
-    );
-    fc.assert(
-      fc.property(fc.array(event, { maxLength: 600, size: 'max' }), (events) => {
-        const table = new AccumulatorTable(0);
-        const expected = new Map<bigint, [bigint, bigint, bigint, bigint, bigint]>();
-        for (const [key, value, ts] of events) {
-          // Keys that differ in the high word alone.
-          const id = key % 2n === 0n ? key : BigInt.asUintN(64, key << 40n);
-          table.add(low(id), high(id), low(value), high(value), low(ts), high(ts));
-          const [count, sum, min, max, last] = expected.get(id) ?? [0n, 0n, value, value, ts];
-          expected.set(id, [
-            count + 1n,
-            sum + value,
-            value < min ? value : min,
-            value > max ? value : max,
-            ts > last ? ts : last,
-          ]);
-        }
-        expect(table.keyCount).toBe(expected.size);
-        const rows = new ArrayBuffer(table.keyCount * 64);
-        expect(table.copyTo(new Int32Array(rows), 0)).toBe(table.keyCount * 16);
-        const cells = new BigInt64Array(rows);
-        const view = new AccumulatorRows(rows, table.keyCount);
-        for (let row = 0; row < table.keyCount; row++) {
-          const exact =
-            ((cells[row * 8 + 3] as bigint) << 64n) + BigInt.asUintN(64, cells[row * 8 + 2] as bigint);
-          expect([view.count(row), exact, view.min(row), view.max(row), view.lastUpdateTs(row)]).toEqual(
-            expected.get(view.accountId(row)),
-          );
-          expect(view.overflow(row)).toBe(BigInt.asIntN(64, exact) !== exact);
-          expect(view.sum(row)).toBe(BigInt.asIntN(64, exact));
-        }
-      }),
-      { numRuns: 60 },
-    );
-  });
-});
-
-describe('kept windows', () => {
-  const fired = (windowStart: number, ids: readonly bigint[]): FiredWindow => {
-    const cells = new BigUint64Array(ids.length * 8);
-    ids.forEach((id, row) => {
-      cells[row * 8] = id;
-      cells[row * 8 + 1] = 1n;
+  const times = { sizeMs: 10, slideMs: 10, skewMs: 5, latenessMs: 10 };
+  const take = (watermarks: WatermarkGenerator, ...rows: ReadonlyArray<readonly [number, number]>) => {
+    const next = watermarks.progress().map(({ offset }) => offset);
+    const events = rows.map(([partition, eventTs]) => ({
+      partition,
+      accountId: 1n,
+      value: 1n,
+      eventTs: BigInt(eventTs),
+    }));
+    const offsets = rows.map(([partition]) => {
+      const offset = next[partition] as number;
+      next[partition] = offset + 1;
+      return offset;
     });
-    return { windowStart, windowEnd: windowStart + 10, rowCount: ids.length, rows: cells.buffer };
+    const batch = batchOf(events, offsets);
+    const admitted = AdmittedBatch.create(Math.max(1, rows.length));
+    watermarks.nextEnd = Number.POSITIVE_INFINITY;
+    let from = 0;
+    const taken: number[] = [];
+    while (from < rows.length) {
+      from += watermarks.admit(batch.records, batch.events, from, admitted);
+      taken.push(...admitted.columns.row.subarray(0, admitted.rowCount));
+      watermarks.nextEnd = Number.POSITIVE_INFINITY;
+    }
+    return taken;
   };
-  const all = { from: -1e9, to: 1e9, limit: 100 };
 
-  it('answers by key and by window start, from inclusive, to exclusive', () => {
-    const kept = new RetainedWindows({ retainMs: 1000, bytesMax: 1e6 });
-    kept.add([fired(-10, [1n, 7n]), fired(0, [7n, (1n << 64n) - 1n]), fired(10, [7n])]);
-    expect(kept.query({ ...all, accountId: 7n }).map((one) => one.windowStart)).toEqual([-10, 0, 10]);
-    expect(kept.query({ ...all, accountId: 7n, from: 0, to: 10 }).map((one) => one.windowStart)).toEqual([0]);
-    expect(kept.query({ ...all, accountId: 7n, limit: 2 })).toHaveLength(2);
-    expect(kept.query({ ...all, accountId: (1n << 64n) - 1n })).toHaveLength(1);
-    expect(kept.query({ ...all, accountId: 2n })).toEqual([]);
+  it('hold the frontier until every partition has had an event', () => {
+    const watermarks = new PartitionWatermarks(KERNELS, times, 2);
+    expect(watermarks.dependsOnOrder).toBe(false);
+    expect(take(watermarks, [0, 100])).toEqual([0]);
+    expect([watermarks.frontier, watermarks.watermark]).toEqual([-Infinity, -Infinity]);
+    expect(take(watermarks, [1, 50])).toEqual([0]);
+    expect([watermarks.frontier, watermarks.watermark]).toEqual([35, 45]);
   });
 
-  it('forgets by event time, and the oldest first beyond the bytes', () => {
-    const byTime = new RetainedWindows({ retainMs: 15, bytesMax: 1e6 });
-    byTime.add([fired(0, [1n]), fired(10, [1n]), fired(20, [1n])]);
-    expect(byTime.query({ ...all, accountId: 1n }).map((one) => one.windowStart)).toEqual([10, 20]);
-    expect(byTime.forgetBefore).toBe(15);
-    const byBytes = new RetainedWindows({ retainMs: 1e6, bytesMax: 128 });
-    byBytes.add([fired(0, [1n]), fired(10, [1n]), fired(20, [1n])]);
-    expect(byBytes.query({ ...all, accountId: 1n }).map((one) => one.windowStart)).toEqual([10, 20]);
-    expect(byBytes.bytes).toBe(128);
-    expect(byBytes.forgetBefore).toBe(10);
+  it('are one for all partitions where they are global, which depends on the order of arrival', () => {
+    const watermarks = new GlobalWatermarks(KERNELS, times, 2);
+    expect(watermarks.dependsOnOrder).toBe(true);
+    expect(new GlobalWatermarks(KERNELS, times, 1).dependsOnOrder).toBe(false);
+    expect(take(watermarks, [0, 100], [1, 84], [1, 85])).toEqual([0, 2]);
+    expect([watermarks.frontier, watermarks.watermark]).toEqual([85, 95]);
+  });
+
+  it('take idle and added partitions, and go on with all of it after a restore', () => {
+    const watermarks = new PartitionWatermarks(KERNELS, times, 2);
+    take(watermarks, [0, 100], [1, 50]);
+    watermarks.idle(1);
+    expect(watermarks.frontier).toBe(85);
+    watermarks.added(7);
+    expect(watermarks.progress()[2]).toMatchObject({ partition: 2, offset: 7, maxSeenTs: 100, idle: false });
+    const restored = new PartitionWatermarks(KERNELS, times, 1);
+    restored.restore(watermarks.cells, watermarks.frontier, 100);
+    for (const one of [watermarks, restored]) {
+      expect(take(one, [1, 84], [1, 85], [2, 84])).toEqual([1]);
+      expect(one.frontier).toBe(85);
+      expect(one.progress()[1]).toMatchObject({
+        consumed: 3,
+        droppedLate: 1,
+        droppedAfterIdle: 1,
+        idle: false,
+      });
+      expect(one.totals()).toMatchObject({ consumed: 5, accepted: 3, droppedLate: 2, droppedAfterIdle: 1 });
+    }
+    expect(() => watermarks.idle(3)).toThrow(/one of those there are/);
+  });
+
+  it('leave alone what lies at a limit', () => {
+    const watermarks = new PartitionWatermarks(KERNELS, times, 1);
+    watermarks.setLimit(0, 1);
+    expect(take(watermarks, [0, 5], [0, 6])).toEqual([0]);
+    expect(watermarks.position(0)).toBe(1);
+  });
+});
+
+describe('windows over slices', () => {
+  it('are those that hold one, each with the slices that it holds', () => {
+    const lengths = fc
+      .tuple(fc.integer({ min: 1, max: 20 }), fc.nat())
+      .map(([size, any]) => ({ size, slide: 1 + (any % size) }));
+    const marks = fc.uniqueArray(fc.integer({ min: -40, max: 40 }), { maxLength: 12 });
+    const after = fc.oneof(fc.constant(Number.NEGATIVE_INFINITY), fc.integer({ min: -60, max: 60 }));
+    fc.assert(
+      fc.property(lengths, marks, after, ({ size, slide }, some, time) => {
+        const assigner = new SlidingWindows(size, slide);
+        const starts = [...new Set(some.map((mark) => assigner.sliceOf(mark)))].sort((a, b) => a - b);
+        const found = [...windowsOver(assigner, starts, time)].map(({ end, from, to }) => [
+          end,
+          ...starts.slice(from, to),
+        ]);
+        const expected: number[][] = [];
+        for (let k = -100; k <= 100; k++) {
+          const [first, end] = [k * slide, k * slide + size];
+          const held = starts.filter((start) => start >= first && start < end);
+          if (held.length > 0 && end > time) expected.push([end, ...held]);
+        }
+        expect(found).toEqual(expected);
+      }),
+      { numRuns: 500 },
+    );
   });
 });
 
 describe('job', () => {
-  const job: Job = {
+  const job = {
     topic: 't',
     window: 'tumbling',
     sizeMs: 1000,
     skewMs: 0,
     latenessMs: 0,
     watermark: 'partition',
-  };
+  } as const;
   it('refuses sizes that are not whole milliseconds in range', () => {
     expect(checkJob(job)).toBe(job);
     for (const sizeMs of [0, -1, 0.5, DURATION_MS_MAX + 1, Number.NaN]) {
@@ -159,8 +168,28 @@ describe('job', () => {
     expect(() => checkJob({ ...job, skewMs: -1 })).toThrow(/-allowed-skew/);
     expect(() => checkJob({ ...job, latenessMs: 1.5 })).toThrow(/-allowed-lateness/);
   });
+  it('refuses slides and gaps that no window can have', () => {
+    const sliding = { ...job, window: 'sliding', sizeMs: 10, slideMs: 7 } as const;
+    expect(checkJob(sliding)).toBe(sliding);
+    expect(() => checkJob({ ...sliding, slideMs: 11 })).toThrow(
+      /-slide of 11 ms is longer than -size of 10 ms/,
+    );
+    expect(() => checkJob({ ...sliding, slideMs: 0 })).toThrow(/-slide of 0 ms/);
+    expect(() => checkJob({ ...sliding, sizeMs: 3_600_000, slideMs: 3_599_999 })).toThrow(/3600000 slices/);
+    const session = { ...job, window: 'session', gapMs: 1 } as const;
+    expect(checkJob(session)).toBe(session);
+    expect(() => checkJob({ ...session, gapMs: 0 })).toThrow(/-gap of 0 ms/);
+    expect(() => checkJob({ ...session, maxFutureMs: -1 })).toThrow(/-max-future/);
+  });
   it('names every setting in which a checkpoint differs', () => {
     expect(jobDifferences(job, job)).toEqual([]);
+    const { sizeMs: _, ...rest } = job;
+    expect(jobDifferences(job, { ...rest, window: 'session', gapMs: 5, maxFutureMs: 7 })).toEqual([
+      '-window was tumbling, is session',
+      '-size was 1000 ms, is none',
+      '-gap was none, is 5 ms',
+      '-max-future was none, is 7 ms',
+    ]);
     expect(jobDifferences(job, { ...job, sizeMs: 2000, topic: 'u' })).toEqual([
       '-topic was t, is u',
       '-size was 1000 ms, is 2000 ms',

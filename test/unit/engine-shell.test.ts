@@ -1,127 +1,26 @@
-/** The parts of the engine that touch the world: sink writer, HTTP answers, the folder and its lock, restore checks. */
+/** The parts of the engine that touch the world: HTTP answers, the folder and its lock, restore checks. */
 import { spawn } from 'node:child_process';
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
-import { silentLogger } from '../../src/core/log.ts';
-import type { FiredWindow } from '../../src/engine/accumulator.ts';
-import { engineRoutes } from '../../src/engine/api.ts';
+import type { WindowResult } from '../../src/engine/accumulator.ts';
+import { type EngineAnswers, engineRoutes } from '../../src/engine/api.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import type { Job } from '../../src/engine/job.ts';
-import type { FiredRows, WindowSink } from '../../src/engine/sink/port.ts';
-import { SINK_ROWS_MAX, SinkWriter } from '../../src/engine/sink/writer.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import type { HttpRequest } from '../../src/io/http/port.ts';
-import {
-  engineIn,
-  MemoryDisk,
-  MemorySink,
-  MemorySource,
-  type TestEvent,
-  tickingClock,
-} from '../property/engine-kit.ts';
-
-const window = (windowStart: number, rowCount: number): FiredWindow => ({
-  windowStart,
-  windowEnd: windowStart + 10,
-  rowCount,
-  rows: new ArrayBuffer(rowCount * 64),
-});
-
-class ScriptedSink implements WindowSink {
-  readonly name = 'scripted';
-  readonly written: FiredRows[][] = [];
-  readonly failures: unknown[] = [];
-  async migrate(): Promise<void> {}
-  async check(): Promise<void> {}
-  async write(rows: readonly FiredRows[]): Promise<void> {
-    await Promise.resolve();
-    if (this.failures.length > 0) throw this.failures.shift();
-    this.written.push([...rows]);
-  }
-  async *read(): AsyncIterable<never> {}
-}
-
-function writerOn(sink: WindowSink): SinkWriter {
-  return new SinkWriter({
-    sink,
-    clock: tickingClock(),
-    log: silentLogger,
-    sleep: async () => {},
-    onWritten: () => {},
-  });
-}
-
-describe('sink writer', () => {
-  it('writes in the order of firing, small windows together, large ones in parts', async () => {
-    const sink = new ScriptedSink();
-    const writer = writerOn(sink);
-    writer.offer([window(0, 2)]);
-    writer.offer([window(10, 3), window(20, SINK_ROWS_MAX + 5), window(30, 1)]);
-    expect(writer.waitingRows).toBe(SINK_ROWS_MAX + 11);
-    await writer.flushed();
-    const parts = sink.written.map((call) =>
-      call.map(({ window: w, from, to }) => [w.windowStart, from, to]),
-    );
-    expect(parts.flat()).toEqual([
-      [0, 0, 2],
-      [10, 0, 3],
-      [20, 0, SINK_ROWS_MAX],
-      [20, SINK_ROWS_MAX, SINK_ROWS_MAX + 5],
-      [30, 0, 1],
-    ]);
-    for (const call of sink.written)
-      expect(call.reduce((rows, one) => rows + one.to - one.from, 0)).toBeLessThanOrEqual(SINK_ROWS_MAX);
-    expect(writer.waitingRows).toBe(0);
-  });
-
-  it('tries again while the sink is away, and is not ready meanwhile', async () => {
-    const sink = new ScriptedSink();
-    sink.failures.push(coreError('unreachable', 'away'), coreError('unreachable', 'away'));
-    const seen: boolean[] = [];
-    const writer: SinkWriter = new SinkWriter({
-      sink,
-      clock: tickingClock(),
-      log: silentLogger,
-      onWritten: () => {},
-      sleep: async () => {
-        seen.push(writer.ready);
-      },
-    });
-    writer.offer([window(0, 1)]);
-    await writer.flushed();
-    expect(seen).toEqual([false, false]);
-    expect(writer.ready).toBe(true);
-    expect(sink.written).toHaveLength(1);
-  });
-
-  it('ends the run on any other failure', async () => {
-    const sink = new ScriptedSink();
-    sink.failures.push(new Error('no such column'));
-    const writer = writerOn(sink);
-    writer.offer([window(0, 1)]);
-    await expect(writer.flushed()).rejects.toThrow('no such column');
-    await expect(writer.room(new AbortController().signal)).rejects.toThrow('no such column');
-  });
-});
+import { SimDisk } from '../../src/sim/disk.ts';
+import { engineIn, MemorySink, MemorySource, type TestEvent } from '../property/engine-kit.ts';
 
 describe('a run that ends while results wait for the sink', () => {
-  it('does not call them durable', async () => {
-    const writer = writerOn(new ScriptedSink());
-    writer.offer([window(0, SINK_ROWS_MAX), window(10, 1)]);
-    const flushed = writer.flushed();
-    writer.stop();
-    await expect(flushed).rejects.toMatchObject({ code: 'sink_failed' });
-  });
-
   it('is drained with one clear line when the sink is away', async () => {
     const sink = new MemorySink();
     sink.write = () => Promise.reject(coreError('unreachable', 'away'));
     const drain = new AbortController();
-    const disk = new MemoryDisk();
-    const source = new MemorySource([event(1n), event(100n)], 1, 1, 3);
+    const disk = new SimDisk();
+    const source = new MemorySource([event(1n), event(100n)], 1, 3);
     const world = { job: JOB, partitions: 1, shards: 1, disk, sink, source, checkpointIntervalMs: 1 };
     const engine = engineIn(world, {
       stop: 'never',
@@ -137,7 +36,14 @@ describe('a run that ends while results wait for the sink', () => {
       return nothing();
     };
     await expect(engine.run(drain.signal)).rejects.toMatchObject({ code: 'sink_failed', row: { exit: 3 } });
-    expect([...disk.files.keys()].filter((name) => name.endsWith('.manifest'))).toEqual([]);
+    // The next run has nothing to read again: what fired is in the changelog, and leaves.
+    const back = new MemorySink();
+    const again = engineIn({ ...world, sink: back }, { stop: 'end' });
+    await again.restore();
+    await again.run(new AbortController().signal);
+    expect(back.sorted()).toEqual([
+      '1,0,10,1,-9223372036854775808,-9223372036854775808,-9223372036854775808,1,false',
+    ]);
   });
 });
 
@@ -162,9 +68,9 @@ async function ranEngine(events: readonly TestEvent[]): Promise<Engine> {
     job: JOB,
     partitions: 1,
     shards: 2,
-    disk: new MemoryDisk(),
+    disk: new SimDisk(),
     sink: new MemorySink(),
-    source: new MemorySource(events, 1, 2, 3),
+    source: new MemorySource(events, 1, 3),
     checkpointIntervalMs: 1,
   });
   await engine.restore();
@@ -172,10 +78,11 @@ async function ranEngine(events: readonly TestEvent[]): Promise<Engine> {
   return engine;
 }
 
-async function get(engine: Engine | undefined, path: string) {
+async function get(engine: EngineAnswers | undefined, path: string) {
   const url = new URL(path, 'http://x');
   const isWindows = url.pathname.startsWith('/windows/');
-  const route = engineRoutes(() => engine).find((one) => one.path.startsWith('/windows') === isWindows);
+  const wanted = isWindows ? '/windows/{account_id}' : url.pathname;
+  const route = engineRoutes(() => engine, '1.2.3').find((one) => one.path === wanted);
   const params: Record<string, string> = isWindows
     ? { account_id: url.pathname.slice('/windows/'.length) }
     : {};
@@ -270,6 +177,11 @@ describe('HTTP', () => {
       'limit=0',
       'limit=10001',
       `from=${'9'.repeat(30)}`,
+      'cursor=7',
+      'cursor=1_',
+      'cursor=9999999999999999_1',
+      'cursor=x_y',
+      'open=yes',
     ]) {
       expect(await get(engine, `/windows/1?${query}`)).toMatchObject({
         status: 400,
@@ -280,11 +192,19 @@ describe('HTTP', () => {
 
   it('answers the watermark with its lag and the drops', async () => {
     const { body } = await get(engine, '/watermark');
-    expect(body).toMatchObject({
+    expect(body).toEqual({
       watermark_ms: 41,
+      lag_ms: expect.any(Number),
       dropped_late: 1,
       mode: 'partition',
-      partitions: [{ partition: 0, offset: '7', dropped_late: 1 }],
+    });
+    expect((await get(engine, '/watermark?partitions=true')).body).toMatchObject({
+      watermark_ms: 41,
+      partitions: [{ partition: 0, offset: '7', max_seen_ms: 41, consumed: 7, accepted: 6, dropped_late: 1 }],
+    });
+    expect(await get(engine, '/watermark?partitions=1')).toMatchObject({
+      status: 400,
+      body: { code: 'bad_range' },
     });
     expect((body as { lag_ms: number }).lag_ms).toBeGreaterThan(0);
     expect((await get(await ranEngine([]), '/watermark')).body).toMatchObject({
@@ -292,6 +212,109 @@ describe('HTTP', () => {
       lag_ms: null,
       dropped_late: 0,
     });
+  });
+
+  it('adds windows that have not fired on open=true, each window once, on pages of any size', async () => {
+    const result = (windowStart: number, count: bigint): WindowResult => ({
+      accountId: 1n,
+      windowStart,
+      windowEnd: windowStart + 10,
+      count,
+      sum: 0n,
+      min: 0n,
+      max: 0n,
+      lastUpdateTs: 0n,
+      overflow: false,
+    });
+    // The last two are of an earlier run that fired all it had: they are open again.
+    const fired = [0, 10, 20, 30, 40].map((start) => result(start, 1n));
+    const answers: EngineAnswers = {
+      restored: true,
+      firedTo: 30,
+      watermarkMode: 'global',
+      watermark: () => ({ watermark_ms: null, lag_ms: null, dropped_late: 0 }),
+      progress: () => [],
+      windows: async ({ from, to, limit, after }) => {
+        const rows = fired
+          .filter((row) => row.windowStart >= from && row.windowStart < to)
+          .filter((row) => row.windowEnd > (after?.windowEnd ?? Number.NEGATIVE_INFINITY))
+          .slice(0, limit);
+        return { rows, next: rows.length === limit ? rows.at(-1) : undefined };
+      },
+      // The first of them has been stored since it was asked for.
+      openWindows: async (_, after) => ({
+        rows: [result(20, 1n), result(30, 5n), result(40, 6n), result(50, 7n)].filter(
+          (row) => row.windowEnd > after,
+        ),
+        isCut: false,
+      }),
+    };
+    const seen = (body: unknown) =>
+      (body as { window_start: string; count: string; final?: boolean }[]).map((one) => [
+        Number(one.window_start),
+        Number(one.count),
+        one.final,
+      ]);
+    const whole = [
+      [0, 1, true],
+      [10, 1, true],
+      [20, 1, true],
+      [30, 5, false],
+      [40, 6, false],
+      [50, 7, false],
+    ];
+    expect(seen((await get(answers, '/windows/1?open=true')).body)).toEqual(whole);
+    expect(seen((await get(answers, '/windows/1?open=false')).body)).toEqual(
+      [0, 10, 20, 30, 40].map((start) => [start, 1, undefined]),
+    );
+    expect(seen((await get(answers, '/windows/1?open=true&from=20&to=41')).body)).toEqual(whole.slice(2, 5));
+    for (const limit of [1, 2, 3, 4, 5]) {
+      const all: unknown[] = [];
+      let path: string | undefined = `/windows/1?open=true&limit=${limit}`;
+      for (let page = 0; path !== undefined; page++) {
+        expect(page).toBeLessThan(10);
+        const { body, headers } = await get(answers, path);
+        expect((body as unknown[]).length).toBeLessThanOrEqual(limit);
+        all.push(...seen(body));
+        path = /^<(.*)>; rel="next"$/.exec(headers?.['link'] ?? '')?.[1];
+      }
+      expect(all).toEqual(whole);
+    }
+  });
+
+  it('answers open windows from the state of the engine', async () => {
+    const running = engineIn(
+      {
+        job: JOB,
+        partitions: 1,
+        shards: 2,
+        disk: new SimDisk(),
+        sink: new MemorySink(),
+        source: new MemorySource([event(1n), event(2n, BIG), event(3n), event(12n), event(13n)], 1, 3),
+        checkpointIntervalMs: 1,
+      },
+      { stop: 'end' },
+    );
+    await running.restore();
+    await running.run(new AbortController().signal);
+    const seen = async (path: string) =>
+      ((await get(running, path)).body as { window_start: string; count: string; final?: boolean }[]).map(
+        (one) => [one.window_start, one.count, one.final],
+      );
+    expect(await seen('/windows/1')).toEqual([['0', '2', undefined]]);
+    expect(await seen('/windows/1?open=true')).toEqual([
+      ['0', '2', true],
+      ['10', '2', false],
+    ]);
+    expect(await seen(`/windows/${BIG}?open=true`)).toEqual([['0', '1', true]]);
+  });
+
+  it('describes every route that it has', async () => {
+    const { status, body } = await get(undefined, '/openapi.json');
+    expect(status).toBe(200);
+    const { paths, info } = body as { paths: object; info: { version: string } };
+    expect(Object.keys(paths)).toEqual(engineRoutes(() => undefined, '1').map(({ path }) => path));
+    expect(info.version).toBe('1.2.3');
   });
 
   it('answers 503 with Retry-After while there is nothing restored', async () => {
@@ -308,9 +331,9 @@ describe('restore', () => {
     job: JOB,
     partitions: 1,
     shards: 1,
-    disk: new MemoryDisk(),
+    disk: new SimDisk(),
     sink: new MemorySink(),
-    source: new MemorySource([event(1n), event(2n)], 1, 1, 3),
+    source: new MemorySource([event(1n), event(2n)], 1, 3),
     checkpointIntervalMs: 1,
     ...over,
   });
@@ -333,7 +356,7 @@ describe('restore', () => {
     });
     const more = world({
       partitions: 2,
-      source: new MemorySource([{ ...event(1n), partition: 1 }], 2, 1, 3),
+      source: new MemorySource([{ ...event(1n), partition: 1 }], 2, 3),
     });
     const engine = engineIn(more);
     await engine.restore();
@@ -341,20 +364,35 @@ describe('restore', () => {
     await expect(engineIn(world({ disk: more.disk })).restore()).rejects.toThrow(/had 2 partitions, has 1/);
   });
 
+  it('goes on with one watermark over partitions that it meets in another order', async () => {
+    const job = { ...JOB, watermark: 'global' as const };
+    const [early, late, last] = [event(1n), { ...event(25n), partition: 1 }, { ...event(26n), partition: 1 }];
+    const first = world({ job, partitions: 2, source: new MemorySource([early, late], 2, 1) });
+    const engine = engineIn(first, { stop: 'end' });
+    await engine.restore();
+    await engine.run(new AbortController().signal);
+    // Read in this order from the start, the second event of partition 0 would not be late.
+    const source = new MemorySource([early, event(2n), late, last], 2, 3);
+    const second = engineIn(world({ job, partitions: 2, disk: first.disk, sink: first.sink, source }));
+    await second.restore();
+    expect(await second.run(new AbortController().signal)).toMatchObject({ accepted: 3, droppedLate: 1 });
+    expect(first.sink.changed).toBe(0);
+  });
+
   it('refuses offsets that the topic does not hold', async () => {
     const disk = await finished();
     await expect(
-      engineIn(world({ disk, source: new MemorySource([event(1n)], 1, 1, 3) })).restore(),
+      engineIn(world({ disk, source: new MemorySource([event(1n)], 1, 3) })).restore(),
     ).rejects.toMatchObject({ code: 'offsets_gone' });
   });
 
   it('starts a partition that was added at the frontier, so that nothing fired is fired again', async () => {
-    const first = world({ source: new MemorySource([event(1n), event(35n)], 1, 1, 3) });
+    const first = world({ source: new MemorySource([event(1n), event(35n)], 1, 3) });
     const engine = engineIn(first, { stop: 'end' });
     await engine.restore();
     await engine.run(new AbortController().signal);
     const late: TestEvent = { ...event(5n), partition: 1 };
-    const source = new MemorySource([event(1n), event(35n), late, { ...late, eventTs: 36n }], 2, 1, 3);
+    const source = new MemorySource([event(1n), event(35n), late, { ...late, eventTs: 36n }], 2, 3);
     const second = engineIn(world({ disk: first.disk, sink: first.sink, partitions: 2, source }));
     await second.restore();
     await second.run(new AbortController().signal);

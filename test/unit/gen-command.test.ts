@@ -158,7 +158,7 @@ describe('gen as a process', () => {
     child.stdout.on('data', (chunk: Buffer) => {
       bytes += chunk.length;
     });
-    await expect.poll(() => bytes, { timeout: 10_000 }).toBeGreaterThan(0);
+    await expect.poll(() => bytes).toBeGreaterThan(0);
     child.kill('SIGTERM');
     const code = await new Promise((resolve) => child.on('close', resolve));
     expect(code).toBe(0);

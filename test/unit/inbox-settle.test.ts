@@ -1,8 +1,8 @@
 /** Whose fault it is when a batch of the inbox's consumer fails: the record's, the tables' or the database's. */
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { type SqlPool, sqlError } from '../../src/io/sql/port.ts';
-import { Settler, type Work } from '../../src/outbox/inbox/settle.ts';
+import { sqlError } from '../../src/io/sql/port.ts';
+import { faultOfEffect, Settler } from '../../src/outbox/inbox/settle.ts';
 
 const MSG = '01890a5d-ac96-774b-bcce-b302099a8057';
 const record = (n: number) => ({
@@ -27,15 +27,15 @@ interface Told {
 async function settle(sqlstate: string | undefined, failures: number, isOurs = () => true): Promise<Told> {
   const told: Told = { done: 0, parked: 0, waits: [], transactions: 0 };
   let left = failures;
-  const pool = { transaction: (work: (session: never) => Promise<unknown>) => work({} as never) };
-  const settler = new Settler({
-    pool: pool as unknown as SqlPool,
-    apply: (_session, { records, parked }: Work) => {
+  const settler = new Settler<ReturnType<typeof record>, string, { done: number; parked: number }>({
+    commit: ({ records, parked }) => {
       told.transactions++;
       if (records.length > 0 && left-- > 0)
         return Promise.reject(sqlError('sql_failed', 'no', { details: { sqlstate } }));
-      return Promise.resolve({ done: records.length, seen: 0, parked });
+      return Promise.resolve({ done: records.length, parked: parked.length });
     },
+    faultOf: faultOfEffect,
+    park: (_record, why) => why,
     log: silentLogger,
     attempts: 2,
     idle: () => Promise.resolve(),
@@ -47,7 +47,7 @@ async function settle(sqlstate: string | undefined, failures: number, isOurs = (
     },
     onCommitted: ({ done, parked }) => {
       told.done += done;
-      told.parked += parked.length;
+      told.parked += parked;
     },
     monotonicMs: () => 0,
   });

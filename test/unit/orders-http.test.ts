@@ -287,9 +287,9 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       const client = await raw(
         `POST /orders HTTP/1.1\r\nHost: test\r\n${keyed(KEY)}Content-Length: 36\r\n\r\n{"account`,
       );
-      await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(1);
+      await expect.poll(() => server.inFlight()).toBe(1);
       client.close();
-      await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(0);
+      await expect.poll(() => server.inFlight()).toBe(0);
       expect(service.calls).toEqual([]);
     });
   });

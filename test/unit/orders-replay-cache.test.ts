@@ -31,6 +31,15 @@ describe('the replay cache', () => {
     }
   });
 
+  it('forgets all when it is told to, and goes on', () => {
+    const cache = new ReplayCache(10 * ENTRY);
+    for (const id of [1, 2]) cache.put(key(id), answer(id));
+    cache.clear();
+    expect([cache.get(key(1), 0), cache.size(), cache.bytes()]).toEqual([undefined, 0, 0]);
+    cache.put(key(1), answer(1));
+    expect([cache.size(), cache.bytes()]).toEqual([1, ENTRY]);
+  });
+
   it('forgets at the end of a key', () => {
     const cache = new ReplayCache(10 * ENTRY);
     cache.put(key(1), answer(1, 100));

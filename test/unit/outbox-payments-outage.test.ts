@@ -80,7 +80,8 @@ class Topic implements BatchConsumer {
     });
   assignment = (): readonly TopicPartition[] => [0, 1].map((partition) => ({ topic: 't', partition }));
   subscribe = (): Promise<void> => Promise.resolve();
-  commit = (): Promise<void> => Promise.resolve();
+  commit = (): ReturnType<BatchConsumer['commit']> => Promise.resolve('committed');
+  reach = (): Promise<void> => Promise.resolve();
   lag = (): Promise<readonly never[]> => Promise.resolve([]);
   close = (): Promise<void> => Promise.resolve();
   committed = (): Promise<readonly never[]> => Promise.resolve([]);

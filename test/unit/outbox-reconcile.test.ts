@@ -93,6 +93,7 @@ describe('reconciliationText', () => {
     distinct_charges: 7,
     unanswered_intents: 0,
     refused_intents: 0,
+    expired_keys: 0,
     suppressed: {},
     parked: {},
     classes: [],
@@ -129,10 +130,12 @@ describe('reconciliationText', () => {
       holds: false,
       unanswered_intents: 2,
       refused_intents: 1,
+      expired_keys: 9,
       deltas,
     });
     expect(text).toContain('unanswered_intents 2');
     expect(text).toContain('refused_intents    1');
+    expect(text).toContain('expired_keys       9');
     expect(text).toContain('deltas             4');
     expect(text).toContain(
       '  lost_order: 3, m\n    idempotency key a\n    idempotency key b\n    and 1 more\n',

@@ -6,11 +6,10 @@ import type { Clock } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { unreachable } from '../../src/io/broker/errors.ts';
 import { EventEncoder, toRecord, traceparentOf } from '../../src/outbox/relay/event.ts';
-import { widen } from '../../src/outbox/relay/frontier.ts';
 import { Publishing } from '../../src/outbox/relay/publishing.ts';
 import type { Sender, Sent } from '../../src/outbox/relay/sender.ts';
-import { isShardCount, shardOf } from '../../src/outbox/relay/shards.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 
 const uuid = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
@@ -58,12 +57,16 @@ function broker(fails: (send: number) => boolean, late: (flight: number) => numb
   return { sender, log };
 }
 
+const UNDER_WAY_BYTES = 40_000;
+
 function pipeline(
   sender: Sender,
   batchRows: number,
   owns: (shard: number) => boolean = () => true,
   flightBytes = 64 * 1024,
   marks = true,
+  later: (done: () => void) => void = () => {},
+  time: Clock = clock,
 ) {
   const marked: bigint[] = [];
   const metrics = new Metrics();
@@ -75,16 +78,17 @@ function pipeline(
       add(entry) {
         marked.push(entry.row.id);
         if (marks) setImmediate(() => this.onDone(entry));
+        else later(() => this.onDone(entry));
       },
     },
     leases: { shards: 4, epochOf: (shard) => (owns(shard) ? 1n : undefined), holds: (shard) => owns(shard) },
     metrics,
     log: silentLogger,
-    clock,
+    clock: time,
     flightRowsMax: batchRows,
     flightBytesMax: flightBytes,
     recordBytesMax: flightBytes,
-    underWayMax: 1000,
+    underWay: { rows: 1000, bytes: UNDER_WAY_BYTES },
     crashAt: () => {},
     onTopicMissing: () => {},
     onFenced: () => {},
@@ -237,6 +241,41 @@ describe('pipeline', () => {
     expect({ sends, underWay: made.underWay() }).toEqual({ sends: 2, underWay: 0 });
   });
 
+  it('has no room while its bytes are under way, takes a row larger than all of them, and has room again once they are marked', async () => {
+    const { sender } = broker(
+      () => false,
+      () => 0,
+    );
+    const marks: Array<() => void> = [];
+    const { made, metrics } = pipeline(
+      sender,
+      10,
+      () => true,
+      64 * 1024,
+      false,
+      (done) => marks.push(done),
+    );
+    const bytes = (): number => {
+      metrics.snapshot();
+      return metrics.gauge('relay_under_way_bytes', '').value();
+    };
+    let room = 0;
+    const asked = async (): Promise<number> => {
+      void made.room().then(() => room++);
+      await moment();
+      return room;
+    };
+    await made.deliver([row(1, 1, JSON.stringify('x'.repeat(UNDER_WAY_BYTES - 2000)))]);
+    expect(await asked()).toBe(1);
+    const whole = row(2, 2, JSON.stringify('y'.repeat(UNDER_WAY_BYTES)));
+    expect(await made.deliver([whole])).toMatchObject({ published: 1, left: [] });
+    expect(bytes()).toBeGreaterThan(2 * UNDER_WAY_BYTES - 2000);
+    expect(await asked()).toBe(1);
+    for (const mark of marks.splice(0)) mark();
+    await moment();
+    expect([room, bytes()]).toEqual([2, 0]);
+  });
+
   it('sends a key with a thousand rows in one flight', async () => {
     const { sender, log } = broker(
       () => false,
@@ -246,6 +285,55 @@ describe('pipeline', () => {
     const { published } = await made.deliver(Array.from({ length: 1000 }, (_, i) => row(i, 1)));
     expect({ published, sent: log.length }).toEqual({ published: 1000, sent: 1000 });
     expect(metrics.counter('relay_flights_total', '').value()).toBe(1);
+  });
+
+  it('lets few rows wait for the flight under way, so that they go out together, and no longer than a moment', async () => {
+    let nowMs = 0;
+    const landings: Array<() => void> = [];
+    const sent: string[][] = [];
+    const sender: Sender = {
+      flights: 3,
+      open: async () => {},
+      isHealthy: () => true,
+      close: async () => {},
+      send: (batch) => {
+        sent.push(Array.from({ length: batch.rowCount }, (_, i) => msgIdOf(batch, i)));
+        const status = new Int32Array(batch.rowCount);
+        return new Promise((resolve) => landings.push(() => resolve({ status, events: [], fenced: false })));
+      },
+    };
+    const time: Clock = { wallNowMs: () => 0, monotonicMs: () => nowMs };
+    const { made } = pipeline(
+      sender,
+      4,
+      () => true,
+      64 * 1024,
+      true,
+      () => {},
+      time,
+    );
+    const ids = (...numbers: number[]): string[] => numbers.map((n) => uuid(1_000_000 + n));
+    for (const n of [1, 2, 3]) void made.deliver([row(n, n)]);
+    expect(sent).toEqual([ids(1)]);
+    landings[0]?.();
+    await expect.poll(() => sent).toEqual([ids(1), ids(2, 3)]);
+    // A whole flight does not wait.
+    void made.deliver([4, 5, 6, 7].map((n) => row(n, n)));
+    expect(sent).toEqual([ids(1), ids(2, 3), ids(4, 5, 6, 7)]);
+    // What is large enough neither, however few.
+    void made.deliver([row(8, 8, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
+    void made.deliver([row(9, 9, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
+    expect(sent.slice(3)).toEqual([ids(8)]);
+    for (const land of landings) land();
+    await expect.poll(() => sent.slice(4)).toEqual([ids(9)]);
+    // None of them lands: the rest is not held up for it.
+    void made.deliver([row(10, 10)]);
+    await new Promise((resolve) => setTimeout(resolve, 60));
+    expect(sent.slice(5)).toEqual([]);
+    nowMs += 1000;
+    await expect.poll(() => sent.slice(5)).toEqual([ids(10)]);
+    for (const land of landings) land();
+    await made.idle();
   });
 
   it('names a row that fits into no batch, sends nothing of its key behind it, and goes on with the others', async () => {
@@ -384,23 +472,11 @@ describe('record of a row', () => {
   });
 });
 
-describe('shards', () => {
-  it('are powers of two up to 256, and every key has one', () => {
-    expect([1, 2, 16, 256].every(isShardCount)).toBe(true);
-    expect([0, 3, 512, 1.5].some(isShardCount)).toBe(false);
-    fc.assert(
-      fc.property(fc.uuid(), fc.constantFrom(1, 2, 16, 256), (id, shards) => {
-        const bytes = Buffer.from(id.replaceAll('-', ''), 'hex');
-        expect(shardOf(id, shards)).toBe(((bytes[3] as number) ^ (bytes[15] as number)) % shards);
-      }),
-    );
-  });
-});
-
-describe('transaction ids', () => {
-  it('widen to the epoch in which they were given out', () => {
-    const span = 1n << 32n;
-    expect(widen(5n, 3n * span + 10n)).toBe(3n * span + 5n);
-    expect(widen(0xffff_fff0n, 3n * span + 10n)).toBe(2n * span + 0xffff_fff0n);
+describe('a broker that does not answer', () => {
+  it('is not blamed on what the client remarks on its settings', () => {
+    const remark = 'CONFWARN: [thrd:app]: Configuration property enable.gapless.guarantee is experimental';
+    expect(unreachable('kafka:9092', remark).message).toBe('no broker answers at kafka:9092');
+    const refused = 'FAIL: [thrd:kafka:9092/bootstrap]: Connect failed: Connection refused';
+    expect(unreachable('kafka:9092', refused).message).toBe(`no broker answers at kafka:9092: ${refused}`);
   });
 });

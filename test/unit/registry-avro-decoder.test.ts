@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
 import type { AvroDatum } from '../../src/registry/serde/datum.ts';
+import { cpuMs } from '../cpu.ts';
 import {
   branch,
   decodeBytes,
@@ -430,10 +431,10 @@ describe('unions', () => {
       Array.from({ length: 6_000 }, (_, i) => fixed(`${kind}.T${i}`, 1));
     const writer = tree(many('n'));
     const reader = tree(many('m').reverse());
-    const started = performance.now();
+    const started = cpuMs();
     expect(decodeBytes(reader, writer, encodeAvro(writer, branch(5_999, Buffer.of(3))))).toEqual({
       'm.T5999': Buffer.of(3),
     });
-    expect(performance.now() - started).toBeLessThan(1_000);
+    expect(cpuMs() - started).toBeLessThan(1_000);
   });
 });

@@ -130,8 +130,9 @@ class MemoryConsumer implements BatchConsumer {
     this.paused.push(false);
     for (const at of places) this.held.delete(at.partition);
   }
-  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+  async commit(offsets: readonly TopicPartitionOffset[]): ReturnType<BatchConsumer['commit']> {
     this.commits.push([...offsets]);
+    return 'committed';
   }
   assignment(): ReturnType<BatchConsumer['assignment']> {
     return [
@@ -147,6 +148,7 @@ class MemoryConsumer implements BatchConsumer {
   async committed(): Promise<readonly TopicPartitionOffset[]> {
     return [];
   }
+  async reach(): Promise<void> {}
   async lag(): ReturnType<BatchConsumer['lag']> {
     return [];
   }

@@ -8,6 +8,9 @@ import { plainJson, sameValue } from '../../src/registry/proof/same.ts';
 import { parseSchema, type Schema } from '../../src/registry/schemas/schema.ts';
 import { readerUnjudged } from '../../src/registry/serde/codec.ts';
 
+/** Whether an event is found must not depend on how busy the machine is. */
+const FOR_EVER = Number.POSITIVE_INFINITY;
+
 const avro = (json: unknown): Schema => parseSchema('AVRO', JSON.stringify(json));
 const order = (...fields: readonly unknown[]): Schema => avro({ type: 'record', name: 'Order', fields });
 const proto = (body: string): Schema =>
@@ -106,7 +109,7 @@ describe('a counterexample', () => {
     );
     const [finding] = checkPair(reader, writer);
     expect(finding?.rule).toBe('AVRO_ENUM_SYMBOL_MISSING');
-    const shown = finding && counterexampleOf(finding, reader, writer);
+    const shown = finding && counterexampleOf(finding, reader, writer, FOR_EVER);
     expect(shown).toMatchObject({
       outcome: 'FAIL',
       json: '{"id":"","e":"B"}',
@@ -125,7 +128,7 @@ describe('a counterexample', () => {
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'], default: 'A' } },
     );
     const [finding] = checkPair(reader, writer);
-    expect(finding && counterexampleOf(finding, reader, writer)).toMatchObject({
+    expect(finding && counterexampleOf(finding, reader, writer, FOR_EVER)).toMatchObject({
       outcome: 'LOSSY',
       json: '{"id":"","e":"B"}',
       at: undefined,
@@ -140,7 +143,10 @@ describe('a counterexample', () => {
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'] } },
     );
     const findings = checkPair(reader, writer).filter(({ severity }) => severity === 'fail');
-    const shown = findings.map((finding) => [finding.path, counterexampleOf(finding, reader, writer)]);
+    const shown = findings.map((finding) => [
+      finding.path,
+      counterexampleOf(finding, reader, writer, FOR_EVER),
+    ]);
     expect(shown).toEqual([
       ['Order.region', expect.objectContaining({ alone: false, got: expect.stringContaining('region') })],
       ['Order.e', expect.objectContaining({ alone: true, got: expect.stringMatching(/symbol B/) })],
@@ -154,7 +160,7 @@ describe('a counterexample', () => {
     });
     const reader = order({ name: 'n', type: 'string' });
     const [finding] = checkPair(reader, wide).filter(({ severity }) => severity === 'fail');
-    const shown = finding && counterexampleOf(finding, reader, wide);
+    const shown = finding && counterexampleOf(finding, reader, wide, FOR_EVER);
     expect(shown?.bytes).toBe(801);
     expect(shown?.hex).toBe(`${'00'.repeat(512)}…`);
     expect(shown?.json.length).toBe(2_001);

@@ -8,6 +8,7 @@ import { Buckets, clientOf } from '../../src/registry/security/bucket.ts';
 import { Glob } from '../../src/registry/security/glob.ts';
 import { Rules } from '../../src/registry/security/rules.ts';
 import { WatchedFile } from '../../src/registry/security/watched-file.ts';
+import { cpuMs } from '../cpu.ts';
 import { logLines, testClock } from './security-kit.ts';
 
 describe('a pattern', () => {
@@ -42,9 +43,9 @@ describe('a pattern', () => {
 
   it('costs no more than its length times the text', () => {
     const glob = Glob.parse(`${'*a'.repeat(200)}b`) as Glob;
-    const before = performance.now();
+    const before = cpuMs();
     expect(glob.matches('a'.repeat(5000))).toBe(false);
-    expect(performance.now() - before).toBeLessThan(1000);
+    expect(cpuMs() - before).toBeLessThan(1000);
   });
 });
 

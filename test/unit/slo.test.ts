@@ -11,6 +11,7 @@ import { metricsAddress } from '../../src/bin/slo/scrape.ts';
 import { quantity } from '../../src/bin/slo/table.ts';
 import { LATENCY_BUCKETS_S, Metrics } from '../../src/core/metrics.ts';
 import { promExposition } from '../../src/io/metrics/prom.ts';
+import { cpuMs } from '../cpu.ts';
 
 const page = (text: string) => parseExposition(text, 'page');
 
@@ -90,9 +91,9 @@ describe('an exposition', () => {
       `a ${'1'.repeat(100_000)}x`,
     ];
     for (const text of hostile) {
-      const before = performance.now();
+      const before = cpuMs();
       expect(() => page(text)).toThrow('is no sample');
-      expect(performance.now() - before).toBeLessThan(500);
+      expect(cpuMs() - before).toBeLessThan(500);
     }
   });
 });

@@ -8,8 +8,8 @@ import type { Covered, Delivered, Pipeline } from '../../src/outbox/relay/pipeli
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 import { WalFeed } from '../../src/outbox/relay/wal-feed.ts';
 import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
-import { WalParking } from '../../src/outbox/relay/wal-parking.ts';
-import type { OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
+import { PARKING_LIMITS, type ParkingLimits, WalParking } from '../../src/outbox/relay/wal-parking.ts';
+import type { KeyFilter, OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
 import * as wire from '../property/wal-encode.ts';
 
 const COLUMNS = [
@@ -33,6 +33,8 @@ class Broker implements Pipeline {
   marks: Promise<void> = Promise.resolve();
   isFull = false;
   calls = 0;
+  /** Every row that was brought. */
+  readonly tried: bigint[] = [];
   private readonly held = new Map<string, Set<bigint>>();
 
   async deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered> {
@@ -40,13 +42,16 @@ class Broker implements Pipeline {
     await turn();
     if (covered !== undefined)
       for (const [key, ids] of this.held) {
+        if (covered.keys?.has(key) === false) continue;
         for (const id of ids) if (id >= covered.from && id <= covered.to) ids.delete(id);
         if (ids.size === 0) this.held.delete(key);
       }
     const left: bigint[] = [];
     for (const row of rows) {
+      this.tried.push(row.id);
       const held = this.held.get(row.aggregateId);
-      if (held === undefined && !this.refuses(row)) this.taken.push([row.aggregateId, row.id]);
+      if (![...(held ?? [])].some((id) => id <= row.id) && !this.refuses(row))
+        this.taken.push([row.aggregateId, row.id]);
       else {
         this.held.set(row.aggregateId, (held ?? new Set()).add(row.id));
         left.push(row.id);
@@ -63,11 +68,65 @@ class Broker implements Pipeline {
   }
 }
 
-function scene(opened = true) {
+const rowOf = (id: bigint, key: number, payloadBytes = 0): OutboxRow => ({
+  id,
+  aggregateId: nameOf(key),
+  msgId: 'm',
+  eventType: 't',
+  payload: new Uint8Array(payloadBytes),
+  createdAt: new Date(0),
+});
+
+/** An outbox in memory: what can be seen of it, and what was taken of that is marked. */
+class Table {
+  readonly rows = new Map<bigint, OutboxRow>();
+  /** Rows of each statement that reads payloads. */
+  readonly pages: number[] = [];
+  private readonly broker: Broker;
+  constructor(broker: Broker) {
+    this.broker = broker;
+  }
+  put(...rows: readonly OutboxRow[]): void {
+    for (const row of rows) this.rows.set(row.id, row);
+  }
+  get asTable(): OutboxRows {
+    return this as unknown as OutboxRows;
+  }
+  private isPending(id: bigint): boolean {
+    return !this.broker.taken.some(([, taken]) => taken === id);
+  }
+  async byId(ids: readonly bigint[], bytesMax: number) {
+    await turn();
+    const found = ids.flatMap((id) => this.rows.get(id) ?? []);
+    const until = (count: number): number =>
+      found.slice(0, count).reduce((sum, { payload }) => sum + payload.length, 0);
+    const kept = found.filter((_, i) => until(i + 1) <= bytesMax || i === 0);
+    this.pages.push(kept.length);
+    return {
+      states: kept.map((row) => ({ row, pending: this.isPending(row.id) })),
+      through: kept.length < found.length ? (kept.at(-1)?.id as bigint) : (ids.at(-1) as bigint),
+    };
+  }
+  async visibleOf(ids: readonly bigint[]) {
+    await turn();
+    return ids.filter((id) => this.rows.has(id));
+  }
+  async pendingIds(to: bigint, limit: number, { only }: KeyFilter) {
+    await turn();
+    const ids = [...this.rows.values()]
+      .filter(({ id, aggregateId }) => id <= to && this.isPending(id) && only?.has(aggregateId) !== false)
+      .map(({ id }) => id)
+      .sort((a, b) => Number(a - b));
+    return BigInt64Array.from(ids.slice(0, limit));
+  }
+}
+
+function scene(opened = true, over: Partial<ParkingLimits> = {}) {
   const broker = new Broker();
   const metrics = walMetrics(new Metrics());
   const clock = { wallNowMs: () => 0, monotonicMs: () => 0 };
-  const parking = new WalParking({ pipeline: broker, metrics, clock, log: silentLogger });
+  const limits = { ...PARKING_LIMITS, pageBytes: 1 << 20, ...over };
+  const parking = new WalParking({ pipeline: broker, metrics, clock, log: silentLogger, limits });
   const failures: unknown[] = [];
   const throttled: string[] = [];
   const feed = new WalFeed({
@@ -76,6 +135,7 @@ function scene(opened = true) {
     table: 'outbox',
     metrics,
     parking,
+    waitingBytesMax: 16 << 20,
     sleep: async () => {
       await turn();
     },
@@ -106,7 +166,18 @@ function scene(opened = true) {
     await feed.idle();
     expect(failures).toEqual([]);
   };
-  return { broker, feed, parking, metrics, send, row, transaction, settle, throttled };
+  return {
+    broker,
+    feed,
+    parking,
+    metrics,
+    send,
+    row,
+    transaction,
+    settle,
+    throttled,
+    table: new Table(broker),
+  };
 }
 
 const of = (broker: Broker, key: number): bigint[] =>
@@ -218,7 +289,7 @@ describe('wal feed', () => {
   });
 
   it('parks a row that is refused while others are taken, with what follows of its key, and goes on', async () => {
-    const { broker, feed, transaction, settle, parking } = scene();
+    const { broker, feed, transaction, settle, parking, table } = scene();
     broker.refuses = (row) => row.id === 1n;
     transaction(10n, [[1n, 1]]);
     for (let i = 2n; i <= 9n; i++) transaction(i * 10n, [[i, i % 2n === 0n ? 1 : 2]]);
@@ -232,19 +303,8 @@ describe('wal feed', () => {
     expect(of(broker, 1)).toEqual([]);
     expect([feed.progress.confirmed, parking.highest()]).toEqual([100n, 10n]);
     broker.refuses = () => false;
-    const rows = [1n, 2n, 4n, 6n, 8n, 10n].map((id) => ({
-      pending: true,
-      row: {
-        id,
-        aggregateId: nameOf(1),
-        msgId: 'm',
-        eventType: 't',
-        payload: new Uint8Array(),
-        createdAt: new Date(0),
-      },
-    }));
-    const table = { byId: async () => rows } as unknown as OutboxRows;
-    await parking.bringAgain(table);
+    table.put(...[1n, 2n, 4n, 6n, 8n, 10n].map((id) => rowOf(id, 1)));
+    await parking.bringAgain(table.asTable);
     expect(of(broker, 1)).toEqual([1n, 2n, 4n, 6n, 8n, 10n]);
     expect(parking.highest()).toBeNull();
     transaction(110n, [[12n, 1]]);
@@ -253,28 +313,64 @@ describe('wal feed', () => {
   });
 
   it('does not bring parked rows while one of them cannot be seen yet', async () => {
-    const { broker, parking } = scene();
-    const row = (id: bigint): OutboxRow => ({
-      id,
-      aggregateId: nameOf(1),
-      msgId: 'm',
-      eventType: 't',
-      payload: new Uint8Array(),
-      createdAt: new Date(0),
-    });
-    parking.park(row(1n));
-    parking.park(row(2n));
-    await parking.bringAgain({
-      byId: async () => [{ pending: true, row: row(2n) }],
-    } as unknown as OutboxRows);
+    const { broker, parking, table } = scene();
+    parking.park([rowOf(1n, 1), rowOf(2n, 1)]);
+    table.put(rowOf(2n, 1));
+    await parking.bringAgain(table.asTable);
     expect([broker.calls, parking.highest()]).toEqual([0, 2n]);
-    await parking.bringAgain({
-      byId: async () => [
-        { pending: false, row: row(1n) },
-        { pending: true, row: row(2n) },
-      ],
-    } as unknown as OutboxRows);
-    expect([broker.taken.map(([, id]) => id), parking.highest()]).toEqual([[2n], null]);
+    table.put(rowOf(1n, 1));
+    await parking.bringAgain(table.asTable);
+    expect([of(broker, 1), parking.highest()]).toEqual([[1n, 2n], null]);
+  });
+
+  it('tries a part of the parked keys a turn, one row of each, and reads what waits behind in pages', async () => {
+    const { broker, parking, table, metrics } = scene(true, {
+      keysATurn: 3,
+      pageRows: 4,
+      pageBytes: 3000,
+      idsMax: 10,
+    });
+    const keys = [1, 2, 3, 4, 5, 6, 7];
+    let next = 1n;
+    for (let round = 0; round < 10; round++) for (const key of keys) table.put(rowOf(next++, key, 1000));
+    broker.refuses = () => true;
+    const range = (key: number) => ({ from: BigInt(key), to: BigInt(63 + key) });
+    parking.parkKeys(new Map(keys.map((key) => [nameOf(key), range(key)])));
+    expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([7, 7, 70n]);
+    for (let i = 0; i < 3; i++) await parking.bringAgain(table.asTable);
+    // Three keys a turn, and the turn after goes on with the next ones.
+    expect(table.pages).toEqual([3, 3, 3]);
+    expect(broker.tried.map(String)).toEqual(['1', '2', '3', '4', '5', '6', '1', '2', '7']);
+    broker.refuses = ({ id }) => id === 30n;
+    for (let i = 0; i < 40 && parking.size > 1; i++) await parking.bringAgain(table.asTable);
+    expect(Math.max(...table.pages)).toBe(3);
+    for (const key of keys.filter((one) => one !== 2))
+      expect(of(broker, key), `key ${key}`).toEqual(
+        Array.from({ length: 10 }, (_, i) => BigInt(key + 7 * i)),
+      );
+    expect(of(broker, 2)).toEqual([2n, 9n, 16n, 23n]);
+    expect([...parking.keys()]).toEqual([nameOf(2)]);
+    broker.refuses = () => false;
+    for (let i = 0; i < 10 && parking.size > 0; i++) await parking.bringAgain(table.asTable);
+    expect(of(broker, 2)).toEqual(Array.from({ length: 10 }, (_, i) => BigInt(2 + 7 * i)));
+    expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([0, 0, null]);
+  });
+
+  it('keeps a key parked that got a row while its others were brought', async () => {
+    const { broker, parking, table } = scene();
+    table.put(rowOf(1n, 1));
+    parking.park([rowOf(1n, 1)]);
+    const came: boolean[] = [];
+    broker.refuses = ({ id }) => {
+      if (id === 1n) came.push(parking.add(rowOf(2n, 1)));
+      return false;
+    };
+    await parking.bringAgain(table.asTable);
+    expect(came).toEqual([true]);
+    expect([of(broker, 1), parking.highest()]).toEqual([[1n], 2n]);
+    table.put(rowOf(2n, 1));
+    await parking.bringAgain(table.asTable);
+    expect([of(broker, 1), parking.size]).toEqual([[1n, 2n], 0]);
   });
 
   it('holds streamed transactions back until they are committed', async () => {

@@ -5,7 +5,7 @@
 // either, and of the answer only grpc-status, idempotency-replayed and the message are read.
 #pragma once
 
-#include "http1.h"
+#include "sockets.h"
 
 namespace load {
 
@@ -101,9 +101,7 @@ class HeaderBlock {
 class Grpc : public Transport {
  public:
   Grpc(int epoll, std::string host, std::string port, std::size_t connections, double timeout_s)
-      : epoll_(epoll),
-        host_(std::move(host)),
-        port_(std::move(port)),
+      : server_(epoll, std::move(host), std::move(port)),
         timeout_(static_cast<std::int64_t>(timeout_s * 1e9)),
         connections_(connections) {
     for (int code = 0; code <= 16; code++) codes_[code] = Huffman(std::to_string(code));
@@ -112,7 +110,7 @@ class Grpc : public Transport {
 
   bool connected() const override {
     return std::any_of(connections_.begin(), connections_.end(),
-                       [](const Connection& one) { return one.fd >= 0; });
+                       [](const Connection& one) { return one.open(); });
   }
   bool under_way() const override { return under_way_ > 0; }
 
@@ -122,7 +120,7 @@ class Grpc : public Transport {
       sent = false;
       for (std::size_t i = 0; i < connections_.size() && run.HasReady(); i++) {
         Connection& one = connections_[turn_++ % connections_.size()];
-        if (one.fd < 0 || one.calls.size() >= kCallsMax) continue;
+        if (!one.open() || one.calls.size() >= kCallsMax) continue;
         Call(run, one);
         sent = true;
       }
@@ -132,16 +130,8 @@ class Grpc : public Transport {
 
   void OnEvent(Run& run, std::uint64_t what, std::uint32_t) override {
     const auto at = static_cast<std::size_t>(what);
-    Connection& one = connections_[at];
-    while (one.fd >= 0) {
-      char chunk[65536];
-      const ssize_t got = recv(one.fd, chunk, sizeof chunk, 0);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) break;
-      if (got <= 0) return Close(run, at, got == 0 ? "closed" : "ECONNRESET");
-      one.read.append(chunk, static_cast<std::size_t>(got));
-      if (!TakeFrames(run, at)) return;
-      if (static_cast<std::size_t>(got) < sizeof chunk) break;
-    }
+    const char* why = Server::Read(connections_[at], [&] { return TakeFrames(run, at); });
+    if (why != nullptr) Close(run, at, why);
     Flush(run, at);
   }
 
@@ -153,7 +143,7 @@ class Grpc : public Transport {
         return now - entry.second.left > timeout_;
       });
       if (late) Close(run, at, "timeout");
-      if (one.fd < 0 && now >= one.again && !Open(at)) one.again = now + kReconnectNs;
+      if (!one.open() && now >= one.again && !Open(at)) one.again = now + kReconnectNs;
     }
   }
 
@@ -181,13 +171,10 @@ class Grpc : public Transport {
     std::int64_t left;
     std::string message;
   };
-  struct Connection {
-    int fd = -1;
+  struct Connection : Socket {
     std::uint32_t next = 1;
     std::uint32_t taken = 0;  // of our window
-    std::int64_t again = 0;
     std::map<std::uint32_t, Under> calls;
-    std::string read;
     std::string write;
   };
 
@@ -217,8 +204,7 @@ class Grpc : public Transport {
 
   bool Open(std::size_t at) {
     Connection& one = connections_[at];
-    one.fd = Connect(host_, port_);
-    if (one.fd < 0) return false;
+    if (!server_.Open(one, at)) return false;
     one.next = 1;
     one.taken = 0;
     one.write = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -232,20 +218,13 @@ class Grpc : public Transport {
     std::string window;
     Put32(window, kWindow);
     PutFrame(one.write, kWindowUpdate, 0, 0, window);
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = at;
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, one.fd, &event);
     return true;
   }
 
   void Close(Run& run, std::size_t at, const char* why) {
     Connection& one = connections_[at];
-    close(one.fd);
-    one.fd = -1;
-    one.read.clear();
+    Server::Close(one, run.Now());
     one.write.clear();
-    one.again = run.Now();
     for (const auto& [stream, call] : one.calls) {
       under_way_--;
       run.Failed(call.send, why);
@@ -260,7 +239,7 @@ class Grpc : public Transport {
     // :method POST and :scheme http of the static table, then literals.
     std::string block = "\x83\x86";
     PutField(block, ":path", "/orders.v1.Orders/Create");
-    PutField(block, ":authority", host_ + ":" + port_);
+    PutField(block, ":authority", server_.authority());
     PutField(block, "content-type", "application/grpc");
     PutField(block, "te", "trailers");
     PutField(block, "idempotency-key", intent.key);
@@ -279,7 +258,7 @@ class Grpc : public Transport {
 
   void Flush(Run& run, std::size_t at) {
     Connection& one = connections_[at];
-    if (one.fd < 0 || one.write.empty()) return;
+    if (!one.open() || one.write.empty()) return;
     const ssize_t wrote = send(one.fd, one.write.data(), one.write.size(), MSG_NOSIGNAL);
     if (wrote < 0 && errno != EAGAIN) return Close(run, at, "EPIPE");
     // What did not fit leaves with the next turn, a millisecond later at most under load.
@@ -392,9 +371,7 @@ class Grpc : public Transport {
     }
   }
 
-  int epoll_;
-  std::string host_;
-  std::string port_;
+  Server server_;
   std::int64_t timeout_;
   std::vector<Connection> connections_;
   std::string codes_[17];

@@ -1,57 +1,23 @@
 // HTTP/1.1 over kept connections, one request under way on each.
 #pragma once
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/tcp.h>
 #include <strings.h>
-#include <sys/epoll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include "run.h"
+#include "sockets.h"
 
 namespace load {
-
-constexpr std::int64_t kReconnectNs = 100'000'000;
-
-// A connected socket that does not block, or -1.
-inline int Connect(const std::string& host, const std::string& port) {
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(host.c_str(), port.c_str(), &hints, &found) != 0) return -1;
-  int fd = -1;
-  for (addrinfo* at = found; at != nullptr && fd < 0; at = at->ai_next) {
-    fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-    if (fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
-      close(fd);
-      fd = -1;
-    }
-  }
-  freeaddrinfo(found);
-  if (fd < 0) return -1;
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-  return fd;
-}
 
 class Http1 : public Transport {
  public:
   Http1(int epoll, std::string host, std::string port, std::string path, std::size_t connections,
         double timeout_s)
-      : epoll_(epoll),
-        host_(std::move(host)),
-        port_(std::move(port)),
+      : server_(epoll, std::move(host), std::move(port)),
         timeout_(static_cast<std::int64_t>(timeout_s * 1e9)),
         connections_(connections) {
-    head_ = "POST " + path + " HTTP/1.1\r\nHost: " + host_ + ":" + port_ +
+    head_ = "POST " + path + " HTTP/1.1\r\nHost: " + server_.authority() +
             "\r\nContent-Type: application/json\r\nIdempotency-Key: ";
     for (std::size_t i = 0; i < connections_.size(); i++) {
-      if (Open(i)) idle_.push_back(i);
+      if (server_.Open(connections_[i], i)) idle_.push_back(i);
     }
   }
 
@@ -86,17 +52,8 @@ class Http1 : public Transport {
 
   void OnEvent(Run& run, std::uint64_t what, std::uint32_t) override {
     const auto at = static_cast<std::size_t>(what);
-    Connection& one = connections_[at];
-    if (one.fd < 0) return;
-    for (;;) {
-      char chunk[16384];
-      const ssize_t got = recv(one.fd, chunk, sizeof chunk, 0);
-      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-      if (got <= 0) return Close(run, at, got == 0 ? "closed" : "ECONNRESET");
-      one.read.append(chunk, static_cast<std::size_t>(got));
-      if (!TakeReply(run, at)) return;
-      if (static_cast<std::size_t>(got) < sizeof chunk) return;
-    }
+    const char* why = Server::Read(connections_[at], [&] { return TakeReply(run, at); });
+    if (why != nullptr) Close(run, at, why);
   }
 
   void Look(Run& run) override {
@@ -104,8 +61,8 @@ class Http1 : public Transport {
     for (std::size_t at = 0; at < connections_.size(); at++) {
       Connection& one = connections_[at];
       if (one.busy && now - one.left > timeout_) Close(run, at, "timeout");
-      if (one.fd < 0 && now >= one.again) {
-        if (Open(at)) {
+      if (!one.open() && now >= one.again) {
+        if (server_.Open(one, at)) {
           idle_.push_back(at);
         } else {
           one.again = now + kReconnectNs;
@@ -115,33 +72,16 @@ class Http1 : public Transport {
   }
 
  private:
-  struct Connection {
-    int fd = -1;
+  struct Connection : Socket {
     bool busy = false;
     Send send{};
     std::int64_t left = 0;
-    std::int64_t again = 0;
-    std::string read;
   };
-
-  bool Open(std::size_t at) {
-    Connection& one = connections_[at];
-    one.fd = Connect(host_, port_);
-    if (one.fd < 0) return false;
-    epoll_event event{};
-    event.events = EPOLLIN;
-    event.data.u64 = at;
-    epoll_ctl(epoll_, EPOLL_CTL_ADD, one.fd, &event);
-    return true;
-  }
 
   void Close(Run& run, std::size_t at, const char* why) {
     Connection& one = connections_[at];
     if (!one.busy) std::erase(idle_, at);
-    close(one.fd);
-    one.fd = -1;
-    one.read.clear();
-    one.again = run.Now();
+    Server::Close(one, run.Now());
     if (!one.busy) return;
     one.busy = false;
     under_way_--;
@@ -209,9 +149,7 @@ class Http1 : public Transport {
     return !closes;
   }
 
-  int epoll_;
-  std::string host_;
-  std::string port_;
+  Server server_;
   std::string head_;
   std::int64_t timeout_;
   std::vector<Connection> connections_;

@@ -37,6 +37,7 @@
 #include <csignal>
 
 #include "grpc.h"
+#include "http1.h"
 
 namespace {
 

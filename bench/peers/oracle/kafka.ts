@@ -12,6 +12,9 @@ const FETCH = { key: 1, version: 4 };
 const LATEST = -1n;
 const FETCH_BYTES = 8 * 1024 * 1024;
 const CONTROL = 0x20;
+const APPEND_TIME = 0x08;
+/** The broker has no time for the record. */
+const NO_TIMESTAMP = -1n;
 const CLIENT_ID = 'oracle';
 
 /** Writes the big-endian fields of a request. */
@@ -148,6 +151,8 @@ class Connection {
 
 export interface ReadRecord {
   readonly offset: bigint;
+  /** The record's own timestamp, or when the broker appended it where the topic says so; undefined: there is none. */
+  readonly timestamp: bigint | undefined;
   /** Borrowed until the next record. */
   readonly value: Uint8Array | null;
 }
@@ -170,18 +175,22 @@ function readBatches(bytes: Buffer, from: bigint, take: (record: ReadRecord) => 
     if ((attributes & CONTROL) === 0) {
       const reader = new Reader(bytes.subarray(at + 61, end));
       const count = bytes.readInt32BE(at + 57);
+      const firstTimestamp = bytes.readBigInt64BE(at + 27);
+      const appendedAt = (attributes & APPEND_TIME) === 0 ? undefined : bytes.readBigInt64BE(at + 35);
       for (let i = 0; i < count; i++) {
         const length = reader.varint();
         const stop = reader.at + length;
         reader.at += 1;
-        reader.varint();
+        const ownTimestamp = firstTimestamp + BigInt(reader.varint());
         const offset = base + BigInt(reader.varint());
         const keyLength = reader.varint();
         if (keyLength > 0) reader.at += keyLength;
         const valueLength = reader.varint();
         const value = valueLength < 0 ? null : reader.bytes.subarray(reader.at, reader.at + valueLength);
         reader.at = stop;
-        if (offset >= from) take({ offset, value });
+        const known = appendedAt ?? ownTimestamp;
+        const timestamp = known === NO_TIMESTAMP ? undefined : known;
+        if (offset >= from) take({ offset, timestamp, value });
       }
     }
     next = last + 1n;

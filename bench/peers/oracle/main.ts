@@ -3,12 +3,19 @@
  *    node main.js arrival -brokers=H:P -topic=T -size=MS -skew=MS -lateness=MS   the topic, by the rules of lateness
  *    node main.js batch -size=MS                                                 events on stdin, none is late
  *
+ *  Windows: -size=MS; -window=sliding -size=MS -slide=MS; -window=session -gap=MS. -max-future=MS bounds what a timestamp
+ *  moves. -watermark=global on several partitions, and idle ones, need -order=FILE: the order in which the engine met the
+ *  records (arrival-order.ts).
  *  stdout: one line a result, `account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow`, ascending
  *  by (window_end, account_id); then one line of JSON with the counts. `-rows=false` leaves the results out.
  */
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { parseArrivalOrder, replay } from './arrival-order.ts';
+import { rowText } from './difference.ts';
 import { TopicReader } from './kafka.ts';
-import { Oracle } from './windows.ts';
+import type { LogEntry, OracleRules } from './rules.ts';
+import { entryOf, Oracle } from './windows.ts';
 
 const EVENT_BYTES = 256;
 const LINES_AT_ONCE = 10_000;
@@ -23,23 +30,53 @@ function flag(name: string): string {
   return value;
 }
 
+const ms = (name: string): bigint => BigInt(flag(name));
+
+function rulesOf(skewMs: bigint, latenessMs: bigint): OracleRules {
+  const watermark = flags.get('watermark') ?? 'partition';
+  if (watermark !== 'partition' && watermark !== 'global')
+    throw new Error(`-watermark=${watermark} is not known`);
+  const maxFutureMs = flags.has('max-future') ? ms('max-future') : undefined;
+  const shared = { skewMs, latenessMs, watermark, maxFutureMs } as const;
+  const window = flags.get('window') ?? 'tumbling';
+  if (window === 'tumbling') return { ...shared, window, sizeMs: ms('size') };
+  if (window === 'sliding') return { ...shared, window, sizeMs: ms('size'), slideMs: ms('slide') };
+  if (window === 'session') return { ...shared, window, gapMs: ms('gap') };
+  throw new Error(`-window=${window} is not known`);
+}
+
 async function readTopic(): Promise<Oracle> {
   const reader = await TopicReader.open(flag('brokers'), flag('topic'));
-  const rules = {
-    sizeMs: BigInt(flag('size')),
-    skewMs: BigInt(flag('skew')),
-    latenessMs: BigInt(flag('lateness')),
-  };
-  const oracle = new Oracle(rules, reader.partitions.length);
-  for (const partition of reader.partitions) {
-    await reader.read(partition, (record) => oracle.value(partition, record.value));
+  const rules = rulesOf(ms('skew'), ms('lateness'));
+  const { partitions } = reader;
+  const orderPath = flags.get('order');
+  if (orderPath === undefined && rules.watermark === 'global' && partitions.length > 1)
+    throw new Error(
+      `-watermark=global on ${partitions.length} partitions depends on the order: give -order=FILE`,
+    );
+  if (orderPath === undefined) {
+    const oracle = new Oracle(rules, partitions.length);
+    for (const partition of partitions) {
+      await reader.read(partition, ({ value, timestamp }) => oracle.value(partition, value, timestamp));
+    }
+    reader.close();
+    return oracle;
+  }
+  const order = parseArrivalOrder(readFileSync(orderPath, 'utf8'));
+  const records: LogEntry[][] = partitions.map(() => []);
+  for (const partition of partitions) {
+    const into = records[partition] as LogEntry[];
+    await reader.read(partition, ({ value, timestamp }) => into.push(entryOf(partition, value, timestamp)));
   }
   reader.close();
+  const added = order.filter((entry) => entry.kind === 'added').length;
+  const oracle = new Oracle(rules, partitions.length - added);
+  for (const entry of replay(order, records)) oracle.tell(entry);
   return oracle;
 }
 
 async function readStdin(): Promise<Oracle> {
-  const oracle = new Oracle({ sizeMs: BigInt(flag('size')), skewMs: 0n, latenessMs: 0n }, 1, false);
+  const oracle = new Oracle(rulesOf(0n, 0n), 1, false);
   let rest: Buffer = Buffer.alloc(0);
   for await (const chunk of process.stdin as AsyncIterable<Buffer>) {
     const bytes = rest.length === 0 ? chunk : Buffer.concat([rest, chunk]);
@@ -63,18 +100,19 @@ async function print(oracle: Oracle): Promise<void> {
   for (const row of oracle.rows()) {
     rows++;
     if (flags.get('rows') === 'false') continue;
-    const { accountId, windowStart, windowEnd, count, sum, min, max, lastUpdateTs, overflow } = row;
-    lines.push(
-      `${accountId},${windowStart},${windowEnd},${count},${sum},${min},${max},${lastUpdateTs},${overflow}`,
-    );
+    lines.push(rowText(row));
     if (lines.length >= LINES_AT_ONCE) await flush();
   }
   await flush();
-  const texts = (numbers: readonly bigint[]): string[] => numbers.map(String);
+  const { counters } = oracle;
+  const texts = (name: keyof (typeof counters)[number]): string[] => counters.map((one) => String(one[name]));
   const counts = {
-    consumed: texts(oracle.consumed),
-    dropped_late: texts(oracle.droppedLate),
-    invalid: texts(oracle.invalid),
+    consumed: texts('consumed'),
+    accepted: texts('accepted'),
+    dropped_late: texts('droppedLate'),
+    dropped_after_idle: texts('droppedAfterIdle'),
+    invalid: texts('invalid'),
+    future_clamped: texts('futureClamped'),
   };
   process.stdout.write(`${JSON.stringify({ rows, ...counts })}\n`);
 }

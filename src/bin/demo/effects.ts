@@ -32,8 +32,10 @@ const CRASH_POLL_MS = 150;
 const PENDING_LEAST = 10;
 /** How long the dead relay stays dead. */
 const OUTAGE_MS = 300;
-/** Orders that get further events, and how often each of them gets one. */
+/** Orders that get further events, how often each of them gets one, and from which part of the expected intents on: rows that are
+ *  no order count for the crash, too, and where orders come slowly they alone would bring it about before the middle. */
 const FOLLOWED_ORDERS = 20;
+const FOLLOW_AT = 0.25;
 const FOLLOW_EVERY_MS = 200;
 const POLL_MS = 20;
 const MOMENT_MS = 60_000;
@@ -201,13 +203,17 @@ async function run(context: SliceContext): Promise<EffectsRun> {
       `-ledger=${ledgerPath}`,
       '-json',
     ]);
-    const following = follow(pool, loaded.signal);
+    const ordered = (): Promise<number> => number(pool, 'SELECT count(*) AS n FROM orders');
+    const following = moment(
+      'orders to follow',
+      load,
+      async () => (await ordered()) >= FOLLOW_AT * intents,
+    ).then(() => follow(pool, loaded.signal));
     following.catch(() => {});
     const kills = [await firstDeath(pool, doomed)];
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
     const second = context.spawn('relay-killed', relayArgs(context, names));
     await ready('relay', second);
-    const ordered = (): Promise<number> => number(pool, 'SELECT count(*) AS n FROM orders');
     await moment('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
     const orderedAtKill = await ordered();
     kills.push(await killWithPending(pool, second));

@@ -10,7 +10,11 @@ const POLL_MS = 25;
 export async function ready(name: string, child: SliceProcess): Promise<string> {
   const address = await child.address();
   const deadline = Date.now() + READY_MS_MAX;
-  while (Date.now() < deadline) {
+  let over = false;
+  void child.ended.then(() => {
+    over = true;
+  });
+  while (Date.now() < deadline && !over) {
     const isReady = await fetch(`http://${address}/ready`).then(
       (answer) => answer.ok,
       () => false,
@@ -18,6 +22,8 @@ export async function ready(name: string, child: SliceProcess): Promise<string> 
     if (isReady) return address;
     await sleep(POLL_MS);
   }
+  if (over)
+    throw coreError('unreachable', `${name} ended before it was ready`, { next: `see ${child.logPath}` });
   throw coreError('timeout', `${name} was not ready within ${READY_MS_MAX} ms`, {
     next: `see ${child.logPath}`,
   });

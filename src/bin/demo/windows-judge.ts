@@ -15,6 +15,8 @@ export interface Kill {
   readonly held: number;
   /** Events behind the newest checkpoint that the dead process left. */
   readonly checkpointed: number;
+  /** Pieces of state on disk that this checkpoint names. */
+  readonly pieces: number;
   /** How the process ended. */
   readonly signal: string | null;
 }
@@ -23,19 +25,28 @@ export interface RunRecord {
   readonly name: string;
   readonly topic: string;
   readonly events: number;
+  /** An event may be in several windows. */
+  readonly overlaps: boolean;
+  /** Flags of the engine's state. */
+  readonly state: readonly string[];
   /** Events that must lie between checkpoint and kill. */
   readonly pastCheckpoint: number;
   readonly stateDir: string;
   readonly sinkTable: string;
   /** The oracle's reading of the arrival log; absent where no event may be late. */
-  readonly arrivalTable?: string;
+  readonly arrivalTable: string | undefined;
   readonly arrival: OracleCounts;
-  readonly trueTable: string;
+  /** The batch result of the true order, where it is asked for. */
+  readonly trueTable: string | undefined;
   readonly kill: Kill;
 }
 
 interface Recorded {
-  readonly partitions: readonly { readonly consumed: number; readonly droppedLate: number }[];
+  readonly partitions: readonly { readonly consumed: number; readonly dropped_late: number }[];
+  /** `spill` where state goes to disk: number of the last piece, and the pieces that are state. */
+  readonly state_snapshot_ptr?: {
+    readonly spill?: { readonly last_id: number; readonly pieces: readonly unknown[] } | null;
+  };
 }
 
 export const sum = (numbers: readonly (number | string)[]): number =>
@@ -60,6 +71,10 @@ export async function newestManifest(
 
 export const consumedOf = (recorded: Recorded): number => sum(recorded.partitions.map((one) => one.consumed));
 
+const spillOf = (recorded: Recorded | undefined) => recorded?.state_snapshot_ptr?.spill;
+export const piecesOf = (recorded: Recorded | undefined): number => spillOf(recorded)?.pieces.length ?? 0;
+export const isOnDisk = (state: readonly string[]): boolean => state.includes('-state=disk');
+
 const VALUES = ['count', 'sum', 'min', 'max', 'last_update_ts', 'overflow'];
 
 interface Comparison {
@@ -73,6 +88,17 @@ interface Comparison {
   readonly expectedEvents: number;
   /** Sum of the absolute differences in count. */
   readonly countError: number;
+  /** Of all rows in order, of the sink and of what is expected. */
+  readonly digests: readonly [string, string];
+}
+
+/** MD5 of every row in the order (window_end, account_id), as text. */
+async function digestOf(pool: SqlPool, table: string): Promise<string> {
+  const columns = ['account_id', 'window_start', 'window_end', ...VALUES];
+  const { rows } = await pool.query(
+    `SELECT md5(coalesce(string_agg(concat_ws(',', ${columns.join(', ')}), E'\\n' ORDER BY window_end, account_id, window_start), '')) AS digest FROM ${table}`,
+  );
+  return String(rows[0]?.['digest']);
 }
 
 /** Every row of the sink against every expected row. */
@@ -89,39 +115,69 @@ async function compare(pool: SqlPool, sink: string, expected: string): Promise<C
     FROM ${sink} s FULL JOIN ${expected} e USING (account_id, window_start, window_end)`);
   const [row] = rows;
   if (row === undefined) throw coreError('internal', 'a count of rows has no row');
-  return row as unknown as Comparison;
+  const digests = [await digestOf(pool, sink), await digestOf(pool, expected)] as const;
+  return { ...(row as unknown as Omit<Comparison, 'digests'>), digests };
 }
 
 const isEqual = (c: Comparison): boolean =>
-  c.expected > 0 && c.missing === 0 && c.extra === 0 && c.different === 0;
+  c.expected > 0 && c.missing === 0 && c.extra === 0 && c.different === 0 && c.digests[0] === c.digests[1];
+const short = (digest: string): string => digest.slice(0, 12);
 const told = (c: Comparison): string =>
-  `${n(c.rows)} rows, ${n(c.expected)} expected: ${n(c.missing)} missing, ${n(c.extra)} too many, ${n(c.different)} different`;
+  `${n(c.rows)} rows, ${n(c.expected)} expected: ${n(c.missing)} missing, ${n(c.extra)} too many, ${n(c.different)} different; digest ${short(c.digests[0])}, expected ${short(c.digests[1])}`;
 
-function killFact(run: RunRecord): Fact {
+/** Whether the kill came in the middle, behind a checkpoint and far enough from it. */
+export const isTimely = ({
+  kill,
+  events,
+  pastCheckpoint,
+}: Pick<RunRecord, 'kill' | 'events' | 'pastCheckpoint'>): boolean =>
+  kill.signal === 'SIGKILL' &&
+  kill.consumed >= 0.2 * events &&
+  kill.held <= 0.8 * events &&
+  kill.checkpointed > 0 &&
+  kill.consumed - kill.checkpointed >= pastCheckpoint;
+
+export function killFact(run: RunRecord): Fact {
   const { kill, events } = run;
   const past = kill.consumed - kill.checkpointed;
-  const holds =
-    kill.signal === 'SIGKILL' &&
-    kill.consumed >= 0.2 * events &&
-    kill.held <= 0.8 * events &&
-    kill.checkpointed > 0 &&
-    past >= run.pastCheckpoint;
   return {
     slice: 'windows',
     claim: `${run.name}: the engine was killed between 20% and 80%, after a checkpoint and at least ${n(run.pastCheckpoint)} events past it`,
     seen: `${kill.signal ?? 'no signal'} at ${n(kill.consumed)} of ${n(events)} consumed (the topic held ${n(kill.held)}), ${n(past)} past the checkpoint at ${n(kill.checkpointed)}`,
-    holds,
+    holds: isTimely(run),
+  };
+}
+
+async function spillFact(run: RunRecord): Promise<Fact> {
+  const written = spillOf((await newestManifest(run.stateDir))?.recorded)?.last_id ?? 0;
+  return {
+    slice: 'windows',
+    claim: `${run.name}: state went to disk, and was taken up from there (${run.state.join(' ')})`,
+    seen: `${n(written)} tables taken out of memory; the checkpoint that the dead process left names ${n(run.kill.pieces)} on disk`,
+    holds: written >= run.kill.pieces && run.kill.pieces > 0,
   };
 }
 
 async function recordedDrops(run: RunRecord): Promise<readonly number[]> {
   const newest = await newestManifest(run.stateDir);
-  return newest?.recorded.partitions.map((one) => one.droppedLate) ?? [];
+  return newest?.recorded.partitions.map((one) => one.dropped_late) ?? [];
+}
+
+export async function judgeRun(pool: SqlPool, run: RunRecord): Promise<readonly Fact[]> {
+  const { arrivalTable, trueTable } = run;
+  const results =
+    arrivalTable === undefined
+      ? await judgeOnTime(pool, run, trueTable as string)
+      : await judgeLate(pool, run, arrivalTable);
+  const cost =
+    arrivalTable === undefined || trueTable === undefined ? [] : [await costFact(pool, run, trueTable)];
+  const spilled = isOnDisk(run.state) ? [await spillFact(run)] : [];
+  return [...results, ...cost, ...spilled, killFact(run)];
 }
 
 /** Delays within skew + lateness: nothing may be dropped, and the result is the batch result. */
-export async function judgeOnTime(pool: SqlPool, run: RunRecord): Promise<readonly Fact[]> {
-  const comparison = await compare(pool, run.sinkTable, run.trueTable);
+async function judgeOnTime(pool: SqlPool, run: RunRecord, trueTable: string): Promise<readonly Fact[]> {
+  const comparison = await compare(pool, run.sinkTable, trueTable);
   const drops = await recordedDrops(run);
   return [
     {
@@ -136,23 +192,22 @@ export async function judgeOnTime(pool: SqlPool, run: RunRecord): Promise<readon
       seen: `engine ${n(sum(drops))}, oracle ${n(sum(run.arrival.dropped_late))}`,
       holds: drops.length > 0 && sum(drops) === 0 && sum(run.arrival.dropped_late) === 0,
     },
-    killFact(run),
   ];
 }
 
 /** With stragglers: the result and the drops are what the rules make of the arrival log. */
-export async function judgeLate(pool: SqlPool, run: RunRecord): Promise<readonly Fact[]> {
-  const arrival = await compare(pool, run.sinkTable, run.arrivalTable as string);
-  const truth = await compare(pool, run.sinkTable, run.trueTable);
+async function judgeLate(pool: SqlPool, run: RunRecord, arrivalTable: string): Promise<readonly Fact[]> {
+  const arrival = await compare(pool, run.sinkTable, arrivalTable);
   const drops = await recordedDrops(run);
   const expected = run.arrival.dropped_late;
   const dropped = sum(expected);
+  const isWhole = run.overlaps || arrival.events + dropped === run.events;
   return [
     {
       slice: 'windows',
       claim: `${run.name}: the sink equals an independent reading of the arrival log, row for row`,
       seen: `${n(run.events)} events; ${told(arrival)}`,
-      holds: isEqual(arrival) && arrival.events + dropped === run.events,
+      holds: isEqual(arrival) && sum(run.arrival.consumed) === run.events && isWhole,
     },
     {
       slice: 'windows',
@@ -163,12 +218,17 @@ export async function judgeLate(pool: SqlPool, run: RunRecord): Promise<readonly
         drops.length === expected.length &&
         drops.every((one, p) => one === Number(expected[p])),
     },
-    {
-      slice: 'windows',
-      claim: `${run.name}: the error against the true order is exactly the dropped events`,
-      seen: `${n(truth.different + truth.missing)} of ${n(truth.expected)} results differ (${percent(truth.different + truth.missing, truth.expected)}), ${n(truth.countError)} of ${n(truth.expectedEvents)} events are missing in them (${percent(truth.countError, truth.expectedEvents)})`,
-      holds: truth.extra === 0 && truth.countError === dropped && truth.expectedEvents === run.events,
-    },
-    killFact(run),
   ];
+}
+
+/** What lateness costs where an event is in one window: each that was dropped is missing once. */
+async function costFact(pool: SqlPool, run: RunRecord, trueTable: string): Promise<Fact> {
+  const truth = await compare(pool, run.sinkTable, trueTable);
+  const dropped = sum(run.arrival.dropped_late);
+  return {
+    slice: 'windows',
+    claim: `${run.name}: the error against the true order is exactly the dropped events`,
+    seen: `${n(truth.different + truth.missing)} of ${n(truth.expected)} results differ (${percent(truth.different + truth.missing, truth.expected)}), ${n(truth.countError)} of ${n(truth.expectedEvents)} events are missing in them (${percent(truth.countError, truth.expectedEvents)})`,
+    holds: truth.extra === 0 && truth.countError === dropped && truth.expectedEvents === run.events,
+  };
 }

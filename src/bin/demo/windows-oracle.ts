@@ -8,6 +8,7 @@ import { createInterface } from 'node:readline';
 import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlValue } from '../../io/sql/port.ts';
 import { packageRoot } from '../shell/package.ts';
+import { LATENESS_MS, SKEW_MS } from './windows-cases.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const ORACLE = join(packageRoot(), 'dist', 'bench', 'peers', 'oracle', 'main.js');
@@ -50,17 +51,22 @@ function cells(line: string): readonly SqlValue[] {
   return [BigInt.asIntN(64, BigInt(accountId as string)), ...rest];
 }
 
-/** Copies the program's rows into a table of its own and returns its counts. */
+/** Copies the program's rows, if they are wanted, into a table of their own and returns its counts. */
 async function load(
   pool: SqlPool,
-  table: string,
+  table: string | undefined,
   oracle: ChildProcess,
   logPath: string,
 ): Promise<OracleCounts> {
-  await pool.query(`CREATE UNLOGGED TABLE ${table} (account_id int8, window_start int8, window_end int8, count int8,
+  if (table !== undefined)
+    await pool.query(`CREATE UNLOGGED TABLE ${table} (account_id int8, window_start int8, window_end int8, count int8,
     sum int8, min int8, max int8, last_update_ts int8, overflow bool,
     PRIMARY KEY (account_id, window_start, window_end))`);
   let waiting: (readonly SqlValue[])[] = [];
+  const copy = async (): Promise<void> => {
+    if (table !== undefined && waiting.length > 0) await pool.copyIn(table, COLUMNS, waiting);
+    waiting = [];
+  };
   let last = '';
   for await (const line of createInterface({ input: oracle.stdout as NodeJS.ReadableStream })) {
     if (line.startsWith('{')) {
@@ -68,35 +74,26 @@ async function load(
       continue;
     }
     waiting.push(cells(line));
-    if (waiting.length >= ROWS_AT_ONCE) {
-      await pool.copyIn(table, COLUMNS, waiting);
-      waiting = [];
-    }
+    if (waiting.length >= ROWS_AT_ONCE) await copy();
   }
-  await pool.copyIn(table, COLUMNS, waiting);
+  await copy();
   const code = await codeOf(oracle);
   if (code !== 0 || last === '') {
-    throw coreError('internal', `the oracle for ${table} ended with ${code ?? oracle.signalCode}`, {
+    throw coreError('internal', `the oracle ended with ${code ?? oracle.signalCode}`, {
       next: `see ${logPath}`,
     });
   }
-  await pool.query(`ANALYZE ${table}`);
+  if (table !== undefined) await pool.query(`ANALYZE ${table}`);
   return JSON.parse(last) as OracleCounts;
 }
 
-export interface ArrivalRules {
-  readonly sizeMs: number;
-  readonly skewMs: number;
-  readonly latenessMs: number;
-}
-
-/** The topic as it arrived, read over a connection of the oracle's own. */
+/** The topic as it arrived, read over a connection of the oracle's own. Without a table it is only counted. */
 export function loadArrival(
   pool: SqlPool,
-  table: string,
+  table: string | undefined,
   brokers: string,
   topic: string,
-  rules: ArrivalRules,
+  windows: readonly string[],
   logPath: string,
 ): Promise<OracleCounts> {
   const args = [
@@ -104,9 +101,10 @@ export function loadArrival(
     'arrival',
     `-brokers=${brokers}`,
     `-topic=${topic}`,
-    `-size=${rules.sizeMs}`,
-    `-skew=${rules.skewMs}`,
-    `-lateness=${rules.latenessMs}`,
+    ...windows,
+    `-skew=${SKEW_MS}`,
+    `-lateness=${LATENESS_MS}`,
+    `-rows=${table !== undefined}`,
   ];
   return load(pool, table, start(args, 'ignore', logPath), logPath);
 }
@@ -116,7 +114,7 @@ export async function loadTrueOrder(
   pool: SqlPool,
   table: string,
   genArgs: readonly string[],
-  sizeMs: number,
+  windows: readonly string[],
   logPath: string,
 ): Promise<OracleCounts> {
   const gen = start(
@@ -124,7 +122,7 @@ export async function loadTrueOrder(
     'ignore',
     logPath,
   );
-  const oracle = start([ORACLE, 'batch', `-size=${sizeMs}`], 'pipe', logPath);
+  const oracle = start([ORACLE, 'batch', ...windows], 'pipe', logPath);
   const input = oracle.stdin as NodeJS.WritableStream;
   // An oracle that ended early is reported by its exit code.
   input.on('error', () => gen.kill());

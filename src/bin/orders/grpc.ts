@@ -5,6 +5,7 @@ import type { GrpcServer, GrpcTls } from '../../io/grpc/port.ts';
 import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/orders/grpc.ts';
 import type { Orders } from '../../outbox/orders/service.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { grpcDriver } from '../shell/drivers.ts';
 import { packageRoot } from '../shell/package.ts';
 import { addressOf } from '../shell/serve.ts';
 import { loadTls } from '../shell/tls.ts';
@@ -16,6 +17,12 @@ export const GRPC_SETTINGS = {
     type: 'string',
     help: `host:port of gRPC, orders.v1.Orders, with the TLS of -listen; port 0 takes a free one and prints it on stderr, off serves none (default ${DEFAULT_LISTEN}; a free port where -listen has port 0)`,
   },
+  grpc: {
+    type: 'string',
+    choices: ['net', 'js', 'auto'],
+    default: 'auto',
+    help: 'what serves -grpc-listen: net, our own HTTP/2 over node:net; js, @grpc/grpc-js, which also takes compressed messages; auto, net',
+  },
 } as const;
 
 type Context = CommandContext<typeof GRPC_SETTINGS>;
@@ -24,6 +31,7 @@ const LIMITS = {
   messageBytesMax: MESSAGE_BYTES_MAX,
   connectionsMax: 4096,
   streamsMax: 1024,
+  heldBytesMax: 256 * 1024 * 1024,
   requestTimeoutMs: 30_000,
   idleTimeoutMs: 600_000,
   keepAliveMs: 60_000,
@@ -55,7 +63,7 @@ function listenAddress(settings: Context['settings']): ReturnType<typeof address
 /** Of -drain-timeout: the rest is for the answers over HTTP and the database, which close after gRPC. */
 const DRAIN_SHARE = 0.8;
 
-export const grpcDrainMs = (settings: Context['settings']): number =>
+export const grpcDrainMs = (settings: Pick<Context['settings'], 'drain-timeout'>): number =>
   Math.floor(DRAIN_SHARE * settings['drain-timeout']);
 
 export interface GrpcParts {
@@ -68,7 +76,7 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   const { settings, metrics, log } = context;
   const address = listenAddress(settings);
   if (address === undefined) return undefined;
-  const { grpcJsDriver } = await import('../../io/grpc/grpc-js.ts');
+  const driver = await grpcDriver(context, settings.grpc);
   const tls: GrpcTls | undefined = loadTls(settings);
   const calls = metrics.counter('orders_grpc_requests_total', 'gRPC calls answered.', ['method', 'code']);
   const seconds = metrics.histogram(
@@ -76,7 +84,12 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
     'Time from a whole gRPC message to its answer.',
     ['method'],
   );
-  const server = await grpcJsDriver.listen({
+  const ended = metrics.counter(
+    'orders_grpc_calls_ended_total',
+    'gRPC calls ended because of their client: memory, flood, incomplete, unread, kept_open.',
+    ['reason'],
+  );
+  const server = await driver.listen({
     ...address,
     ...LIMITS,
     ...(tls === undefined ? {} : { tls }),
@@ -97,14 +110,19 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
       calls.add(1, calls.series(answer.method, answer.code));
       seconds.observe(answer.seconds, seconds.series(answer.method));
     },
+    onEnd: (why) => ended.add(1, ended.series(why)),
   });
   const connections = metrics.gauge('orders_grpc_connections', 'Open gRPC connections.');
-  metrics.onCollect(() => connections.set(server.connections()));
+  const held = metrics.gauge('orders_grpc_held_bytes', 'What all gRPC calls are counted to hold in memory.');
+  metrics.onCollect(() => {
+    connections.set(server.connections());
+    held.set(server.heldBytes());
+  });
   const drain = (): Promise<void> => server.drain(grpcDrainMs(settings));
   context.drain.addEventListener('abort', () => void drain(), { once: true });
   context.onClose(drain);
   const host = server.host.includes(':') ? `[${server.host}]` : server.host;
   context.say(`listening on ${tls === undefined ? 'grpc' : 'grpcs'}://${host}:${server.port}`);
-  log.info({ service: ORDERS_SERVICE, driver: grpcJsDriver.name }, 'gRPC serves');
+  log.info({ service: ORDERS_SERVICE, driver: driver.name }, 'gRPC serves');
   return server;
 }

@@ -41,6 +41,7 @@ export const ORDERS_SETTINGS = {
     default: '25ms',
     min: 1,
     max: 10_000,
+    needs: ['batch=adaptive'],
     help: 'time from request to answer that -batch=adaptive aims at for nearly all requests',
   },
   deadline: {
@@ -59,7 +60,7 @@ export const ORDERS_SETTINGS = {
     type: 'int',
     default: '4096',
     min: 1,
-    help: 'requests under way above which another one is answered 429',
+    help: 'requests to create an order under way above which another one is answered 429',
   },
   'queue-wait-max': {
     type: 'duration',
@@ -67,7 +68,13 @@ export const ORDERS_SETTINGS = {
     min: 1,
     help: 'expected wait for a transaction above which a request is answered 429',
   },
-  'in-flight-wait': {
+  'reads-max': {
+    type: 'int',
+    default: '256',
+    min: 1,
+    help: 'reads of orders (GET /orders/{id}, Get) under way above which another one is answered 429',
+  },
+  'inflight-wait': {
     type: 'duration',
     default: '5s',
     min: 1,
@@ -81,9 +88,13 @@ export const ORDERS_SETTINGS = {
   },
   'key-ttl': {
     type: 'duration',
-    default: '30d',
     min: 1000,
-    help: 'how long a key and its answer are kept, at least -deadline + -in-flight-wait + 1m; afterwards the key is as good as unused',
+    help: 'how long a key and its answer are kept, at least -deadline + -inflight-wait + 1m; afterwards the key is as good as unused. One for all processes on the database, which the first stores (default 30d); later ones may leave it out, and another one is refused',
+  },
+  'key-ttl-change': {
+    type: 'bool',
+    default: 'false',
+    help: 'store this -key-ttl in place of the one that the database has; processes that run follow within a -maintenance-interval',
   },
   'outbox-partition-rows': {
     type: 'int',
@@ -108,5 +119,11 @@ export const ORDERS_SETTINGS = {
     choices: ['respond'],
     help: 'end by SIGKILL there: respond, orders are committed and not yet answered',
   },
-  'crash-after': { type: 'int', default: '0', min: 0, help: 'orders committed before -crash-point counts' },
+  'crash-after': {
+    type: 'int',
+    default: '0',
+    min: 0,
+    needs: ['crash-point'],
+    help: 'orders committed before -crash-point counts',
+  },
 } as const satisfies SettingTable;

@@ -2,7 +2,7 @@
 import { findMillraceError } from '../../core/errors.ts';
 import type { SqlPool, TextDriver, TextPool } from '../../io/sql/port.ts';
 import { withSettings } from '../../outbox/connection.ts';
-import { BATCH_LOCK_MS, PATIENT_LANES } from '../../outbox/orders/writer.ts';
+import { BATCH_LOCK_MS, SIDE_CONNECTIONS } from '../../outbox/orders/writer.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { runsNative, sqlDriver } from '../shell/drivers.ts';
 import type { ORDERS_SETTINGS } from './settings.ts';
@@ -20,7 +20,7 @@ async function connect(context: Context, connectionsMax: number, answerTimeoutMs
   return (await sqlDriver(context)).connect({
     url: withSettings(settings.postgres, {
       schema: settings.schema,
-      lockTimeoutMs: settings['in-flight-wait'],
+      lockTimeoutMs: settings['inflight-wait'],
     }),
     connectionsMax,
     applicationName: 'millrace orders',
@@ -68,7 +68,7 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
   if (!durable) log.warn({}, 'the server has synchronous_commit off; orders are written with it on');
   const url = withSettings(settings.postgres, {
     schema: settings.schema,
-    lockTimeoutMs: Math.min(BATCH_LOCK_MS, settings['in-flight-wait']),
+    lockTimeoutMs: Math.min(BATCH_LOCK_MS, settings['inflight-wait']),
     // Statements are few and their best plans do not depend on values: lookups by key, joins of one batch by hash.
     more: {
       statement_timeout: String(Math.ceil(settings.deadline)),
@@ -84,7 +84,7 @@ export async function openHot(context: Context, plain: SqlPool, lanes: number): 
   const driver = await textDriver(context, url);
   const pool = await driver.connect({
     url,
-    connectionsMax: lanes + PATIENT_LANES,
+    connectionsMax: lanes + SIDE_CONNECTIONS,
     applicationName: 'millrace orders',
     connectTimeoutMs: CONNECT_TIMEOUT_MS,
     answerTimeoutMs: settings.deadline + ANSWER_GRACE_MS,

@@ -3,13 +3,17 @@ import { coreError } from '../../core/errors.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../../outbox/ids.ts';
 import { BatchControl } from '../../outbox/orders/batch-control.ts';
+import { openKeyTtl } from '../../outbox/orders/key-ttl.ts';
 import { Maintenance } from '../../outbox/orders/maintenance.ts';
 import { ordersMetrics } from '../../outbox/orders/metrics.ts';
+import { OrderReads } from '../../outbox/orders/reads.ts';
 import { ReplayCache } from '../../outbox/orders/replay-cache.ts';
 import { Orders } from '../../outbox/orders/service.ts';
+import { type NewOrder, tryToInsert } from '../../outbox/orders/store.ts';
 import { OrderWriter } from '../../outbox/orders/writer.ts';
+import { sleepUntil } from '../../outbox/wait.ts';
+import { WriteCheck } from '../../outbox/write-check.ts';
 import type { CommandContext } from '../shell/command.ts';
-import { sleepUntil } from '../shell/wait.ts';
 import type { ORDERS_SETTINGS } from './settings.ts';
 import { openHot, openWaker } from './sql.ts';
 
@@ -24,6 +28,8 @@ const LANES_ONE_BY_ONE = 32;
 const TICK_MS = 100;
 /** Partitions that are there before the ids reach them. */
 const PARTITIONS_AHEAD = 2;
+/** More than a page of each table: on a full disk a row may still find room in one. */
+const TRIAL_ROWS = 128;
 /** For clocks that differ, and a client's repeat. */
 const KEY_TTL_MARGIN_MS = 60_000;
 
@@ -54,17 +60,18 @@ export function batchingOf(batch: string): Batching {
 }
 
 /** A key must outlive every request that may still bring it. @throws bad_value */
-export function checkKeyTtl(settings: {
-  readonly 'key-ttl': number;
-  readonly deadline: number;
-  readonly 'in-flight-wait': number;
-}): void {
-  const least = settings.deadline + settings['in-flight-wait'] + KEY_TTL_MARGIN_MS;
-  if (settings['key-ttl'] >= least) return;
+export function checkKeyTtl(settings: Context['settings'], ttlMs = settings['key-ttl']): void {
+  if (settings['key-ttl-change'] && settings['key-ttl'] === undefined) {
+    throw coreError('bad_value', '-key-ttl-change has no -key-ttl to change to', {
+      next: 'give -key-ttl, or leave -key-ttl-change out',
+    });
+  }
+  const least = settings.deadline + settings['inflight-wait'] + KEY_TTL_MARGIN_MS;
+  if (ttlMs === undefined || ttlMs >= least) return;
   throw coreError(
     'bad_value',
-    `-key-ttl is ${settings['key-ttl']}ms, shorter than -deadline + -in-flight-wait + 1m = ${least}ms: a key could end while a request with it is under way`,
-    { next: `set -key-ttl to ${least}ms or more` },
+    `-key-ttl is ${ttlMs}ms, shorter than -deadline + -inflight-wait + 1m = ${least}ms: a key could end while a request with it is under way`,
+    { next: `set -key-ttl to ${least}ms or more, or lower the others` },
   );
 }
 
@@ -81,6 +88,18 @@ function crashing(context: Context): (orders: number) => void {
   };
 }
 
+/** Orders that nobody made, under keys that nobody has. */
+const trialOrders = (ids: UuidV7): NewOrder[] =>
+  Array.from({ length: TRIAL_ROWS }, () => ({
+    key: ids.next(),
+    requestHash: '00'.repeat(32),
+    orderId: ids.next(),
+    msgId: ids.next(),
+    accountId: 1n,
+    amountCents: 1n,
+    traceparent: undefined,
+  }));
+
 export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7): Promise<Orders> {
   const { settings, clock, drain, log } = context;
   const batching = batchingOf(settings.batch);
@@ -89,32 +108,61 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
   const wake = await openWaker(context, plain);
   const crash = crashing(context);
   const metrics = ordersMetrics(context.metrics);
+  const replays = new ReplayCache(settings['replay-cache']);
+  const keyTtl = await openKeyTtl({
+    pool: plain,
+    schema: settings.schema,
+    askedMs: settings['key-ttl'] === undefined ? undefined : Math.round(settings['key-ttl']),
+    change: settings['key-ttl-change'],
+    onChange(ttlMs, beforeMs) {
+      replays.clear();
+      log.warn({ ttlMs, beforeMs }, 'another process changed -key-ttl for all');
+    },
+  });
+  checkKeyTtl(settings, keyTtl.ms());
   const control = new BatchControl({
     lanes,
     rowsMax: batching.rowsMax,
     fixed: batching.fixed,
     budgetMs: settings.budget,
   });
+  const writes = new WriteCheck({
+    trial: () => tryToInsert(hot, trialOrders(ids), new Date(clock.wallNowMs()).toISOString()),
+    monotonicMs: () => clock.monotonicMs(),
+    log,
+  });
   const writer = new OrderWriter({
     pool: hot,
     lanes,
     control,
     oneByOne: batching.oneByOne,
-    inFlightWaitMs: Math.min(settings['in-flight-wait'], settings.deadline),
-    keyTtlMs: settings['key-ttl'],
+    inFlightWaitMs: Math.min(settings['inflight-wait'], settings.deadline),
+    keyTtlMs: keyTtl.ms,
     metrics,
     wallNowMs: () => clock.wallNowMs(),
     monotonicMs: () => clock.monotonicMs(),
     sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
     random: Math.random,
     committed: (orders) => {
+      writes.wrote();
       wake();
       crash(orders);
     },
+    failed: (thrown) => writes.failed(thrown),
   });
-  const replays = new ReplayCache(settings['replay-cache']);
-  const orders = new Orders({
+  context.readiness('writes', async () => {
+    await writes.check();
+    return true;
+  });
+  const reads = new OrderReads({
     pool: plain,
+    clock,
+    metrics,
+    readsMax: settings['reads-max'],
+    deadlineMs: settings.deadline,
+  });
+  const orders = new Orders({
+    reads,
     writer,
     control,
     replays,
@@ -129,6 +177,7 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
   context.onClose(() => clearInterval(ticking));
   context.metrics.onCollect(() => {
     metrics.inFlight.set(orders.inFlight());
+    metrics.readsInFlight.set(reads.inFlight());
     metrics.queued.set(writer.queued());
     metrics.cacheBytes.set(replays.bytes());
     metrics.batchRowsMax.set(control.rowsNow());
@@ -140,7 +189,7 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     partitionRows: settings['outbox-partition-rows'],
     ahead: PARTITIONS_AHEAD,
     retentionMs: settings['outbox-retention'],
-    keyTtlMs: settings['key-ttl'],
+    keyTtl,
     intervalMs: settings['maintenance-interval'],
     metrics: context.metrics,
     log,

@@ -6,9 +6,9 @@ import { InboxKeeper, isBusy, readDatabaseNowMs, readOldestUnmarkedMs } from '..
 import { type InboxNames, plainTableName } from '../../outbox/inbox/names.ts';
 import { makePartitions } from '../../outbox/inbox/partitions.ts';
 import { readTopicAges } from '../../outbox/inbox/topic-ages.ts';
-import { pruneBatches } from '../../outbox/payments/store.ts';
+import { PRUNED_TABLES, prune } from '../../outbox/payments/store.ts';
+import { sleepUntil } from '../../outbox/wait.ts';
 import { sqlDriver } from '../shell/drivers.ts';
-import { sleepUntil } from '../shell/wait.ts';
 import type { PaymentsContext } from './settings.ts';
 
 /** Partitions made ahead of the clock, in widths. */
@@ -17,7 +17,7 @@ const ANSWER_TIMEOUT_MS = 10_000;
 /** Deleted by one statement. */
 const PRUNED_ROWS = 10_000;
 /** Longer than any COMMIT without an answer is asked about. */
-const BATCHES_KEPT_MS = 3_600_000;
+const RECORDS_KEPT_MS = 3_600_000;
 const CONNECT_TIMEOUT_MS = 5000;
 
 export interface Kept {
@@ -66,16 +66,19 @@ async function outboxSource(
   return async () => {
     pool ??= await driver.connect({
       url,
+      flag: '-outbox-postgres',
       connectionsMax: 1,
       applicationName: 'millrace payments horizon',
       connectTimeoutMs: CONNECT_TIMEOUT_MS,
+      answerTimeoutMs: ANSWER_TIMEOUT_MS,
     });
     return readOldestUnmarkedMs(pool, table);
   };
 }
 
-/** Rows of payments_batches are of use until their transaction's outcome is known, and for watching after that. */
-async function keepBatches(
+/** What payments writes of its batches and of absorbed duplicates is of use until a transaction's outcome is known, and for watching
+ *  after that: it goes when its msg_ids may go. */
+async function keepRecords(
   { settings, log }: PaymentsContext,
   pool: SqlPool,
   ttl: DedupTtl,
@@ -83,16 +86,15 @@ async function keepBatches(
 ): Promise<void> {
   while (!drain.aborted) {
     await sleepUntil(settings['inbox-every'], drain);
-    for (let gone = PRUNED_ROWS; gone === PRUNED_ROWS && !drain.aborted; ) {
-      gone = await pruneBatches(pool, Math.max(ttl.ttlMs, BATCHES_KEPT_MS), PRUNED_ROWS).catch(
-        (thrown: unknown) => {
-          log.debug(
-            { error: (thrown as Error).message },
-            'payments_batches not pruned; the next turn tries again',
-          );
-          return 0;
-        },
-      );
+    for (const table of PRUNED_TABLES) {
+      for (let gone = PRUNED_ROWS; gone === PRUNED_ROWS && !drain.aborted; ) {
+        gone = await prune(pool, table, Math.max(ttl.ttlMs, RECORDS_KEPT_MS), PRUNED_ROWS).catch(
+          (thrown: unknown) => {
+            log.debug({ table, error: (thrown as Error).message }, 'not pruned; the next turn tries again');
+            return 0;
+          },
+        );
+      }
     }
   }
 }
@@ -140,5 +142,5 @@ export async function keepInbox(
     sleep: (ms) => sleepUntil(ms, drain),
   });
   const working = work().finally(() => over.abort());
-  await Promise.all([working, keeper.run(), keepBatches(context, pool, ttl, drain)]);
+  await Promise.all([working, keeper.run(), keepRecords(context, pool, ttl, drain)]);
 }

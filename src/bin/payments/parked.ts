@@ -42,15 +42,21 @@ function shown(bytes: Uint8Array | null): string {
   return `${text.replace(/[^\x20-\x7e]/g, '.')}${rest}`;
 }
 
+/** Digits that tell records at one place apart, of a topic that was made again. */
+const SHOWN_DIGITS = 8;
+
+const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
+
 const base64 = (bytes: Uint8Array | null): string | null =>
   bytes === null ? null : Buffer.from(bytes).toString('base64');
 
 function documentOf(row: ParkedRow): unknown {
-  const { topic, partition, offset, reason, detail, parkedAt, key, value } = row;
+  const { topic, partition, offset, digest, reason, detail, parkedAt, key, value } = row;
   return {
     topic,
     partition,
     offset: offset.toString(),
+    digest: hex(digest),
     reason,
     detail,
     parked_at: parkedAt.toISOString(),
@@ -62,13 +68,14 @@ function documentOf(row: ParkedRow): unknown {
 const countsText = (counts: ReadonlyMap<string, number>): string =>
   [...counts].map(([reason, count]) => `${count} ${reason}`).join(', ') || 'none';
 
-export async function listParked(context: PaymentsContext, pool: SqlPool): Promise<number> {
+export async function listParked(context: PaymentsContext, open: () => Promise<SqlPool>): Promise<number> {
   const filter = filterOf(context);
+  const pool = await open();
   const counts = await countParked(pool, filter);
   const rows = await readParked(pool, filter, context.settings['parked-max']);
   const lines = rows.map(
-    ({ topic, partition, offset, reason, detail, value }) =>
-      `${topic}/${partition}/${offset}  ${reason}: ${detail}\n    ${shown(value)}`,
+    ({ topic, partition, offset, digest, reason, detail, value }) =>
+      `${topic}/${partition}/${offset} ${hex(digest).slice(0, SHOWN_DIGITS)}  ${reason}: ${detail}\n    ${shown(value)}`,
   );
   const all = [...counts.values()].reduce((sum, count) => sum + count, 0);
   const more = all > rows.length ? [`and ${all - rows.length} more`] : [];
@@ -80,9 +87,15 @@ export async function listParked(context: PaymentsContext, pool: SqlPool): Promi
   return EXIT.done;
 }
 
-export async function redriveParked(context: PaymentsContext, pool: SqlPool): Promise<number> {
+export async function redriveParked(context: PaymentsContext, open: () => Promise<SqlPool>): Promise<number> {
   const { settings, clock, log, drain } = context;
   const filter = filterOf(context);
+  if (settings['crash-point'] === 'offset') {
+    throw coreError('usage', '-crash-point=offset is never reached with -redrive, which commits no offsets', {
+      next: 'use -crash-point=effect',
+    });
+  }
+  const pool = await open();
   const progress = context.progress({ what: 'parked records', unit: 'records' });
   const crash = crashPoint(context);
   const inbox = new Inbox('inbox');

@@ -1,6 +1,10 @@
 /** The flags of `millrace payments`. */
 import { ORDER_EVENTS_TOPIC } from '../../outbox/relay/event.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+
+/** Both look at parked records alone and stop. */
+const MODES = ['parked', 'redrive'] as const;
 
 export const SETTINGS = {
   brokers: {
@@ -15,17 +19,11 @@ export const SETTINGS = {
   },
   schema: { type: 'string', default: 'public', help: 'schema of the tables inbox, charges and payments_*' },
   migrate: { type: 'bool', default: 'false', help: 'create the tables that are missing, then go on' },
-  topic: { type: 'string', default: ORDER_EVENTS_TOPIC, help: 'topic of the events' },
-  group: { type: 'string', default: 'millrace-payments', help: 'consumer group' },
+  topic: { type: 'string', default: ORDER_EVENTS_TOPIC, excludes: MODES, help: 'topic of the events' },
+  group: { type: 'string', default: 'millrace-payments', excludes: MODES, help: 'consumer group' },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topic when it is missing' },
   partitions: { type: 'int', default: '4', min: 1, max: 10_000, help: 'partitions of a created topic' },
-  'replication-factor': {
-    type: 'int',
-    default: '0',
-    min: 0,
-    max: 32_767,
-    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
-  },
+  'replication-factor': REPLICATION_FACTOR,
   'batch-rows': {
     type: 'int',
     default: '1000',
@@ -70,6 +68,7 @@ export const SETTINGS = {
   'exit-at-end': {
     type: 'bool',
     default: 'false',
+    excludes: MODES,
     help: 'stop at the offsets that were the end at the start',
   },
   'dedup-ttl': {
@@ -111,6 +110,7 @@ export const SETTINGS = {
   'outbox-table': {
     type: 'string',
     default: 'public.outbox',
+    needs: ['outbox-postgres'],
     help: 'the outbox there, as schema.table',
   },
   parked: {
@@ -118,38 +118,62 @@ export const SETTINGS = {
     default: 'false',
     help: 'list the records that are set aside, those that -redrive- picks, and stop',
   },
-  'parked-max': { type: 'int', default: '100', min: 1, max: 100_000, help: 'records that -parked lists' },
+  'parked-max': {
+    type: 'int',
+    default: '100',
+    min: 1,
+    max: 100_000,
+    needs: ['parked'],
+    help: 'records that -parked lists',
+  },
   redrive: {
     type: 'bool',
     default: 'false',
+    excludes: ['parked'],
     help: 'take the records that are set aside again, once each: charged, or set aside again with what is wrong now; then stop',
   },
   'redrive-reason': {
     type: 'list',
+    needs: MODES,
     help: 'only those set aside for these reasons: malformed_payload, refused, undecidable',
   },
-  'redrive-topic': { type: 'string', help: 'only those of this topic' },
-  'redrive-partition': { type: 'int', min: 0, max: 2_147_483_647, help: 'only those of this partition' },
-  'redrive-offset': { type: 'int', min: 0, help: 'only the one at this offset' },
+  'redrive-topic': { type: 'string', needs: MODES, help: 'only those of this topic' },
+  'redrive-partition': {
+    type: 'int',
+    min: 0,
+    max: 2_147_483_647,
+    needs: MODES,
+    help: 'only those of this partition',
+  },
+  'redrive-offset': { type: 'int', min: 0, needs: MODES, help: 'only those at this offset' },
   'dup-rate': {
     type: 'number',
     default: '0',
     min: 0,
     max: 1,
+    excludes: MODES,
     help: 'share of the records that are delivered a second time on purpose',
   },
   seed: {
     type: 'int',
     default: '1',
     min: 0,
+    needs: ['dup-rate'],
     help: 'which records those are',
   },
   'crash-point': {
     type: 'string',
     choices: ['effect', 'offset'],
+    excludes: ['parked'],
     help: 'end by SIGKILL there: effect, charges are inserted and not committed; offset, they are committed and their offsets are not',
   },
-  'crash-after': { type: 'int', default: '0', min: 0, help: 'batches committed before -crash-point counts' },
+  'crash-after': {
+    type: 'int',
+    default: '0',
+    min: 0,
+    needs: ['crash-point'],
+    help: 'batches committed before -crash-point counts',
+  },
 } as const;
 
 export type PaymentsContext = CommandContext<typeof SETTINGS>;

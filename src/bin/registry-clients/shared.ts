@@ -1,9 +1,10 @@
 /** What the producer and the consumer command share: their common settings, the registry client, topics. */
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import type { BrokerAdmin } from '../../io/broker/port.ts';
+import type { BrokerAdmin, BrokerOptions } from '../../io/broker/port.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {
@@ -27,13 +28,7 @@ export const CLIENT_SETTINGS = {
   },
   'create-topics': { type: 'bool', default: 'true', help: 'create the topics that are missing' },
   partitions: { type: 'int', default: '8', min: 1, max: 100_000, help: 'partitions of a created topic' },
-  'replication-factor': {
-    type: 'int',
-    default: '0',
-    min: 0,
-    max: 32_767,
-    help: 'copies of a created topic; 0 is three, or as many as there are brokers where they are fewer',
-  },
+  'replication-factor': REPLICATION_FACTOR,
   'connect-timeout': {
     type: 'duration',
     default: '10s',
@@ -123,6 +118,10 @@ export async function createTopics(
 }
 
 /** librdkafka waits for a broker for minutes by default; a command says so sooner. */
-export function connectProperties(context: Context): Readonly<Record<string, number>> {
-  return { 'socket.connection.setup.timeout.ms': Math.max(1000, context.settings['connect-timeout']) };
+export function connectOptions(context: Context): Pick<BrokerOptions, 'connectTimeoutMs' | 'properties'> {
+  const connectTimeoutMs = context.settings['connect-timeout'];
+  return {
+    connectTimeoutMs,
+    properties: { 'socket.connection.setup.timeout.ms': Math.max(1000, connectTimeoutMs) },
+  };
 }

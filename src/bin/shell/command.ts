@@ -40,7 +40,7 @@ export const HTTP_SETTINGS = {
     type: 'string',
     choices: ['node', 'net', 'uws', 'auto'],
     default: 'auto',
-    help: 'node: node:http, net: our own exact parser over node:net, uws: uWebSockets.js, auto: uws where the command can do with what it lacks, it loads and no TLS is asked; net where it cannot',
+    help: 'node: node:http, whose parser takes a few spellings that net refuses (docs/decisions/0016), net: our own exact parser over node:net, uws: uWebSockets.js, auto: uws where the command can do with what it lacks, it loads and no TLS is asked; net where it cannot',
   },
   'tls-cert': {
     type: 'string',
@@ -55,6 +55,7 @@ export const HTTP_SETTINGS = {
     type: 'string',
     choices: ['required', 'optional'],
     default: 'required',
+    needs: ['tls-client-ca'],
     help: 'with -tls-client-ca; optional lets clients without a certificate in, one that does not verify never',
   },
 } as const satisfies SettingTable;
@@ -64,6 +65,8 @@ export interface ProgressOptions {
   /** Known end; gives an ETA. */
   readonly total?: number;
   readonly unit?: string;
+  /** More to say behind the counts; of the whole time in the last line, else of about the last seconds. */
+  readonly note?: (over: 'last' | 'whole') => string;
 }
 
 /** One line on a TTY, a plain line every 10 s elsewhere, nothing with -json on a TTY-less stderr at level silent. */
@@ -82,6 +85,8 @@ interface ServiceAddress {
 export interface CommandContext<T extends SettingTable> {
   readonly settings: SettingsOf<T> & SettingsOf<typeof SHARED_SETTINGS> & SettingsOf<typeof HTTP_SETTINGS>;
   readonly positional: readonly string[];
+  /** Whether the setting was given as a flag. */
+  isFlag(name: string): boolean;
   readonly log: Logger;
   readonly metrics: Metrics;
   readonly clock: Clock;
@@ -125,6 +130,8 @@ export interface Command<T extends SettingTable = SettingTable> {
   readonly exits?: Readonly<Record<number, string>>;
   /** false: the command ends at once and serves nothing (up, down, topic, help). Default true. */
   readonly listens?: boolean;
+  /** Whether a run with these arguments serves -listen. Absent: each does. */
+  serves?(positional: readonly string[]): boolean;
   /** HTTP routes served on -listen beside the shared ones; called after the settings are parsed, before run. */
   routes?(context: CommandContext<T>): readonly HttpRoute[];
   /** Limits and error bodies of those routes, where the shell's own do not fit. */

@@ -3,12 +3,16 @@
 import { coreError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Gauge, Metrics } from '../../core/metrics.ts';
-import { openBroker } from '../../drivers.ts';
+import { openBroker, openKv } from '../../drivers.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
+import type { GrpcDriver } from '../../io/grpc/port.ts';
 import type { HttpCapability, HttpDriver } from '../../io/http/port.ts';
+import type { KvDriver } from '../../io/kv/port.ts';
 import type { SqlDriver } from '../../io/sql/port.ts';
 import { chooseNative, loadKernels } from '../../native/load.ts';
 import type { Kernels } from '../../native/surface.ts';
+import type { WindowKernels } from '../../native/window-surface.ts';
+import { loadWindowKernels } from '../../native/windows.ts';
 
 /** The part of a command's context that decides; every CommandContext fits. */
 export interface DriverContext {
@@ -42,6 +46,14 @@ function note(context: DriverContext, port: string, driver: string): void {
 export async function brokerDriver(context: DriverContext): Promise<BrokerDriver> {
   const driver = await openBroker(runsNative(context) ? 'on' : 'off');
   note(context, 'broker', driver.name);
+  return driver;
+}
+
+/** RocksDB through the state addon, or through the npm package. */
+export async function kvDriver(context: DriverContext): Promise<KvDriver> {
+  const { native } = context.settings;
+  const driver = await openKv(native === 'on' || native === 'off' ? native : 'auto');
+  context.log.debug({ port: 'kv', driver: driver.name }, 'driver chosen');
   return driver;
 }
 
@@ -114,6 +126,22 @@ async function chooseHttp(
     return { driver: node, reason: (thrown as Error).message, warn: true };
   }
   return { driver: uwsDriver, reason: choice.asked === 'uws' ? 'asked for' : 'the fastest that does it all' };
+}
+
+/** The kernels of the window engine, those of the addon or their twins. */
+export function windowKernels(context: Pick<DriverContext, 'settings'>): WindowKernels {
+  return loadWindowKernels(runsNative(context) ? 'native' : 'reference');
+}
+
+/** @param asked `js`, `net` or `auto` */
+export async function grpcDriver(context: Pick<DriverContext, 'log'>, asked: string): Promise<GrpcDriver> {
+  const driver =
+    asked === 'js'
+      ? (await import('../../io/grpc/grpc-js.ts')).grpcJsDriver
+      : (await import('../../io/grpc/wire.ts')).wireGrpcDriver;
+  const reason = asked === 'auto' ? 'the cheaper one' : 'asked for';
+  context.log.info({ port: 'grpc', driver: driver.name, reason }, 'driver chosen');
+  return driver;
 }
 
 /** The kernels of the addon, or their twins. */

@@ -72,9 +72,12 @@ export function loadSettings<T extends SettingTable>(
   const table = wholeTable(command as unknown as Command);
   const limits = command.positionalMax === undefined ? {} : { positionalMax: command.positionalMax };
   const inputs = { argv, env, ...limits };
-  // The first reading only looks for -config: a required setting may stand in the file it names.
+  // The first reading only looks for -config: what a setting requires may stand in the file it names.
   const lenient = Object.fromEntries(
-    Object.entries(table).map(([name, setting]) => [name, { ...setting, required: false }]),
+    Object.entries(table).map(([name, { needs, excludes, ...setting }]) => [
+      name,
+      { ...setting, required: false },
+    ]),
   );
   const path = parseSettings(lenient, inputs).values['config'];
   const parsed = parseSettings(

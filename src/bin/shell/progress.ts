@@ -39,6 +39,7 @@ export interface ProgressState {
   readonly elapsedMs: number;
   readonly perSecond: number;
   readonly total?: number | undefined;
+  readonly note?: string | undefined;
 }
 
 /** `gen: 1.20M of 2.00M events (60%), 412k/s, ETA 2s, 0 errors` */
@@ -54,6 +55,7 @@ export function progressText(state: ProgressState): string {
   if (total !== undefined && count < total)
     parts.push(perSecond > 0 ? `ETA ${shortDuration(((total - count) / perSecond) * 1000)}` : 'ETA -');
   parts.push(`${state.errors} error${state.errors === 1 ? '' : 's'}`);
+  if (state.note !== undefined) parts.push(state.note);
   return `${state.what}: ${parts.join(', ')}`;
 }
 
@@ -85,6 +87,7 @@ export function startProgress(
       elapsedMs: nowMs - startMs,
       perSecond,
       total: options.total,
+      note: options.note?.(whole ? 'whole' : 'last'),
     });
   };
 

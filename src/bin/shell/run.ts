@@ -5,7 +5,7 @@
  *  a second SIGINT ends the process with 130 at once; -drain-timeout ends it with 70.
  */
 
-import { EXIT, invariant } from '../../core/errors.ts';
+import { coreError, EXIT, invariant } from '../../core/errors.ts';
 import { Metrics } from '../../core/metrics.ts';
 import { renderHelp } from '../../core/settings.ts';
 import type { HttpServer } from '../../io/http/port.ts';
@@ -71,6 +71,12 @@ export async function runCommand(command: Command, argv: readonly string[], worl
   return new Run(command, loaded, world).execute();
 }
 
+/** Of a command that has the flag for its other runs. */
+const listensNowhere = ({ name }: Command, positional: readonly string[]): Error =>
+  coreError('usage', `-listen changes nothing for ${[name, ...positional].join(' ')}`, {
+    next: 'leave -listen out',
+  });
+
 const isAbort = (thrown: unknown): boolean => thrown instanceof Error && thrown.name === 'AbortError';
 
 class Run {
@@ -102,6 +108,7 @@ class Run {
     this.context = {
       settings,
       positional: loaded.positional,
+      isFlag: (name) => loaded.sources[name] === 'flag',
       log,
       metrics: new Metrics(),
       clock: world.clock,
@@ -128,7 +135,7 @@ class Run {
   }
 
   async execute(): Promise<number> {
-    const { world, context, command } = this;
+    const { world, context, command, serves } = this;
     const debug = context.settings['log-level'] === 'debug';
     const json = context.settings.json;
     world.onUncaught((thrown) => {
@@ -151,9 +158,10 @@ class Run {
     let code: number;
     try {
       const shown = describeSettings(wholeTable(command), this.loaded);
-      const level = command.listens === false ? 'debug' : 'info';
+      const level = serves ? 'info' : 'debug';
       context.log[level]({ version: packageVersion(), settings: shown }, 'start');
-      if (command.listens !== false) await this.listen();
+      if (serves) await this.listen();
+      else if (context.isFlag('listen')) throw listensNowhere(command, context.positional);
       code = (await command.run(context)) ?? EXIT.done;
       this.endProgress();
     } catch (thrown) {
@@ -168,6 +176,11 @@ class Run {
     const exit = this.interrupted ? EXIT.interrupted : code;
     if (this.drain.signal.aborted) context.log.info({ exit }, 'stopped');
     return exit;
+  }
+
+  private get serves(): boolean {
+    const { command, context } = this;
+    return command.listens !== false && (command.serves?.(context.positional) ?? true);
   }
 
   private endProgress(): void {

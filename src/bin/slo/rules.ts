@@ -49,7 +49,7 @@ export interface RuleSet {
 
 const RULES_BYTES_MAX = 1 << 20;
 /** Rules that come with the program, a product each. */
-export const BUILT_IN = ['registry', 'outbox'] as const;
+export const BUILT_IN = ['registry', 'outbox', 'engine'] as const;
 
 function builtInPath(name: string): string {
   return join(packageRoot(), 'docs', 'slo', `${name}.json`);

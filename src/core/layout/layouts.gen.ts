@@ -3,7 +3,7 @@
 const align = (at: number): number => (at + 63) & ~63;
 
 /** Identity of the whole set of layouts; the addon must report the same. */
-export const LAYOUT_FINGERPRINT = 0xe7a72bcd;
+export const LAYOUT_FINGERPRINT = 0xff229988;
 
 /** Identity of a batch buffer. */
 export const BATCH = {
@@ -30,10 +30,27 @@ export const RECORD_FLAG = {
   HAS_HEADERS: 4,
 } as const;
 
-/** Identity and version of a checkpoint section. */
-export const WINDOW_SECTION_MAGIC = {
-  VALUE: 827545426,
+/** Identity, version and bound of the deltas of a batch. */
+export const WINDOW_DELTAS_FORM = {
+  MAGIC: 826562381,
   VERSION: 1,
+  DELTAS_MAX: 16777216,
+} as const;
+
+/** Identity, version and bound of the partial sessions of a batch. */
+export const SESSION_DELTAS_FORM = {
+  MAGIC: 826561357,
+  VERSION: 2,
+  DELTAS_MAX: 16777216,
+} as const;
+
+/** Verdict of the delta decode; unless OK nothing was folded in. */
+export const DELTA_STATUS = {
+  OK: 0,
+  BAD_HEAD: 1,
+  BAD_SLICE: 2,
+  BAD_COLUMN: 3,
+  BAD_DELTA: 4,
 } as const;
 
 /** Verdict of the event decode. */
@@ -41,6 +58,13 @@ export const EVENT_STATUS = {
   OK: 0,
   NULL: 1,
   BAD_LENGTH: 2,
+} as const;
+
+/** Why a row was not admitted. */
+export const REFUSAL = {
+  LATE: 1,
+  LATE_AFTER_IDLE: 2,
+  INVALID: 3,
 } as const;
 
 /** Numbers of the wire frame. MESSAGE_DEPTH_MAX bounds hostile index arrays. */
@@ -279,29 +303,161 @@ export const ACCUMULATOR = {
   MAX: 40,
   /** i64. Greatest event_ts folded in. */
   LAST_UPDATE_TS: 48,
-  /** u64. Zero. */
+  /** u64. Of a session its first event_ts (i64); else zero. */
   SPARE: 56,
 } as const;
 
-/** Heads the accumulators of one window in a checkpoint file; rows of 64 B follow. Byte offsets of its fields. */
-export const WINDOW_SECTION = {
-  BYTES: 64,
-  /** u32. WINDOW_SECTION_MAGIC.VALUE */
-  MAGIC: 0,
-  /** u32. Version of the file form. */
-  VERSION: 4,
-  /** i64. Start of the window, ms, inclusive. */
-  WINDOW_START: 8,
-  /** i64. End of the window, ms, exclusive. */
-  WINDOW_END: 16,
-  /** u32. Accumulators that follow. */
-  ROW_COUNT: 24,
-  /** u32. CRC-32 of those rows. */
-  ROWS_CRC: 28,
+/** What decides which events are in time and which windows are due, as 64-bit floats. Whole ms; parameters first, then state. Byte offsets of its fields. */
+export const WINDOW_CLOCK = {
+  BYTES: 128,
+  /** f64. 1: one watermark over all partitions; 0: one a partition. */
+  GLOBAL: 0,
+  /** f64. Width of a slice; divides slide and size. Sessions: 0, as slide and size. */
+  SLICE_MS: 8,
+  /** f64. Distance of two window starts. */
+  SLIDE_MS: 16,
+  /** f64. Length of a window; 0: sessions, no slice makes a window due. */
+  SIZE_MS: 24,
+  /** f64. Allowed skew plus allowed lateness. */
+  DELAY_MS: 32,
+  /** f64. How far an event may run ahead of its record and still move the watermark; -1: any. */
+  MAX_FUTURE_MS: 40,
+  /** f64. Least end of an open window; Infinity: none. */
+  NEXT_END: 48,
+  /** f64. Windows that end at or before it are final; it never falls. -Infinity: none is. */
+  FRONTIER: 56,
+  /** f64. Greatest event_ts that moved a watermark. */
+  MAX_SEEN: 64,
   /** bytes. Zero. */
-  SPARE: 32,
-  /** u32. CRC-32 of the 60 bytes before. */
-  HEAD_CRC: 60,
+  SPARE: 72,
+} as const;
+
+/** Position, watermark and counts of one partition, as 64-bit floats. accepted + droppedLate + invalid = consumed. Byte offsets of its fields. */
+export const PARTITION_PROGRESS = {
+  BYTES: 128,
+  /** f64. Next offset to take. */
+  NEXT_OFFSET: 0,
+  /** f64. Offsets from here on are left alone; Infinity: none. */
+  LIMIT: 8,
+  /** f64. Greatest event_ts, as far as it counts; -Infinity: none. */
+  MAX_SEEN: 16,
+  /** f64. Rows taken. */
+  CONSUMED: 24,
+  /** f64. Rows admitted. */
+  ACCEPTED: 32,
+  /** f64. Rows too late. */
+  DROPPED_LATE: 40,
+  /** f64. Those of them that their own partition would have taken: the frontier was past them. */
+  DROPPED_AFTER_IDLE: 48,
+  /** f64. Rows without a valid event. */
+  INVALID: 56,
+  /** f64. Events that were not let to move the watermark all the way. */
+  FUTURE_CLAMPED: 64,
+  /** f64. 1: holds no frontier back until its next valid event; else 0. */
+  IDLE: 72,
+  /** bytes. Zero. */
+  SPARE: 80,
+} as const;
+
+export const ADMITTED_BATCH_ID = 7;
+
+/** Rows of an event batch that are in time, in order of arrival. */
+export interface AdmittedBatchViews {
+  readonly header: Int32Array;
+  /** i64[rowCapacity]. Start of the slice that holds the event, ms. */
+  readonly slice: BigInt64Array;
+  /** u32[rowCapacity]. Row of the event batch. */
+  readonly row: Uint32Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function admittedBatchBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 8); // slice
+  at = align(at + rowCapacity * 4); // row
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function admittedBatchViews(buffer: ArrayBufferLike, rowCapacity: number): AdmittedBatchViews {
+  let at = 64;
+  const slice = new BigInt64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const row = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, slice, row };
+}
+
+export const REFUSED_BATCH_ID = 8;
+
+/** Rows of an event batch that are late or no event, in order of arrival. */
+export interface RefusedBatchViews {
+  readonly header: Int32Array;
+  /** i64[rowCapacity]. Least event_ts that would have been in time: of an invalid row, that of its partition; -2^62: any. */
+  readonly bound: BigInt64Array;
+  /** u32[rowCapacity]. Row of the event batch. */
+  readonly row: Uint32Array;
+  /** u8[rowCapacity]. REFUSAL.* */
+  readonly reason: Uint8Array;
+}
+
+/** Bytes of a buffer that holds this batch. */
+export function refusedBatchBytes(rowCapacity: number): number {
+  let at = 64;
+  at = align(at + rowCapacity * 8); // bound
+  at = align(at + rowCapacity * 4); // row
+  at = align(at + rowCapacity * 1); // reason
+  return at;
+}
+
+/** Views over a buffer of at least that size; nothing is copied. */
+export function refusedBatchViews(buffer: ArrayBufferLike, rowCapacity: number): RefusedBatchViews {
+  let at = 64;
+  const bound = new BigInt64Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 8);
+  const row = new Uint32Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 4);
+  const reason = new Uint8Array(buffer, at, rowCapacity);
+  at = align(at + rowCapacity * 1);
+  const header = new Int32Array(buffer, 0, 16);
+  return { header, bound, row, reason };
+}
+
+/** Heads the deltas of one batch, pre-aggregated by key and slice. Behind it the slice starts (i64), then columns of packed integers: ceil(n / 2) bytes of 4-bit lengths (low half first), then each integer little-endian without leading zero bytes. Columns: account_id; slice number; count - 1; least value (zigzag); last_update_ts - slice start; then, of deltas with more than one event, greatest - least value, and the low and high half of the sum (zigzag, 128 bit). Byte offsets of its fields. */
+export const WINDOW_DELTAS = {
+  BYTES: 32,
+  /** u32. WINDOW_DELTAS_FORM.MAGIC */
+  MAGIC: 0,
+  /** u32. WINDOW_DELTAS_FORM.VERSION */
+  VERSION: 4,
+  /** u32. Bytes of the whole, this head included. */
+  LENGTH: 8,
+  /** u32. Deltas. */
+  DELTA_COUNT: 12,
+  /** u32. Slice starts, no two alike. */
+  SLICE_COUNT: 16,
+  /** u32. Zero. */
+  SPARE: 20,
+  /** i64. Width of a slice. */
+  SLICE_MS: 24,
+} as const;
+
+/** Heads the partial sessions of one batch. Behind it columns of packed integers, as of WindowDeltas: account_id; start - least start; count - 1; least value (zigzag); then, of sessions with more than one event, last_update_ts - start, greatest - least value, and the low and high half of the sum (zigzag, 128 bit). Byte offsets of its fields. */
+export const SESSION_DELTAS = {
+  BYTES: 32,
+  /** u32. SESSION_DELTAS_FORM.MAGIC */
+  MAGIC: 0,
+  /** u32. SESSION_DELTAS_FORM.VERSION */
+  VERSION: 4,
+  /** u32. Bytes of the whole, this head included. */
+  LENGTH: 8,
+  /** u32. Partial sessions. */
+  DELTA_COUNT: 12,
+  /** i64. Gap of the sessions. */
+  GAP_MS: 16,
+  /** i64. Start of the earliest; 0 without any. */
+  LEAST_START: 24,
 } as const;
 
 /** Value of a framed record. Source: requirements of the registry, section 2. Byte offsets of its fields. */

@@ -75,6 +75,8 @@ export function serverProperties(node: KafkaNode, nodes: readonly KafkaNode[], l
     'share.coordinator.state.topic.num.partitions': 4,
     'share.coordinator.state.topic.replication.factor': replication,
     'share.coordinator.state.topic.min.isr': inSync,
+    // What retention or a deletion gives up leaves the disk of a developer soon: five minutes of a load are many gigabytes.
+    'log.retention.check.interval.ms': 15_000,
     // After a crash the controller takes a broker back when the session of its last life is over: short enough to
     // restart quickly, long enough for a machine that is busy with the tests.
     'broker.heartbeat.interval.ms': 1000,

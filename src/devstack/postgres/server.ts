@@ -4,7 +4,17 @@
  *  as `nobody`, which owns the data folder, with the one capability that lets it pass folders on the way to it.
  */
 import { execFile } from 'node:child_process';
-import { chmodSync, chownSync, existsSync, mkdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statfsSync,
+} from 'node:fs';
+import { totalmem } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
@@ -21,6 +31,10 @@ const POSTGRES_USER = 'millrace';
 const POSTGRES_DATABASE = 'millrace';
 const NOBODY = 65_534;
 const FORMAT_TIMEOUT_MS = 60_000;
+const WAL_GIGABYTES_MIN = 2;
+const WAL_GIGABYTES_MAX = 16;
+const BUFFER_MEGABYTES_MIN = 128;
+const BUFFER_MEGABYTES_MAX = 2048;
 
 export interface PostgresOptions {
   /** The stack's folder. */
@@ -110,6 +124,17 @@ export async function formatPostgres(options: PostgresOptions): Promise<void> {
   renameSync(part, data);
 }
 
+/** How much log may wait for a checkpoint: a quarter of the free space, within bounds. */
+function walGigabytes(folder: string): number {
+  const { bavail, bsize } = statfsSync(folder);
+  const quarter = Math.floor((bavail * bsize) / 4 / 2 ** 30);
+  return Math.min(WAL_GIGABYTES_MAX, Math.max(WAL_GIGABYTES_MIN, quarter));
+}
+
+/** Pages the server keeps itself: an eighth of the memory, within bounds. Only what is used is taken. */
+const bufferMegabytes = (): number =>
+  Math.min(BUFFER_MEGABYTES_MAX, Math.max(BUFFER_MEGABYTES_MIN, Math.floor(totalmem() / 8 / 2 ** 20)));
+
 /** Writes the start script for a port. */
 export function writePostgresScript(options: PostgresOptions, port: number): void {
   const settings: Readonly<Record<string, string | number>> = {
@@ -121,8 +146,11 @@ export function writePostgresScript(options: PostgresOptions, port: number): voi
     max_connections: 200,
     max_wal_senders: 20,
     max_replication_slots: 20,
-    shared_buffers: '256MB',
-    max_wal_size: '2GB',
+    shared_buffers: `${bufferMegabytes()}MB`,
+    // The first write of a page behind a checkpoint puts all of it into the log, and keys chosen by clients hit pages anywhere:
+    // few checkpoints. Compressing those pages by lz4 helps as well, but this build of PostgreSQL has none.
+    checkpoint_timeout: '30min',
+    max_wal_size: `${walGigabytes(options.folder)}GB`,
     track_commit_timestamp: 'on',
     jit: 'off',
     timezone: 'UTC',

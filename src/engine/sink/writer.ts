@@ -1,86 +1,124 @@
-/** Carries fired windows to the sink beside the reading: one write at a time, in the order they fired.
+/** Carries firings to the sinks beside the reading: one write at a time, in the order they fired.
  *
- *  Invariants: (1) a window is written by a call of at most SINK_ROWS_MAX rows; (2) `flushed` settles when everything
- *  offered before it is durable, which is what lets a checkpoint say that its results have left; (3) a sink that cannot
- *  be reached is tried again for ever, any other failure ends the run.
+ *  Invariants: (1) rows leave the state through one copy of at most the rows that the sinks take at once; (2) a firing is
+ *  closed when all of its rows are durable in every sink, or when the writer gives up; (3) `flushed` settles when
+ *  everything offered before it is durable, which is what lets a checkpoint say that its results have left; (4) a sink
+ *  that cannot be reached is tried again for ever, any other failure ends the run.
  */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
+import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
 import type { Logger } from '../../core/log.ts';
-import type { FiredWindow } from '../accumulator.ts';
 import { engineError } from '../errors.ts';
-import type { FiredRows, WindowSink } from './port.ts';
+import type { FiredPage, Firing } from '../firing.ts';
+import type { Stages } from '../stages.ts';
+import type { WindowSink } from './port.ts';
 
-export const SINK_ROWS_MAX = 50_000;
-/** Rows waiting for the sink above which reading pauses. */
-const SINK_ROWS_WAITING_MAX = 1_000_000;
+const ROW_BYTES = ACCUMULATOR.BYTES;
+/** Rows of fired windows that may wait beside the firing under way; more, and reading pauses. They are memory of the state:
+ *  64 bytes each. */
+export const SINK_ROWS_WAITING_MAX = 4 * 1024 * 1024;
+/** Firings that may wait, however few rows they have. */
+export const SINK_FIRINGS_WAITING_MAX = 10_000;
 const RETRY_MS_FIRST = 100;
 const RETRY_MS_MAX = 5_000;
+/** A wait looks this often whether the run has ended. */
+const RETRY_LOOK_MS = 250;
 
-interface Waiting extends FiredRows {
-  /** Monotonic ms at which the window fired. */
-  readonly firedAt: number;
+interface Waiting {
+  readonly firing: Firing;
+  /** Rows it may still have. */
+  left: number;
+}
+
+/** What one write carries. */
+interface Batch {
+  readonly pages: readonly FiredPage[];
+  readonly parts: ReadonlyArray<{
+    readonly waiting: Waiting;
+    readonly rows: number;
+    /** These are its last rows. */
+    readonly ended: boolean;
+  }>;
 }
 
 export interface SinkWriterParts {
-  readonly sink: WindowSink;
+  /** Rows are durable when they are durable in all of them. */
+  readonly sinks: readonly WindowSink[];
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** After each write: rows, and the seconds since the first of them fired. */
+  /** After each write, for each firing in it: its rows, and the seconds since it fired. */
   readonly onWritten: (rows: number, seconds: number) => void;
+  /** Is told when the sinks are at work; absent: nobody. */
+  readonly stages?: Pick<Stages, 'during'>;
 }
 
 export class SinkWriter {
   private readonly parts: SinkWriterParts;
+  private readonly rowsMax: number;
+  private readonly reachable: boolean[];
   private readonly queue: Waiting[] = [];
   private rowsWaiting = 0;
-  private running: Promise<void> | undefined;
+  private offered = 0;
+  private done = 0;
+  private copy = new Uint8Array(0);
+  private running = false;
   private failure: unknown;
-  private reachable = true;
   private stopped = false;
+  private waiters: Array<() => void> = [];
 
   constructor(parts: SinkWriterParts) {
     this.parts = parts;
+    this.rowsMax = Math.min(...parts.sinks.map((sink) => sink.writeRowsMax));
+    this.reachable = parts.sinks.map(() => true);
   }
 
-  /** False while the sink cannot be reached. */
+  /** False while a sink cannot be reached. */
   get ready(): boolean {
-    return this.reachable;
+    return this.reachable.every((one) => one);
   }
+  /** Rows that have fired and are not durable everywhere, at most. */
   get waitingRows(): number {
     return this.rowsWaiting;
   }
-
-  offer(windows: readonly FiredWindow[]): void {
-    const firedAt = this.parts.clock.monotonicMs();
-    for (const window of windows) {
-      for (let from = 0; from < window.rowCount; from += SINK_ROWS_MAX) {
-        this.queue.push({ window, from, to: Math.min(from + SINK_ROWS_MAX, window.rowCount), firedAt });
-      }
-      this.rowsWaiting += window.rowCount;
-    }
-    if (this.failure === undefined && this.queue.length > 0) this.running ??= this.run();
+  /** Bytes of the copy on its way to the sinks; what waits behind it is memory of the state. */
+  get bytes(): number {
+    return this.copy.length;
   }
 
-  /** Settles when fewer rows wait than the limit, or the signal is given. @throws what the sink threw */
+  /** Takes the firings over, to close them. They came after those offered before. */
+  offer(firings: readonly Firing[]): void {
+    for (const firing of firings) {
+      this.queue.push({ firing, left: firing.rowsMax });
+      this.rowsWaiting += firing.rowsMax;
+    }
+    this.offered += firings.length;
+    if (this.over) this.letGo();
+    else if (!this.running && this.queue.length > 0) void this.work();
+  }
+
+  /** Settles when reading may go on: what waits is within the limits, or the signal is given. @throws what a sink threw */
   async room(signal: AbortSignal): Promise<void> {
-    while (this.rowsWaiting > SINK_ROWS_WAITING_MAX && this.failure === undefined && !signal.aborted) {
-      await this.parts.sleep(5);
+    if (this.isFull && !signal.aborted) {
+      const wake = (): void => this.wake();
+      signal.addEventListener('abort', wake);
+      try {
+        while (this.isFull && !this.over && !signal.aborted) await this.change();
+      } finally {
+        signal.removeEventListener('abort', wake);
+      }
     }
     this.rethrow();
   }
 
-  /** Settles when everything offered so far is durable. @throws what the sink threw; sink_failed when it was given up */
+  /** Settles when everything offered so far is durable. @throws what a sink threw; sink_failed when it was given up */
   async flushed(): Promise<void> {
-    const last = this.queue.at(-1);
-    while (last !== undefined && this.queue.includes(last)) {
-      this.rethrow();
-      if (this.stopped)
-        throw engineError('sink_failed', 'results still waited for the sink when the run ended');
-      await this.once;
-    }
+    const last = this.offered;
+    while (this.done < last && !this.over) await this.change();
     this.rethrow();
+    if (this.done < last)
+      throw engineError('sink_failed', 'results still waited for the sink when the run ended');
   }
 
   /** Throws what ended the writing, if anything did. */
@@ -91,52 +129,137 @@ export class SinkWriter {
   /** Gives up what still waits. */
   stop(): void {
     this.stopped = true;
+    if (!this.running) this.letGo();
+    this.wake();
   }
 
-  /** Settles after the write under way. */
-  private once: Promise<void> = Promise.resolve();
+  private get over(): boolean {
+    return this.stopped || this.failure !== undefined;
+  }
+  /** Whether more waits than should. */
+  get isFull(): boolean {
+    const { length } = this.queue;
+    return length > SINK_FIRINGS_WAITING_MAX || (length > 1 && this.rowsWaiting > SINK_ROWS_WAITING_MAX);
+  }
+
+  private change(): Promise<void> {
+    return new Promise((resolve) => this.waiters.push(resolve));
+  }
+  private wake(): void {
+    const woken = this.waiters;
+    this.waiters = [];
+    for (const one of woken) one();
+  }
+
+  private work(): Promise<void> {
+    this.running = true;
+    const { stages } = this.parts;
+    return stages === undefined ? this.run() : stages.during('sink', () => this.run());
+  }
 
   private async run(): Promise<void> {
     try {
-      while (this.queue.length > 0 && !this.stopped) {
-        this.once = this.writeSome();
-        await this.once;
+      while (this.queue.length > 0 && !this.over) {
+        const batch = await this.fill();
+        if (batch.pages.length > 0 && !(await this.write(batch.pages))) break;
+        this.settle(batch);
+        this.wake();
       }
     } catch (thrown) {
       this.failure = thrown;
     } finally {
-      this.running = undefined;
+      this.running = false;
+      if (this.over) this.letGo();
+      this.wake();
     }
   }
 
-  private async writeSome(): Promise<void> {
-    const pieces: Waiting[] = [];
-    let rows = 0;
-    for (const piece of this.queue) {
-      const more = piece.to - piece.from;
-      if (pieces.length > 0 && rows + more > SINK_ROWS_MAX) break;
-      pieces.push(piece);
-      rows += more;
+  /** Closes what is not going to be written. */
+  private letGo(): void {
+    for (const { firing } of this.queue.splice(0)) firing.close();
+    this.rowsWaiting = 0;
+  }
+
+  /** Copies the next rows of the firings at the head of the queue. */
+  private async fill(): Promise<Batch> {
+    const copy = this.copyFor();
+    const pages: FiredPage[] = [];
+    const parts: Array<Batch['parts'][number]> = [];
+    let used = 0;
+    for (const waiting of this.queue) {
+      const { firing } = waiting;
+      const from = used;
+      let ended = false;
+      while (used < copy.length && !ended) {
+        const rows = await firing.read(copy.subarray(used));
+        used += rows * ROW_BYTES;
+        ended = rows === 0;
+      }
+      const rows = (used - from) / ROW_BYTES;
+      if (rows > 0) pages.push({ bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows });
+      parts.push({ waiting, rows, ended });
+      if (!ended) break;
     }
+    return { pages, parts };
+  }
+
+  /** Memory for as many rows as wait, up to those of one write. */
+  private copyFor(): Uint8Array {
+    let rows = 0;
+    for (const { left } of this.queue) {
+      rows += left;
+      if (rows >= this.rowsMax) break;
+    }
+    const bytes = Math.max(1, Math.min(rows, this.rowsMax)) * ROW_BYTES;
+    if (this.copy.length < bytes)
+      this.copy = new Uint8Array(Math.min(this.rowsMax * ROW_BYTES, 2 ** Math.ceil(Math.log2(bytes))));
+    return this.copy;
+  }
+
+  /** False when it was given up. */
+  private async write(pages: readonly FiredPage[]): Promise<boolean> {
+    const done = await Promise.all(this.parts.sinks.map((sink, index) => this.writeTo(sink, index, pages)));
+    return done.every((one) => one);
+  }
+
+  private async writeTo(sink: WindowSink, index: number, pages: readonly FiredPage[]): Promise<boolean> {
     let waitMs = RETRY_MS_FIRST;
-    while (!this.stopped) {
+    while (!this.over) {
       try {
-        await this.parts.sink.write(pieces);
-        break;
+        await sink.write(pages);
+        this.reachable[index] = true;
+        return true;
       } catch (thrown) {
         // The values are absolute, so a write whose outcome is unknown may be written again.
         const known = findMillraceError(thrown);
-        if (known?.kind !== 'unavailable') throw thrown;
-        this.reachable = false;
-        this.parts.log.warn({ error: known.toLine(), retryMs: waitMs }, 'sink unavailable');
-        await this.parts.sleep(waitMs);
+        if (known?.kind !== 'unavailable') {
+          this.failure ??= thrown;
+          throw thrown;
+        }
+        this.reachable[index] = false;
+        this.parts.log.warn({ sink: sink.name, error: known.toLine(), retryMs: waitMs }, 'sink unavailable');
+        for (let left = waitMs; left > 0 && !this.over; left -= RETRY_LOOK_MS)
+          await this.parts.sleep(Math.min(left, RETRY_LOOK_MS));
         waitMs = Math.min(waitMs * 2, RETRY_MS_MAX);
       }
     }
-    if (this.stopped) return;
-    this.reachable = true;
-    this.queue.splice(0, pieces.length);
-    this.rowsWaiting -= rows;
-    this.parts.onWritten(rows, (this.parts.clock.monotonicMs() - (pieces[0] as Waiting).firedAt) / 1000);
+    return false;
+  }
+
+  private settle({ parts }: Batch): void {
+    const now = this.parts.clock.monotonicMs();
+    let gone = 0;
+    for (const { waiting, rows, ended } of parts) {
+      const { firing } = waiting;
+      const less = ended ? waiting.left : Math.min(rows, waiting.left);
+      waiting.left -= less;
+      this.rowsWaiting -= less;
+      if (rows > 0) this.parts.onWritten(rows, (now - firing.firedAtMs) / 1000);
+      if (!ended) continue;
+      firing.close();
+      gone++;
+    }
+    this.queue.splice(0, gone);
+    this.done += gone;
   }
 }

@@ -80,7 +80,7 @@ function errorName(code: number): string {
 }
 
 /** The code of an error that is known by its description only; -1 where the text is none of the table's. */
-export function codeOfText(text: string): number {
+function codeOfText(text: string): number {
   return CODE_BY_TEXT.get(text.toLowerCase()) ?? -1;
 }
 
@@ -127,8 +127,24 @@ export function errorOfEvent(what: string, event: BrokerEvent): MillraceError {
   });
 }
 
+/** What node-rdkafka threw or told. */
+export function thrownEvent(thrown: unknown): BrokerEvent {
+  const { code: given, message } = thrown as { readonly code?: unknown; readonly message?: string };
+  let code = typeof given === 'number' ? given : -1;
+  const text = message ?? String(thrown);
+  // Events carry the description only, cut at its origin and in lower case.
+  if (code === -1) {
+    for (const origin of ['local: ', 'broker: ', '']) if (code === -1) code = codeOfText(`${origin}${text}`);
+  }
+  return brokerEvent(code, code === -1 ? text : undefined);
+}
+
+/** What the client remarks on its own settings where it has nothing to say of a connection. */
+const REMARK = /^CONFWARN\b/;
+
 export function unreachable(brokers: string, why: string): MillraceError {
-  return coreError('unreachable', `no broker answers at ${brokers}: ${why}`, {
+  const cause = REMARK.test(why) ? '' : `: ${why}`;
+  return coreError('unreachable', `no broker answers at ${brokers}${cause}`, {
     next: 'check the address and that the broker runs',
     details: { brokers },
   });

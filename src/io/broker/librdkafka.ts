@@ -14,7 +14,7 @@ import type {
   ProducerHandle,
 } from '../../native/broker-functions.ts';
 import { callAddon, loadAddon } from '../../native/load.ts';
-import { commitThroughRebalance } from './commit.ts';
+import { commitToGroup, groupAnswerMs } from './commit.ts';
 import {
   type BROKER_ERRORS,
   brokerError,
@@ -32,6 +32,7 @@ import {
   type BrokerDriver,
   type BrokerEvent,
   type BrokerOptions,
+  type CommitOutcome,
   type ConsumeResult,
   type ConsumerOptions,
   type DeliveryReport,
@@ -52,8 +53,8 @@ import {
   QUEUE_BYTES_MAX,
   transactionalProperties,
 } from './properties.ts';
+import { whilePassing } from './retry.ts';
 
-const ANSWER_TIMEOUT_MS = 30_000;
 const SEEK_TIMEOUT_MS = 5000;
 const FLUSH_AT_CLOSE_MS = 30_000;
 
@@ -113,6 +114,7 @@ class NativeConsumer implements BatchConsumer {
   /** The addon refers to it weakly. */
   private readonly onRebalance: Parameters<Addon['brokerConsumerOpen']>[1];
   private ended = false;
+  private isMember = false;
   private readonly assigned = new Map<string, TopicPartition>();
   private consuming = false;
   private fatal: BrokerEvent | undefined;
@@ -129,13 +131,18 @@ class NativeConsumer implements BatchConsumer {
   }
 
   async connect(): Promise<void> {
-    const [failure] = await this.addon.brokerConsumerConnect(
-      this.handle,
-      this.options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS,
-    );
-    if (failure === null) return;
-    this.addon.brokerConsumerClose(this.handle);
-    throw unreachable(this.options.brokers, failure[1]);
+    try {
+      await this.reach(this.options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS);
+    } catch (thrown) {
+      this.addon.brokerConsumerClose(this.handle);
+      throw thrown;
+    }
+  }
+
+  async reach(timeoutMs: number): Promise<void> {
+    this.checkOpen();
+    const [failure] = await this.addon.brokerConsumerConnect(this.handle, timeoutMs);
+    if (failure !== null) throw unreachable(this.options.brokers, failure[1]);
   }
 
   async assign(partitions: readonly TopicPartitionOffset[]): Promise<void> {
@@ -149,6 +156,7 @@ class NativeConsumer implements BatchConsumer {
     this.checkOpen();
     this.checkGroup('subscribe');
     demand('subscribe', await this.addon.brokerConsumerSubscribe(this.handle, topics));
+    this.isMember = true;
   }
 
   async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
@@ -157,7 +165,7 @@ class NativeConsumer implements BatchConsumer {
     this.consuming = true;
     into.clear();
     try {
-      const [rowCount, ends, events, topics] = await callAddon(() =>
+      const [rowCount, ends, events, topics, tookMs] = await callAddon(() =>
         this.addon.brokerConsumerConsume(this.handle, batchBytes(into), Math.max(0, Math.ceil(waitMs))),
       );
       this.topics.push(...topics);
@@ -166,7 +174,7 @@ class NativeConsumer implements BatchConsumer {
       this.fatal ??= noted.find((event) => event.fatal);
       if (this.fatal !== undefined && rowCount === 0)
         throw errorOfEvent('the consumer cannot go on', this.fatal);
-      return { rowCount, ends: ends.map(placeOf), events: noted };
+      return { rowCount, ends: ends.map(placeOf), events: noted, tookMs };
     } finally {
       this.consuming = false;
     }
@@ -188,26 +196,24 @@ class NativeConsumer implements BatchConsumer {
     demand(what, await this.addon.brokerConsumerSeek(this.handle, ...flat([position]), SEEK_TIMEOUT_MS));
   }
 
-  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+  async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
     this.checkOpen();
     this.checkGroup('commit');
-    if (offsets.length === 0) return;
-    const once = async (): Promise<BrokerEvent | undefined> => {
-      const [failure] = await this.addon.brokerConsumerCommit(
-        this.handle,
-        ...flat(offsets),
-        ANSWER_TIMEOUT_MS,
-      );
+    if (offsets.length === 0) return 'committed';
+    const once = async (timeoutMs: number): Promise<BrokerEvent | undefined> => {
+      const [failure] = await this.addon.brokerConsumerCommit(this.handle, ...flat(offsets), timeoutMs);
       return failure === null ? undefined : eventOf(failure);
     };
-    await commitThroughRebalance(once, offsets, (at) => this.assigned.has(`${at.partition}@${at.topic}`));
+    const ours = (at: TopicPartition): boolean => this.assigned.has(`${at.partition}@${at.topic}`);
+    return commitToGroup(this.isMember, once, offsets, ours);
   }
 
   async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
     this.checkOpen();
+    const waitMs = groupAnswerMs(this.isMember);
     return demand(
       'committed',
-      await this.addon.brokerConsumerCommitted(this.handle, ...flat(partitions), ANSWER_TIMEOUT_MS),
+      await this.addon.brokerConsumerCommitted(this.handle, ...flat(partitions), waitMs),
     ).map(placeOf);
   }
 
@@ -215,12 +221,12 @@ class NativeConsumer implements BatchConsumer {
     return [...this.assigned.values()];
   }
 
-  async lag(): Promise<readonly PartitionLag[]> {
+  async lag(timeoutMs: number): Promise<readonly PartitionLag[]> {
     this.checkOpen();
     const positions = demand('positions', await this.addon.brokerConsumerPositions(this.handle)).map(placeOf);
     const marks = demand(
       'offsets',
-      await this.addon.brokerConsumerWatermarks(this.handle, ...flat(positions), ANSWER_TIMEOUT_MS),
+      await this.addon.brokerConsumerWatermarks(this.handle, ...flat(positions), timeoutMs),
     );
     return positions.map(({ topic, partition, offset }, i) => ({
       topic,
@@ -236,12 +242,15 @@ class NativeConsumer implements BatchConsumer {
     timeoutMs: number,
   ): Promise<{ readonly low: bigint; readonly high: bigint }> {
     this.checkOpen();
-    const answer = await this.addon.brokerConsumerWatermarks(this.handle, ...flat([at]), timeoutMs);
-    const [low, high] = demand(`offsets of ${at.topic}/${at.partition}`, answer) as [
-      NativePlace,
-      NativePlace,
-    ];
-    return { low: low[2], high: high[2] };
+    return whilePassing(timeoutMs, async (leftMs) => {
+      this.checkOpen();
+      const answer = await this.addon.brokerConsumerWatermarks(this.handle, ...flat([at]), leftMs);
+      const [low, high] = demand(`offsets of ${at.topic}/${at.partition}`, answer) as [
+        NativePlace,
+        NativePlace,
+      ];
+      return { low: low[2], high: high[2] };
+    });
   }
 
   close(): Promise<void> {

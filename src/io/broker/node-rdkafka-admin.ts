@@ -1,8 +1,7 @@
 /** Topics and cluster facts through node-rdkafka; serves both data drivers. */
 import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
 import { coreError } from '../../core/errors.ts';
-import { closedError, ERR, errorOfEvent, unreachable } from './errors.ts';
-import { thrownEvent } from './node-rdkafka-consumer.ts';
+import { closedError, ERR, errorOfEvent, thrownEvent, unreachable } from './errors.ts';
 import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec } from './port.ts';
 import { topicConfig } from './topic-config.ts';
 

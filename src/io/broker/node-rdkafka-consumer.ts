@@ -9,19 +9,22 @@ import type { KafkaConsumer, LibrdKafkaError, Message } from 'node-rdkafka';
 import { invariant } from '../../core/errors.ts';
 import { TIMESTAMP_TYPE } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
-import { commitThroughRebalance } from './commit.ts';
+import { commitToGroup, groupAnswerMs } from './commit.ts';
 import {
   brokerError,
   brokerEvent,
   closedError,
-  codeOfText,
   ERR,
   errorOfEvent,
   OVERSIZE_CODE,
+  thrownEvent,
+  unreachable,
 } from './errors.ts';
+import { Commits } from './node-rdkafka-commits.ts';
 import {
   type BatchConsumer,
   type BrokerEvent,
+  type CommitOutcome,
   type ConsumeResult,
   type ConsumerOptions,
   NO_OFFSET,
@@ -30,15 +33,17 @@ import {
   type TopicPartition,
   type TopicPartitionOffset,
 } from './port.ts';
+import { whilePassing } from './retry.ts';
 
 /** Messages asked for in one read: one read blocks the event loop while they become objects. */
 const READ_MESSAGES_MAX = 2000;
 /** Errors kept between two calls of consume; the oldest go first. */
 const EVENTS_MAX = 256;
 const IDLE_READ_MS_MAX = 8;
-const ANSWER_TIMEOUT_MS = 30_000;
 const SEEK_TIMEOUT_MS = 5000;
-const LEAVE_TIMEOUT_MS = 10_000;
+/** How long who leaves waits to be asked for its partitions: amid a rebalance that others hold up librdkafka does not ask. */
+const REVOKE_WITHIN_MS = 3000;
+const LATE_LOOK_MS = 100;
 const LEAVE_GRACE_MS = 50;
 
 interface End {
@@ -46,26 +51,8 @@ interface End {
 }
 type Pending = Message | End;
 
-interface WaitingCommit {
-  readonly key: string;
-  settle(error: LibrdKafkaError | undefined): void;
-}
-
-/** node-rdkafka's client with what its type leaves out. */
-type Client = KafkaConsumer & {
-  commit(offsets: ReadonlyArray<{ topic: string; partition: number; offset: number }>): unknown;
-};
-
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 const keyOf = (at: TopicPartition): string => `${at.partition}@${at.topic}`;
-const commitKey = (
-  offsets: ReadonlyArray<{ topic: string; partition: number; offset: bigint | number }>,
-): string =>
-  offsets
-    .map((at) => `${keyOf(at)}=${at.offset}`)
-    .sort()
-    .join();
-
 function headersOf(message: Message): RecordHeader[] {
   const out: RecordHeader[] = [];
   for (const header of message.headers ?? []) {
@@ -77,21 +64,11 @@ function headersOf(message: Message): RecordHeader[] {
   return out;
 }
 
-export function thrownEvent(thrown: unknown): BrokerEvent {
-  const error = thrown as Partial<LibrdKafkaError> & { message?: string };
-  let code = typeof error.code === 'number' ? error.code : -1;
-  const text = error.message ?? String(thrown);
-  // Events carry the description only, cut at its origin and in lower case.
-  if (code === -1) {
-    for (const origin of ['local: ', 'broker: ', '']) if (code === -1) code = codeOfText(`${origin}${text}`);
-  }
-  return brokerEvent(code, code === -1 ? text : undefined);
-}
-
 export class NodeConsumer implements BatchConsumer {
   readonly topics: string[] = [];
   private readonly topicIndex = new Map<string, number>();
-  private readonly client: Client;
+  private readonly client: KafkaConsumer;
+  private readonly commits: Commits;
   private readonly options: ConsumerOptions;
   private pending: Pending[] = [];
   private events: BrokerEvent[] = [];
@@ -101,8 +78,7 @@ export class NodeConsumer implements BatchConsumer {
   private readonly leaving = new Set<string>();
   private reading: Promise<void> | undefined;
   private rebalancing: Promise<void> = Promise.resolve();
-  private commits: WaitingCommit[] = [];
-  private pumping = false;
+  private isMember = false;
   private consuming = false;
   private cooperative = true;
   /** Above zero while onRebalance runs; it may commit even though close has begun. */
@@ -111,7 +87,8 @@ export class NodeConsumer implements BatchConsumer {
   private fatal: BrokerEvent | undefined;
 
   constructor(client: KafkaConsumer, options: ConsumerOptions) {
-    this.client = client as Client;
+    this.client = client;
+    this.commits = new Commits(client, () => this.read(1));
     this.options = options;
     client.setDefaultConsumeTimeout(0);
     client.on('data', (message) => this.pending.push(message));
@@ -121,11 +98,6 @@ export class NodeConsumer implements BatchConsumer {
     client.on('event.error', (error) => this.note(thrownEvent(error)));
     client.on('rebalance', (error, partitions) => {
       this.rebalancing = this.rebalancing.then(() => this.rebalance(error.code, partitions));
-    });
-    client.on('offset.commit', (error, offsets) => {
-      const key = commitKey(offsets);
-      const at = this.commits.findIndex((waiting) => waiting.key === key);
-      if (at >= 0) this.commits.splice(at, 1)[0]?.settle(error);
     });
   }
 
@@ -147,6 +119,7 @@ export class NodeConsumer implements BatchConsumer {
     if (this.options.group === undefined)
       throw brokerError('bad_broker_property', 'subscribe needs a group', { next: 'give -group' });
     this.call('subscribe', () => this.client.subscribe([...topics]));
+    this.isMember = true;
   }
 
   async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
@@ -221,54 +194,20 @@ export class NodeConsumer implements BatchConsumer {
     this.positions.set(key, position.offset >= 0n ? position.offset : OFFSET_STORED);
   }
 
-  async commit(offsets: readonly TopicPartitionOffset[]): Promise<void> {
+  async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
     this.checkOpen();
     if (this.options.group === undefined)
       throw brokerError('bad_broker_property', 'commit needs a group', { next: 'give -group' });
-    if (offsets.length === 0) return;
-    await commitThroughRebalance(
-      () => this.commitOnce(offsets),
-      offsets,
-      (at) => this.assigned.has(keyOf(at)),
-    );
-  }
-
-  private async commitOnce(offsets: readonly TopicPartitionOffset[]): Promise<BrokerEvent | undefined> {
-    const list = offsets.map((at) => ({
-      topic: at.topic,
-      partition: at.partition,
-      offset: Number(at.offset),
-    }));
-    const answer = new Promise<LibrdKafkaError | undefined>((resolve, reject) => {
-      const waiting: WaitingCommit = {
-        key: commitKey(list),
-        settle: (error) => {
-          clearTimeout(timer);
-          resolve(error);
-        },
-      };
-      const timer = setTimeout(() => {
-        this.commits = this.commits.filter((one) => one !== waiting);
-        reject(errorOfEvent('commit', brokerEvent(ERR.TIMED_OUT)));
-      }, ANSWER_TIMEOUT_MS);
-      this.commits.push(waiting);
-    });
-    try {
-      this.call('commit', () => this.client.commit(list));
-    } catch (thrown) {
-      this.commits.pop()?.settle(undefined);
-      throw thrown;
-    }
-    void this.pump();
-    const error = await answer;
-    return error === undefined ? undefined : thrownEvent(error);
+    if (offsets.length === 0) return 'committed';
+    const once = (timeoutMs: number) => this.commits.once(offsets, timeoutMs);
+    return commitToGroup(this.isMember, once, offsets, (at) => this.assigned.has(keyOf(at)));
   }
 
   async committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]> {
     this.checkOpen();
     const answer = await new Promise<Array<{ topic: string; partition: number; offset?: number }>>(
       (resolve, reject) => {
-        this.client.committed([...partitions], ANSWER_TIMEOUT_MS, (error, list) =>
+        this.client.committed([...partitions], groupAnswerMs(this.isMember), (error, list) =>
           error ? reject(errorOfEvent('committed', thrownEvent(error))) : resolve(list),
         );
       },
@@ -287,10 +226,19 @@ export class NodeConsumer implements BatchConsumer {
     return [...this.assigned.values()];
   }
 
-  async lag(): Promise<readonly PartitionLag[]> {
+  async reach(timeoutMs: number): Promise<void> {
+    this.checkOpen();
+    await new Promise<void>((resolve, reject) => {
+      this.client.getMetadata({ allTopics: false, timeout: timeoutMs }, (error) =>
+        error ? reject(unreachable(this.options.brokers, thrownEvent(error).message)) : resolve(),
+      );
+    });
+  }
+
+  async lag(timeoutMs: number): Promise<readonly PartitionLag[]> {
     return Promise.all(
       this.assignment().map(async (at) => {
-        const { low, high } = await this.watermarkOffsets(at, ANSWER_TIMEOUT_MS);
+        const { low, high } = await this.watermarkOffsets(at, timeoutMs);
         return { ...at, low, high, position: this.positions.get(keyOf(at)) ?? OFFSET_STORED };
       }),
     );
@@ -301,12 +249,15 @@ export class NodeConsumer implements BatchConsumer {
     timeoutMs: number,
   ): Promise<{ readonly low: bigint; readonly high: bigint }> {
     this.checkOpen();
-    return new Promise((resolve, reject) => {
-      this.client.queryWatermarkOffsets(at.topic, at.partition, timeoutMs, (error, offsets) =>
-        error
-          ? reject(errorOfEvent(`offsets of ${at.topic}/${at.partition}`, thrownEvent(error)))
-          : resolve({ low: BigInt(offsets.lowOffset), high: BigInt(offsets.highOffset) }),
-      );
+    return whilePassing(timeoutMs, (leftMs) => {
+      this.checkOpen();
+      return new Promise((resolve, reject) => {
+        this.client.queryWatermarkOffsets(at.topic, at.partition, leftMs, (error, offsets) =>
+          error
+            ? reject(errorOfEvent(`offsets of ${at.topic}/${at.partition}`, thrownEvent(error)))
+            : resolve({ low: BigInt(offsets.lowOffset), high: BigInt(offsets.highOffset) }),
+        );
+      });
     });
   }
 
@@ -321,7 +272,7 @@ export class NodeConsumer implements BatchConsumer {
     await this.rebalancing;
     if (this.options.group !== undefined && this.client.subscription().length > 0) {
       this.client.unsubscribe();
-      const deadline = performance.now() + LEAVE_TIMEOUT_MS;
+      const deadline = performance.now() + REVOKE_WITHIN_MS;
       while (this.assigned.size > 0 && performance.now() < deadline) {
         await this.read(1);
         this.pending = [];
@@ -331,8 +282,24 @@ export class NodeConsumer implements BatchConsumer {
       // The request to leave the group goes out on a thread that disconnect would end.
       await sleep(LEAVE_GRACE_MS);
     }
-    for (const waiting of this.commits.splice(0)) waiting.settle(undefined);
-    await new Promise<void>((resolve) => this.client.disconnect(() => resolve()));
+    this.commits.end();
+    // A disconnect waits for the answers to commits, in a thread that the process waits for when it ends.
+    if (this.commits.isUnderWay) void this.disconnectLater();
+    else await this.disconnect();
+  }
+
+  private disconnect(): Promise<void> {
+    return new Promise((resolve) => this.client.disconnect(() => resolve()));
+  }
+
+  /** Once the group has answered, or its request has timed out; a process that ends meanwhile is not kept. */
+  private async disconnectLater(): Promise<void> {
+    while (this.commits.isUnderWay) {
+      await new Promise((resolve) => setTimeout(resolve, LATE_LOOK_MS).unref());
+      await this.read(1);
+      this.pending = [];
+    }
+    await this.disconnect();
   }
 
   private checkOpen(): void {
@@ -372,20 +339,6 @@ export class NodeConsumer implements BatchConsumer {
       await this.reading;
     } finally {
       this.reading = undefined;
-    }
-  }
-
-  /** Answers to commits come with reads, so somebody has to read while one is awaited. */
-  private async pump(): Promise<void> {
-    if (this.pumping) return;
-    this.pumping = true;
-    try {
-      for (let idleMs = 1; this.commits.length > 0; idleMs = Math.min(idleMs * 2, IDLE_READ_MS_MAX)) {
-        await this.read(1);
-        await sleep(idleMs);
-      }
-    } finally {
-      this.pumping = false;
     }
   }
 

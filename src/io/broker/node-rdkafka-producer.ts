@@ -9,8 +9,7 @@ import { isUtf8 } from 'node:buffer';
 import type { LibrdKafkaError, Producer } from 'node-rdkafka';
 import { coreError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
-import { brokerEvent, closedError, ERR, errorOfEvent } from './errors.ts';
-import { thrownEvent } from './node-rdkafka-consumer.ts';
+import { brokerEvent, closedError, ERR, errorOfEvent, thrownEvent } from './errors.ts';
 import type { BatchProducer, BrokerEvent, DeliveryReport, ProducerOptions } from './port.ts';
 import { QUEUE_BYTES_MAX } from './properties.ts';
 

@@ -1,8 +1,7 @@
 /** Transactions of the node-rdkafka driver. Its steps wait on libuv's workers, in slices, so that one that meets a dead
  *  broker does not hold a worker for long. */
 import type { LibrdKafkaError } from 'node-rdkafka';
-import { brokerEvent, closedError, ERR, transactionFailure } from './errors.ts';
-import { thrownEvent } from './node-rdkafka-consumer.ts';
+import { brokerEvent, closedError, ERR, thrownEvent, transactionFailure } from './errors.ts';
 import { NodeProducer } from './node-rdkafka-producer.ts';
 import type { TransactionalProducer, TransactionFailure } from './port.ts';
 

@@ -1,9 +1,9 @@
 /** The node-rdkafka driver: works without the addon, on the main thread only, at the price of an object a message. */
 import { isMainThread } from 'node:worker_threads';
 import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
-import { brokerError, unreachable } from './errors.ts';
+import { brokerError, thrownEvent, unreachable } from './errors.ts';
 import { NodeAdmin } from './node-rdkafka-admin.ts';
-import { mainThreadOnly, NodeConsumer, thrownEvent } from './node-rdkafka-consumer.ts';
+import { mainThreadOnly, NodeConsumer } from './node-rdkafka-consumer.ts';
 import { NodeProducer } from './node-rdkafka-producer.ts';
 import { NodeTransactionalProducer } from './node-rdkafka-transactions.ts';
 import type {

@@ -61,6 +61,8 @@ export interface ConsumeResult {
   readonly ends: readonly TopicPartitionOffset[];
   /** Errors met while filling; the rows are good all the same. */
   readonly events: readonly BrokerEvent[];
+  /** Milliseconds from the call until the batch was ready, where that may be long before the promise settles. */
+  readonly tookMs?: number;
 }
 
 export interface ConsumerOptions extends BrokerOptions {
@@ -76,6 +78,9 @@ export interface ConsumerOptions extends BrokerOptions {
    *  the partitions that leave. The rebalance completes when the promise settles. Cooperative by default. */
   readonly onRebalance?: (rebalance: Rebalance) => void | Promise<void>;
 }
+
+/** What became of a commit. `not_now`: the group, which is between two assignments, has refused it or not answered yet. */
+export type CommitOutcome = 'committed' | 'not_now';
 
 export interface PartitionLag extends TopicPartition {
   /** First and next offset of the partition at the broker. */
@@ -100,15 +105,19 @@ export interface BatchConsumer {
   pause(partitions: readonly TopicPartition[]): Promise<void>;
   resume(partitions: readonly TopicPartition[]): Promise<void>;
   seek(position: TopicPartitionOffset): Promise<void>;
-  /** Commits these next-to-read offsets for the group, waiting for the broker's answer.
+  /** Commits these next-to-read offsets for the group. A member waits for about a second, never for a rebalance to end: that may
+   *  take its own next consume, or the return of its onRebalance. After `not_now`, consume and commit again; what is never
+   *  committed is read again by the next owner. Who has not subscribed waits for the broker's answer.
    *  @throws group_fenced when the group has given them away, broker_unavailable, timeout */
-  commit(offsets: readonly TopicPartitionOffset[]): Promise<void>;
-  /** NO_OFFSET where the group has committed none. */
+  commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome>;
+  /** NO_OFFSET where the group has committed none. A member waits as it does for a commit. @throws timeout */
   committed(partitions: readonly TopicPartition[]): Promise<readonly TopicPartitionOffset[]>;
   assignment(): readonly TopicPartition[];
-  /** Asks the broker for low and high; costs a round trip a partition. */
-  lag(): Promise<readonly PartitionLag[]>;
-  /** Low and high offsets of any partition. */
+  /** Asks the broker for low and high; costs a round trip a partition. @throws timeout, broker_unavailable */
+  lag(timeoutMs: number): Promise<readonly PartitionLag[]>;
+  /** Asks whichever broker answers first for nothing but an answer. @throws unreachable */
+  reach(timeoutMs: number): Promise<void>;
+  /** Low and high offsets of any partition; a new one is asked again until its leader knows it. */
   watermarkOffsets(
     partition: TopicPartition,
     timeoutMs: number,

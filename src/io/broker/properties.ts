@@ -1,4 +1,5 @@
 /** Properties of both drivers: defaults, then the options, then whatever the caller gives by librdkafka's own names. */
+import { coreError } from '../../core/errors.ts';
 import type {
   BrokerOptions,
   BrokerProperties,
@@ -62,6 +63,10 @@ export function clientProperties(options: BrokerOptions): Properties {
 
 /** A reader of explicit partitions joins no group, but librdkafka wants a name for one all the same. */
 export function consumerProperties(options: ConsumerOptions): Properties {
+  // librdkafka gives a consumer of the group "" no queue to read from.
+  if (options.group === '') {
+    throw coreError('bad_value', 'the name of a consumer group is empty', { next: 'give -group=NAME' });
+  }
   return texts(
     SHARED,
     CONSUMER,

@@ -2,6 +2,7 @@
 import { constants } from 'node:fs';
 import {
   access,
+  type FileHandle,
   link,
   mkdir,
   open,
@@ -16,7 +17,7 @@ import {
 import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { coreError } from '../../core/errors.ts';
-import type { Disk } from './port.ts';
+import type { AppendFile, Disk } from './port.ts';
 
 const LOCK = 'lock';
 /** Written under this ending and renamed; what a crash leaves behind is never read. */
@@ -55,6 +56,40 @@ async function isAlive(holder: {
   return holder.start === '' || (await startOf(holder.pid)) === holder.start;
 }
 
+class NodeAppendFile implements AppendFile {
+  size = 0;
+  private readonly path: string;
+  private readonly file: FileHandle;
+
+  constructor(path: string, file: FileHandle) {
+    this.path = path;
+    this.file = file;
+  }
+
+  async write(chunks: readonly Uint8Array[]): Promise<void> {
+    try {
+      for (const chunk of chunks) {
+        for (let at = 0; at < chunk.length; ) at += (await this.file.write(chunk, at)).bytesWritten;
+        this.size += chunk.length;
+      }
+    } catch (thrown) {
+      throw notWritable(this.path, thrown);
+    }
+  }
+
+  async sync(): Promise<void> {
+    try {
+      await this.file.datasync();
+    } catch (thrown) {
+      throw notWritable(this.path, thrown);
+    }
+  }
+
+  close(): Promise<void> {
+    return this.file.close();
+  }
+}
+
 class NodeDisk implements Disk {
   readonly where: string;
 
@@ -91,6 +126,59 @@ class NodeDisk implements Disk {
       }
       await rename(path + UNFINISHED, path);
       await this.syncFolder();
+    } catch (thrown) {
+      throw notWritable(path, thrown);
+    }
+  }
+
+  async append(name: string): Promise<AppendFile> {
+    const path = join(this.where, name);
+    try {
+      const file = await open(path, 'ax');
+      try {
+        await this.syncFolder();
+      } catch (thrown) {
+        await file.close();
+        throw thrown;
+      }
+      return new NodeAppendFile(path, file);
+    } catch (thrown) {
+      throw notWritable(path, thrown);
+    }
+  }
+
+  async readPiece(name: string, from: number, bytesMax: number): Promise<Uint8Array<ArrayBuffer>> {
+    let file: FileHandle;
+    try {
+      file = await open(join(this.where, name), 'r');
+    } catch (thrown) {
+      if (codeOf(thrown) === 'ENOENT') return new Uint8Array(0);
+      throw thrown;
+    }
+    try {
+      const bytes = new Uint8Array(Math.min(bytesMax, Math.max(0, (await file.stat()).size - from)));
+      let filled = 0;
+      while (filled < bytes.length) {
+        const { bytesRead } = await file.read(bytes, filled, bytes.length - filled, from + filled);
+        if (bytesRead === 0) break;
+        filled += bytesRead;
+      }
+      return bytes.subarray(0, filled);
+    } finally {
+      await file.close();
+    }
+  }
+
+  async truncate(name: string, bytes: number): Promise<void> {
+    const path = join(this.where, name);
+    try {
+      const file = await open(path, 'r+');
+      try {
+        await file.truncate(bytes);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
     } catch (thrown) {
       throw notWritable(path, thrown);
     }

@@ -1,4 +1,17 @@
-/** One folder of files in our words: whole files, written so that a reader sees the old one, the new one or none. */
+/** One folder of files in our words: whole files, written so that a reader sees the old one, the new one or none, and files
+ *  that only grow.
+ */
+
+/** A file that grows at its end. One write or sync at a time. */
+export interface AppendFile {
+  /** Bytes written. */
+  readonly size: number;
+  /** Borrows the chunks until it settles. After a failure the end of the file is unknown. @throws not_writable */
+  write(chunks: readonly Uint8Array[]): Promise<void>;
+  /** Settles when everything written is durable. After a failure nothing may be taken for durable. @throws not_writable */
+  sync(): Promise<void>;
+  close(): Promise<void>;
+}
 
 export interface Disk {
   /** Path for messages. */
@@ -10,6 +23,12 @@ export interface Disk {
   /** Writes the chunks, makes them durable, then makes them visible under the name by one rename, durable too.
    *  @throws not_writable */
   write(name: string, chunks: readonly Uint8Array[]): Promise<void>;
+  /** A file that is not there yet, empty, and durable by name. @throws not_writable */
+  append(name: string): Promise<AppendFile>;
+  /** Bytes of a file from `from` on, at most `bytesMax`; fewer at its end, none behind it or without the file. */
+  readPiece(name: string, from: number, bytesMax: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** Cuts a file off behind so many bytes, durable. @throws not_writable */
+  truncate(name: string, bytes: number): Promise<void>;
   /** @throws not_writable */
   rename(from: string, to: string): Promise<void>;
   /** A file that is gone already is fine. */

@@ -1,8 +1,8 @@
 /** The @grpc/grpc-js driver.
  *
  *  grpc-js frames and parses; this file owns the listening socket, and adds what the port promises on top: bounds on
- *  connections and on calls that never become whole, deadlines that are checked before the handler runs, health that
- *  follows the process, and a drain that ends.
+ *  connections, on what calls hold and on how long they wait for their client (calls.ts), deadlines that are checked before
+ *  the handler runs, health that follows the process, and a drain that ends.
  */
 import type { Http2Server, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { Server as NetServer, Socket } from 'node:net';
@@ -16,12 +16,12 @@ import {
   setLogger,
   status,
 } from '@grpc/grpc-js';
-import { loadSync } from '@grpc/proto-loader';
-import { ReflectionService } from '@grpc/reflection';
-import { protoPath as HEALTH_PROTO, HealthImplementation } from 'grpc-health-check';
 import { coreError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
+import { Calls } from './calls.ts';
+import { DETAILS_TRAILER, DRAIN_PATIENCE_MS, FAILED, LATE, splitValues, sweepMsOf } from './common.ts';
 import { encodeStatus } from './details.ts';
+import { Health } from './health.ts';
 import type {
   GrpcCall,
   GrpcCode,
@@ -31,21 +31,11 @@ import type {
   GrpcServer,
   GrpcServerOptions,
 } from './port.ts';
+import { addReflection } from './reflection.ts';
 import { listenOn, socketServer } from './socket.ts';
 
-const DETAILS_TRAILER = 'grpc-status-details-bin';
 /** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
 const SESSION_MEMORY_MB = 64;
-/** Longer metadata is handed on as it came: no value of ours is that long, and splitting it is work for nothing. */
-const METADATA_CHARS_MAX = 256;
-/** HTTP/2's error code. */
-const CANCEL = 8;
-/** How long a drain waits for calls that wait for their client. */
-const DRAIN_PATIENCE_MS = 500;
-/** How often calls that are not whole are looked for. */
-const SWEEP_MS = 1000;
-/** Reflection and health may keep a call open; no longer than this without its end from the client. */
-const OPEN_CALL_MS_MAX = 600_000;
 /** The longest deadline that grpc-js counts right: it keeps milliseconds in 32 bits. */
 const TIMEOUT_MS_MAX = 2 ** 31 - 1;
 const TIMEOUT_UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 1000 };
@@ -69,46 +59,11 @@ class Call implements GrpcCall {
   }
 
   metadata(name: string): readonly string[] {
-    const values = this.inner.metadata.get(name) as readonly string[];
-    // HTTP/2 in Node joins the lines of one name; a value of ours holds no comma.
-    return values.some((value) => value.includes(','))
-      ? values.flatMap((value) =>
-          value.length > METADATA_CHARS_MAX ? value : value.split(',').map((part) => part.trim()),
-        )
-      : values;
+    return splitValues(this.inner.metadata.get(name) as readonly string[]);
   }
 
   cancelled(): boolean {
     return this.inner.cancelled;
-  }
-}
-
-/** Calls that wait for their client: those whose message is not whole, to end what never becomes whole, and those of
- *  reflection and health, which a client may keep open. */
-class Unfinished {
-  /** When each is over, in performance.now(). */
-  private readonly unary = new Map<ServerHttp2Stream, number>();
-  private readonly others = new Map<ServerHttp2Stream, number>();
-  private readonly unaryPaths: ReadonlySet<string>;
-  private readonly timeoutMs: number;
-
-  constructor(unaryPaths: ReadonlySet<string>, timeoutMs: number) {
-    this.unaryPaths = unaryPaths;
-    this.timeoutMs = timeoutMs;
-  }
-
-  add(stream: ServerHttp2Stream, path: string): void {
-    const isUnary = this.unaryPaths.has(path);
-    const kind = isUnary ? this.unary : this.others;
-    kind.set(stream, performance.now() + (isUnary ? this.timeoutMs : OPEN_CALL_MS_MAX));
-    stream.once('close', () => kind.delete(stream));
-  }
-
-  /** Ends those whose time is over at this moment. A unary call that is whole is with its handler. */
-  sweep(nowMs: number): void {
-    for (const [stream, untilMs] of this.unary)
-      if (untilMs <= nowMs && !stream.readableEnded) stream.close(CANCEL);
-    for (const [stream, untilMs] of this.others) if (untilMs <= nowMs) stream.close(CANCEL);
   }
 }
 
@@ -121,14 +76,25 @@ function boundTimeout(headers: IncomingHttpHeaders): void {
     headers['grpc-timeout'] = `${Math.floor(TIMEOUT_MS_MAX / 1000)}S`;
 }
 
-/** grpc-js hands its HTTP/2 server to nobody; the bounds above need to see each call as it begins. */
-function innerServer(server: Server): Http2Server {
+type OnStream = (stream: ServerHttp2Stream, headers: IncomingHttpHeaders, flags: number) => void;
+
+/** Hands calls on to grpc-js where there is room for them. It hands its HTTP/2 server to nobody, and the bounds of calls.ts
+ *  need to see each call as it begins. */
+function guard(server: Server, calls: Calls): void {
   const servers = (server as unknown as { readonly http2Servers?: ReadonlyMap<Http2Server, unknown> })
     .http2Servers;
   const [inner] = servers?.keys() ?? [];
-  if (inner === undefined)
+  const [onStream, ...others] = (inner?.listeners('stream') ?? []) as unknown as readonly OnStream[];
+  if (inner === undefined || onStream === undefined || others.length > 0)
     throw coreError('internal', 'this version of @grpc/grpc-js keeps its HTTP/2 server elsewhere');
-  return inner;
+  inner.removeAllListeners('stream');
+  inner.on('stream', (stream, headers, flags) => {
+    boundTimeout(headers);
+    const call = calls.begin(stream, headers);
+    if (call === undefined) return;
+    onStream.call(inner, stream, headers, flags);
+    calls.follow(call);
+  });
 }
 
 const NO_TRAILERS = new Metadata();
@@ -154,10 +120,6 @@ function failure(reply: GrpcReply): { code: status; details: string; metadata: M
   return { code, details, metadata };
 }
 
-const NO_BYTES = new Uint8Array(0);
-const FAILED: GrpcReply = { code: 'INTERNAL', message: NO_BYTES, text: 'the call could not be handled' };
-const LATE: GrpcReply = { code: 'DEADLINE_EXCEEDED', message: NO_BYTES, text: 'the deadline has passed' };
-
 class GrpcJsServer implements GrpcServer {
   host = '';
   port = 0;
@@ -166,18 +128,15 @@ class GrpcJsServer implements GrpcServer {
   private readonly injector: ConnectionInjector;
   private readonly sockets = new Set<Socket>();
   private readonly listener: NetServer;
-  private readonly unfinished: Unfinished;
-  private readonly health: HealthImplementation;
-  private readonly services: readonly string[];
+  private readonly calls: Calls;
+  private readonly health: Health;
   private readonly timers: NodeJS.Timeout[] = [];
   private underWay = 0;
-  private told = false;
   private draining: Promise<void> | undefined;
 
   constructor(options: GrpcServerOptions) {
     this.options = options;
     const { methods, streamsMax, messageBytesMax } = options;
-    this.services = [...new Set(methods.map((method) => method.service))];
     this.server = new Server({
       'grpc.enable_channelz': 0,
       'grpc.max_concurrent_streams': streamsMax,
@@ -188,20 +147,12 @@ class GrpcJsServer implements GrpcServer {
       'grpc-node.max_session_memory': SESSION_MEMORY_MB,
     });
     for (const method of methods) this.register(method);
-    this.health = new HealthImplementation(
-      Object.fromEntries(['', ...this.services].map((name) => [name, 'NOT_SERVING' as const])),
-    );
-    this.health.addToServer(this.server);
-    this.addReflection();
-    this.unfinished = new Unfinished(
-      new Set(methods.map(({ service, name }) => `/${service}/${name}`)),
-      options.requestTimeoutMs,
-    );
+    this.health = new Health([...new Set(methods.map((method) => method.service))]);
+    this.health.addTo(this.server);
+    addReflection(this.server, options.protos);
+    this.calls = new Calls(options);
     this.injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
-    innerServer(this.server).prependListener('stream', (stream, headers) => {
-      boundTimeout(headers);
-      this.unfinished.add(stream, headers[':path'] ?? '');
-    });
+    guard(this.server, this.calls);
     this.listener = socketServer(options, (socket) => this.injector.injectConnection(socket));
     this.listener.maxConnections = options.connectionsMax;
     this.listener.on('connection', (socket: Socket) => {
@@ -218,9 +169,10 @@ class GrpcJsServer implements GrpcServer {
       this.options.port,
     ));
     await this.askHealth();
+    const { healthIntervalMs, requestTimeoutMs } = this.options;
     this.timers.push(
-      setInterval(() => void this.askHealth(), this.options.healthIntervalMs),
-      setInterval(() => this.unfinished.sweep(performance.now()), SWEEP_MS),
+      setInterval(() => void this.askHealth(), healthIntervalMs),
+      setInterval(() => this.calls.sweep(performance.now()), sweepMsOf(requestTimeoutMs)),
     );
     for (const timer of this.timers) timer.unref();
   }
@@ -233,6 +185,10 @@ class GrpcJsServer implements GrpcServer {
     return this.sockets.size;
   }
 
+  heldBytes(): number {
+    return this.calls.heldBytes();
+  }
+
   drain(timeoutMs: number): Promise<void> {
     this.draining ??= this.end(timeoutMs);
     return this.draining;
@@ -240,10 +196,10 @@ class GrpcJsServer implements GrpcServer {
 
   private async end(timeoutMs: number): Promise<void> {
     for (const timer of this.timers) clearInterval(timer);
-    this.tell(false);
+    this.health.tell(false);
     const closed = new Promise<void>((resolve) => this.listener.close(() => resolve()));
     let late: NodeJS.Timeout | undefined;
-    const impatient = setTimeout(() => this.unfinished.sweep(Number.POSITIVE_INFINITY), DRAIN_PATIENCE_MS);
+    const impatient = setTimeout(() => this.calls.endWaiting(), DRAIN_PATIENCE_MS);
     await Promise.race([
       new Promise<void>((resolve) => this.server.tryShutdown(() => resolve())),
       new Promise<void>((resolve) => {
@@ -259,24 +215,7 @@ class GrpcJsServer implements GrpcServer {
 
   async askHealth(): Promise<void> {
     const healthy = await this.options.healthy().catch(() => false);
-    if (this.draining === undefined) this.tell(healthy);
-  }
-
-  /** Watchers hear of changes alone. */
-  private tell(healthy: boolean): void {
-    if (healthy === this.told) return;
-    this.told = healthy;
-    for (const name of ['', ...this.services])
-      this.health.setStatus(name, healthy ? 'SERVING' : 'NOT_SERVING');
-  }
-
-  private addReflection(): void {
-    const { protos } = this.options;
-    const described = loadSync([...protos.files, HEALTH_PROTO], {
-      includeDirs: [protos.folder],
-      keepCase: true,
-    });
-    new ReflectionService(described).addToServer(this.server);
+    if (this.draining === undefined) this.health.tell(healthy);
   }
 
   private register(method: GrpcMethod): void {

@@ -1,11 +1,12 @@
-/** A gRPC server in our words: unary methods over bytes. The product reads and writes its messages itself; driver:
- *  @grpc/grpc-js.
+/** A gRPC server in our words: unary methods over bytes. The product reads and writes its messages itself; drivers:
+ *  our own HTTP/2 over node:net, @grpc/grpc-js.
  *
  *  What a driver guarantees: a message is read whole and bounded before the handler runs; a handler's rejection is a
  *  status and never ends the process; a call whose deadline has passed never reaches its handler; a client that
- *  cancels, or whose deadline passes, gets no answer and the handler runs on; server reflection (v1, v1alpha) describes
- *  the methods; grpc.health.v1 answers what `healthy` says; after `drain` begins connections are told to go away and
- *  what is under way finishes.
+ *  cancels, or whose deadline passes, gets no answer and the handler runs on; what all calls hold in memory is bounded, and
+ *  so is how long one waits for its client, with a message that never becomes whole or an answer that is never read; server
+ *  reflection (v1, v1alpha) describes the methods; grpc.health.v1 answers what `healthy` says; after `drain` begins
+ *  connections are told to go away and what is under way finishes.
  */
 import type { Logger } from '../../core/log.ts';
 
@@ -86,6 +87,11 @@ export interface GrpcTls {
   readonly clientCertificateRequired?: boolean;
 }
 
+/** Why a call was ended that waited for its client: there was no room for it (RESOURCE_EXHAUSTED), it sent on and on
+ *  (RESOURCE_EXHAUSTED), its message was not whole in time (DEADLINE_EXCEEDED), its answer was not read in time (CANCELLED), or
+ *  reflection or health was kept open for too long (CANCELLED or DEADLINE_EXCEEDED). */
+export type GrpcCallEnd = 'memory' | 'flood' | 'incomplete' | 'unread' | 'kept_open';
+
 /** Where the methods are described. */
 export interface GrpcProtos {
   readonly folder: string;
@@ -108,7 +114,10 @@ export interface GrpcServerOptions {
   readonly connectionsMax: number;
   /** Calls under way on one connection. */
   readonly streamsMax: number;
-  /** A call's message must be complete this long after its headers, and TLS this long after the connection. */
+  /** What the calls of all connections together may hold in memory; another one is refused. */
+  readonly heldBytesMax: number;
+  /** A call's message must be complete this long after its headers, its answer read this long after it was given, and TLS
+   *  stand this long after the connection. */
   readonly requestTimeoutMs: number;
   /** A connection without a call for so long is told to go away. */
   readonly idleTimeoutMs: number;
@@ -121,6 +130,7 @@ export interface GrpcServerOptions {
     readonly code: GrpcCode;
     readonly seconds: number;
   }) => void;
+  readonly onEnd?: (why: GrpcCallEnd) => void;
 }
 
 export interface GrpcServer {
@@ -129,6 +139,8 @@ export interface GrpcServer {
   /** Calls that reached their handler and are not answered yet. */
   inFlight(): number;
   connections(): number;
+  /** What all calls are counted to hold. */
+  heldBytes(): number;
   /** Asks `healthy` at once. */
   askHealth(): Promise<void>;
   /** Says NOT_SERVING, stops accepting, sends GOAWAY, lets calls under way finish for at most `timeoutMs`, then closes

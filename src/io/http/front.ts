@@ -18,6 +18,12 @@ const plainFallbacks: HttpFallbacks = {
   }),
 };
 
+const BEHIND_BYTES_MIN = 64 * 1024;
+
+/** Bytes of pipelined requests that may wait behind one under way: those of one largest request. */
+export const behindBytesMax = (options: Pick<HttpServerOptions, 'headerBytesMax' | 'bodyBytesMax'>): number =>
+  Math.max(BEHIND_BYTES_MIN, options.headerBytesMax + options.bodyBytesMax);
+
 export const bytesOf = (response: HttpResponse): Uint8Array =>
   typeof response.body === 'string' ? Buffer.from(response.body, 'utf8') : (response.body ?? EMPTY);
 

@@ -14,16 +14,24 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { BYTES, busyPort, bytesOf, type Decision, EMPTY, Front, TEXT } from './front.ts';
+import { BYTES, behindBytesMax, busyPort, bytesOf, type Decision, EMPTY, Front, TEXT } from './front.ts';
 import { isImpostor, peerOf, tlsServerOptions } from './node-tls.ts';
 import type { HttpDriver, HttpPeer, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
-import { WholeRequest } from './request.ts';
+import { headerValues, WholeRequest } from './request.ts';
+import { isTarget } from './wire-head.ts';
 
-/** Pipelined requests that may wait on one connection; one more closes it after the answers before. */
-const PIPELINE_MAX = 64;
+/** Pipelined requests that may wait on one connection, beside what their bytes allow, and on all connections together; one more
+ *  closes its connection after the answers before. */
+const PIPELINE_MAX = 1024;
+const WAITING_MAX = 65_536;
 /** A connection is closed this long after its last answer: closing over unread bytes at once would take the answer
  *  away from a client that is still sending. */
 const LINGER_MS = 500;
+
+/** More digits are no length of anything. */
+const LENGTH_DIGITS_MAX = 19;
+/** Method, version, blanks and line ends. */
+const REQUEST_LINE_BYTES = 20;
 
 /** Texts longer than this are written as bytes beside their head. */
 const JOINED_LENGTH = 16 * 1024;
@@ -33,10 +41,34 @@ interface Pending {
   readonly incoming: IncomingMessage;
   readonly outgoing: ServerResponse;
   readonly method: string;
+  /** What it takes on the wire, about. */
+  readonly byteCount: number;
   readonly expectsContinue: boolean;
   readonly startMs: number;
   /** Pattern of the route, for metrics; empty where none matched. */
   route: string;
+}
+
+/** What another parser could read as another request, or as two, though node's takes it: RFC 9112 lets a server refuse it. */
+function isDoubtful({ httpVersion, url = '', rawHeaders }: IncomingMessage): boolean {
+  if ((httpVersion !== '1.1' && httpVersion !== '1.0') || !isTarget(url)) return true;
+  const [length = ''] = headerValues(rawHeaders, 'content-length');
+  if (length.length > LENGTH_DIGITS_MAX) return true;
+  const encodings = headerValues(rawHeaders, 'transfer-encoding');
+  if (encodings.length === 0) return false;
+  return encodings.length > 1 || encodings[0]?.toLowerCase() !== 'chunked' || httpVersion === '1.0';
+}
+
+/** It expects something beside `100-continue`, which nobody here can promise. */
+const expectsMore = ({ rawHeaders }: IncomingMessage): boolean =>
+  headerValues(rawHeaders, 'expect').some((value) => value.toLowerCase() !== '100-continue');
+
+/** Head and body as they were sent, but for blanks; of a body in chunks what a stream holds of it. */
+function bytesOnTheWire({ url = '', rawHeaders, headers, readableHighWaterMark }: IncomingMessage): number {
+  let count = url.length + REQUEST_LINE_BYTES;
+  for (const text of rawHeaders) count += text.length + 2;
+  if (headers['transfer-encoding'] !== undefined) return count + readableHighWaterMark;
+  return count + Number(headers['content-length'] ?? 0);
 }
 
 /** What the driver keeps of one connection. */
@@ -44,8 +76,9 @@ interface Line {
   readonly socket: Socket;
   /** Who the client's certificate names. */
   readonly peer: HttpPeer | undefined;
-  /** Requests that wait for the one under way. */
+  /** Requests that wait for the one under way, and their bytes. */
   waiting: Pending[];
+  waitingBytes: number;
   current: Pending | undefined;
   /** Set while the handler of `current` runs. */
   request: WholeRequest | undefined;
@@ -63,11 +96,14 @@ class NodeServer implements HttpServer {
   /** Connections whose TLS does not stand yet. */
   private readonly strangers = new Map<string, Socket>();
   private accepted = 0;
+  private waiting = 0;
+  private readonly behindBytesMax: number;
 
   constructor(server: Server, options: HttpServerOptions) {
     this.server = server;
     this.options = options;
     this.front = new Front(options);
+    this.behindBytesMax = behindBytesMax(options);
     const address = server.address() as AddressInfo;
     this.host = address.address;
     this.port = address.port;
@@ -108,6 +144,7 @@ class NodeServer implements HttpServer {
       socket,
       peer,
       waiting: [],
+      waitingBytes: 0,
       current: undefined,
       request: undefined,
       failed: undefined,
@@ -123,8 +160,11 @@ class NodeServer implements HttpServer {
 
   /** Takes requests off a connection that will not be answered. */
   private forget(line: Line, which: (pending: Pending) => boolean): void {
-    const kept = line.waiting.filter((pending) => !which(pending));
-    this.accepted -= line.waiting.length - kept.length;
+    const kept: Pending[] = [];
+    for (const pending of line.waiting) {
+      if (which(pending)) this.unqueue(line, pending);
+      else kept.push(pending);
+    }
     line.waiting = kept;
     if (line.current !== undefined && which(line.current)) {
       line.current = undefined;
@@ -135,22 +175,52 @@ class NodeServer implements HttpServer {
   private accept(incoming: IncomingMessage, outgoing: ServerResponse, expectsContinue: boolean): void {
     const line = this.lineOf(incoming.socket);
     if (line.failed !== undefined || line.socket.destroyed) return;
-    if (line.waiting.length >= PIPELINE_MAX) {
-      this.fail(line, 503);
+    const refused = isDoubtful(incoming) ? 400 : expectsContinue && expectsMore(incoming) ? 417 : undefined;
+    if (refused !== undefined) {
+      this.fail(line, refused);
       return;
     }
     const method = incoming.method ?? '';
-    line.waiting.push({ incoming, outgoing, method, expectsContinue, startMs: performance.now(), route: '' });
+    const startMs = performance.now();
+    const isFirst = line.current === undefined;
+    const byteCount = isFirst ? 0 : bytesOnTheWire(incoming);
+    const pending = { incoming, outgoing, method, byteCount, expectsContinue, startMs, route: '' };
+    if (isFirst) this.begin(line, pending);
+    else this.queue(line, pending);
+  }
+
+  private queue(line: Line, pending: Pending): void {
+    const { byteCount } = pending;
+    const hasRoom = line.waiting.length < PIPELINE_MAX && this.waiting < WAITING_MAX;
+    if (!hasRoom || line.waitingBytes + byteCount > this.behindBytesMax) {
+      this.fail(line, 503);
+      return;
+    }
+    line.waiting.push(pending);
+    line.waitingBytes += byteCount;
+    this.waiting++;
+  }
+
+  private unqueue(line: Line, pending: Pending): void {
+    line.waitingBytes -= pending.byteCount;
+    this.waiting--;
+  }
+
+  private begin(line: Line, pending: Pending): void {
+    line.current = pending;
     this.accepted++;
-    if (line.current === undefined) this.next(line);
+    void this.serve(line, pending);
   }
 
   /** Begins the next request of a connection, or gives the last answer of a failed one. */
   private next(line: Line): void {
     const pending = line.waiting.shift();
-    line.current = pending;
-    if (pending !== undefined) void this.serve(line, pending);
-    else if (line.failed !== undefined) this.lastAnswer(line, this.front.refusal(line.failed, '', ''), '');
+    if (pending !== undefined) {
+      this.unqueue(line, pending);
+      this.begin(line, pending);
+      return;
+    }
+    if (line.failed !== undefined) this.lastAnswer(line, this.front.refusal(line.failed, '', ''), '');
   }
 
   private async serve(line: Line, pending: Pending): Promise<void> {

@@ -69,7 +69,7 @@ function all(text: string, from: number, to: number, set: Uint8Array): boolean {
 }
 
 /** Origin form, `*`, or absolute form with a sound authority. */
-function isTarget(url: string): boolean {
+export function isTarget(url: string): boolean {
   if (url.length === 0 || !all(url, 0, url.length, TARGET)) return false;
   if (url.charCodeAt(0) === 47 || url === '*') return true;
   const from = url.indexOf('://') + 3;

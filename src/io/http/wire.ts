@@ -5,7 +5,7 @@
  */
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
-import { busyPort, Front } from './front.ts';
+import { behindBytesMax, busyPort, Front } from './front.ts';
 import { isImpostor, peerOf, tlsServerOptions } from './node-tls.ts';
 import type { HttpDriver, HttpServer, HttpServerOptions } from './port.ts';
 import { DateLine } from './wire-answer.ts';
@@ -14,7 +14,6 @@ import { type LineOwner, WireLine } from './wire-line.ts';
 /** Unread heads, bodies on their way and pipelined bytes of all connections together; a request that would hold more
  *  is answered 503. */
 const HELD_BYTES_MAX = 256 * 1024 * 1024;
-const BEHIND_BYTES_MIN = 64 * 1024;
 const SWEEP_MS_MIN = 20;
 const SWEEP_MS_MAX = 250;
 
@@ -39,7 +38,7 @@ class WireServer implements HttpServer, LineOwner {
     this.server = server;
     this.options = options;
     this.front = new Front(options);
-    this.behindBytesMax = Math.max(BEHIND_BYTES_MIN, options.headerBytesMax + options.bodyBytesMax);
+    this.behindBytesMax = behindBytesMax(options);
     const address = server.address() as AddressInfo;
     this.host = address.address;
     this.port = address.port;

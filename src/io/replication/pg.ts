@@ -20,6 +20,8 @@ import {
 
 /** How long close() waits for the server to hang up. */
 const CLOSE_WAIT_MS = 1000;
+/** Of a stream that is not read: asked after this long whether the other side is there. */
+const KEEPALIVE_AFTER_MS = 10_000;
 /** Names that need no quoting in a replication command. */
 const PLAIN_NAME = /^[a-z0-9_]{1,63}$/;
 const SQLSTATE = /^[0-9A-Z]{5}$/;
@@ -56,11 +58,23 @@ function connectError(thrown: unknown, where: string): MillraceError {
   });
 }
 
-/** The socket of a connected client, which `pg` does not name in its types; nothing is under way on it. */
+/** Which `pg` does not name in its types. */
+function socketOf(client: pg.Client): Socket {
+  return (client as unknown as { readonly connection: { readonly stream: Socket } }).connection.stream;
+}
+
+/** The socket of a connected client on which nothing is under way. */
 function takeSocket(client: pg.Client): Socket {
-  const { stream } = (client as unknown as { readonly connection: { readonly stream: Socket } }).connection;
-  stream.removeAllListeners('data');
-  return stream;
+  const socket = socketOf(client);
+  socket.removeAllListeners('data');
+  return socket;
+}
+
+/** Says goodbye, and hangs up by itself where the server does not. */
+async function endOf(client: pg.Client): Promise<void> {
+  const giveUp = setTimeout(() => socketOf(client).destroy(), CLOSE_WAIT_MS);
+  await client.end().catch(() => {});
+  clearTimeout(giveUp);
 }
 
 class Stream implements ReplicationStream {
@@ -251,7 +265,7 @@ class Session implements ReplicationSession {
 
   async close(): Promise<void> {
     if (this.stream !== undefined) await this.stream.close();
-    else await this.client.end().catch(() => {});
+    else await endOf(this.client);
   }
 }
 
@@ -265,7 +279,9 @@ export const pgReplicationDriver: ReplicationDriver = {
         connectionString: options.url,
         application_name: options.applicationName,
         connectionTimeoutMillis: options.connectTimeoutMs,
+        query_timeout: options.connectTimeoutMs,
         keepAlive: true,
+        keepAliveInitialDelayMillis: KEEPALIVE_AFTER_MS,
         replication: 'database',
       };
       client = new pg.Client(config);
@@ -293,7 +309,7 @@ export const pgReplicationDriver: ReplicationDriver = {
         Number(patience.rows[0]?.ms ?? 0),
       );
     } catch (thrown) {
-      await client.end().catch(() => {});
+      await endOf(client);
       throw findMillraceError(thrown) ?? connectError(thrown, where);
     }
   },

@@ -15,6 +15,7 @@ export interface ReplicationOptions {
   /** The same address as for SQL; connection options in it hold for the stream too. */
   readonly url: string;
   readonly applicationName: string;
+  /** Of connecting, and of each question that is asked before the stream. */
   readonly connectTimeoutMs: number;
 }
 

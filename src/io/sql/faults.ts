@@ -1,6 +1,6 @@
 /** What every driver makes of the server's and the socket's faults. */
 import { coreError, MillraceError } from '../../core/errors.ts';
-import { sqlError } from './port.ts';
+import { type SqlOptions, sqlError } from './port.ts';
 
 /** Classes and codes that say the connection, not the statement, is at fault; 25P03 and what follows it end a session that
  *  was idle, or in its transaction, for too long. */
@@ -33,19 +33,26 @@ export interface ServerFault {
   readonly table?: unknown;
 }
 
+/** The server, and what an operator gave its address with. */
+export interface Where {
+  /** host:port */
+  readonly address: string;
+  readonly flag: string;
+}
+
 /** The row of the tables for a fault. @param lost the connection is gone, whatever the sqlstate */
-export function errorOf(fault: ServerFault, where: string, lost: boolean, cause: unknown): MillraceError {
+export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: unknown): MillraceError {
   const { sqlstate, message } = fault;
   if (sqlstate !== undefined && REFUSED.test(sqlstate)) {
-    return coreError('unreachable', `PostgreSQL at ${where} refuses the connection: ${message}`, {
-      next: 'check user, password and database in -postgres',
+    return coreError('unreachable', `PostgreSQL at ${where.address} refuses the connection: ${message}`, {
+      next: `check user, password and database in ${where.flag}`,
       cause,
       details: { sqlstate },
     });
   }
   if (lost || (sqlstate !== undefined && GONE.test(sqlstate))) {
-    return coreError('unreachable', `PostgreSQL at ${where} is not reachable: ${message}`, {
-      next: 'check -postgres and that the server accepts connections',
+    return coreError('unreachable', `PostgreSQL at ${where.address} is not reachable: ${message}`, {
+      next: `check ${where.flag} and that the server accepts connections`,
       cause,
       details: sqlstate === undefined ? {} : { sqlstate },
     });
@@ -57,7 +64,7 @@ export function errorOf(fault: ServerFault, where: string, lost: boolean, cause:
 }
 
 /** Turns whatever pg rejects with into a row of the tables; never loses the sqlstate. */
-export function toError(thrown: unknown, where: string): MillraceError {
+export function toError(thrown: unknown, where: Where): MillraceError {
   if (thrown instanceof MillraceError) return thrown;
   // Several addresses of one name that all failed arrive as one error without a text.
   const first =
@@ -94,8 +101,8 @@ export function rolledBackAtCommit(): MillraceError {
   });
 }
 
-/** host:port of an address. @throws bad_value */
-export function addressOf(url: string): string {
+/** @throws bad_value */
+export function whereOf({ url, flag = '-postgres' }: Pick<SqlOptions, 'url' | 'flag'>): Where {
   let parsed: URL;
   try {
     parsed = new URL(url);
@@ -110,5 +117,5 @@ export function addressOf(url: string): string {
     });
   }
   const host = parsed.searchParams.get('host') ?? (parsed.hostname === '' ? 'localhost' : parsed.hostname);
-  return `${host}:${parsed.port === '' ? 5432 : parsed.port}`;
+  return { address: `${host}:${parsed.port === '' ? 5432 : parsed.port}`, flag };
 }

@@ -32,6 +32,8 @@ class CopyIn {
   private readonly settle: { resolve(rows: number): void; reject(error: unknown): void };
   private copied = 0;
   private settled = false;
+  /** Where a statement has a time limit, pg puts what ends it here. */
+  callback: (() => void) | undefined;
   /** What the caller's own rows threw; it outranks the server's answer to our CopyFail. */
   private rowsFailure: RowsFailure | undefined;
 
@@ -86,12 +88,14 @@ class CopyIn {
   handleReadyForQuery(): void {
     if (this.settled) return;
     this.settled = true;
+    this.callback?.();
     this.settle.resolve(this.copied);
   }
 
   handleError(error: unknown): void {
     if (this.settled) return;
     this.settled = true;
+    this.callback?.();
     this.rows.return?.();
     this.settle.reject(this.rowsFailure ?? error);
   }

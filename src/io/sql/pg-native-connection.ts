@@ -6,7 +6,7 @@
  *  after a statement that takes long.
  */
 import { coreError, type MillraceError } from '../../core/errors.ts';
-import { errorOf } from './faults.ts';
+import { errorOf, type Where } from './faults.ts';
 import { type Libpq, newLibpq } from './pg-native-load.ts';
 import type { TextParam, TextRows, TextStatement } from './port.ts';
 import type { TextConnection } from './text-pool.ts';
@@ -22,8 +22,9 @@ const FINE = new Set([TUPLES, 'PGRES_COMMAND_OK', 'PGRES_EMPTY_QUERY']);
 
 export interface NativeOptions {
   readonly conninfo: string;
-  readonly where: string;
+  readonly where: Where;
   readonly answerTimeoutMs: number;
+  readonly onOverdue: (() => void) | undefined;
 }
 
 interface UnderWay {
@@ -218,9 +219,10 @@ export class NativeConnection implements TextConnection {
   private tick(): void {
     this.onReadable();
     if (this.underWay === undefined || this.lost !== undefined) return;
-    const { answerTimeoutMs } = this.options;
-    if (performance.now() - this.underWay.startMs > answerTimeoutMs)
-      this.lose(`no answer within ${answerTimeoutMs} ms`);
+    const { answerTimeoutMs, onOverdue } = this.options;
+    if (performance.now() - this.underWay.startMs <= answerTimeoutMs) return;
+    this.lose(`no answer within ${answerTimeoutMs} ms`);
+    onOverdue?.();
   }
 
   private stopTicking(): void {
@@ -287,7 +289,7 @@ function finish(pq: Libpq): void {
 const firstLine = (text: string): string => text.split('\n')[0] as string;
 
 /** libpq hands out a text alone, in the server's words where the server refused. */
-function connectError(message: string, where: string): MillraceError {
+function connectError(message: string, where: Where): MillraceError {
   const line = message
     .split('\n')
     .filter((one) => one.trim() !== '')

@@ -1,6 +1,6 @@
 /** The libpq driver of TextPool: pg-native's binding, for hot paths. */
 import { coreError } from '../../core/errors.ts';
-import { addressOf } from './faults.ts';
+import { whereOf } from './faults.ts';
 import { NativeConnection } from './pg-native-connection.ts';
 import { whyNoLibpq } from './pg-native-load.ts';
 import type { TextDriver, TextOptions, TextPool } from './port.ts';
@@ -11,6 +11,9 @@ import { ConnectionPool } from './text-pool.ts';
 const TLS_PARAMS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation', 'uselibpqcompat'];
 /** The same of the environment, which counts where the address says nothing. */
 const TLS_VARIABLES = ['PGSSLMODE', 'PGSSLROOTCERT', 'PGSSLCERT', 'PGSSLKEY', 'PGSSLNEGOTIATION'];
+
+/** Seconds until the first question, seconds between questions, questions without an answer. */
+const KEEPALIVES = { keepalives_idle: '10', keepalives_interval: '2', keepalives_count: '5' } as const;
 
 /** Why this driver cannot serve the address; undefined where it can. */
 export function whyNotNative(
@@ -42,6 +45,9 @@ function conninfoOf(options: TextOptions): string {
   searchParams.set('connect_timeout', String(Math.max(2, Math.ceil(options.connectTimeoutMs / 1000))));
   // Unacknowledged bytes end a connection no later than an answer that does not come.
   searchParams.set('tcp_user_timeout', String(Math.ceil(options.answerTimeoutMs)));
+  // With nothing under way the other side is asked whether it is there, unless the address says otherwise.
+  for (const [name, value] of Object.entries(KEEPALIVES))
+    if (!searchParams.has(name)) searchParams.set(name, value);
   // libpq would print what the server remarks to stderr.
   const given = searchParams.get('options') ?? '';
   searchParams.set('options', `${given} -c client_min_messages=error`.trim());
@@ -52,14 +58,15 @@ function conninfoOf(options: TextOptions): string {
 export const pgNativeDriver: TextDriver = {
   name: 'pg-native',
   async connect(options): Promise<TextPool> {
-    const where = addressOf(options.url);
+    const where = whereOf(options);
     const why = whyNotNative(options.url);
     if (why !== undefined) {
       throw coreError('bad_value', `-sql=native cannot serve this: ${why}`, {
         next: 'run with -sql=pg, or leave it to -sql=auto',
       });
     }
-    const native = { conninfo: conninfoOf(options), where, answerTimeoutMs: options.answerTimeoutMs };
+    const { answerTimeoutMs, onOverdue } = options;
+    const native = { conninfo: conninfoOf(options), where, answerTimeoutMs, onOverdue };
     const pool = new ConnectionPool(() => NativeConnection.open(native), options.connectionsMax);
     await pool.start();
     return pool;

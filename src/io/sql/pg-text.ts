@@ -1,7 +1,8 @@
 /** The `pg` driver of TextPool: the same port where libpq does not load. */
-import pg from 'pg';
+import type pg from 'pg';
 import { coreError, type MillraceError } from '../../core/errors.ts';
-import { addressOf, toError } from './faults.ts';
+import { toError, type Where, whereOf } from './faults.ts';
+import { KEEPALIVE, PgClient } from './pg-client.ts';
 import type { TextDriver, TextOptions, TextParam, TextPool, TextRows, TextStatement } from './port.ts';
 import { ConnectionPool, type TextConnection } from './text-pool.ts';
 
@@ -15,16 +16,18 @@ const asText = {
 class PgTextConnection implements TextConnection {
   readonly backendPid: string;
   private readonly client: pg.Client;
-  private readonly where: string;
+  private readonly where: Where;
   private readonly answerTimeoutMs: number;
+  private readonly onOverdue: (() => void) | undefined;
   private readonly names = new Map<TextStatement, string>();
   private lost: MillraceError | undefined;
   private count = 0;
 
-  constructor(client: pg.Client, where: string, answerTimeoutMs: number) {
+  constructor(client: pg.Client, where: Where, { answerTimeoutMs, onOverdue }: TextOptions) {
     this.client = client;
     this.where = where;
     this.answerTimeoutMs = answerTimeoutMs;
+    this.onOverdue = onOverdue;
     this.backendPid = String((client as unknown as { readonly processID: number }).processID);
     client.on('error', (error) => this.lose(error));
     client.on('end', () => this.lose(new Error('Connection terminated')));
@@ -93,6 +96,7 @@ class PgTextConnection implements TextConnection {
         overdue = setTimeout(() => {
           const error = new Error(`Connection terminated: no answer within ${this.answerTimeoutMs} ms`);
           this.lose(error);
+          this.onOverdue?.();
           reject(error);
         }, this.answerTimeoutMs);
       });
@@ -118,12 +122,12 @@ class PgTextConnection implements TextConnection {
   }
 }
 
-async function open(options: TextOptions, where: string): Promise<PgTextConnection> {
-  const client = new pg.Client({
+async function open(options: TextOptions, where: Where): Promise<PgTextConnection> {
+  const client = new PgClient({
     connectionString: options.url,
     application_name: options.applicationName,
     connectionTimeoutMillis: options.connectTimeoutMs,
-    keepAlive: true,
+    ...KEEPALIVE,
   });
   client.on('error', () => {});
   try {
@@ -132,13 +136,13 @@ async function open(options: TextOptions, where: string): Promise<PgTextConnecti
     client.end().catch(() => {});
     throw toError(thrown, where);
   }
-  return new PgTextConnection(client, where, options.answerTimeoutMs);
+  return new PgTextConnection(client, where, options);
 }
 
 export const pgTextDriver: TextDriver = {
   name: 'pg',
   async connect(options): Promise<TextPool> {
-    const where = addressOf(options.url);
+    const where = whereOf(options);
     const pool = new ConnectionPool(() => open(options, where), options.connectionsMax);
     await pool.start();
     return pool;

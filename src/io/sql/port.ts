@@ -24,9 +24,21 @@ export interface SqlResult<R extends SqlRow = SqlRow> {
   readonly rowCount: number;
 }
 
+/** Of one statement. */
+export interface StatementLimits {
+  /** Instead of the pool's. */
+  readonly answerTimeoutMs?: number;
+  /** Gives the connection up when it is aborted: unreachable. What the server makes of the statement is not known. */
+  readonly giveUp?: AbortSignal;
+}
+
 export interface SqlSession {
   /** One statement. @throws sql_failed with details.sqlstate; unreachable when the connection is gone */
-  query<R extends SqlRow = SqlRow>(text: string, params?: readonly SqlValue[]): Promise<SqlResult<R>>;
+  query<R extends SqlRow = SqlRow>(
+    text: string,
+    params?: readonly SqlValue[],
+    limits?: StatementLimits,
+  ): Promise<SqlResult<R>>;
   /** COPY table (columns) FROM STDIN, text format; each row its values in column order. Returns rows copied. */
   copyIn(table: string, columns: readonly string[], rows: Iterable<readonly SqlValue[]>): Promise<number>;
 }
@@ -42,11 +54,15 @@ export interface SqlPool extends SqlSession {
 
 export interface SqlOptions {
   readonly url: string;
+  /** What an operator gave the address with, for errors; -postgres unless given. */
+  readonly flag?: string;
   readonly connectionsMax: number;
   readonly applicationName: string;
   readonly connectTimeoutMs: number;
   /** After this long without an answer the connection is given up: unreachable. Absent: a statement may take for ever. */
   readonly answerTimeoutMs?: number;
+  /** Called each time a connection is given up for that. */
+  readonly onOverdue?: () => void;
 }
 
 export interface SqlDriver {

@@ -12,7 +12,7 @@ function mix(hash: number, block: number): number {
 }
 
 /** MurmurHash3 x86_32 of eight bytes, given as two little-endian words. Returns u32. */
-function shardHash(low: number, high: number): number {
+export function shardHash(low: number, high: number): number {
   let h = mix(mix(SHARD_HASH_SEED, low), high);
   h ^= 8; // length in bytes
   h = Math.imul(h ^ (h >>> 16), 0x85ebca6b);

@@ -1,13 +1,46 @@
-/** Records that were set aside: without an effect, and holding nothing up. */
-import type { SqlSession } from '../../io/sql/port.ts';
-import type { Parked } from './port.ts';
-import type { UnreadRecord } from './settle.ts';
+/** Records that were set aside: without an effect, and holding nothing up. One is known by its place and by what it says: a topic that
+ *  was deleted and made again gives its offsets a second time. */
+import { createHash } from 'node:crypto';
+import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import { outboxError } from '../errors.ts';
+import type { Parked, UnreadRecord } from './port.ts';
 
 /** Of a value or key that is larger, the table keeps the beginning, and a redrive refuses it. */
 export const PARKED_BYTES_MAX = 1024 * 1024;
 
-const bounded = (bytes: Uint8Array | null): Uint8Array | null =>
+/** What the table keeps of a key or value. */
+export const keptOf = (bytes: Uint8Array | null): Uint8Array | null =>
   bytes === null ? null : bytes.subarray(0, PARKED_BYTES_MAX);
+
+/** What a record says, in 32 bytes: of the whole key and value, each behind its length (-1 for null), and of the message id where it
+ *  is not in one of them. parkedDigestSql and payments/sql/0003 say the same in SQL. */
+export function recordDigest(
+  key: Uint8Array | null,
+  value: Uint8Array | null,
+  msgId: string | null = null,
+): Uint8Array {
+  const hash = createHash('sha256');
+  for (const bytes of [key, value]) {
+    const length = Buffer.alloc(4);
+    length.writeInt32BE(bytes?.length ?? -1);
+    hash.update(length);
+    if (bytes !== null) hash.update(bytes);
+  }
+  if (msgId !== null) hash.update(Buffer.from(msgId.replaceAll('-', ''), 'hex'));
+  return hash.digest();
+}
+
+/** @throws tables_missing for a table without what parkedDigestSql gives it */
+export async function requireDigest(pool: SqlPool, table: string): Promise<void> {
+  const { rows } = await pool.query(
+    `SELECT FROM pg_attribute WHERE attrelid = to_regclass($1) AND attname = 'digest' AND NOT attisdropped`,
+    [table],
+  );
+  if (rows.length > 0) return;
+  throw outboxError('tables_missing', `there is no table ${table} with a column digest`, {
+    next: 'name it to Service.migrate, or apply parkedTableSql and parkedDigestSql',
+  });
+}
 
 /** A record that was parked before stays as it was. */
 export async function insertParked(
@@ -18,11 +51,11 @@ export async function insertParked(
   if (parked.length === 0) return;
   const records = parked.map((one) => one.delivery);
   await session.query(
-    `INSERT INTO ${table} (topic, partition, "offset", reason, detail, msg_id, key, value, headers)
-     SELECT topic, partition, "offset", reason, detail, msg_id, key, value, headers::jsonb FROM unnest(
-       $1::text[], $2::int[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bytea[], $8::bytea[], $9::text[])
-       AS given (topic, partition, "offset", reason, detail, msg_id, key, value, headers)
-     ON CONFLICT (topic, partition, "offset") DO NOTHING`,
+    `INSERT INTO ${table} (topic, partition, "offset", reason, detail, msg_id, key, value, headers, digest)
+     SELECT topic, partition, "offset", reason, detail, msg_id, key, value, headers::jsonb, digest FROM unnest(
+       $1::text[], $2::int[], $3::bigint[], $4::text[], $5::text[], $6::uuid[], $7::bytea[], $8::bytea[], $9::text[], $10::bytea[])
+       AS given (topic, partition, "offset", reason, detail, msg_id, key, value, headers, digest)
+     ON CONFLICT (topic, partition, "offset", digest) DO NOTHING`,
     [
       records.map((record) => record.topic),
       records.map((record) => record.partition),
@@ -30,9 +63,10 @@ export async function insertParked(
       parked.map((one) => one.reason),
       parked.map((one) => one.detail),
       records.map((record) => record.msgId),
-      records.map((record) => bounded(record.key)),
-      records.map((record) => bounded(record.value)),
+      records.map((record) => keptOf(record.key)),
+      records.map((record) => keptOf(record.value)),
       records.map((record) => headersText(record)),
+      records.map((record) => recordDigest(record.key, record.value, record.msgId)),
     ],
   );
 }

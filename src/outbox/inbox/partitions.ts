@@ -8,6 +8,7 @@
  *  Locks are taken in the order of a claim, the table first, so that no circle forms. Autovacuum gives way only after a
  *  second, so it is sent away before the table is locked, and whoever holds that lock waits for nothing else for long.
  */
+import { formatDuration } from '../../core/quantity.ts';
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import {
@@ -38,6 +39,9 @@ const MOVE_ROWS_MAX = 500_000;
 const DROPS_MAX = 8;
 /** Partitions between now less the TTL and the last one made ahead. */
 const PARTITIONS_MAX = 5000;
+/** By how many widths a span may grow with the width: what is made ahead, and the alignment. */
+const SPAN_WIDTHS = 8;
+const MINUTE_MS = 60_000;
 
 const BOUNDS = /^FOR VALUES FROM \('([0-9a-f-]{36})'\) TO \('([0-9a-f-]{36})'\)$/;
 
@@ -108,6 +112,12 @@ export interface Made {
   readonly leftOut: number;
 }
 
+/** A width with which this span takes no more partitions than are made, in whole minutes: the span grows a little with the width. */
+const leastWidthMs = (spanMs: number): number => {
+  const minutes = spanMs / (PARTITIONS_MAX - SPAN_WIDTHS) / MINUTE_MS;
+  return Math.ceil(minutes) * MINUTE_MS;
+};
+
 /** Makes what is missing, one transaction each. @throws out_of_range for too many; sql_failed with 55P03 where the lock was not
  *  to be had in time: try again later */
 export async function makePartitions(pool: SqlPool, names: InboxNames, coverage: Coverage): Promise<Made> {
@@ -120,7 +130,9 @@ export async function makePartitions(pool: SqlPool, names: InboxNames, coverage:
     throw outboxError(
       'too_many_partitions',
       `${Math.ceil((toMs - fromMs) / widthMs)} partitions of ${names.table} would be needed, at most ${PARTITIONS_MAX} are made`,
-      { next: 'give the partitions a larger width' },
+      {
+        next: `give the partitions a width of ${formatDuration(leastWidthMs(toMs - fromMs))} or more: -inbox-width of payments, widthMs of an InboxKeeper`,
+      },
     );
   }
   let partitions = 0;

@@ -46,6 +46,9 @@ export interface InboxRecord extends RecordPlace {
   readonly headers: ReadonlyArray<readonly [name: string, value: Uint8Array | null]>;
 }
 
+/** A record, or one that is parked for the lack of an id. */
+export type UnreadRecord = Omit<InboxRecord, 'msgId'> & { readonly msgId: string | null };
+
 /** Why a record is set aside instead of having its effect. */
 export type ParkReason = 'malformed_payload' | 'refused' | 'undecidable';
 

@@ -35,6 +35,7 @@ interface ParkedRow extends SqlRow {
   readonly topic: string;
   readonly partition: number;
   readonly offset: bigint;
+  readonly digest: Uint8Array;
   readonly msg_id: string | null;
   readonly key: Uint8Array | null;
   readonly value: Uint8Array | null;
@@ -42,7 +43,9 @@ interface ParkedRow extends SqlRow {
   readonly parked_at: Date;
 }
 
-const COLUMNS = 'topic, partition, "offset", msg_id, key, value, headers::text AS headers, parked_at';
+const COLUMNS = 'topic, partition, "offset", digest, msg_id, key, value, headers::text AS headers, parked_at';
+/** A row by its key, which are the parameters from the first on. */
+const THIS_ROW = 'topic = $1 AND partition = $2 AND "offset" = $3 AND digest = $4';
 const DETAIL_CHARS_MAX = 1000;
 
 /** @throws bad_table_name, bad_event for reasons that cannot be redriven like this; unreachable, sql_failed */
@@ -55,16 +58,16 @@ export async function redriveParked(options: RedriveOptions): Promise<Redriven> 
     });
   }
   const sums = { done: 0, seen: 0, left: 0 };
-  let after: readonly [string, number, bigint] = ['', -1, -1n];
+  let after = keyOf({ topic: '', partition: -1, offset: -1n, digest: new Uint8Array() });
   for (;;) {
     const { rows } = await pool.query<ParkedRow>(
-      `SELECT ${COLUMNS} FROM ${table} WHERE reason = ANY ($1::text[]) AND (topic, partition, "offset") > ($2, $3::int, $4::bigint)
-       ORDER BY topic, partition, "offset" LIMIT 1`,
+      `SELECT ${COLUMNS} FROM ${table} WHERE reason = ANY ($1::text[]) AND (topic, partition, "offset", digest) > ($2, $3::int, $4::bigint, $5::bytea)
+       ORDER BY topic, partition, "offset", digest LIMIT 1`,
       [[...reasons], ...after],
     );
     const [row] = rows;
     if (row === undefined) return sums;
-    after = [row.topic, row.partition, row.offset];
+    after = keyOf(row);
     try {
       const kind = await pool.transaction((session) => take(session, table, row, options));
       if (kind !== undefined) sums[kind]++;
@@ -73,13 +76,17 @@ export async function redriveParked(options: RedriveOptions): Promise<Redriven> 
       sums.left++;
       const detail = (thrown instanceof Error ? thrown.message : String(thrown)).slice(0, DETAIL_CHARS_MAX);
       log.warn({ ...place(row), error: detail }, 'a parked record failed again');
-      await pool.query(
-        `UPDATE ${table} SET detail = $4 WHERE topic = $1 AND partition = $2 AND "offset" = $3`,
-        [...after, detail.replaceAll('\u0000', ' ')],
-      );
+      await pool.query(`UPDATE ${table} SET detail = $5 WHERE ${THIS_ROW}`, [
+        ...after,
+        detail.replaceAll('\u0000', ' '),
+      ]);
     }
   }
 }
+
+type Key = Pick<ParkedRow, 'topic' | 'partition' | 'offset' | 'digest'>;
+
+const keyOf = ({ topic, partition, offset, digest }: Key) => [topic, partition, offset, digest] as const;
 
 const place = (row: ParkedRow) => ({
   topic: row.topic,
@@ -94,10 +101,7 @@ async function take(
   row: ParkedRow,
   { inbox, handle, undecidableAreMissing }: RedriveOptions,
 ): Promise<'done' | 'seen' | undefined> {
-  const { rowCount } = await session.query(
-    `DELETE FROM ${table} WHERE topic = $1 AND partition = $2 AND "offset" = $3`,
-    [row.topic, row.partition, row.offset],
-  );
+  const { rowCount } = await session.query(`DELETE FROM ${table} WHERE ${THIS_ROW}`, [...keyOf(row)]);
   if (rowCount === 0) return undefined;
   const record = recordOf(row);
   const trusting = undecidableAreMissing === true ? inbox.withoutFloor() : inbox;

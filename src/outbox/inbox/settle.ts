@@ -1,41 +1,36 @@
-/** Brings a batch of records into the database: one transaction, whatever fails.
+/** Brings a batch into the database: one transaction, whatever fails. Every consumer with an inbox, payments too, has this loop; what
+ *  the transaction holds is its own.
  *
  *  Invariants: (1) a record has its effect, is skipped or is parked in a transaction that committed before `settle` returns;
  *  (2) a batch with a record that cannot be carried out is split until that record is alone, and it is parked; (3) a database
- *  that is away is waited for. A transaction whose COMMIT got no answer is simply repeated: what it did is then seen.
+ *  that is away is waited for.
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
-import type { InboxRecord, Parked, RecordPlace } from './port.ts';
+import type { RecordPlace } from './port.ts';
 
-/** A record that has an id, or one that is parked for the lack of it. */
-export interface Work {
-  readonly records: readonly InboxRecord[];
-  readonly parked: readonly Parked<UnreadRecord>[];
+/** Records that are to have their effect, and records that are parked for what they are. */
+export interface Work<R, P> {
+  readonly records: readonly R[];
+  readonly parked: readonly P[];
 }
 
-export type UnreadRecord = Omit<InboxRecord, 'msgId'> & { readonly msgId: string | null };
-
-export interface Settled {
-  readonly done: number;
-  readonly seen: number;
-  readonly parked: readonly Parked<UnreadRecord>[];
-}
-
-export interface SettlerOptions {
-  readonly pool: SqlPool;
-  /** Claims, effects and parked records of a batch in this transaction. */
-  readonly apply: (session: SqlSession, work: Work) => Promise<Settled>;
+export interface SettlerOptions<R extends RecordPlace, P, C> {
+  /** One transaction of all of it; throws where it did not commit, or where that is not known and the same work may come again. */
+  readonly commit: (work: Work<R, P>) => Promise<C>;
+  readonly faultOf: (thrown: unknown) => Fault;
+  /** The record as it is parked. */
+  readonly park: (record: R, why: string) => P;
+  readonly isOurs: (one: R | P) => boolean;
   readonly log: Logger;
   /** How often a record that fails alone is tried before it is parked. */
   readonly attempts: number;
-  /** Waits between two attempts, staying a member of the group. */
+  /** Waits between two attempts, staying a member of the group; may resolve early. */
   readonly idle: (ms: number) => Promise<void>;
+  /** True: leave what is not committed; its next owner reads it again. */
   readonly givenUp: () => boolean;
-  readonly isOurs: (place: RecordPlace) => boolean;
   readonly onWait: (waiting: boolean) => Promise<void>;
-  readonly onCommitted: (settled: Settled, seconds: number) => void;
+  readonly onCommitted: (committed: C, seconds: number) => void;
   readonly monotonicMs: () => number;
 }
 
@@ -52,34 +47,44 @@ const OF_THE_RECORD = /^(?:22|23|44|54|P0|25P02$)/;
 /** A statement that does not fit the tables, or may not: no attempt can cure it. */
 const OF_THE_SCHEMA = /^(?:42|0A|28|3D|3F)/;
 
-type Fault = 'away' | 'contention' | 'record' | 'poison' | 'fatal';
+/** `away` the database is waited for, `contention` the same again soon, `record` a record of the batch is at fault, `poison` it says so
+ *  itself and is not tried again, `fatal` no attempt can cure it. */
+export type Fault = 'away' | 'contention' | 'record' | 'poison' | 'fatal';
 
-/** What the database says without blaming the record is waited for: a record is parked only for its own fault. What an
- *  effect throws by itself is its record's. */
-function faultOf(thrown: unknown): Fault {
+/** What the database says without blaming the record is waited for: a record is parked only for its own fault. */
+export function faultOfState(sqlstate: string): Fault {
+  if (CONTENTION.has(sqlstate)) return 'contention';
+  if (OF_THE_RECORD.test(sqlstate)) return 'record';
+  return OF_THE_SCHEMA.test(sqlstate) ? 'fatal' : 'away';
+}
+
+/** What an effect throws by itself is its record's fault. A transaction whose COMMIT got no answer is simply repeated: what it did is
+ *  then seen. */
+export function faultOfEffect(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
   if (error === undefined) return 'record';
   if (error.code === 'poison_record') return 'poison';
   if (error.code === 'commit_unknown' || error.kind === 'unavailable') return 'away';
   if (error.code !== 'sql_failed') return error.kind === 'internal' ? 'fatal' : 'record';
   const sqlstate = error.details['sqlstate'];
-  // The driver refused what an effect handed it: the server never saw it.
-  if (typeof sqlstate !== 'string') return 'record';
-  if (CONTENTION.has(sqlstate)) return 'contention';
-  if (OF_THE_RECORD.test(sqlstate)) return 'record';
-  return OF_THE_SCHEMA.test(sqlstate) ? 'fatal' : 'away';
+  // Without one, the driver refused what an effect handed it: the server never saw it.
+  return typeof sqlstate === 'string' ? faultOfState(sqlstate) : 'record';
 }
 
-export class Settler {
-  private readonly options: SettlerOptions;
+/** The pause behind so many failures. */
+export const retryMs = (failures: number): number =>
+  Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** Math.min(failures, 10));
+
+export class Settler<R extends RecordPlace, P, C> {
+  private readonly options: SettlerOptions<R, P, C>;
   private waits = false;
 
-  constructor(options: SettlerOptions) {
+  constructor(options: SettlerOptions<R, P, C>) {
     this.options = options;
   }
 
   /** false: given up before everything was committed. @throws what no attempt can cure */
-  async settle(work: Work): Promise<boolean> {
+  async settle(work: Work<R, P>): Promise<boolean> {
     const single = work.records.length + work.parked.length <= 1;
     const failure = await this.attempt(work, single ? this.options.attempts : 1);
     if (failure === 'given_up') return false;
@@ -94,7 +99,19 @@ export class Settler {
     return this.settle({ records: [], parked: [this.refused(record, failure.thrown)] });
   }
 
-  private refused(record: InboxRecord, thrown: unknown): Parked<UnreadRecord> {
+  /** The member stays in its group with its partitions paused, until a commit. */
+  async startWait(thrown: unknown): Promise<void> {
+    if (this.waits) return;
+    this.waits = true;
+    const error = findMillraceError(thrown);
+    this.options.log.warn(
+      { code: error?.code, error: error?.message },
+      'the database does not take the batch; paused until it does',
+    );
+    await this.options.onWait(true);
+  }
+
+  private refused(record: R, thrown: unknown): P {
     const { sqlstate, constraint } = findMillraceError(thrown)?.details ?? {};
     const told = thrown instanceof Error ? thrown.message : String(thrown);
     const why = [sqlstate, constraint, told].filter((part) => part !== undefined).join(' ');
@@ -103,23 +120,19 @@ export class Settler {
       { topic, partition, offset: offset.toString(), error: why },
       'a record has no effect; it is parked',
     );
-    return {
-      delivery: record,
-      reason: 'refused',
-      detail: why.slice(0, DETAIL_CHARS_MAX).replaceAll('\u0000', ' '),
-    };
+    return this.options.park(record, why.slice(0, DETAIL_CHARS_MAX).replaceAll('\u0000', ' '));
   }
 
   /** Commits the work, waiting for the database as long as it takes. Returns what a record of it failed with. */
   private async attempt(
-    work: Work,
+    work: Work<R, P>,
     attempts: number,
   ): Promise<{ readonly thrown: unknown } | 'given_up' | undefined> {
     const { options } = this;
     let ownFailures = 0;
     for (let failures = 0; ; failures++) {
       const records = work.records.filter(options.isOurs);
-      const parked = work.parked.filter((one) => options.isOurs(one.delivery));
+      const parked = work.parked.filter(options.isOurs);
       if (records.length + parked.length === 0) {
         // What it waited with is gone; the partitions that stayed are read again, and the next batch asks the database.
         await this.endWait();
@@ -127,14 +140,12 @@ export class Settler {
       }
       const startMs = options.monotonicMs();
       try {
-        const settled = await options.pool.transaction((session) =>
-          options.apply(session, { records, parked }),
-        );
+        const committed = await options.commit({ records, parked });
         await this.endWait();
-        options.onCommitted(settled, (options.monotonicMs() - startMs) / 1000);
+        options.onCommitted(committed, (options.monotonicMs() - startMs) / 1000);
         return undefined;
       } catch (thrown) {
-        const fault = faultOf(thrown);
+        const fault = options.faultOf(thrown);
         if (fault === 'fatal') throw thrown;
         if (fault === 'record' || fault === 'poison') {
           await this.endWait();
@@ -144,20 +155,9 @@ export class Settler {
         if (fault === 'away' || (fault === 'contention' && failures >= CONTENTION_SOON))
           await this.startWait(thrown);
         if (options.givenUp()) return 'given_up';
-        await options.idle(Math.min(RETRY_MS_MAX, RETRY_MS * 2 ** Math.min(failures, 10)));
+        await options.idle(retryMs(failures));
       }
     }
-  }
-
-  private async startWait(thrown: unknown): Promise<void> {
-    if (this.waits) return;
-    this.waits = true;
-    const error = findMillraceError(thrown);
-    this.options.log.warn(
-      { code: error?.code, error: error?.message },
-      'the database does not take the batch; paused until it does',
-    );
-    await this.options.onWait(true);
   }
 
   private async endWait(): Promise<void> {
@@ -169,7 +169,7 @@ export class Settler {
 }
 
 /** Two parts that keep the order; the parked ones go with the first, or are a part of their own. */
-function halvesOf({ records, parked }: Work): readonly [Work, Work] {
+function halvesOf<R, P>({ records, parked }: Work<R, P>): readonly [Work<R, P>, Work<R, P>] {
   if (records.length > 1) {
     const middle = records.length >> 1;
     return [

@@ -36,9 +36,13 @@ INSERT INTO ${names.floor} DEFAULT VALUES;
 `;
 }
 
-/** Records that have no effect and hold nothing up, for InboxConsumer. @throws bad_table_name */
+const parkedName = (table: string): string =>
+  plainTableName(table, 'a plain name of a table of parked records');
+
+/** Records that have no effect and hold nothing up, for InboxConsumer: together with parkedDigestSql, which is a script of its own
+ *  where this one was applied before. @throws bad_table_name */
 export function parkedTableSql(table: string): string {
-  return `CREATE TABLE ${plainTableName(table, 'a plain name of a table of parked records')} (
+  return `CREATE TABLE ${parkedName(table)} (
   topic text NOT NULL,
   partition int NOT NULL,
   "offset" bigint NOT NULL,
@@ -51,5 +55,27 @@ export function parkedTableSql(table: string): string {
   parked_at timestamptz NOT NULL DEFAULT now(),
   PRIMARY KEY (topic, partition, "offset")
 );
+`;
+}
+
+/** Gives a table of parkedTableSql the digest of what a record says (recordDigest) and makes it a part of its key; changes nothing
+ *  where it has one. @throws bad_table_name */
+export function parkedDigestSql(table: string): string {
+  const name = parkedName(table);
+  return `DO $$
+DECLARE
+  key_name text;
+BEGIN
+  IF EXISTS (SELECT FROM pg_attribute WHERE attrelid = '${name}'::regclass AND attname = 'digest' AND NOT attisdropped) THEN
+    RETURN;
+  END IF;
+  ALTER TABLE ${name} ADD COLUMN digest bytea;
+  UPDATE ${name} SET digest = sha256(
+    int4send(coalesce(octet_length(key), -1)) || coalesce(key, '') ||
+    int4send(coalesce(octet_length(value), -1)) || coalesce(value, '') || coalesce(uuid_send(msg_id), ''));
+  SELECT conname INTO STRICT key_name FROM pg_constraint WHERE conrelid = '${name}'::regclass AND contype = 'p';
+  EXECUTE format('ALTER TABLE ${name} ALTER COLUMN digest SET NOT NULL, DROP CONSTRAINT %I', key_name);
+  ALTER TABLE ${name} ADD PRIMARY KEY (topic, partition, "offset", digest);
+END $$;
 `;
 }

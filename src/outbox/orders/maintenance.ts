@@ -4,6 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
+import type { KeyTtl } from './key-ttl.ts';
 import { expireKeys, KEYS_CHUNK_ROWS } from './keys.ts';
 import {
   dropMarked,
@@ -23,7 +24,7 @@ const BEHIND_PAUSE_MS = 500;
 const LOCK_TIMEOUT = '55P03';
 
 export interface MaintenanceOptions extends PartitionOptions {
-  readonly keyTtlMs: number;
+  readonly keyTtl: KeyTtl;
   readonly intervalMs: number;
   readonly metrics: Metrics;
   readonly log: Logger;
@@ -43,7 +44,7 @@ export class Maintenance {
 
   constructor(options: MaintenanceOptions) {
     this.options = options;
-    const { metrics, keyTtlMs } = options;
+    const { metrics } = options;
     this.counters = {
       partitions: metrics.gauge(
         'orders_outbox_partitions',
@@ -63,7 +64,8 @@ export class Maintenance {
         'task',
       ]),
     };
-    metrics.gauge('orders_key_ttl_seconds', 'How long a key and its answer are kept.').set(keyTtlMs / 1000);
+    const keyTtl = metrics.gauge('orders_key_ttl_seconds', 'How long a key and its answer are kept.');
+    metrics.onCollect(() => keyTtl.set(options.keyTtl.ms() / 1000));
   }
 
   /** Runs until the drain starts; never throws. */
@@ -79,6 +81,7 @@ export class Maintenance {
   async turn(): Promise<boolean> {
     const { options, counters } = this;
     const ends: ChunksEnd[] = [];
+    await this.attempt('key_ttl', () => options.keyTtl.refresh());
     await this.attempt('make', async () => {
       const made = await makeAhead(options);
       counters.made.add(made.length);
@@ -103,14 +106,14 @@ export class Maintenance {
   }
 
   private async expire(): Promise<ChunksEnd> {
-    const { pool, schema, keyTtlMs, monotonicMs } = this.options;
+    const { pool, schema, keyTtl, monotonicMs } = this.options;
     const end = await this.inChunks(
-      () => expireKeys(pool, schema, keyTtlMs),
+      () => expireKeys(pool, schema, keyTtl.ms()),
       KEYS_CHUNK_ROWS,
       this.counters.expired,
     );
     // Where another process is at it, nothing is known about what is left.
-    if (end === 'done') this.keysAgainMs = monotonicMs() + Math.min(KEYS_PAUSE_MS, keyTtlMs / 10);
+    if (end === 'done') this.keysAgainMs = monotonicMs() + Math.min(KEYS_PAUSE_MS, keyTtl.ms() / 10);
     return end;
   }
 

@@ -9,6 +9,7 @@ export interface OrdersMetrics {
   readonly gatherSeconds: Gauge;
   readonly queued: Gauge;
   readonly inFlight: Gauge;
+  readonly readsInFlight: Gauge;
   /** By where the answer came from. */
   readonly replays: Counter;
   readonly shed: Counter;
@@ -40,7 +41,8 @@ export function ordersMetrics(metrics: Metrics): OrdersMetrics {
       'How long an order may wait for others while a transaction is under way.',
     ),
     queued: metrics.gauge('orders_queued', 'Orders that wait for a transaction.'),
-    inFlight: metrics.gauge('orders_in_flight', 'Requests under way.'),
+    inFlight: metrics.gauge('orders_in_flight', 'Requests to create an order under way.'),
+    readsInFlight: metrics.gauge('orders_reads_in_flight', 'Reads of orders under way.'),
     replays: metrics.counter(
       'orders_replays_total',
       'Repeats answered: from memory, with the first request that was under way, from the database.',

@@ -155,7 +155,14 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
     id: 'getOrder',
     summary: 'Show an order as it is; HEAD asks whether it is there',
     tag: 'orders',
-    problems: ['not_acceptable', 'order_not_found', 'deadline_passed', 'database_unavailable', 'internal'],
+    problems: [
+      'not_acceptable',
+      'order_not_found',
+      'overloaded',
+      'deadline_passed',
+      'database_unavailable',
+      'internal',
+    ],
     parameters: [
       {
         name: 'order_id',

@@ -80,7 +80,7 @@ export const PROBLEMS_BY_CODE = {
     'in_flight',
     'idempotency-in-flight',
     'A request with this key is under way',
-    'The first request with this key has not finished within -in-flight-wait. Send the same request again.',
+    'The first request with this key has not finished within -inflight-wait. Send the same request again.',
   ),
   overloaded: row(
     'overloaded',

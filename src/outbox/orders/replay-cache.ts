@@ -4,6 +4,7 @@
  *  Invariants: (1) the bytes of what is held, as estimated here, never exceed bytesMax; (2) the least recently asked goes
  *  first; (3) nothing is answered past its key's expiry, which another process may have carried out.
  */
+import { RecencyMap } from '../../core/recency.ts';
 
 /** What is stored under a key. */
 export interface StoredAnswer {
@@ -25,8 +26,7 @@ const bytesOf = (key: string, answer: StoredAnswer): number =>
 
 export class ReplayCache {
   private readonly bytesMax: number;
-  /** In the order of their last use. */
-  private readonly answers = new Map<string, StoredAnswer>();
+  private answers = new RecencyMap<string, StoredAnswer>();
   private held = 0;
 
   constructor(bytesMax: number) {
@@ -35,31 +35,28 @@ export class ReplayCache {
 
   get(key: string, nowMs: number): StoredAnswer | undefined {
     const answer = this.answers.get(key);
-    if (answer === undefined) return undefined;
+    if (answer === undefined || nowMs < answer.expiresMs) return answer;
     this.answers.delete(key);
-    if (nowMs >= answer.expiresMs) {
-      this.held -= bytesOf(key, answer);
-      return undefined;
-    }
-    this.answers.set(key, answer);
-    return answer;
+    this.held -= bytesOf(key, answer);
+    return undefined;
   }
 
   put(key: string, answer: StoredAnswer): void {
-    const known = this.answers.get(key);
-    if (known !== undefined) {
-      this.answers.delete(key);
-      this.held -= bytesOf(key, known);
-    }
     const bytes = bytesOf(key, answer);
+    const known = bytes > this.bytesMax ? this.answers.delete(key) : this.answers.set(key, answer);
+    if (known !== undefined) this.held -= bytesOf(key, known);
     if (bytes > this.bytesMax) return;
-    this.answers.set(key, answer);
     this.held += bytes;
     while (this.held > this.bytesMax) {
-      const [oldest, gone] = this.answers.entries().next().value as [string, StoredAnswer];
-      this.answers.delete(oldest);
+      const [oldest, gone] = this.answers.shift() as readonly [string, StoredAnswer];
       this.held -= bytesOf(oldest, gone);
     }
+  }
+
+  /** For a TTL that has changed: what is held knows when its key ends. */
+  clear(): void {
+    this.answers = new RecencyMap();
+    this.held = 0;
   }
 
   bytes(): number {

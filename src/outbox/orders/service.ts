@@ -5,20 +5,20 @@
  *  for byte. Every request is settled within the deadline; what it asked for may still come to be, and its key finds out.
  */
 import type { Clock } from '../../core/clock.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import type { UuidV7 } from '../ids.ts';
 import type { BatchControl } from './batch-control.ts';
 import type { OrdersMetrics } from './metrics.ts';
+import type { OrderReads } from './reads.ts';
 import type { ReplayCache, StoredAnswer } from './replay-cache.ts';
 import type { CreateRequest } from './request.ts';
 import { requestHashHex } from './request-hash.ts';
-import { type OrderView, readOrder } from './store.ts';
+import type { OrderView } from './store.ts';
 import type { Job, OrderWriter } from './writer.ts';
 
 export interface OrdersOptions {
-  /** For reads beside the hot path. */
-  readonly pool: SqlPool;
+  /** Beside the hot path. */
+  readonly reads: OrderReads;
   readonly writer: OrderWriter;
   readonly control: BatchControl;
   readonly replays: ReplayCache;
@@ -167,12 +167,14 @@ export class Orders {
     });
   }
 
-  async find(orderId: string): Promise<OrderView | undefined> {
-    return readOrder(this.options.pool, orderId);
+  /** Rejects with overloaded, deadline_passed, unreachable. */
+  find(orderId: string): Promise<OrderView | undefined> {
+    return this.options.reads.find(orderId);
   }
 
   /** Answers those whose deadline has passed; to be called several times a second. */
   tick(): void {
+    this.options.reads.tick();
     const nowMs = this.options.clock.monotonicMs();
     for (const [waiter, flight] of this.waiting) {
       if (waiter.dueMs > nowMs) return;
@@ -228,9 +230,10 @@ export class Orders {
     return shed(`a request would wait for more than ${queueWaitMaxMs} ms`);
   }
 
-  /** Names the fields that differ, never their values: the key may have leaked to somebody else. */
+  /** Names the fields that differ, where the database has time to tell; never their values: the key may have leaked to somebody
+   *  else. */
   private async refuse(key: string, answer: StoredAnswer, request: CreateRequest): Promise<never> {
-    const order = await readOrder(this.options.pool, answer.orderId);
+    const order = await this.options.reads.findIfFree(answer.orderId);
     const differs = [
       ...(order === undefined || order.accountId === request.accountId ? [] : ['account_id']),
       ...(order === undefined || order.amountCents === request.amountCents ? [] : ['amount_cents']),

@@ -4,7 +4,14 @@
  *  What has a fixed shape (UUIDs, hex, decimal numbers) needs no escaping on its way into an array literal. The texts of
  *  response and payload are put together in the server, from the same columns; `responseOf` is their twin here.
  */
-import type { SqlRow, SqlSession, TextRows, TextSession, TextStatement } from '../../io/sql/port.ts';
+import type {
+  SqlRow,
+  SqlSession,
+  TextPool,
+  TextRows,
+  TextSession,
+  TextStatement,
+} from '../../io/sql/port.ts';
 import { ORDER_CREATED, STATUS_CREATED } from './event.ts';
 import type { StoredAnswer } from './replay-cache.ts';
 
@@ -95,6 +102,12 @@ const SET_LOCK_TIMEOUT: TextStatement = {
   text: `SELECT set_config('lock_timeout', $1::text, true)`,
 };
 
+const SAVEPOINT: TextStatement = { paramCount: 0, text: 'SAVEPOINT part' };
+const RELEASE: TextStatement = { paramCount: 0, text: 'RELEASE SAVEPOINT part' };
+const ROLLBACK_TO: TextStatement = { paramCount: 0, text: 'ROLLBACK TO SAVEPOINT part' };
+/** A part that is refused is cut into so many. */
+const WAYS = 8;
+
 const nothing = (): void => {};
 const rowCount = (rows: TextRows): number => rows.rowCount;
 
@@ -163,6 +176,56 @@ export async function insertOrder(
   const event = [orderId, msgId, account, amount, createdAt, traceparent ?? null];
   await session.execute(INSERT_OUTBOX, event, nothing);
   return true;
+}
+
+/** What became of each order by its id; those in neither have a key that is taken. */
+export interface PartsWritten {
+  readonly won: ReadonlySet<string>;
+  /** Why the statement with this order alone was refused. */
+  readonly refused: ReadonlyMap<string, unknown>;
+}
+
+/** Within an open transaction: writes the orders that can be written, and tells them from those that cannot. What is refused is
+ *  rolled back to a savepoint and tried in smaller parts.
+ *  @param mayBeOne whether one order alone may be to blame; anything else is thrown */
+export async function insertParts(
+  session: TextSession,
+  orders: readonly NewOrder[],
+  createdAt: string,
+  mayBeOne: (thrown: unknown) => boolean,
+): Promise<PartsWritten> {
+  const won = new Set<string>();
+  const refused = new Map<string, unknown>();
+  const place = async (part: readonly NewOrder[]): Promise<void> => {
+    await session.execute(SAVEPOINT, [], nothing);
+    try {
+      const ids = await insertOrders(session, part, createdAt);
+      for (const { orderId } of part) if (ids === 'all' || ids.has(orderId)) won.add(orderId);
+      await session.execute(RELEASE, [], nothing);
+      return;
+    } catch (thrown) {
+      if (!mayBeOne(thrown)) throw thrown;
+      await session.execute(ROLLBACK_TO, [], nothing);
+      await session.execute(RELEASE, [], nothing);
+      if (part.length === 1) {
+        refused.set((part[0] as NewOrder).orderId, thrown);
+        return;
+      }
+    }
+    const size = Math.ceil(part.length / WAYS);
+    for (let at = 0; at < part.length; at += size) await place(part.slice(at, at + size));
+  };
+  await place(orders);
+  return { won, refused };
+}
+
+/** Writes the orders and takes them back. The transaction commits all the same, so that its flush is tried as well. */
+export function tryToInsert(pool: TextPool, orders: readonly NewOrder[], createdAt: string): Promise<void> {
+  return pool.transaction(async (session) => {
+    await session.execute(SAVEPOINT, [], nothing);
+    await insertOrders(session, orders, createdAt);
+    await session.execute(ROLLBACK_TO, [], nothing);
+  });
 }
 
 /** For the rest of the transaction. */

@@ -1,10 +1,13 @@
 /** Gathers new orders into transactions, several of which are under way at once (lanes).
  *
  *  Invariants: (1) a key is in at most one batch at a time (the caller's single flight); (2) every order gets exactly one
- *  outcome; those that were written get theirs before repeats are looked up; (3) a batch that the database refuses is split
- *  until the refused order is alone, so it fails by itself; (4) a batch waits for another process's key no longer than
- *  BATCH_LOCK_MS, then the held order waits alone, out of the others' way, up to `inFlightWaitMs`; (5) an outcome that was
- *  lost is read back; what is not there is written again under the same ids, which the keys make safe.
+ *  outcome; those that were written get theirs before repeats are looked up; (3) a lane waits for another process's key no
+ *  longer than BATCH_LOCK_MS a batch; (4) a batch that the database refuses leaves its lane and is sorted on a connection of
+ *  its own, until what is refused is alone: a bad order fails by itself, one with a held key waits alone, up to
+ *  `inFlightWaitMs`; (5) an outcome that was lost is read back; what is not there is written again under the same ids, which
+ *  the keys make safe.
+ *
+ *      queue ──► lane ──refused──► sorting ──held──► waiting in turns
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { TextPool, TextSession } from '../../io/sql/port.ts';
@@ -15,6 +18,7 @@ import type { StoredAnswer } from './replay-cache.ts';
 import {
   insertOrder,
   insertOrders,
+  insertParts,
   type NewOrder,
   RESPONSE_CODE,
   readStored,
@@ -25,17 +29,26 @@ import { verdictOf } from './verdict.ts';
 
 /** lock_timeout of the pool's connections. */
 export const BATCH_LOCK_MS = 40;
-/** How long the parts of a batch that has waited wait again, to tell the held key from the free ones. */
-const PART_LOCK_MS = 10;
-/** One turn of an order that waits alone; others that wait take theirs in between. */
+/** How long what is sorted waits for a key, to tell the held ones from the free ones. */
+const SORT_LOCK_MS = 2;
+/** Orders that are sorted in one transaction: what is free among them waits for the held ones, SORT_LOCK_MS each. */
+const SORT_ROWS = 64;
+/** One turn of an order that waits alone, shared among those that wait, down to the least. */
 const TURN_MS = 500;
+const TURN_MS_MIN = 5;
+/** A key that had to wait: its next request does not hold up a batch. */
+const LATELY_MS = 30_000;
+const LATELY_KEYS_MAX = 4096;
 /** Connections for orders that wait alone. */
-export const PATIENT_LANES = 2;
+const PATIENT_LANES = 2;
+/** Connections beside the lanes: one sorts. */
+export const SIDE_CONNECTIONS = PATIENT_LANES + 1;
 const ATTEMPTS_MAX = 5;
 const JITTER_MS = 10;
 /** Looks for a stored answer before it writes, where repeats are more than this share of what arrives. */
 const LOOK_FIRST_SHARE = 0.5;
 const SHARE_WEIGHT = 1 / 16;
+const NONE: ReadonlyMap<string, unknown> = new Map();
 
 /** An order on its way, with who waits for it. */
 export interface Job extends NewOrder {
@@ -54,7 +67,7 @@ export interface OrderWriterOptions {
   /** One transaction an order, a statement a row. */
   readonly oneByOne: boolean;
   readonly inFlightWaitMs: number;
-  readonly keyTtlMs: number;
+  readonly keyTtlMs: () => number;
   readonly metrics: OrdersMetrics;
   readonly wallNowMs: () => number;
   readonly monotonicMs: () => number;
@@ -63,15 +76,24 @@ export interface OrderWriterOptions {
   readonly random: () => number;
   /** After a commit and before its answers. */
   readonly committed: (orders: number) => void;
+  /** A transaction failed. */
+  readonly failed: (thrown: unknown) => void;
 }
+
+/** What a transaction does with its orders: write them together, sort them, or wait so many ms for the key of the only one. */
+type How = 'together' | 'sorting' | number;
 
 export class OrderWriter {
   private readonly options: OrderWriterOptions;
   private queue: Job[] = [];
   private head = 0;
   private busy = 0;
+  private doubtful: Job[] = [];
+  private sorting = false;
   private readonly held: Job[] = [];
   private patient = 0;
+  /** Keys that had to wait, and until when that counts; the oldest first. */
+  private readonly lately = new Map<string, number>();
   private timer: NodeJS.Timeout | undefined;
   /** Of what arrives; the rest is new. */
   private repeatShare = 0;
@@ -81,6 +103,10 @@ export class OrderWriter {
   }
 
   write(job: Job): void {
+    if (this.lately.size > 0 && (this.lately.get(job.key) ?? 0) > job.queuedMs) {
+      this.wait(job);
+      return;
+    }
     this.queue.push(job);
     this.options.control.arrived(job.queuedMs);
     if (this.busy < this.options.lanes) this.pump();
@@ -132,22 +158,21 @@ export class OrderWriter {
     this.busy++;
     const startMs = monotonicMs();
     metrics.transactionRows.observe(batch.length);
-    this.settle(batch, false).finally(() => {
+    this.settle(batch, 'together').finally(() => {
       this.busy--;
       control.finished(batch.length, monotonicMs() - startMs, this.queued());
       this.pump();
     });
   }
 
-  /** Gives every order its outcome; never rejects.
-   *  @param part of a batch that has waited for a lock */
-  private async settle(batch: readonly Job[], part: boolean): Promise<void> {
+  /** Gives every order its outcome or its next place to wait; never rejects. */
+  private async settle(batch: readonly Job[], how: How): Promise<void> {
     let open = batch;
     for (let attempt = 1; open.length > 0; attempt++) {
       try {
         if (this.repeatShare > LOOK_FIRST_SHARE) open = await this.answerStored(open);
         if (open.length === 0) return;
-        open = await this.insert(open, part ? PART_LOCK_MS : undefined);
+        open = await this.insert(open, how);
         if (open.length === 0) return;
         open = await this.answerStored(open);
         // A key that was taken and is not there any more: its transaction was rolled back, or it expired.
@@ -155,7 +180,7 @@ export class OrderWriter {
         for (const job of open) job.fail(unreadable());
         return;
       } catch (thrown) {
-        const next = await this.recover(thrown, open, attempt, part);
+        const next = await this.recover(thrown, open, attempt, how);
         if (next === undefined) return;
         open = next;
       }
@@ -167,9 +192,10 @@ export class OrderWriter {
     thrown: unknown,
     open: readonly Job[],
     attempt: number,
-    part: boolean,
+    how: How,
   ): Promise<readonly Job[] | undefined> {
-    const { metrics, sleep, random } = this.options;
+    const { metrics, sleep, random, failed } = this.options;
+    failed(thrown);
     const verdict = verdictOf(thrown);
     if (verdict === 'again' && attempt < ATTEMPTS_MAX) {
       metrics.retries.add(1, metrics.retries.series('conflict'));
@@ -185,12 +211,11 @@ export class OrderWriter {
         return this.failAll(open, thrown);
       }
     }
-    if ((verdict === 'row' || verdict === 'held') && open.length > 1) {
+    if (open.length > 1 && mayBeOne(thrown)) {
       metrics.splits.add();
-      const middle = open.length >> 1;
-      const waited = part || verdict === 'held';
-      await this.settle(open.slice(0, middle), waited);
-      await this.settle(open.slice(middle), waited);
+      if (how === 'together') this.sort(open);
+      // Refused at its end, where no savepoint helps.
+      else for (const job of open) await this.settle([job], 'together');
       return undefined;
     }
     if (verdict === 'held') {
@@ -207,35 +232,46 @@ export class OrderWriter {
   }
 
   /** Writes what is absent and answers it; returns the orders whose keys are taken. */
-  private async insert(open: readonly Job[], lockMs: number | undefined): Promise<readonly Job[]> {
+  private async insert(open: readonly Job[], how: How): Promise<readonly Job[]> {
     const { pool, metrics, wallNowMs, monotonicMs, oneByOne, keyTtlMs } = this.options;
     const startMs = monotonicMs();
     const nowMs = wallNowMs();
     const createdAt = new Date(nowMs).toISOString();
+    let refused: ReadonlyMap<string, unknown> = NONE;
     const write = async (session: TextSession): Promise<'all' | ReadonlySet<string>> => {
-      if (lockMs !== undefined) await setLockTimeout(session, lockMs);
+      if (how !== 'together') await setLockTimeout(session, how === 'sorting' ? SORT_LOCK_MS : how);
+      if (how === 'sorting') {
+        const written = await insertParts(session, open, createdAt, mayBeOne);
+        refused = written.refused;
+        return written.won;
+      }
       if (!oneByOne) return insertOrders(session, open, createdAt);
       const won = new Set<string>();
       for (const job of open) if (await insertOrder(session, job, createdAt)) won.add(job.orderId);
       return won;
     };
-    const won = oneByOne || lockMs !== undefined ? await pool.transaction(write) : await write(pool);
+    const won = oneByOne || how !== 'together' ? await pool.transaction(write) : await write(pool);
     metrics.transactionSeconds.observe((monotonicMs() - startMs) / 1000);
     const count = won === 'all' ? open.length : won.size;
-    this.repeatShare += ((open.length - count) / open.length - this.repeatShare) * SHARE_WEIGHT;
+    const taken = open.length - count - refused.size;
+    this.repeatShare += (taken / open.length - this.repeatShare) * SHARE_WEIGHT;
     if (count > 0) this.options.committed(count);
-    const expiresMs = nowMs + keyTtlMs;
+    const expiresMs = nowMs + keyTtlMs();
     const rest: Job[] = [];
     for (const job of open) {
-      if (won !== 'all' && !won.has(job.orderId)) {
-        rest.push(job);
-        continue;
-      }
-      const { requestHash, orderId } = job;
-      const responseBody = responseOf(orderId);
-      job.settle({ requestHash, orderId, responseCode: RESPONSE_CODE, responseBody, expiresMs }, true);
+      if (won === 'all' || won.has(job.orderId)) {
+        const { requestHash, orderId } = job;
+        const responseBody = responseOf(orderId);
+        job.settle({ requestHash, orderId, responseCode: RESPONSE_CODE, responseBody, expiresMs }, true);
+      } else if (!refused.has(job.orderId)) rest.push(job);
+      else this.refuse(job, refused.get(job.orderId));
     }
     return rest;
+  }
+
+  private refuse(job: Job, thrown: unknown): void {
+    if (verdictOf(thrown) === 'held') this.wait(job);
+    else job.fail(refusalOf(thrown));
   }
 
   /** Answers the orders whose keys are stored; returns the others. */
@@ -244,7 +280,7 @@ export class OrderWriter {
     const stored = await readStored(
       pool,
       open.map((job) => job.key),
-      keyTtlMs,
+      keyTtlMs(),
     );
     if (this.repeatShare > LOOK_FIRST_SHARE)
       this.repeatShare += (stored.size / open.length - this.repeatShare) * SHARE_WEIGHT;
@@ -256,14 +292,44 @@ export class OrderWriter {
     });
   }
 
+  /** The orders of a batch that was refused, for one of them or some. */
+  private sort(open: readonly Job[]): void {
+    for (const job of open) this.doubtful.push(job);
+    if (this.sorting) return;
+    this.sorting = true;
+    void this.sortAll();
+  }
+
+  private async sortAll(): Promise<void> {
+    while (this.doubtful.length > 0) {
+      const part = this.doubtful.slice(0, SORT_ROWS);
+      this.doubtful = this.doubtful.slice(SORT_ROWS);
+      for (const job of part) if (job.abandoned) job.fail(overdue());
+      await this.settle(
+        part.filter((job) => !job.abandoned),
+        'sorting',
+      );
+    }
+    this.sorting = false;
+  }
+
   private wait(job: Job): void {
     this.options.metrics.held.add();
+    this.remember(job.key);
     this.held.push(job);
     if (this.patient >= PATIENT_LANES) return;
     this.patient++;
-    void this.waitTurns().finally(() => {
-      this.patient--;
-    });
+    void this.waitTurns();
+  }
+
+  private remember(key: string): void {
+    const nowMs = this.options.monotonicMs();
+    this.lately.delete(key);
+    for (const [oldest, untilMs] of this.lately) {
+      if (untilMs > nowMs && this.lately.size < LATELY_KEYS_MAX) break;
+      this.lately.delete(oldest);
+    }
+    this.lately.set(key, nowMs + LATELY_MS);
   }
 
   private async waitTurns(): Promise<void> {
@@ -274,16 +340,24 @@ export class OrderWriter {
         job.fail(inFlight());
         continue;
       }
-      const turnMs = this.held.length === 0 ? leftMs : Math.min(leftMs, TURN_MS);
+      const turnMs = Math.max(TURN_MS_MIN, TURN_MS / (this.held.length + 1));
       try {
-        const rest = await this.insert([job], turnMs);
+        const rest = await this.insert([job], Math.min(leftMs, turnMs));
         for (const open of rest.length === 0 ? rest : await this.answerStored(rest)) this.held.push(open);
+        this.lately.delete(job.key);
       } catch (thrown) {
         if (verdictOf(thrown) === 'held') this.held.push(job);
-        else await this.settle([job], false);
+        else await this.settle([job], 'together');
       }
     }
+    this.patient--;
   }
+}
+
+/** A held key or a bad row: without it the others of its batch would be written. */
+function mayBeOne(thrown: unknown): boolean {
+  const verdict = verdictOf(thrown);
+  return verdict === 'held' || verdict === 'row';
 }
 
 const inFlight = (cause?: unknown): Error =>

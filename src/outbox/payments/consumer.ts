@@ -1,24 +1,16 @@
 /** A member of the payments group: reads batches, has them written, then commits their offsets. While one batch is written
  *  the next is read and parsed; batches are written one after the other, so the order of a partition is kept.
  *
- *  Invariants: (1) an offset is committed after the database committed every record before it, so a crash repeats
- *  records and loses none; (2) partitions that leave in mid-batch take only finished offsets with them, and what was read
- *  of them and not written is dropped; (3) while the database is away the member stays in the group with its partitions
- *  paused, and reads on where it stopped; (4) one call to the broker client's consume at a time.
+ *  Invariants: those of a member (inbox/member.ts), and: what was read of partitions that leave in mid-batch and not written
+ *  is dropped.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import type {
-  BatchConsumer,
-  BrokerEvent,
-  ConsumeResult,
-  ConsumerOptions,
-  Rebalance,
-  TopicPartitionOffset,
-} from '../../io/broker/port.ts';
+import type { ConsumeResult, Rebalance, TopicPartition } from '../../io/broker/port.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
+import { Member, type MemberOptions } from '../inbox/member.ts';
 import type { InboxPort } from '../inbox/port.ts';
 import type { Delivery, DuplicateInjector } from './duplicates.ts';
 import { countOutcome, type PaymentsMetrics } from './metrics.ts';
@@ -30,7 +22,7 @@ export type PaymentsCrashPoint = 'effect' | 'offset';
 
 export interface PaymentsConsumerOptions {
   /** Makes the broker client with this rebalance handler; it must report partition ends. */
-  readonly connect: (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>) => Promise<BatchConsumer>;
+  readonly connect: MemberOptions['connect'];
   readonly topic: string;
   readonly pool: SqlPool;
   readonly ids: UuidV7;
@@ -57,49 +49,27 @@ export interface PaymentsConsumerOptions {
   readonly onCommitted: (outcome: BatchOutcome) => void;
 }
 
-const OFFSET_COMMIT_EVERY_MS = 500;
-/** While the group is between two assignments a commit is answered only after this member reads again, so it is not waited for. */
-const OFFSET_COMMIT_WAIT_MS = 1000;
 const LAG_EVERY_MS = 5000;
+/** How long a broker may take to say where a partition ends; commits wait behind the question. */
+const LAG_WITHIN_MS = 1000;
 /** How often partitions that others read are asked for, with -exit-at-end. */
 const ENDS_EVERY_MS = 1000;
-/** How long a rebalance waits for the batch under way. */
-const REBALANCE_WAIT_MS = 10_000;
-const REBALANCE_LOOK_MS = 50;
-/** Where a batch that is too small for one record stops to grow. */
-const BATCH_BYTES_MAX = 1024 * 1024 * 1024;
-const OVERSIZE = 'MILLRACE_OVERSIZE';
 
 export class PaymentsConsumer {
   private readonly options: PaymentsConsumerOptions;
+  private readonly member: Member;
   private readonly writer: PaymentWriter;
   private readonly open: Map<number, bigint>;
   /** Filled in turns: one is read while the other is written. */
   private reading: ReadBatch;
   private writing: ReadBatch;
-  /** Takes what arrives while the database is away. */
-  private spare: ReadBatch | undefined;
-  private consumer: BatchConsumer | undefined;
-  /** Next offset to commit, by partition; behind it everything is in the database. */
-  private readonly positions = new Map<number, bigint>();
-  private readonly offsetsCommitted = new Map<number, bigint>();
-  /** Next offset to take, by partition: ahead of `positions` by the batches under way. */
-  private readonly received = new Map<number, bigint>();
-  private readonly paused = new Set<number>();
   /** The batch that is being written; never rejects unheard. */
   private processing: Promise<boolean> | undefined;
   /** `reading` is being filled: what comes into it after an assignment belongs to that assignment. */
   private isReading = false;
-  /** The read under way at the broker client. */
-  private consuming: Promise<unknown> = Promise.resolve();
-  private waiting = false;
-  /** Since the database was last waited for it has taken no batch. */
-  private isDoubtful = false;
   private batchesCommitted = 0;
   /** Records written since offsets were last committed. */
   private recordsAhead = 0;
-  private lastOffsetCommitMs = 0;
-  private isCommitting = false;
   private lastLagMs = Number.NEGATIVE_INFINITY;
   private lastEndsMs = 0;
 
@@ -108,6 +78,19 @@ export class PaymentsConsumer {
     this.open = new Map(options.ends);
     this.reading = new ReadBatch(options.batchRows, options.batchBytes);
     this.writing = new ReadBatch(options.batchRows, options.batchBytes);
+    this.member = new Member({
+      ...options,
+      topics: [options.topic],
+      underWay: () => this.processing,
+      onMoved: (kind, partitions) => this.moved(kind, partitions),
+      onCommit: async () => {
+        const ahead = this.recordsAhead;
+        await options.crashPoint('offset', this.batchesCommitted, ahead);
+        return () => {
+          this.recordsAhead -= ahead;
+        };
+      },
+    });
     this.writer = new PaymentWriter({
       pool: options.pool,
       apply: (session, orders, parked) =>
@@ -122,7 +105,7 @@ export class PaymentsConsumer {
       isOurs: (delivery) => !this.writing.left.has(delivery.partition),
       onCommitted: (outcome, seconds) => {
         this.batchesCommitted++;
-        this.isDoubtful = false;
+        this.member.trust();
         countOutcome(options.metrics, outcome, seconds, options.clock.wallNowMs());
         options.onCommitted(outcome);
       },
@@ -133,49 +116,50 @@ export class PaymentsConsumer {
 
   /** The database answered the last time it was asked. */
   isHealthy(): boolean {
-    return !this.waiting;
+    return !this.member.isWaiting;
+  }
+
+  /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker answers. */
+  whyNotMember(): Promise<string | undefined> {
+    return this.member.whyNot();
   }
 
   /** Reads until the drain, or until the ends are reached. @throws unreachable, sql_failed */
   async run(): Promise<void> {
-    const { options } = this;
-    const consumer = await options.connect({ onRebalance: (rebalance) => this.onRebalance(rebalance) });
-    this.consumer = consumer;
-    this.lastOffsetCommitMs = options.clock.monotonicMs();
+    const { options, member } = this;
     try {
-      await consumer.subscribe([options.topic]);
+      await member.join();
       while (!options.drain.aborted && !this.isDone()) {
         // The batch that waits for the database reads by itself, to stay in the group: no other read until it is through.
-        if (this.waiting) {
+        if (member.isWaiting) {
           if (!(await this.written())) break;
-          if (!this.waiting) continue;
+          if (!member.isWaiting) continue;
         }
         const startMs = options.clock.monotonicMs();
         this.isReading = true;
         const result = await this.read(this.reading);
         this.isReading = false;
-        const deliveries = this.reading.deliveries(options.topic, result, this.received);
+        const deliveries = this.reading.deliveries(options.topic, result, (partition, next) =>
+          member.took({ topic: options.topic, partition }, next),
+        );
         if (!(await this.written())) break;
         this.startWriting(deliveries);
         await this.housekeep(options.clock.monotonicMs());
         if (result.rowCount < options.batchRows) await this.pace(startMs);
       }
       await this.written();
-      if (!this.waiting) await this.deliverRest();
-      await this.commitOffsets();
+      if (!member.isWaiting) await this.deliverRest();
+      await member.commit();
       await this.measureLag();
     } finally {
-      await consumer.close();
+      await member.leave();
     }
   }
 
-  /** Reads what is there into an empty batch; at most one such call is under way. */
+  /** Reads what is there into an empty batch. */
   private async read(into: ReadBatch): Promise<ConsumeResult> {
     into.begin();
-    const consumed = (this.consumer as BatchConsumer).consume(into.records, this.options.batchWaitMs);
-    this.consuming = consumed.catch(() => {});
-    const result = await consumed;
-    for (const event of result.events) this.note(event, into);
+    const result = await this.member.read(into);
     into.ends = result.ends;
     return result;
   }
@@ -213,7 +197,7 @@ export class PaymentsConsumer {
 
   /** false: given up, the drain came before the database did. */
   private async process(batch: ReadBatch, deliveries: readonly Delivery[]): Promise<boolean> {
-    const { options } = this;
+    const { options, member } = this;
     if (deliveries.length > 0) {
       options.metrics.messages.add(deliveries.length);
       if (!(await this.write(options.injector.inject(deliveries)))) return false;
@@ -221,7 +205,7 @@ export class PaymentsConsumer {
       for (const { partition, offset } of deliveries) last.set(partition, offset);
       for (const [partition, offset] of last) {
         if (batch.left.has(partition)) continue;
-        this.positions.set(partition, offset + 1n);
+        member.finished({ topic: options.topic, partition }, offset + 1n);
         this.reached(partition, offset + 1n);
       }
       this.recordsAhead += deliveries.length;
@@ -252,16 +236,8 @@ export class PaymentsConsumer {
     await this.written();
   }
 
-  private note(event: BrokerEvent, batch: ReadBatch): void {
-    this.options.log.warn({ ...event }, 'broker event');
-    const bytes = batch.records.arenaCapacity;
-    // Nothing was read into a batch that is too small even when it is empty.
-    if (event.name === OVERSIZE && bytes < BATCH_BYTES_MAX && batch.records.rowCount === 0)
-      batch.grow(Math.min(BATCH_BYTES_MAX, bytes * 2));
-  }
-
   private async housekeep(nowMs: number): Promise<void> {
-    if (nowMs - this.lastOffsetCommitMs >= OFFSET_COMMIT_EVERY_MS) await this.commitOffsets();
+    await this.member.commitIfDue();
     if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag();
     if (this.open.size > 0 && nowMs - this.lastEndsMs >= ENDS_EVERY_MS) await this.askForEnds(nowMs);
   }
@@ -269,7 +245,7 @@ export class PaymentsConsumer {
   /** Partitions that another member reads are done when the group has committed their end. */
   private async askForEnds(nowMs: number): Promise<void> {
     this.lastEndsMs = nowMs;
-    const consumer = this.consumer as BatchConsumer;
+    const { consumer } = this.member;
     const owned = new Set(consumer.assignment().map((at) => at.partition));
     const others = [...this.open.keys()].filter((partition) => !owned.has(partition));
     if (others.length === 0) return;
@@ -282,41 +258,12 @@ export class PaymentsConsumer {
     }
   }
 
-  private async commitOffsets(): Promise<void> {
-    const { topic, log, clock } = this.options;
-    const consumer = this.consumer as BatchConsumer;
-    this.lastOffsetCommitMs = clock.monotonicMs();
-    const owned = new Set(consumer.assignment().map((at) => at.partition));
-    const offsets: TopicPartitionOffset[] = [];
-    for (const [partition, offset] of this.positions) {
-      if (owned.has(partition) && this.offsetsCommitted.get(partition) !== offset)
-        offsets.push({ topic, partition, offset });
-    }
-    if (offsets.length === 0 || this.isCommitting) return;
-    const ahead = this.recordsAhead;
-    await this.options.crashPoint('offset', this.batchesCommitted, ahead);
-    this.isCommitting = true;
-    const answered = consumer.commit(offsets).then(
-      () => {
-        this.isCommitting = false;
-        this.recordsAhead -= ahead;
-        for (const { partition, offset } of offsets) this.offsetsCommitted.set(partition, offset);
-      },
-      (thrown: unknown) => {
-        this.isCommitting = false;
-        // The charges are safe; what is not committed is read again and suppressed.
-        log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
-      },
-    );
-    await Promise.race([answered, sleep(OFFSET_COMMIT_WAIT_MS, undefined, { ref: false })]);
-  }
-
   private async measureLag(): Promise<void> {
     const { metrics, clock, log } = this.options;
     this.lastLagMs = clock.monotonicMs();
     try {
-      for (const at of await (this.consumer as BatchConsumer).lag()) {
-        const next = this.positions.get(at.partition) ?? (at.position < 0n ? at.low : at.position);
+      for (const at of await this.member.consumer.lag(LAG_WITHIN_MS)) {
+        const next = this.member.doneOf(at) ?? (at.position < 0n ? at.low : at.position);
         metrics.lag.set(Number(at.high - next), metrics.lag.series(at.topic, String(at.partition)));
       }
     } catch (thrown) {
@@ -324,86 +271,21 @@ export class PaymentsConsumer {
     }
   }
 
-  private async onRebalance({ kind, partitions }: Rebalance): Promise<void> {
-    const { log, injector } = this.options;
-    log.info({ kind, partitions: partitions.map((at) => at.partition) }, 'rebalance');
-    if (kind === 'revoked') {
-      await this.finishBeforeLeaving();
-      await this.commitOffsets();
-    }
+  private moved(kind: Rebalance['kind'], partitions: readonly TopicPartition[]): void {
     for (const { partition } of partitions) {
-      this.positions.delete(partition);
-      this.offsetsCommitted.delete(partition);
-      this.received.delete(partition);
-      this.paused.delete(partition);
       if (kind !== 'assigned') for (const batch of [this.reading, this.writing]) batch.left.add(partition);
       else if (this.isReading) this.reading.left.delete(partition);
     }
-    if (kind !== 'assigned') injector.forget(new Set(partitions.map((at) => at.partition)));
-  }
-
-  /** Waits for the batch under way, not for one that waits for the database, or is the first to ask it again: its next owner reads
-   *  that again, and a member that joins would wait as long as a connection that is not answered. */
-  private async finishBeforeLeaving(): Promise<void> {
-    const over = this.processing?.then(
-      () => true,
-      () => true,
-    );
-    for (let waitedMs = 0; over !== undefined && !this.isDoubtful && waitedMs < REBALANCE_WAIT_MS; ) {
-      if ((await Promise.race([over, sleep(REBALANCE_LOOK_MS, false, { ref: false })])) === true) return;
-      waitedMs += REBALANCE_LOOK_MS;
-    }
+    if (kind !== 'assigned') this.options.injector.forget(new Set(partitions.map((at) => at.partition)));
   }
 
   private async wait(waiting: boolean): Promise<void> {
     this.options.metrics.waiting.set(waiting ? 1 : 0);
-    // Set at once, so that no read begins beside the pause; taken back last, so that none begins before the seeks.
-    if (waiting) this.waiting = this.isDoubtful = true;
-    await this.consuming;
-    if (waiting) return this.pause();
-    await this.goOn();
-    this.waiting = false;
+    await this.member.wait(waiting);
   }
 
-  private async goOn(): Promise<void> {
-    const consumer = this.consumer as BatchConsumer;
-    const places = consumer.assignment().filter((at) => this.paused.has(at.partition));
-    this.paused.clear();
-    if (places.length === 0) return;
-    await consumer.resume(places);
-    // A pause forgets how far the client has read; what was taken is known here.
-    for (const { topic, partition } of places)
-      await consumer.seek({ topic, partition, offset: this.received.get(partition) as bigint });
-  }
-
-  /** Pauses the partitions of which it is known where to go on. */
-  private async pause(): Promise<void> {
-    const consumer = this.consumer as BatchConsumer;
-    const places = consumer
-      .assignment()
-      .filter((at) => this.received.has(at.partition) && !this.paused.has(at.partition));
-    for (const { partition } of places) this.paused.add(partition);
-    if (places.length > 0) await consumer.pause(places);
-  }
-
-  /** Stays a member of the group: a client that does not read is thrown out of it. What still arrives is not taken;
-   *  it is read again from its first record once the partitions are resumed. */
   private async idle(ms: number): Promise<void> {
-    const { drain } = this.options;
-    const rest = sleep(ms, undefined, { signal: drain }).catch(() => {});
-    if (!this.waiting) return rest;
-    await this.consuming;
-    this.spare ??= new ReadBatch(this.options.batchRows, this.options.batchBytes);
-    const { spare } = this;
-    const { rowCount, ends } = await this.read(spare);
-    const { partition, offset } = spare.records.columns;
-    for (let row = 0; row < rowCount; row++) {
-      const place = partition[row] as number;
-      if (!this.received.has(place)) this.received.set(place, offset[row] as bigint);
-    }
     // Of a partition that nothing was taken of, the end is reached without a batch.
-    for (const end of ends) if (!this.received.has(end.partition)) this.reached(end.partition, end.offset);
-    if (rowCount > 0) await this.pause();
-    await rest;
+    for (const end of await this.member.idle(ms)) this.reached(end.partition, end.offset);
   }
 }

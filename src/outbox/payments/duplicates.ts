@@ -17,6 +17,8 @@ export interface Delivery {
   readonly event: PaymentEvent;
   /** A copy made here. */
   readonly injected: boolean;
+  /** Of a record that is taken out of the parked ones: what it is parked under. */
+  readonly digest?: Uint8Array;
 }
 
 export type CopyPlan = 'none' | 'same_batch' | 'later_batch';

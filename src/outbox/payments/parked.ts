@@ -5,6 +5,7 @@
  *  Invariants: (1) whatever ends the process, a record is either charged or still here; (2) a record that another process
  *  takes at the same time is left to it, and the inbox keeps both from charging; (3) one run takes a record once.
  */
+import { invariant } from '../../core/errors.ts';
 import type { SqlSession, SqlValue } from '../../io/sql/port.ts';
 import type { Delivery } from './duplicates.ts';
 import { readPaymentEvent } from './event.ts';
@@ -27,13 +28,15 @@ export interface ParkedFilter {
   readonly offset?: number | undefined;
 }
 
-export interface ParkedPlace {
+/** What names a parked record: its place, and the digest of what it says. */
+export interface ParkedName {
   readonly topic: string;
   readonly partition: number;
   readonly offset: bigint;
+  readonly digest: Uint8Array;
 }
 
-export interface ParkedRow extends ParkedPlace {
+export interface ParkedRow extends ParkedName {
   readonly reason: string;
   readonly detail: string;
   readonly parkedAt: Date;
@@ -51,18 +54,25 @@ const filterValues = ({ reasons, topic, partition, offset }: ParkedFilter): SqlV
   offset ?? null,
 ];
 
-/** Records and bytes in the order of their places, behind one place. */
+/** Records and bytes in the order of their names, behind one name. */
 export async function readParked(
   session: SqlSession,
   filter: ParkedFilter,
   rowsMax: number,
-  after?: ParkedPlace,
+  after?: ParkedName,
 ): Promise<readonly ParkedRow[]> {
   const { rows } = await session.query<Omit<ParkedRow, 'parkedAt'> & { readonly parked_at: Date }>(
-    `SELECT topic, partition, "offset", reason, detail, parked_at, key, value FROM payments_parked
-     WHERE ${MATCHES} AND ($5::text IS NULL OR (topic, partition, "offset") > ($5, $6::int, $7::bigint))
-     ORDER BY topic, partition, "offset" LIMIT $8`,
-    [...filterValues(filter), after?.topic ?? null, after?.partition ?? 0, after?.offset ?? 0n, rowsMax],
+    `SELECT topic, partition, "offset", digest, reason, detail, parked_at, key, value FROM payments_parked
+     WHERE ${MATCHES} AND ($5::text IS NULL OR (topic, partition, "offset", digest) > ($5, $6::int, $7::bigint, $8::bytea))
+     ORDER BY topic, partition, "offset", digest LIMIT $9`,
+    [
+      ...filterValues(filter),
+      after?.topic ?? null,
+      after?.partition ?? 0,
+      after?.offset ?? 0n,
+      after?.digest ?? null,
+      rowsMax,
+    ],
   );
   return rows.map(({ parked_at, ...row }) => ({ ...row, parkedAt: parked_at }));
 }
@@ -80,37 +90,51 @@ export async function countParked(
 }
 
 /** The record as it came, with what it says to this release. */
-export function deliveryOf({ topic, partition, offset, key, value }: ParkedRow): Delivery {
-  return { topic, partition, offset, key, value, event: readPaymentEvent(value), injected: false };
+export function deliveryOf({ topic, partition, offset, digest, key, value }: ParkedRow): Delivery {
+  return { topic, partition, offset, digest, key, value, event: readPaymentEvent(value), injected: false };
 }
 
-const placeOf = ({ topic, partition, offset }: ParkedPlace): string => `${topic} ${partition} ${offset}`;
+/** Of a delivery that deliveryOf made. */
+export function nameOf({ topic, partition, offset, digest }: Delivery): ParkedName {
+  invariant(digest !== undefined, 'a delivery that was not parked is redriven');
+  return { topic, partition, offset, digest };
+}
 
-const columnsOf = (places: readonly ParkedPlace[]): SqlValue[] => [
-  places.map((place) => place.topic),
-  places.map((place) => place.partition),
-  places.map((place) => place.offset),
+const textOf = ({ topic, partition, offset, digest }: ParkedName): string =>
+  `${topic} ${partition} ${offset} ${Buffer.from(digest).toString('hex')}`;
+
+const columnsOf = (names: readonly ParkedName[]): SqlValue[] => [
+  names.map((name) => name.topic),
+  names.map((name) => name.partition),
+  names.map((name) => name.offset),
+  names.map((name) => name.digest),
 ];
 
-const GIVEN = 'unnest($1::text[], $2::int[], $3::bigint[])';
+const GIVEN =
+  'unnest($1::text[], $2::int[], $3::bigint[], $4::bytea[]) AS given(topic, partition, "offset", digest)';
 
 /** Locks the rows that are still there and that nobody else takes. */
-async function lockRows(session: SqlSession, places: readonly ParkedPlace[]): Promise<ReadonlySet<string>> {
-  const { rows } = await session.query<Record<'topic', string> & { partition: number; offset: bigint }>(
-    `SELECT p.topic, p.partition, p."offset" FROM payments_parked p
-     JOIN ${GIVEN} AS given(topic, partition, "offset") USING (topic, partition, "offset")
-     ORDER BY p.topic, p.partition, p."offset" FOR UPDATE OF p SKIP LOCKED`,
-    columnsOf(places),
+async function lockRows(session: SqlSession, names: readonly ParkedName[]): Promise<ReadonlySet<string>> {
+  const { rows } = await session.query<{
+    topic: string;
+    partition: number;
+    offset: bigint;
+    digest: Uint8Array;
+  }>(
+    `SELECT p.topic, p.partition, p."offset", p.digest FROM payments_parked p
+     JOIN ${GIVEN} USING (topic, partition, "offset", digest)
+     ORDER BY p.topic, p.partition, p."offset", p.digest FOR UPDATE OF p SKIP LOCKED`,
+    columnsOf(names),
   );
-  return new Set(rows.map(placeOf));
+  return new Set(rows.map(textOf));
 }
 
-export async function deleteParked(session: SqlSession, places: readonly ParkedPlace[]): Promise<number> {
-  if (places.length === 0) return 0;
+export async function deleteParked(session: SqlSession, names: readonly ParkedName[]): Promise<number> {
+  if (names.length === 0) return 0;
   const { rowCount } = await session.query(
-    `DELETE FROM payments_parked p USING ${GIVEN} AS given(topic, partition, "offset")
-     WHERE (p.topic, p.partition, p."offset") = (given.topic, given.partition, given."offset")`,
-    columnsOf(places),
+    `DELETE FROM payments_parked p USING ${GIVEN}
+     WHERE (p.topic, p.partition, p."offset", p.digest) = (given.topic, given.partition, given."offset", given.digest)`,
+    columnsOf(names),
   );
   return rowCount;
 }
@@ -119,9 +143,9 @@ async function updateReasons(session: SqlSession, parked: readonly ParkedDeliver
   if (parked.length === 0) return;
   await session.query(
     `UPDATE payments_parked p SET reason = given.reason, detail = given.detail
-     FROM unnest($1::text[], $2::int[], $3::bigint[], $4::text[], $5::text[])
-       AS given(topic, partition, "offset", reason, detail)
-     WHERE (p.topic, p.partition, p."offset") = (given.topic, given.partition, given."offset")`,
+     FROM unnest($1::text[], $2::int[], $3::bigint[], $4::bytea[], $5::text[], $6::text[])
+       AS given(topic, partition, "offset", digest, reason, detail)
+     WHERE (p.topic, p.partition, p."offset", p.digest) = (given.topic, given.partition, given."offset", given.digest)`,
     [...columnsOf(parked), parked.map(({ reason }) => reason), parked.map(({ detail }) => detail)],
   );
 }
@@ -133,11 +157,11 @@ export async function applyRedriven(
   parked: readonly ParkedDelivery[],
   options: ApplyOptions,
 ): Promise<WrittenBatch> {
-  const here = await lockRows(session, [...orders, ...parked]);
-  const isHere = (delivery: Delivery): boolean => here.has(placeOf(delivery));
+  const here = await lockRows(session, [...orders, ...parked].map(nameOf));
+  const isHere = (delivery: Delivery): boolean => here.has(textOf(nameOf(delivery)));
   const written = await applyBatch(session, orders.filter(isHere), parked.filter(isHere), options);
   const { charged, suppressed, parked: again }: BatchOutcome = written.outcome;
   await updateReasons(session, again);
-  await deleteParked(session, [...charged, ...suppressed.map(({ delivery }) => delivery)]);
+  await deleteParked(session, [...charged, ...suppressed.map(({ delivery }) => delivery)].map(nameOf));
   return written;
 }

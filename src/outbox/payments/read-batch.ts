@@ -65,8 +65,12 @@ export class ReadBatch {
     this.bytes = bytesOf(this.records);
   }
 
-  /** What the records say, in their order; `received` is told the next offset of each partition. */
-  deliveries(topic: string, { rowCount }: ConsumeResult, received: Map<number, bigint>): Delivery[] {
+  /** What the records say, in their order; `took` is told the next offset of each partition. */
+  deliveries(
+    topic: string,
+    { rowCount }: ConsumeResult,
+    took: (partition: number, next: bigint) => void,
+  ): Delivery[] {
     const { records, bytes, left } = this;
     const { partition } = records.columns;
     const deliveries: Delivery[] = [];
@@ -77,7 +81,7 @@ export class ReadBatch {
       last.set(delivery.partition, delivery.offset);
       deliveries.push(delivery);
     }
-    for (const [place, offset] of last) received.set(place, offset + 1n);
+    for (const [place, offset] of last) took(place, offset + 1n);
     return deliveries;
   }
 }

@@ -9,8 +9,9 @@ import {
   applyRedriven,
   deleteParked,
   deliveryOf,
+  nameOf,
   type ParkedFilter,
-  type ParkedPlace,
+  type ParkedName,
   readParked,
 } from './parked.ts';
 import type { BatchOutcome } from './store.ts';
@@ -67,7 +68,7 @@ export async function redrive(options: RedriveOptions): Promise<Redriven> {
     onWait: async () => {},
     monotonicMs: () => clock.monotonicMs(),
   });
-  let after: ParkedPlace | undefined;
+  let after: ParkedName | undefined;
   while (!drain.aborted) {
     const rows = await readParked(pool, filter, batchRows, after);
     if (rows.length === 0) break;
@@ -75,7 +76,7 @@ export async function redrive(options: RedriveOptions): Promise<Redriven> {
     const deliveries = rows.map(deliveryOf);
     if (!(await writer.write(deliveries))) break;
     const others = deliveries.filter(({ event }) => event.kind === 'other');
-    sums.ignored += await deleteParked(pool, others);
+    sums.ignored += await deleteParked(pool, others.map(nameOf));
     sums.taken += rows.length;
   }
   return sums;

@@ -1,6 +1,7 @@
 /** A batch of deliveries in SQL: inbox and charges, and what happened to each delivery, in the caller's transaction. */
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
+import { keptOf, recordDigest } from '../inbox/parked.ts';
 import type { CommitState, InboxPort } from '../inbox/port.ts';
 import type { Delivery } from './duplicates.ts';
 import type { OrderEvent } from './event.ts';
@@ -20,12 +21,14 @@ export interface OrderDelivery extends Delivery {
 export interface ParkedDelivery extends Delivery {
   readonly reason: ParkedReason;
   readonly detail: string;
+  readonly digest: Uint8Array;
 }
 
 /** A delivery set aside; it keeps what the table of parked records has of it. */
 export function parkedOf(delivery: Delivery, reason: ParkedReason, detail: string): ParkedDelivery {
   const { topic, partition, offset, key, value, event, injected } = delivery;
-  return { topic, partition, offset, key, value, event, injected, reason, detail };
+  const digest = delivery.digest ?? recordDigest(key, value);
+  return { topic, partition, offset, key, value, event, injected, reason, detail, digest };
 }
 
 export function isOrder(delivery: Delivery): delivery is OrderDelivery {
@@ -56,9 +59,6 @@ export interface WrittenBatch {
   readonly proof: BatchProof;
 }
 
-/** Of a value that is larger, the table keeps the beginning. */
-const PARKED_BYTES_MAX = 1024 * 1024;
-
 /** Sorted, so that two transactions that share ids cannot wait for each other in a circle. The conflict names no column: a
  *  table that lacks the UNIQUE on order_id takes the second charge, and the reconciler finds it. */
 const INSERT_CHARGES = `
@@ -72,9 +72,9 @@ WITH suppressed AS (
   INSERT INTO payments_suppressed (msg_id, order_id, reason, injected, topic, partition, "offset")
   SELECT * FROM unnest($5::uuid[], $6::uuid[], $7::text[], $8::boolean[], $9::text[], $10::int[], $11::bigint[])
 ), parked AS (
-  INSERT INTO payments_parked (topic, partition, "offset", reason, detail, key, value)
-  SELECT * FROM unnest($12::text[], $13::int[], $14::bigint[], $15::text[], $16::text[], $17::bytea[], $18::bytea[])
-  ON CONFLICT (topic, partition, "offset") DO NOTHING
+  INSERT INTO payments_parked (topic, partition, "offset", reason, detail, key, value, digest)
+  SELECT * FROM unnest($12::text[], $13::int[], $14::bigint[], $15::text[], $16::text[], $17::bytea[], $18::bytea[], $19::bytea[])
+  ON CONFLICT (topic, partition, "offset", digest) DO NOTHING
 )
 INSERT INTO payments_batches (delivered, inserted, suppressed, injected) VALUES ($1, $2, $3, $4)
 RETURNING id, pg_current_xact_id()::text AS xid`;
@@ -140,9 +140,6 @@ async function insertCharges(
   return new Map(rows.map((row) => [row.order_id, row.charge_id]));
 }
 
-const bounded = (bytes: Uint8Array | null): Uint8Array | null =>
-  bytes === null ? null : bytes.subarray(0, PARKED_BYTES_MAX);
-
 async function insertRecord(
   session: SqlSession,
   orders: readonly OrderDelivery[],
@@ -165,8 +162,9 @@ async function insertRecord(
     parked.map((record) => record.offset),
     parked.map((record) => record.reason),
     parked.map((record) => record.detail),
-    parked.map((record) => bounded(record.key)),
-    parked.map((record) => bounded(record.value)),
+    parked.map((record) => keptOf(record.key)),
+    parked.map((record) => keptOf(record.value)),
+    parked.map((record) => record.digest),
   ]);
   return rows[0] as { id: bigint; xid: string };
 }
@@ -187,15 +185,28 @@ export async function commitState(pool: SqlPool, proof: BatchProof): Promise<Com
   return found.length > 0 ? 'committed' : 'absent';
 }
 
-/** Forgets what batches did that are older than this; the oldest `rowsMax` are looked at. Returns how many went. */
-export async function pruneBatches(
+/** What the tables beside the charges say of batches and of deliveries that were absorbed as they should be. An order whose second
+ *  charge only its UNIQUE stopped is kept: that is a fault, and the reconciler's evidence of it. */
+const PRUNED = {
+  payments_batches: { at: 'committed_at', which: 'true' },
+  payments_suppressed: { at: 'seen_at', which: `reason <> 'order_charged'` },
+} as const;
+
+export type PrunedTable = keyof typeof PRUNED;
+
+export const PRUNED_TABLES = Object.keys(PRUNED) as readonly PrunedTable[];
+
+/** Forgets what is older than this; the oldest `rowsMax` are looked at. Returns how many went. */
+export async function prune(
   session: SqlSession,
+  table: PrunedTable,
   olderThanMs: number,
   rowsMax: number,
 ): Promise<number> {
+  const { at, which } = PRUNED[table];
   const { rowCount } = await session.query(
-    `DELETE FROM payments_batches WHERE id IN (SELECT id FROM payments_batches ORDER BY id LIMIT $2)
-       AND committed_at < now() - $1::float8 * interval '1 millisecond'`,
+    `DELETE FROM ${table} WHERE id = ANY (ARRAY(SELECT id FROM ${table} WHERE ${which} ORDER BY id LIMIT $2))
+       AND ${at} < now() - $1::float8 * interval '1 millisecond'`,
     [olderThanMs, rowsMax],
   );
   return rowCount;

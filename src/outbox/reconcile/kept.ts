@@ -1,13 +1,16 @@
 /** From when on each table is whole: rows that went by rule before that are no deltas. Every bound errs towards silence by a
  *  margin, because rows of one transaction are made at slightly different times.
  *
- *    keys     idempotency_keys expire by age: where orders are older than the oldest one that is left, nothing is said before it
+ *    keys     idempotency_keys expire by age: where orders are older than the oldest one that is left, nothing is said before it.
+ *             Behind a backlog they go in no order, and an old one outlives younger ones: then only the TTL tells what may be
+ *             gone, and nothing is said of what is older than that
  *    outbox   partitions are dropped when marked and old: where ranges of ids are missing, before what follows the last of them
  *    inbox    the floor of its dropped partitions for ids with a time; for others, and for an inbox without a floor, the
  *             oldest row that is left
  */
 import type { SqlSession } from '../../io/sql/port.ts';
 import { inboxNames, uuidAt } from '../inbox/names.ts';
+import { KEY_TTL_TABLE } from '../orders/key-ttl.ts';
 import { outboxPartitions } from '../orders/partitions.ts';
 
 /** Bounds as SQL literals. */
@@ -52,16 +55,32 @@ async function wholeFromId(session: SqlSession, schema: string): Promise<bigint 
   return from;
 }
 
+/** How long orders keeps keys; undefined: its database does not say. */
+async function storedKeyTtlMs(session: SqlSession, schema: string): Promise<number | undefined> {
+  const table = `${schema}.${KEY_TTL_TABLE}`;
+  if ((await readText(session, `SELECT to_regclass('${table}')`)) === null) return undefined;
+  const ms = await readText(session, `SELECT min(ttl_ms) FROM ${table}`);
+  return ms === null ? undefined : Number(ms);
+}
+
+/** @param keyTtlMs the shortest -key-ttl that orders had; undefined: what it has */
 export async function readKept(
   session: SqlSession,
   ordersSchema: string,
   paymentsSchema: string,
+  keyTtlMs: number | undefined,
 ): Promise<Kept> {
+  const ttlMs = keyTtlMs ?? (await storedKeyTtlMs(session, ordersSchema));
+  // Expiry may go on until the snapshot is taken, which is after the start of the transaction.
+  const expired =
+    ttlMs === undefined
+      ? ''
+      : `, clock_timestamp() - ${Math.trunc(ttlMs)} * interval '1 millisecond' + ${MARGIN}`;
   // Orders from long before the oldest key show that keys have expired; until then the first orders are judged too.
   const keys = await readText(
     session,
-    `SELECT CASE WHEN EXISTS (SELECT FROM ${ordersSchema}.orders WHERE created_at < oldest - ${MARGIN})
-       THEN oldest + ${MARGIN} ELSE oldest - ${MARGIN} END
+    `SELECT greatest(CASE WHEN EXISTS (SELECT FROM ${ordersSchema}.orders WHERE created_at < oldest - ${MARGIN})
+       THEN oldest + ${MARGIN} ELSE oldest - ${MARGIN} END${expired})
      FROM (SELECT min(created_at) AS oldest FROM ${ordersSchema}.idempotency_keys) keys`,
   );
   const fromId = await wholeFromId(session, ordersSchema);

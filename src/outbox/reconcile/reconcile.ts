@@ -6,10 +6,10 @@
  *  done; intents that begin meanwhile show as ghosts. Source: spec/outbox.txt 1.8.
  */
 
-import { coreError } from '../../core/errors.ts';
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
-import { requireTables, SCHEMA_NAME } from '../migrations.ts';
+import { requireTables } from '../migrations.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
+import { requirePlainSchema } from '../schema-name.ts';
 import { DELTA_CLASSES, type DeltaClass, type Tables, tablesOf } from './deltas.ts';
 import { readKept } from './kept.ts';
 import { type LedgerEntries, loadLedgers } from './ledger.ts';
@@ -18,12 +18,16 @@ export interface ReconcileOptions {
   readonly pool: SqlPool;
   readonly ordersSchema: string;
   readonly paymentsSchema: string;
-  /** What the clients know; without any, the stored idempotency keys are the intents. */
+  /** What the clients know; without any, the stored idempotency keys are the intents, and each order whose key has expired. */
   readonly ledgers: readonly LedgerEntries[];
+  /** After how long keys may be gone, whatever older ones are left; left out: what orders has in its database. */
+  readonly keyTtlMs?: number;
   /** Ids listed for each class. */
   readonly idsMax: number;
   readonly onEntry?: () => void;
   readonly onClass?: (name: string) => void;
+  /** A class was compared, and has so many members. */
+  readonly onCompared?: (name: string, count: number) => void;
 }
 
 export interface Delta {
@@ -45,6 +49,8 @@ export interface Reconciliation {
   readonly unanswered_intents: number;
   /** Intents that were refused for good and have no effect. 0 without a ledger. */
   readonly refused_intents: number;
+  /** Orders so old that their key may have expired, and whose key is gone: no deltas. */
+  readonly expired_keys: number;
   /** Deliveries that charged nothing, by reason: what was absorbed. Empty where payments keeps no such record. */
   readonly suppressed: Readonly<Record<string, number>>;
   /** Records that payments has set aside, by reason. */
@@ -62,12 +68,8 @@ const WORK_MEM = '256MB';
 /** @throws tables_missing, bad_value, bad_file, unreachable */
 export async function reconcile(options: ReconcileOptions): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema, ledgers } = options;
-  for (const schema of [ordersSchema, paymentsSchema]) {
-    if (SCHEMA_NAME.test(schema)) continue;
-    throw coreError('bad_value', `${JSON.stringify(schema)} is not a plain schema name`, {
-      next: 'use lower-case letters, digits and _ (at most 63)',
-    });
-  }
+  requirePlainSchema(ordersSchema);
+  requirePlainSchema(paymentsSchema, '-payments-schema');
   await requireTables(pool, ordersSchema, ORDERS_TABLES, 'orders');
   await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
   return pool.transaction(async (session) => {
@@ -81,7 +83,7 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
     const tables = tablesOf(ordersSchema, paymentsSchema, {
       hasLedger: ledgers.length > 0,
       hasParked: await exists(session, `${paymentsSchema}.payments_parked`),
-      kept: await readKept(session, ordersSchema, paymentsSchema),
+      kept: await readKept(session, ordersSchema, paymentsSchema, options.keyTtlMs),
     });
     return compare(session, tables, options);
   });
@@ -106,6 +108,7 @@ async function compare(
   for (const one of classes) {
     options.onClass?.(one.name);
     const { count, ids } = await readDelta(session, one.sql(tables), options.idsMax);
+    options.onCompared?.(one.name, count);
     if (count > 0) deltas.push({ class: one.name, meaning: one.meaning, count, idsOf: one.ids, ids });
   }
   const equal =
@@ -137,7 +140,12 @@ async function byReason(session: SqlSession, table: string): Promise<Record<stri
 
 type Counts = Pick<
   Reconciliation,
-  'produced_intents' | 'distinct_orders' | 'distinct_charges' | 'unanswered_intents' | 'refused_intents'
+  | 'produced_intents'
+  | 'distinct_orders'
+  | 'distinct_charges'
+  | 'unanswered_intents'
+  | 'refused_intents'
+  | 'expired_keys'
 >;
 
 async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
@@ -148,18 +156,23 @@ async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
        FROM (SELECT l.key, l.refused, l.acknowledged > 0 OR (l.refused = 0 AND ${stored}) AS done FROM ledger l) AS intents`
     : `count(*) AS produced, 0::bigint AS unanswered, 0::bigint AS refused FROM ${t.keys}`;
   const { rows } = await session.query<
-    Record<'produced' | 'unanswered' | 'refused' | 'orders' | 'charges', bigint>
+    Record<'produced' | 'unanswered' | 'refused' | 'orders' | 'charges' | 'expired', bigint>
   >(
-    `SELECT *, (SELECT count(*) FROM ${t.orders}) AS orders, (SELECT count(*) FROM ${t.charges}) AS charges
+    `SELECT *, (SELECT count(*) FROM ${t.orders}) AS orders, (SELECT count(*) FROM ${t.charges}) AS charges,
+       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.kept.keysFrom}
+          AND NOT EXISTS (SELECT FROM ${t.keys} k WHERE k.order_id = o.order_id)) AS expired
      FROM (SELECT ${intents}) AS counted`,
   );
   const row = rows[0];
+  const expired = Number(row?.expired);
   return {
-    produced_intents: Number(row?.produced),
+    // A key that has expired was somebody's intent.
+    produced_intents: Number(row?.produced) + (t.hasLedger ? 0 : expired),
     distinct_orders: Number(row?.orders),
     distinct_charges: Number(row?.charges),
     unanswered_intents: Number(row?.unanswered),
     refused_intents: Number(row?.refused),
+    expired_keys: expired,
   };
 }
 

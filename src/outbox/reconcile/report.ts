@@ -21,6 +21,8 @@ export function reconciliationText(result: Reconciliation): string {
     lines.push(line('unanswered_intents', result.unanswered_intents, 'no answer and no order'));
   if (result.refused_intents > 0)
     lines.push(line('refused_intents', result.refused_intents, 'refused and no order'));
+  if (result.expired_keys > 0)
+    lines.push(line('expired_keys', result.expired_keys, 'orders whose key is gone by its age'));
   const reasons = (counts: Readonly<Record<string, number>>): string =>
     Object.entries(counts)
       .map(([reason, count]) => `${count} ${reason}`)

@@ -4,6 +4,7 @@ import type { Clock } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
+import { eventTopicConfig } from '../event-topic.ts';
 import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
 import type { OutboxTable } from './store.ts';
 
@@ -131,7 +132,7 @@ export class BrokerSide {
             topic: settings.topic,
             partitions,
             replicationFactor,
-            config: { 'message.timestamp.type': 'LogAppendTime', 'retention.ms': String(retentionMs) },
+            config: eventTopicConfig(retentionMs),
           },
         ]);
         if (created === true) log.info({ topic: settings.topic }, 'topic created');

@@ -34,9 +34,11 @@ export class Holds {
 
   /** A call has brought everything in this range, of the keys it names: holds that lie in it end, one that reaches beyond begins behind it. */
   covered(covered: Covered): void {
-    const { to } = covered;
-    for (const [key, hold] of this.byKey) {
-      if (hold.from > to || !begins(key, hold, covered)) continue;
+    const { to, keys } = covered;
+    const named = keys !== undefined && keys.size < this.byKey.size ? keys : this.byKey.keys();
+    for (const key of named) {
+      const hold = this.byKey.get(key);
+      if (hold === undefined || hold.from > to || !begins(key, hold, covered)) continue;
       if (hold.to <= to) this.byKey.delete(key);
       else hold.from = to + 1n;
     }
@@ -44,8 +46,11 @@ export class Holds {
 }
 
 /** Whether what the hold begins with is among what a call brings. */
-export function begins(key: string, hold: Hold, { from, asOf, keys }: Covered): boolean {
+export function begins(key: string, hold: Hold, { from, asOf, keys, except }: Covered): boolean {
   return (
-    from <= hold.from && (asOf === undefined || hold.at <= asOf) && (keys === undefined || keys.has(key))
+    from <= hold.from &&
+    (asOf === undefined || hold.at <= asOf) &&
+    (keys === undefined || keys.has(key)) &&
+    except?.has(key) !== true
   );
 }

@@ -19,6 +19,8 @@ export interface LeasesOptions {
   /** schema.table of the outbox. */
   readonly outbox: string;
   readonly shards: number;
+  /** Where the outbox is published: consumers read one topic. */
+  readonly topic: string;
   /** A name no other relay has. */
   readonly relay: string;
   readonly mode: 'poll' | 'wal';
@@ -41,6 +43,13 @@ interface LeaseRow {
   readonly owner: string | null;
   readonly epoch: bigint;
   readonly transactional_id: string | null;
+  readonly topic: string | null;
+}
+
+interface MemberRow {
+  readonly relay: string;
+  readonly mode: string;
+  readonly left_ms: number;
 }
 
 interface Beat {
@@ -54,6 +63,8 @@ interface Beat {
   readonly nextExpiryMs: number;
   /** There are shards that nobody may take yet, or that are on their way to us. */
   readonly wanting: boolean;
+  /** Where the outbox was published until this beat, where that was another topic. */
+  readonly topicBefore: string | undefined;
 }
 
 export class Leases implements Ownership {
@@ -106,18 +117,37 @@ export class Leases implements Ownership {
     return this.lost;
   }
 
+  /** No beat of the last lease was answered: others may have taken what we had. */
+  hasLapsed(): boolean {
+    return this.expired();
+  }
+
   private expired(): boolean {
     return this.options.clock.monotonicMs() >= this.validUntilMs;
   }
 
+  /** Takes nothing. @throws lease_mismatch when relays that live share or publish the outbox otherwise than this one would */
+  async check(): Promise<void> {
+    await this.options.pool.transaction(async (session) => {
+      await this.lock(session);
+      await this.removeDead(session);
+      if ((await this.readMembers(session)).length > 0) this.refuseMismatch(await this.read(session));
+    });
+  }
+
   /** Says that we live, and learns what we own. `finished`: of the shards in `giveUp()`, those with nothing under way.
-   *  @throws lease_mismatch when the outbox is shared in another number of shards */
+   *  @throws lease_mismatch when the outbox is shared in another number of shards, or published to another topic */
   async beat(finished: (shard: number) => boolean): Promise<void> {
     const { pool, clock, leaseMs, fence, log, relay } = this.options;
     const sentMs = clock.monotonicMs();
     const release = [...this.leaving].filter((shard) => this.mine.has(shard) && finished(shard));
     const known = this.mine;
     const beat = await pool.transaction((session) => this.transact(session, release));
+    if (beat.topicBefore !== undefined)
+      log.warn(
+        { outbox: this.options.outbox, topic: this.options.topic, before: beat.topicBefore },
+        'the outbox is published to another topic from here on: its consumers must read that one too',
+      );
     for (const id of beat.orphans) this.unfenced.add(id);
     if (this.unfenced.size > 0 && fence !== undefined) {
       // Fails without a broker: then what was taken is not ours to publish before a later beat has fenced.
@@ -178,17 +208,10 @@ export class Leases implements Ownership {
   }
 
   private async transact(session: SqlSession, release: readonly number[]): Promise<Beat> {
-    const { outbox, relay, mode, leaseMs, exclusive, shards, transactionalId } = this.options;
+    const { outbox, relay, mode, leaseMs, exclusive, shards, topic, transactionalId } = this.options;
     await this.lock(session);
     // Whoever has expired is gone for good under its old name, we too: what it owned is free below.
-    // A relay that died took its session with it: nobody waits for that lease. One that only lost its connection comes back with
-    // its next beat, and what both published meanwhile is in order and marked once.
-    await session.query(
-      `DELETE FROM relay_members AS m WHERE outbox = $1 AND (expires_at < clock_timestamp() OR NOT EXISTS (
-         SELECT FROM pg_stat_activity a
-         WHERE a.pid = m.backend AND coalesce(a.backend_start = m.backend_start, true)))`,
-      [outbox],
-    );
+    await this.removeDead(session);
     await session.query(
       `INSERT INTO relay_members (outbox, relay, mode, expires_at, backend, backend_start)
        SELECT $1, $2, $3, clock_timestamp() + $4::int * interval '1 ms', pid, backend_start
@@ -204,31 +227,23 @@ export class Leases implements Ownership {
         [outbox, relay, release],
       );
     }
-    const { rows: members } = await session.query<{ relay: string; left_ms: number }>(
-      `SELECT relay, (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::float8 AS left_ms
-       FROM relay_members WHERE outbox = $1 ORDER BY relay`,
-      [outbox],
-    );
+    const members = await this.readMembers(session);
     const alive = new Set(members.map((row) => row.relay));
     let leases = await this.read(session);
-    if (leases.length !== shards) {
-      if (leases.length > 0 && alive.size > 1) {
-        throw outboxError(
-          'lease_mismatch',
-          `the relays of ${outbox} share it in ${leases.length} shards, not ${shards}`,
-          {
-            next: `start with -shards=${leases.length}, or stop the others first`,
-          },
-        );
-      }
+    if (alive.size > 1) this.refuseMismatch(leases);
+    const topicBefore = this.otherTopic(leases);
+    if (leases.length !== shards || leases.some((one) => one.topic !== topic)) {
       await session.query('DELETE FROM relay_leases WHERE outbox = $1 AND shard >= $2', [outbox, shards]);
       await session.query(
-        'INSERT INTO relay_leases (outbox, shard) SELECT $1, generate_series(0, $2::int - 1) ON CONFLICT DO NOTHING',
-        [outbox, shards],
+        `INSERT INTO relay_leases (outbox, shard, topic) SELECT $1, generate_series(0, $2::int - 1), $3
+         ON CONFLICT (outbox, shard) DO UPDATE SET topic = excluded.topic`,
+        [outbox, shards, topic],
       );
       leases = await this.read(session);
     }
-    const share = exclusive ? shards : Math.ceil(shards / alive.size);
+    // A relay of the other mode is no sharer: one that takes all or nothing would leave what is kept for it without an owner.
+    const sharers = members.filter((one) => one.mode === mode).length;
+    const share = exclusive ? shards : Math.ceil(shards / sharers);
     const free = leases.filter(({ owner }) => owner === null || !alive.has(owner));
     const held = leases.filter(({ owner }) => owner === relay);
     const room = Math.max(0, share - held.length);
@@ -254,12 +269,52 @@ export class Leases implements Ownership {
       members: alive.size,
       nextExpiryMs: Math.min(...members.map((one) => (one.relay === relay ? leaseMs : one.left_ms))),
       wanting: mine.size < Math.floor(shards / alive.size),
+      topicBefore,
     };
+  }
+
+  /** A relay that died took its session with it: nobody waits for that lease. One that only lost its connection comes back with its
+   *  next beat, and what both published meanwhile is in order and marked once. */
+  private async removeDead(session: SqlSession): Promise<void> {
+    await session.query(
+      `DELETE FROM relay_members AS m WHERE outbox = $1 AND (expires_at < clock_timestamp() OR NOT EXISTS (
+         SELECT FROM pg_stat_activity a
+         WHERE a.pid = m.backend AND coalesce(a.backend_start = m.backend_start, true)))`,
+      [this.options.outbox],
+    );
+  }
+
+  private async readMembers(session: SqlSession): Promise<readonly MemberRow[]> {
+    const { rows } = await session.query<MemberRow & Readonly<Record<string, unknown>>>(
+      `SELECT relay, mode, (extract(epoch FROM expires_at - clock_timestamp()) * 1000)::float8 AS left_ms
+       FROM relay_members WHERE outbox = $1 ORDER BY relay`,
+      [this.options.outbox],
+    );
+    return rows;
+  }
+
+  /** While others live, theirs is what counts. */
+  private refuseMismatch(leases: readonly LeaseRow[]): void {
+    const { outbox, shards, topic } = this.options;
+    const refusal = (what: string, flag: string): Error =>
+      outboxError('lease_mismatch', `the relays of ${outbox} ${what}`, {
+        next: `start with ${flag}, or stop the others first`,
+      });
+    if (leases.length > 0 && leases.length !== shards)
+      throw refusal(`share it in ${leases.length} shards, not ${shards}`, `-shards=${leases.length}`);
+    const other = this.otherTopic(leases);
+    if (other !== undefined)
+      throw refusal(`publish it to the topic ${other}, not ${topic}`, `-topic=${other}`);
+  }
+
+  /** Where the outbox was published last, where that is not our topic. */
+  private otherTopic(leases: readonly LeaseRow[]): string | undefined {
+    return leases.find((one) => one.topic !== null && one.topic !== this.options.topic)?.topic ?? undefined;
   }
 
   private async read(session: SqlSession): Promise<readonly LeaseRow[]> {
     const { rows } = await session.query<LeaseRow & Readonly<Record<string, unknown>>>(
-      'SELECT shard, owner, epoch, transactional_id FROM relay_leases WHERE outbox = $1 ORDER BY shard',
+      'SELECT shard, owner, epoch, transactional_id, topic FROM relay_leases WHERE outbox = $1 ORDER BY shard',
       [this.options.outbox],
     );
     return rows;

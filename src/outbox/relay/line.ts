@@ -33,6 +33,20 @@ export class Line<T> {
     }
   }
 
+  /** Whether those who wait are at least so many, or weigh so much together. */
+  reaches(count: number, weight: number, weigh: (one: T) => number): boolean {
+    let fewer = count;
+    let lighter = weight;
+    const adds = (one: T): boolean => {
+      fewer--;
+      lighter -= weigh(one);
+      return fewer <= 0 || lighter <= 0;
+    };
+    for (let i = this.frontAt; i < this.front.length; i++) if (adds(this.front[i] as T)) return true;
+    for (let i = this.backAt; i < this.back.length; i++) if (adds(this.back[i] as T)) return true;
+    return false;
+  }
+
   push(one: T): void {
     this.back.push(one);
   }

@@ -47,6 +47,7 @@ export class Marker<T extends MarkRow> {
   private running = false;
   private stopped = false;
   private failures = 0;
+  private lastFailure = '';
 
   constructor(options: MarkerOptions) {
     this.options = options;
@@ -71,9 +72,9 @@ export class Marker<T extends MarkRow> {
     metrics.onCollect(() => this.counters.waiting.set(this.queue.length));
   }
 
-  /** The last statement went well, or there was none. */
-  isHealthy(): boolean {
-    return this.failures === 0;
+  /** What the last statement failed with; undefined where it went well or there was none. */
+  trouble(): string | undefined {
+    return this.failures === 0 ? undefined : this.lastFailure;
   }
 
   add(row: T): void {
@@ -120,8 +121,9 @@ export class Marker<T extends MarkRow> {
       this.failures++;
       this.counters.errors.add();
       const error = findMillraceError(thrown);
+      this.lastFailure = error?.message ?? String(thrown);
       log.warn(
-        { code: error?.code, error: error?.message ?? String(thrown), rows: batch.length },
+        { code: error?.code, error: this.lastFailure, rows: batch.length },
         'rows were not marked; trying again',
       );
       this.queue.unshift(...batch);

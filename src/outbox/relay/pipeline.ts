@@ -29,6 +29,8 @@ export interface Covered {
   readonly asOf?: number;
   /** Absent: of every key. Given: only these keys' rows are brought, and the holds of all others stay. */
   readonly keys?: ReadonlySet<string>;
+  /** Keys whose rows are not brought. */
+  readonly except?: ReadonlySet<string>;
 }
 
 export interface Pipeline {
@@ -43,7 +45,7 @@ export interface Pipeline {
   isUnderWay(id: bigint): boolean;
   /** Rows accepted and not yet marked or left. */
   underWay(): number;
-  /** Resolves when fewer rows are under way than the pipeline takes at once: a source waits for it before it reads more. */
+  /** Resolves when fewer rows and bytes are under way than the pipeline takes at once: a source waits for it before it reads more. */
   room(): Promise<void>;
   /** Resolves when nothing is under way. */
   idle(): Promise<void>;
@@ -59,6 +61,6 @@ export interface CountingPipeline extends Pipeline {
 export interface Source {
   /** Runs until the drain starts, waits out what is under way and resolves. Rejects only with what another try cannot cure. */
   run(): Promise<void>;
-  /** The source's last look at the database went well. */
-  isHealthy(): boolean;
+  /** What the source's last look at the database failed with; undefined where it went well. */
+  trouble(): string | undefined;
 }

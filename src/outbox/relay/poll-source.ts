@@ -16,6 +16,8 @@ import { type OutboxRow, type OutboxTable, readPending } from './store.ts';
 export interface PollSettings {
   /** Rows a read. */
   readonly rowsMax: number;
+  /** Payload bytes a read; one row above it is read alone. */
+  readonly bytesMax: number;
   /** Between two reads that nobody asked for. */
   readonly intervalMs: number;
   /** Between two reads at most this often. */
@@ -43,8 +45,8 @@ export class PollSource implements Source {
   private readonly settings: PollSettings;
   private readonly frontier: Frontier;
   private readonly counters;
-  /** Reads of which not everything is marked or left. */
-  private readonly out = new Set<readonly OutboxRow[]>();
+  /** Ids of reads of which not everything is marked or left. */
+  private readonly out = new Set<readonly bigint[]>();
   private cursor = START;
   private readTo = START;
   private seenGeneration = -1;
@@ -55,7 +57,7 @@ export class PollSource implements Source {
   private againCount = 0;
   /** Since the scan was sent back it has not reached the end. */
   private goingBack = false;
-  private healthy = false;
+  private lastTrouble: string | undefined = 'nothing has been read yet';
   private broken: { readonly thrown: unknown } | undefined;
 
   constructor(parts: PollParts, table: OutboxTable, settings: PollSettings) {
@@ -81,8 +83,8 @@ export class PollSource implements Source {
     };
   }
 
-  isHealthy(): boolean {
-    return this.healthy;
+  trouble(): string | undefined {
+    return this.lastTrouble;
   }
 
   async run(): Promise<void> {
@@ -93,7 +95,7 @@ export class PollSource implements Source {
         const more = await this.cycle();
         if (failures > 0) log.info({ failures }, 'relay works again');
         failures = 0;
-        this.healthy = true;
+        this.lastTrouble = undefined;
         if (more === 'end') break;
       } catch (thrown) {
         if (this.broken !== undefined) throw this.broken.thrown;
@@ -101,7 +103,7 @@ export class PollSource implements Source {
         if (error === undefined || (error.kind !== 'unavailable' && error.code !== 'sql_failed'))
           throw thrown;
         failures++;
-        this.healthy = false;
+        this.lastTrouble = error.message;
         this.counters.errors.add();
         log.warn(
           { code: error.code, error: error.message, failures },
@@ -155,7 +157,7 @@ export class PollSource implements Source {
 
   private async read(owned: readonly number[]): Promise<{ readonly rows: number; readonly full: boolean }> {
     const { pool, pipeline, ownership, clock } = this.parts;
-    const { rowsMax } = this.settings;
+    const { rowsMax, bytesMax } = this.settings;
     const { frontier, cursor } = this;
     const mark = frontier.mark();
     const stragglers = frontier.stragglers();
@@ -164,17 +166,18 @@ export class PollSource implements Source {
     for (const one of stragglers) if (one.from <= low) low = one.from - 1n;
     const startMs = clock.monotonicMs();
     const asOf = pipeline.leftSoFar();
-    const found = await readPending(pool, this.table, {
+    const { rows: found, cut } = await readPending(pool, this.table, {
       cursor,
       decided,
       except: low >= this.readTo ? [] : this.underWayAbove(low),
       stragglers,
       filter: { shards: ownership.shards, owned },
       limit: rowsMax,
+      bytesMax,
     });
     this.counters.reads.add();
     this.counters.readSeconds.observe((clock.monotonicMs() - startMs) / 1000);
-    const full = found.length === rowsMax;
+    const full = cut || found.length === rowsMax;
     const rows = distinct(found);
     const last = rows[rows.length - 1]?.id;
     // A full read has come as far as its last row; what it found below the cursor may not be all.
@@ -193,19 +196,20 @@ export class PollSource implements Source {
 
   private handOn(rows: readonly OutboxRow[], scanned: Covered): void {
     const { pipeline } = this.parts;
-    this.out.add(rows);
+    const ids = rows.map(({ id }) => id);
+    this.out.add(ids);
     // Only a scan that went back covers what was left; one that goes on has all above where it began.
     const covered = this.goingBack ? scanned : undefined;
     if (scanned.to === END) this.goingBack = false;
     pipeline.deliver(rows, covered).then(
-      (delivered) => this.settled(rows, delivered),
+      (delivered) => this.settled(ids, delivered),
       (thrown: unknown) => {
         this.broken ??= { thrown };
       },
     );
   }
 
-  private settled(rows: readonly OutboxRow[], delivered: Delivered): void {
+  private settled(ids: readonly bigint[], delivered: Delivered): void {
     const { clock } = this.parts;
     if (delivered.left.length > 0) {
       this.counters.again.add(delivered.left.length);
@@ -216,17 +220,16 @@ export class PollSource implements Source {
       }
     } else if (delivered.published > 0 && this.againAtMs === Number.POSITIVE_INFINITY) this.againCount = 0;
     const done = (): void => {
-      this.out.delete(rows);
+      this.out.delete(ids);
     };
     delivered.marked.then(done, done);
   }
 
   private underWayAbove(low: bigint): bigint[] {
     const { pipeline } = this.parts;
-    const ids: bigint[] = [];
-    for (const rows of this.out)
-      for (const { id } of rows) if (id > low && pipeline.isUnderWay(id)) ids.push(id);
-    return ids;
+    const found: bigint[] = [];
+    for (const ids of this.out) for (const id of ids) if (id > low && pipeline.isUnderWay(id)) found.push(id);
+    return found;
   }
 
   private goBack(to: bigint): void {

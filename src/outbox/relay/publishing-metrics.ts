@@ -24,6 +24,7 @@ export const publishingMetrics = (metrics: Metrics) => ({
     'From a flight to the acknowledgement of its last row.',
   ),
   underWay: metrics.gauge('relay_under_way_rows', 'Rows accepted and not yet marked.'),
+  underWayBytes: metrics.gauge('relay_under_way_bytes', 'Memory of the rows accepted and not yet marked.'),
   held: metrics.gauge(
     'relay_held_keys',
     'Keys that publish nothing until what failed of them is tried again.',

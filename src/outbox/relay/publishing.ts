@@ -22,6 +22,7 @@ import { publishingMetrics } from './publishing-metrics.ts';
 import type { Sender, Sent } from './sender.ts';
 import { shardOf } from './shards.ts';
 import type { OutboxRow } from './store.ts';
+import { UnderWay, type UnderWayLimits } from './under-way.ts';
 
 export interface PublishingOptions {
   readonly sender: Sender;
@@ -36,8 +37,8 @@ export interface PublishingOptions {
   readonly flightBytesMax: number;
   /** Bytes of a record that the topic took when it was asked. */
   readonly recordBytesMax: number;
-  /** Rows accepted and not yet marked above which a source waits. */
-  readonly underWayMax: number;
+  /** Of what is accepted and not yet marked. */
+  readonly underWay: UnderWayLimits;
   /** Before a flight starts. */
   readonly crashAt: (point: 'commit', unfinished: number) => void;
   /** The broker says that the topic is not there. */
@@ -81,9 +82,11 @@ const TOO_LARGE = new Set([10, 18]);
 const OVERSIZE = -10_000;
 const TOPIC_MISSING = new Set([3, -188, -190]);
 const GROW_AFTER = 64;
-
-/** Numbers hash in a fraction of the time of bigints. */
-const numberOf = (id: bigint): number | bigint => (id <= Number.MAX_SAFE_INTEGER ? Number(id) : id);
+/** A flight that is not full starts beside others no more often than this: for a partition whose leader is away the others need not
+ *  wait for ever. librdkafka sends one request of a partition at a time, and its thread spins while rows behind that one have waited
+ *  for their linger; with three brokers, whose answers take longer, that was a third of what a row cost. Rows that wait here cost
+ *  nothing, and go out together. */
+const SPARSE_EVERY_MS = 1000;
 
 export class Publishing implements CountingPipeline {
   private readonly options: PublishingOptions;
@@ -97,10 +100,9 @@ export class Publishing implements CountingPipeline {
   private readonly aloft = new Map<string, Flight>();
   /** By key in the air: what came up meanwhile and waits for it to land. */
   private readonly waiting = new Map<string, Entry[]>();
-  private readonly known = new Set<number | bigint>();
+  private readonly known: UnderWay;
   /** Calls of which not everything is marked or left. */
   private readonly tickets = new Set<Ticket>();
-  private readonly shardLoad: Int32Array;
   /** Keys of which a row was left just now: what is queued of them must go the same way before anything else is accepted. */
   private readonly struck = new Set<string>();
   private rowsMax: number;
@@ -108,30 +110,31 @@ export class Publishing implements CountingPipeline {
   /** One flight at a time: the client joins rows of several, and one of them was too large for the broker. */
   private oneByOne = false;
   private pumping = false;
+  private startedMs = Number.NEGATIVE_INFINITY;
+  private sparse: NodeJS.Timeout | undefined;
   /** Why the last row did not go into the batch. */
   private appended: 'full' | 'too large' = 'full';
-  private roomWaiters: Array<() => void> = [];
-  private idleWaiters: Array<() => void> = [];
   private failure: { readonly thrown: unknown } | undefined;
   private abandoned = false;
 
   constructor(options: PublishingOptions) {
     this.options = options;
     this.rowsMax = options.flightRowsMax;
-    this.shardLoad = new Int32Array(options.leases.shards);
+    this.known = new UnderWay(options.leases.shards, options.underWay);
     for (let i = 0; i < options.sender.flights; i++) {
       const batch = RecordBatch.create(options.flightRowsMax, options.flightBytesMax);
       this.flights.push({ batch, entries: [], startedMs: 0, alone: false });
     }
     this.free = [...this.flights];
     options.marker.onDone = (entry) => {
-      this.forget(entry);
+      this.known.remove(entry.row, entry.shard);
       this.markedOne(entry.ticket);
     };
     const { metrics } = options;
     this.counters = publishingMetrics(metrics);
     metrics.onCollect(() => {
       this.counters.underWay.set(this.known.size);
+      this.counters.underWayBytes.set(this.known.bytes);
       this.counters.held.set(this.holds.size);
     });
   }
@@ -142,7 +145,7 @@ export class Publishing implements CountingPipeline {
   }
 
   isUnderWay(id: bigint): boolean {
-    return this.known.has(numberOf(id));
+    return this.known.has(id);
   }
 
   leftSoFar(): number {
@@ -155,7 +158,7 @@ export class Publishing implements CountingPipeline {
 
   /** Whether nothing of a shard is under way. */
   isShardIdle(shard: number): boolean {
-    return this.shardLoad[shard] === 0;
+    return this.known.isShardIdle(shard);
   }
 
   /** How long the flight that waits longest has been waiting for the broker. */
@@ -170,6 +173,7 @@ export class Publishing implements CountingPipeline {
   /** Waits for nothing any more: what is under way stays pending, or is found to be published by who comes next. */
   abandon(): void {
     this.abandoned = true;
+    clearTimeout(this.sparse);
     const queued = this.line.takeOut(() => true);
     for (const behind of this.waiting.values()) queued.push(...behind);
     this.waiting.clear();
@@ -186,17 +190,14 @@ export class Publishing implements CountingPipeline {
       }),
     );
     this.known.clear();
-    this.wake();
   }
 
   room(): Promise<void> {
-    if (this.failure !== undefined || this.known.size < this.options.underWayMax) return Promise.resolve();
-    return new Promise((resolve) => this.roomWaiters.push(resolve));
+    return this.known.room();
   }
 
   idle(): Promise<void> {
-    if (this.failure !== undefined || this.known.size === 0) return Promise.resolve();
-    return new Promise((resolve) => this.idleWaiters.push(resolve));
+    return this.known.idle();
   }
 
   deliver(rows: readonly OutboxRow[], covered?: Covered): Promise<Delivered> {
@@ -223,7 +224,7 @@ export class Publishing implements CountingPipeline {
     const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked, notMarked };
     this.tickets.add(ticket);
     for (const row of rows) {
-      if (this.known.has(numberOf(row.id))) {
+      if (this.known.has(row.id)) {
         known++;
         continue;
       }
@@ -237,8 +238,7 @@ export class Publishing implements CountingPipeline {
       }
       ticket.open++;
       ticket.unmarked++;
-      this.known.add(numberOf(row.id));
-      this.shardLoad[shard] = (this.shardLoad[shard] as number) + 1;
+      this.known.add(row, shard);
       this.line.push({ row, shard, epoch, ticket });
     }
     if (covered !== undefined) this.holds.covered(covered);
@@ -272,7 +272,17 @@ export class Publishing implements CountingPipeline {
   }
 
   private mayStart(): boolean {
-    return this.oneByOne ? this.free.length === this.flights.length : this.free.length > 0;
+    if (this.free.length === this.flights.length) return true;
+    if (this.oneByOne || this.free.length === 0) return false;
+    const bytesMax = this.options.flightBytesMax;
+    if (this.line.reaches(this.rowsMax, bytesMax, ({ row }) => row.payload.length)) return true;
+    const waitMs = this.startedMs + SPARSE_EVERY_MS - this.options.clock.monotonicMs();
+    if (waitMs <= 0) return true;
+    this.sparse ??= setTimeout(() => {
+      this.sparse = undefined;
+      this.pump();
+    }, waitMs);
+    return false;
   }
 
   private fill(flight: Flight): void {
@@ -342,6 +352,7 @@ export class Publishing implements CountingPipeline {
     const { sender, crashAt, clock, log, onFenced, onTopicMissing } = this.options;
     let sent: Sent;
     flight.startedMs = clock.monotonicMs();
+    this.startedMs = flight.startedMs;
     flight.alone = this.oneByOne;
     try {
       crashAt('commit', flight.entries.length);
@@ -433,29 +444,9 @@ export class Publishing implements CountingPipeline {
     this.struck.add(entry.row.aggregateId);
     this.holds.add(entry.row.aggregateId, entry.row.id);
     entry.ticket.left.push(entry.row.id);
-    this.forget(entry);
+    this.known.remove(entry.row, entry.shard);
     this.settleOne(entry.ticket);
     this.markedOne(entry.ticket);
-  }
-
-  private forget(entry: Entry): void {
-    this.known.delete(numberOf(entry.row.id));
-    this.shardLoad[entry.shard] = (this.shardLoad[entry.shard] as number) - 1;
-    this.wake();
-  }
-
-  private wake(): void {
-    const over = this.failure !== undefined;
-    if (this.roomWaiters.length > 0 && (over || this.known.size < this.options.underWayMax)) {
-      const waiters = this.roomWaiters;
-      this.roomWaiters = [];
-      for (const wake of waiters) wake();
-    }
-    if (this.idleWaiters.length > 0 && (over || this.known.size === 0)) {
-      const waiters = this.idleWaiters;
-      this.idleWaiters = [];
-      for (const wake of waiters) wake();
-    }
   }
 
   private settleOne(ticket: Ticket): void {
@@ -480,7 +471,7 @@ export class Publishing implements CountingPipeline {
   private fail(thrown: unknown): void {
     this.failure ??= { thrown };
     this.endTickets(this.failure.thrown);
-    this.wake();
+    this.known.end();
     this.options.onFailed?.(thrown);
     this.options.log.error(
       { error: thrown instanceof Error ? thrown.message : String(thrown) },

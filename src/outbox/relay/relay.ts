@@ -6,6 +6,7 @@
  *      await relay.run(drain);     // until the signal is aborted
  *      await relay.close();
  */
+
 import type { Clock } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -14,9 +15,11 @@ import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { SqlDriver, SqlPool } from '../../io/sql/port.ts';
 import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
 import { withSettings } from '../connection.ts';
-import { type Migration, migrate, requireTables } from '../migrations.ts';
+import { type Migration, migrate, requireColumn, requireTables } from '../migrations.ts';
+import { sleepUntil } from '../wait.ts';
 import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
 import { EventEncoder, type RelayMode } from './event.ts';
+import { exposeLeases } from './lease-metrics.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
 import type { Source } from './pipeline.ts';
@@ -49,6 +52,10 @@ export interface RelaySettings {
   readonly rowsMax: number;
   readonly pollIntervalMs: number;
   readonly rescanMs: number;
+  /** Payload bytes in memory, read and not yet marked; one row above it still passes, alone. */
+  readonly inFlightBytesMax: number;
+  /** How long the database may leave a statement unanswered before its connection is given up and made again. */
+  readonly answerTimeoutMs: number;
   /** How long a batch may wait for the broker before the relay is not ready. */
   readonly deliveryTimeoutMs: number;
   readonly horizonWarnMs: number;
@@ -86,6 +93,10 @@ const PLANNER = {
 } as const;
 
 const CONNECT_TIMEOUT_MS = 5000;
+/** The server's own limit comes first, so that it does not go on with what nobody waits for. */
+const ANSWER_GRACE_MS = 1000;
+/** A short lease is no reason to give up a database that is slow for a moment. */
+const ANSWER_LEAST_MS = 1000;
 /** Reads, looks at lag and horizon, the sweep. */
 const CONNECTIONS = 3;
 const LOOK_EVERY_MS = 1000;
@@ -96,6 +107,10 @@ const MARK_MISSING_MS = 30_000;
 const UNDER_WAY_ROWS_MAX = 16_384;
 const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
+/** Of a batch for the broker, where no record needs more. */
+const FLIGHT_BYTES_MAX = 16 * 1024 * 1024;
+/** Of the bytes in memory: what a source brings at once. It waits while the rest of them is under way. */
+const READ_PART = 0.25;
 /** Rows that come within it share a read, a flight and a mark. */
 const SPACING_MS = 5;
 const STRAGGLER_AFTER_MS = 1000;
@@ -121,7 +136,7 @@ export class Relay {
   private woken: (() => void) | undefined;
   private failed: (thrown: unknown) => void = () => {};
   private wakePending = false;
-  private beatHealthy = false;
+  private beatTrouble: string | undefined = 'no beat yet';
   private readonly drain = new AbortController();
 
   constructor(options: RelayOptions) {
@@ -135,15 +150,13 @@ export class Relay {
 
   /** Connects, checks the tables and makes the topic. @throws unreachable, tables_missing, table_unusable, lease_mismatch */
   async open(): Promise<void> {
-    const { sql, settings, metrics, log, clock, migrations } = this.options;
+    const { sql, settings, metrics, log, clock } = this.options;
     const { schema } = settings;
-    const pool = await this.connect(CONNECTIONS, true);
-    if (migrations !== undefined) {
-      const applied = await migrate(pool, schema, 'relay', migrations);
-      log.info({ schema, applied }, 'migrated');
-    }
+    await this.migrate();
+    const pool = await this.connect(CONNECTIONS, true, settings.answerTimeoutMs);
     const table = await describeOutbox(pool, settings.table);
     await requireTables(pool, schema, RELAY_TABLES, 'relay');
+    await requireColumn(pool, schema, 'relay_leases', 'topic', 'relay');
     if (table.sequence === undefined)
       log.warn(
         { table: table.fullName },
@@ -151,15 +164,17 @@ export class Relay {
       );
     log.debug({ driver: sql.name, table: table.fullName }, 'outbox found');
     const side = new BrokerSide(this.options, (ms) => this.sleep(ms), this.drain.signal);
-    const recordBytesMax = await side.ensureTopic();
-    const markPool = await this.connect(1, false);
-    const sender = await side.sender(table, recordBytesMax);
-    this.closers.push(() => sender.close());
     const crashAt = (point: RelayCrashPoint, unfinished: number): void => this.crashAt(point, unfinished);
     const leases = new Leases({
-      pool: await this.connect(1, true),
+      // An answer that is later than the lease would come too late.
+      pool: await this.connect(
+        1,
+        true,
+        Math.min(settings.answerTimeoutMs, Math.max(settings.leaseMs, ANSWER_LEAST_MS)),
+      ),
       outbox: table.fullName,
       shards: settings.shards,
+      topic: settings.topic,
       relay: settings.name,
       mode: settings.mode,
       exclusive: settings.mode === 'wal',
@@ -170,6 +185,12 @@ export class Relay {
         ? { transactionalId: side.transactionalId(table), fence: (ids: readonly string[]) => side.fence(ids) }
         : {}),
     });
+    // Before a topic is made that no relay here may publish to.
+    await leases.check();
+    const recordBytesMax = await side.ensureTopic();
+    const markPool = await this.connect(1, false, settings.answerTimeoutMs);
+    const sender = await side.sender(table, recordBytesMax);
+    this.closers.push(() => sender.close());
     const marker = new Marker<Entry>({
       pool: markPool,
       table,
@@ -181,7 +202,10 @@ export class Relay {
       missingAfterMs: MARK_MISSING_MS,
       crashAt,
     });
-    const typical = settings.rowsMax * (ROW_OVERHEAD_BYTES + PAYLOAD_BYTES_TYPICAL);
+    const typical = Math.min(
+      FLIGHT_BYTES_MAX,
+      settings.rowsMax * (ROW_OVERHEAD_BYTES + PAYLOAD_BYTES_TYPICAL),
+    );
     const publishing = new Publishing({
       sender,
       encoder: new EventEncoder(settings.mode, settings.source),
@@ -193,17 +217,19 @@ export class Relay {
       flightRowsMax: settings.rowsMax,
       flightBytesMax: Math.max(typical, Math.min(recordBytesMax, RECORD_BYTES_MOST) + ROW_OVERHEAD_BYTES),
       recordBytesMax,
-      underWayMax: Math.max(UNDER_WAY_ROWS_MAX, 4 * settings.rowsMax),
+      underWay: {
+        rows: Math.max(UNDER_WAY_ROWS_MAX, 4 * settings.rowsMax),
+        bytes: settings.inFlightBytesMax * (1 - READ_PART),
+      },
       crashAt,
       onTopicMissing: () => side.topicMissing(),
       onFenced: () => leases.forget(),
       onFailed: (thrown) => this.failed(thrown),
     });
     this.parts = { pool, table, leases, sender, marker, publishing };
-    // The first beat shows whether relays that run share the outbox as this one would.
     await leases.beat(() => true);
-    this.beatHealthy = true;
-    this.expose(leases);
+    this.beatTrouble = undefined;
+    exposeLeases(leases, metrics);
     await this.listen(pool, table);
   }
 
@@ -228,6 +254,7 @@ export class Relay {
       sleep: (ms) => this.sleep(ms),
       sleepUntilWoken: (ms) => this.sleepUntilWoken(ms),
       drain: this.drain.signal,
+      bytesMax: this.readBytesMax(),
       crashAt: (point, unfinished) => this.crashAt(point, unfinished),
       exitWhenDrained: options.settings.exitWhenDrained,
     };
@@ -264,15 +291,25 @@ export class Relay {
 
   /** Whether database, broker and leases answered lately. A standby is ready. */
   isReady(): boolean {
+    return this.whyNotReady() === undefined;
+  }
+
+  /** What did not answer lately; undefined where all did. */
+  whyNotReady(): string | undefined {
     const { parts, source } = this;
-    if (parts === undefined || source === undefined) return false;
-    return (
-      this.beatHealthy &&
-      source.isHealthy() &&
-      parts.sender.isHealthy() &&
-      parts.marker.isHealthy() &&
-      parts.publishing.oldestFlightMs() < this.options.settings.deliveryTimeoutMs
-    );
+    const { leaseMs, deliveryTimeoutMs } = this.options.settings;
+    if (parts === undefined || source === undefined) return 'the relay has not started';
+    const { leases, marker, sender, publishing } = parts;
+    if (this.beatTrouble !== undefined) return `the leases are not renewed: ${this.beatTrouble}`;
+    if (leases.hasLapsed()) return `the database has answered no beat of the leases for ${leaseMs} ms`;
+    const read = source.trouble();
+    if (read !== undefined) return `rows are not read: ${read}`;
+    const mark = marker.trouble();
+    if (mark !== undefined) return `rows are not marked: ${mark}`;
+    if (!sender.isHealthy()) return 'the broker did not take the last batch';
+    const waitedMs = Math.round(publishing.oldestFlightMs());
+    if (waitedMs >= deliveryTimeoutMs) return `the broker has not acknowledged a batch for ${waitedMs} ms`;
+    return undefined;
   }
 
   async close(): Promise<void> {
@@ -283,6 +320,7 @@ export class Relay {
     const { settings } = this.options;
     return new PollSource(parts, table, {
       rowsMax: settings.rowsMax,
+      bytesMax: parts.bytesMax,
       intervalMs: settings.pollIntervalMs,
       spacingMs: SPACING_MS,
       rescanMs: settings.rescanMs,
@@ -291,17 +329,50 @@ export class Relay {
     });
   }
 
-  private async connect(connectionsMax: number, synchronousCommit: boolean): Promise<SqlPool> {
-    const { sql, settings } = this.options;
+  private readBytesMax(): number {
+    return Math.floor(this.options.settings.inFlightBytesMax * READ_PART);
+  }
+
+  /** Over a connection whose statements may take long. */
+  private async migrate(): Promise<void> {
+    const { sql, settings, migrations, log } = this.options;
+    const { schema, postgres } = settings;
+    if (migrations === undefined) return;
+    const pool = await sql.connect({
+      url: withSettings(postgres, { schema }),
+      connectionsMax: 1,
+      applicationName: 'millrace relay',
+      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    });
+    try {
+      const applied = await migrate(pool, schema, 'relay', migrations);
+      log.info({ schema, applied }, 'migrated');
+    } finally {
+      await pool.close();
+    }
+  }
+
+  private async connect(
+    connectionsMax: number,
+    synchronousCommit: boolean,
+    answerTimeoutMs: number,
+  ): Promise<SqlPool> {
+    const { sql, settings, metrics } = this.options;
+    const overdue = metrics.counter(
+      'relay_answers_overdue_total',
+      'Statements that the database left unanswered; their connections were given up and made again.',
+    );
     const pool = await sql.connect({
       url: withSettings(settings.postgres, {
         schema: settings.schema,
         synchronousCommit,
-        more: PLANNER,
+        more: { ...PLANNER, statement_timeout: String(Math.ceil(answerTimeoutMs)) },
       }),
       connectionsMax,
       applicationName: 'millrace relay',
-      connectTimeoutMs: CONNECT_TIMEOUT_MS,
+      connectTimeoutMs: Math.min(CONNECT_TIMEOUT_MS, Math.max(answerTimeoutMs, ANSWER_LEAST_MS)),
+      answerTimeoutMs: answerTimeoutMs + ANSWER_GRACE_MS,
+      onOverdue: () => overdue.add(),
     });
     this.closers.push(() => pool.close());
     return pool;
@@ -348,10 +419,10 @@ export class Relay {
       else await this.sleep(leases.beatWithinMs());
       try {
         await leases.beat((shard) => publishing.isShardIdle(shard));
-        this.beatHealthy = true;
+        this.beatTrouble = undefined;
       } catch (thrown) {
-        this.beatHealthy = false;
         const error = findMillraceError(thrown);
+        this.beatTrouble = error?.message ?? String(thrown);
         if (error === undefined || error.code === 'lease_mismatch') throw thrown;
         log.warn({ code: error.code, error: error.message }, 'the leases could not be renewed; trying again');
         await plainSleep(BEAT_AGAIN_MS);
@@ -379,26 +450,6 @@ export class Relay {
     }
   }
 
-  private expose(leases: Leases): void {
-    const { metrics } = this.options;
-    const owner = metrics.gauge(
-      'relay_owner',
-      '1 while this process publishes a part of the outbox, 0 on standby.',
-    );
-    const shards = metrics.gauge('relay_owned_shards', 'Shards of the outbox that this relay publishes.');
-    const members = metrics.gauge('relay_members', 'Relays that share the outbox.');
-    const taken = metrics.counter('relay_takeovers_total', 'Shards taken from a relay that went silent.');
-    const lost = metrics.counter('relay_shards_lost_total', 'Shards that another relay took from this one.');
-    metrics.onCollect(() => {
-      const owned = leases.owned().length;
-      owner.set(owned > 0 ? 1 : 0);
-      shards.set(owned);
-      members.set(leases.members());
-      taken.setTotal(leases.takeoverCount());
-      lost.setTotal(leases.lostCount());
-    });
-  }
-
   private crashAt(point: RelayCrashPoint, unfinished: number): void {
     const { crash, log, metrics } = this.options;
     if (crash?.point !== point || unfinished === 0) return;
@@ -409,17 +460,7 @@ export class Relay {
   }
 
   private sleep(ms: number): Promise<void> {
-    const { signal } = this.drain;
-    if (signal.aborted || ms <= 0) return new Promise((resolve) => setImmediate(resolve));
-    return new Promise((resolve) => {
-      const done = (): void => {
-        clearTimeout(timer);
-        signal.removeEventListener('abort', done);
-        resolve();
-      };
-      const timer = setTimeout(done, ms);
-      signal.addEventListener('abort', done, { once: true });
-    });
+    return sleepUntil(ms, this.drain.signal);
   }
 
   /** One sleeper at a time; a wake-up that came while nobody slept ends the next sleep at once. */

@@ -33,6 +33,8 @@ export interface SourceParts {
   /** Resolves at the next wake-up, after the time, or at once when the drain starts. */
   readonly sleepUntilWoken: (ms: number) => Promise<void>;
   readonly drain: AbortSignal;
+  /** Payload bytes that a source may bring at once; one row above it is brought alone. */
+  readonly bytesMax: number;
   /** Ends the process when this crash point was asked for; `unfinished` rows are cut off in the middle. */
   readonly crashAt: (point: RelayCrashPoint, unfinished: number) => void;
   /** Resolve when what was pending at the start is published and marked, instead of waiting for more. */

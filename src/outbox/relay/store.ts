@@ -137,6 +137,8 @@ const toRow = (row: PendingRow): OutboxRow => ({
   traceparent: row.traceparent,
 });
 
+const BYTES = 'coalesce(octet_length(payload), 0)';
+
 /** Which shards a statement is about. */
 export interface ShardFilter {
   readonly shards: number;
@@ -162,15 +164,23 @@ export interface PendingScan {
   readonly stragglers: readonly Straggler[];
   readonly filter: ShardFilter;
   readonly limit: number;
+  /** Payload bytes; one row above it is given alone. */
+  readonly bytesMax: number;
 }
 
-/** The lowest `limit` of the pending rows a scan asks for, ascending, as of one snapshot: a row is never given without the
- *  rows of its key that were committed before it. */
+export interface PendingPage {
+  readonly rows: readonly OutboxRow[];
+  /** Further rows were left out for their bytes. */
+  readonly cut: boolean;
+}
+
+/** The lowest `limit` of the pending rows a scan asks for, or fewer where their payloads are large, ascending, as of one snapshot:
+ *  a row is never given without the rows of its key that were committed before it. */
 export async function readPending(
   pool: SqlPool,
   table: OutboxTable,
   scan: PendingScan,
-): Promise<readonly OutboxRow[]> {
+): Promise<PendingPage> {
   const shard = filterSql(scan.filter, '$3');
   const part = (where: string): string =>
     `(SELECT ${rowColumns(table)} FROM ${table.name} WHERE published_at IS NULL AND ${where} ${shard} ORDER BY id LIMIT $2)`;
@@ -185,18 +195,24 @@ export async function readPending(
     parameters.push(scan.decided);
     parts.unshift(part(`id > $5 AND id <= $1 AND id <> ALL($4::bigint[])`));
   } else parameters.push(0n);
+  parameters.push(scan.bytesMax);
   if (scan.stragglers.length > 0) {
     parts.unshift(
-      `(SELECT p.* FROM unnest($6::text[], $7::bigint[], $8::bigint[]) AS late(xid, low, high) CROSS JOIN LATERAL (
+      `(SELECT p.* FROM unnest($7::text[], $8::bigint[], $9::bigint[]) AS late(xid, low, high) CROSS JOIN LATERAL (
           SELECT ${rowColumns(table)} FROM ${table.name}
           WHERE pg_visible_in_snapshot(late.xid::xid8, pg_current_snapshot())
             AND published_at IS NULL AND id BETWEEN late.low AND late.high AND id <> ALL($4::bigint[]) ${shard}
           ORDER BY id LIMIT $2) AS p)`,
     );
   }
-  const text = `SELECT * FROM (${parts.join(' UNION ALL ')}) AS pending
-    WHERE $3::int[] IS NOT NULL AND $4::bigint[] IS NOT NULL AND $5::bigint IS NOT NULL ORDER BY id LIMIT $2`;
-  const { rows } = await pool.query<PendingRow>(text, [
+  // The length of a payload is known without reading it where it lies outside of its row.
+  const text = `SELECT id, aggregate_id, msg_id, event_type, payload, created_ms, traceparent, followed FROM (
+      SELECT *, sum(${BYTES}) OVER lower AS total, lead(id) OVER lower IS NOT NULL AS followed FROM (
+        SELECT * FROM (${parts.join(' UNION ALL ')}) AS pending
+        WHERE $3::int[] IS NOT NULL AND $4::bigint[] IS NOT NULL AND $5::bigint IS NOT NULL ORDER BY id LIMIT $2) AS page
+      WINDOW lower AS (ORDER BY id ROWS UNBOUNDED PRECEDING)) AS measured
+    WHERE total <= $6::bigint OR total = ${BYTES} ORDER BY id`;
+  const { rows } = await pool.query<PendingRow & { readonly followed: boolean }>(text, [
     ...parameters,
     ...(scan.stragglers.length === 0
       ? []
@@ -206,5 +222,5 @@ export async function readPending(
           scan.stragglers.map(({ to }) => to),
         ]),
   ]);
-  return rows.map(toRow);
+  return { rows: rows.map(toRow), cut: rows.at(-1)?.followed === true };
 }

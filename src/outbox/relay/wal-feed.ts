@@ -6,6 +6,7 @@
  */
 import type { Pipeline } from './pipeline.ts';
 import type { OutboxRow } from './store.ts';
+import { bytesOf } from './under-way.ts';
 import type { WalMetrics } from './wal-metrics.ts';
 import type { WalParking } from './wal-parking.ts';
 import { PgOutputDecoder, type PgOutputMessage, type Relation } from './wal-pgoutput.ts';
@@ -17,9 +18,6 @@ import { StreamedTransactions } from './wal-streamed.ts';
 const PORTION_ROWS_MAX = 1000;
 /** What may wait for the pipeline before the stream is not read. */
 const WAITING_ROWS_MAX = 8000;
-const WAITING_BYTES_MAX = 16 << 20;
-/** What a row costs beside its payload. */
-const ROW_BYTES = 512;
 /** Below this part of a limit the stream is read again. */
 const RESUME_AT = 0.5;
 const STREAMED_ROWS_MAX = 100_000;
@@ -40,6 +38,8 @@ export interface WalFeedOptions {
   readonly table: string;
   readonly metrics: WalMetrics;
   readonly parking: WalParking;
+  /** Payload bytes that may wait for the pipeline before the stream is not read. */
+  readonly waitingBytesMax: number;
   readonly sleep: (ms: number) => Promise<void>;
   /** The pipeline can do nothing more. */
   readonly failed: (thrown: unknown) => void;
@@ -163,7 +163,7 @@ export class WalFeed {
     this.options.metrics.rows.add();
     if (this.stopped) return;
     this.waiting.push(row);
-    this.waitingBytes += row.payload.length + ROW_BYTES;
+    this.waitingBytes += bytesOf(row);
     if (!this.paused && this.isFull()) {
       this.paused = true;
       this.options.metrics.pauses.add();
@@ -184,7 +184,7 @@ export class WalFeed {
   private isFull(): boolean {
     return (
       this.waiting.length >= WAITING_ROWS_MAX ||
-      this.waitingBytes >= WAITING_BYTES_MAX ||
+      this.waitingBytes >= this.options.waitingBytesMax ||
       this.options.parking.isFull
     );
   }
@@ -193,7 +193,7 @@ export class WalFeed {
   relieve(): void {
     if (!this.paused || this.options.parking.isFull) return;
     if (this.waiting.length > WAITING_ROWS_MAX * RESUME_AT) return;
-    if (this.waitingBytes > WAITING_BYTES_MAX * RESUME_AT) return;
+    if (this.waitingBytes > this.options.waitingBytesMax * RESUME_AT) return;
     this.paused = false;
     this.throttle?.resume();
   }
@@ -222,7 +222,7 @@ export class WalFeed {
   private portion(): Promise<boolean> {
     const next = this.waiting.slice(0, PORTION_ROWS_MAX);
     this.waiting = this.waiting.slice(next.length);
-    for (const row of next) this.waitingBytes -= row.payload.length + ROW_BYTES;
+    for (const row of next) this.waitingBytes -= bytesOf(row);
     this.relieve();
     const portion = this.progress.portion(next.length);
     const { parking } = this.options;
@@ -298,10 +298,10 @@ export class WalFeed {
       const taken = await this.portion();
       this.left.push(...stuck);
       if (!taken) continue;
-      for (const one of stuck) for (const row of one.rows) parking.park(row);
+      parking.park(stuck.flatMap((one) => one.rows));
       // What was left of the other rows waits behind a parked one of its key.
       this.left = this.left.filter((one) => {
-        one.rows = one.rows.filter((row) => !parking.has(row.id) && !parking.add(row));
+        one.rows = one.rows.filter((row) => !parking.add(row));
         if (one.rows.length > 0) return true;
         this.finish(one.portion, one.marked).catch(this.options.failed);
         return false;

@@ -1,4 +1,5 @@
-/** What is done beside a running stream, one after the other: the slot is moved, looked at and kept warm, the table audited. */
+/** What is done beside a running stream: the slot is moved, looked at and kept warm, one after the other. The table is audited and parked
+ *  rows are brought again beside that, because either may wait for the broker, for as long as a partition has no leader. */
 import type { Clock } from '../../core/clock.ts';
 import type { ReplicationStream } from '../../io/replication/port.ts';
 import { outboxError } from '../errors.ts';
@@ -35,6 +36,9 @@ export class WalKeeper {
   private commits = 0;
   private parkedTo: bigint | null = null;
   private target: bigint | undefined;
+  /** What waits for the broker, by what it is. */
+  private readonly errands = new Map<'parked' | 'audit', Promise<void>>();
+  private failure: { readonly thrown: unknown } | undefined;
 
   constructor(options: WalKeeperOptions) {
     this.options = options;
@@ -43,9 +47,10 @@ export class WalKeeper {
     this.due.heartbeat = now + options.heartbeatMs;
   }
 
-  /** Does what is due. @throws what the database answers */
+  /** Does what is due, and starts what waits for the broker. @throws what the database answers */
   async keep(): Promise<void> {
     const { slot, rows, metrics, sweeper, parking, feed, heartbeatMs, auditMs } = this.options;
+    if (this.failure !== undefined) throw this.failure.thrown;
     // Only transactions of ours move the slot at once: noting that it moved is a write, which moves the log again.
     const beats = this.isDue('heartbeat', heartbeatMs);
     if (beats) {
@@ -55,11 +60,25 @@ export class WalKeeper {
     const busy = feed.progress.commits !== this.commits && this.isDue('confirm', CONFIRM_MS);
     if (beats || busy) await this.confirm();
     if (this.isDue('look', LOOK_MS)) await this.look();
-    if (this.isDue('parked', PARKED_MS)) {
-      await parking.bringAgain(rows);
-      feed.relieve();
-    }
-    if (sweeper.waits || this.isDue('audit', auditMs)) await sweeper.audit(rows, feed.progress.confirmed);
+    if (this.isDue('parked', PARKED_MS))
+      this.errand('parked', () => parking.bringAgain(rows).then(() => feed.relieve()));
+    if (sweeper.waits || this.isDue('audit', auditMs))
+      this.errand('audit', () => sweeper.audit(rows, feed.progress.confirmed));
+  }
+
+  /** Resolves when nothing waits for the broker. */
+  async settled(): Promise<void> {
+    await Promise.all(this.errands.values());
+  }
+
+  private errand(what: 'parked' | 'audit', run: () => Promise<void>): void {
+    if (this.errands.has(what)) return;
+    const over = run()
+      .catch((thrown: unknown) => {
+        this.failure ??= { thrown };
+      })
+      .finally(() => this.errands.delete(what));
+    this.errands.set(what, over);
   }
 
   /** Moves the slot to where the stream is done. */
@@ -80,10 +99,11 @@ export class WalKeeper {
   async isDrained(): Promise<boolean> {
     const { slot, rows, sweeper, feed } = this.options;
     const { confirmed } = feed.progress;
+    if (this.errands.size > 0) return false;
     if (this.target === undefined) {
       sweeper.reset();
       await sweeper.audit(rows, 0n);
-      this.target = parseLsn((await rows.sight(0)).lsn) ?? 0n;
+      this.target = parseLsn((await rows.sight(0, new Set())).lsn) ?? 0n;
       await slot.heartbeat();
       return false;
     }

@@ -46,8 +46,8 @@ export function walMetrics(metrics: Metrics) {
       'Messages of the stream above the largest size; their rows stay pending.',
     ),
     parked: metrics.gauge(
-      'relay_wal_parked_rows',
-      'Rows that the broker keeps refusing, tried again by row while the stream goes on.',
+      'relay_wal_parked_keys',
+      'Keys of which the broker keeps refusing a row, tried again by row while the stream goes on.',
     ),
     sweeperFound: metrics.counter(
       'sweeper_found_total',

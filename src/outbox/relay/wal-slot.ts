@@ -62,6 +62,8 @@ export const ID_MAX = 2n ** 63n - 1n;
 /** Enters SQL text and a replication command. */
 const PLAIN_NAME = /^[a-z_][a-z0-9_]{0,62}$/;
 const HOLD_MS_MAX = 5000;
+/** How long making a slot may take: it waits for every transaction that is open. */
+const MAKING_MS_MAX = 86_400_000;
 const NAME_BYTES_MAX = 63;
 const TAIL_BYTES = 9;
 const UNDEFINED_OBJECT = '42704';
@@ -183,16 +185,20 @@ export class WalSlot {
     };
   }
 
-  /** Waits for transactions that are open, however long. @throws wal_not_possible */
-  async create(): Promise<void> {
+  /** Waits for transactions that are open, however long, or until it is given up. @throws wal_not_possible */
+  async create(giveUp: AbortSignal): Promise<void> {
     const { slot, serverVersion } = this.names;
     // From version 17 on a standby that takes over can have the slot, too.
     const failover = serverVersion >= 170_000 ? ', failover => true' : '';
     try {
-      await this.pool.query(
-        `SELECT lsn::text FROM pg_create_logical_replication_slot($1::name, 'pgoutput'${failover})`,
-        [slot],
-      );
+      await this.pool.transaction(async (session) => {
+        await session.query('SET LOCAL statement_timeout = 0');
+        await session.query(
+          `SELECT lsn::text FROM pg_create_logical_replication_slot($1::name, 'pgoutput'${failover})`,
+          [slot],
+          { answerTimeoutMs: MAKING_MS_MAX, giveUp },
+        );
+      });
     } catch (thrown) {
       if (sqlstateOf(thrown) !== ALREADY_THERE) throw refusal(thrown, `making the replication slot ${slot}`);
     }

@@ -12,7 +12,8 @@ import type { SourceParts } from './source.ts';
 import { WalFeed } from './wal-feed.ts';
 import { WalKeeper } from './wal-keeper.ts';
 import { type WalMetrics, walMetrics } from './wal-metrics.ts';
-import { WalParking } from './wal-parking.ts';
+import { PARKING_LIMITS, WalParking } from './wal-parking.ts';
+import { PAGE_ROWS, ROUND_IDS_MAX } from './wal-round.ts';
 import { OutboxRows } from './wal-rows.ts';
 import {
   ID_MAX,
@@ -25,7 +26,7 @@ import {
   walNames,
 } from './wal-slot.ts';
 import { arrange, isAsJudged } from './wal-start.ts';
-import { WalSweep } from './wal-sweep.ts';
+import { PARK_KEYS_MAX, WalSweep } from './wal-sweep.ts';
 
 export interface WalSourceOptions {
   readonly driver: ReplicationDriver;
@@ -40,6 +41,8 @@ export interface WalSourceOptions {
   /** Messages of the stream above this are passed over; their rows stay pending. */
   readonly messageBytesMax: number;
 }
+
+const SWEEP_LIMITS = { idsMax: ROUND_IDS_MAX, pageRows: PAGE_ROWS, parkKeysMax: PARK_KEYS_MAX } as const;
 
 const STANDBY_LOOK_MS = 50;
 const TICK_MS = 20;
@@ -68,7 +71,7 @@ export class WalSource implements Source {
   private readonly metrics: WalMetrics;
   private readonly parking: WalParking;
   private readonly sweeper: WalSweep;
-  private healthy = false;
+  private lastTrouble: string | undefined = 'no stream has begun yet';
   private everHealthy = false;
   private generation = -1;
   private stuckAt: bigint | undefined;
@@ -80,7 +83,14 @@ export class WalSource implements Source {
     this.options = options;
     this.metrics = walMetrics(parts.metrics);
     const { pipeline, clock, log, sleep } = parts;
-    this.parking = new WalParking({ pipeline, metrics: this.metrics, clock, log });
+    const pageBytes = parts.bytesMax;
+    this.parking = new WalParking({
+      pipeline,
+      metrics: this.metrics,
+      clock,
+      log,
+      limits: { ...PARKING_LIMITS, pageBytes },
+    });
     this.sweeper = new WalSweep({
       pipeline,
       metrics: this.metrics,
@@ -88,11 +98,12 @@ export class WalSource implements Source {
       log,
       sleep,
       goesOn: () => this.goesOn(),
+      limits: { ...SWEEP_LIMITS, pageBytes },
     });
   }
 
-  isHealthy(): boolean {
-    return this.healthy;
+  trouble(): string | undefined {
+    return this.lastTrouble;
   }
 
   async run(): Promise<void> {
@@ -101,12 +112,13 @@ export class WalSource implements Source {
     while (!drain.aborted) {
       if (!this.ownsAll()) {
         this.metrics.active.set(0);
-        this.healthy = true;
+        this.lastTrouble = undefined;
         await sleep(STANDBY_LOOK_MS);
         continue;
       }
       if (this.generation !== ownership.generation()) {
         this.generation = ownership.generation();
+        await this.parking.settled();
         this.parking.clear();
       }
       try {
@@ -115,8 +127,8 @@ export class WalSource implements Source {
       } catch (thrown) {
         const error = findMillraceError(thrown);
         if (error === undefined || (!this.everHealthy && CONFIGURED_WRONG.has(error.code))) throw thrown;
-        if (this.healthy) failures = 0;
-        this.healthy = false;
+        if (this.lastTrouble === undefined) failures = 0;
+        this.lastTrouble = error.message;
         failures++;
         this.metrics.reconnects.add();
         const fields = { code: error.code, error: error.message, sqlstate: sqlstateOf(error), failures };
@@ -142,6 +154,8 @@ export class WalSource implements Source {
   /** One stream, from the slot to its end. True: everything that was asked for is done. */
   private async lead(): Promise<boolean> {
     const { pool, table, log } = this.parts;
+    // Of the stream before: what it reads from the table is older than what the next one shows.
+    await this.parking.settled();
     const names = await walNames(pool, table, this.options.names);
     const slot = new WalSlot(pool, names);
     const rows = new OutboxRows(pool, table, names.hasTraceparent);
@@ -218,6 +232,7 @@ export class WalSource implements Source {
       table: names.table,
       metrics: this.metrics,
       parking: this.parking,
+      waitingBytesMax: this.parts.bytesMax,
       sleep,
       failed: (thrown) => {
         failure ??= { thrown };
@@ -252,7 +267,7 @@ export class WalSource implements Source {
     }
     feed.open();
     this.metrics.active.set(1);
-    this.healthy = true;
+    this.lastTrouble = undefined;
     this.everHealthy = true;
     const keeper = new WalKeeper({
       slot,
@@ -283,6 +298,7 @@ export class WalSource implements Source {
     // Who owns nothing any more lets the slot go at once; the successor waits for it.
     if (!this.ownsAll() || failure !== undefined) await stream.close();
     await keeping;
+    await keeper.settled();
     await feed.idle();
     if (failure === undefined && this.ownsAll()) await keeper.confirm();
     await stream.close();

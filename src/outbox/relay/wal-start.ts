@@ -71,12 +71,18 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   const confirmed = memory?.systemIdentifier === systemIdentifier ? memory.confirmed : 0n;
   await slot.remember({ confirmed, systemIdentifier, unswept: { reason, to: ID_MAX } });
   if (state !== undefined) await slot.drop();
-  const making = slot.create();
+  const giveUp = new AbortController();
+  const making = slot.create(giveUp.signal);
   making.catch(() => {});
-  if (!(await options.whileMaking(making, reason))) {
-    // Ends the statement that waits, and with it the slot that is half made.
-    await slot.endHolder();
-    return undefined;
+  try {
+    if (!(await options.whileMaking(making, reason))) {
+      // Ends the statement that waits, and with it the slot that is half made.
+      await slot.endHolder();
+      return undefined;
+    }
+  } finally {
+    // A server that answers nothing else does not answer this either.
+    giveUp.abort();
   }
   options.metrics.recreated.add(1, options.metrics.recreated.series(reason));
   const made = await slot.look();

@@ -77,6 +77,8 @@ export interface GroupMemberOptions {
 const WAIT_MS = 250;
 const COMMIT_EVERY_MS = 1000;
 const LAG_EVERY_MS = 5000;
+/** How long a broker may take to say where a partition ends; commits wait behind the question. */
+const LAG_WITHIN_MS = 1000;
 /** How long a rebalance waits for the batch under way. */
 const REBALANCE_WAIT_MS = 10_000;
 const REGISTRY_RETRY_MS = 100;
@@ -277,7 +279,7 @@ export class GroupMember {
   }
 
   private async commit(nowMs: number): Promise<void> {
-    const { topic, log } = this.options;
+    const { topic, log, clock } = this.options;
     const consumer = this.consumer as BatchConsumer;
     const owned = new Set(consumer.assignment().map((at) => at.partition));
     const offsets: TopicPartitionOffset[] = [];
@@ -288,8 +290,12 @@ export class GroupMember {
     this.lastCommitMs = nowMs;
     if (offsets.length === 0) return;
     try {
-      await consumer.commit(offsets);
-      for (const { partition, offset } of offsets) this.committed.set(partition, offset);
+      if ((await consumer.commit(offsets)) === 'committed') {
+        for (const { partition, offset } of offsets) this.committed.set(partition, offset);
+      } else {
+        this.lastCommitMs = clock.monotonicMs();
+        log.debug({}, 'offsets not committed amid a rebalance; tried again');
+      }
     } catch (thrown) {
       // The records are safe; what is not committed is read again.
       log.warn({ error: (thrown as Error).message }, 'offset commit failed; it is tried again');
@@ -300,7 +306,7 @@ export class GroupMember {
     this.lastLagMs = nowMs;
     const { lag } = this.options.metrics;
     try {
-      for (const at of await (this.consumer as BatchConsumer).lag()) {
+      for (const at of await (this.consumer as BatchConsumer).lag(LAG_WITHIN_MS)) {
         const records = at.position < 0n ? at.high - at.low : at.high - at.position;
         lag.set(Number(records), lag.series(at.topic, String(at.partition)));
       }

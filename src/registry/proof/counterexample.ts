@@ -61,9 +61,10 @@ function smallest(
   reader: Schema,
   writer: Schema,
   isAsked: (trial: Trial) => boolean,
+  searchMs = SEARCH_MS_MAX,
 ): Trial | undefined {
   const options = route === undefined ? { limit: EVENTS_MAX } : { limit: EVENTS_MAX, route };
-  const until = performance.now() + SEARCH_MS_MAX;
+  const until = performance.now() + searchMs;
   let best: Trial | undefined;
   for (const trial of trialsOf(reader, writer, options)) {
     if (performance.now() > until) break;
@@ -92,10 +93,11 @@ function alone(
   reader: AvroSchema,
   writer: Schema,
   wanted: Outcome,
+  searchMs: number,
 ): Counterexample | undefined {
   for (const [index, tree] of readersAlone(reader.tree, finding).entries()) {
     const cut = withTree(reader, tree, `alone ${index}`);
-    const own = smallest(finding.route, cut, writer, ({ outcome }) => outcome === wanted);
+    const own = smallest(finding.route, cut, writer, ({ outcome }) => outcome === wanted, searchMs);
     if (own === undefined) continue;
     const { bytes } = own.witness;
     const whole = smallest(
@@ -103,23 +105,26 @@ function alone(
       reader,
       writer,
       (trial) => trial.witness.bytes.equals(bytes) && isSameRead(trial, own),
+      searchMs,
     );
     return whole === undefined ? shown(own, true) : shown(whole);
   }
   return undefined;
 }
 
-/** Of a finding about two schemas; undefined: no event shows it. */
+/** Of a finding about two schemas; undefined: no event shows it.
+ *  @param searchMs how long events are looked for; without an end, whether one is found does not depend on the machine */
 export function counterexampleOf(
   finding: Finding,
   reader: Schema,
   writer: Schema,
+  searchMs = SEARCH_MS_MAX,
 ): Counterexample | undefined {
   const wanted = finding.severity === 'fail' ? 'FAIL' : finding.severity === 'lossy' ? 'LOSSY' : undefined;
   if (wanted === undefined) return undefined;
-  const own = reader.format === 'AVRO' ? alone(finding, reader, writer, wanted) : undefined;
+  const own = reader.format === 'AVRO' ? alone(finding, reader, writer, wanted, searchMs) : undefined;
   if (own !== undefined) return own;
-  const best = smallest(finding.route, reader, writer, ({ outcome }) => outcome === wanted);
+  const best = smallest(finding.route, reader, writer, ({ outcome }) => outcome === wanted, searchMs);
   return best === undefined ? undefined : shown(best);
 }
 

@@ -4,6 +4,7 @@
  *  a stranger gains no more by pushing one out than by waiting.
  */
 import type { Clock } from '../../core/clock.ts';
+import { RecencyMap } from '../../core/recency.ts';
 
 interface Bucket {
   tokens: number;
@@ -19,7 +20,7 @@ export interface BucketOptions {
 
 export class Buckets {
   private readonly options: BucketOptions;
-  private readonly buckets = new Map<string, Bucket>();
+  private readonly buckets = new RecencyMap<string, Bucket>();
 
   constructor(options: BucketOptions) {
     this.options = options;
@@ -50,15 +51,13 @@ export class Buckets {
     const nowMs = clock.monotonicMs();
     const known = this.buckets.get(key);
     if (known === undefined) {
-      if (this.buckets.size >= bucketsMax) this.buckets.delete(this.buckets.keys().next().value as string);
+      if (this.buckets.size >= bucketsMax) this.buckets.shift();
       const made = { tokens: burst, atMs: nowMs };
       this.buckets.set(key, made);
       return made;
     }
     known.tokens = Math.min(burst, known.tokens + (Math.max(0, nowMs - known.atMs) / 1000) * perSecond);
     known.atMs = nowMs;
-    this.buckets.delete(key);
-    this.buckets.set(key, known);
     return known;
   }
 }

@@ -126,6 +126,11 @@ describe('results', () => {
       goal: 'value <= 100',
       met: true,
     });
+    expect(result({ ...base, goal: { valueBelow: ours.median } })).toMatchObject({
+      goal: `value < ${ours.median}`,
+      met: false,
+    });
+    expect(result({ ...base, goal: { valueBelow: ours.median + 1 } })).toMatchObject({ met: true });
     expect(result({ ...base, goal: { valueAtLeast: 101 } })).toMatchObject({
       goal: 'value >= 101',
       met: false,

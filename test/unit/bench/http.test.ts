@@ -4,8 +4,7 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { bench } from '../../../bench/http.ts';
 import { driveLoad, type LoadPlan, NUMBER } from '../../../bench/http-load.ts';
-import { silentLogger } from '../../../src/core/log.ts';
-import { Metrics } from '../../../src/core/metrics.ts';
+import { smokeContext } from './context.ts';
 
 const closers: Array<() => void> = [];
 afterEach(() => {
@@ -105,17 +104,7 @@ describe('the load generator', () => {
 
 test('the bench measures both backends beside themselves without a driver, and our parser beside node:http', async () => {
   const said: string[] = [];
-  const results = await bench.run({
-    smoke: true,
-    repeats: 1,
-    log: silentLogger,
-    metrics: new Metrics(),
-    settings: { native: 'off' },
-    brokers: undefined,
-    drain: new AbortController().signal,
-    say: (line) => void said.push(line),
-    onClose: () => {},
-  });
+  const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
   expect(said).toHaveLength(3);
   // Where uWebSockets.js has no binary one line says so, and it is not measured.
   const backends =

@@ -28,7 +28,7 @@ it.each([
   ['hash', 2],
   ['decode', 2],
   ['frame', 6],
-] as const)('bench %s measures %i kernels beside their twins', { timeout: 30_000 }, async (name, cases) => {
+] as const)('bench %s measures %i kernels beside their twins', { timeout: 300_000 }, async (name, cases) => {
   const load = BENCHES[name] as () => Promise<{ readonly bench: Bench }>;
   const { bench } = await load();
   expect(bench.name).toBe(name);

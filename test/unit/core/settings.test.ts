@@ -234,6 +234,60 @@ describe('bad input', () => {
     expect(brokers).toBe('a:1');
   });
 
+  describe('what would change nothing', () => {
+    const table = {
+      mode: { type: 'string', choices: ['poll', 'wal'], default: 'poll', help: 'how' },
+      slot: { type: 'string', needs: ['mode=wal'], help: 'with wal' },
+      list: { type: 'bool', default: 'false', help: 'list' },
+      redo: { type: 'bool', default: 'false', excludes: ['list'], help: 'take again' },
+      to: { type: 'string', default: 'file', help: 'where to' },
+      table: { type: 'string', needs: ['to=sql:*'], help: 'of a database' },
+      only: { type: 'int', needs: ['list', 'redo'], help: 'which' },
+      share: { type: 'number', default: '0', help: 'of all' },
+      seed: { type: 'int', default: '1', needs: ['share'], help: 'which of them' },
+      topic: { type: 'string', default: 't', excludes: ['list', 'redo'], help: 'read' },
+      every: { type: 'duration', default: '1s', excludes: ['mode=wal'], help: 'between two looks' },
+    } as const satisfies SettingTable;
+    const take = (argv: readonly string[], more: Partial<SettingInputs> = {}) =>
+      parseSettings(table, { argv, env: {}, ...more });
+
+    test.each([
+      [['-slot=s'], '-slot changes nothing without -mode=wal', 'give -mode=wal too, or leave -slot out'],
+      [['-slot=s', '-mode=poll'], '-slot changes nothing without -mode=wal'],
+      [['-table=t'], '-table changes nothing without -to=sql:…'],
+      [['-table=t', '-to=sql'], '-table changes nothing without -to=sql:…'],
+      [['-only=1'], '-only changes nothing without -list or -redo'],
+      [['-only=1', '-list=false'], '-only changes nothing without -list or -redo'],
+      [['-seed=2', '-share=0'], '-seed changes nothing without -share'],
+      [['-list', '-redo'], '-redo changes nothing with -list', 'leave -redo or -list out'],
+      [['-redo', '-topic=x'], '-topic changes nothing with -redo'],
+      [['-every=2s', '-mode=wal'], '-every changes nothing with -mode=wal', 'leave -every or -mode=wal out'],
+    ])('%j is refused', (argv, message, next?: string) => {
+      const error = errorOf(() => take(argv));
+      expect([error.message, error.row.exit]).toEqual([message, 2]);
+      if (next !== undefined) expect(error.next).toBe(next);
+    });
+
+    test.each([
+      [['-slot=s', '-mode=wal']],
+      [['-table=t', '-to=sql:x']],
+      [['-only=0', '-redo']],
+      [['-seed=2', '-share=0.1']],
+      [['-list', '-redo=false']],
+    ])('%j is taken', (argv) => {
+      expect(() => take(argv)).not.toThrow();
+    });
+
+    test('stands in the environment or the config file for other runs, but not against what stands beside it', () => {
+      const env = { MILLRACE_SLOT: 's', MILLRACE_ONLY: '3', MILLRACE_TOPIC: 'x' };
+      expect(take([], { env }).values).toMatchObject({ slot: 's', only: 3 });
+      expect(take(['-redo'], { env }).values).toMatchObject({ redo: true, topic: 'x' });
+      expect(take(['-list'], { config: { redo: true } }).values.list).toBe(true);
+      expect(errorOf(() => take([], { config: { list: true, redo: true } })).code).toBe('usage');
+      expect(errorOf(() => take(['-redo'], { config: { list: true } })).code).toBe('usage');
+    });
+  });
+
   test('any arguments end in values or in a MillraceError of exit code 2', () => {
     const word = fc.oneof(
       fc.string(),

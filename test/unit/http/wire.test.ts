@@ -1,47 +1,12 @@
 /** The node:net driver where it differs from what any driver must do: its parser, its bounds, its closings. */
 import fc from 'fast-check';
-import { afterEach, describe, expect, test } from 'vitest';
-import { silentLogger } from '../../../src/core/log.ts';
-import type { HttpRoute, HttpServer, HttpServerOptions } from '../../../src/io/http/port.ts';
+import { describe, expect, test } from 'vitest';
+import type { HttpRoute, HttpServerOptions } from '../../../src/io/http/port.ts';
 import { wireDriver, wireDriverOf } from '../../../src/io/http/wire.ts';
 import { DateLine, wireAnswer } from '../../../src/io/http/wire-answer.ts';
 import { WireBody } from '../../../src/io/http/wire-body.ts';
 import { CHUNKED, readWireHead } from '../../../src/io/http/wire-head.ts';
-import { gate, get, HOST, post } from '../../contract/http-harness.ts';
-import { RawClient } from '../../contract/raw-client.ts';
-
-const servers: HttpServer[] = [];
-const clients: RawClient[] = [];
-afterEach(async () => {
-  for (const client of clients.splice(0)) client.close();
-  await Promise.all(servers.splice(0).map((server) => server.drain(0)));
-});
-
-async function start(
-  routes: readonly HttpRoute[],
-  over: Partial<HttpServerOptions> = {},
-  driver = wireDriver,
-): Promise<HttpServer> {
-  const server = await driver.listen({
-    host: '127.0.0.1',
-    port: 0,
-    routes,
-    bodyBytesMax: 64 * 1024,
-    headerBytesMax: 8 * 1024,
-    requestTimeoutMs: 10_000,
-    keepAliveTimeoutMs: 10_000,
-    log: silentLogger,
-    ...over,
-  });
-  servers.push(server);
-  return server;
-}
-
-async function open(server: HttpServer): Promise<RawClient> {
-  const client = await RawClient.open(server.port);
-  clients.push(client);
-  return client;
-}
+import { gate, get, HOST, httpHarness, post } from '../../contract/http-harness.ts';
 
 const ECHO: readonly HttpRoute[] = [
   { method: 'GET', path: '/', handler: () => ({ status: 200, body: 'x' }) },
@@ -255,6 +220,17 @@ describe('an answer', () => {
 });
 
 describe('a connection', () => {
+  const wire = httpHarness(wireDriver);
+  const small = httpHarness(wireDriverOf(200_000));
+  const start = (routes: readonly HttpRoute[], over: Partial<HttpServerOptions> = {}, { start } = wire) =>
+    start(routes, {
+      bodyBytesMax: 64 * 1024,
+      requestTimeoutMs: 10_000,
+      keepAliveTimeoutMs: 10_000,
+      ...over,
+    });
+  const { open } = wire;
+
   test('of HTTP/1.0 that asks for it goes on, and is told so', async () => {
     const client = await open(await start(ECHO));
     for (let i = 0; i < 2; i++) {
@@ -312,17 +288,17 @@ describe('a connection', () => {
   });
 
   test('that would hold more than the server may is refused with 503, and others go on', async () => {
-    const server = await start(ECHO, { requestTimeoutMs: 20_000 }, wireDriverOf(200_000));
+    const server = await start(ECHO, { requestTimeoutMs: 20_000 }, small);
     const half = `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 60000\r\n\r\n${'x'.repeat(40_000)}`;
     const all = await Promise.all(Array.from({ length: 8 }, async () => (await open(server)).send(half)));
     await expect
-      .poll(() => all.filter((one) => one.unread.startsWith('HTTP/1.1 503 ')).length, { timeout: 15_000 })
+      .poll(() => all.filter((one) => one.unread.startsWith('HTTP/1.1 503 ')).length)
       .toBeGreaterThan(2);
     const ask = async (): Promise<number> =>
       (await (await open(server)).send(post('/echo', 'y')).answer()).status;
     expect(await ask()).toBe(200);
     for (const one of all) one.close();
-    await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(0);
+    await expect.poll(() => server.inFlight()).toBe(0);
     // What they held is given back.
     for (let i = 0; i < 20; i++) {
       const client = await open(server);
@@ -345,7 +321,7 @@ describe('a connection', () => {
     }
     expect((await slow.answer()).body.length).toBe(body.length);
     expect(await slow.closed()).toBe('');
-    await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(0);
+    await expect.poll(() => server.inFlight()).toBe(0);
   });
 
   test('that ends its side while it gets a long answer gets all of it', async () => {
@@ -354,7 +330,7 @@ describe('a connection', () => {
     const client = await open(server);
     client.socket.pause();
     client.send(get('/long'));
-    await expect.poll(() => server.inFlight(), { timeout: 15_000 }).toBe(1);
+    await expect.poll(() => server.inFlight()).toBe(1);
     client.socket.end();
     await new Promise((resolve) => setTimeout(resolve, 30));
     client.socket.resume();

@@ -36,7 +36,7 @@ describe.each([...commands])('%s', (name, command) => {
       Object.entries(table).map(([flag, setting]) => [flag, { ...setting, required: false }]),
     );
     const { values } = parseSettings(lenient, { argv: [], env: {} });
-    for (const [flag, setting] of Object.entries(table)) {
+    for (const [flag, { needs, excludes, ...setting }] of Object.entries(table)) {
       if (setting.default === undefined) continue;
       const value = (values as Record<string, unknown>)[flag];
       const again = parseSettings(
@@ -44,6 +44,18 @@ describe.each([...commands])('%s', (name, command) => {
         { argv: [`-${flag}=${formatValue(setting.type, value)}`], env: {} },
       );
       expect((again.values as Record<string, unknown>)[flag], flag).toEqual(value);
+    }
+  });
+
+  test('names settings and values that there are where one needs or excludes others', () => {
+    for (const [flag, { needs = [], excludes = [] }] of Object.entries(table)) {
+      for (const what of [...needs, ...excludes]) {
+        const [name = '', value] = what.split('=');
+        expect(Object.keys(table), `${flag}: ${what}`).toContain(name);
+        const { choices } = table[name] as { readonly choices?: readonly string[] };
+        if (choices !== undefined && value !== undefined)
+          expect(choices, `${flag}: ${what}`).toContain(value);
+      }
     }
   });
 

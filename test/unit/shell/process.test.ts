@@ -29,7 +29,7 @@ function probe(...args: readonly string[]) {
     child.on('close', (code, signal) => resolve({ code, signal }));
   });
   const listening = (): Promise<unknown> =>
-    expect.poll(() => err, { timeout: 5000 }).toContain('listening on http://127.0.0.1:');
+    expect.poll(() => err, { timeout: 60_000 }).toContain('listening on http://127.0.0.1:');
   return { child, ended, listening, out: () => out, err: () => err };
 }
 

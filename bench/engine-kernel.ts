@@ -1,0 +1,495 @@
+/** The window engine's kernels on events from memory, one core: admission and accumulation together, beside a bare C++
+ *  loop that folds the same admitted events into a table sized beforehand, and beside the TypeScript twin. Rates are by
+ *  CPU time, which other work on the machine disturbs least. The first window begins with empty tables that grow, in
+ *  pages that the system has to zero: what these cost the bare loop, if its tables were not touched before, is measured
+ *  beside. The next one, of the same events a window later, begins with the memory of the first and an index sized by it.
+ *  Sessions take the same events.
+ */
+import { execFile } from 'node:child_process';
+import { closeSync, mkdirSync, openSync, rmSync, writeSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { packageRoot } from '../src/bin/shell/package.ts';
+import { invariant } from '../src/core/errors.ts';
+import { AdmittedBatch } from '../src/core/layout/admitted-batch.ts';
+import { EventBatch } from '../src/core/layout/event-batch.ts';
+import { ACCUMULATOR, WINDOW_CLOCK } from '../src/core/layout/layouts.gen.ts';
+import { RecordBatch } from '../src/core/layout/record-batch.ts';
+import { createClock, createProgress } from '../src/core/layout/window-clock.ts';
+import { fromWords } from '../src/core/time.ts';
+import { DEFAULT_EVENTS } from '../src/gen/event-options.ts';
+import { EventGenerator } from '../src/gen/events.ts';
+import { loadGenKernels } from '../src/native/gen.ts';
+import type { RowRun, SessionState, WindowKernels, WindowState } from '../src/native/window-surface.ts';
+import { loadWindowKernels } from '../src/native/windows.ts';
+import { compilePeer } from './compile.ts';
+import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
+
+const BATCH_ROWS = 16_384;
+const PARTITIONS = 8;
+/** Rows of one partition that come one after the other, as a broker's fetch delivers them. */
+const RUN_ROWS = 512;
+const SIZE_MS = 60_000;
+const SKEW_MS = 5_000;
+const LATENESS_MS = 10_000;
+const GAP_MS = 30_000;
+const PAGE_ROWS = 16_384;
+/** Multiplies row numbers to distinct accounts in no order; prime to every count. */
+const STRIDE = 7_368_787;
+const EVENT_BYTES = 32;
+const TWIN_GAIN_GOAL = 1.5;
+const TWIN_REPEATS_MAX = 1;
+
+interface Workload {
+  readonly name: string;
+  readonly events: number;
+  readonly accounts: number;
+  readonly isDistinct: boolean;
+  readonly baseMs: number;
+  /** Slots of the bare table. */
+  readonly slots: number;
+  readonly goal: number;
+}
+
+const WORKLOADS: readonly Workload[] = [
+  {
+    name: '1M accounts, Zipf 1.1',
+    events: 10_000_000,
+    accounts: 1_000_000,
+    isDistinct: false,
+    baseMs: 1_749_999_995_000,
+    slots: 2 ** 21,
+    goal: 40e6,
+  },
+  {
+    name: '10M distinct accounts',
+    events: 10_000_000,
+    accounts: 10_000_000,
+    isDistinct: true,
+    baseMs: 1_750_000_020_000,
+    slots: 2 ** 24,
+    goal: 18e6,
+  },
+];
+
+interface Input {
+  readonly records: RecordBatch;
+  readonly events: EventBatch;
+}
+
+function inputsOf(load: Workload): readonly Input[] {
+  const options = {
+    ...DEFAULT_EVENTS,
+    count: load.events,
+    accounts: load.accounts,
+    perMs: 200,
+    baseMs: load.baseMs,
+    order: 'delayed' as const,
+  };
+  const generator = new EventGenerator(options, loadGenKernels('native'));
+  const next = new Array<number>(PARTITIONS).fill(0);
+  const inputs: Input[] = [];
+  for (let at = 0; at < load.events; at += BATCH_ROWS) {
+    const records = RecordBatch.create(BATCH_ROWS, 0);
+    const events = EventBatch.create(BATCH_ROWS);
+    const count = generator.fillEvents(events);
+    const ids = new Uint32Array(events.buffer, events.columns.accountId.byteOffset, count * 2);
+    const offsets = new Uint32Array(records.buffer, records.columns.offset.byteOffset, count * 2);
+    for (let row = 0; row < count; row++) {
+      const partition = Math.floor((at + row) / RUN_ROWS) % PARTITIONS;
+      records.columns.partition[row] = partition;
+      offsets[row * 2] = next[partition] as number;
+      next[partition] = (next[partition] as number) + 1;
+      if (load.isDistinct) {
+        ids[row * 2] = ((at + row) * STRIDE) % load.accounts;
+        ids[row * 2 + 1] = 0;
+      }
+    }
+    records.rowCount = count;
+    inputs.push({ records, events });
+  }
+  return inputs;
+}
+
+/** Moves every event in time. */
+function shift(inputs: readonly Input[], ms: number): void {
+  for (const { events } of inputs) {
+    const words = new Int32Array(events.buffer, events.columns.eventTs.byteOffset, events.rowCount * 2);
+    for (let at = 0; at < words.length; at += 2) {
+      const time = fromWords(words[at] as number, words[at + 1] as number) + ms;
+      words[at] = time;
+      words[at + 1] = Math.floor(time / 2 ** 32);
+    }
+  }
+}
+
+type Visit = (input: Input, admitted: AdmittedBatch, frontier: number) => void;
+
+/** Admits every batch and hands the admitted rows on. Windows that get due are passed over: what they hold is looked at
+ *  in the end. */
+function course(
+  kernels: WindowKernels,
+  inputs: readonly Input[],
+  admitted: AdmittedBatch,
+  visit: Visit,
+): void {
+  const times = { mode: 'partition', sizeMs: SIZE_MS, slideMs: SIZE_MS, skewMs: SKEW_MS } as const;
+  const clock = createClock({ ...times, latenessMs: LATENESS_MS });
+  const progress = createProgress(PARTITIONS);
+  for (const input of inputs) {
+    const { records, events } = input;
+    for (let from = 0; from < events.rowCount; ) {
+      from += kernels.admit(clock, progress, records, events, from, admitted);
+      const frontier = clock[WINDOW_CLOCK.FRONTIER / 8] as number;
+      visit(input, admitted, frontier);
+      if (frontier >= (clock[WINDOW_CLOCK.NEXT_END / 8] as number))
+        clock[WINDOW_CLOCK.NEXT_END / 8] = Number.POSITIVE_INFINITY;
+    }
+  }
+}
+
+interface Digest {
+  readonly rows: string;
+  readonly count: string;
+  readonly sum: string;
+}
+
+async function empty(state: WindowState): Promise<void> {
+  const starts = new Float64Array(state.slices(new Float64Array(0)));
+  state.slices(starts);
+  for (const start of starts) (await state.seal(start)).close();
+}
+
+/** Empties a state whose events were moved in time; equal answers have equal sums. */
+async function digestOf(state: WindowState, movedMs: number): Promise<Digest> {
+  const starts = new Float64Array(state.slices(new Float64Array(0)));
+  state.slices(starts);
+  const total = { rows: 0, count: 0n, sum: 0n };
+  for (const start of starts) addRun(total, await state.seal(start), BigInt(start - movedMs));
+  return textOf(total);
+}
+
+interface Total {
+  rows: number;
+  count: bigint;
+  sum: bigint;
+}
+
+const textOf = ({ rows, count, sum }: Total): Digest => ({
+  rows: `${rows}`,
+  count: `${count}`,
+  sum: `${BigInt.asUintN(64, sum)}`,
+});
+
+/** Adds the rows of a run, whose key counts as much more, and closes it. */
+function addRun(total: Total, run: RowRun, more: bigint): void {
+  const page = new ArrayBuffer(PAGE_ROWS * ACCUMULATOR.BYTES);
+  const cells = new BigUint64Array(page);
+  for (let from = 0; from < run.rowCount; ) {
+    const read = run.read(from, page);
+    let pageSum = 0n;
+    for (let at = 0; at < read * 8; at += 8) {
+      total.count += cells[at + 1] as bigint;
+      pageSum += (cells[at + 2] as bigint) * ((cells[at] as bigint) + more);
+    }
+    total.sum = BigInt.asUintN(64, total.sum + pageSum);
+    total.rows += read;
+    from += read;
+  }
+  run.close();
+}
+
+/** What one run does beside admission. */
+type Work = 'admit' | 'accumulate' | 'deltas';
+
+interface Ran {
+  readonly rate: number;
+  readonly deltaBytes: number;
+}
+
+function run(
+  kernels: WindowKernels,
+  load: Workload,
+  inputs: readonly Input[],
+  work: Work,
+  state: WindowState,
+): Ran {
+  const admitted = AdmittedBatch.create(BATCH_ROWS);
+  const out = new Uint8Array(BATCH_ROWS * 80);
+  let deltaBytes = 0;
+  const before = process.cpuUsage();
+  course(kernels, inputs, admitted, ({ events }) => {
+    if (work !== 'admit') state.accumulate(events, admitted);
+    if (work === 'deltas') deltaBytes += state.encodeDeltas(out);
+  });
+  return { rate: load.events / cpuSeconds(before), deltaBytes };
+}
+
+function cpuSeconds(before: NodeJS.CpuUsage): number {
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1e6;
+}
+
+/** Milliseconds of the call that took longest, by the clock: the thread that readies memory shares the process. */
+function longest(kernels: WindowKernels, inputs: readonly Input[], state: WindowState): number {
+  const admitted = AdmittedBatch.create(BATCH_ROWS);
+  let most = 0;
+  course(kernels, inputs, admitted, ({ events }) => {
+    const before = performance.now();
+    state.accumulate(events, admitted);
+    most = Math.max(most, performance.now() - before);
+  });
+  return most;
+}
+
+/** Sessions of the same events; they fire, sorted, as the frontier gets to their ends. */
+async function runSessions(
+  kernels: WindowKernels,
+  load: Workload,
+  inputs: readonly Input[],
+  state: SessionState,
+  isAsked: boolean,
+): Promise<{ readonly rate: number; readonly digest: Digest }> {
+  const admitted = AdmittedBatch.create(BATCH_ROWS);
+  const fired: Promise<RowRun>[] = [];
+  const before = process.cpuUsage();
+  course(kernels, inputs, admitted, ({ events }, _, frontier) => {
+    state.accumulate(events, admitted);
+    if (frontier >= state.leastEnd()) fired.push(state.fire(frontier));
+  });
+  const runs = await Promise.all(fired);
+  const rate = load.events / cpuSeconds(before);
+  const total = { rows: 0, count: 0n, sum: 0n };
+  const all = isAsked ? [...runs, await state.fire(Number.POSITIVE_INFINITY)] : [];
+  for (const one of all) addRun(total, one, 0n);
+  if (!isAsked) for (const one of runs) one.close();
+  return { rate, digest: textOf(total) };
+}
+
+/** Bytes of the deltas of all batches as sessions. */
+function sessionDeltaBytes(kernels: WindowKernels, inputs: readonly Input[]): number {
+  const admitted = AdmittedBatch.create(BATCH_ROWS);
+  const state = kernels.openSessions(GAP_MS, 1);
+  const out = new Uint8Array(BATCH_ROWS * 80);
+  let bytes = 0;
+  course(kernels, inputs, admitted, ({ events }) => {
+    state.accumulate(events, admitted);
+    bytes += state.encodeDeltas(out);
+  });
+  state.close();
+  return bytes;
+}
+
+/** Writes the admitted events for the bare loop. */
+function writeAdmitted(path: string, inputs: readonly Input[]): void {
+  mkdirSync(dirname(path), { recursive: true });
+  const file = openSync(path, 'w');
+  const cells = new BigUint64Array((BATCH_ROWS * EVENT_BYTES) / 8);
+  try {
+    course(loadWindowKernels('native'), inputs, AdmittedBatch.create(BATCH_ROWS), ({ events }, admitted) => {
+      const signed = new BigInt64Array(cells.buffer);
+      for (let i = 0; i < admitted.rowCount; i++) {
+        const row = admitted.columns.row[i] as number;
+        cells[i * 4] = events.columns.accountId[row] as bigint;
+        signed[i * 4 + 1] = events.columns.value[row] as bigint;
+        signed[i * 4 + 2] = events.columns.eventTs[row] as bigint;
+        signed[i * 4 + 3] = admitted.columns.slice[i] as bigint;
+      }
+      writeSync(file, new Uint8Array(cells.buffer, 0, admitted.rowCount * EVENT_BYTES));
+    });
+  } finally {
+    closeSync(file);
+  }
+}
+
+const call = promisify(execFile);
+
+async function compare(context: BenchContext, load: Workload, binary: string): Promise<BenchResult[]> {
+  const inputs = inputsOf(load);
+  const path = join(packageRoot(), '.millrace', 'bench', `raw-window-${process.pid}`);
+  const native = loadWindowKernels('native');
+  const reference = loadWindowKernels('reference');
+  try {
+    writeAdmitted(path, inputs);
+    let expected: Digest | undefined;
+    const raw = async (...more: readonly string[]): Promise<number> => {
+      const { stdout } = await call(binary, [path, `${load.slots}`, '1', ...more]);
+      const { events, seconds, ...digest } = JSON.parse(stdout) as Digest & {
+        events: number;
+        seconds: number[];
+      };
+      expected ??= digest;
+      return events / (seconds[0] as number);
+    };
+    /** Sides whose answer was looked at: that takes longer than the side itself, so each is asked once. */
+    const asked = new Set<string>();
+    const isFirst = (side: string): boolean => !asked.has(side) && asked.add(side) !== undefined;
+    const demand = (digest: Digest, wanted: Digest | undefined): void =>
+      invariant(
+        wanted === undefined || JSON.stringify(digest) === JSON.stringify(wanted),
+        `all sides answer the same: ${JSON.stringify(digest)}, not ${JSON.stringify(wanted)}`,
+      );
+    const timed = (kernels: WindowKernels, work: Work) => async (): Promise<number> => {
+      const state = kernels.open(SIZE_MS, 1);
+      const { rate } = run(kernels, load, inputs, work, state);
+      if (work !== 'admit' && isFirst(`${kernels.name} ${work}`)) demand(await digestOf(state, 0), expected);
+      state.close();
+      return rate;
+    };
+    /** The measure of a first window, and of the one behind it. */
+    const twice = async <T>(side: string, measure: (state: WindowState) => T): Promise<readonly [T, T]> => {
+      const state = native.open(SIZE_MS, 1);
+      const isAsked = isFirst(side);
+      const first = measure(state);
+      if (isAsked) demand(await digestOf(state, 0), expected);
+      else await empty(state);
+      shift(inputs, SIZE_MS);
+      try {
+        const next = measure(state);
+        if (isAsked) demand(await digestOf(state, SIZE_MS), expected);
+        return [first, next];
+      } finally {
+        shift(inputs, -SIZE_MS);
+        state.close();
+      }
+    };
+    let sessionsExpected: Digest | undefined;
+    const sessions = (kernels: WindowKernels) => async (): Promise<number> => {
+      const state = kernels.openSessions(GAP_MS, 1);
+      const isAsked = isFirst(`${kernels.name} sessions`);
+      const { rate, digest } = await runSessions(kernels, load, inputs, state, isAsked);
+      if (isAsked) demand(digest, sessionsExpected);
+      sessionsExpected ??= digest;
+      state.close();
+      return rate;
+    };
+    await raw();
+    context.say(`${load.name}: ${JSON.stringify(expected)}`);
+    const state = native.open(SIZE_MS, 1);
+    const { deltaBytes } = run(native, load, inputs, 'deltas', state);
+    state.close();
+    const sessionBytes = sessionDeltaBytes(native, inputs);
+    const pauses: Array<readonly [number, number]> = [];
+    const sides = await takeTurns(
+      {
+        raw: () => raw(),
+        fresh: () => raw('fresh'),
+        ours: timed(native, 'accumulate'),
+        next: async () =>
+          (await twice('next', (one) => run(native, load, inputs, 'accumulate', one).rate))[1],
+        pause: async () => {
+          pauses.push(await twice('pause', (one) => longest(native, inputs, one)));
+          return 0;
+        },
+        sessions: sessions(native),
+        deltas: timed(native, 'deltas'),
+        admit: timed(native, 'admit'),
+      },
+      context.repeats,
+    );
+    // They take most of the time, and their part is a ratio far from its goal.
+    const twins = await takeTurns(
+      {
+        sessions: sessions(reference),
+        ours: timed(reference, 'accumulate'),
+        admit: timed(reference, 'admit'),
+      },
+      Math.min(context.repeats, TWIN_REPEATS_MAX),
+    );
+    const shared = { unit: 'events/CPU-s', better: 'more' } as const;
+    const bare = { name: 'bare C++ loop, no admission', series: sides.raw };
+    return [
+      result({
+        ...shared,
+        metric: `admit and accumulate, ${load.name}`,
+        ours: sides.ours,
+        against: bare,
+        goal: { valueAtLeast: load.goal },
+      }),
+      result({
+        ...shared,
+        metric: `admit and accumulate, ${load.name}: beside what fresh memory costs`,
+        ours: sides.ours,
+        against: { name: 'bare C++ loop, its table in fresh memory', series: sides.fresh },
+      }),
+      result({
+        ...shared,
+        metric: `admit and accumulate, ${load.name}: the next window`,
+        ours: sides.next,
+        against: bare,
+        goal: { valueAtLeast: load.goal },
+      }),
+      ...['first', 'next'].map((which, i) =>
+        result({
+          metric: `longest call of accumulate, ${load.name}: the ${which} window`,
+          unit: 'ms',
+          ours: seriesOf(pauses.map((pause) => pause[i] as number)),
+          better: 'less',
+        }),
+      ),
+      result({
+        ...shared,
+        metric: `admit, accumulate and fire sessions, ${load.name}`,
+        ours: sides.sessions,
+        against: { name: 'tumbling windows', series: sides.ours },
+      }),
+      result({
+        ...shared,
+        metric: `admit, accumulate and fire sessions, ${load.name}: addon beside twin`,
+        ours: sides.sessions,
+        against: { name: 'TypeScript twin', series: twins.sessions },
+        goal: { ratioAtLeast: TWIN_GAIN_GOAL },
+      }),
+      result({
+        ...shared,
+        metric: `admit and accumulate, ${load.name}: addon beside twin`,
+        ours: sides.ours,
+        against: { name: 'TypeScript twin', series: twins.ours },
+        goal: { ratioAtLeast: TWIN_GAIN_GOAL },
+      }),
+      result({
+        ...shared,
+        metric: `the same with encoded deltas, ${load.name}`,
+        ours: sides.deltas,
+        against: bare,
+      }),
+      result({
+        ...shared,
+        metric: `admit alone, ${load.name}`,
+        ours: sides.admit,
+        against: { name: 'TypeScript twin', series: twins.admit },
+        goal: { ratioAtLeast: TWIN_GAIN_GOAL },
+      }),
+      result({
+        metric: `changelog, ${load.name}`,
+        unit: 'B/event',
+        ours: seriesOf([deltaBytes / load.events]),
+        better: 'less',
+      }),
+      result({
+        metric: `changelog, sessions, ${load.name}`,
+        unit: 'B/event',
+        ours: seriesOf([sessionBytes / load.events]),
+        better: 'less',
+      }),
+    ];
+  } finally {
+    rmSync(path, { force: true });
+  }
+}
+
+export const bench: Bench = {
+  name: 'engine-kernel',
+  summary:
+    'Admission and accumulation of events from memory, against a bare C++ loop and the TypeScript twin.',
+  async run(context) {
+    const binary = await compilePeer('raw-window');
+    const results: BenchResult[] = [];
+    for (const load of WORKLOADS) {
+      if (context.drain.aborted) break;
+      const few = { ...load, events: 100_000, accounts: Math.min(load.accounts, 100_000) };
+      results.push(...(await compare(context, context.smoke ? few : load, binary)));
+    }
+    return results;
+  },
+};

@@ -1,0 +1,46 @@
+/** `millrace bench engine`: the whole window engine as its users run it, a real process beside a real broker.
+ *
+ *  Its kernel alone is the bench engine-kernel, its pauses and restarts are engine-checkpoint, its results results. Parts:
+ *  kafka, sliding, disk, disk-sliding, disk-sessions, rss, accumulate, firing, postgres.
+ */
+import { openParts, type Part } from './effects/parts.ts';
+import type { World } from './effects/world.ts';
+import { Drains } from './engine/drains.ts';
+import { Latencies } from './engine/latencies.ts';
+import { postgresSink } from './engine/postgres-sink.ts';
+import type { Bench, BenchResult } from './harness.ts';
+
+/** Made for a run, so that its parts share their topics. */
+function parts(): Readonly<Record<string, Part>> {
+  let made: Drains | undefined;
+  let alone: number | undefined;
+  const drains = (world: World): Drains => {
+    made ??= new Drains(world);
+    return made;
+  };
+  return {
+    async kafka(world) {
+      const results = await drains(world).kafka();
+      alone = results.find(({ unit }) => unit === 'events/s')?.value;
+      return results;
+    },
+    sliding: (world) => drains(world).sliding(),
+    disk: (world) => drains(world).disk(),
+    'disk-sliding': (world) => drains(world).diskFired('sliding'),
+    'disk-sessions': (world) => drains(world).diskFired('sessions'),
+    rss: (world) => drains(world).rss(),
+    async accumulate(world): Promise<readonly BenchResult[]> {
+      alone ??= await drains(world).ceiling();
+      return new Latencies(world).accumulate(alone);
+    },
+    firing: (world) => new Latencies(world).firing(),
+    postgres: postgresSink,
+  };
+}
+
+export const bench: Bench = {
+  name: 'engine',
+  summary:
+    'The whole window engine: from Kafka beside a bare C++ loop, sliding beside tumbling, disk beside memory, latencies.',
+  run: (context) => openParts(context, parts()),
+};

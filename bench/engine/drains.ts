@@ -1,0 +1,297 @@
+/** The engine's parts that drain a filled topic: beside a bare loop, sliding beside tumbling windows, state on disk beside
+ *  state in memory, and memory with many open keys. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { command as engine } from '../../src/bin/engine.ts';
+import { invariant } from '../../src/core/errors.ts';
+import { consumerProperties } from '../../src/io/broker/properties.ts';
+import { compilePeer } from '../compile.ts';
+import type { World } from '../effects/world.ts';
+import { type BenchResult, result, type Series, seriesOf, takeTurns } from '../harness.ts';
+import { type Answer, type Drained, EngineRuns, metricIn } from './engine-run.ts';
+import { type EventsSpec, EventsTopics, PARTITIONS, SIZE_MS } from './events-topic.ts';
+
+/** Repeats of the parts whose sides take a while. */
+const LONG_REPEATS_MAX = 3;
+/** So late that no window of a topic fires while it is read. */
+const UNFIRED = '-allowed-lateness=1h';
+const TUMBLING = ['-window=tumbling', '-size=1m'] as const;
+const SLIDING = ['-window=sliding', '-size=5m', '-slide=1m'] as const;
+const WINDOWS_A_SLICE = 5;
+/** What fires while it is read: behind the first 45 s of WIDE about as much ends as begins. */
+const FIRED = {
+  sessions: { flags: ['-window=session', '-gap=30s'], title: 'sessions with a gap of 30s, fired' },
+  sliding: { flags: ['-window=sliding', '-size=30s', '-slide=15s'], title: 'sliding 30s by 15s, fired' },
+} as const;
+/** 1.2 times the CPU. */
+const SLIDING_RATIO = 0.8333;
+const BUDGET_OF_STATE = 0.25;
+/** What a small run gets, for most of a budget is not the state's. */
+const BUDGET_BYTES_SMOKE = 160 * 1024 ** 2;
+const RSS_BUDGET_BYTES = 1024 ** 3;
+const RSS_MAX_BYTES = 4 * 1024 ** 3;
+
+/** Two minutes of event time each. */
+const ZIPF: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
+/** Half of the accounts are met, so that more of them are held than OPEN_KEYS. */
+const WIDE: EventsSpec = { events: 14_000_000, accounts: 20_000_000, zipf: 0, perMs: 117 };
+const OPEN_KEYS = 10_000_000;
+const SMOKE_PART = 50;
+
+const small = (spec: EventsSpec): EventsSpec => ({
+  ...spec,
+  events: spec.events / SMOKE_PART,
+  accounts: spec.accounts / SMOKE_PART,
+  perMs: spec.perMs / SMOKE_PART,
+});
+
+/** Whether the engine can hold its state on disk. */
+export function hasDiskState(): boolean {
+  const choices: readonly string[] = engine.settings.state?.choices ?? [];
+  return choices.includes('disk') && Object.hasOwn(engine.settings, 'mem-budget');
+}
+const onDisk = (bytes: number): readonly string[] => ['-state=disk', `-mem-budget=${Math.ceil(bytes)}`];
+
+const mebibytes = (bytes: number): string => `${Math.round(bytes / 1024 ** 2)} MiB`;
+
+const sameAnswer = (ours: Answer | undefined, theirs: Answer | undefined): void =>
+  invariant(
+    ours === undefined || theirs === undefined || JSON.stringify(ours) === JSON.stringify(theirs),
+    `both sides answer the same: ${JSON.stringify(ours)}, not ${JSON.stringify(theirs)}`,
+  );
+
+const of = (runs: readonly Drained[], pick: (one: Drained) => number): Series => seriesOf(runs.map(pick));
+const perSecond = (one: Drained): number => one.perSecond;
+const cpuUs = (one: Drained): number => one.cpuUs;
+
+const RATE = { unit: 'events/s', better: 'more', list: true } as const;
+const CPU = { unit: 'us CPU/event', better: 'less', list: true } as const;
+
+interface BareRun extends Answer {
+  readonly events: number;
+  readonly seconds: number;
+  readonly cpu_seconds: number;
+}
+
+export class Drains {
+  private readonly world: World;
+  private readonly topics: EventsTopics;
+  private readonly runs: EngineRuns;
+
+  constructor(world: World) {
+    this.world = world;
+    this.topics = new EventsTopics(world);
+    this.runs = new EngineRuns(world);
+  }
+
+  private spec(full: EventsSpec): EventsSpec {
+    return this.world.context.smoke ? small(full) : full;
+  }
+  private get longRepeats(): number {
+    return Math.min(this.world.context.repeats, LONG_REPEATS_MAX);
+  }
+
+  /** Highest rate of the engine alone, events a second: one drain. */
+  async ceiling(): Promise<number> {
+    return (await this.runs.drain(await this.topics.of(this.spec(ZIPF)), { flags: TUMBLING })).perSecond;
+  }
+
+  async kafka(): Promise<readonly BenchResult[]> {
+    const { world, runs } = this;
+    const topic = await this.topics.of(this.spec(ZIPF));
+    const binary = await compilePeer('raw-engine');
+    const properties = consumerProperties({ brokers: world.brokers, clientId: 'bench' });
+    const slots = 2 ** Math.ceil(Math.log2(topic.accounts * 2));
+    const numbers = [PARTITIONS, topic.events, SIZE_MS, slots].map(String);
+    const pairs = Object.entries(properties).map(([name, value]) => `${name}=${value}`);
+    const bare: BareRun[] = [];
+    const ours: Drained[] = [];
+    let expected: Answer | undefined;
+    world.context.say('draining beside a bare loop');
+    await takeTurns(
+      {
+        bare: async () => {
+          const { stdout } = await promisify(execFile)(binary, [topic.name, ...numbers, ...pairs]);
+          const one = JSON.parse(stdout) as BareRun;
+          const { rows, count, sum } = one;
+          sameAnswer(expected, { rows, count, sum });
+          expected = { rows, count, sum };
+          return bare.push(one);
+        },
+        ours: async () => {
+          const one = await runs.drain(topic, { flags: TUMBLING, answer: ours.length === 0 });
+          sameAnswer(one.answer, expected);
+          return ours.push(one);
+        },
+      },
+      world.context.repeats,
+    );
+    world.context.say(`every side answers ${JSON.stringify(expected)}`);
+    const name = 'bare C++ loop, librdkafka to tables';
+    const events = `${topic.events} events of 256 B, lz4, from Kafka`;
+    return [
+      result({
+        ...CPU,
+        metric: `${events}: CPU`,
+        ours: of(ours, cpuUs),
+        against: { name, series: seriesOf(bare.map((one) => (one.cpu_seconds / one.events) * 1e6)) },
+        goal: { ratioAtLeast: 0.8 },
+      }),
+      result({
+        ...RATE,
+        metric: `${events}: rate`,
+        ours: of(ours, perSecond),
+        against: { name, series: seriesOf(bare.map((one) => one.events / one.seconds)) },
+        goal: { ratioAtLeast: 0.8 },
+      }),
+    ];
+  }
+
+  async sliding(): Promise<readonly BenchResult[]> {
+    const { world, runs } = this;
+    const topic = await this.topics.of(this.spec(ZIPF));
+    const sides = { tumbling: TUMBLING, sliding: SLIDING } as const;
+    const found = new Map<string, Drained[]>();
+    const drain = (kind: keyof typeof sides, more: readonly string[]) => async (): Promise<number> => {
+      const name = [kind, ...more].join(' ');
+      const before = found.get(name) ?? [];
+      const answer = before.length === 0 && more.length === 0;
+      const one = await runs.drain(topic, { flags: [...sides[kind], ...more], answer });
+      found.set(name, [...before, one]);
+      const times = kind === 'sliding' ? WINDOWS_A_SLICE : 1;
+      invariant(
+        one.answer === undefined || one.answer.count === `${topic.events * times}`,
+        `every event is in ${times} windows`,
+      );
+      return one.cpuUs;
+    };
+    world.context.say('draining into sliding windows and into tumbling ones');
+    await takeTurns(
+      {
+        tumbling: drain('tumbling', [UNFIRED]),
+        sliding: drain('sliding', [UNFIRED]),
+        tumblingFired: drain('tumbling', []),
+        slidingFired: drain('sliding', []),
+      },
+      this.longRepeats,
+    );
+    const series = (kind: string, more: readonly string[]): Series =>
+      of(found.get([kind, ...more].join(' ')) ?? [], cpuUs);
+    const against = (more: readonly string[]) => ({
+      name: 'tumbling 1m',
+      series: series('tumbling', more),
+    });
+    return [
+      result({
+        ...CPU,
+        metric: 'sliding 5m by 1m, firing apart: CPU',
+        ours: series('sliding', [UNFIRED]),
+        against: against([UNFIRED]),
+        goal: { ratioAtLeast: SLIDING_RATIO },
+      }),
+      result({
+        ...CPU,
+        metric: 'sliding 5m by 1m, firing included: CPU',
+        ours: series('sliding', []),
+        against: against([]),
+      }),
+    ];
+  }
+
+  /** Nothing where the engine keeps its state in memory alone. */
+  disk(): Promise<readonly BenchResult[]> {
+    return this.diskBesideMemory([...TUMBLING, UNFIRED], undefined);
+  }
+
+  /** The same where results leave meanwhile: up to the last of them, or a state that lets them wait would be the faster one. */
+  diskFired(kind: keyof typeof FIRED): Promise<readonly BenchResult[]> {
+    const { flags, title } = FIRED[kind];
+    return this.diskBesideMemory(flags, title);
+  }
+
+  private async diskBesideMemory(
+    flags: readonly string[],
+    fired: string | undefined,
+  ): Promise<readonly BenchResult[]> {
+    const { world, runs } = this;
+    const { smoke } = world.context;
+    if (!hasDiskState()) return [];
+    const topic = await this.topics.of(this.spec(WIDE));
+    const memory: Drained[] = [];
+    const disk: Drained[] = [];
+    let bytes = 0;
+    let left = 0;
+    const budgetFor = (state: number): number => (smoke ? BUDGET_BYTES_SMOKE : state * BUDGET_OF_STATE);
+    let expected: Answer | undefined;
+    world.context.say(`draining into memory and onto disk${fired === undefined ? '' : `: ${fired}`}`);
+    await takeTurns(
+      {
+        memory: async () => {
+          const results = fired === undefined ? {} : ({ results: 'all' } as const);
+          const answer = memory.length === 0;
+          const one = await runs.drain(topic, { flags, answer, gauges: answer, ...results });
+          if (answer) {
+            bytes = metricIn(one.end, 'engine_state_bytes');
+            left = metricIn(one.end, 'engine_sink_rows_total');
+          }
+          expected ??= one.answer;
+          return memory.push(one);
+        },
+        disk: async () => {
+          const results = fired === undefined ? {} : { results: left };
+          const answer = disk.length === 0;
+          const more = onDisk(budgetFor(bytes));
+          const one = await runs.drain(topic, { flags: [...flags, ...more], answer, ...results });
+          sameAnswer(one.answer, expected);
+          return disk.push(one);
+        },
+      },
+      this.longRepeats,
+    );
+    const budget = `disk state, a budget of ${mebibytes(budgetFor(bytes))} for ${mebibytes(bytes)}`;
+    const what = fired === undefined ? budget : `${fired}, ${budget}`;
+    const beside = (pick: (one: Drained) => number) => ({
+      ours: of(disk, pick),
+      against: { name: 'memory state', series: of(memory, pick) },
+    });
+    return [
+      result({ ...RATE, metric: `${what}: rate`, ...beside(perSecond), goal: { ratioAtLeast: 0.5 } }),
+      result({ ...CPU, metric: `${what}: CPU`, ...beside(cpuUs) }),
+      result({
+        metric: `${what}: spilled`,
+        unit: 'bytes',
+        better: 'less',
+        ours: of(disk, ({ end }) => metricIn(end, 'engine_spill_bytes_total')),
+      }),
+    ];
+  }
+
+  /** Sliding windows over as many accounts as are said to be held; on disk where the engine can, in memory beside it. */
+  async rss(): Promise<readonly BenchResult[]> {
+    const { world, runs } = this;
+    const topic = await this.topics.of(this.spec(WIDE));
+    const keys = world.context.smoke ? OPEN_KEYS / SMOKE_PART : OPEN_KEYS;
+    const drain = async (more: readonly string[]): Promise<Series> => {
+      const one = await runs.drain(topic, { flags: [...SLIDING, UNFIRED, ...more], gauges: true });
+      const held = metricIn(one.end, 'engine_open_keys');
+      world.context.say(`${held} accumulators of at least ${keys} accounts`);
+      invariant(held >= keys, `${keys} keys are open, not ${held}`);
+      return seriesOf([one.peakBytes]);
+    };
+    world.context.say(`holding ${keys} keys`);
+    const memory = await drain([]);
+    const shared = { unit: 'bytes', better: 'less' } as const;
+    const what = `largest resident size, ${keys / 1e6}M open keys, sliding 5m by 1m`;
+    if (!hasDiskState()) return [result({ ...shared, metric: `${what}, memory state`, ours: memory })];
+    const budget = world.context.smoke ? BUDGET_BYTES_SMOKE : RSS_BUDGET_BYTES;
+    return [
+      result({
+        ...shared,
+        metric: `${what}, disk state with ${mebibytes(budget)}`,
+        ours: await drain(onDisk(budget)),
+        against: { name: 'memory state', series: memory },
+        goal: { valueAtMost: RSS_MAX_BYTES },
+      }),
+    ];
+  }
+}

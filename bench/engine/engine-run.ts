@@ -1,0 +1,218 @@
+/** Runs of the real engine over a topic, watched from outside: its metrics, and its time and memory out of /proc. */
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError, invariant } from '../../src/core/errors.ts';
+import { FIRED_FAMILIES, readFired } from '../../src/engine/index.ts';
+import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
+import { cpuSeconds } from '../effects/cpu.ts';
+import type { Child, World } from '../effects/world.ts';
+import type { EventsTopic } from './events-topic.ts';
+
+/** A look costs the engine about 3 ms of CPU. */
+const SAMPLE_MS = 500;
+const SAMPLE_MS_SMOKE = 10;
+const LEFT_SAMPLE_MS = 100;
+const DRAIN_MS_MAX = 600_000;
+/** Gauges of the state are renewed once a second. */
+const GAUGES_MS = 1500;
+const STORE_BUDGET_BYTES = 64 * 1024 * 1024;
+
+/** Values of /metrics by their whole line but the value. */
+export type Scrape = ReadonlyMap<string, number>;
+
+export async function scrape(child: Child): Promise<Scrape> {
+  const text = await (await fetch(`http://${child.address}/metrics`)).text();
+  const values = new Map<string, number>();
+  for (const line of text.split('\n')) {
+    const at = line.lastIndexOf(' ');
+    if (line !== '' && !line.startsWith('#')) values.set(line.slice(0, at), Number(line.slice(at + 1)));
+  }
+  return values;
+}
+
+/** @throws bad_file where the process has no such metric */
+export function metricIn(from: Scrape, name: string): number {
+  const value = from.get(name);
+  if (value === undefined) throw coreError('bad_file', `there is no metric ${name}`);
+  return value;
+}
+
+/** What a run holds, the same for all sides that fold the same events into the same windows. */
+export interface Answer {
+  readonly rows: string;
+  readonly count: string;
+  /** Sum over all rows of sum * (account_id + window_start), modulo 2^64. */
+  readonly sum: string;
+}
+
+export interface Drained {
+  readonly perSecond: number;
+  /** CPU of all threads an event, µs. */
+  readonly cpuUs: number;
+  /** Metrics behind the last event, where they were asked for. */
+  readonly end: Scrape;
+  readonly peakBytes: number;
+  readonly answer: Answer | undefined;
+}
+
+interface Sample {
+  readonly at: number;
+  readonly events: number;
+  readonly cpu: number;
+}
+
+interface DrainOptions {
+  /** Flags beside topic and places. */
+  readonly flags: readonly string[];
+  /** Fires what is open, and reads every result. */
+  readonly answer?: boolean;
+  /** Waits for the gauges of the state. */
+  readonly gauges?: boolean;
+  /** Goes on behind the last event until so many results have left, or all that leave; so far the rate is measured. */
+  readonly results?: number | 'all';
+  /** Called when the engine begins to read; what it gives, when all is read. */
+  readonly beside?: (pid: number) => () => Promise<void>;
+}
+
+/** Largest resident size that a process has had. */
+function peakBytesOf(pid: number): number {
+  const kilobytes = /^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  return Number(kilobytes ?? Number.NaN) * 1024;
+}
+
+async function answerIn(folder: string): Promise<Answer> {
+  const options = { budgetBytes: STORE_BUDGET_BYTES, families: FIRED_FAMILIES, missing: 'refuse' } as const;
+  const store = await rocksdbDriver.open(folder, options);
+  let rows = 0;
+  let count = 0n;
+  let sum = 0n;
+  try {
+    for await (const page of readFired(store)) {
+      for (const row of page) {
+        count += row.count;
+        sum = BigInt.asUintN(64, sum + row.sum * (row.accountId + BigInt(row.windowStart)));
+      }
+      rows += page.length;
+    }
+  } finally {
+    await store.close();
+  }
+  return { rows: `${rows}`, count: `${count}`, sum: `${sum}` };
+}
+
+export class EngineRuns {
+  private readonly world: World;
+  private count = 0;
+
+  constructor(world: World) {
+    this.world = world;
+  }
+
+  /** A folder nobody has. */
+  folder(): string {
+    return join(this.world.dir, `engine-${this.count++}`);
+  }
+
+  flags(topic: string, folder: string, more: readonly string[]): readonly string[] {
+    const { brokers } = this.world;
+    return ['engine', `-brokers=${brokers}`, `-topic=${topic}`, `-state-dir=${folder}`, ...more];
+  }
+
+  start(topic: string, folder: string, more: readonly string[]): Promise<Child> {
+    return this.world.start('engine', [...this.flags(topic, folder, more), '-listen=127.0.0.1:0']);
+  }
+
+  /** Reads a filled topic to its end. */
+  async drain(topic: EventsTopic, options: DrainOptions): Promise<Drained> {
+    const { context } = this.world;
+    const folder = this.folder();
+    const began = { at: performance.now(), events: 0, cpu: 0 };
+    const child = await this.start(topic.name, folder, options.flags);
+    try {
+      const over = options.beside?.(child.process.pid);
+      const samples = [began, ...(await this.samples(child, topic.events))];
+      const left = options.results === undefined ? undefined : await this.left(child, options.results);
+      await over?.();
+      if (options.gauges === true) await sleep(GAUGES_MS);
+      const end = await scrape(child);
+      const peakBytes = peakBytesOf(child.process.pid);
+      invariant(metricIn(end, 'dropped_late') === 0, 'nothing is late in the true order');
+      invariant(metricIn(end, 'engine_invalid_events_total') === 0, 'every event is read');
+      await child.stop();
+      context.drain.throwIfAborted();
+      const answer =
+        options.answer === true ? await this.answer(topic.name, folder, options.flags) : undefined;
+      const speed = left === undefined ? speedOf(samples, topic.events) : speedBetween(began, left);
+      return { ...speed, end, peakBytes, answer };
+    } finally {
+      child.process.kill('SIGKILL');
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  private async samples(child: Child, events: number): Promise<readonly Sample[]> {
+    const { context } = this.world;
+    const samples: Sample[] = [];
+    const deadline = performance.now() + DRAIN_MS_MAX;
+    let over = false;
+    void child.process.ended.then(() => {
+      over = true;
+    });
+    for (;;) {
+      if (over) throw coreError('unreachable', `the engine ended; see ${child.process.logPath}`);
+      const read = await scrape(child);
+      const seen = metricIn(read, 'engine_events_total');
+      samples.push({ at: performance.now(), events: seen, cpu: cpuSeconds(child.process.pid) });
+      if (seen >= events) return samples;
+      context.drain.throwIfAborted();
+      if (performance.now() > deadline)
+        throw coreError('timeout', `${seen} of ${events} events in ${DRAIN_MS_MAX / 1000} s`);
+      await sleep(context.smoke ? SAMPLE_MS_SMOKE : SAMPLE_MS);
+    }
+  }
+
+  /** As it stood when the last result had left, behind the last event. */
+  private async left(child: Child, results: number | 'all'): Promise<Sample> {
+    const deadline = performance.now() + DRAIN_MS_MAX;
+    let rows = -1;
+    for (let last: Sample | undefined; ; await sleep(LEFT_SAMPLE_MS)) {
+      const read = await scrape(child);
+      const at = performance.now();
+      const found = metricIn(read, 'engine_sink_rows_total');
+      if (last === undefined || found > rows) {
+        const events = metricIn(read, 'engine_events_total');
+        last = { at, events, cpu: cpuSeconds(child.process.pid) };
+        rows = found;
+      }
+      const isQuiet = at - last.at > GAUGES_MS && metricIn(read, 'engine_sink_waiting_rows') === 0;
+      if (results === 'all' ? isQuiet : rows >= results) return last;
+      this.world.context.drain.throwIfAborted();
+      if (at > deadline)
+        throw coreError('timeout', `${rows} of ${results} results in ${DRAIN_MS_MAX / 1000} s`);
+    }
+  }
+
+  /** A second run goes on at the end of the topic and fires what is open. */
+  private async answer(topic: string, folder: string, flags: readonly string[]): Promise<Answer> {
+    await this.world.run('engine', this.flags(topic, folder, [...flags, '-bounded']));
+    return answerIn(join(folder, 'fired'));
+  }
+}
+
+/** From a third of the events, when the code is compiled, to the last sample before their end; the whole process where a run is
+ *  too short for that. */
+function speedOf(samples: readonly Sample[], events: number): Pick<Drained, 'perSecond' | 'cpuUs'> {
+  let from = samples.find((one) => one.events >= events / 3);
+  let to = samples.findLast((one) => one.events < events);
+  if (from === undefined || to === undefined || to.events - from.events < events / 4) {
+    from = samples[0] as Sample;
+    to = samples.at(-1) as Sample;
+  }
+  return speedBetween(from, to);
+}
+
+function speedBetween(from: Sample, to: Sample): Pick<Drained, 'perSecond' | 'cpuUs'> {
+  const taken = to.events - from.events;
+  return { perSecond: (taken / (to.at - from.at)) * 1000, cpuUs: ((to.cpu - from.cpu) / taken) * 1e6 };
+}

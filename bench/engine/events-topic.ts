@@ -1,0 +1,77 @@
+/** Topics of generated events, each filled once a run and read by every side. */
+import type { World } from '../effects/world.ts';
+
+export const PARTITIONS = 8;
+/** Of every window that is tumbling, and the width of every slice. */
+export const SIZE_MS = 60_000;
+
+export interface EventsSpec {
+  readonly events: number;
+  readonly accounts: number;
+  readonly zipf: number;
+  /** Events in a millisecond of event time. */
+  readonly perMs: number;
+}
+
+export interface EventsTopic extends EventsSpec {
+  readonly name: string;
+}
+
+/** The true order: nothing is late, so every side folds every event. */
+const flagsOf = (world: World, topic: string): readonly string[] => [
+  'gen',
+  `-brokers=${world.brokers}`,
+  `-out=kafka:${topic}`,
+  `-partitions=${PARTITIONS}`,
+  '-compression=lz4',
+  '-digest=false',
+];
+const shapeOf = ({ accounts, zipf, perMs }: Omit<EventsSpec, 'events'>): readonly string[] => [
+  `-accounts=${accounts}`,
+  `-zipf=${zipf}`,
+  `-per-ms=${perMs}`,
+];
+
+export class EventsTopics {
+  private readonly world: World;
+  private readonly filled = new Map<string, Promise<EventsTopic>>();
+
+  constructor(world: World) {
+    this.world = world;
+  }
+
+  /** A topic with these events; filled where nobody asked for it before. */
+  of(spec: EventsSpec): Promise<EventsTopic> {
+    const key = JSON.stringify(spec);
+    const known = this.filled.get(key);
+    if (known !== undefined) return known;
+    const made = this.fill(spec);
+    this.filled.set(key, made);
+    return made;
+  }
+
+  private async fill(spec: EventsSpec): Promise<EventsTopic> {
+    const { world } = this;
+    const name = world.topic();
+    world.context.say(`filling ${spec.events} events of ${spec.accounts} accounts`);
+    await world.run('gen', [...flagsOf(world, name), ...shapeOf(spec), `-count=${spec.events}`]);
+    return { ...spec, name };
+  }
+}
+
+/** A source that goes on until it is stopped; as fast as the broker takes its events for a rate of 0. */
+export const startSource = (
+  world: World,
+  topic: string,
+  shape: Omit<EventsSpec, 'events'>,
+  rate: number,
+  more: readonly string[] = [],
+): ReturnType<World['start']> =>
+  world.start('gen', [
+    ...flagsOf(world, topic),
+    ...shapeOf(shape),
+    '-count=0',
+    `-rate=${rate}`,
+    ...more,
+    '-listen=127.0.0.1:0',
+  ]);

@@ -1,0 +1,181 @@
+/** What an engine must have made of a generated stream, counted a second time from the generator: which events count, and the
+ *  totals of every tumbling window. It shares no module with the engine.
+ *
+ *  The stream is the same for the same options, so nothing has to be kept of it but how many of its events were sent. A total is
+ *  enough to tell two windows apart by any row: `weighted` binds each sum to its account. Memory: a bit an account and window, and
+ *  everything of the accounts that are sampled.
+ */
+import { invariant } from '../../src/core/errors.ts';
+import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import type { EventOptions } from '../../src/gen/event-options.ts';
+import { EventGenerator } from '../../src/gen/events.ts';
+import type { GenKernels } from '../../src/native/gen-surface.ts';
+import { partitionOfKey } from '../../src/sim/murmur2.ts';
+import { FixedWindows } from '../peers/oracle/fixed-windows.ts';
+import type { OracleRow } from '../peers/oracle/rules.ts';
+
+/** So few that sums of value * account_id are exact in a double. */
+const ROWS = 512;
+const PRODUCT_MAX = Number.MAX_SAFE_INTEGER / ROWS;
+const TWO_32 = 4_294_967_296;
+/** Batches between two looks at whether to go on. */
+const BATCHES_A_TURN = 2000;
+
+export interface RecountRules {
+  readonly sizeMs: number;
+  readonly skewMs: number;
+  readonly latenessMs: number;
+}
+
+/** Which accounts are compared row by row. */
+export interface Sample {
+  readonly every: number;
+  readonly offset: number;
+}
+export const isSampled = (sample: Sample, account: bigint): boolean =>
+  account % BigInt(sample.every) === BigInt(sample.offset);
+
+export interface RecountOptions {
+  /** A stream without an end; account_base 0 or more, and all of its accounts below 2^32. */
+  readonly stream: EventOptions;
+  readonly kernels: GenKernels;
+  /** Events of the stream that were sent. */
+  readonly events: number;
+  readonly partitions: number;
+  readonly rules: RecountRules;
+  readonly sample: Sample;
+  readonly signal: AbortSignal;
+}
+
+/** Of one window over all its accounts. */
+export interface WindowTotals {
+  rows: number;
+  count: number;
+  sum: bigint;
+  /** Sum of sum * account_id. */
+  weighted: bigint;
+}
+
+export const noTotals = (): WindowTotals => ({ rows: 0, count: 0, sum: 0n, weighted: 0n });
+export const sameTotals = (a: WindowTotals, b: WindowTotals): boolean =>
+  a.rows === b.rows && a.count === b.count && a.sum === b.sum && a.weighted === b.weighted;
+
+export interface Recount {
+  readonly accepted: number;
+  readonly droppedLate: number;
+  /** By start. */
+  readonly windows: ReadonlyMap<number, WindowTotals>;
+  /** Of the sampled accounts. */
+  readonly rows: readonly OracleRow[];
+}
+
+/** Partition of each account by its distance from the first. */
+function partitionsOf(stream: EventOptions, partitions: number): Uint8Array {
+  invariant(partitions <= 256, 'a partition is a byte');
+  const first = Number(stream.accountBase);
+  invariant(first + stream.accounts <= TWO_32, 'accounts are of 32 bits');
+  const key = new Uint8Array(8);
+  const view = new DataView(key.buffer);
+  const found = new Uint8Array(stream.accounts);
+  for (let at = 0; at < found.length; at++) {
+    view.setUint32(0, first + at, true);
+    found[at] = partitionOfKey(key, partitions);
+  }
+  return found;
+}
+
+interface OpenWindow {
+  readonly totals: WindowTotals;
+  /** A bit an account. */
+  readonly met: Uint8Array;
+  /** Of the batch. */
+  sum: number;
+  weighted: number;
+}
+
+/** @throws AbortError */
+export async function recount(options: RecountOptions): Promise<Recount> {
+  const { stream, events, partitions, rules, sample } = options;
+  const { sizeMs } = rules;
+  const delayMs = rules.skewMs + rules.latenessMs;
+  const first = Number(stream.accountBase);
+  const largest = Math.max(Math.abs(stream.valueMin), Math.abs(stream.valueMax));
+  invariant(largest * (first + stream.accounts) <= PRODUCT_MAX, 'sums of a batch are exact');
+  const partitionOf = partitionsOf(stream, partitions);
+  const seen = new Float64Array(partitions).fill(Number.NEGATIVE_INFINITY);
+  const windows = new Map<number, OpenWindow>();
+  const sampled = new FixedWindows(BigInt(sizeMs), BigInt(sizeMs));
+  const generator = new EventGenerator(stream, options.kernels);
+  const batch = EventBatch.create(ROWS);
+  const { accountId, value, eventTs } = batch.columns;
+  const accounts = new Uint32Array(accountId.buffer, accountId.byteOffset, ROWS * 2);
+  const [valueLow, timeLow] = [value, eventTs].map(
+    (column) => new Uint32Array(column.buffer, column.byteOffset, ROWS * 2),
+  ) as [Uint32Array, Uint32Array];
+  const [valueHigh, timeHigh] = [value, eventTs].map(
+    (column) => new Int32Array(column.buffer, column.byteOffset, ROWS * 2),
+  ) as [Int32Array, Int32Array];
+  let accepted = 0;
+  let open: OpenWindow | undefined;
+  let start = Number.NaN;
+  const windowAt = (from: number): OpenWindow => {
+    let window = windows.get(from);
+    if (window === undefined) {
+      const met = new Uint8Array(Math.ceil(stream.accounts / 8));
+      window = { totals: noTotals(), met, sum: 0, weighted: 0 };
+      windows.set(from, window);
+    }
+    return window;
+  };
+  const fold = (rows: number): void => {
+    for (let row = 0; row < rows; row++) {
+      const account = accounts[2 * row] as number;
+      const ts = (timeHigh[2 * row + 1] as number) * TWO_32 + (timeLow[2 * row] as number);
+      const partition = partitionOf[account - first] as number;
+      if (ts > (seen[partition] as number)) seen[partition] = ts;
+      if (ts < (seen[partition] as number) - delayMs) continue;
+      accepted++;
+      if (open === undefined || !(ts >= start && ts < start + sizeMs)) {
+        start = Math.floor(ts / sizeMs) * sizeMs;
+        open = windowAt(start);
+      }
+      const amount = (valueHigh[2 * row + 1] as number) * TWO_32 + (valueLow[2 * row] as number);
+      const { totals, met } = open;
+      const at = (account - first) >>> 3;
+      const bit = 1 << ((account - first) & 7);
+      if (((met[at] as number) & bit) === 0) {
+        met[at] = (met[at] as number) | bit;
+        totals.rows++;
+      }
+      totals.count++;
+      open.sum += amount;
+      open.weighted += amount * account;
+      if (account % sample.every === sample.offset)
+        sampled.add(accountId[row] as bigint, value[row] as bigint, eventTs[row] as bigint);
+    }
+    for (const window of windows.values()) {
+      if (window.weighted === 0 && window.sum === 0) continue;
+      window.totals.sum += BigInt(window.sum);
+      window.totals.weighted += BigInt(window.weighted);
+      window.sum = 0;
+      window.weighted = 0;
+    }
+  };
+  let left = events;
+  for (let turn = 0; left > 0; turn++) {
+    if (turn % BATCHES_A_TURN === 0) {
+      await new Promise((resolve) => setImmediate(resolve));
+      options.signal.throwIfAborted();
+    }
+    const rows = generator.fillEvents(batch, left);
+    invariant(rows > 0, 'the stream has no end');
+    fold(rows);
+    left -= rows;
+  }
+  return {
+    accepted,
+    droppedLate: events - accepted,
+    windows: new Map([...windows].map(([from, { totals }]) => [from, totals])),
+    rows: [...sampled.rows()],
+  };
+}

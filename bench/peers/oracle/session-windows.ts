@@ -1,0 +1,47 @@
+/** Session windows: the accepted events of a key in the order of their time, cut wherever the next one lies a gap or more
+ *  behind the one before. A session is [first, last + gap), so two that only touch stay two. */
+import { type Aggregate, aggregateOf, fold, rowOf } from './aggregate.ts';
+import type { OracleRow } from './rules.ts';
+
+interface Kept {
+  readonly value: bigint;
+  readonly eventTs: bigint;
+}
+
+const ascending = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);
+
+export class SessionWindows {
+  private readonly gapMs: bigint;
+  private readonly events = new Map<bigint, Kept[]>();
+
+  constructor(gapMs: bigint) {
+    this.gapMs = gapMs;
+  }
+
+  add(accountId: bigint, value: bigint, eventTs: bigint): void {
+    const events = this.events.get(accountId);
+    if (events === undefined) this.events.set(accountId, [{ value, eventTs }]);
+    else events.push({ value, eventTs });
+  }
+
+  /** Ascending by (window_end, account_id). */
+  rows(): Iterable<OracleRow> {
+    const rows: OracleRow[] = [];
+    for (const [accountId, events] of this.events) {
+      const inTime = [...events].sort((a, b) => ascending(a.eventTs, b.eventTs));
+      let start = 0n;
+      let session: Aggregate | undefined;
+      for (const { value, eventTs } of inTime) {
+        if (session !== undefined && eventTs - session.last < this.gapMs) {
+          fold(session, value, eventTs);
+          continue;
+        }
+        if (session !== undefined) rows.push(rowOf(accountId, start, session.last + this.gapMs, session));
+        start = eventTs;
+        session = aggregateOf(value, eventTs);
+      }
+      if (session !== undefined) rows.push(rowOf(accountId, start, session.last + this.gapMs, session));
+    }
+    return rows.sort((a, b) => ascending(a.windowEnd, b.windowEnd) || ascending(a.accountId, b.accountId));
+  }
+}

@@ -1,0 +1,27 @@
+// The entry of the state addon: the embedded store behind Node-API. It is an addon of its own, so
+// that a machine without the store's library still loads the kernels.
+#include <node_api.h>
+
+#include "binding/args.h"
+#include "binding/handle.h"
+#include "binding/state/register.h"
+
+namespace {
+
+// Grows when a function of the surface changes its meaning; src/native/state.ts has the same
+// number.
+constexpr double kStateAbi = 1;
+
+}  // namespace
+
+NAPI_MODULE_INIT() {
+  using namespace millrace::binding;
+  if (!Environment::Create(env)) return nullptr;
+  if (napi_set_named_property(env, exports, "stateAbi", ToNumber(env, kStateAbi)) != napi_ok) {
+    Throw(env, kInternal, "cannot export stateAbi");
+  }
+  RegisterStore(env, exports);
+  RegisterRun(env, exports);
+  RegisterScan(env, exports);
+  return exports;
+}

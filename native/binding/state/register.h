@@ -1,0 +1,13 @@
+// What each part of the state addon adds to the exports. The order here is the order of
+// src/native/state-functions.ts.
+#pragma once
+
+#include <node_api.h>
+
+namespace millrace::binding {
+
+void RegisterStore(napi_env env, napi_value exports);
+void RegisterRun(napi_env env, napi_value exports);
+void RegisterScan(napi_env env, napi_value exports);
+
+}  // namespace millrace::binding

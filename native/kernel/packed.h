@@ -1,0 +1,162 @@
+// Columns of packed integers: how rows stand in the changelog. A column is ceil(n / 2) bytes of
+// 4-bit lengths, the low half first, then each integer little-endian without its leading zero
+// bytes, so that every column has one encoding.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernel/batch.h"
+#include "kernel/span.h"
+#include "kernel/window_row.h"
+#include "layout/layouts.gen.h"
+
+namespace millrace::kernel {
+
+static_assert(std::endian::native == std::endian::little, "encodings are little-endian");
+__extension__ using Wide = __int128;
+__extension__ using UnsignedWide = unsigned __int128;
+
+inline constexpr std::size_t kPackedBytesMax = 8;  // the most an integer takes
+// Greatest count of a delta.
+inline constexpr std::uint64_t kDeltaCountMax = std::uint64_t{1} << 53;
+
+// Rows in several pieces, one after the other.
+using RowParts = Span<const Span<const Accumulator>>;
+
+// Bytes of the lengths of a column.
+inline std::size_t LengthBytes(std::size_t count) { return (count + 1) / 2; }
+// Room that is enough for a column; a writer may write up to kPackedBytesMax - 1 bytes behind it.
+inline std::size_t ColumnBytesMax(std::size_t count) {
+  return LengthBytes(count) + count * kPackedBytesMax;
+}
+
+inline std::uint64_t ZigZag(std::int64_t x) {
+  return (static_cast<std::uint64_t>(x) << 1) ^ static_cast<std::uint64_t>(x >> 63);
+}
+inline std::int64_t UnZigZag(std::uint64_t x) {
+  return static_cast<std::int64_t>((x >> 1) ^ (0 - (x & 1)));
+}
+
+inline Wide SumOf(const Accumulator& row) {
+  return static_cast<Wide>((UnsignedWide{row.sum_high} << 64) | row.sum_low);
+}
+inline UnsignedWide ZigZagSum(const Accumulator& row) {
+  const Wide sum = SumOf(row);
+  return (static_cast<UnsignedWide>(sum) << 1) ^ static_cast<UnsignedWide>(sum >> 127);
+}
+
+template <typename T>
+void Store(std::uint8_t* at, T value) {
+  std::memcpy(at, &value, sizeof value);
+}
+template <typename T>
+T Load(const std::uint8_t* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+// Writes a column of packed integers. May write up to 7 bytes behind what it says.
+class ColumnWriter {
+ public:
+  ColumnWriter(std::uint8_t* at, std::size_t count) : lengths_(at), at_(at + LengthBytes(count)) {
+    std::memset(at, 0, LengthBytes(count));
+  }
+  void Put(std::uint64_t value) {
+    const auto length = static_cast<unsigned>(71 - std::countl_zero(value)) / 8;
+    Store(at_, value);
+    at_ += length;
+    lengths_[number_ / 2] =
+        static_cast<std::uint8_t>(lengths_[number_ / 2] | (length << (number_ % 2 * 4)));
+    number_++;
+  }
+  std::uint8_t* end() const { return at_; }
+
+ private:
+  std::uint8_t* lengths_;
+  std::uint8_t* at_;
+  std::size_t number_ = 0;
+};
+
+// Writes what `each` makes of the rows, of all or only of those with more than one event.
+template <typename Each>
+std::uint8_t* WriteColumn(const RowParts& parts, std::uint8_t* at, std::size_t count,
+                          bool only_more, const Each& each) {
+  ColumnWriter column(at, count);
+  for (std::size_t part = 0; part < parts.size; part++) {
+    const Span<const Accumulator>& rows = parts.data[part];
+    for (std::size_t i = 0; i < rows.size; i++) {
+      if (!only_more || rows.data[i].count > 1) column.Put(each(rows.data[i]));
+    }
+  }
+  return column.end();
+}
+
+// Reads a column that Open has checked.
+class ColumnReader {
+ public:
+  // Takes a column of `count` integers off the front of what is left. False when it is cut short,
+  // has a length above 8, a leading zero byte, or a length too many.
+  bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t count) {
+    const std::size_t length_bytes = LengthBytes(count);
+    if (static_cast<std::size_t>(end - *left) < length_bytes) return false;
+    lengths_ = *left;
+    at_ = lengths_ + length_bytes;
+    const std::uint8_t* at = at_;
+    for (std::size_t i = 0; i < count; i++) {
+      const std::size_t length = LengthAt(i);
+      if (length > kPackedBytesMax || static_cast<std::size_t>(end - at) < length) return false;
+      at += length;
+      if (length > 0 && at[-1] == 0) return false;
+    }
+    if (count % 2 == 1 && LengthAt(count) != 0) return false;
+    *left = at;
+    return true;
+  }
+  std::size_t LengthAt(std::size_t i) const { return (lengths_[i / 2] >> (i % 2 * 4)) & 15U; }
+  std::uint64_t Next() {
+    std::uint64_t value = 0;
+    const std::size_t length = LengthAt(number_++);
+    std::memcpy(&value, at_, length);
+    at_ += length;
+    return value;
+  }
+
+ private:
+  const std::uint8_t* lengths_ = nullptr;
+  const std::uint8_t* at_ = nullptr;
+  std::size_t number_ = 0;
+};
+
+// Rows of all parts, and those with more than one event.
+struct RowCounts {
+  std::size_t all = 0;
+  std::size_t more = 0;
+};
+// kBadArgument for more than `rows_max` rows or a count above kDeltaCountMax.
+Status CountRows(const RowParts& parts, std::size_t rows_max, RowCounts* counts);
+
+// The aggregates of deltas with more than one event as three columns: greatest - least value, and
+// the halves of the sum.
+inline constexpr std::size_t kMoreColumns = 3;
+std::uint8_t* WriteMore(const RowParts& parts, std::uint8_t* at, std::size_t more);
+
+class MoreReader {
+ public:
+  // As ColumnReader.
+  bool Open(const std::uint8_t** left, const std::uint8_t* end, std::size_t more);
+  // Makes a row of `others` + 1 events of one that holds its least value. False when no events make
+  // it.
+  bool Take(std::uint64_t others, Accumulator* row);
+
+ private:
+  ColumnReader width_;
+  ColumnReader sum_low_;
+  ColumnReader sum_high_;
+};
+
+}  // namespace millrace::kernel

@@ -1,0 +1,40 @@
+// Threads that do the shards of one call side by side: the caller takes part, and Run returns when
+// all are done.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace millrace::kernel {
+
+class Workers {
+ public:
+  // No thread is started before the first Run.
+  explicit Workers(std::uint32_t count) : count_(count) {}
+  ~Workers();
+  Workers(const Workers&) = delete;
+  Workers& operator=(const Workers&) = delete;
+
+  // Calls work(0) … work(count - 1), each once, each on a thread of its own; work(0) on the
+  // caller's.
+  void Run(const std::function<void(std::uint32_t)>& work);
+
+ private:
+  void Serve(std::uint32_t number);
+
+  std::uint32_t count_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::condition_variable begun_;
+  std::condition_variable ended_;
+  const std::function<void(std::uint32_t)>* work_ = nullptr;
+  std::uint64_t round_ = 0;
+  std::uint32_t running_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace millrace::kernel

@@ -1,0 +1,43 @@
+// The delta decoder over hostile bytes. Input: u8 way, u32 slice width (0 counts as 1); way even:
+// the rest are the encoded bytes; way odd: the rest after the head, whose length and width are put
+// right, so that mutations reach behind them. What decodes must encode to the same bytes again.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "kernel/window_delta.h"
+#include "test/input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace millrace;
+  using Head = layout::WindowDeltas;
+  test::Input input(data, size);
+  const bool right = input.Take<std::uint8_t>() % 2 == 1;
+  const std::int64_t slice_ms = std::max<std::int64_t>(1, input.Take<std::uint32_t>());
+  const std::size_t rest = size > 5 ? size - 5 : 0;
+  test::Buffer bytes(rest);
+  input.TakeBytes(bytes.data(), rest);
+  if (right && rest >= Head::kBytes) {
+    const std::uint32_t words[] = {static_cast<std::uint32_t>(layout::kWindowDeltasFormMagic),
+                                   static_cast<std::uint32_t>(layout::kWindowDeltasFormVersion),
+                                   static_cast<std::uint32_t>(rest)};
+    std::memcpy(bytes.data(), words, sizeof words);
+    std::memset(bytes.data() + Head::kSpareAt, 0, 4);
+    std::memcpy(bytes.data() + Head::kSliceMsAt, &slice_ms, sizeof slice_ms);
+  }
+  std::vector<std::int64_t> slices;
+  std::vector<kernel::Accumulator> deltas;
+  const std::int32_t verdict =
+      kernel::DecodeDeltas({bytes.data(), rest}, slice_ms, &slices, &deltas);
+  MILLRACE_CHECK(verdict >= layout::kDeltaStatusOk && verdict <= layout::kDeltaStatusBadDelta);
+  MILLRACE_CHECK(deltas.capacity() * sizeof(kernel::Accumulator) <= rest * 26);
+  if (verdict != layout::kDeltaStatusOk) return 0;
+  test::Buffer again(kernel::DeltaBytesMax(deltas.size(), slices.size()));
+  const kernel::Span<const kernel::Accumulator> part = {deltas.data(), deltas.size()};
+  std::size_t written = 0;
+  MILLRACE_CHECK(kernel::EncodeDeltas({&part, 1}, {slices.data(), slices.size()}, slice_ms,
+                                      again.span(), &written) == kernel::Status::kOk);
+  MILLRACE_CHECK(written == rest && std::memcmp(again.data(), bytes.data(), rest) == 0);
+  return 0;
+}

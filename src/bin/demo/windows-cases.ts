@@ -1,0 +1,118 @@
+/** The cases of the windows slice, one table: what is computed, over which delays, with which state, and what proves it. */
+
+/** Of every case. */
+export const SKEW_MS = 5_000;
+export const LATENESS_MS = 10_000;
+
+export interface WindowCase {
+  readonly name: string;
+  readonly window: 'tumbling' | 'sliding' | 'session';
+  /** Flags of the window and their ms. */
+  readonly times: Readonly<Record<string, number>>;
+  /** An event may be in several windows. */
+  readonly overlaps: boolean;
+  /** Flags of the engine's state. */
+  readonly state: readonly string[];
+  /** Flags of the generator: which accounts there are … */
+  readonly keys: readonly string[];
+  /** … and how late events arrive. */
+  readonly delays: readonly string[];
+  /** What the sink must equal: the batch result of the true order, where nothing may be late, or the rules applied to the
+   *  arrival log by an independent program. */
+  readonly expects: 'truth' | 'arrival';
+  /** Where events are late: say what they cost against the true order, too. */
+  readonly hasTruth: boolean;
+  /** At scale 1, and at least. */
+  readonly events: number;
+  readonly eventsMin: number;
+  /** Events that must lie between the checkpoint and the kill, at scale 1. */
+  readonly pastCheckpoint: number;
+}
+
+/** As the engine takes them; the oracle's times are ms without a unit. */
+export const windowFlags = (
+  { window, times }: Pick<WindowCase, 'window' | 'times'>,
+  unit: 'ms' | '',
+): readonly string[] => [
+  `-window=${window}`,
+  ...Object.entries(times).map(([flag, ms]) => `-${flag}=${ms}${unit}`),
+];
+
+const HOT = ['-accounts=50000', '-zipf=1.1'];
+/** Few events have an account in common. */
+const COLD = ['-accounts=1000000', '-zipf=0.5'];
+/** Every delay is within skew + lateness. */
+const ON_TIME = ['-typical-max=3s', '-tail=0.05', '-tail-max=15s', '-stragglers=0'];
+const STRAGGLERS = [
+  '-typical-max=3s',
+  '-tail=0.02',
+  '-tail-max=1m',
+  '-stragglers=0.001',
+  '-straggler-max=2h',
+];
+const TUMBLING = { window: 'tumbling', times: { size: 20_000 }, overlaps: false } as const;
+const MEMORY = ['-state=mem'];
+/** About the least budget there is: of long windows not all that is open fits. */
+const DISK = ['-state=disk', '-mem-budget=110MiB'];
+
+/** The cases of an inner list run side by side. */
+export const CASES: readonly (readonly WindowCase[])[] = [
+  [
+    {
+      ...TUMBLING,
+      name: 'run 1, tumbling',
+      state: MEMORY,
+      keys: HOT,
+      delays: ON_TIME,
+      expects: 'truth',
+      hasTruth: true,
+      events: 2_000_000,
+      eventsMin: 10_000,
+      pastCheckpoint: 100_000,
+    },
+  ],
+  [
+    {
+      ...TUMBLING,
+      name: 'run 2, tumbling',
+      state: MEMORY,
+      keys: HOT,
+      delays: STRAGGLERS,
+      expects: 'arrival',
+      hasTruth: true,
+      events: 1_000_000,
+      eventsMin: 10_000,
+      pastCheckpoint: 100_000,
+    },
+  ],
+  [
+    {
+      name: 'run 3, sliding',
+      window: 'sliding',
+      times: { size: 300_000, slide: 200_000 },
+      overlaps: true,
+      state: DISK,
+      keys: COLD,
+      delays: STRAGGLERS,
+      expects: 'arrival',
+      hasTruth: false,
+      events: 200_000,
+      eventsMin: 160_000,
+      pastCheckpoint: 10_000,
+    },
+    {
+      name: 'run 4, sessions',
+      window: 'session',
+      times: { gap: 120_000 },
+      overlaps: false,
+      state: DISK,
+      keys: COLD,
+      delays: STRAGGLERS,
+      expects: 'arrival',
+      hasTruth: false,
+      events: 200_000,
+      eventsMin: 160_000,
+      pastCheckpoint: 10_000,
+    },
+  ],
+];

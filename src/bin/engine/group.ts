@@ -1,0 +1,98 @@
+/** `-source` of `millrace engine`: whether it reads as it is, or while a consumer group gives it the topic. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { coreError } from '../../core/errors.ts';
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import { engineError } from '../../engine/errors.ts';
+import { type EventSource, GroupLease, LeasedSource } from '../../engine/index.ts';
+import type { BrokerDriver } from '../../io/broker/port.ts';
+import { openDisk } from '../../io/disk/node.ts';
+import type { Disk } from '../../io/disk/port.ts';
+import type { CommandContext } from '../shell/command.ts';
+
+export const SOURCE_SETTINGS = {
+  source: {
+    type: 'string',
+    choices: ['assign', 'group'],
+    default: 'assign',
+    help: 'assign: read every partition. group: read while -group gives every partition to this process, commit offsets to it for tools to see, and wait while another process has -state-dir or the partitions',
+  },
+  group: { type: 'string', needs: ['source=group'], help: 'consumer group of -source=group' },
+} as const satisfies SettingTable;
+
+/** A member that is silent for so long has lost its partitions: what a standby waits for after a SIGKILL. */
+const SESSION_MS = 10_000;
+const HEARTBEAT_MS = 1_000;
+/** How often a standby looks whether the folder is free. */
+const LOCK_POLL_MS = 500;
+
+type Settings = SettingsOf<typeof SOURCE_SETTINGS> & {
+  readonly 'state-dir': string;
+  readonly 'partition-interval': number;
+  readonly topic: string;
+};
+type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
+
+/** The group that was asked for. @throws usage */
+export function groupName({ settings }: Context): string | undefined {
+  if (settings.source === 'assign') return undefined;
+  if (settings.group === undefined || settings.group === '')
+    throw coreError('usage', '-source=group needs -group', { next: 'give -group=ID' });
+  return settings.group;
+}
+
+/** The folder of the state, locked. As a member of a group it waits for the process that has it; undefined: ended meanwhile.
+ *  @throws state_locked */
+export async function openStateDir(context: Context): Promise<Disk | undefined> {
+  const disk = await openDisk(context.settings['state-dir']);
+  const isStandby = groupName(context) !== undefined;
+  for (let waited = 0; ; waited++) {
+    const { release, holder } = await disk.lock();
+    if (release !== undefined) {
+      context.onClose(release);
+      return disk;
+    }
+    if (!isStandby) {
+      throw engineError('state_locked', `${disk.where} is in use by ${holder}`, {
+        next: 'stop that engine, or give another -state-dir',
+      });
+    }
+    if (waited === 0) context.log.info({ folder: disk.where, holder }, 'standby: the folder is in use');
+    if (context.drain.aborted) return undefined;
+    await sleep(LOCK_POLL_MS);
+  }
+}
+
+/** The source, read while the group gives its partitions. */
+export function leased(
+  context: Context,
+  driver: BrokerDriver,
+  {
+    brokers,
+    group,
+    source,
+  }: { readonly brokers: string; readonly group: string; readonly source: EventSource },
+): { readonly source: EventSource; readonly lease: GroupLease } {
+  const { settings, clock, log } = context;
+  const interval = settings['partition-interval'];
+  const lease = new GroupLease({
+    topic: settings.topic,
+    partitionCount: () => source.partitionCount,
+    join: (onRebalance) =>
+      driver.consumer({
+        ...{ brokers, group, onRebalance, clientId: 'millrace-engine-group' },
+        // It reads nothing; where there is no offset it begins where there is nothing to read.
+        autoOffsetReset: 'latest',
+        properties: {
+          'enable.auto.commit': false,
+          'session.timeout.ms': SESSION_MS,
+          'heartbeat.interval.ms': HEARTBEAT_MS,
+          'queued.min.messages': 1,
+          'queued.max.messages.kbytes': 64,
+          ...(interval === 0 ? {} : { 'topic.metadata.refresh.interval.ms': Math.max(10, interval) }),
+        },
+      }),
+    ...{ clock, log, sleep: (ms: number) => sleep(ms), random: Math.random },
+  });
+  context.onClose(() => lease.close());
+  return { source: new LeasedSource(source, lease, (ms) => sleep(ms)), lease };
+}

@@ -1,0 +1,54 @@
+/** `-late-topic` of `millrace engine`: where copies of late and invalid events go. */
+import { coreError } from '../../core/errors.ts';
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import { type Job, KafkaLateTopic, type LateTopic, SINK_TOPIC_NAME } from '../../engine/index.ts';
+import type { BrokerDriver } from '../../io/broker/port.ts';
+import type { CommandContext } from '../shell/command.ts';
+
+export const LATE_SETTINGS = {
+  'late-topic': {
+    type: 'string',
+    help: 'topic that gets a copy of each event that is late or invalid, with the reason, partition, offset and watermark in its headers; some come twice after a crash',
+  },
+} as const satisfies SettingTable;
+
+/** A copy is in one record of the changelog, whose size is bounded. */
+const BATCH_BYTES_MAX = 128 * 1024 * 1024;
+
+type Settings = SettingsOf<typeof LATE_SETTINGS> & { readonly sink: string; readonly 'batch-bytes': number };
+type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
+
+/** The name that was asked for. @throws bad_value, usage */
+export function lateTopicName({ settings }: Context, topic: string): string | undefined {
+  const name = settings['late-topic'];
+  if (name === undefined) return undefined;
+  const refused = (why: string, next: string): Error =>
+    coreError('bad_value', `-late-topic=${name.slice(0, 260)} ${why}`, { next });
+  if (!SINK_TOPIC_NAME.test(name))
+    throw refused(
+      'is not the name of a topic',
+      'use up to 249 letters, digits, dots, underscores and dashes',
+    );
+  if (name === topic) throw refused('is the topic that is read', 'give late events a topic of their own');
+  if (settings.sink === `kafka:${name}`)
+    throw refused('is the topic of the results', 'give late events a topic of their own');
+  if (settings['batch-bytes'] > BATCH_BYTES_MAX) {
+    throw coreError('usage', '-late-topic takes a -batch-bytes of 128MiB at most', {
+      next: 'give a smaller -batch-bytes',
+    });
+  }
+  return name;
+}
+
+export function openLateTopic(
+  context: Context,
+  driver: BrokerDriver,
+  { brokers, name, job }: { readonly brokers: string; readonly name: string; readonly job: Job },
+): LateTopic {
+  const topic = new KafkaLateTopic({
+    ...{ driver, brokers, topic: name },
+    ...{ sourceTopic: job.topic, latenessMs: job.latenessMs },
+  });
+  context.onClose(() => topic.close());
+  return topic;
+}

@@ -1,0 +1,64 @@
+/** Where `millrace engine` holds open windows: in memory, or within -mem-budget and the rest on disk. */
+import { join } from 'node:path';
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import {
+  type MemoryShares,
+  PIECE_FAMILIES,
+  type PieceOrder,
+  PieceStore,
+  sharesOf,
+} from '../../engine/index.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { kvDriver } from '../shell/drivers.ts';
+
+export const MEMORY_SETTINGS = {
+  state: {
+    type: 'string',
+    choices: ['mem', 'disk'],
+    default: 'mem',
+    help: 'where open windows are held: mem, or disk for what does not fit into -mem-budget (the folder spill in -state-dir)',
+  },
+  'mem-budget': {
+    type: 'size',
+    default: '1GiB',
+    min: 1,
+    max: 1_099_511_627_776,
+    needs: ['state=disk'],
+    help: 'memory for tables, batches, changelog, late copies and the caches of the stores; the runtime, of up to 100 MiB, comes on top',
+  },
+} as const satisfies SettingTable;
+
+/** What of the engine's settings is needed here. */
+interface OtherSettings {
+  readonly 'state-dir': string;
+  readonly 'batch-rows': number;
+  readonly 'batch-bytes': number;
+  readonly 'late-topic': string | undefined;
+  readonly native: string;
+}
+type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
+  readonly settings: SettingsOf<typeof MEMORY_SETTINGS> & OtherSettings;
+};
+
+/** undefined: the state stays in memory, which nothing bounds. @throws bad_setting */
+export function memoryOf({ settings }: Pick<Context, 'settings'>): MemoryShares | undefined {
+  if (settings.state !== 'disk') return undefined;
+  const batch = { rows: settings['batch-rows'], bytes: settings['batch-bytes'] };
+  return sharesOf(settings['mem-budget'], batch, settings['late-topic'] !== undefined);
+}
+
+/** @throws state_corrupt */
+export async function openSpill(
+  context: Context,
+  shares: MemoryShares,
+  order: PieceOrder,
+): Promise<{ readonly pieces: PieceStore; readonly bytesMax: number }> {
+  const driver = await kvDriver(context);
+  const options = { budgetBytes: shares.spillStoreBytes, families: PIECE_FAMILIES };
+  const pieces = await PieceStore.open(async () => {
+    const store = await driver.open(join(context.settings['state-dir'], 'spill'), options);
+    context.onClose(() => store.close());
+    return store;
+  }, order);
+  return { pieces, bytesMax: shares.stateBytes };
+}

@@ -1,0 +1,251 @@
+/** The sinks of `millrace engine`: what -sink names, and beside it the engine's own store of fired windows. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { coreError } from '../../core/errors.ts';
+import type { SettingsOf, SettingTable } from '../../core/settings.ts';
+import {
+  FIRED_FAMILIES,
+  type FiredShape,
+  FiredStore,
+  KafkaSink,
+  PostgresSink,
+  readFired,
+  SCRATCH_FAMILIES,
+  SINK_TABLE_NAME,
+  SINK_TOPIC_NAME,
+  SteadyStore,
+  type WindowResult,
+  type WindowSink,
+} from '../../engine/index.ts';
+import type { KvStore } from '../../io/kv/port.ts';
+import type { CommandContext } from '../shell/command.ts';
+import { brokerDriver, kvDriver, sqlDriver } from '../shell/drivers.ts';
+import { openOrCopy, serveCopies } from './copies.ts';
+
+/** Sinks that stand elsewhere: the engine keeps a store of fired windows of its own beside them. */
+const ELSEWHERE = ['sink=postgres*', 'sink=kafka:*'] as const;
+
+export const SINK_SETTINGS = {
+  sink: {
+    type: 'string',
+    secret: true,
+    default: 'rocksdb',
+    help: 'where results go: rocksdb (the folder fired in -state-dir) or rocksdb:FOLDER; postgres:URL with URL like postgres://user:password@host:port/name; kafka:TOPIC, compacted, on -brokers',
+  },
+  'sink-table': {
+    type: 'string',
+    default: 'window_results',
+    needs: ['sink=postgres*'],
+    help: 'table of a postgres sink',
+  },
+  migrate: {
+    type: 'bool',
+    default: 'false',
+    needs: ELSEWHERE,
+    help: 'create the table or the topic of the sink where it is missing, then go on',
+  },
+  retain: {
+    type: 'duration',
+    default: '1h',
+    needs: ELSEWHERE,
+    help: 'stretch of event time whose fired windows GET /windows answers beside another sink; a rocksdb sink answers all it has',
+  },
+  'export-wait': {
+    type: 'duration',
+    default: '1m',
+    min: 0,
+    needs: ['sink=rocksdb*'],
+    help: 'how long engine export waits for an engine that has the folder of a rocksdb sink open to copy it',
+  },
+} as const satisfies SettingTable;
+
+/** What of the engine's settings is needed here. */
+interface OtherSettings {
+  readonly brokers: string | undefined;
+  readonly topic: string;
+  readonly 'state-dir': string;
+  readonly partitions: number;
+  readonly 'replication-factor': number;
+}
+type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
+  readonly settings: SettingsOf<typeof SINK_SETTINGS> & OtherSettings & { readonly native: string };
+};
+
+const CONNECT_TIMEOUT_MS = 5000;
+/** A server that says nothing for so long counts as away; COPY and upsert of one write take far less. */
+const ANSWER_TIMEOUT_MS = 120_000;
+/** Cache and memtables of the store of fired windows. */
+const FIRED_BUDGET_BYTES = 64 * 1024 * 1024;
+/** Of the store in which an export of a topic finds the newest value of each key. */
+const SCRATCH_BUDGET_BYTES = 64 * 1024 * 1024;
+const KINDS = 'rocksdb, rocksdb:FOLDER, postgres:URL, kafka:TOPIC';
+
+type Asked =
+  | { readonly kind: 'rocksdb'; readonly folder: string }
+  | { readonly kind: 'postgres'; readonly url: string }
+  | { readonly kind: 'kafka'; readonly topic: string };
+
+const firedFolder = (context: Context): string => join(context.settings['state-dir'], 'fired');
+
+/** @throws bad_value */
+export function demandSink(context: Context): void {
+  if (asked(context).kind === 'postgres') sinkTable(context);
+}
+
+function asked(context: Context): Asked {
+  const { settings } = context;
+  const url = /^(?:postgres:)?(postgres(?:ql)?:\/\/.+)$/s.exec(settings.sink)?.[1];
+  if (url !== undefined) return { kind: 'postgres', url };
+  const [, kind, rest] = /^([a-z]{1,20})(?::(.*))?$/s.exec(settings.sink) ?? [];
+  if (kind === 'rocksdb' && rest !== '') return { kind, folder: rest ?? firedFolder(context) };
+  if (kind === 'kafka' && rest !== undefined) {
+    if (!SINK_TOPIC_NAME.test(rest)) {
+      throw coreError('bad_value', `-sink=kafka:${rest.slice(0, 260)} is not the name of a topic`, {
+        next: 'use up to 249 letters, digits, dots, underscores and dashes',
+      });
+    }
+    if (rest === settings.topic) {
+      throw coreError('bad_value', `-sink=kafka:${rest} is the topic that is read`, {
+        next: 'give the results a topic of their own',
+      });
+    }
+    return { kind, topic: rest };
+  }
+  // What stands behind it may be a password.
+  if (kind === 'postgres' || kind === 'postgresql') {
+    throw coreError('bad_value', '-sink=postgres:… has no URL of a database behind the colon', {
+      next: 'give -sink=postgres:postgres://user:password@host:port/name',
+    });
+  }
+  throw coreError('bad_value', `-sink of kind ${kind ?? 'this'} is not a choice`, {
+    next: `choose from ${KINDS}`,
+  });
+}
+
+async function openStore(
+  context: Context,
+  folder: string,
+  missing: 'make' | 'refuse',
+  budgetBytes = FIRED_BUDGET_BYTES,
+): Promise<KvStore> {
+  const driver = await kvDriver(context);
+  const options = { budgetBytes, families: FIRED_FAMILIES, missing };
+  const store = await SteadyStore.open(() => driver.open(folder, options));
+  context.onClose(() => store.close());
+  return store;
+}
+
+/** @throws bad_value */
+function sinkTable({ settings }: Context): string {
+  const table = settings['sink-table'];
+  if (!SINK_TABLE_NAME.test(table)) {
+    throw coreError('bad_value', `-sink-table=${table} is not a table name`, {
+      next: 'use up to 48 small letters, digits and underscores',
+    });
+  }
+  return table;
+}
+
+async function openPostgres(context: Context, url: string): Promise<WindowSink> {
+  const table = sinkTable(context);
+  const driver = await sqlDriver(context);
+  const pool = await driver.connect({
+    url,
+    flag: '-sink',
+    connectionsMax: 2,
+    applicationName: 'millrace engine',
+    connectTimeoutMs: CONNECT_TIMEOUT_MS,
+    answerTimeoutMs: ANSWER_TIMEOUT_MS,
+  });
+  context.onClose(() => pool.close());
+  return new PostgresSink(pool, table);
+}
+
+/** A store that is gone with the read. */
+async function openScratch(context: Context) {
+  const folder = await mkdtemp(join(tmpdir(), 'millrace-export-'));
+  const driver = await kvDriver(context);
+  const options = { budgetBytes: SCRATCH_BUDGET_BYTES, families: SCRATCH_FAMILIES };
+  const store = await driver.open(join(folder, 'store'), options);
+  return {
+    store,
+    done: async () => {
+      await store.close();
+      await rm(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+async function openKafka(context: Context, topic: string): Promise<WindowSink> {
+  const { settings } = context;
+  if (settings.brokers === undefined) {
+    throw coreError('usage', '-brokers is required for -sink=kafka:TOPIC', {
+      next: 'give -brokers=host:port of the cluster that has the topic',
+    });
+  }
+  const sink = new KafkaSink({
+    driver: await brokerDriver(context),
+    brokers: settings.brokers,
+    topic,
+    partitions: settings.partitions,
+    replicationFactor: settings['replication-factor'],
+    scratch: () => openScratch(context),
+  });
+  context.onClose(() => sink.close());
+  return sink;
+}
+
+export interface OpenSinks {
+  readonly sinks: readonly WindowSink[];
+  /** Where fired windows are looked up; one of the sinks. */
+  readonly fired: FiredStore;
+}
+
+/** What -sink names where that stands elsewhere, migrated if that is asked for, and checked; undefined: the store of fired
+ *  windows. Makes nothing here. @throws sink_missing, unreachable */
+export async function openSink(context: Context): Promise<WindowSink | undefined> {
+  const what = asked(context);
+  if (what.kind === 'rocksdb') return undefined;
+  const sink =
+    what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
+  if (context.settings.migrate) await sink.migrate();
+  await sink.check();
+  return sink;
+}
+
+/** The store of fired windows: beside the sink, or it is the sink. `budgetBytes`: of it, where memory is bounded. */
+export async function openSinks(
+  context: Context,
+  sink: WindowSink | undefined,
+  shape: FiredShape,
+  budgetBytes: number | undefined,
+): Promise<OpenSinks> {
+  const what = asked(context);
+  const folder = what.kind === 'rocksdb' ? what.folder : firedFolder(context);
+  const store = await openStore(context, folder, 'make', budgetBytes);
+  const role = sink === undefined ? 'sink' : 'beside';
+  const fired = await FiredStore.open(store, { shape, role, retainMs: context.settings.retain });
+  if (sink !== undefined) return { sinks: [sink, fired], fired };
+  context.onClose(serveCopies(store, context.log));
+  return { sinks: [fired], fired };
+}
+
+/** Everything that stands in the sink. @throws sink_missing, kv_missing, kv_locked */
+export async function readSink(context: Context): Promise<AsyncIterable<readonly WindowResult[]>> {
+  const what = asked(context);
+  if (what.kind === 'rocksdb') {
+    const { store, done } = await openOrCopy({
+      folder: what.folder,
+      open: (folder) => openStore(context, folder, 'refuse'),
+      waitMs: context.settings['export-wait'],
+      signal: context.drain,
+    });
+    context.onClose(done);
+    return readFired(store);
+  }
+  const sink =
+    what.kind === 'postgres' ? await openPostgres(context, what.url) : await openKafka(context, what.topic);
+  await sink.check();
+  return sink.read();
+}

@@ -1,0 +1,82 @@
+/** A map that knows which of its keys was used longest ago, at a cost that does not depend on its size.
+ *
+ *  A plain Map whose first key is deleted again and again is not that: V8 steps over the gaps the deleted left, tens of
+ *  microseconds each time at 100,000 keys.
+ */
+
+interface Entry<K, V> {
+  readonly key: K;
+  value: V;
+  older: Entry<K, V> | undefined;
+  newer: Entry<K, V> | undefined;
+}
+
+export class RecencyMap<K, V> {
+  private readonly entries = new Map<K, Entry<K, V>>();
+  private oldest: Entry<K, V> | undefined;
+  private newest: Entry<K, V> | undefined;
+
+  get size(): number {
+    return this.entries.size;
+  }
+
+  /** Counts as a use. */
+  get(key: K): V | undefined {
+    const entry = this.entries.get(key);
+    if (entry === undefined) return undefined;
+    if (entry !== this.newest) {
+      this.unlink(entry);
+      this.append(entry);
+    }
+    return entry.value;
+  }
+
+  /** Counts as a use. Hands back what stood there before. */
+  set(key: K, value: V): V | undefined {
+    const before = this.delete(key);
+    const entry: Entry<K, V> = { key, value, older: undefined, newer: undefined };
+    this.entries.set(key, entry);
+    this.append(entry);
+    return before;
+  }
+
+  delete(key: K): V | undefined {
+    const entry = this.entries.get(key);
+    if (entry === undefined) return undefined;
+    this.entries.delete(key);
+    this.unlink(entry);
+    return entry.value;
+  }
+
+  /** Takes out what was used longest ago. */
+  shift(): readonly [K, V] | undefined {
+    const entry = this.oldest;
+    if (entry === undefined) return undefined;
+    this.entries.delete(entry.key);
+    this.unlink(entry);
+    return [entry.key, entry.value];
+  }
+
+  clear(): void {
+    this.entries.clear();
+    this.oldest = undefined;
+    this.newest = undefined;
+  }
+
+  private append(entry: Entry<K, V>): void {
+    entry.older = this.newest;
+    entry.newer = undefined;
+    if (this.newest === undefined) this.oldest = entry;
+    else this.newest.newer = entry;
+    this.newest = entry;
+  }
+
+  private unlink(entry: Entry<K, V>): void {
+    if (entry.older === undefined) this.oldest = entry.newer;
+    else entry.older.newer = entry.newer;
+    if (entry.newer === undefined) this.newest = entry.older;
+    else entry.newer.older = entry.older;
+    entry.older = undefined;
+    entry.newer = undefined;
+  }
+}

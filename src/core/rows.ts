@@ -1,0 +1,181 @@
+/** Rows of a key and a value in one piece of memory, in three shapes, for stores that take and give them in batches.
+ *
+ *  `spans`    any sizes: row i begins where row i - 1 ends (row 0 at 0); `ends` says where its key and its value end.
+ *  `fixed`    all of one size: key and value of row i are at i * (keyBytes + valueBytes), one after the other.
+ *  `records`  values that hold their own key: the key is `prefix` and then, big-endian, the little-endian 64-bit word
+ *             at `wordAt` of the record. Records ascend by that word (unsigned). With `perValue` above 1 a value is that
+ *             many records, the last of a batch fewer, under the key of its first: for runs that are only ever scanned
+ *             this spares all work a row.
+ */
+import { coreError } from './errors.ts';
+
+export const KEY_BYTES_MAX = 4096;
+const VALUE_BYTES_MAX = 64 * 1024 * 1024;
+const WORD_BYTES = 8;
+
+interface Memory {
+  readonly count: number;
+  readonly bytes: Uint8Array;
+}
+
+export interface SpanRows extends Memory {
+  readonly shape: 'spans';
+  /** Two cells a row. */
+  readonly ends: Uint32Array;
+}
+
+export interface FixedRows extends Memory {
+  readonly shape: 'fixed';
+  readonly keyBytes: number;
+  readonly valueBytes: number;
+}
+
+export interface RecordRows extends Memory {
+  readonly shape: 'records';
+  readonly recordBytes: number;
+  readonly prefix: Uint8Array;
+  readonly wordAt: number;
+  /** 1 where it is left out. */
+  readonly perValue?: number;
+}
+
+export type Rows = SpanRows | FixedRows | RecordRows;
+
+/** Keys alone: of one size, or by one cell a key. */
+export interface Keys extends Memory {
+  readonly keyBytes?: number;
+  readonly ends?: Uint32Array;
+}
+
+const bad = (why: string): Error => coreError('out_of_range', why);
+
+function demandCount(count: number, bytes: Uint8Array, stride: number): void {
+  if (!Number.isInteger(count) || count < 0 || count > 0xffff_ffff) throw bad(`count: ${count} is no count`);
+  if (count * stride > bytes.length)
+    throw bad(`bytes: ${bytes.length}, fewer than ${count} of ${stride} bytes need`);
+}
+
+function demandSize(name: string, size: number, least: number, most: number): void {
+  if (!Number.isInteger(size) || size < least || size > most)
+    throw bad(`${name}: from ${least} to ${most}, not ${size}`);
+}
+
+/** The spans of `ends` lie inside the memory, and keys and values inside their bounds. */
+function demandSpans(rows: SpanRows): void {
+  demandCount(rows.count, rows.bytes, 0);
+  if (rows.ends.length < rows.count * 2)
+    throw bad(`ends: ${rows.ends.length} cells, two are needed for each row`);
+  let at = 0;
+  for (let i = 0; i < rows.count; i++) {
+    const keyEnd = rows.ends[i * 2] as number;
+    const end = rows.ends[i * 2 + 1] as number;
+    if (keyEnd <= at || keyEnd - at > KEY_BYTES_MAX)
+      throw bad(`row ${i}: a key has from 1 to ${KEY_BYTES_MAX} bytes`);
+    if (end < keyEnd || end - keyEnd > VALUE_BYTES_MAX || end > rows.bytes.length)
+      throw bad(`row ${i}: its value leaves the buffer or its bounds`);
+    at = end;
+  }
+}
+
+/** @throws out_of_range where a count, a size or a span is not what the shape allows */
+export function demandRows(rows: Rows): void {
+  switch (rows.shape) {
+    case 'spans':
+      demandSpans(rows);
+      break;
+    case 'fixed':
+      demandSize('keyBytes', rows.keyBytes, 1, KEY_BYTES_MAX);
+      demandSize('valueBytes', rows.valueBytes, 0, VALUE_BYTES_MAX);
+      demandCount(rows.count, rows.bytes, rows.keyBytes + rows.valueBytes);
+      break;
+    case 'records':
+      demandSize('recordBytes', rows.recordBytes, WORD_BYTES, VALUE_BYTES_MAX);
+      demandSize('wordAt', rows.wordAt, 0, rows.recordBytes - WORD_BYTES);
+      demandSize('perValue', rows.perValue ?? 1, 1, Math.floor(VALUE_BYTES_MAX / rows.recordBytes));
+      demandSize('the length of prefix', rows.prefix.length, 0, KEY_BYTES_MAX - WORD_BYTES);
+      demandCount(rows.count, rows.bytes, rows.recordBytes);
+      break;
+  }
+}
+
+/** @throws out_of_range */
+export function demandKeys(keys: Keys): void {
+  if (keys.ends === undefined) {
+    demandSize('keyBytes', keys.keyBytes ?? 0, 1, KEY_BYTES_MAX);
+    demandCount(keys.count, keys.bytes, keys.keyBytes ?? 0);
+    return;
+  }
+  demandCount(keys.count, keys.bytes, 0);
+  if (keys.ends.length < keys.count) throw bad(`ends: ${keys.ends.length} cells, one is needed for each key`);
+  for (let i = 0, at = 0; i < keys.count; i++) {
+    const end = keys.ends[i] as number;
+    if (end <= at || end - at > KEY_BYTES_MAX || end > keys.bytes.length)
+      throw bad(`key ${i}: it has from 1 to ${KEY_BYTES_MAX} bytes and stays inside its buffer`);
+    at = end;
+  }
+}
+
+/** Each key and value, in order, as views of the rows' memory; the key of a record is a copy of its own. One object a
+ *  row: for drivers that have no better way. `rows` has passed demandRows. */
+export function* eachRow(rows: Rows): Generator<readonly [key: Uint8Array, value: Uint8Array]> {
+  const { bytes, count } = rows;
+  if (rows.shape === 'spans') {
+    for (let i = 0, at = 0; i < count; i++) {
+      const keyEnd = rows.ends[i * 2] as number;
+      const end = rows.ends[i * 2 + 1] as number;
+      yield [bytes.subarray(at, keyEnd), bytes.subarray(keyEnd, end)];
+      at = end;
+    }
+  } else if (rows.shape === 'fixed') {
+    const stride = rows.keyBytes + rows.valueBytes;
+    for (let i = 0; i < count; i++) {
+      const at = i * stride;
+      yield [bytes.subarray(at, at + rows.keyBytes), bytes.subarray(at + rows.keyBytes, at + stride)];
+    }
+  } else {
+    const { recordBytes, prefix, wordAt, perValue = 1 } = rows;
+    for (let i = 0; i < count; i += perValue) {
+      const at = i * recordBytes;
+      const key = new Uint8Array(prefix.length + WORD_BYTES);
+      key.set(prefix);
+      for (let b = 0; b < WORD_BYTES; b++)
+        key[prefix.length + b] = bytes[at + wordAt + WORD_BYTES - 1 - b] as number;
+      yield [key, bytes.subarray(at, Math.min(count, i + perValue) * recordBytes)];
+    }
+  }
+}
+
+/** The first record whose word does not exceed that of the one before, or -1. */
+export function firstUnsorted(rows: RecordRows): number {
+  const view = new DataView(rows.bytes.buffer, rows.bytes.byteOffset, rows.bytes.byteLength);
+  let high = -1;
+  let low = 0;
+  for (let i = 0; i < rows.count; i++) {
+    const at = i * rows.recordBytes + rows.wordAt;
+    const nextLow = view.getUint32(at, true);
+    const nextHigh = view.getUint32(at + 4, true);
+    if (nextHigh < high || (nextHigh === high && nextLow <= low)) return i;
+    high = nextHigh;
+    low = nextLow;
+  }
+  return -1;
+}
+
+/** Each key of a look-up, as a view. `keys` has passed demandKeys. */
+export function* eachKey(keys: Keys): Generator<Uint8Array> {
+  for (let i = 0, at = 0; i < keys.count; i++) {
+    const end = keys.ends === undefined ? at + (keys.keyBytes as number) : (keys.ends[i] as number);
+    yield keys.bytes.subarray(at, end);
+    at = end;
+  }
+}
+
+/** Order of keys: by unsigned bytes, a prefix before what it begins. */
+export function compareKeys(a: Uint8Array, b: Uint8Array): number {
+  const shared = Math.min(a.length, b.length);
+  for (let i = 0; i < shared; i++) {
+    const difference = (a[i] as number) - (b[i] as number);
+    if (difference !== 0) return difference;
+  }
+  return a.length - b.length;
+}

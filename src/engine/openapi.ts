@@ -1,0 +1,204 @@
+/** The description of the engine's HTTP interface, as OpenAPI 3.1. */
+
+type Json = { readonly [name: string]: unknown };
+
+/** Windows in one answer; a `Link` header with rel="next" goes on. */
+export const WINDOWS_LIMIT_MAX = 10_000;
+export const WINDOWS_LIMIT = 1_000;
+
+const ref = (name: string): Json => ({ $ref: `#/components/schemas/${name}` });
+const body = (schema: Json): Json => ({ 'application/json': { schema } });
+const RETRY_AFTER: Json = { 'Retry-After': { description: 'Seconds.', schema: { const: '1' } } };
+
+const failure = (description: string, codes: readonly string[], headers?: Json): Json => ({
+  description,
+  ...(headers === undefined ? {} : { headers }),
+  content: body({ allOf: [ref('Error'), { properties: { code: { enum: codes } } }] }),
+});
+const UNAVAILABLE = failure(
+  'The engine takes up what an earlier run left, or its store cannot be read at the moment.',
+  ['restoring', 'kv_io', 'kv_full'],
+  RETRY_AFTER,
+);
+
+const query = (name: string, description: string, schema: Json): Json => ({
+  name,
+  in: 'query',
+  required: false,
+  description,
+  schema,
+});
+const TIME: Json = {
+  type: 'string',
+  pattern: '^(-?[0-9]{1,16}|[0-9]{4}-[0-9]{2}-[0-9]{2}T.+(Z|[+-][0-9]{2}:?[0-9]{2}))$',
+};
+const FLAG: Json = { enum: ['true', 'false'], default: 'false' };
+
+const U64: Json = { type: 'string', pattern: '^(0|[1-9][0-9]{0,19})$' };
+const I64: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]{0,18})$' };
+const MS: Json = { ...I64, description: 'Milliseconds since the epoch.' };
+const COUNT: Json = { type: 'integer', minimum: 0 };
+
+const WINDOW: Json = {
+  type: 'object',
+  required: [
+    'account_id',
+    'window_start',
+    'window_end',
+    'count',
+    'sum',
+    'min',
+    'max',
+    'last_update_ts',
+    'overflow',
+  ],
+  additionalProperties: false,
+  properties: {
+    account_id: U64,
+    window_start: MS,
+    window_end: { ...MS, description: 'Milliseconds since the epoch; the window ends before it.' },
+    count: U64,
+    sum: { ...I64, description: 'Low 64 bits of the exact sum, two’s complement.' },
+    min: I64,
+    max: I64,
+    last_update_ts: { ...MS, description: 'Greatest event_ts folded in.' },
+    overflow: { type: 'boolean', description: 'The exact sum does not fit 64 bits.' },
+    final: { type: 'boolean', description: 'With open=true: whether the window has fired.' },
+  },
+};
+
+const PARTITION: Json = {
+  type: 'object',
+  required: [
+    'partition',
+    'offset',
+    'max_seen_ms',
+    'consumed',
+    'accepted',
+    'dropped_late',
+    'invalid_events',
+    'dropped_after_idle',
+    'future_clamped',
+    'idle',
+  ],
+  properties: {
+    partition: COUNT,
+    offset: { ...U64, description: 'The next to be read.' },
+    max_seen_ms: {
+      type: ['integer', 'null'],
+      description: 'Greatest event_ts; null before the first event.',
+    },
+    consumed: COUNT,
+    accepted: COUNT,
+    dropped_late: COUNT,
+    invalid_events: COUNT,
+    dropped_after_idle: COUNT,
+    future_clamped: COUNT,
+    idle: { type: 'boolean' },
+  },
+};
+
+const WATERMARK: Json = {
+  type: 'object',
+  required: ['watermark_ms', 'lag_ms', 'dropped_late', 'mode'],
+  properties: {
+    watermark_ms: {
+      type: ['integer', 'null'],
+      description: 'Least watermark over the partitions; null before each has had an event.',
+    },
+    lag_ms: { type: ['number', 'null'], description: 'Wall time minus watermark; may be negative.' },
+    dropped_late: COUNT,
+    mode: { enum: ['partition', 'global'], description: 'How partitions share event time.' },
+    partitions: { type: 'array', items: ref('Partition') },
+  },
+};
+
+const PATHS: Json = {
+  '/windows/{account_id}': {
+    get: {
+      operationId: 'findWindows',
+      summary: 'Windows of an account, ascending by window_start and window_end',
+      parameters: [
+        {
+          name: 'account_id',
+          in: 'path',
+          required: true,
+          description: 'Unsigned 64 bits, decimal.',
+          schema: U64,
+        },
+        query('from', 'Least window_start: ms since the epoch, or ISO 8601 with a zone.', TIME),
+        query('to', 'window_start lies before it.', TIME),
+        query('limit', 'Windows in one answer.', {
+          type: 'integer',
+          minimum: 1,
+          maximum: WINDOWS_LIMIT_MAX,
+          default: WINDOWS_LIMIT,
+        }),
+        query('cursor', 'Where the page before ended, as its Link says.', { type: 'string' }),
+        query('open', 'true: windows that have not fired come too.', FLAG),
+      ],
+      responses: {
+        200: {
+          description:
+            'The windows; empty for an account that has none. Fewer than the limit is not the end: that is an answer without Link.',
+          headers: {
+            Link: { description: 'rel="next": the page that follows.', schema: { type: 'string' } },
+          },
+          content: body({ type: 'array', items: ref('Window') }),
+        },
+        400: failure('A value that cannot be read, or from after to.', ['bad_account', 'bad_range']),
+        503: UNAVAILABLE,
+      },
+    },
+  },
+  '/watermark': {
+    get: {
+      operationId: 'watermark',
+      summary: 'How far event time has come',
+      parameters: [query('partitions', 'true: with the counts of every partition.', FLAG)],
+      responses: {
+        200: { description: 'At this moment.', content: body(ref('Watermark')) },
+        400: failure('A value that cannot be read.', ['bad_range']),
+        503: UNAVAILABLE,
+      },
+    },
+  },
+  '/openapi.json': {
+    get: {
+      operationId: 'description',
+      summary: 'This description',
+      responses: { 200: { description: 'OpenAPI 3.1', content: body({ type: 'object' }) } },
+    },
+  },
+};
+
+/** @param version of the package */
+export function engineDescription(version: string): Json {
+  return {
+    openapi: '3.1.0',
+    info: {
+      title: 'Millrace engine',
+      version,
+      license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
+      description:
+        'Event-time windows of a topic. 64-bit integers are strings. Beside these: /metrics, /health, /ready, /version.',
+    },
+    paths: PATHS,
+    components: {
+      schemas: {
+        Window: WINDOW,
+        Watermark: WATERMARK,
+        Partition: PARTITION,
+        Error: {
+          type: 'object',
+          required: ['error', 'code'],
+          additionalProperties: false,
+          properties: {
+            error: { type: 'string', description: 'For people; may change.' },
+            code: { type: 'string', description: 'For programs.' },
+          },
+        },
+      },
+    },
+  };
+}

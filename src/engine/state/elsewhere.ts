@@ -1,0 +1,86 @@
+/** Whether sessions go on in parts that a sweep leaves as they are: both ascend by account_id, so they are read side by side. */
+import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import { fromWords } from '../../core/time.ts';
+import { ROW_BYTES } from '../accumulator.ts';
+import type { RowStream } from './rows.ts';
+
+const ROW_WORDS = ROW_BYTES / 4;
+const KEY = ACCUMULATOR.ACCOUNT_ID / 4;
+const LAST = ACCUMULATOR.LAST_UPDATE_TS / 4;
+/** Of a session its first event. */
+const FIRST = ACCUMULATOR.SPARE / 4;
+
+const timeAt = (words: Int32Array, row: number, cell: number): number => {
+  const at = row * ROW_WORDS + cell;
+  return fromWords(words[at] as number, words[at + 1] as number);
+};
+
+/** End of the session in a row. */
+export const endAt = (words: Int32Array, row: number, gapMs: number): number =>
+  timeAt(words, row, LAST) + gapMs;
+
+/** Below zero, zero or above it, as the accounts of two rows are in order. */
+function byAccount(a: Int32Array, x: number, b: Int32Array, y: number): number {
+  const [at, to] = [x * ROW_WORDS + KEY, y * ROW_WORDS + KEY];
+  const high = ((a[at + 1] as number) >>> 0) - ((b[to + 1] as number) >>> 0);
+  return high !== 0 ? high : ((a[at] as number) >>> 0) - ((b[to] as number) >>> 0);
+}
+
+/** Parts that stay: each ascending by account_id (unsigned) and start. */
+export interface StandingParts {
+  readonly rows: RowStream;
+  /** No session that has a part there ends before; it is behind the frontier of the sweep. */
+  readonly leastEnd: number;
+}
+
+export class Elsewhere {
+  private readonly parts: StandingParts;
+  private readonly page: Uint8Array;
+  private readonly words: Int32Array;
+  private at = 0;
+  private count = 0;
+  private isOver = false;
+
+  constructor(parts: StandingParts, pageRows: number) {
+    this.parts = parts;
+    this.page = new Uint8Array(pageRows * ROW_BYTES);
+    this.words = new Int32Array(this.page.buffer);
+  }
+
+  /** Raises the ends of those of the sessions that end by the frontier and go on here. They come ascending by account_id and
+   *  start, one call behind the other. */
+  async raise(
+    sessions: Int32Array,
+    ends: Float64Array,
+    count: number,
+    frontier: number,
+    gapMs: number,
+  ): Promise<void> {
+    const { leastEnd } = this.parts;
+    for (let row = 0; row < count; row++) {
+      if (endAt(sessions, row, gapMs) > frontier) continue;
+      while (!this.comesTo(sessions, row)) {
+        if (this.isOver) return;
+        await this.turn();
+      }
+      // What is here of the account begins with this, and ends behind the frontier: it is near when it begins in time.
+      const isHere = byAccount(this.words, this.at, sessions, row) === 0;
+      if (isHere && timeAt(this.words, this.at, FIRST) < endAt(sessions, row, gapMs))
+        ends[row] = Math.max(ends[row] as number, leastEnd);
+    }
+  }
+
+  /** Goes to the first row whose account is not before that of the session; false when it is not in this page. */
+  private comesTo(sessions: Int32Array, row: number): boolean {
+    const { words, count } = this;
+    if (count === 0 || byAccount(words, count - 1, sessions, row) < 0) return false;
+    while (byAccount(words, this.at, sessions, row) < 0) this.at++;
+    return true;
+  }
+
+  private async turn(): Promise<void> {
+    this.count = await this.parts.rows.next(this.page);
+    this.at = 0;
+    this.isOver = this.count === 0;
+  }
+}

@@ -1,0 +1,111 @@
+/** Rows in order as firings: one window over the rows of its slices, or the sessions that ended together. */
+import { invariant } from '../../core/errors.ts';
+import type { WindowKernels } from '../../native/window-surface.ts';
+import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
+import type { FiredBounds } from '../firing.ts';
+import { ResultRows } from '../sink/rows.ts';
+import type { StateFiring } from './port.ts';
+import { foldedRow, mergedRows, type RowStream } from './rows.ts';
+import type { HeldRows, HeldStream } from './run.ts';
+
+type Merge = Pick<WindowKernels, 'merge'>;
+
+/** Rows that a search looks at between two looks whether the firing is still there. */
+const SEARCH_ROWS = 4096;
+
+/** It takes over a hold of each. */
+abstract class RowsFiring<H extends HeldStream> implements StateFiring {
+  readonly bounds: FiredBounds;
+  readonly rowsMax: number;
+  readonly firedAtMs: number;
+  protected readonly kernels: Merge;
+  protected held: readonly H[];
+  private rows: Promise<RowStream> | undefined;
+
+  constructor(kernels: Merge, bounds: FiredBounds, held: readonly H[], firedAtMs: number) {
+    this.kernels = kernels;
+    this.bounds = bounds;
+    this.held = held;
+    this.firedAtMs = firedAtMs;
+    this.rowsMax = held.reduce((sum, one) => sum + one.rowCount, 0);
+  }
+
+  get isClosed(): boolean {
+    return this.held.length === 0;
+  }
+
+  async read(into: Uint8Array): Promise<number> {
+    invariant(!this.isClosed, 'a firing that was let go is not read');
+    this.rows ??= this.open();
+    return (await this.rows).next(into);
+  }
+
+  close(): void {
+    for (const one of this.held) one.release();
+    this.held = [];
+    this.rows?.then(
+      (rows) => rows.close(),
+      () => {},
+    );
+    this.rows = undefined;
+  }
+
+  abstract find(accountId: bigint): Promise<readonly WindowResult[]>;
+
+  protected async open(): Promise<RowStream> {
+    return mergedRows(this.kernels, await Promise.all(this.held.map((one) => one.rows())));
+  }
+
+  protected resultsOf(rows: Uint8Array, rowCount: number): WindowResult[] {
+    const results = new ResultRows({ bounds: this.bounds, rows, rowCount });
+    return Array.from({ length: rowCount }, (_, row) => results.result(row));
+  }
+}
+
+export class WindowFiring extends RowsFiring<HeldRows> {
+  async find(accountId: bigint): Promise<readonly WindowResult[]> {
+    const held = this.held.map((one) => one.hold());
+    try {
+      const found = await rowsOfKey(held, accountId);
+      return this.isClosed || found.length === 0 ? [] : this.resultsOf(foldedRow(this.kernels, found), 1);
+    } finally {
+      for (const one of held) one.release();
+    }
+  }
+}
+
+/** Rows of a key, one of each that has it, in their order. */
+export async function rowsOfKey(held: readonly HeldRows[], accountId: bigint): Promise<Uint8Array[]> {
+  const rows = await Promise.all(
+    held.map(async (one) => {
+      const row = new Uint8Array(ROW_BYTES);
+      return (await one.find(accountId, row)) ? [row] : [];
+    }),
+  );
+  return rows.flat();
+}
+
+export class SessionFiring extends RowsFiring<HeldStream> {
+  /** Its rows are in the order of their ends, so they are looked through. */
+  async find(accountId: bigint): Promise<readonly WindowResult[]> {
+    if (this.isClosed) return [];
+    const found: WindowResult[] = [];
+    const page = new Uint8Array(SEARCH_ROWS * ROW_BYTES);
+    const keys = new BigUint64Array(page.buffer);
+    const stream = await this.open();
+    try {
+      while (!this.isClosed) {
+        const rows = await stream.next(page);
+        if (rows === 0) return found;
+        for (let row = 0; row < rows; row++) {
+          if (keys[(row * ROW_BYTES) / 8] === accountId)
+            found.push(...this.resultsOf(page.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES), 1));
+        }
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      return [];
+    } finally {
+      stream.close();
+    }
+  }
+}

@@ -1,0 +1,141 @@
+/** Rows of sorted runs and of spilled pieces as one stream, page by page: of a single one as it is, of several merged by
+ *  key. */
+import type { RowRun, WindowKernels } from '../../native/window-surface.ts';
+import { ROW_BYTES } from '../accumulator.ts';
+
+export interface RowStream {
+  /** Copies the next rows, as many as fit; fewer only at the end. One call at a time. */
+  next(into: Uint8Array): Promise<number>;
+  /** Lets go of what stands behind it; a second time it does nothing. */
+  close(): void;
+}
+
+type Merge = Pick<WindowKernels, 'merge'>;
+
+/** Streams that the kernel merges at once; more are merged in groups first. */
+export const FAN_IN = 256;
+/** Pages of all streams of a merge together. */
+export const MERGE_PAGES_BYTES = 8 * 1024 * 1024;
+const PAGE_ROWS_MIN = 32;
+const PAGE_ROWS_MAX = 4096;
+/** Cells of the kernel's cursors an input: next row of its page, rows of its page, 1 when the page is its last. */
+const CURSOR_CELLS = 3;
+
+class RunRows implements RowStream {
+  private readonly run: RowRun;
+  private at = 0;
+
+  constructor(run: RowRun) {
+    this.run = run;
+  }
+
+  async next(into: Uint8Array): Promise<number> {
+    const rows = this.at < this.run.rowCount ? this.run.read(this.at, into) : 0;
+    this.at += rows;
+    return rows;
+  }
+
+  close(): void {}
+}
+
+/** Streams merged by a kernel that takes a page of each. */
+export class PagedMerge implements RowStream {
+  private readonly inputs: readonly RowStream[];
+  private readonly merge: WindowKernels['merge'];
+  private readonly holdsMore: () => boolean;
+  private readonly pages: readonly Uint8Array[];
+  private readonly pageRows: number;
+  private readonly cursors: Uint32Array;
+
+  /** `holdsMore`: whether the kernel has more to give when all inputs are done. */
+  constructor(inputs: readonly RowStream[], merge: WindowKernels['merge'], holdsMore = (): boolean => false) {
+    this.inputs = inputs;
+    this.merge = merge;
+    this.holdsMore = holdsMore;
+    this.pageRows = pageRowsOf(inputs.length);
+    this.pages = inputs.map(() => new Uint8Array(this.pageRows * ROW_BYTES));
+    this.cursors = new Uint32Array(inputs.length * CURSOR_CELLS);
+  }
+
+  async next(into: Uint8Array): Promise<number> {
+    const room = Math.floor(into.byteLength / ROW_BYTES);
+    let rows = 0;
+    while (rows < room && ((await this.turnPages()) || this.holdsMore()))
+      rows += this.merge(this.pages, this.cursors, into.subarray(rows * ROW_BYTES, room * ROW_BYTES));
+    return rows;
+  }
+
+  close(): void {
+    for (const input of this.inputs) input.close();
+  }
+
+  /** Puts the next page where one is done; false when all inputs are. */
+  private async turnPages(): Promise<boolean> {
+    const { cursors } = this;
+    const turning: Promise<void>[] = [];
+    for (let i = 0; i < this.inputs.length; i++) {
+      const at = i * CURSOR_CELLS;
+      const isDone = cursors[at] === cursors[at + 1];
+      if (isDone && cursors[at + 2] === 0) turning.push(this.turnPage(i));
+    }
+    // Side by side: pieces on disk are read together.
+    if (turning.length > 0) await Promise.all(turning);
+    return this.inputs.some((_, i) => cursors[i * CURSOR_CELLS] !== cursors[i * CURSOR_CELLS + 1]);
+  }
+
+  private async turnPage(i: number): Promise<void> {
+    const rows = await (this.inputs[i] as RowStream).next(this.pages[i] as Uint8Array);
+    const at = i * CURSOR_CELLS;
+    this.cursors[at] = 0;
+    this.cursors[at + 1] = rows;
+    this.cursors[at + 2] = rows < this.pageRows ? 1 : 0;
+  }
+}
+
+/** Rows of the page of one of so many streams. */
+export function pageRowsOf(streams: number): number {
+  const rows = Math.floor(MERGE_PAGES_BYTES / (streams * ROW_BYTES));
+  return Math.min(Math.max(rows, PAGE_ROWS_MIN), PAGE_ROWS_MAX);
+}
+
+/** As many streams as the kernel merges at once, or fewer. */
+export function inGroups(
+  inputs: readonly RowStream[],
+  merged: (some: readonly RowStream[]) => RowStream,
+): readonly RowStream[] {
+  let streams = inputs;
+  while (streams.length > FAN_IN) {
+    const groups: RowStream[] = [];
+    for (let from = 0; from < streams.length; from += FAN_IN)
+      groups.push(merged(streams.slice(from, from + FAN_IN)));
+    streams = groups;
+  }
+  return streams;
+}
+
+export const rowsOfRun = (run: RowRun): RowStream => new RunRows(run);
+
+/** The rows of the streams; rows of equal keys become one. No key twice in one of them. */
+export function mergedRows(kernels: Merge, inputs: readonly RowStream[]): RowStream {
+  const merged = (some: readonly RowStream[]): RowStream =>
+    new PagedMerge(some, (...pages) => kernels.merge(...pages));
+  const streams = inGroups(inputs, merged);
+  const [only] = streams;
+  return only !== undefined && streams.length === 1 ? only : merged(streams);
+}
+
+/** Rows of one key folded into one. At least one row; none of them is changed. */
+export function foldedRow(kernels: Merge, rows: readonly Uint8Array[]): Uint8Array {
+  let left = rows;
+  while (left.length > 1) {
+    const folded: Uint8Array[] = [];
+    for (let from = 0; from < left.length; from += FAN_IN) {
+      const pages = left.slice(from, from + FAN_IN);
+      const into = new Uint8Array(ROW_BYTES);
+      kernels.merge(pages, Uint32Array.from(pages.flatMap(() => [0, 1, 1])), into);
+      folded.push(into);
+    }
+    left = folded;
+  }
+  return left[0] as Uint8Array;
+}

@@ -1,0 +1,48 @@
+/** Sessions that lie in parts in several streams, each ascending by account_id (unsigned) and start, as one stream of whole
+ *  sessions in that order. */
+import { ACCUMULATOR } from '../../core/layout/layouts.gen.ts';
+import type { WindowKernels } from '../../native/window-surface.ts';
+import { ROW_BYTES } from '../accumulator.ts';
+import { FAN_IN, inGroups, PagedMerge, type RowStream } from './rows.ts';
+
+type MergeSessions = Pick<WindowKernels, 'mergeSessions'>;
+
+/** Parts that steps of less than the gap lead through become one session. */
+export function mergedSessions(
+  kernels: MergeSessions,
+  gapMs: number,
+  inputs: readonly RowStream[],
+): RowStream {
+  const merged = (some: readonly RowStream[]): RowStream => {
+    // The session that may go on in pages to come.
+    const open = new Uint8Array(ROW_BYTES);
+    const count = new BigUint64Array(open.buffer, ACCUMULATOR.COUNT, 1);
+    return new PagedMerge(
+      some,
+      (pages, cursors, into) => kernels.mergeSessions(gapMs, pages, cursors, open, into),
+      () => count[0] !== 0n,
+    );
+  };
+  return merged(inGroups(inputs, merged));
+}
+
+/** Sessions of one key, whole, ascending by start: of parts that each are in that order. */
+export function wholeSessions(
+  kernels: MergeSessions,
+  gapMs: number,
+  parts: readonly Uint8Array[],
+): Uint8Array {
+  let left = parts.filter(({ length }) => length > 0);
+  do {
+    const merged: Uint8Array[] = [];
+    for (let from = 0; from < left.length; from += FAN_IN) {
+      const pages = left.slice(from, from + FAN_IN);
+      const cursors = Uint32Array.from(pages.flatMap(({ length }) => [0, length / ROW_BYTES, 1]));
+      const into = new Uint8Array(pages.reduce((sum, { length }) => sum + length, 0));
+      const rows = kernels.mergeSessions(gapMs, pages, cursors, new Uint8Array(ROW_BYTES), into);
+      merged.push(into.subarray(0, rows * ROW_BYTES));
+    }
+    left = merged;
+  } while (left.length > 1);
+  return left[0] ?? new Uint8Array(0);
+}

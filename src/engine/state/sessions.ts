@@ -1,0 +1,342 @@
+/** Sessions: intervals a key, merged when an event lies less than the gap from both. They fire where a batch is cut: nothing
+ *  accepted at a frontier can join a session that ended by it, so admission need not stop for them.
+ *
+ *  While all are in the live table, they fire from there. Once some are on disk, a session may lie in parts, and what seems
+ *  to have ended may go on elsewhere: then a sweep fires what the frontier has passed, a little later. It rewrites the
+ *  parts in which something may have ended, cut by the ends, and only looks into the others.
+ *  Invariants: (1) what ended by `firedTo` has fired, and nothing that is to come can join it; (2) a sweep takes pieces
+ *  alone, and its frontier is one at which the live table was empty: whatever came later is not of what it fires.
+ */
+import { invariant } from '../../core/errors.ts';
+import type { AdmittedBatch } from '../../core/layout/admitted-batch.ts';
+import type { EventBatch } from '../../core/layout/event-batch.ts';
+import type { RowRun, SessionState, WindowKernels } from '../../native/window-surface.ts';
+import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
+import { type LiveState, liveSessions } from '../checkpoint/live.ts';
+import { ResultRows } from '../sink/rows.ts';
+import { type Piece, type PieceStore, refusePiece } from '../spill/pieces.ts';
+import type { Spillable, StateMemory } from '../spill/port.ts';
+import { SessionFiring } from './firings.ts';
+import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJournal } from './port.ts';
+import { HeldRun } from './run.ts';
+import { type SessionPart, SessionPiece, SessionRun } from './session-parts.ts';
+import { wholeSessions } from './session-rows.ts';
+import { LEFT_PIECES_MAX, type LeftPiece, Sweeper, type SweepOrder, SweptFiring } from './sweeper.ts';
+
+/** A sweep looks into everything, so it waits until what ended is this part of a gap old … */
+const SWEEPS_A_GAP = 8;
+/** … or the frontier has stood still for so long … */
+const STILL_MS = 1000;
+/** … or there are more parts than are good to read. */
+const PARTS_MAX = 64;
+/** Reading waits for a sweep that it is this part of a gap ahead of: else what ended would pile up on disk. */
+const AHEAD_GAPS = 1 / 2;
+/** A row costs so much more while its run is sorted. */
+const SORT_BYTES = 32;
+const PART = 0;
+
+export class SessionsState implements StateBackend, Spillable {
+  readonly shards: number;
+  firedTo = Number.NEGATIVE_INFINITY;
+  readonly nextEnd = Number.POSITIVE_INFINITY;
+  readonly live: LiveState;
+  private readonly kernels: WindowKernels;
+  private readonly gapMs: number;
+  private readonly grainMs: number;
+  private readonly pieces: PieceStore | undefined;
+  private readonly sweeper: Sweeper | undefined;
+  private readonly table: SessionState;
+  /** Beside the live table; a list that is never changed. */
+  private parts: readonly SessionPart[] = [];
+  /** Runs in memory, those that only firings hold among them. */
+  private readonly runs = new Set<HeldRun>();
+  /** As the last `fire` had it, and since when. */
+  private frontier = Number.NEGATIVE_INFINITY;
+  private frontierAtMs = 0;
+  private nowMs = 0;
+  /** What is in the live table came at this frontier or behind it. */
+  private cutTo = Number.NEGATIVE_INFINITY;
+  private isSweeping = false;
+  /** Nothing is waited for before a sweep. */
+  private isLast = false;
+  /** Frontier of the sweep that is being read and written; undefined when none is. */
+  private sweepTo: number | undefined;
+
+  /** `pieces`: where sessions go that do not fit into memory. */
+  constructor(kernels: WindowKernels, gapMs: number, shards: number, pieces?: PieceStore) {
+    this.kernels = kernels;
+    this.gapMs = gapMs;
+    this.grainMs = Math.floor(gapMs / SWEEPS_A_GAP);
+    this.shards = shards;
+    this.pieces = pieces;
+    this.sweeper = pieces && new Sweeper({ kernels, gapMs, pieces });
+    this.table = kernels.openSessions(gapMs, shards);
+    const adopt = (piece: Piece): void => {
+      this.parts = [...this.parts, this.held(piece, Number.NEGATIVE_INFINITY)];
+    };
+    this.live = liveSessions(this.table, pieces === undefined ? refusePiece : adopt);
+  }
+
+  get spillable(): Spillable | undefined {
+    return this.pieces === undefined ? undefined : this;
+  }
+
+  accumulate(events: EventBatch, admitted: AdmittedBatch): void {
+    this.table.accumulate(events, admitted);
+  }
+
+  fire(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[] {
+    if (frontier > this.frontier) this.frontierAtMs = atMs;
+    this.frontier = Math.max(this.frontier, frontier);
+    if (this.parts.length === 0 && !this.isSweeping) return this.fireTable(frontier, atMs, journal);
+    if (frontier === Number.POSITIVE_INFINITY) return [this.sweepAll(atMs)];
+    this.cut();
+    return this.isDue(atMs) ? [this.sweep(atMs, journal)] : [];
+  }
+
+  /** Whether something would fire: from a sweep over what is on disk, or from the table where the last one left nothing. */
+  isDue(atMs: number): boolean {
+    this.nowMs = atMs;
+    if (this.parts.length === 0 && !this.isSweeping) return this.table.leastEnd() <= this.frontier;
+    const { parts, cut } = this.sweepable();
+    if (parts.length === 0 || this.isSweeping || !Number.isFinite(cut)) return false;
+    return leastEndOf(parts) + this.waitMs <= cut || parts.length > PARTS_MAX;
+  }
+
+  /** The live table goes to disk so that a sweep can fire what ended. */
+  get wanted(): readonly number[] {
+    if (this.parts.length === 0 || this.isSweeping || this.table.sessionCount() === 0) return [];
+    // What is on disk comes first, or it would never come.
+    if (this.isDue(this.nowMs)) return [];
+    const least = Math.min(leastEndOf(this.parts), this.table.leastEnd());
+    return least + this.waitMs <= this.frontier && this.cutTo < this.frontier ? [PART] : [];
+  }
+
+  goOn(fired: number): void {
+    this.firedTo = fired;
+  }
+
+  async open(accountId: bigint, after = Number.NEGATIVE_INFINITY): Promise<readonly WindowResult[]> {
+    // Everything as it stands in this moment.
+    const behind = Math.max(this.firedTo, after);
+    const live = new Uint8Array(this.table.find(accountId, new Uint8Array(0)) * ROW_BYTES);
+    this.table.find(accountId, live);
+    return (await this.resultsOf(accountId, this.parts, live, (end) => end > behind)).slice(
+      0,
+      OPEN_RESULTS_MAX,
+    );
+  }
+
+  openCount(): number {
+    return this.keyCount();
+  }
+
+  keyCount(): number {
+    return this.parts.reduce((sum, { rowCount }) => sum + rowCount, this.table.sessionCount());
+  }
+
+  bytes(): number {
+    return this.parts.reduce((sum, { bytes }) => sum + bytes, this.table.bytes());
+  }
+
+  memory(): StateMemory {
+    let runs = this.sweeper?.bytes ?? 0;
+    let rows = this.table.sessionCount();
+    for (const { bytes } of this.runs) runs += bytes;
+    for (const part of this.parts) {
+      if (part instanceof SessionPiece) runs += part.bytes;
+      else rows += part.rowCount;
+    }
+    return { tables: this.table.bytes(), runs, rows };
+  }
+
+  trim(): void {
+    this.table.trim();
+  }
+
+  pieceBytes(): number {
+    let bytes = 0;
+    for (const part of this.parts) if (part instanceof SessionPiece) bytes += part.rowCount * ROW_BYTES;
+    return bytes;
+  }
+
+  spillOrder(): readonly number[] {
+    return this.table.sessionCount() > 0 ? [PART] : [];
+  }
+
+  get isBehind(): boolean {
+    return this.sweepTo !== undefined && this.frontier - this.sweepTo >= AHEAD_GAPS * this.gapMs;
+  }
+
+  endOfInput(): void {
+    this.isLast = true;
+  }
+
+  detach(): HeldRun<RowRun> | undefined {
+    return this.takeTable()?.hold();
+  }
+
+  replace(_: number, run: HeldRun<RowRun>, piece: Piece): void {
+    this.parts = this.parts.map((part) => ((part as unknown) === run ? this.held(piece, part.cut) : part));
+    run.release();
+  }
+
+  close(): void {
+    this.sweeper?.close();
+    for (const part of this.parts) part.release();
+    this.parts = [];
+    this.table.close();
+  }
+
+  /** How much event time passes behind an end before a sweep is worth it. */
+  private get waitMs(): number {
+    return this.isLast || this.nowMs - this.frontierAtMs >= STILL_MS ? 0 : this.grainMs;
+  }
+
+  private held(piece: Piece, cut: number, leastEnd?: number): SessionPiece {
+    invariant(this.pieces !== undefined, 'state in memory has no pieces');
+    return new SessionPiece(this.pieces, piece, this.gapMs, cut, leastEnd);
+  }
+
+  /** The parts on disk, but for those behind one that is not; and a frontier up to which everything is in them. */
+  private sweepable(): { readonly parts: readonly SessionPart[]; readonly cut: number } {
+    const inMemory = this.parts.findIndex((part) => !(part instanceof SessionPiece));
+    if (inMemory < 0) return { parts: this.parts, cut: this.cutTo };
+    const parts = this.parts.slice(0, inMemory);
+    // What a sweep left stands in front, and is cut later than what it did not touch.
+    return { parts, cut: Math.max(Number.NEGATIVE_INFINITY, ...parts.map(({ cut }) => cut)) };
+  }
+
+  private fireTable(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[] {
+    this.firedTo = Math.max(this.firedTo, frontier);
+    const least = this.table.leastEnd();
+    if (least > frontier || least === Number.POSITIVE_INFINITY) return [];
+    const before = this.table.sessionCount();
+    const run = this.table.fire(frontier);
+    const rowCount = before - this.table.sessionCount();
+    const bytes = rowCount * (ROW_BYTES + SORT_BYTES);
+    const held: HeldRun = new HeldRun(run, rowCount, bytes, () => void this.runs.delete(held));
+    if (rowCount === 0) {
+      held.release();
+      return [];
+    }
+    this.runs.add(held);
+    journal.tookOut(frontier);
+    return [new SessionFiring(this.kernels, { kind: 'sessions', gapMs: this.gapMs }, [held], atMs)];
+  }
+
+  /** Takes note of a frontier at which the live table holds nothing. */
+  private cut(): void {
+    if (this.table.sessionCount() === 0) this.cutTo = this.frontier;
+    const least = Math.min(leastEndOf(this.parts), this.table.leastEnd());
+    if (!this.isSweeping && least > this.frontier) this.firedTo = Math.max(this.firedTo, this.frontier);
+  }
+
+  /** Makes the live table a part of its own. */
+  private takeTable(): SessionRun | undefined {
+    const rowCount = this.table.sessionCount();
+    if (rowCount === 0) return undefined;
+    const [leastEnd, before] = [this.table.leastEnd(), this.table.bytes()];
+    const run = this.table.detach();
+    const bytes = Math.max(rowCount * ROW_BYTES, before - this.table.bytes()) + rowCount * SORT_BYTES;
+    const onGone = (): void => void this.runs.delete(part);
+    const part: SessionRun = new SessionRun(run, rowCount, bytes, { leastEnd, cut: this.frontier }, onGone);
+    this.runs.add(part);
+    this.parts = [...this.parts, part];
+    this.cutTo = this.frontier;
+    return part;
+  }
+
+  private sweep(atMs: number, journal: StateJournal): StateFiring {
+    const { parts, cut: frontier } = this.sweepable();
+    const swept = sweptOf(parts, frontier);
+    // What begins behind the frontier is near nothing that ended by it.
+    const standing = parts.filter((part) => !swept.includes(part) && startOf(part) < frontier);
+    const ids = journal.sweeping(LEFT_PIECES_MAX);
+    this.isSweeping = true;
+    const onDone = (left: readonly LeftPiece[]): void => {
+      const gone = swept.map((part) => (part as SessionPiece).piece.id);
+      this.parts = [
+        ...left.map(({ piece, leastEnd }) => this.held(piece, frontier, leastEnd)),
+        ...this.parts.filter((part) => !swept.includes(part)),
+      ];
+      this.isSweeping = false;
+      const entries = left.map(({ piece: { id, rows, crc32 } }) => ({ id, part: PART, rows, crc32 }));
+      journal.swept({ frontier, gone, lastId: ids + LEFT_PIECES_MAX - 1, left: entries });
+    };
+    return this.begin(atMs, parts, { inputs: () => swept, standing, frontier, ids, onDone });
+  }
+
+  /** Everything, behind a sweep that is under way. */
+  private sweepAll(atMs: number): StateFiring {
+    this.takeTable();
+    const onDone = (): void => {
+      for (const part of this.parts) part.release();
+      this.parts = [];
+    };
+    const frontier = Number.POSITIVE_INFINITY;
+    const everything = { inputs: () => this.parts, standing: [], ids: undefined };
+    return this.begin(atMs, this.parts, { ...everything, frontier, onDone });
+  }
+
+  /** `parts`: all in which what is swept may go on. */
+  private begin(atMs: number, parts: readonly SessionPart[], order: SweepOrder): StateFiring {
+    const { sweeper, gapMs } = this;
+    invariant(sweeper !== undefined, 'sessions in memory are not swept');
+    const before = this.firedTo;
+    this.firedTo = Math.max(this.firedTo, order.frontier);
+    // The firing looks into them as long as it is there.
+    const held = parts.map((part) => part.hold());
+    const ended = sweeper.begin(order);
+    this.sweepTo = order.frontier;
+    const over = (): void => {
+      if (this.sweepTo === order.frontier) this.sweepTo = undefined;
+    };
+    ended.then(over, over);
+    const isAsked = (end: number): boolean => end > before && end <= order.frontier;
+    return new SweptFiring({
+      bounds: { kind: 'sessions', gapMs },
+      rowsMax: order.inputs().reduce((sum, { rowCount }) => sum + rowCount, 0),
+      firedAtMs: atMs,
+      ended,
+      letGo: (rows) => {
+        for (const part of held) part.release();
+        if (rows !== undefined) sweeper.letGo(rows);
+      },
+      find: (accountId) => this.resultsOf(accountId, held, new Uint8Array(0), isAsked),
+    });
+  }
+
+  /** Whole sessions of a key, ascending by end. */
+  private async resultsOf(
+    accountId: bigint,
+    parts: readonly SessionPart[],
+    live: Uint8Array,
+    isAsked: (end: number) => boolean,
+  ): Promise<readonly WindowResult[]> {
+    const { kernels, gapMs } = this;
+    const found = await Promise.all(parts.map((part) => part.ofKey(accountId)));
+    const rows = wholeSessions(kernels, gapMs, [...found, live]);
+    const bounds = { kind: 'sessions', gapMs } as const;
+    const results = new ResultRows({ bounds, rows, rowCount: rows.length / ROW_BYTES });
+    return Array.from({ length: results.rowCount }, (_, row) => results.result(row)).filter(({ windowEnd }) =>
+      isAsked(windowEnd),
+    );
+  }
+}
+
+/** Of parts on disk those that are rewritten: where something may have ended by the frontier, and where there are too many the
+ *  smallest too, so that few rows are written to have fewer. */
+function sweptOf(parts: readonly SessionPart[], frontier: number): readonly SessionPart[] {
+  const due = parts.filter(({ leastEnd }) => leastEnd <= frontier);
+  if (parts.length <= PARTS_MAX) return due;
+  const others = parts.filter(({ leastEnd }) => leastEnd > frontier);
+  others.sort((a, b) => a.rowCount - b.rowCount);
+  return [...due, ...others.slice(0, Math.max(0, PARTS_MAX / 2 - due.length))];
+}
+
+const startOf = (part: SessionPart): number =>
+  part instanceof SessionPiece ? part.leastStart : Number.NEGATIVE_INFINITY;
+
+const leastEndOf = (parts: readonly SessionPart[]): number =>
+  parts.reduce((least, part) => Math.min(least, part.leastEnd), Number.POSITIVE_INFINITY);

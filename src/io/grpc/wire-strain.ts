@@ -1,0 +1,39 @@
+/** What a client may do that is work for us and none for it: resets of calls under way, settings, empty frames, malformed requests.
+ *  An honest one does some of it, now and then many at once; what goes on and on ends its connection. */
+
+const BURST = 2000;
+const A_SECOND = 500;
+
+export class Strain {
+  private level = 0;
+  private atMs = 0;
+
+  /** Counts one. False: that was one too many. */
+  add(): boolean {
+    const nowMs = performance.now();
+    this.level = Math.max(0, this.level - ((nowMs - this.atMs) / 1000) * A_SECOND) + 1;
+    this.atMs = nowMs;
+    return this.level <= BURST;
+  }
+}
+
+const REMEMBERED = 128;
+
+/** Streams that were closed last, and which of them by us: their client may not know yet. */
+export class ClosedStreams {
+  private readonly ids: number[] = [];
+  private next = 0;
+
+  note(id: number, byUs: boolean): void {
+    this.ids[this.next] = byUs ? -id : id;
+    this.next = (this.next + 1) % REMEMBERED;
+  }
+
+  wasReset(id: number): boolean {
+    return this.ids.includes(-id);
+  }
+
+  isKnown(id: number): boolean {
+    return this.ids.includes(id) || this.ids.includes(-id);
+  }
+}

@@ -1,0 +1,177 @@
+/** The disk port in memory, with crashes that lose what a real one loses: bytes that were not synced, and removals that no
+ *  later change of the folder made durable. A process sees the folder through a view, which dies with it.
+ */
+import { coreError } from '../core/errors.ts';
+import type { AppendFile, Disk } from '../io/disk/port.ts';
+
+interface File {
+  bytes: Uint8Array<ArrayBuffer>;
+  length: number;
+  /** Bytes that a crash leaves as they are. */
+  durable: number;
+}
+
+const UNFINISHED = '.tmp';
+
+const fileOf = (bytes: Uint8Array): File => ({
+  bytes: Uint8Array.from(bytes),
+  length: bytes.length,
+  durable: bytes.length,
+});
+
+export class SimDisk {
+  readonly where = 'memory';
+  /** Bytes that may still be written; then the disk is full. */
+  bytesLeft = Number.POSITIVE_INFINITY;
+  /** Changes that may still be made; then the machine is off. A file written whole takes four: it is made, filled, synced
+   *  and renamed, so that it may be left unfinished. */
+  changesLeft = Number.POSITIVE_INFINITY;
+  private files = new Map<string, File>();
+  /** Gone from the folder, which a crash may not know. */
+  private removed = new Map<string, File>();
+  private life = 0;
+
+  names(): readonly string[] {
+    return [...this.files.keys()].sort();
+  }
+  bytesOf(name: string): Uint8Array<ArrayBuffer> | undefined {
+    const file = this.files.get(name);
+    return file?.bytes.slice(0, file.length);
+  }
+  /** Puts a file there as it is, for good. */
+  put(name: string, bytes: Uint8Array): void {
+    this.files.set(name, fileOf(bytes));
+  }
+  drop(name: string): void {
+    this.files.delete(name);
+  }
+  /** Another disk with the same files, all of them durable. */
+  copy(): SimDisk {
+    const other = new SimDisk();
+    for (const [name, file] of this.files) other.put(name, file.bytes.subarray(0, file.length));
+    return other;
+  }
+
+  /** Ends every process that has a view. `draw(n)` is a whole number in [0, n). */
+  crash(draw: (below: number) => number): void {
+    this.life++;
+    for (const file of this.files.values()) {
+      const { durable } = file;
+      file.length = durable + draw(file.length - durable + 1);
+      if (file.length > durable && draw(2) === 0) {
+        const at = durable + draw(file.length - durable);
+        file.bytes[at] = (file.bytes[at] as number) ^ (1 + draw(255));
+      }
+      file.durable = file.length;
+    }
+    for (const [name, file] of this.removed) {
+      if (draw(2) === 0 && !this.files.has(name)) this.files.set(name, file);
+    }
+    this.removed.clear();
+  }
+
+  /** The folder as one process has it. */
+  view(): Disk {
+    const { life } = this;
+    const demandAlive = (): void => {
+      if (life !== this.life) throw coreError('closed', 'the process is gone');
+    };
+    const demandPower = (): void => {
+      demandAlive();
+      if (this.changesLeft <= 0) throw coreError('closed', 'the machine is off');
+      this.changesLeft--;
+    };
+    const demandRoom = (name: string, bytes: number): void => {
+      if (bytes > this.bytesLeft)
+        throw coreError('not_writable', `cannot write ${name}: the disk is full`, {
+          next: 'check the folder, its owner and the free space',
+        });
+      this.bytesLeft -= bytes;
+    };
+    const known = (name: string): File => {
+      const file = this.files.get(name);
+      if (file === undefined) throw coreError('not_writable', `cannot write ${name}: there is no such file`);
+      return file;
+    };
+    const extend = (file: File, chunk: Uint8Array): void => {
+      if (file.length + chunk.length > file.bytes.length) {
+        const wider = new Uint8Array(2 * (file.length + chunk.length));
+        wider.set(file.bytes.subarray(0, file.length));
+        file.bytes = wider;
+      }
+      file.bytes.set(chunk, file.length);
+      file.length += chunk.length;
+    };
+    /** The folder itself was synced. */
+    const settle = (): void => this.removed.clear();
+    const appending = (name: string, file: File): AppendFile => ({
+      get size() {
+        return file.length;
+      },
+      write: async (chunks) => {
+        demandPower();
+        for (const chunk of chunks) {
+          demandRoom(name, chunk.length);
+          extend(file, chunk);
+        }
+      },
+      sync: async () => {
+        demandPower();
+        file.durable = file.length;
+      },
+      close: async () => {},
+    });
+    const append = async (name: string): Promise<AppendFile> => {
+      demandPower();
+      if (this.files.has(name))
+        throw coreError('not_writable', `cannot write ${name}: the file is there already`);
+      const file = fileOf(new Uint8Array(0));
+      this.files.set(name, file);
+      settle();
+      return appending(name, file);
+    };
+    const rename = async (from: string, to: string): Promise<void> => {
+      demandPower();
+      this.files.set(to, known(from));
+      this.files.delete(from);
+      settle();
+    };
+    return {
+      where: this.where,
+      list: async () => [...this.files.keys()],
+      read: async (name) => this.bytesOf(name),
+      write: async (name, chunks) => {
+        if (this.files.has(name + UNFINISHED)) {
+          demandPower();
+          this.files.delete(name + UNFINISHED);
+        }
+        const file = await append(name + UNFINISHED);
+        await file.write(chunks);
+        await file.sync();
+        await rename(name + UNFINISHED, name);
+      },
+      append,
+      readPiece: async (name, from, bytesMax) => {
+        const file = this.files.get(name);
+        return file === undefined
+          ? new Uint8Array(0)
+          : file.bytes.slice(from, Math.min(file.length, from + bytesMax));
+      },
+      truncate: async (name, bytes) => {
+        demandPower();
+        const file = known(name);
+        file.length = Math.min(file.length, bytes);
+        file.durable = file.length;
+      },
+      rename,
+      remove: async (name) => {
+        demandPower();
+        const file = this.files.get(name);
+        if (file === undefined) return;
+        this.files.delete(name);
+        this.removed.set(name, file);
+      },
+      lock: async () => ({ release: async () => {}, holder: 'this process' }),
+    };
+  }
+}

@@ -1,0 +1,92 @@
+/** Rows in the order of their keys, as two arrays that never change: a change makes new ones, so a snapshot is free. */
+import { compareKeys } from '../core/rows.ts';
+
+export interface Table {
+  readonly keys: readonly Uint8Array[];
+  readonly values: readonly Uint8Array[];
+}
+
+export const EMPTY: Table = { keys: [], values: [] };
+
+/** The first row whose key is not below `key`. */
+export function lowerBound(table: Table, key: Uint8Array): number {
+  let low = 0;
+  let high = table.keys.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (compareKeys(table.keys[middle] as Uint8Array, key) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/** Rows in the order of their keys; of several with one key the last given is kept. */
+export function tableOf(rows: ReadonlyArray<readonly [Uint8Array, Uint8Array]>): Table {
+  const order = rows.map((_, i) => i);
+  order.sort(
+    (a, b) =>
+      compareKeys((rows[a] as [Uint8Array, Uint8Array])[0], (rows[b] as [Uint8Array, Uint8Array])[0]) ||
+      a - b,
+  );
+  const keys: Uint8Array[] = [];
+  const values: Uint8Array[] = [];
+  for (const i of order) {
+    const [key, value] = rows[i] as readonly [Uint8Array, Uint8Array];
+    const last = keys.at(-1);
+    if (last !== undefined && compareKeys(last, key) === 0) values[values.length - 1] = value;
+    else {
+      keys.push(key);
+      values.push(value);
+    }
+  }
+  return { keys, values };
+}
+
+/** Both, where `over` wins. */
+export function merged(under: Table, over: Table): Table {
+  const keys: Uint8Array[] = [];
+  const values: Uint8Array[] = [];
+  let at = 0;
+  for (let i = 0; i < over.keys.length; i++) {
+    const key = over.keys[i] as Uint8Array;
+    for (; at < under.keys.length; at++) {
+      const order = compareKeys(under.keys[at] as Uint8Array, key);
+      if (order >= 0) {
+        if (order === 0) at++;
+        break;
+      }
+      keys.push(under.keys[at] as Uint8Array);
+      values.push(under.values[at] as Uint8Array);
+    }
+    keys.push(key);
+    values.push(over.values[i] as Uint8Array);
+  }
+  for (; at < under.keys.length; at++) {
+    keys.push(under.keys[at] as Uint8Array);
+    values.push(under.values[at] as Uint8Array);
+  }
+  return { keys, values };
+}
+
+/** Row numbers of [from, to). */
+export function rangeOf(
+  table: Table,
+  from: Uint8Array | null,
+  to: Uint8Array | null,
+): readonly [first: number, end: number] {
+  const first = from === null ? 0 : lowerBound(table, from);
+  return [first, Math.max(first, to === null ? table.keys.length : lowerBound(table, to))];
+}
+
+export function without(table: Table, from: Uint8Array | null, to: Uint8Array | null): Table {
+  const [first, end] = rangeOf(table, from, to);
+  const cut = (cells: readonly Uint8Array[]): Uint8Array[] => [...cells.slice(0, first), ...cells.slice(end)];
+  return { keys: cut(table.keys), values: cut(table.values) };
+}
+
+export function bytesOf(table: Table): number {
+  let bytes = 0;
+  for (let i = 0; i < table.keys.length; i++)
+    bytes += (table.keys[i] as Uint8Array).length + (table.values[i] as Uint8Array).length;
+  return bytes;
+}

@@ -1,0 +1,124 @@
+/** The disk port over its drivers: a folder on this machine, and one in memory. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { openDisk } from '../../src/io/disk/node.ts';
+import type { Disk } from '../../src/io/disk/port.ts';
+import { SimDisk } from '../../src/sim/disk.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'millrace-disk-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+let folders = 0;
+
+const DRIVERS: ReadonlyArray<readonly [string, () => Promise<Disk>]> = [
+  ['a folder', () => openDisk(join(root, `${folders++}`))],
+  ['memory', async () => new SimDisk().view()],
+];
+
+const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+const text = (of: Uint8Array | undefined): string | undefined => of && new TextDecoder().decode(of);
+
+describe.each(DRIVERS)('the disk over %s', (_, open) => {
+  it('shows a file whole under its name, and replaces it whole', async () => {
+    const disk = await open();
+    expect(await disk.read('a')).toBeUndefined();
+    await disk.write('a', [bytes('one'), bytes(' two')]);
+    await disk.write('a', [bytes('three')]);
+    await disk.write('b', []);
+    expect(text(await disk.read('a'))).toBe('three');
+    expect((await disk.list()).toSorted()).toEqual(['a', 'b']);
+    await disk.remove('a');
+    await disk.remove('a');
+    expect(await disk.list()).toEqual(['b']);
+  });
+
+  it('appends, reads in pieces, cuts off and renames', async () => {
+    const disk = await open();
+    const file = await disk.append('log');
+    await file.write([bytes('abc'), bytes('def')]);
+    await file.sync();
+    await file.write([bytes('ghi')]);
+    expect(file.size).toBe(9);
+    await file.close();
+    expect(text(await disk.readPiece('log', 2, 4))).toBe('cdef');
+    expect(text(await disk.readPiece('log', 7, 100))).toBe('hi');
+    expect((await disk.readPiece('log', 9, 1)).length).toBe(0);
+    expect((await disk.readPiece('none', 0, 1)).length).toBe(0);
+    await expect(disk.append('log')).rejects.toMatchObject({ code: 'not_writable' });
+    await disk.truncate('log', 4);
+    await disk.rename('log', 'old');
+    expect(text(await disk.read('old'))).toBe('abcd');
+    expect(await disk.list()).toEqual(['old']);
+    await expect(disk.rename('log', 'x')).rejects.toMatchObject({ code: 'not_writable' });
+    await expect(disk.truncate('log', 1)).rejects.toMatchObject({ code: 'not_writable' });
+  });
+});
+
+describe('a disk in memory', () => {
+  it('keeps of a growing file what was synced, and some of the rest, as it was or not', async () => {
+    const found = new Set<string>();
+    for (let seed = 0; seed < 60; seed++) {
+      const disk = new SimDisk();
+      const file = await disk.view().append('log');
+      await file.write([bytes('abc')]);
+      await file.sync();
+      await file.write([bytes('de')]);
+      let draws = seed;
+      disk.crash((below) => {
+        const drawn = draws % below;
+        draws = Math.floor(draws / below);
+        return drawn;
+      });
+      const left = text(disk.bytesOf('log')) as string;
+      expect(left.startsWith('abc')).toBe(true);
+      found.add(left);
+      await expect(file.write([bytes('x')])).rejects.toMatchObject({ code: 'closed' });
+      await expect(file.sync()).rejects.toMatchObject({ code: 'closed' });
+    }
+    expect(found).toContain('abc');
+    expect(found).toContain('abcd');
+    expect(found).toContain('abcde');
+    expect(found.size).toBeGreaterThan(3);
+  });
+
+  it('may bring a removed file back, until the folder was synced', async () => {
+    const disk = new SimDisk();
+    await disk.view().write('a', [bytes('one')]);
+    await disk.view().remove('a');
+    disk.crash(() => 0);
+    expect(disk.names()).toEqual(['a']);
+    await disk.view().remove('a');
+    await disk.view().write('b', []);
+    disk.crash(() => 0);
+    expect(disk.names()).toEqual(['b']);
+  });
+
+  it('goes off in the middle of a file that is written whole, and leaves it unfinished', async () => {
+    for (const changes of [0, 1, 2, 3]) {
+      const disk = new SimDisk();
+      await disk.view().write('a', [bytes('old')]);
+      disk.changesLeft = changes;
+      await expect(disk.view().write('a', [bytes('young')])).rejects.toMatchObject({ code: 'closed' });
+      disk.crash((below) => below >> 1);
+      disk.changesLeft = Number.POSITIVE_INFINITY;
+      expect(text(disk.bytesOf('a'))).toBe('old');
+      expect(disk.names().length).toBe(changes === 0 ? 1 : 2);
+      await disk.view().write('a', [bytes('young')]);
+      expect(text(disk.bytesOf('a'))).toBe('young');
+      expect(disk.names()).toEqual(['a']);
+    }
+  });
+
+  it('has no view left after a crash, and takes nothing when it is full', async () => {
+    const disk = new SimDisk();
+    const view = disk.view();
+    disk.bytesLeft = 3;
+    await expect(view.write('a', [bytes('four')])).rejects.toMatchObject({ code: 'not_writable' });
+    await view.write('b', [bytes('two')]);
+    disk.crash(() => 0);
+    for (const call of [view.write('c', []), view.append('c'), view.rename('b', 'c'), view.remove('b')])
+      await expect(call).rejects.toMatchObject({ code: 'closed' });
+    expect(disk.names()).toContain('b');
+  });
+});

@@ -1,0 +1,103 @@
+/** A server of the node:net driver for each test, with one method that notes what it is given, and raw clients of it. */
+import { afterEach, beforeEach, expect } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import type { GrpcReply, GrpcServer, GrpcServerOptions } from '../../src/io/grpc/port.ts';
+import { wireGrpcDriver } from '../../src/io/grpc/wire.ts';
+import { until } from '../e2e/engine-kit.ts';
+import { framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
+import { block, type Fields, fieldsOf, RawH2 } from './h2-raw.ts';
+
+/** Fields and header block of a sound call, and its message. */
+export const CALL = fieldsOf(METHOD);
+export const HEAD = block(CALL);
+export const MESSAGE = framed(Buffer.from('hello'));
+
+export const having = (name: string, value: string): Fields => [...CALL, [name, value]];
+export const without = (name: string): Fields => CALL.filter(([one]) => one !== name);
+
+export const fine = (): GrpcReply => ({ code: 'OK', message: Buffer.from('fine') });
+
+export class WireKit {
+  server!: GrpcServer;
+  /** The messages of the calls that reached the method. */
+  handled: string[] = [];
+  answer: () => GrpcReply | Promise<GrpcReply> = fine;
+  private readonly clients: RawH2[] = [];
+  private readonly servers: GrpcServer[] = [];
+
+  /** Another server, which takes the place of the one there is. */
+  async listen(over: Partial<GrpcServerOptions> = {}): Promise<void> {
+    const handler = (call: { readonly message: Uint8Array }): GrpcReply | Promise<GrpcReply> => {
+      this.handled.push(Buffer.from(call.message).toString());
+      return this.answer();
+    };
+    this.server = await wireGrpcDriver.listen({
+      host: '127.0.0.1',
+      port: 0,
+      methods: [{ service: 'orders.v1.Orders', name: 'Create', handler }],
+      protos: { folder: PROTOS, files: ['orders/v1/orders.proto'] },
+      healthy: async () => true,
+      healthIntervalMs: 1000,
+      messageBytesMax: 40_000,
+      connectionsMax: 100,
+      streamsMax: 100,
+      heldBytesMax: 64 * 2 ** 20,
+      requestTimeoutMs: 20_000,
+      idleTimeoutMs: 60_000,
+      keepAliveMs: 60_000,
+      log: silentLogger,
+      ...over,
+    });
+    this.servers.push(this.server);
+  }
+
+  async open(...parts: readonly Uint8Array[]): Promise<RawH2> {
+    const client = await RawH2.open(this.server.port);
+    this.clients.push(client);
+    return client.send(...parts);
+  }
+
+  /** Calls wait for what this returns. */
+  gate(): { readonly waiting: () => number; readonly open: () => void } {
+    const finish: Array<() => void> = [];
+    this.answer = () =>
+      new Promise((resolve) => {
+        finish.push(() => resolve(fine()));
+      });
+    return {
+      waiting: () => finish.length,
+      open: () => {
+        for (const one of finish.splice(0)) one();
+      },
+    };
+  }
+
+  /** Nothing is left of what was sent. */
+  async clean(): Promise<void> {
+    await until('nothing held', async () =>
+      this.server.heldBytes() === 0 && this.server.inFlight() === 0 ? true : undefined,
+    );
+  }
+
+  async end(): Promise<void> {
+    for (const client of this.clients.splice(0)) client.close();
+    await Promise.all(this.servers.splice(0).map((one) => one.drain(0)));
+  }
+}
+
+/** Call it at the head of a file. */
+export function wireKit(): WireKit {
+  const kit = new WireKit();
+  beforeEach(async () => {
+    kit.handled = [];
+    kit.answer = fine;
+    await kit.listen();
+  });
+  afterEach(() => kit.end());
+  return kit;
+}
+
+/** The stream has its whole answer, and it is OK. */
+export async function expectOk(client: RawH2, stream: number): Promise<void> {
+  expect((await client.answer(stream)).fields['grpc-status']).toBe('0');
+}

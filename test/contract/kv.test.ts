@@ -1,0 +1,58 @@
+/** The key-value drivers keep one contract; in memory it holds with crashes too. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, expect, it } from 'vitest';
+import { openKv } from '../../src/drivers.ts';
+import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
+import { rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
+import { SimKv } from '../../src/sim/kv.ts';
+import { kvContract } from './kv.contract.ts';
+import { ingest, OPTIONS, pair, said, spans } from './kv-kit.ts';
+import { kvLifecycleContract } from './kv-lifecycle.contract.ts';
+
+const root = mkdtempSync(join(tmpdir(), 'kv-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+let count = 0;
+const folder = (): string => join(root, `store-${count++}`);
+
+for (const driver of [new SimKv(), rocksdbDriver, rocksdbNpmDriver]) {
+  const world = { driver, folder, dropsFiles: driver !== rocksdbNpmDriver };
+  kvContract(world);
+  kvLifecycleContract(world);
+}
+
+it('in memory a crash keeps what a log, a run or a flush made durable, and nothing else', async () => {
+  const kv = new SimKv();
+  const store = await kv.open('f', OPTIONS);
+  await store.put('rows', spans([pair('a', '1')]), 'off');
+  await store.flush();
+  await store.put('rows', spans([pair('b', '2')]), 'off');
+  await store.put('rows', spans([pair('c', '3')]), 'on');
+  await ingest(store, 'runs', [[pair('d', '4')]]);
+  kv.crash('f');
+  await expect(store.flush()).rejects.toMatchObject({ code: 'closed' });
+  const after = await kv.open('f', OPTIONS);
+  expect([(await said(after, 'rows')).map(([key]) => key), (await said(after, 'runs')).length]).toEqual([
+    ['61', '63'],
+    1,
+  ]);
+  await after.close();
+});
+
+it('is opened through the addon or the package as asked, and a folder by the driver that made it', async () => {
+  expect([await openKv(), await openKv('on'), await openKv('off')]).toEqual([
+    rocksdbDriver,
+    rocksdbDriver,
+    rocksdbNpmDriver,
+  ]);
+  for (const [maker, other] of [
+    [rocksdbDriver, rocksdbNpmDriver],
+    [rocksdbNpmDriver, rocksdbDriver],
+  ] as const) {
+    const at = folder();
+    await (await maker.open(at, OPTIONS)).close();
+    await expect(other.open(at, OPTIONS)).rejects.toMatchObject({ code: 'kv_version' });
+    await (await maker.open(at, OPTIONS)).close();
+  }
+});

@@ -1,0 +1,59 @@
+// A process that writes the same windows to a sink again and again until it is killed: node sink.child.mjs JSON
+// It says what it did as lines on stdout. The compiled sinks run, so that nothing stands between them and the signal.
+import { readFileSync } from 'node:fs';
+import { openBroker, openKv, openSql } from '../../dist/src/drivers.js';
+import {
+  FIRED_FAMILIES,
+  FiredStore,
+  KafkaSink,
+  PostgresSink,
+  SteadyStore,
+} from '../../dist/src/engine/index.js';
+
+const given = JSON.parse(process.argv[2]);
+const say = (line) => process.stdout.write(`${line}\n`);
+
+const SINKS = {
+  async rocksdb({ folder, native }) {
+    const driver = await openKv(native);
+    const options = { budgetBytes: 16 * 1024 * 1024, families: FIRED_FAMILIES };
+    const store = await SteadyStore.open(() => driver.open(folder, options));
+    const shape = { kind: 'windows', sizeMs: 1000, slideMs: 1000 };
+    return FiredStore.open(store, { shape, role: 'sink', retainMs: 3_600_000 });
+  },
+  async postgres({ url, table }) {
+    const driver = await openSql();
+    const pool = await driver.connect({
+      url,
+      connectionsMax: 1,
+      applicationName: 'sink child',
+      connectTimeoutMs: 5000,
+    });
+    return new PostgresSink(pool, table);
+  },
+  async kafka({ brokers, topic }) {
+    const driver = await openBroker();
+    const scratch = () => Promise.reject(new Error('nothing is read here'));
+    return new KafkaSink({ driver, brokers, topic, partitions: 3, replicationFactor: 1, scratch });
+  },
+};
+
+const sink = await SINKS[given.kind](given);
+const rows = new Uint8Array(readFileSync(given.file));
+for (let turn = 0; ; turn++) {
+  const window = turn % given.windows;
+  const bounds = { kind: 'window', start: window * 1000, end: (window + 1) * 1000 };
+  say(`writing ${turn}`);
+  const pages = [{ bounds, rows, rowCount: given.rows[window % 2] }];
+  for (let done = false; !done; ) {
+    try {
+      await sink.write(pages);
+      done = true;
+    } catch (error) {
+      if (error.row?.kind !== 'unavailable') throw error;
+      say(`failed ${turn} ${error.code}`);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+  say(`wrote ${turn}`);
+}

@@ -1,0 +1,120 @@
+/** What a pool promises through either SQL port, SqlPool and TextPool: which errors it throws, and what became of the rows. */
+import { expect, it } from 'vitest';
+import { cuttingProxy, failure } from './sql-kit.ts';
+
+/** One statement without parameters. */
+type Run = (sql: string) => Promise<unknown>;
+
+/** A port as these tests use it. */
+export interface PoolFace {
+  readonly run: Run;
+  transaction<T>(work: (run: Run) => Promise<T>): Promise<T>;
+  /** Of a statement that gives one column of int8. */
+  ids(sql: string): Promise<readonly bigint[]>;
+  close(): Promise<void>;
+}
+
+export interface PoolSubject {
+  postgres(): string;
+  connect(url: string, connectionsMax: number): Promise<PoolFace>;
+  /** An open pool, and the table that these tests fill and empty: id int8 PRIMARY KEY, constraint t_pkey. */
+  pool(): PoolFace;
+  readonly table: string;
+}
+
+export function poolContract({ postgres, connect, pool, table }: PoolSubject): void {
+  const insert = (id: number): string => `INSERT INTO ${table} (id) VALUES (${id})`;
+  const kept = (): Promise<readonly bigint[]> => pool().ids(`SELECT id FROM ${table} ORDER BY id`);
+  const empty = (): Promise<unknown> => pool().run(`TRUNCATE ${table}`);
+
+  it('keeps the sqlstate and the constraint of a refused statement', async () => {
+    await pool().run(insert(1));
+    const error = await failure(pool().run(insert(1)));
+    expect([error.code, error.details['sqlstate'], error.details['constraint']]).toEqual([
+      'sql_failed',
+      '23505',
+      't_pkey',
+    ]);
+    const syntax = await failure(pool().run('SELEC 1'));
+    expect([syntax.code, syntax.details['sqlstate']]).toEqual(['sql_failed', '42601']);
+    // Rows came before the error did.
+    const late = await failure(pool().run('SELECT 1/(n-5) FROM generate_series(1,9) n'));
+    expect([late.code, late.details['sqlstate']]).toEqual(['sql_failed', '22012']);
+    await empty();
+  });
+
+  it('commits a transaction that settles and rolls back one that throws', async () => {
+    const value = await pool().transaction(async (run) => {
+      await run(insert(1));
+      return 'kept';
+    });
+    expect(value).toBe('kept');
+    await expect(
+      pool().transaction(async (run) => {
+        await run(insert(2));
+        throw new RangeError('mine');
+      }),
+    ).rejects.toThrow(RangeError);
+    const swallowed = await failure(
+      pool().transaction(async (run) => {
+        await run(insert(3));
+        await run('SELECT 1/0').catch(() => {});
+      }),
+    );
+    expect([swallowed.code, swallowed.details['sqlstate']]).toEqual(['sql_failed', '25P02']);
+    expect(await kept()).toEqual([1n]);
+    await empty();
+  });
+
+  it('runs no more transactions at once than it has connections, and all that were asked', async () => {
+    const small = await connect(postgres(), 2);
+    let now = 0;
+    let most = 0;
+    let done = 0;
+    await Promise.all(
+      Array.from({ length: 9 }, () =>
+        small.transaction(async (run) => {
+          most = Math.max(most, ++now);
+          await run('SELECT pg_sleep(0.01)');
+          now--;
+          done++;
+        }),
+      ),
+    );
+    expect([most, done]).toEqual([2, 9]);
+    await small.close();
+  });
+
+  it('says unreachable when nobody listens or the database is missing', async () => {
+    const dead = new URL(postgres());
+    dead.hostname = '127.0.0.1';
+    dead.port = '1';
+    expect((await failure(connect(dead.toString(), 1))).code).toBe('unreachable');
+    const missing = new URL(postgres());
+    missing.pathname = '/no_such_database';
+    const error = await failure(connect(missing.toString(), 1));
+    expect([error.code, error.details['sqlstate']]).toEqual(['unreachable', '3D000']);
+    expect(error.message).toMatch(/refuses the connection: .*no_such_database/);
+    expect((await failure(connect('not a url', 1))).code).toBe('bad_value');
+    expect((await failure(connect('mysql://h/db', 1))).code).toBe('bad_value');
+  });
+
+  it('says commit_unknown when the answer to COMMIT is lost, and the rows are there all the same', async () => {
+    const proxy = await cuttingProxy(new URL(postgres()));
+    const through = await connect(proxy.url, 2);
+    try {
+      proxy.cutOn('COMMIT');
+      const error = await failure(through.transaction((run) => run(insert(77))));
+      expect([error.code, error.kind]).toEqual(['commit_unknown', 'unavailable']);
+      expect(await kept()).toEqual([77n]);
+      proxy.cutOn('INSERT');
+      const before = await failure(through.transaction((run) => run(insert(78))));
+      expect(before.code).toBe('unreachable');
+      expect(await kept()).toEqual([77n]);
+    } finally {
+      await through.close();
+      await proxy.close();
+      await empty();
+    }
+  });
+}

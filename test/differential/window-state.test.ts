@@ -1,0 +1,413 @@
+/** Keyed state, sorted runs, merges and deltas: the addon and the twin hold and write the same bytes, and both equal a
+ *  plain map. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { DELTA_STATUS, WINDOW_DELTAS } from '../../src/core/layout/layouts.gen.ts';
+import { ENTRY_BYTES } from '../../src/native/reference/window-table.ts';
+import type { WindowKernels, WindowState } from '../../src/native/window-surface.ts';
+import {
+  admitAll,
+  batchesOf,
+  changed,
+  deltasOf,
+  type EventRow,
+  emptied,
+  hexOf,
+  I64_MAX,
+  I64_MIN,
+  native,
+  outcome,
+  ROW_BYTES,
+  reference,
+  rowsOf,
+  SIDES,
+  slicesOf,
+} from './window-kit.ts';
+
+const LIMIT = 2n ** 52n;
+const keys = fc.oneof(
+  { weight: 4, arbitrary: fc.bigInt(0n, 12n) },
+  { weight: 2, arbitrary: fc.bigInt(0n, 2n ** 64n - 1n) },
+  { weight: 1, arbitrary: fc.constantFrom(0n, 2n ** 32n, 2n ** 63n, 2n ** 64n - 1n) },
+);
+const values = fc.oneof(
+  fc.bigInt(-5n, 5n),
+  fc.bigInt(I64_MIN, I64_MAX),
+  fc.constantFrom(I64_MIN, I64_MAX, 0n, -1n, 2n ** 32n, -(2n ** 32n)),
+);
+const stamps = fc.oneof(
+  fc.bigInt(-300n, 300n),
+  fc.bigInt(-LIMIT, LIMIT - 1n),
+  fc.constantFrom(-LIMIT, LIMIT - 1n, 1_750_000_000_000n),
+);
+const eventRows: fc.Arbitrary<EventRow> = fc.record({ accountId: keys, value: values, eventTs: stamps });
+const batchLists = fc.array(fc.array(eventRows, { maxLength: 60 }), { maxLength: 5 });
+const sliceWidths = fc.oneof(fc.integer({ min: 1, max: 400 }), fc.constantFrom(1, 60_000, 2 ** 48));
+const shardCounts = fc.integer({ min: 1, max: 7 });
+
+function filled(
+  kernels: WindowKernels,
+  sliceMs: number,
+  shards: number,
+  batches: readonly (readonly EventRow[])[],
+) {
+  const state = kernels.open(sliceMs, shards);
+  const deltas: Uint8Array[] = [];
+  for (const rows of batches) {
+    const batch = batchesOf(rows);
+    admitAll(batch, BigInt(sliceMs));
+    state.accumulate(batch.events, batch.admitted);
+    deltas.push(deltasOf(state));
+  }
+  return { state, deltas };
+}
+
+const said = (state: WindowState): unknown => [slicesOf(state), state.keyCount(), state.bytes()];
+
+/** What a map of BigInts says, in the form of `emptied` without the bytes of memory. */
+function expectedOf(sliceMs: number, batches: readonly (readonly EventRow[])[]): unknown {
+  const slices = new Map<bigint, Map<bigint, bigint[]>>();
+  const width = BigInt(sliceMs);
+  for (const { accountId = 0n, value = 0n, eventTs } of batches.flat()) {
+    const start = eventTs - (((eventTs % width) + width) % width);
+    const rows = slices.get(start) ?? new Map<bigint, bigint[]>();
+    slices.set(start, rows);
+    const [count, sum, min, max, last] = rows.get(accountId) ?? [0n, 0n, I64_MAX, I64_MIN, I64_MIN];
+    rows.set(accountId, [
+      (count as bigint) + 1n,
+      (sum as bigint) + value,
+      value < (min as bigint) ? value : (min as bigint),
+      value > (max as bigint) ? value : (max as bigint),
+      eventTs > (last as bigint) ? eventTs : (last as bigint),
+    ]);
+  }
+  const order = (a: bigint, b: bigint): number => (a < b ? -1 : 1);
+  return [...slices.keys()].sort(order).map((start) => {
+    const rows = slices.get(start) as Map<bigint, bigint[]>;
+    const cells: bigint[] = [];
+    for (const key of [...rows.keys()].sort(order)) {
+      const [count, sum, min, max, last] = rows.get(key) as [bigint, bigint, bigint, bigint, bigint];
+      cells.push(key, count, sum, sum >> 64n, min, max, last, 0n);
+    }
+    const hex = hexOf(BigUint64Array.from(cells.map((one) => BigInt.asUintN(64, one))).buffer);
+    return [Number(start), rows.size, hex];
+  });
+}
+
+describe('keyed state', () => {
+  it('holds, says and encodes the same on both sides, whatever the batches', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        batchLists,
+        sliceWidths,
+        shardCounts,
+        fc.integer({ min: 1, max: 9 }),
+        async (batches, sliceMs, shards, page) => {
+          const [twin, addon] = SIDES.map((kernels) => filled(kernels, sliceMs, shards, batches));
+          if (twin === undefined || addon === undefined) throw new Error('two sides');
+          expect(addon.deltas.map((one) => hexOf(one.buffer))).toEqual(
+            twin.deltas.map((one) => hexOf(one.buffer)),
+          );
+          expect(said(addon.state)).toEqual(said(twin.state));
+          const rows = await emptied(addon.state, page);
+          expect(rows).toEqual(await emptied(twin.state, page));
+          expect(rows.map(([start, count, , hex]) => [start, count, hex])).toEqual(
+            expectedOf(sliceMs, batches),
+          );
+          expect(addon.state.bytes()).toBe(0);
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+
+  it('comes back from its deltas, in any number of shards', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        batchLists,
+        sliceWidths,
+        shardCounts,
+        shardCounts,
+        async (batches, sliceMs, shards, others) => {
+          const { deltas } = filled(native, sliceMs, shards, batches);
+          const replayed = SIDES.map((kernels) => {
+            const state = kernels.open(sliceMs, others);
+            expect(deltas.map((one) => state.applyDeltas(one))).toEqual(deltas.map(() => DELTA_STATUS.OK));
+            return state;
+          });
+          const [twin, addon] = replayed as [WindowState, WindowState];
+          expect(said(addon)).toEqual(said(twin));
+          const rows = await emptied(addon);
+          expect(rows).toEqual(await emptied(twin));
+          expect(rows.map(([start, count, , hex]) => [start, count, hex])).toEqual(
+            expectedOf(sliceMs, batches),
+          );
+        },
+      ),
+      { numRuns: 100 },
+    );
+  });
+
+  it('grows alike on both sides, and expects of the next slice as many keys as the last one had', async () => {
+    const many = (start: bigint, count: number): EventRow[] =>
+      Array.from({ length: count }, (_, i) => ({
+        accountId: BigInt(i) * 0x9e37n,
+        value: 1n,
+        eventTs: start,
+      }));
+    const states = await Promise.all(
+      SIDES.map(async (kernels) => {
+        const { state } = filled(kernels, 10, 3, [many(0n, 5000)]);
+        const sizes = [state.bytes()];
+        (await state.seal(0)).close();
+        // The next slice, one far ahead, one behind, and one that follows the first again.
+        for (const start of [10n, 10_000n, -50n, 20n]) {
+          const batch = batchesOf(many(start, 1));
+          admitAll(batch, 10n);
+          state.accumulate(batch.events, batch.admitted);
+          sizes.push(state.bytes());
+        }
+        return sizes;
+      }),
+    );
+    expect(states[1]).toEqual(states[0]);
+    const [first, next, ahead, behind, following] = states[0] as [number, number, number, number, number];
+    expect(next).toBe(first);
+    const least = 3 * 16 * (ROW_BYTES + ENTRY_BYTES);
+    expect(ahead - next).toBe(least);
+    expect(behind - ahead).toBe(least);
+    expect(following - behind).toBe(first);
+  });
+
+  it('works on large batches in threads as it does in one', async () => {
+    let word = 7;
+    const draw = (): number => {
+      word = (Math.imul(word, 1_664_525) + 1_013_904_223) >>> 0;
+      return word;
+    };
+    const batches = [0, 1, 2].map(() =>
+      Array.from({ length: 6000 }, () => ({
+        accountId: BigInt(draw() >>> (draw() % 30)),
+        value: BigInt(draw()) - 2n ** 31n,
+        eventTs: BigInt((draw() >>> 8) % 5000),
+      })),
+    );
+    const results = await Promise.all(
+      [1, 2, 7].map(async (shards) => {
+        const [twin, addon] = SIDES.map((kernels) => filled(kernels, 1000, shards, batches));
+        expect(addon?.deltas.map((one) => hexOf(one.buffer))).toEqual(
+          twin?.deltas.map((one) => hexOf(one.buffer)),
+        );
+        const rows = await emptied((addon as typeof twin & object).state, 500);
+        (addon as typeof twin & object).state.close();
+        return rows.map(([start, count, , hex]) => [start, count, hex]);
+      }),
+    );
+    for (const rows of results) expect(rows).toEqual(expectedOf(1000, batches));
+  });
+
+  it('is copied and loaded, rows of equal keys folded, counts at their greatest kept there', async () => {
+    const row = fc.tuple(
+      keys,
+      fc.oneof(fc.constantFrom(0n, 1n, 2n ** 64n - 1n, 2n ** 63n), fc.bigInt(0n, 2n ** 64n - 1n)),
+      ...[0, 1, 2, 3, 4].map(() => fc.oneof(values, fc.constant(-1n))),
+    );
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(row, { maxLength: 40 }),
+        shardCounts,
+        shardCounts,
+        fc.nat(3),
+        async (rows, shards, others, spare) => {
+          const cells = BigUint64Array.from(
+            rows.flatMap((one) => [...one, 99n].map((cell) => BigInt.asUintN(64, cell))),
+          );
+          const found = SIDES.map((kernels) => {
+            const state = kernels.open(50, shards);
+            const loaded = [rows.length, rows.length + (spare === 0 ? 1 : 0)].map((count) =>
+              outcome(() => state.load(-100, cells.buffer, count)),
+            );
+            expect(outcome(() => state.load(-101, cells.buffer, 0))).toBe('out_of_range');
+            const copied = kernels.open(50, others);
+            const page = new ArrayBuffer(3 * ROW_BYTES);
+            const cursor = new Float64Array(1);
+            for (;;) {
+              const count = state.copy(-100, cursor, page);
+              if (count === 0) break;
+              copied.load(-100, page, count);
+            }
+            return { loaded, state, copied };
+          });
+          const [twin, addon] = found as [(typeof found)[0], (typeof found)[0]];
+          expect(addon.loaded).toEqual(twin.loaded);
+          expect(said(addon.state)).toEqual(said(twin.state));
+          expect(said(addon.copied)).toEqual(said(twin.copied));
+          const all = await emptied(addon.state);
+          expect(all).toEqual(await emptied(twin.state));
+          const hex = (of: readonly (readonly unknown[])[]): unknown => of.map((one) => one[3]);
+          expect(hex(await emptied(addon.copied))).toEqual(hex(all));
+          expect(hex(await emptied(twin.copied))).toEqual(hex(all));
+        },
+      ),
+      { numRuns: 120 },
+    );
+  });
+
+  it('refuses rows that are none and leaves everything as it was', async () => {
+    const rarely = <T>(lie: fc.Arbitrary<T>): fc.Arbitrary<T | null> =>
+      fc.oneof({ weight: 2, arbitrary: fc.constant(null) }, { weight: 1, arbitrary: lie });
+    const lie = fc.record({
+      row: rarely(fc.constantFrom(3, 4, 0xffff_ffff)),
+      slice: rarely(
+        fc.oneof(
+          fc.constantFrom(I64_MIN, I64_MAX, 1n, -10n, 10n, 2n ** 53n + 10n),
+          fc.bigInt(I64_MIN, I64_MAX),
+        ),
+      ),
+      ts: rarely(fc.oneof(fc.constantFrom(I64_MIN, I64_MAX, -1n, 10n), fc.bigInt(I64_MIN, I64_MAX))),
+      rows: rarely(fc.nat(5)),
+    });
+    await fc.assert(
+      fc.asyncProperty(lie, async ({ row, slice, ts, rows }) => {
+        const found = await Promise.all(
+          SIDES.map(async (kernels) => {
+            const { state } = filled(kernels, 10, 2, [[{ eventTs: 5n, value: 3n }]]);
+            const batch = batchesOf([{ eventTs: 1n }, { eventTs: 2n }, { eventTs: 3n }]);
+            admitAll(batch, 10n);
+            if (row !== null) batch.admitted.columns.row[1] = row;
+            if (slice !== null) batch.admitted.columns.slice[1] = slice;
+            if (ts !== null) batch.events.columns.eventTs[1] = ts;
+            if (rows !== null) batch.admitted.rowCount = rows;
+            const answer = outcome(() => state.accumulate(batch.events, batch.admitted));
+            return [answer, hexOf(deltasOf(state).buffer), await emptied(state)];
+          }),
+        );
+        expect(found[1]).toEqual(found[0]);
+      }),
+      { numRuns: 300 },
+    );
+  });
+});
+
+describe('the delta decoder', () => {
+  const whole = (): Uint8Array => {
+    const rows = Array.from({ length: 9 }, (_, i) => ({
+      accountId: BigInt(i % 5) * 700n,
+      value: BigInt(i * i * 1000 - 9000),
+      eventTs: BigInt((i % 3) * 40 - 40),
+    }));
+    return filled(native, 60, 2, [rows]).deltas[0] as Uint8Array;
+  };
+
+  it('gives the same verdict on both sides for any change, and changes nothing unless it is OK', async () => {
+    const seen = new Set<number>();
+    await fc.assert(
+      fc.asyncProperty(changed(whole(), WINDOW_DELTAS.LENGTH), async (bytes) => {
+        const found = await Promise.all(
+          SIDES.map(async (kernels) => {
+            const state = kernels.open(60, 3);
+            const status = state.applyDeltas(bytes);
+            seen.add(status);
+            if (status !== DELTA_STATUS.OK) expect(said(state)).toEqual([[], 0, 0]);
+            return [status, await emptied(state)];
+          }),
+        );
+        expect(found[1]).toEqual(found[0]);
+      }),
+      { numRuns: 2000 },
+    );
+    // Each verdict was met, so the property is not empty.
+    expect([...seen].sort()).toEqual(Object.values(DELTA_STATUS).sort());
+  });
+
+  it('refuses every prefix', () => {
+    const bytes = whole();
+    for (const kernels of SIDES)
+      for (let length = 0; length < bytes.length; length++)
+        expect(kernels.open(60, 1).applyDeltas(bytes.slice(0, length))).toBe(DELTA_STATUS.BAD_HEAD);
+  });
+
+  it('takes about ten bytes for a delta of one event', () => {
+    const rows = Array.from({ length: 1000 }, (_, i) => ({
+      accountId: BigInt(i * 997),
+      value: BigInt(i * 31 - 9000),
+      eventTs: 1_750_000_000_000n + BigInt(i * 37),
+    }));
+    const bytes = filled(native, 60_000, 1, [rows]).deltas[0] as Uint8Array;
+    expect(bytes.length / rows.length).toBeLessThan(10);
+  });
+});
+
+describe('the merge', () => {
+  const plainRow = fc.tuple(keys, fc.bigInt(1n, 2n ** 64n - 1n), values, values, values, values, values);
+  const runs = fc.array(fc.array(plainRow, { maxLength: 30 }), { maxLength: 9 });
+  const rowsBytes = (rows: readonly (readonly bigint[])[]): Uint8Array =>
+    new Uint8Array(
+      BigUint64Array.from(rows.flatMap((one) => [...one, 7n].map((cell) => BigInt.asUintN(64, cell)))).buffer,
+    );
+
+  it('is the same on both sides page by page, and equals loading all runs into one slice', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        runs,
+        fc.integer({ min: 1, max: 8 }),
+        fc.integer({ min: 1, max: 8 }),
+        async (all, pageRows, outRows) => {
+          const sorted = all.map((rows) => {
+            const mine = new Map(rows.map((one) => [one[0], one]));
+            return rowsBytes([...mine.values()].sort((a, b) => (a[0] < b[0] ? -1 : 1)));
+          });
+          const merged = SIDES.map((kernels) => {
+            const cursors = new Uint32Array(sorted.length * 3);
+            const next = sorted.map(() => 0);
+            const pages = sorted.map(() => new Uint8Array(0));
+            const into = new ArrayBuffer(outRows * ROW_BYTES + 8);
+            const log: string[] = [];
+            for (;;) {
+              sorted.forEach((rows, i) => {
+                if (cursors[i * 3] !== cursors[i * 3 + 1] || cursors[i * 3 + 2] === 1) return;
+                const at = next[i] as number;
+                pages[i] = rows.slice(at, at + pageRows * ROW_BYTES);
+                next[i] = at + (pages[i] as Uint8Array).length;
+                cursors.set(
+                  [0, (pages[i] as Uint8Array).length / ROW_BYTES, next[i] === rows.length ? 1 : 0],
+                  i * 3,
+                );
+              });
+              const count = kernels.merge(pages, cursors, into);
+              log.push(hexOf(into.slice(0, count * ROW_BYTES)));
+              const goesOn = count > 0 || sorted.some((_, i) => cursors[i * 3 + 2] === 0);
+              if (!goesOn) return log;
+            }
+          });
+          expect(merged[1]).toEqual(merged[0]);
+          const state = reference.open(10, 1);
+          for (const rows of sorted) state.load(0, rows, rows.length / ROW_BYTES);
+          const run = await state.seal(0);
+          expect((merged[0] as string[]).join('')).toBe(hexOf(rowsOf(run, 50).buffer));
+        },
+      ),
+      { numRuns: 150 },
+    );
+  });
+
+  it('refuses the same cursors, orders and counts on both sides', () => {
+    const cursor = fc.array(fc.constantFrom(0, 1, 2, 3, 9, 0xffff_ffff), { minLength: 0, maxLength: 6 });
+    const some = fc.array(
+      fc.tuple(fc.bigInt(0n, 3n), fc.bigInt(0n, 2n), values, values, values, values, values),
+      { maxLength: 3 },
+    );
+    fc.assert(
+      fc.property(some, some, cursor, (first, second, cells) => {
+        const answers = SIDES.map((kernels) => {
+          const cursors = Uint32Array.from(cells);
+          return outcome(() =>
+            kernels.merge([rowsBytes(first), rowsBytes(second)], cursors, new ArrayBuffer(10 * ROW_BYTES)),
+          );
+        });
+        expect(answers[1]).toEqual(answers[0]);
+      }),
+      { numRuns: 600 },
+    );
+  });
+});

@@ -1,0 +1,165 @@
+/** A member of the contracts group that commits each batch, while others join, leave, and hold a rebalance up. */
+import { randomUUID } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, expect, it } from 'vitest';
+import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { openBroker } from '../../src/drivers.ts';
+import { referenceKernels } from '../../src/native/reference/kernels.ts';
+import {
+  BatchDecoder,
+  consumerMetrics,
+  GroupMember,
+  parseSchema,
+  Quarantine,
+  RegistryClient,
+} from '../../src/registry/index.ts';
+import { SilentLeader } from '../contract/broker-leader.ts';
+import { until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const PARTITIONS = 4;
+const WITHIN_MS = 60_000;
+const stack = await sharedStack();
+const driver = await openBroker();
+const producer = await driver.producer({ brokers: stack.brokers, clientId: 'consumer-rebalance' });
+/** A second passes in a millisecond: every batch is followed by a commit. */
+const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() * 1000 };
+const READER = parseSchema('AVRO', '{"type":"record","name":"R","fields":[]}');
+const closing: Array<() => Promise<unknown>> = [() => producer.close()];
+afterAll(async () => {
+  for (const close of closing.reverse()) await close();
+});
+
+/** Tombstones, which are read without a registry. */
+const records = (count: number) =>
+  Array.from({ length: count }, (_, i) => ({
+    partition: i % PARTITIONS,
+    key: Buffer.from('k'),
+    value: null,
+  }));
+
+async function topicOf(name: string): Promise<string> {
+  const topic = `consumer-rebalance-${name}-${randomUUID().slice(0, 8)}`;
+  await createTopics(stack.brokers, [{ topic, partitions: PARTITIONS }]);
+  return topic;
+}
+
+/** A member of the group that has the topic's name, and the places of what it wrote. */
+function start(topic: string) {
+  const drain = new AbortController();
+  const metrics = new Metrics();
+  const seen: string[] = [];
+  const client = new RegistryClient({
+    transport: { request: () => Promise.reject(new Error('no schema is asked for')) },
+    clock,
+    metrics,
+    unknownForMs: 1000,
+    retries: 0,
+    retryDelayMs: 1,
+  });
+  const member = new GroupMember({
+    connect: (hooks) =>
+      driver.consumer({
+        ...hooks,
+        brokers: stack.brokers,
+        clientId: 'consumer-rebalance',
+        group: topic,
+        autoOffsetReset: 'earliest',
+        properties: { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 10_000 },
+      }),
+    topic,
+    subject: 's',
+    decoder: new BatchDecoder(client, referenceKernels, READER, 64),
+    sink: {
+      write: async ({ columns: { partition, offset } }, rows) => {
+        for (const { row } of rows) seen.push(`${partition[row]}/${offset[row]}`);
+      },
+      close: async () => {},
+    },
+    quarantine: new Quarantine({ producer, topic: `${topic}.quarantine`, readerVersion: 1 }),
+    metrics: consumerMetrics(metrics),
+    clock,
+    log: silentLogger,
+    drain: drain.signal,
+    batchRows: 64,
+    batchBytes: 1 << 16,
+    ends: undefined,
+    onRows: () => {},
+  });
+  const ended = member.run();
+  ended.catch(() => {});
+  const stop = (): Promise<void> => {
+    drain.abort();
+    return ended;
+  };
+  closing.push(stop);
+  return { seen, stop };
+}
+
+const committedOf = async (topic: string): Promise<number> => {
+  const probe = await driver.consumer({ brokers: stack.brokers, clientId: 'probe', group: topic });
+  const places = Array.from({ length: PARTITIONS }, (_, partition) => ({ topic, partition }));
+  const found = await probe.committed(places).finally(() => probe.close());
+  return found.reduce((sum, { offset }) => sum + Math.max(0, Number(offset)), 0);
+};
+
+it('reads on in the middle of a rebalance, and commits after it', async () => {
+  const topic = await topicOf('stalled');
+  const other = new SilentLeader(stack.brokers, topic, topic, PARTITIONS);
+  closing.push(() => other.close());
+  await other.enter();
+  const one = start(topic);
+  const gathered = other.gather();
+  const reads = async (count: number): Promise<void> => {
+    const before = one.seen.length;
+    await append(stack.brokers, topic, records(count));
+    await until('the records', async () => (one.seen.length >= before + count ? true : undefined), WITHIN_MS);
+  };
+  await reads(20);
+  await gathered;
+  await other.stall();
+  const stalledMs = performance.now();
+  // A commit that waited for the rebalance would hold up each of these steps for half a minute.
+  for (let round = 0; round < 3; round++) await reads(4);
+  expect(performance.now() - stalledMs).toBeLessThan(45_000);
+  await other.complete();
+  await reads(4);
+  await until(
+    'the commit of all',
+    async () => ((await committedOf(topic)) === 36 ? true : undefined),
+    WITHIN_MS,
+  );
+  await one.stop();
+  expect(new Set(one.seen).size).toBe(36);
+}, 150_000);
+
+it('shares with a second member that joins, and takes back what that one had, without a gap', async () => {
+  const topic = await topicOf('joined');
+  const first = start(topic);
+  let sent = 0;
+  const more = async (count: number): Promise<void> => {
+    await append(stack.brokers, topic, records(count));
+    sent += count;
+  };
+  await more(40);
+  await until('the first records', async () => (first.seen.length >= 40 ? true : undefined), WITHIN_MS);
+  const second = start(topic);
+  await until(
+    'records of the second',
+    async () => {
+      await more(8);
+      await sleep(50);
+      return second.seen.length > 0 ? true : undefined;
+    },
+    WITHIN_MS,
+  );
+  await second.stop();
+  await more(8);
+  const all = (): Set<string> => new Set([...first.seen, ...second.seen]);
+  await until('all records', async () => (all().size >= sent ? true : undefined), WITHIN_MS);
+  await first.stop();
+  expect(all().size).toBe(sent);
+  expect(await committedOf(topic)).toBe(sent);
+}, 150_000);

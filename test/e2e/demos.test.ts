@@ -1,0 +1,33 @@
+/** Every slice of the demo on the TypeScript twins: its processes run, and its facts hold. What makes a fact fall is the matter of
+ *  contracts-demo, effects-demo and windows-demo. */
+import { expect, it } from 'vitest';
+import { contractsSlice } from '../../src/bin/demo/contracts.ts';
+import { effectsSlice } from '../../src/bin/demo/effects.ts';
+import type { Fact, Slice, SliceContext } from '../../src/bin/demo/fact.ts';
+import { windowsSlice } from '../../src/bin/demo/windows.ts';
+import { launcher } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+
+async function facts<Run>(slice: Slice<Run>, scale: number): Promise<readonly Fact[]> {
+  const context: SliceContext = { stack, dir: own.dir, spawn: own.spawn, say: () => {}, seed: 11, scale };
+  return slice.judge(context, await slice.run(context));
+}
+
+const SLICES = [
+  { name: 'contracts', holding: 6, run: () => facts(contractsSlice, 0.02) },
+  { name: 'effects', holding: 9, run: () => facts(effectsSlice, 0.25) },
+  { name: 'windows', holding: 15, run: () => facts(windowsSlice, 0.02) },
+] as const;
+
+it.each(SLICES)(
+  'ticks every fact of $name',
+  async ({ holding, run }) => {
+    const found = await run();
+    expect(found.filter((fact) => !fact.holds)).toEqual([]);
+    expect(found).toHaveLength(holding);
+  },
+  300_000,
+);

@@ -1,0 +1,28 @@
+/** The bench of the whole engine in its smoke form: every part runs on real processes, every side gives the same answer, and
+ *  each goal has its figure. */
+import { expect, it } from 'vitest';
+import { hasDiskState } from '../../bench/engine/drains.ts';
+import { bench } from '../../bench/engine.ts';
+import { goalsOf, smoke } from './effects-bench-kit.ts';
+
+it('measures drains beside a bare loop, memory, latencies and PostgreSQL', { timeout: 240_000 }, async () => {
+  const results = await smoke(bench);
+  const onDisk = results.filter(({ metric }) => metric.includes('disk state'));
+  const ofKind = ['events/s', 'us CPU/event', 'bytes'];
+  expect(onDisk.map(({ unit }) => unit)).toEqual(
+    hasDiskState() ? [...ofKind, ...ofKind, ...ofKind, 'bytes'] : [],
+  );
+  expect(goalsOf(results.filter((one) => !onDisk.includes(one)))).toEqual([
+    ['180000 events of 256 B, lz4, from Kafka: CPU', 'ratio >= 0.8'],
+    ['180000 events of 256 B, lz4, from Kafka: rate', 'ratio >= 0.8'],
+    ['sliding 5m by 1m, firing apart: CPU', 'ratio >= 0.8333'],
+    ['rate reached, at 80% of the ceiling', 'ratio >= 0.98'],
+    ['an event to its accumulator, at 80% of the ceiling, p99 at most', 'value < 5'],
+    ['a firing of 2000 windows to durable in the sink, p99 at most', 'value < 1000'],
+  ]);
+  // A small state may fit into the smallest budget.
+  for (const { metric, value } of results.filter((one) => !one.metric.endsWith('spilled')))
+    expect(value, metric).toBeGreaterThan(0);
+  for (const name of ['firing included', 'resident size', 'ceiling beside', 'new rows', 'unchanged rows'])
+    expect(results.filter(({ metric }) => metric.includes(name))).toHaveLength(1);
+});

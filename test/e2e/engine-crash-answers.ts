@@ -1,0 +1,85 @@
+/** What an engine that has read everything answers over HTTP, beside the oracle: every window of every account, which of them
+ *  are final, and the count of what came too late. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { rowText } from '../../bench/peers/oracle/difference.ts';
+import type { Oracle } from '../../bench/peers/oracle/windows.ts';
+
+const WITHIN_MS = 60_000;
+const POLL_MS = 100;
+const ASKED_AT_ONCE = 8;
+/** Rows a page, so that most answers have several. */
+const LIMIT = 25;
+
+async function get(address: string, path: string): Promise<Response> {
+  const answer = await fetch(`http://${address}${path}`);
+  if (!answer.ok) throw new Error(`GET ${path} answered ${answer.status}: ${await answer.text()}`);
+  return answer;
+}
+
+/** Lines of rowText, each with whether it is final. */
+async function windowsOf(address: string, accountId: bigint): Promise<string[]> {
+  const lines: string[] = [];
+  for (
+    let path: string | undefined = `/windows/${accountId}?open=true&limit=${LIMIT}`;
+    path !== undefined;
+  ) {
+    const answer = await get(address, path);
+    lines.push(...((await answer.json()) as object[]).map((row) => Object.values(row).join(',')));
+    path = /^<(.*)>; rel="next"$/.exec(answer.headers.get('link') ?? '')?.[1];
+  }
+  return lines.sort();
+}
+
+/** The first account whose answer differs; empty where there is none. */
+async function windowsText(
+  address: string,
+  expected: ReadonlyMap<bigint, readonly string[]>,
+): Promise<string> {
+  const accounts = [...expected.keys()];
+  const partings: string[] = [];
+  const ask = async (): Promise<void> => {
+    for (let id = accounts.pop(); id !== undefined && partings.length === 0; id = accounts.pop()) {
+      const wanted = expected.get(id) ?? [];
+      const found = await windowsOf(address, id);
+      const at = found.findIndex((line, i) => line !== wanted[i]);
+      if (at < 0 && found.length === wanted.length) continue;
+      const place = at < 0 ? found.length : at;
+      partings.push(
+        `GET /windows/${id}: ${found.length} rows, ${wanted.length} expected; found ${found[place] ?? 'no more'}, expected ${wanted[place] ?? 'no more'}`,
+      );
+    }
+  };
+  await Promise.all(Array.from({ length: ASKED_AT_ONCE }, ask));
+  return partings[0] ?? '';
+}
+
+/** Asks until the answers are those of the oracle, which has read the whole topic, or says how they part. */
+export async function answersText(address: string, oracle: Oracle): Promise<string> {
+  const finals = new Set([...oracle.rows(true)].map(rowText));
+  const expected = new Map<bigint, string[]>();
+  for (const row of oracle.rows()) {
+    const lines = expected.get(row.accountId) ?? [];
+    lines.push(`${rowText(row)},${finals.has(rowText(row))}`);
+    expected.set(row.accountId, lines);
+  }
+  for (const lines of expected.values()) lines.sort();
+  const dropped = Number(oracle.droppedLate.reduce((a, b) => a + b, 0n));
+  const consumed = oracle.consumed.map(Number);
+  const look = async (): Promise<string> => {
+    const answer = (await (await get(address, '/watermark?partitions=true')).json()) as {
+      readonly dropped_late: number;
+      readonly partitions: readonly { readonly consumed: number }[];
+    };
+    const read = answer.partitions.map((one) => one.consumed);
+    if (read.join() !== consumed.join()) return `GET /watermark: read ${read}, expected ${consumed}`;
+    if (answer.dropped_late !== dropped)
+      return `GET /watermark: dropped_late ${answer.dropped_late}, expected ${dropped}`;
+    return windowsText(address, expected);
+  };
+  const deadline = Date.now() + WITHIN_MS;
+  for (;;) {
+    const parting = await look().catch(String);
+    if (parting === '' || Date.now() > deadline) return parting;
+    await sleep(POLL_MS);
+  }
+}

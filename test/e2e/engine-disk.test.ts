@@ -1,0 +1,188 @@
+/** State on disk in the real process: what it takes of memory, what its metrics say, and what a restart finds. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { newestManifest } from '../../src/bin/demo/windows-judge.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const MIB = 1024 * 1024;
+const BUDGET_MIB = 112;
+/** What the runtime takes without any state: code, heap, buffers of the libraries. */
+const RUNTIME_MIB = 100;
+/** Accounts, each of them once. */
+const EVENTS = 900_000;
+/** The first of them, which are asked for. */
+const SAMPLE = 20;
+const EVENT_BYTES = 256;
+const COME_WITHIN_MS = 120_000;
+
+const own = launcher();
+const stack = await sharedStack();
+const topic = `disk-${own.suffix}`;
+
+async function metricsOf(address: string): Promise<(name: string) => number> {
+  const text = await (await fetch(`http://${address}/metrics`)).text();
+  return (name) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
+}
+
+/** Most that the process ever had of memory. */
+const peakMib = (pid: number): number =>
+  Number(/^VmHWM:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) / 1024;
+
+const flags = (dir: string, more: readonly string[]): readonly string[] => [
+  'engine',
+  `-brokers=${stack.brokers}`,
+  `-state-dir=${join(own.dir, dir)}`,
+  '-idle-timeout=0',
+  ...more,
+];
+const large = [`-topic=${topic}`, '-size=1h', '-checkpoint-interval=500ms'];
+const onDisk = ['-state=disk', `-mem-budget=${BUDGET_MIB}MiB`];
+
+/** Reads all there is and stays. */
+async function taken(name: string, args: readonly string[]) {
+  const one = own.spawn(name, args);
+  const address = await one.address();
+  const metrics = await until(
+    'the end of the topic',
+    async () => {
+      const now = await metricsOf(address);
+      return now('engine_events_total') === EVENTS ? now : undefined;
+    },
+    COME_WITHIN_MS,
+  );
+  return { one, address, metrics };
+}
+
+describe('state on disk', () => {
+  it('keeps within its budget, answers for every key, and comes back after a kill', async () => {
+    const made = await own.run([
+      'topic',
+      'create',
+      `-brokers=${stack.brokers}`,
+      `-topic=${topic}`,
+      '-partitions=2',
+    ]);
+    expect(made.code, made.stderr).toBe(0);
+    const generate = async (count: number, out: string): Promise<void> => {
+      const gen = await own.run([
+        ...['gen', '-kind=events', `-count=${count}`, '-accounts=4294967295', '-zipf=0', '-digest=false'],
+        ...['-per-ms=1000', `-out=${out}`, `-brokers=${stack.brokers}`, '-log-level=error'],
+      ]);
+      expect(gen.code, gen.stderr).toBe(0);
+    };
+    await generate(EVENTS, `kafka:${topic}`);
+    const sample = join(own.dir, 'sample');
+    await generate(SAMPLE, `file:${sample}`);
+    const events = readFileSync(sample);
+    const accounts = Array.from({ length: SAMPLE }, (_, i) => events.readBigUInt64LE(i * EVENT_BYTES));
+
+    const { one, address, metrics } = await taken('disk', flags('spilled', [...large, ...onDisk]));
+    const peak = peakMib(one.pid);
+    // Of the same events a state in memory takes 280 MiB and more.
+    expect(peak).toBeLessThan(BUDGET_MIB + RUNTIME_MIB);
+    expect(metrics('engine_spill_bytes_total')).toBeGreaterThan(16 * MIB);
+    const settled = await until('the gauges', async () => {
+      const now = await metricsOf(address);
+      return now('engine_open_keys') > 0.9 * EVENTS ? now : undefined;
+    });
+    expect(settled('engine_spilled_bytes')).toBeGreaterThan(16 * MIB);
+    expect(settled('engine_state_bytes')).toBeLessThan(BUDGET_MIB * MIB);
+    for (const account of accounts) {
+      const answer = await fetch(`http://${address}/windows/${account}?open=true`);
+      expect(await answer.json(), `${account}`).toHaveLength(1);
+    }
+    one.kill('SIGKILL');
+    await one.ended;
+
+    const last = await own.run(flags('spilled', [...large, ...onDisk, '-bounded', '-shards=2']));
+    expect(last.code, last.stderr).toBe(0);
+    expect(last.stderr).toContain('restored from a checkpoint');
+    const out = await own.run(['engine', 'export', `-state-dir=${join(own.dir, 'spilled')}`]);
+    const counts = out.stdout
+      .trim()
+      .split('\n')
+      .slice(1)
+      .map((line) => line.split(','));
+    expect(counts.reduce((sum, row) => sum + Number(row[3]), 0)).toBe(EVENTS);
+    expect(new Set(counts.map((row) => `${row[0]} ${row[1]}`)).size).toBe(counts.length);
+    expect(counts.length).toBeGreaterThan(0.99 * EVENTS);
+  }, 480_000);
+
+  it('comes to the same without the addon, and is not taken up in memory', async () => {
+    const small = `${topic}-small`;
+    const gen = await own.run([
+      ...['gen', '-kind=events', '-count=40000', '-accounts=60', '-order=delayed', '-digest=false'],
+      ...['-per-ms=2', `-out=kafka:${small}`, `-brokers=${stack.brokers}`, '-log-level=error'],
+    ]);
+    expect(gen.code, gen.stderr).toBe(0);
+    const sliding = ['-window=sliding', '-size=3s', '-slide=2s'];
+    // Fewer are open at once than what the changelog holds of them all.
+    const sessions = ['-window=session', '-gap=60ms', '-allowed-skew=500ms', '-allowed-lateness=500ms'];
+    const of = (dir: string, more: readonly string[]): readonly string[] => [
+      ...flags(dir, [`-topic=${small}`, '-bounded']),
+      ...['-checkpoint-interval=50ms', '-batch-rows=500', '-log-level=warn', ...more],
+    ];
+    const run = async (dir: string, more: readonly string[]): Promise<string> => {
+      const { code, stderr } = await own.run(of(dir, more));
+      expect(code, stderr).toBe(0);
+      const native = more.filter((flag) => flag.startsWith('-native'));
+      const { stdout } = await own.run(['engine', 'export', `-state-dir=${join(own.dir, dir)}`, ...native]);
+      return stdout.trim().split('\n').sort().join('\n');
+    };
+    for (const [name, windows] of [
+      ['small', sliding],
+      ['sessions', sessions],
+    ] as const) {
+      const [inMemory, spilled] = await Promise.all([
+        run(`${name}-mem`, [...windows, '-native=auto']),
+        run(`${name}-disk`, [...windows, '-native=off', '-state=disk', '-snapshot-after=4KiB']),
+      ]);
+      expect(spilled.length).toBeGreaterThan(10_000);
+      expect(spilled).toBe(inMemory);
+      const newest = await newestManifest(join(own.dir, `${name}-disk`));
+      const pieces = /"last_id":(\d+)/.exec(JSON.stringify(newest?.recorded))?.[1];
+      expect(Number(pieces)).toBeGreaterThan(0);
+    }
+    const back = await own.run(of('small-disk', [...sliding, '-native=off', '-state=mem']));
+    expect(back.stderr).toContain('-state was disk, is mem');
+    expect(back.code).toBe(2);
+  }, 300_000);
+
+  it('takes up state in memory', async () => {
+    const both = `${topic}-both`;
+    const of = (dir: string, more: readonly string[]): readonly string[] =>
+      flags(dir, [`-topic=${both}`, '-window=sliding', '-size=4s', '-slide=1s', ...more]);
+    const generate = async (base: number): Promise<void> => {
+      const gen = await own.run([
+        ...['gen', '-kind=events', '-count=20000', '-accounts=3000', `-base=${base}`, '-digest=false'],
+        ...['-per-ms=2', `-out=kafka:${both}`, `-brokers=${stack.brokers}`, '-log-level=error'],
+      ]);
+      expect(gen.code, gen.stderr).toBe(0);
+    };
+    const ran = async (dir: string, more: readonly string[]): Promise<void> => {
+      const { code, stderr } = await own.run(of(dir, more));
+      expect(code, stderr).toBe(0);
+    };
+    const exported = async (dir: string): Promise<readonly string[]> => {
+      const { stdout } = await own.run(['engine', 'export', `-state-dir=${join(own.dir, dir)}`]);
+      return stdout.trim().split('\n').sort();
+    };
+    await generate(1_750_000_000_000);
+    await ran('both', ['-exit-at-end', '-snapshot-after=4KiB', '-checkpoint-interval=20ms']);
+    // A move that was interrupted leads nowhere but on: what went to disk is in no file of a state in memory.
+    const killed = await own.run(of('both', ['-bounded', '-state=disk', '-chaos=at-barrier']));
+    expect(killed.signal).toBe('SIGKILL');
+    const back = await own.run(of('both', ['-bounded', '-state=mem', '-log-level=error']));
+    expect(back.stderr).toMatch(/-state was disk, is mem.*start with -state=disk.*\[job_changed\]/s);
+    expect(back.code).toBe(2);
+    await generate(1_750_000_010_000);
+    await ran('both', ['-bounded', '-state=disk', '-shards=3']);
+    await ran('one', ['-bounded']);
+    const rows = await exported('both');
+    expect(rows).toEqual(await exported('one'));
+    expect(rows.length).toBeGreaterThan(1000);
+    expect(JSON.stringify((await newestManifest(join(own.dir, 'both')))?.recorded)).toContain('"part":');
+  }, 300_000);
+});

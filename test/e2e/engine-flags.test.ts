@@ -1,0 +1,159 @@
+/** What the engine's flags do to a process: the topic it makes, the future, partitions that fall silent, records too large. */
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { EVENT } from '../../src/core/layout/layouts.gen.ts';
+import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import type { BatchProducer, BrokerAdmin } from '../../src/io/broker/port.ts';
+import { batchOf } from '../contract/broker-world.ts';
+import { launcher, until } from './engine-kit.ts';
+import { becomes } from './flags-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const HOUR_MS = 3_600_000;
+/** Append times are the broker's, so event times are about now. */
+const T0 = Math.floor(Date.now() / 1000) * 1000;
+
+let admin: BrokerAdmin;
+let producer: BatchProducer;
+
+const args = (topic: string, ...more: readonly string[]): readonly string[] => [
+  ...['engine', `-brokers=${stack.brokers}`, `-topic=${topic}`, '-size=1s', '-allowed-skew=0'],
+  ...['-allowed-lateness=0', `-state-dir=${join(own.dir, topic)}`, ...more],
+];
+
+/** Appends events, given by partition and event time, and values of any bytes. */
+async function append(topic: string, rows: ReadonlyArray<readonly [number, number | Uint8Array]>) {
+  const records = rows.map(([partition, what]) => {
+    if (typeof what !== 'number') return { partition, value: what };
+    const value = Buffer.alloc(EVENT.BYTES);
+    value.writeBigUInt64LE(7n, EVENT.ACCOUNT_ID);
+    value.writeBigInt64LE(1n, EVENT.VALUE);
+    value.writeBigInt64LE(BigInt(what), EVENT.EVENT_TS);
+    return { partition, value };
+  });
+  const { failed } = await producer.produce(batchOf(records), [topic]);
+  expect(failed).toBe(0);
+}
+
+/** A topic of two partitions. */
+async function topicOf(name: string): Promise<string> {
+  const topic = `engine-flags-${name}-${own.suffix}`;
+  await admin.createTopics([{ topic, partitions: 2 }]);
+  return topic;
+}
+
+interface Watermark {
+  readonly watermark_ms: number | null;
+  readonly mode: string;
+  readonly partitions?: ReadonlyArray<{ readonly idle: boolean }>;
+}
+const watermarkOf = async (address: string, query = ''): Promise<Watermark> =>
+  (await (await fetch(`http://${address}/watermark${query}`)).json()) as Watermark;
+
+beforeAll(async () => {
+  const options = { brokers: stack.brokers, clientId: 'engine-flags' };
+  admin = await nodeRdkafkaDriver.admin(options);
+  producer = await nodeRdkafkaDriver.producer(options);
+}, 180_000);
+afterAll(async () => {
+  await producer?.close();
+  await admin?.close();
+}, 180_000);
+
+it('makes the topic as it is told', async () => {
+  const topic = `engine-flags-made-${own.suffix}`;
+  const more = ['-partitions=3', '-replication-factor=1', '-retention=2h', '-exit-at-end'];
+  expect((await own.run(args(topic, ...more))).code).toBe(0);
+  const { partitions, config } = (await admin.describeTopic(topic)) ?? {};
+  expect(partitions).toBe(3);
+  expect(config?.get('retention.ms')).toBe(String(2 * HOUR_MS));
+}, 120_000);
+
+describe('time', () => {
+  it('-max-future holds the watermark where an event lies too far ahead; the count of such events is a metric', async () => {
+    const topic = await topicOf('future');
+    const far = T0 + 240 * HOUR_MS;
+    await append(topic, [
+      [0, T0],
+      [1, far],
+    ]);
+    const engine = own.spawn('future', args(topic, '-max-future=1h', '-idle-timeout=0'));
+    const address = await engine.address();
+    const page = await becomes(address, 'engine_events_total', 2);
+    expect(page.get('engine_future_clamped_total')).toBe(1);
+    expect((await watermarkOf(address)).watermark_ms).toBe(T0);
+    // Its partition is ahead by an hour, not by ten days: the least of both is what comes next.
+    await append(topic, [[0, T0 + 48 * HOUR_MS]]);
+    await becomes(address, 'engine_future_clamped_total', 2);
+    const { watermark_ms: held } = await watermarkOf(address);
+    expect(held).toBeGreaterThanOrEqual(T0 + HOUR_MS - 60_000);
+    expect(held).toBeLessThan(T0 + 24 * HOUR_MS);
+    engine.kill('SIGTERM');
+    expect((await engine.ended).code).toBe(0);
+  }, 120_000);
+
+  it('-watermark=global waits for no partition, partition for each', async () => {
+    const topic = await topicOf('global');
+    await append(topic, [[0, T0]]);
+    const seen: Record<string, Watermark> = {};
+    for (const mode of ['global', 'partition']) {
+      const state = `-state-dir=${join(own.dir, `mode-${mode}`)}`;
+      const more = [`-watermark=${mode}`, '-idle-timeout=0', state];
+      const engine = own.spawn(mode, [
+        ...args(topic).filter((flag) => !flag.startsWith('-state-dir')),
+        ...more,
+      ]);
+      const address = await engine.address();
+      await becomes(address, 'engine_events_total', 1);
+      seen[mode] = await watermarkOf(address);
+      engine.kill('SIGTERM');
+      expect((await engine.ended).code).toBe(0);
+    }
+    expect(seen).toMatchObject({
+      global: { mode: 'global', watermark_ms: T0 },
+      partition: { mode: 'partition', watermark_ms: null },
+    });
+  }, 120_000);
+
+  it('counts what is late only because its partition had been idle apart from what is late', async () => {
+    const topic = await topicOf('idle');
+    await append(topic, [
+      [0, T0],
+      [1, T0 - HOUR_MS],
+    ]);
+    const engine = own.spawn('idle', args(topic, '-idle-timeout=200ms'));
+    const address = await engine.address();
+    await until('the silence of the one that lags behind', async () => {
+      const { partitions } = await watermarkOf(address, '?partitions=true');
+      return partitions?.[1]?.idle === true ? true : undefined;
+    });
+    // It holds nothing back, so the other one alone moves the watermark.
+    await append(topic, [[0, T0 + 1]]);
+    await becomes(address, 'engine_watermark_ms', T0 + 1);
+    await append(topic, [
+      [1, T0 - HOUR_MS + 1],
+      [0, T0 - 5 * HOUR_MS],
+    ]);
+    const page = await becomes(address, 'engine_events_total', 5);
+    expect(page.get('dropped_late')).toBe(2);
+    expect(page.get('engine_dropped_after_idle_total')).toBe(1);
+    engine.kill('SIGTERM');
+    expect((await engine.ended).code).toBe(0);
+  }, 120_000);
+});
+
+it('-batch-bytes is the size of the largest record that is read', async () => {
+  const topic = await topicOf('large');
+  await append(topic, [
+    [0, T0],
+    [0, new Uint8Array(10_000)],
+  ]);
+  const refused = await own.run(args(topic, '-batch-bytes=4096', '-exit-at-end', '-log-level=error'));
+  expect(refused.code).not.toBe(0);
+  expect(refused.stderr).toMatch(/larger than a batch takes.*raise -batch-bytes.*\[oversize_record\]/);
+  const read = await own.run(args(topic, '-batch-bytes=64KiB', '-exit-at-end', '-json'));
+  expect(read.code).toBe(0);
+  expect(JSON.parse(read.stdout)).toMatchObject({ consumed: 2, accepted: 1, invalid: 1 });
+}, 120_000);

@@ -1,0 +1,195 @@
+/** -source=group on the real stack: who may read, what tools see, and who takes over. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
+import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const BASE_MS = 1_750_000_000_000;
+const EVENTS = 8_000;
+const PARTITIONS = 3;
+const WITHIN_MS = 60_000;
+
+type Process = ReturnType<typeof own.spawn>;
+
+const stateDir = (name: string): string => join(own.dir, `state-${name}`);
+const topicOf = (name: string): string => `group-${name}-${own.suffix}`;
+const groupOf = (name: string): string => `engine-${name}-${own.suffix}`;
+const argsIn = (name: string, folder: string, ...more: readonly string[]): readonly string[] => [
+  'engine',
+  `-brokers=${stack.brokers}`,
+  `-topic=${topicOf(name)}`,
+  '-size=1s',
+  '-allowed-skew=500ms',
+  '-allowed-lateness=500ms',
+  '-idle-timeout=0',
+  '-checkpoint-interval=100ms',
+  `-state-dir=${stateDir(folder)}`,
+  ...more,
+];
+const args = (name: string, ...more: readonly string[]): readonly string[] => argsIn(name, name, ...more);
+const member = (name: string, folder = name): readonly string[] =>
+  argsIn(name, folder, '-source=group', `-group=${groupOf(name)}`);
+
+async function generate(name: string, part: number): Promise<void> {
+  const made = await own.run([
+    'gen',
+    '-kind=events',
+    '-order=delayed',
+    `-count=${EVENTS}`,
+    `-base=${BASE_MS + part * 60_000}`,
+    '-per-ms=2',
+    '-accounts=200',
+    '-stragglers=0',
+    `-out=kafka:${topicOf(name)}`,
+    `-brokers=${stack.brokers}`,
+    `-partitions=${PARTITIONS}`,
+  ]);
+  expect(made.code).toBe(0);
+}
+
+const consumedAt = async (address: string): Promise<number> => {
+  const answer = await fetch(`http://${address}/watermark?partitions=true`);
+  const { partitions } = (await answer.json()) as { partitions: { consumed: number }[] };
+  return partitions.reduce((sum, { consumed }) => sum + consumed, 0);
+};
+const readyAt = async (address: string): Promise<number> => (await fetch(`http://${address}/ready`)).status;
+const reaches = (address: string, count: number): Promise<true> =>
+  until(`${count} events`, async () => ((await consumedAt(address)) === count ? true : undefined), WITHIN_MS);
+const answers = (address: string, status: number): Promise<true> =>
+  until(
+    `a ready of ${status}`,
+    async () => ((await readyAt(address)) === status ? true : undefined),
+    WITHIN_MS,
+  );
+const says = (one: Process, text: string): Promise<true> =>
+  until(text, async () => (readFileSync(one.logPath, 'utf8').includes(text) ? true : undefined), WITHIN_MS);
+
+/** What the group has committed over all partitions, as a tool that does not join sees it. */
+async function committed(name: string): Promise<number> {
+  const tool = await librdkafkaDriver.consumer({
+    brokers: stack.brokers,
+    clientId: 'group-test',
+    group: groupOf(name),
+  });
+  try {
+    const topic = topicOf(name);
+    const places = Array.from({ length: PARTITIONS }, (_, partition) => ({ topic, partition }));
+    return (await tool.committed(places)).reduce((sum, { offset }) => sum + Math.max(0, Number(offset)), 0);
+  } finally {
+    await tool.close();
+  }
+}
+
+async function expectOracle(name: string): Promise<void> {
+  const reader = await TopicReader.open(stack.brokers, topicOf(name));
+  const oracle = new Oracle({ sizeMs: 1000n, skewMs: 500n, latenessMs: 500n }, reader.partitions.length);
+  for (const p of reader.partitions) await reader.read(p, ({ value }) => oracle.value(p, value));
+  reader.close();
+  const { code, stdout } = await own.run(['engine', 'export', `-state-dir=${stateDir(name)}`]);
+  expect(code).toBe(0);
+  const rows = stdout.trim().split('\n').slice(1).sort();
+  expect(rows).toEqual([...oracle.rows(true)].map((row) => Object.values(row).join(',')).sort());
+}
+
+it('commits what a restart goes on from, and a standby takes the folder over after a SIGKILL', async () => {
+  const name = 'standby';
+  await generate(name, 0);
+  const first = own.spawn('first', member(name));
+  const address = await first.address();
+  await reaches(address, EVENTS);
+  await until('the commit', async () => ((await committed(name)) === EVENTS ? true : undefined), WITHIN_MS);
+  const second = own.spawn('second', member(name));
+  const standby = await second.address();
+  await says(second, 'standby: the folder is in use');
+  expect(await readyAt(standby)).toBe(503);
+  await answers(address, 200);
+  first.kill('SIGKILL');
+  await first.ended;
+  await generate(name, 1);
+  await reaches(standby, 2 * EVENTS);
+  await answers(standby, 200);
+  second.kill('SIGTERM');
+  expect((await second.ended).code).toBe(0);
+  expect(await committed(name)).toBe(2 * EVENTS);
+  await expectOracle(name);
+}, 240_000);
+
+it('ends at once where it waits for the folder', async () => {
+  const first = own.spawn('holder', member('standby'));
+  await first.address();
+  await says(first, 'restored from a checkpoint');
+  const second = own.spawn('waiter', member('standby'));
+  await says(second, 'standby: the folder is in use');
+  second.kill('SIGTERM');
+  expect((await second.ended).code).toBe(0);
+  // Without a group it is refused.
+  const refused = await own.run(args('standby', '-exit-at-end', '-log-level=error'));
+  expect(refused).toMatchObject({ code: 3, stderr: expect.stringContaining('[state_locked]') });
+  first.kill('SIGTERM');
+  expect((await first.ended).code).toBe(0);
+}, 120_000);
+
+it('does not go on while another member has partitions, and gives way to no newcomer', async () => {
+  const name = 'shared';
+  await generate(name, 0);
+  const engine = own.spawn('engine', member(name));
+  const address = await engine.address();
+  await reaches(address, EVENTS);
+  const intruder = await librdkafkaDriver.consumer({
+    brokers: stack.brokers,
+    clientId: 'group-test',
+    group: groupOf(name),
+    autoOffsetReset: 'latest',
+  });
+  await intruder.subscribe([topicOf(name)]);
+  let isOver = false;
+  const reading = (async () => {
+    const batch = RecordBatch.create(100, 1 << 20);
+    while (!isOver) await intruder.consume(batch, 100);
+  })();
+  await says(engine, 'the group takes partitions away: reading stops');
+  await answers(address, 503);
+  await until(
+    'the part of the other',
+    async () => (intruder.assignment().length > 0 ? true : undefined),
+    WITHIN_MS,
+  );
+  await generate(name, 1);
+  await sleep(1000);
+  expect(await consumedAt(address)).toBe(EVENTS);
+  isOver = true;
+  await reading;
+  await intruder.close();
+  await reaches(address, 2 * EVENTS);
+  await answers(address, 200);
+
+  // Another engine with a folder of its own: it lets go of what it was given, until the first one leaves.
+  const other = own.spawn('other', member(name, 'other'));
+  const beside = await other.address();
+  await says(other, 'leaving the group');
+  expect(await readyAt(beside)).toBe(503);
+  await answers(address, 200);
+  engine.kill('SIGTERM');
+  expect((await engine.ended).code).toBe(0);
+  await expectOracle(name);
+  // Its own folder knows nothing of what was committed: it computes everything again.
+  await reaches(beside, 2 * EVENTS);
+  other.kill('SIGTERM');
+  expect((await other.ended).code).toBe(0);
+}, 240_000);
+
+it.each([
+  ['a group without -source=group', ['-group=g'], /-group changes nothing without -source=group/],
+  ['-source=group without a group', ['-source=group'], /-source=group needs -group/],
+] as const)('refuses %s', async (_, flags, line) => {
+  const refused = await own.run(args('refused', ...flags));
+  expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
+});

@@ -1,0 +1,236 @@
+/** Results as a user meets them: the default sink, a topic as the sink, both exported, and asked for over HTTP. */
+import { existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs';
+import { hostname } from 'node:os';
+import { join } from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
+import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { launcher, until } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const EVENTS = 20_000;
+const topic = `results-${own.suffix}`;
+const RULES = { sizeMs: 1000n, skewMs: 500n, latenessMs: 500n };
+
+const stateDir = (name: string): string => join(own.dir, `state-${name}`);
+const args = (name: string, ...more: readonly string[]): readonly string[] => [
+  'engine',
+  `-brokers=${stack.brokers}`,
+  `-topic=${topic}`,
+  '-size=1s',
+  '-allowed-skew=500ms',
+  '-allowed-lateness=500ms',
+  `-state-dir=${stateDir(name)}`,
+  ...more,
+];
+
+async function exported(name: string, ...more: readonly string[]): Promise<string[]> {
+  const { code, stdout, stderr } = await own.run([
+    'engine',
+    'export',
+    `-brokers=${stack.brokers}`,
+    `-state-dir=${stateDir(name)}`,
+    ...more,
+  ]);
+  expect({ code, error: code === 0 ? '' : stderr }).toEqual({ code: 0, error: '' });
+  const [header, ...rows] = stdout.trim().split('\n');
+  expect(header).toBe('account_id,window_start,window_end,count,sum,min,max,last_update_ts,overflow');
+  return rows;
+}
+
+let expected: string[];
+let expectedFinal: string[];
+const text = (row: object): string => Object.values(row).join(',');
+
+beforeAll(async () => {
+  const made = await own.run([
+    'gen',
+    '-kind=events',
+    '-order=delayed',
+    `-count=${EVENTS}`,
+    '-per-ms=2',
+    '-accounts=500',
+    `-out=kafka:${topic}`,
+    `-brokers=${stack.brokers}`,
+    '-partitions=2',
+  ]);
+  expect(made.code).toBe(0);
+  const reader = await TopicReader.open(stack.brokers, topic);
+  const oracle = new Oracle(RULES, reader.partitions.length);
+  for (const p of reader.partitions) await reader.read(p, ({ value }) => oracle.value(p, value));
+  reader.close();
+  expected = [...oracle.rows()].map(text).sort();
+  expectedFinal = [...oracle.rows(true)].map(text).sort();
+  expect(expectedFinal.length).toBeGreaterThan(1000);
+}, 180_000);
+
+describe('the default sink', () => {
+  it.each(['auto', 'off'])(
+    'with -native=%s is the folder fired, exported as it stands',
+    async (native) => {
+      const name = `default-${native}`;
+      const run = await own.run(args(name, '-bounded', `-native=${native}`));
+      expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
+      expect(existsSync(join(stateDir(name), 'fired', 'CURRENT'))).toBe(true);
+      expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
+      const again = await own.run(args(name, '-bounded', `-native=${native}`));
+      expect(again.code).toBe(0);
+      expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
+    },
+    240_000,
+  );
+
+  it('calls no window final that a bounded run fired before its time', async () => {
+    const bounded = await own.run(args('drained', '-bounded'));
+    expect(bounded.code).toBe(0);
+    const engine = own.spawn('drained', args('drained', '-idle-timeout=0'));
+    const address = await engine.address();
+    const finals = new Set(expectedFinal);
+    const accounts = [...new Set(expected.map((row) => row.split(',')[0] as string))].slice(0, 50);
+    for (const id of accounts) {
+      const answer = await until('an answer', async () => {
+        const got = await fetch(`http://${address}/windows/${id}?open=true&limit=10000`);
+        return got.ok ? ((await got.json()) as object[]).map(text) : undefined;
+      });
+      const mine = expected.filter((row) => row.startsWith(`${id},`));
+      expect(answer.sort()).toEqual(mine.map((row) => `${row},${finals.has(row)}`).sort());
+    }
+    engine.kill('SIGTERM');
+    expect((await engine.ended).code).toBe(0);
+  }, 300_000);
+
+  it('answers every window of an account, page by page, and after a restart too', async () => {
+    const [accountId] = (expectedFinal[0] as string).split(',') as [string];
+    const wanted = expectedFinal
+      .filter((row) => row.startsWith(`${accountId},`))
+      .sort((a, b) => Number(a.split(',')[1]) - Number(b.split(',')[1]));
+    for (const life of [1, 2]) {
+      const engine = own.spawn(`engine-${life}`, args('pages', '-checkpoint-interval=100ms'));
+      const address = await engine.address();
+      const all = async (query: string): Promise<string[]> => {
+        const rows: string[] = [];
+        for (let path: string | undefined = `/windows/${accountId}?${query}`; path !== undefined; ) {
+          const answer: Response = await fetch(`http://${address}${path}`);
+          expect(answer.status).toBe(200);
+          rows.push(...((await answer.json()) as object[]).map(text));
+          path = /^<(.*)>; rel="next"$/.exec(answer.headers.get('link') ?? '')?.[1];
+        }
+        return rows;
+      };
+      await until('all fired windows', async () =>
+        (await all('limit=3')).length === wanted.length ? true : undefined,
+      );
+      expect(await all('limit=3')).toEqual(wanted);
+      const open = await all('limit=4&open=true');
+      expect(open.slice(0, wanted.length)).toEqual(wanted.map((row) => `${row},true`));
+      const whole = expected.filter((row) => row.startsWith(`${accountId},`));
+      expect(open).toHaveLength(whole.length);
+      expect(open.slice(wanted.length).every((row) => row.endsWith(',false'))).toBe(true);
+      const description = (await (await fetch(`http://${address}/openapi.json`)).json()) as {
+        openapi: string;
+      };
+      expect(description.openapi).toBe('3.1.0');
+      engine.kill('SIGTERM');
+      expect((await engine.ended).code).toBe(0);
+    }
+  }, 180_000);
+
+  it.each(['auto', 'off'])(
+    'with -native=%s is exported while its engine runs: what has fired and is durable',
+    async (native) => {
+      const name = `running-${native}`;
+      const folder = join(stateDir(name), 'fired');
+      const kinds = [`-native=${native}`, '-log-level=info'];
+      const engine = own.spawn(name, args(name, ...kinds, '-batch-rows=500'));
+      const address = await engine.address();
+      const durable = async (): Promise<number> => {
+        const text = await (await fetch(`http://${address}/metrics`)).text();
+        return Number(/^engine_sink_rows_total(?:\{.*\})? (\d+)/m.exec(text)?.[1]);
+      };
+      const final = new Set(expectedFinal);
+      await until('the first results', async () => ((await durable()) > 0 ? true : undefined), 60_000);
+      // A reader that died leaves its copy to the engine.
+      const dead = join(`${folder}.copies`, 'dead');
+      mkdirSync(dead, { recursive: true });
+      writeFileSync(join(dead, 'lock'), JSON.stringify({ pid: 0, start: '', host: hostname() }));
+      writeFileSync(join(dead, 'wanted'), '');
+      for (let last: readonly string[] = []; last.length < final.size; ) {
+        const before = await durable();
+        const rows = await exported(name, ...kinds);
+        const after = await durable();
+        expect(new Set(rows).size).toBe(rows.length);
+        expect(rows.filter((row) => !final.has(row))).toEqual([]);
+        expect(rows.length).toBeGreaterThanOrEqual(before);
+        expect(rows.length).toBeLessThanOrEqual(after);
+        const there = new Set(rows);
+        expect(last.filter((row) => !there.has(row))).toEqual([]);
+        last = rows;
+      }
+      await until('the end of dead copies', async () =>
+        readdirSync(`${folder}.copies`).length === 0 ? true : undefined,
+      );
+      engine.kill('SIGSTOP');
+      const unanswered = await own.run([
+        'engine',
+        'export',
+        `-state-dir=${stateDir(name)}`,
+        `-native=${native}`,
+        '-export-wait=500ms',
+        '-log-level=error',
+      ]);
+      expect(unanswered).toMatchObject({
+        code: 3,
+        stdout: '',
+        stderr: expect.stringContaining('[kv_locked]'),
+      });
+      expect(unanswered.stderr).toContain('-export-wait');
+      engine.kill('SIGCONT');
+      engine.kill('SIGTERM');
+      expect((await engine.ended).code).toBe(0);
+      expect((await exported(name, ...kinds)).sort()).toEqual(expectedFinal);
+      expect(readdirSync(`${folder}.copies`)).toEqual([]);
+    },
+    240_000,
+  );
+
+  it('never becomes a store that forgets, nor the other way round', async () => {
+    const postgres = [`-sink=postgres:${stack.postgres}`, `-sink-table=results_${own.suffix}`, '-migrate'];
+    const beside = await own.run(args('roles', '-bounded', '-retain=1s', ...postgres));
+    expect(beside.code).toBe(0);
+    const refused = await own.run(args('roles', '-bounded', '-log-level=error'));
+    expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('has forgotten windows') });
+  }, 180_000);
+});
+
+describe('a topic as the sink', () => {
+  it('is made by -migrate, holds every result once, and is exported', async () => {
+    const sink = `-sink=kafka:results-out-${own.suffix}`;
+    const missing = await own.run(args('topic', '-bounded', sink, '-log-level=error'));
+    expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('-migrate') });
+    for (let turn = 0; turn < 2; turn++) {
+      const run = await own.run(args(`topic-${turn}`, '-bounded', sink, '-migrate', '-partitions=2'));
+      expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
+    }
+    // Two whole runs wrote everything twice.
+    expect((await exported('topic-0', sink)).sort()).toEqual(expected);
+  }, 180_000);
+
+  it('is not the topic that is read, and has a name', async () => {
+    for (const [sink, line] of [
+      [`kafka:${topic}`, /is the topic that is read/],
+      ['kafka:a b', /is not the name of a topic/],
+      ['kafka:', /is not the name of a topic/],
+      ['rocksdb:', /choose from rocksdb/],
+      ['postgres:shop', /no URL of a database/],
+    ] as const) {
+      const run = await own.run(args('bad', '-bounded', `-sink=${sink}`, '-log-level=error'));
+      expect(run).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
+    }
+    const nothing = await own.run(['engine', 'export', `-state-dir=${stateDir('none')}`, '-log-level=error']);
+    expect(nothing).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no store') });
+    const brokers = await own.run(['engine', 'export', '-sink=kafka:x', '-log-level=error']);
+    expect(brokers).toMatchObject({ code: 2, stderr: expect.stringContaining('-brokers is required') });
+  }, 180_000);
+});

@@ -1,0 +1,376 @@
+/** The sinks on the real servers and on the disk: one contract, and what each has of its own. */
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, describe, expect, it } from 'vitest';
+import { coreError } from '../../src/core/errors.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { openBroker, openKv, openSql } from '../../src/drivers.ts';
+import { FIRED_FAMILIES, FiredStore } from '../../src/engine/fired/store.ts';
+import { KafkaSink, SCRATCH_FAMILIES } from '../../src/engine/sink/kafka.ts';
+import { PostgresSink } from '../../src/engine/sink/postgres.ts';
+import { type BrokerDriver, OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
+import { type KvDriver, type KvStore, kvError } from '../../src/io/kv/port.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { manyRows, pageOf, resultText, windowBounds } from '../contract/fired-kit.ts';
+import { type OpenSink, sinkContract } from '../contract/window-sink.contract.ts';
+import { launcher } from './engine-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const { suffix } = launcher();
+const stack = await sharedStack();
+const root = mkdtempSync(join(tmpdir(), 'sinks-'));
+afterAll(() => rmSync(root, { recursive: true, force: true }));
+const MIB = 1024 * 1024;
+const SHAPE = { kind: 'windows', sizeMs: 1000, slideMs: 1000 } as const;
+
+/** A store whose changes fail while its disk is away. */
+function failing(store: KvStore, isAway: () => boolean): KvStore {
+  const check = async (): Promise<void> => {
+    if (isAway()) throw kvError('kv_io', 'the disk is away');
+  };
+  return new Proxy(store, {
+    get(target, name) {
+      const value: unknown = Reflect.get(target, name);
+      if (typeof value !== 'function') return value;
+      const call = (...args: readonly unknown[]): unknown => Reflect.apply(value, target, args);
+      return name === 'put' ? (...args: readonly unknown[]) => check().then(() => call(...args)) : call;
+    },
+  });
+}
+
+for (const native of ['on', 'off'] as const) {
+  const driver: KvDriver = await openKv(native);
+  const folder = (place: string): string => join(root, `${driver.name}-${place}`);
+  sinkContract({
+    name: `rocksdb over ${driver.name}`,
+    async open(place) {
+      let away = false;
+      const options = { budgetBytes: 16 * MIB, families: FIRED_FAMILIES };
+      const store = await driver.open(folder(place), options);
+      const sink = await FiredStore.open(
+        failing(store, () => away),
+        { shape: SHAPE, role: 'sink', retainMs: 3_600_000 },
+      );
+      return {
+        sink,
+        away: async () => {
+          away = true;
+        },
+        back: async () => {
+          away = false;
+        },
+        close: () => store.close(),
+      };
+    },
+    child: (place) => ({ kind: 'rocksdb', folder: folder(place), native }),
+  });
+}
+
+/** A way to PostgreSQL that can be shut: who is connected is cut off, and so is who comes. It keeps its port, which another
+ *  process would take. */
+async function gate() {
+  const target = new URL(stack.postgres);
+  const sockets = new Set<Socket>();
+  let isShut = false;
+  const server = createServer((outer) => {
+    if (isShut) {
+      outer.on('error', () => {}).destroy();
+      return;
+    }
+    const inner = connect({ host: target.hostname, port: Number(target.port) });
+    for (const socket of [outer, inner]) {
+      sockets.add(socket);
+      socket.on('error', () => {});
+      socket.on('close', () => {
+        sockets.delete(socket);
+        outer.destroy();
+        inner.destroy();
+      });
+    }
+    outer.pipe(inner).pipe(outer);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(stack.postgres);
+  url.hostname = '127.0.0.1';
+  url.port = String((server.address() as AddressInfo).port);
+  const shut = async (): Promise<void> => {
+    isShut = true;
+    for (const socket of sockets) socket.destroy();
+  };
+  return {
+    url: url.toString(),
+    shut,
+    open: async () => {
+      isShut = false;
+    },
+    close: async () => {
+      await shut();
+      await new Promise((resolve) => server.close(resolve));
+    },
+  };
+}
+
+async function pooled(url: string): Promise<SqlPool> {
+  const driver = await openSql();
+  return driver.connect({ url, connectionsMax: 2, applicationName: 'sinks', connectTimeoutMs: 60_000 });
+}
+
+const tableOf = (place: string): string => `sink_${place}_${suffix}`;
+const tables: string[] = [];
+
+async function openPostgres(place: string): Promise<OpenSink & { readonly pool: SqlPool }> {
+  const way = await gate();
+  const pool = await pooled(way.url);
+  const sink = new PostgresSink(pool, tableOf(place));
+  await sink.migrate();
+  tables.push(tableOf(place));
+  return {
+    sink,
+    pool,
+    away: way.shut,
+    back: way.open,
+    close: async () => {
+      await pool.close();
+      await way.close();
+    },
+  };
+}
+sinkContract({
+  name: 'postgres',
+  open: openPostgres,
+  child: (place) => ({ kind: 'postgres', url: stack.postgres, table: tableOf(place) }),
+});
+afterAll(async () => {
+  const pool = await pooled(stack.postgres);
+  for (const table of new Set(tables)) {
+    await pool.query(`DROP VIEW IF EXISTS ${table}_unsigned`);
+    await pool.query(`DROP TABLE IF EXISTS ${table}`);
+  }
+  await pool.close();
+});
+
+/** A driver whose producers fail while the broker is away. */
+function unreachable(driver: BrokerDriver, isAway: () => boolean): BrokerDriver {
+  const check = (): void => {
+    if (isAway()) throw coreError('unreachable', 'no broker answers');
+  };
+  return {
+    name: driver.name,
+    consumer: (options) => driver.consumer(options),
+    transactional: (options) => driver.transactional(options),
+    admin: (options) => driver.admin(options),
+    producer: async (options) => {
+      check();
+      const producer = await driver.producer(options);
+      return {
+        produce: async (batch, topics) => {
+          check();
+          return producer.produce(batch, topics);
+        },
+        queuedBytes: () => producer.queuedBytes(),
+        flush: (ms) => producer.flush(ms),
+        close: (ms) => producer.close(ms),
+      };
+    },
+  };
+}
+
+let scratches = 0;
+const topicOf = (place: string): string => `sink-${place}-${suffix}`;
+
+async function kafkaSink(topic: string, isAway: () => boolean = () => false): Promise<KafkaSink> {
+  const kv = await openKv();
+  return new KafkaSink({
+    driver: unreachable(await openBroker(), isAway),
+    brokers: stack.brokers,
+    topic,
+    partitions: 3,
+    replicationFactor: 1,
+    scratch: async () => {
+      const folder = join(root, `scratch-${scratches++}`);
+      mkdirSync(folder);
+      const store = await kv.open(join(folder, 'store'), {
+        budgetBytes: 16 * MIB,
+        families: SCRATCH_FAMILIES,
+      });
+      return {
+        store,
+        done: async () => {
+          await store.close();
+          rmSync(folder, { recursive: true });
+        },
+      };
+    },
+  });
+}
+sinkContract({
+  name: 'kafka',
+  async open(place) {
+    let away = false;
+    const sink = await kafkaSink(topicOf(place), () => away);
+    await sink.migrate();
+    return {
+      sink,
+      away: async () => {
+        away = true;
+      },
+      back: async () => {
+        away = false;
+      },
+      close: () => sink.close(),
+    };
+  },
+  child: (place) => ({ kind: 'kafka', brokers: stack.brokers, topic: topicOf(place) }),
+});
+
+describe('a postgres sink', () => {
+  it('says that its table is missing, and is made by several at once', async () => {
+    const pool = await pooled(stack.postgres);
+    const sink = new PostgresSink(pool, tableOf('made'));
+    tables.push(tableOf('made'));
+    await expect(sink.check()).rejects.toMatchObject({
+      code: 'sink_missing',
+      next: expect.stringContaining('-migrate'),
+    });
+    await Promise.all([sink.migrate(), sink.migrate(), sink.migrate()]);
+    await sink.check();
+    await pool.close();
+  });
+
+  it('leaves no time limit behind that outlives its write', async () => {
+    const driver = await openSql();
+    const pool = await driver.connect({
+      url: stack.postgres,
+      connectionsMax: 1,
+      applicationName: 'sinks',
+      connectTimeoutMs: 60_000,
+      answerTimeoutMs: 600_000,
+    });
+    const sink = new PostgresSink(pool, tableOf('limits'));
+    tables.push(tableOf('limits'));
+    await sink.migrate();
+    const timers = (): number =>
+      process.getActiveResourcesInfo().filter((resource) => resource === 'Timeout').length;
+    const page = pageOf(windowBounds(0, 10), [{ accountId: 7n }]);
+    await sink.write([page]);
+    const before = timers();
+    for (let turn = 0; turn < 20; turn++) await sink.write([page]);
+    expect(timers()).toBeLessThan(before + 10);
+    await pool.close();
+  });
+
+  it('does not touch a row that is written again, and shows keys as unsigned numbers', async () => {
+    const { sink, pool, close } = await openPostgres('again');
+    const big = 1n << 63n;
+    const page = pageOf(windowBounds(0, 10), [{ accountId: 7n }, { accountId: big }]);
+    await sink.write([page]);
+    const table = tableOf('again');
+    const versions = async () =>
+      (await pool.query(`SELECT account_id, xmin::text AS version FROM ${table} ORDER BY 1`)).rows;
+    const before = await versions();
+    await sink.write([page]);
+    expect(await versions()).toEqual(before);
+    await sink.write([pageOf(windowBounds(0, 10), [{ accountId: 7n, count: 2n }])]);
+    expect(await versions()).not.toEqual(before);
+    const { rows } = await pool.query(
+      `SELECT account_id::text AS id FROM ${table}_unsigned ORDER BY account_id DESC LIMIT 1`,
+    );
+    expect(rows).toEqual([{ id: String(big) }]);
+    await close();
+  });
+});
+
+describe('a kafka sink', () => {
+  it('says that its topic is missing, or not compacted', async () => {
+    const missing = await kafkaSink(topicOf('missing'));
+    await expect(missing.check()).rejects.toMatchObject({ code: 'sink_missing' });
+    const driver = await openBroker();
+    const admin = await driver.admin({ brokers: stack.brokers, clientId: 'sinks' });
+    const topic = topicOf('plain');
+    await admin.createTopics([{ topic, partitions: 1, config: { 'cleanup.policy': 'delete' } }]);
+    await admin.close();
+    const plain = await kafkaSink(topic);
+    await expect(plain.check()).rejects.toThrow(/its cleanup.policy is delete/);
+  }, 180_000);
+
+  it('writes the documented bytes, and its topic is compacted', async () => {
+    const topic = topicOf('bytes');
+    const sink = await kafkaSink(topic);
+    await sink.migrate();
+    const sum = -(1n << 63n) - 1n;
+    const row = { accountId: (1n << 64n) - 2n, count: 3n, sum, min: -9n, max: 8n, last: -101n };
+    await sink.write([pageOf(windowBounds(-200, -100), [row])]);
+    await sink.close();
+    const driver = await openBroker();
+    const admin = await driver.admin({ brokers: stack.brokers, clientId: 'sinks' });
+    expect((await admin.describeTopic(topic))?.config?.get('cleanup.policy')).toBe('compact');
+    await admin.close();
+    const consumer = await driver.consumer({ brokers: stack.brokers, clientId: 'sinks' });
+    await consumer.assign([0, 1, 2].map((partition) => ({ topic, partition, offset: OFFSET_BEGINNING })));
+    const batch = RecordBatch.create(10, 4096);
+    for (let tries = 0; batch.rowCount === 0 && tries < 300; tries++) await consumer.consume(batch, 200);
+    const hex = (bytes: Uint8Array | null): string => Buffer.from(bytes ?? []).toString('hex');
+    expect(hex(batch.key(0))).toBe('fffffffffffffffe' + 'ffffffffffffff38' + 'ffffffffffffff9c');
+    expect(hex(batch.value(0))).toBe(
+      [
+        '01',
+        '01',
+        '0000000000000003',
+        '7fffffffffffffff',
+        'fffffffffffffff7',
+        '0000000000000008',
+        'ffffffffffffff9b',
+      ].join(''),
+    );
+    await consumer.close();
+  }, 180_000);
+
+  it('takes a key without a value as gone, and refuses records that are not its own', async () => {
+    const topic = topicOf('foreign');
+    const sink = await kafkaSink(topic);
+    await sink.migrate();
+    const page = pageOf(windowBounds(0, 10), [{ accountId: 1n }, { accountId: 2n }]);
+    await sink.write([page]);
+    const driver = await openBroker();
+    const producer = await driver.producer({ brokers: stack.brokers, clientId: 'sinks' });
+    const send = async (key: Uint8Array, value: Uint8Array | null): Promise<void> => {
+      const batch = RecordBatch.create(1, 4096);
+      batch.append({ key, value });
+      expect((await producer.produce(batch, [topic])).failed).toBe(0);
+    };
+    const key = new Uint8Array(24);
+    const view = new DataView(key.buffer);
+    view.setBigUint64(0, 1n);
+    view.setBigInt64(16, 10n);
+    await send(key, null);
+    const read = async (): Promise<string[]> => {
+      const rows: string[] = [];
+      for await (const some of sink.read()) rows.push(...some.map(resultText));
+      return rows;
+    };
+    expect((await read()).map((row) => row.split(',')[0])).toEqual(['2']);
+    await send(new Uint8Array([1, 2, 3]), new Uint8Array(42));
+    await expect(read()).rejects.toMatchObject({ code: 'sink_foreign' });
+    await producer.close();
+    await sink.close();
+  }, 180_000);
+
+  it('reads in the order of the keys', async () => {
+    const sink = await kafkaSink(topicOf('order'));
+    await sink.migrate();
+    const rows = manyRows(500);
+    await sink.write([
+      { bounds: windowBounds(0, 10), rows, rowCount: 500 },
+      { bounds: windowBounds(-10, 0), rows, rowCount: 500 },
+    ]);
+    const keys: (readonly [bigint, number])[] = [];
+    for await (const some of sink.read())
+      keys.push(...some.map((r) => [r.accountId, r.windowStart] as const));
+    const ascending = [...keys].sort(([a, s], [b, t]) => (a < b ? -1 : a > b ? 1 : s - t));
+    expect(keys).toHaveLength(1000);
+    expect(keys).toEqual(ascending);
+    await sink.close();
+  }, 180_000);
+});

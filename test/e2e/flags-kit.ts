@@ -1,0 +1,65 @@
+/** What a process serves under /metrics, sample by sample, and databases of a test's own. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll } from 'vitest';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+
+/** Values by name and labels, as they stand on the page. */
+export type Page = ReadonlyMap<string, number>;
+
+const SAMPLE = /^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$/;
+
+export async function pageOf(address: string): Promise<Page> {
+  const text = await (await fetch(`http://${address}/metrics`)).text();
+  const page = new Map<string, number>();
+  for (const line of text.split('\n')) {
+    const [, series, value = ''] = SAMPLE.exec(line) ?? [];
+    if (series !== undefined) page.set(series, value === '+Inf' ? Number.POSITIVE_INFINITY : Number(value));
+  }
+  return page;
+}
+
+/** Over the series of a metric. */
+export const sumOf = (page: Page, name: string): number =>
+  [...page].reduce(
+    (sum, [series, value]) => (series === name || series.startsWith(`${name}{`) ? sum + value : sum),
+    0,
+  );
+
+/** Waits until a series has this value, and returns the page on which it has: one may be a quarter of a second old. */
+export async function becomes(
+  address: string,
+  series: string,
+  wanted: number | ((value: number) => boolean),
+  withinMs = 60_000,
+): Promise<Page> {
+  const deadline = performance.now() + withinMs;
+  for (;;) {
+    const page = await pageOf(address);
+    const value = page.get(series);
+    if (value !== undefined && (typeof wanted === 'number' ? value === wanted : wanted(value))) return page;
+    if (performance.now() > deadline)
+      throw new Error(`${series} is ${value} after ${withinMs} ms, not ${wanted}`);
+    await sleep(50);
+  }
+}
+
+/** One connection, closed after the file. */
+export async function connectTo(url: string): Promise<SqlPool> {
+  const pool = await pgDriver.connect({
+    url,
+    connectionsMax: 1,
+    applicationName: 'flags test',
+    connectTimeoutMs: 60_000,
+  });
+  afterAll(() => pool.close());
+  return pool;
+}
+
+/** The address of a new database on the same server: nobody else has a session in it. */
+export async function ownDatabase(postgres: string, name: string): Promise<string> {
+  await (await connectTo(postgres)).query(`CREATE DATABASE ${name}`);
+  const url = new URL(postgres);
+  url.pathname = `/${name}`;
+  return url.href;
+}

@@ -1,0 +1,150 @@
+/** A database that answers every question and takes no new row, as one does whose disk is full: /ready of who has to write there says no
+ *  and why, nothing is lost, and all goes on by itself once there is room. The server refuses with the SQLSTATE of a full disk. */
+import { describe, expect, it } from 'vitest';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { launcher, until } from './engine-kit.ts';
+import { createdOf, logOf, newKey, ordersKit, problemOf, rowCounts, stop } from './orders-kit.ts';
+import { events, paymentsKit, recordOf } from './payments-kit.ts';
+import { drained, inMode, pending, readTopic, Sent, worlds } from './relay-kit.ts';
+import { sharedStack } from './stack.ts';
+import { dropSlots } from './wal-kit.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+const world = worlds(() => stack, own.suffix);
+const payments = await paymentsKit(own, stack);
+
+const WHY = 'could not extend file "base/5/16384": No space left on device';
+
+/** From here on the table takes nothing; resolves with what ends that. */
+async function fill(
+  pool: SqlPool,
+  table: string,
+  event: 'INSERT' | 'UPDATE' | 'INSERT OR UPDATE',
+): Promise<() => Promise<void>> {
+  await pool.query(
+    `CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS
+     $$ BEGIN RAISE EXCEPTION '${WHY}' USING ERRCODE = 'disk_full'; END $$`,
+  );
+  await pool.query(
+    `CREATE TRIGGER full_disk BEFORE ${event} ON ${table} FOR EACH ROW EXECUTE FUNCTION full_disk()`,
+  );
+  return async () => {
+    await pool.query(`DROP TRIGGER full_disk ON ${table}`);
+  };
+}
+
+interface Ready {
+  readonly ready: boolean;
+  readonly checks: ReadonlyArray<{ readonly name: string; readonly ok: boolean; readonly why?: string }>;
+}
+
+const askReady = async (address: string): Promise<{ readonly status: number; readonly report: Ready }> => {
+  const answer = await fetch(`http://${address}/ready`);
+  return { status: answer.status, report: (await answer.json()) as Ready };
+};
+
+const isReady = (address: string): Promise<true> =>
+  until('/ready to say yes', async () => ((await askReady(address)).status === 200 ? true : undefined));
+
+/** Why the check fails; the others are good. */
+const refusal = (address: string, name: string): Promise<string> =>
+  until(`/ready to say no for ${name}`, async () => {
+    const { status, report } = await askReady(address);
+    if (status !== 503) return undefined;
+    expect(report.checks.filter((one) => !one.ok).map((one) => one.name)).toEqual([name]);
+    return report.checks.find((one) => one.name === name)?.why;
+  });
+
+describe('orders', () => {
+  it.each(['idempotency_keys', 'orders', 'outbox'])(
+    'is not ready from the first refused order on, until the database takes one again: %s is full',
+    async (table) => {
+      const { schema, pool } = await kit.schema();
+      const service = await kit.serve(schema);
+      const [first, second] = [newKey(), newKey()];
+      createdOf(await service.order(first), false);
+      const mend = await fill(pool, table, 'INSERT');
+      await isReady(service.address);
+      problemOf(await service.order(second), 503, 'database-unavailable');
+      expect(await refusal(service.address, 'writes')).toContain(WHY);
+      // What is stored is answered all the same.
+      createdOf(await service.order(first), true);
+      const tried = async (): Promise<bigint> => {
+        const { rows } = await pool.query<{ n: bigint }>(
+          `SELECT coalesce(pg_sequence_last_value(pg_get_serial_sequence('outbox', 'id')::regclass), 0) AS n`,
+        );
+        return rows[0]?.n ?? 0n;
+      };
+      const before = await tried();
+      await mend();
+      // No client need come for it.
+      await isReady(service.address);
+      expect(await rowCounts(pool)).toEqual([1, 1, 1]);
+      expect(await tried()).toBeGreaterThan(before);
+      createdOf(await service.order(second), false);
+      expect(await rowCounts(pool)).toEqual([2, 2, 2]);
+      expect(logOf(service)).toContain('the database takes writes again');
+      expect(await stop(service)).toBe(0);
+    },
+  );
+});
+
+describe.each(['poll', 'wal'])('relay -relay=%s', (mode) => {
+  it.each([
+    ['outbox', 'UPDATE', 'rows are not marked: '],
+    ['relay_members', 'INSERT OR UPDATE', 'the leases are not renewed: '],
+  ] as const)(
+    'is not ready while %s is full for %s, and goes on in order when it is not',
+    async (table, event, says) => {
+      const { pool, args, schema, ...rest } = await world();
+      const relay = own.spawn(`relay-${mode}`, [...inMode(args, mode), '-lease=2s']);
+      const address = await relay.address();
+      const sent = new Sent(pool, 5);
+      for (let round = 0; round < 3; round++) await sent.round();
+      await drained(pool);
+      await isReady(address);
+      const mend = await fill(pool, table, event);
+      await sent.round();
+      expect(await refusal(address, 'relay')).toBe(`${says}PostgreSQL refused a statement: ${WHY}`);
+      await sent.round();
+      if (table === 'outbox') expect(await pending(pool)).toBe(10);
+      await mend();
+      await drained(pool);
+      await isReady(address);
+      await sent.round();
+      await drained(pool);
+      relay.kill('SIGTERM');
+      expect(await relay.ended).toEqual({ code: 0, signal: null });
+      sent.expectOrdered(await readTopic({ ...rest }));
+      await dropSlots(pool, schema);
+    },
+  );
+});
+
+describe('payments', () => {
+  it.each(['inbox', 'charges', 'payments_batches'])(
+    'is not ready while %s is full, and charges each order once when it is not',
+    async (table) => {
+      const at = payments.world(`full_${table}`);
+      await at.create();
+      const one = own.spawn('payments', at.args('a', '-batch-every=0ms'));
+      const address = await one.address();
+      const orders = events(9);
+      await at.publish(orders.slice(0, 3).map(recordOf));
+      await until('the first charges', async () => ((await at.count('charges')) === 3 ? true : undefined));
+      await isReady(address);
+      const mend = await fill(payments.pool, `${at.schema}.${table}`, 'INSERT');
+      await at.publish(orders.slice(3).map(recordOf));
+      expect(await refusal(address, 'postgres')).toContain('does not take the batch');
+      expect(await at.count('charges')).toBe(3);
+      await mend();
+      await isReady(address);
+      await until('all charges', async () => ((await at.count('charges')) === 9 ? true : undefined));
+      await at.expectCharged(orders);
+      one.kill('SIGTERM');
+      expect(await one.ended).toEqual({ code: 0, signal: null });
+    },
+  );
+});

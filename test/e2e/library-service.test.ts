@@ -1,0 +1,171 @@
+/** A service's connections and its tables of the library: made by name, brought up to date, and given up when nobody answers. */
+import { describe, expect, it } from 'vitest';
+import { silentLogger } from '../../src/core/log.ts';
+import { openDrivers } from '../../src/drivers.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { Inbox } from '../../src/outbox/inbox/inbox.ts';
+import { insertParked, recordDigest, requireDigest } from '../../src/outbox/inbox/parked.ts';
+import type { Parked, UnreadRecord } from '../../src/outbox/inbox/port.ts';
+import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
+import { inboxTableSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
+import { outboxTableSql } from '../../src/outbox/outbox/table.ts';
+import { Service, type ServiceOptions } from '../../src/outbox/service.ts';
+import { silentGate } from '../contract/sql-gate.ts';
+import { idAt, inboxWorld, v4 } from './inbox-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const stack = await sharedStack();
+const drivers = await openDrivers();
+const PARTS = { outboxTable: 'sent', inbox: 'received', parkedTable: 'aside' };
+
+async function serviceIn(schema: string, over: Partial<ServiceOptions> = {}): Promise<Service> {
+  const { brokers, postgres } = stack;
+  return Service.open({ ...drivers, name: 'parts', brokers, postgres, schema, log: silentLogger, ...over });
+}
+
+const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
+const parked = (msgId: string | null, value: string, offset = 3n): Parked<UnreadRecord> => ({
+  delivery: {
+    topic: 't',
+    partition: 0,
+    offset,
+    key: null,
+    value: bytes(value),
+    timestampMs: 1,
+    headers: [['ce_id', bytes(msgId ?? '-')]],
+    msgId,
+  },
+  reason: 'refused',
+  detail: 'then',
+});
+const digestsOf = async (pool: SqlPool): Promise<string[]> =>
+  (
+    await pool.query<{ hex: string }>(`SELECT encode(digest, 'hex') AS hex FROM aside ORDER BY digest`)
+  ).rows.map(({ hex }) => hex);
+
+describe('migrate', () => {
+  it('makes what is named, once, and leaves a service its own numbers', async () => {
+    const { schema, pool } = await inboxWorld();
+    const service = await serviceIn(schema);
+    await service.migrate(['CREATE TABLE own (n int)'], PARTS);
+    await service.migrate(['CREATE TABLE own (n int)', 'INSERT INTO own VALUES (1)'], PARTS);
+    await service.migrate([], { outboxTable: 'other' });
+    const { rows } = await pool.query<{ owner: string; n: number }>(
+      'SELECT owner, count(*)::int AS n FROM millrace_migrations GROUP BY owner ORDER BY owner',
+    );
+    expect(rows).toEqual([
+      { owner: 'inbox received', n: 1 },
+      { owner: 'outbox other', n: 1 },
+      { owner: 'outbox sent', n: 1 },
+      { owner: 'parked aside', n: 2 },
+      { owner: 'parts', n: 2 },
+    ]);
+    const { rows: floors } = await pool.query('SELECT FROM received_floor');
+    expect(floors).toHaveLength(1);
+    await requireDigest(pool, 'aside');
+    await expect(service.migrate([], { inbox: 'Not Plain' })).rejects.toMatchObject({
+      code: 'bad_table_name',
+    });
+    await service.close();
+  });
+
+  it('takes tables that a service made before, with their rows, and gives parked records their digest', async () => {
+    const { schema, pool } = await inboxWorld();
+    const id = idAt(Date.now());
+    await pool.query(outboxTableSql('sent') + inboxTableSql('received') + parkedTableSql('aside'));
+    await pool.query(
+      `INSERT INTO aside (topic, partition, "offset", reason, detail, msg_id, key, value) VALUES
+       ('t', 0, 3, 'refused', 'then', $1, NULL, 'mended'), ('t', 0, 4, 'malformed_payload', 'then', NULL, '', NULL)`,
+      [id],
+    );
+    await expect(requireDigest(pool, 'aside')).rejects.toMatchObject({
+      code: 'tables_missing',
+      next: expect.stringContaining('parkedDigestSql'),
+    });
+    const service = await serviceIn(schema);
+    await service.migrate([], PARTS);
+    await service.close();
+    const wanted = [recordDigest(null, bytes('mended'), id), recordDigest(bytes(''), null)];
+    expect(await digestsOf(pool)).toEqual(wanted.map((one) => Buffer.from(one).toString('hex')).sort());
+    // The same record again is the same row.
+    await pool.transaction((session) => insertParked(session, 'aside', [parked(id, 'mended')]));
+    expect(await digestsOf(pool)).toHaveLength(2);
+  });
+});
+
+describe('parked records', () => {
+  it('of one place that say different things are all kept, and each is redriven', async () => {
+    const { schema, pool } = await inboxWorld();
+    const service = await serviceIn(schema);
+    await service.migrate([], { inbox: 'inbox_of_parked', parkedTable: 'aside' });
+    await service.close();
+    const ids = [v4(), v4(), v4()] as const;
+    const records = [
+      parked(ids[0], 'one'),
+      parked(ids[1], 'other'),
+      // The id alone tells it from the first.
+      parked(ids[2], 'one'),
+      parked(ids[0], 'one'),
+    ];
+    for (const record of records)
+      await pool.transaction((session) => insertParked(session, 'aside', [record]));
+    expect(await digestsOf(pool)).toHaveLength(3);
+    const taken: string[] = [];
+    const options = {
+      pool,
+      inbox: new Inbox('inbox_of_parked'),
+      parkedTable: 'aside',
+      reasons: ['refused'],
+      log: silentLogger,
+    } as const;
+    const fails = ids[1];
+    const handle = async (_: unknown, { msgId }: { readonly msgId: string }): Promise<void> => {
+      if (msgId === fails) throw new Error('still broken');
+      taken.push(msgId);
+    };
+    expect(await redriveParked({ ...options, handle })).toEqual({ done: 2, seen: 0, left: 1 });
+    expect([...taken].sort()).toEqual([ids[0], ids[2]].sort());
+    const { rows } = await pool.query('SELECT msg_id::text AS id, detail FROM aside');
+    expect(rows).toEqual([{ id: ids[1], detail: 'still broken' }]);
+  });
+});
+
+describe('a database that falls silent', () => {
+  it('is unreachable after the bound, and found again', async () => {
+    const gate = await silentGate(stack.postgres);
+    const { schema } = await inboxWorld();
+    const service = await serviceIn(schema, { postgres: gate.url, answerTimeoutMs: 300 });
+    try {
+      await service.pool.query('SELECT 1');
+      gate.silence();
+      await expect(service.pool.query('SELECT 2')).rejects.toMatchObject({
+        code: 'unreachable',
+        message: expect.stringContaining('no answer within 300 ms'),
+      });
+      gate.speak();
+      expect((await service.pool.query('SELECT 3 AS n')).rows).toEqual([{ n: 3 }]);
+      // What a migration takes is not measured by it.
+      await service.migrate(['SELECT pg_sleep(0.6)']);
+    } finally {
+      gate.speak();
+      await service.close();
+      await gate.close();
+    }
+  });
+
+  it('is given up without being told to: there is a bound by default', async () => {
+    let asked: number | undefined;
+    const sql: typeof pgDriver = {
+      ...pgDriver,
+      connect: (options) => {
+        asked = options.answerTimeoutMs;
+        return pgDriver.connect(options);
+      },
+    };
+    const { schema } = await inboxWorld();
+    const service = await serviceIn(schema, { sql });
+    await service.close();
+    expect(asked).toBe(60_000);
+  });
+});

@@ -1,0 +1,148 @@
+/** What the flags of `millrace orders` for its memory, its partitions and its batches do to a process, by what it serves and by what
+ *  the tables hold. */
+import { beforeAll, describe, expect, it } from 'vitest';
+import { outboxPartitions } from '../../src/outbox/orders/partitions.ts';
+import { launcher, until } from './engine-kit.ts';
+import { becomes, pageOf, sumOf } from './flags-kit.ts';
+import { bareCall, bareSession, framed, grpcAddress, METHOD } from './orders-grpc-kit.ts';
+import { createdOf, newKey, ordersKit, type Reply, type Service, stop } from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const kit = ordersKit(own, stack.postgres);
+const { schema, pool } = await kit.schema();
+
+/** Two processes on the same tables. */
+let narrow: Service;
+let still: Service;
+
+beforeAll(async () => {
+  const rows = '-outbox-partition-rows=10';
+  narrow = await kit.serve(schema, [
+    rows,
+    '-replay-cache=1000',
+    '-outbox-retention=1h',
+    '-maintenance-interval=50ms',
+  ]);
+  still = await kit.serve(schema, [rows, '-replay-cache=0', '-maintenance-interval=1h', '-budget=10s']);
+});
+
+const CACHE = 'orders_replay_cache_bytes';
+const replays = (source: string): string => `orders_replays_total{source="${source}"}`;
+
+describe('-replay-cache', () => {
+  it('is the memory for answers: within it a repeat asks no database, and the one that was not asked for longest goes', async () => {
+    const keys = [newKey(), newKey(), newKey()] as const;
+    const first = new Map<string, Buffer>();
+    const repeat = async (key: string): Promise<void> => {
+      const reply = await narrow.order(key);
+      createdOf(reply, true);
+      expect(reply.body.equals(first.get(key) as Buffer)).toBe(true);
+    };
+    const create = async (key: string): Promise<void> => {
+      const reply = await narrow.order(key);
+      createdOf(reply, false);
+      first.set(key, reply.body);
+    };
+    await create(keys[0]);
+    const one = (await becomes(narrow.address, CACHE, (bytes) => bytes > 0)).get(CACHE) as number;
+    // The third finds no room beside the other two.
+    expect([one, 2 * one <= 1000, 3 * one > 1000]).toEqual([one, true, true]);
+    await create(keys[1]);
+    await create(keys[2]);
+    await becomes(narrow.address, CACHE, 2 * one);
+    await repeat(keys[2]);
+    await repeat(keys[1]);
+    await becomes(narrow.address, replays('memory'), 2);
+    await repeat(keys[0]);
+    const page = await becomes(narrow.address, replays('database'), 1);
+    expect([page.get(replays('memory')), page.get(CACHE)]).toEqual([2, 2 * one]);
+  });
+
+  it('of nothing asks the database each time', async () => {
+    const key = newKey();
+    createdOf(await still.order(key), false);
+    for (let i = 0; i < 2; i++) createdOf(await still.order(key), true);
+    const page = await becomes(still.address, replays('database'), 2);
+    expect([page.get(replays('memory')) ?? 0, page.get(CACHE)]).toEqual([0, 0]);
+  });
+});
+
+describe('-outbox-partition-rows, -outbox-retention and -maintenance-interval', () => {
+  const MADE = 'orders_outbox_partitions_made_total';
+  const DROPPED = 'orders_outbox_partitions_dropped_total';
+  const THERE = 'orders_outbox_partitions';
+  const bounds = async (): Promise<unknown[]> =>
+    (await outboxPartitions(pool, schema)).map(({ from, to }) => [from, to]);
+  const drawn = (id: number): Promise<unknown> => pool.query(`SELECT setval('outbox_id_seq', ${id})`);
+  const DEFAULT = [undefined, undefined];
+  const FIRST = [undefined, 1_000_000n];
+
+  it('say how many ids a partition has, how long its rows are kept when they are marked, and how soon', async () => {
+    // Its only turn is over.
+    await becomes(still.address, THERE, 2);
+    await drawn(999_999);
+    await becomes(narrow.address, MADE, 2);
+    await becomes(narrow.address, THERE, 4);
+    expect(await bounds()).toEqual([FIRST, [1_000_000n, 1_000_010n], [1_000_010n, 1_000_020n], DEFAULT]);
+    for (let i = 0; i < 3; i++) createdOf(await narrow.order(newKey()), false);
+    await drawn(1_000_019);
+    await becomes(narrow.address, MADE, 4);
+    // The first partition is looked at first: the turn that drops the second has found that it is too young.
+    await pool.query('UPDATE outbox SET published_at = now() WHERE id < 1000000');
+    await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours' WHERE id >= 1000000");
+    await becomes(narrow.address, DROPPED, 1);
+    expect(await bounds()).toEqual([
+      FIRST,
+      [1_000_010n, 1_000_020n],
+      [1_000_020n, 1_000_030n],
+      [1_000_030n, 1_000_040n],
+      DEFAULT,
+    ]);
+    await pool.query("UPDATE outbox SET published_at = now() - interval '2 hours'");
+    await becomes(narrow.address, DROPPED, 2);
+    expect((await bounds())[0]).toEqual([1_000_010n, 1_000_020n]);
+    expect((await pool.query('SELECT FROM outbox')).rows).toEqual([]);
+    // Who looks once an hour has seen nothing of all that.
+    const page = await pageOf(still.address);
+    expect([MADE, DROPPED, THERE].map((name) => page.get(name))).toEqual([0, 0, 2]);
+  });
+});
+
+describe('-budget', () => {
+  it('is what orders may wait for each other: a fifth of it, where more of them are on their way', async () => {
+    const under: Array<Promise<Reply>> = [];
+    await until('a service that gathers', async () => {
+      under.push(still.order(newKey()), still.order(newKey()));
+      return (await pageOf(still.address)).get('orders_gather_seconds') === 2 ? true : undefined;
+    });
+    for (const reply of await Promise.all(under)) createdOf(reply, false);
+    expect((await pageOf(narrow.address)).get('orders_gather_seconds')).toBeLessThanOrEqual(0.005);
+  });
+});
+
+describe('a gRPC call', () => {
+  const HELD = 'orders_grpc_held_bytes';
+  const headers = { ':method': 'POST', 'content-type': 'application/grpc', te: 'trailers' };
+
+  it('is counted with what it holds while it is open, and by why it was ended', async () => {
+    const session = bareSession(await grpcAddress(narrow));
+    await becomes(narrow.address, HELD, 0);
+    const half = session.request({ ...headers, ':path': METHOD, 'idempotency-key': newKey() });
+    half.on('error', () => {});
+    half.write(framed(Buffer.alloc(1000)).subarray(0, 500));
+    await becomes(narrow.address, HELD, (bytes) => bytes >= 16 * 1024 + 500);
+    half.close();
+    await becomes(narrow.address, HELD, 0);
+    // More than a call that may stay open has to say.
+    const watch = { ...headers, ':path': '/grpc.health.v1.Health/Watch' };
+    await bareCall(session, watch, framed(Buffer.alloc(20_000))).catch(() => {});
+    const page = await becomes(narrow.address, 'orders_grpc_calls_ended_total{reason="flood"}', 1);
+    expect(sumOf(page, 'orders_grpc_calls_ended_total')).toBe(1);
+  });
+});
+
+it('both end as they should', async () => {
+  expect(await Promise.all([stop(narrow), stop(still)])).toEqual([0, 0]);
+});

@@ -1,0 +1,36 @@
+/** An outbox of a test's own, and what its maintenance is asked to do with it. */
+import { afterAll } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import type { KeyTtl } from '../../src/outbox/orders/key-ttl.ts';
+import { sharedStack } from './stack.ts';
+
+const stack = await sharedStack();
+export const ALL = migrationsOf('orders');
+
+let count = 0;
+export async function emptySchema(): Promise<{ schema: string; pool: SqlPool }> {
+  const schema = `outbox_${process.pid}_${count++}`;
+  const pool = await pgDriver.connect({
+    url: withSettings(stack.postgres, { schema }),
+    connectionsMax: 12,
+    applicationName: `test ${schema}`,
+    connectTimeoutMs: 60_000,
+  });
+  afterAll(() => pool.close());
+  return { schema, pool };
+}
+export const put = (rows: number): string =>
+  `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload)
+   SELECT gen_random_uuid(), gen_random_uuid(), 'x', '' FROM generate_series(1, ${rows})`;
+export const options = (pool: SqlPool, schema: string, over: object = {}) => ({
+  pool,
+  schema,
+  partitionRows: 1000,
+  ahead: 2,
+  retentionMs: 0,
+  ...over,
+});
+export const fixedTtl = (ms: number): KeyTtl => ({ ms: () => ms, refresh: async () => {} });

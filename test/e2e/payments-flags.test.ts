@@ -1,0 +1,243 @@
+/** What the flags of `millrace payments` for times and amounts do to a process, and what its keeper and its consumer count: one service
+ *  whose inbox reaches back three partitions, beside an outbox in another database. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { expect, it } from 'vitest';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { inboxNames } from '../../src/outbox/inbox/names.ts';
+import { listPartitions, makePartitions, type TimePartition } from '../../src/outbox/inbox/partitions.ts';
+import { copyPlan } from '../../src/outbox/payments/duplicates.ts';
+import { launcher, until } from './engine-kit.ts';
+import { becomes, connectTo, ownDatabase, pageOf, sumOf } from './flags-kit.ts';
+import { HOUR_MS, idAt } from './inbox-kit.ts';
+import { bytes, events, paymentsKit, recordOf, settingsOf } from './payments-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const { world } = await paymentsKit(own, stack);
+const at = world('flags');
+const names = inboxNames('inbox');
+
+/** Now lies near the middle of a partition, whenever this runs: none begins and none expires meanwhile. */
+const NOW = Date.now();
+const WIDTH = Math.round(NOW / (Math.floor(NOW / 2_700_000) + 0.5));
+const RETENTION = 2 * WIDTH;
+const RELAY = Math.floor(WIDTH / 2);
+const CONSUMER = Math.floor(WIDTH / 4);
+const SKEW = WIDTH - RELAY - CONSUMER;
+const TTL = RETENTION + RELAY + CONSUMER + SKEW;
+/** Of the oldest row of the outbox; older than all keys. */
+const PENDING = 10 * HOUR_MS;
+/** A busy machine. */
+const SLACK_S = 600;
+
+const RECORDS = { orders: 4, others: 3, malformed: 5 } as const;
+const BEFORE_LAST = RECORDS.orders + RECORDS.others + RECORDS.malformed;
+/** Every record is copied, and the copy of the last one comes with it: none waits for a batch that never comes. */
+const SEED = Array.from({ length: 64 }, (_, seed) => seed).find(
+  (seed) => copyPlan(seed, 1, 0, BigInt(BEFORE_LAST)) === 'same_batch',
+);
+
+const boxesUrl = await ownDatabase(stack.postgres, `boxes_${own.suffix}`);
+const boxes = await connectTo(boxesUrl);
+await boxes.query('CREATE SCHEMA shop');
+await boxes.query(
+  'CREATE TABLE shop.parcels (id bigserial PRIMARY KEY, created_at timestamptz NOT NULL, published_at timestamptz)',
+);
+await boxes.query("INSERT INTO shop.parcels (created_at) VALUES (now() - $1::float8 * interval '1 ms')", [
+  PENDING,
+]);
+const inbox = await connectTo(withSettings(stack.postgres, { schema: at.schema }));
+
+let service: SliceProcess;
+let address: string;
+const horizon = (bound: string): string => `inbox_horizon_seconds{inbox="inbox",bound="${bound}"}`;
+const MARGIN = 'dedup_ttl_margin_seconds';
+const MADE = 'inbox_partitions_made_total';
+const DROPPED = 'inbox_partitions_dropped_total';
+const MOVED = 'inbox_moved_keys_total';
+const EXPIRED = 'inbox_expired_keys_total';
+/** Where the partitions begin and end, in widths. */
+const spans = async (): Promise<number[][]> =>
+  (await listPartitions(inbox, names)).map(({ fromMs, toMs }) => [fromMs / WIDTH, toMs / WIDTH]);
+const now = Math.floor(NOW / WIDTH);
+
+it('the four parts of the horizon and -inbox-width say what the inbox covers, the outbox how far back it must', async () => {
+  service = own.spawn(
+    'payments',
+    at.args(
+      'a',
+      `-topic-retention=${RETENTION}ms`,
+      `-max-relay-outage=${RELAY}ms`,
+      `-max-consumer-outage=${CONSUMER}ms`,
+      `-clock-skew=${SKEW}ms`,
+      `-inbox-width=${WIDTH}ms`,
+      '-inbox-every=1s',
+      `-outbox-postgres=${boxesUrl}`,
+      '-outbox-table=shop.parcels',
+      '-dup-rate=1',
+      `-seed=${SEED}`,
+      '-batch-wait=1ms',
+      '-batch-every=0',
+    ),
+  );
+  address = await service.address();
+  const page = await becomes(address, horizon('retention'), TTL / 1000);
+  expect((await settingsOf(stack.brokers, at.topic)).get('retention.ms')).toBe(String(RETENTION));
+  const outbox = page.get(horizon('outbox')) as number;
+  expect(outbox - (PENDING + SKEW) / 1000).toBeGreaterThanOrEqual(0);
+  expect(outbox - (PENDING + SKEW) / 1000).toBeLessThan(SLACK_S);
+  expect(page.get(MARGIN)).toBeCloseTo(TTL / 1000 - outbox, 3);
+  expect(await spans()).toEqual([-3, -2, -1, 0, 1, 2].map((i) => [now + i, now + i + 1]));
+  // Those of the start are there before anything is counted.
+  expect([MADE, DROPPED, MOVED, EXPIRED].map((name) => page.get(name))).toEqual([0, 0, 0, 0]);
+});
+
+it('a partition that is missing ahead is made again, and keys that fell beside it move in', async () => {
+  const ahead = (await listPartitions(inbox, names)).at(-1) as TimePartition;
+  for (const turn of [1, 2]) {
+    await inbox.transaction(async (session) => {
+      await session.query(`ALTER TABLE inbox DETACH PARTITION ${ahead.sqlName}`);
+      await session.query(`DROP TABLE ${ahead.sqlName}`);
+      await session.query('INSERT INTO inbox (msg_id) VALUES ($1)', [idAt(ahead.fromMs + turn)]);
+    });
+    await becomes(address, MADE, turn);
+    await becomes(address, MOVED, turn);
+  }
+  expect((await spans()).at(-1)).toEqual([now + 2, now + 3]);
+});
+
+it('keys older than their time are kept while a row of the outbox is older than they are, and go with its mark', async () => {
+  const fromMs = (now - 8) * WIDTH;
+  const old = [1, 2, 3].map((ms) => idAt(fromMs + ms));
+  const timeless = Array.from({ length: 5 }, (_, i) => `f0000000-0000-4000-8000-00000000000${i}`);
+  // Its first bits say a time, its version that they do not.
+  const other = idAt(fromMs + 4, '4');
+  await inbox.query('INSERT INTO inbox (msg_id) SELECT unnest($1::uuid[])', [[...old, other]]);
+  await inbox.query(
+    "INSERT INTO inbox (msg_id, processed_at) SELECT unnest($1::uuid[]), now() - interval '5 hours'",
+    [timeless],
+  );
+  const range = { fromMs, toMs: fromMs + 2 * WIDTH, widthMs: WIDTH };
+  await until('two old partitions', async () => {
+    await makePartitions(inbox, names, range);
+    return (await spans()).length === 8 ? true : undefined;
+  });
+  // What is dropped is counted as the statistics have it.
+  await inbox.query('SELECT pg_stat_force_next_flush()');
+  for (const { sqlName } of (await listPartitions(inbox, names)).slice(0, 2))
+    await inbox.query(`ANALYZE ${sqlName}`);
+  const held = async (ids: readonly string[]): Promise<number> =>
+    (await inbox.query('SELECT FROM inbox WHERE msg_id = ANY($1::uuid[])', [[...ids]])).rows.length;
+  // A turn that began after that is over when the one behind it has made this again.
+  const ahead = (await listPartitions(inbox, names)).at(-1) as TimePartition;
+  for (const made of [3, 4]) {
+    await inbox.transaction(async (session) => {
+      await session.query(`ALTER TABLE inbox DETACH PARTITION ${ahead.sqlName}`);
+      await session.query(`DROP TABLE ${ahead.sqlName}`);
+    });
+    await becomes(address, MADE, made);
+  }
+  expect(await held([...old, other, ...timeless])).toBe(9);
+  const before = await pageOf(address);
+  expect([DROPPED, EXPIRED, MOVED].map((name) => before.get(name))).toEqual([0, 0, 2]);
+
+  await boxes.query('UPDATE shop.parcels SET published_at = now()');
+  await becomes(address, DROPPED, 2);
+  const page = await becomes(address, EXPIRED, old.length + timeless.length);
+  expect([page.get(DROPPED), page.get(MOVED)]).toEqual([2, 3]);
+  expect([await held([...old, ...timeless]), await held([other])]).toEqual([0, 1]);
+  expect((await spans())[0]).toEqual([now - 3, now - 2]);
+  await becomes(address, MARGIN, 0);
+  const floor = (await becomes(address, 'inbox_floor_age_seconds{inbox="inbox"}', (age) => age > 0)).get(
+    'inbox_floor_age_seconds{inbox="inbox"}',
+  ) as number;
+  expect(Math.abs(floor - (NOW - range.toMs) / 1000)).toBeLessThan(SLACK_S);
+});
+
+it('each record and each copy of it is counted, and those that charge nothing by why', async () => {
+  const orders = events(RECORDS.orders + 1);
+  const other = (): RecordInput => ({
+    partition: 0,
+    key: bytes('k'),
+    value: bytes(JSON.stringify({ msg_id: randomUUID(), event_type: 'order.cancelled.v1', payload: {} })),
+  });
+  const malformed = (): RecordInput => ({ partition: 0, key: bytes('k'), value: bytes('not json') });
+  const repeat = <T>(count: number, make: () => T): T[] => Array.from({ length: count }, make);
+  await at.publish([
+    ...orders.slice(0, RECORDS.orders).map((event) => recordOf(event, 0)),
+    ...repeat(RECORDS.others, other),
+    ...repeat(RECORDS.malformed, malformed),
+  ]);
+  await becomes(address, 'payments_charges_total', RECORDS.orders);
+  await becomes(address, 'payments_messages_total', BEFORE_LAST);
+  await until('the parked records', async () =>
+    (await at.count('payments_parked')) === RECORDS.malformed ? true : undefined,
+  );
+  await at.publish([recordOf(orders[RECORDS.orders] as (typeof orders)[number], 0)]);
+  await becomes(address, 'payments_charges_total', orders.length);
+  const page = await becomes(address, 'payments_injected_total', BEFORE_LAST + 1);
+  await until('the copies', async () =>
+    (await at.count('payments_suppressed')) === orders.length ? true : undefined,
+  );
+  expect([page.get('payments_messages_total'), page.get('payments_ignored_total')]).toEqual([
+    BEFORE_LAST + 1,
+    2 * RECORDS.others,
+  ]);
+  const after = await becomes(
+    address,
+    'payments_parked_total{reason="malformed_payload"}',
+    2 * RECORDS.malformed,
+  );
+  expect(sumOf(after, 'payments_duplicates_total')).toBe(orders.length);
+  expect(sumOf(after, 'payments_parked_total')).toBe(2 * RECORDS.malformed);
+  expect(await at.count('charges')).toBe(orders.length);
+});
+
+it('-parked-max is how many records -parked lists, and how many more there are is said', async () => {
+  const args = [
+    'payments',
+    `-postgres=${stack.postgres}`,
+    `-schema=${at.schema}`,
+    '-parked',
+    '-parked-max=2',
+  ];
+  const { code, stdout } = await own.run(args);
+  expect(code).toBe(0);
+  const lines = stdout.trim().split('\n');
+  expect(lines[0]).toBe(`parked: ${RECORDS.malformed} malformed_payload`);
+  expect(lines.filter((line) => line.startsWith(`${at.topic}/0/`))).toHaveLength(2);
+  expect(lines.at(-1)).toBe(`and ${RECORDS.malformed - 2} more`);
+});
+
+it('-replication-factor is how many copies a topic that is made has: more than there are brokers are refused', async () => {
+  const { code, stderr } = await own.run(
+    world('copies').args('a', '-replication-factor=2', '-log-level=silent'),
+  );
+  expect([code, stderr]).toEqual([
+    2,
+    expect.stringMatching(/^error: .*replication factor.*\[broker_refused\]$/im),
+  ]);
+});
+
+it('-batch-wait may be longer than a drain: a read that waits for its first record is ended by it', async () => {
+  const idle = world('idle').args('a', '-batch-wait=10s', '-drain-timeout=8s');
+  const patient = own.spawn('payments', idle);
+  await patient.address();
+  await until('its partitions', async () =>
+    readFileSync(patient.logPath, 'utf8').includes('"kind":"assigned"') ? true : undefined,
+  );
+  // Behind the ends of its partitions, and far from the end of the wait.
+  await sleep(1000);
+  patient.kill('SIGTERM');
+  expect(await patient.ended).toEqual({ code: 0, signal: null });
+});
+
+it('it ends as it should', async () => {
+  service.kill('SIGTERM');
+  expect(await service.ended).toEqual({ code: 0, signal: null });
+});

@@ -1,0 +1,169 @@
+/** /ready of payments, which says whether a broker answers and whether the group has the member; and a drain while the group is held up. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, describe, expect, it } from 'vitest';
+import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
+import { SilentLeader } from '../contract/broker-leader.ts';
+import { launcher, until } from './engine-kit.ts';
+import { ownStack } from './own-stack.ts';
+import { events, paymentsKit, recordOf, type World } from './payments-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const { world } = await paymentsKit(own, stack);
+const LATE_MS = 60_000;
+/** A commit that is not taken, the wait for the group to let the member go, and what a busy machine adds. */
+const DRAIN_MS_MAX = 9500;
+
+interface Ready {
+  readonly ready: boolean;
+  readonly checks: ReadonlyArray<{ readonly name: string; readonly ok: boolean; readonly why?: string }>;
+}
+
+async function readyOf(address: string): Promise<Ready & { readonly status: number }> {
+  const response = await fetch(`http://${address}/ready`);
+  return { status: response.status, ...((await response.json()) as Ready) };
+}
+
+const ready = (address: string): Promise<true> =>
+  until('200', async () => ((await readyOf(address)).status === 200 ? true : undefined), LATE_MS);
+
+/** Waits for 503 for this reason. */
+const notReady = (address: string, why: RegExp): Promise<true> =>
+  until(
+    `503 for ${why}`,
+    async () => {
+      const { status, checks } = await readyOf(address);
+      return status === 503 && checks.some(({ name, why: said = '' }) => name === 'group' && why.test(said))
+        ? true
+        : undefined;
+    },
+    LATE_MS,
+  );
+
+const charged = (at: World, count: number): Promise<true> =>
+  until(`${count} charges`, async () => ((await at.count('charges')) >= count ? true : undefined), LATE_MS);
+
+describe.each(['on', 'off'])('with -native=%s', (native) => {
+  const flags = [`-native=${native}`, '-batch-every=0ms'];
+
+  it('a member whose session the broker refuses is not ready, and the reason is the broker’s', async () => {
+    const at = world(`refused_${native}`);
+    await at.create();
+    const args = at
+      .args('a', ...flags)
+      .map((arg) => (arg === '-session-timeout=6s' ? '-session-timeout=1h' : arg));
+    const one = own.spawn('refused', args);
+    await notReady(await one.address(), /not a member of the consumer group: .*session timeout/i);
+    one.kill('SIGTERM');
+    expect(await one.ended).toEqual({ code: 0, signal: null });
+  }, 120_000);
+
+  it('members that come and go leave those that stay ready, and one without a partition is ready too', async () => {
+    const at = world(`churn_${native}`);
+    await at.create();
+    const one = own.spawn('stays', at.args('a', ...flags));
+    const address = await one.address();
+    await ready(address);
+    const said: unknown[] = [];
+    let watching = true;
+    const watch = (async () => {
+      while (watching) {
+        const report = await readyOf(address);
+        if (report.status !== 200) said.push(report);
+        await sleep(100);
+      }
+    })();
+    // Three partitions: the last of these has none.
+    const others = [];
+    for (const name of ['second', 'third', 'spare']) {
+      const other = own.spawn(name, at.args('a', ...flags));
+      others.push(other);
+      await ready(await other.address());
+    }
+    const orders = events(300);
+    await at.publish(orders.map(recordOf));
+    for (const other of others) {
+      other.kill('SIGTERM');
+      expect(await other.ended).toEqual({ code: 0, signal: null });
+    }
+    await charged(at, 300);
+    watching = false;
+    await watch;
+    expect(said).toEqual([]);
+    one.kill('SIGTERM');
+    expect(await one.ended).toEqual({ code: 0, signal: null });
+    await at.expectCharged(orders);
+  }, 180_000);
+});
+
+describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -native=%s', (native) => {
+  it('keeps its member ready and charging, and lets it end within its bound', async () => {
+    const at = world(`held_${native}`);
+    await at.create();
+    const leader = new SilentLeader(stack.brokers, `${at.topic}-a`, at.topic, 3);
+    try {
+      await leader.enter();
+      // The session is the group's to keep, however long this takes.
+      const patient = at
+        .args('a')
+        .map((arg) => (arg === '-session-timeout=6s' ? '-session-timeout=60s' : arg));
+      const one = own.spawn('held', [...patient, `-native=${native}`, '-batch-every=0ms']);
+      await leader.gather();
+      const address = await one.address();
+      await ready(address);
+      const orders = events(90);
+      await at.publish(orders.slice(0, 30).map(recordOf));
+      await charged(at, 30);
+      await leader.stall();
+      // Longer than a silence of the broker would be taken for.
+      for (let round = 0; round < 15; round++) {
+        expect((await readyOf(address)).checks.filter(({ ok }) => !ok)).toEqual([]);
+        await at.publish(orders.slice(30 + 4 * round, 34 + 4 * round).map(recordOf));
+        await sleep(250);
+      }
+      await charged(at, 90);
+      const started = performance.now();
+      one.kill('SIGTERM');
+      expect(await one.ended).toEqual({ code: 0, signal: null });
+      expect(performance.now() - started).toBeLessThan(DRAIN_MS_MAX);
+      await at.expectCharged(orders);
+    } finally {
+      await leader.close();
+    }
+  }, 120_000);
+});
+
+describe('a broker that is killed', () => {
+  const brokers = ownStack('ready');
+  afterAll(() => brokers.close());
+
+  it('makes members say that none answers, until it is back; then they go on; without it they end as well', {
+    timeout: START_TIMEOUT_MS + 240_000,
+  }, async () => {
+    const away = await brokers.start(undefined);
+    const port = Number(away.brokers.split(':').at(-1));
+    const kit = await paymentsKit(own, { ...stack, brokers: away.brokers });
+    const at = kit.world('killed');
+    await at.create();
+    const members = ['on', 'off'].map((native) =>
+      own.spawn(`native-${native}`, at.args('a', `-native=${native}`)),
+    );
+    const addresses = await Promise.all(members.map((one) => one.address()));
+    await Promise.all(addresses.map(ready));
+    const orders = events(400);
+    await at.publish(orders.slice(0, 200).map(recordOf));
+    await charged(at, 200);
+    await brokers.killBroker();
+    await Promise.all(addresses.map((address) => notReady(address, /no broker answers at /)));
+    await brokers.start(port);
+    await Promise.all(addresses.map(ready));
+    await at.publish(orders.slice(200).map(recordOf));
+    await charged(at, 400);
+    await brokers.killBroker();
+    await Promise.all(addresses.map((address) => notReady(address, /no broker answers at /)));
+    for (const one of members) one.kill('SIGTERM');
+    for (const one of members) expect(await one.ended).toEqual({ code: 0, signal: null });
+    await at.expectCharged(orders);
+  });
+});

@@ -1,0 +1,77 @@
+/** `millrace reconcile` as a process: what it serves while it compares, and how many ids it lists. */
+import { randomUUID } from 'node:crypto';
+import { afterAll, expect, it } from 'vitest';
+import { migrationsOf } from '../../src/bin/shell/migrations.ts';
+import { withSettings } from '../../src/outbox/connection.ts';
+import { migrate } from '../../src/outbox/migrations.ts';
+import { silentGate } from '../contract/sql-gate.ts';
+import { launcher } from './engine-kit.ts';
+import { becomes, connectTo } from './flags-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const own = launcher();
+const { postgres } = await sharedStack();
+const schema = `reconcile_process_${own.suffix}`;
+const pool = await connectTo(withSettings(postgres, { schema }));
+await migrate(pool, schema, 'orders', migrationsOf('orders'));
+await migrate(pool, schema, 'payments', migrationsOf('payments'));
+// Orders that nobody asked for, one of them old, charges and a message without one.
+await pool.query(
+  `INSERT INTO orders (order_id, account_id, amount_cents, status, created_at)
+   SELECT gen_random_uuid(), 1, 5, 'created', now() - (n / 3) * interval '2 hours' FROM generate_series(1, 3) AS n`,
+);
+await pool.query(
+  'INSERT INTO charges (charge_id, order_id, amount_cents) SELECT gen_random_uuid(), gen_random_uuid(), 5 FROM generate_series(1, 2)',
+);
+await pool.query(
+  `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, $2::uuid, 'order.created.v1', '')`,
+  [randomUUID(), randomUUID()],
+);
+const gate = await silentGate(postgres);
+afterAll(() => gate.close());
+
+const args = (address: string): readonly string[] => [
+  'reconcile',
+  `-postgres=${address}`,
+  `-schema=${schema}`,
+  '-json',
+];
+
+it('serves the members of each class as soon as it is compared, and of no other', async () => {
+  // One of the last classes; it is not answered.
+  gate.silenceOn('c.amount_cents IS DISTINCT FROM o.amount_cents');
+  const run = own.spawn('reconcile', args(gate.url));
+  const series = (name: string): string => `reconcile_deltas{class="${name}"}`;
+  const page = await becomes(await run.address(), series('double_charge'), 0);
+  expect(Object.fromEntries([...page].filter(([name]) => name.startsWith('reconcile_deltas')))).toEqual(
+    Object.fromEntries(
+      Object.entries({
+        lost_order: 0,
+        ghost_order: 3,
+        shared_order: 0,
+        order_without_outbox: 3,
+        outbox_without_order: 1,
+        pending_outbox: 1,
+        order_without_charge: 3,
+        order_parked: 0,
+        charge_without_order: 2,
+        double_charge: 0,
+      }).map(([name, count]) => [series(name), count]),
+    ),
+  );
+  run.kill('SIGKILL');
+  await run.ended;
+});
+
+it('lists as many ids of a class as -ids and counts all, but for orders whose key may be gone by -key-ttl', async () => {
+  const { code, stdout } = await own.run([...args(postgres), '-ids=1', '-key-ttl=1h']);
+  expect(code).toBe(1);
+  const { deltas, expired_keys } = JSON.parse(stdout) as {
+    deltas: ReadonlyArray<{ class: string; count: number; ids: readonly string[] }>;
+    expired_keys: number;
+  };
+  const found = deltas.map((delta) => [delta.class, delta.count, delta.ids.length]);
+  expect(found).toContainEqual(['ghost_order', 2, 1]);
+  expect(found).toContainEqual(['order_without_charge', 3, 1]);
+  expect(expired_keys).toBe(1);
+});

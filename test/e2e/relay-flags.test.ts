@@ -1,0 +1,332 @@
+/** What the flags of `millrace relay` do to a process, and what it counts of rows that do not go the usual way: two relays that poll and
+ *  one that follows the log, in a database of their own, whose horizon nobody else holds. */
+import { randomUUID } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import pg from 'pg';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createTopics } from '../../src/bin/demo/contracts-topic.ts';
+import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { unixWake } from '../../src/io/wake/unix.ts';
+import { shardOf } from '../../src/outbox/relay/shards.ts';
+import { launcher, until } from './engine-kit.ts';
+import { becomes, ownDatabase, pageOf } from './flags-kit.ts';
+import { leftOpen } from './orders-kit.ts';
+import { settingsOf } from './payments-kit.ts';
+import {
+  drained,
+  firsts,
+  inMode,
+  insert,
+  pending,
+  readTopic,
+  Sent,
+  type World,
+  worlds,
+} from './relay-kit.ts';
+import { sharedStack } from './stack.ts';
+import { dropSlots } from './wal-kit.ts';
+
+const own = launcher();
+const stack = await sharedStack();
+const database = `relay_flags_${own.suffix}`;
+const postgres = await ownDatabase(stack.postgres, database);
+const world = worlds(() => ({ brokers: stack.brokers, postgres }), own.suffix);
+const holder = new pg.Client({ connectionString: postgres, application_name: `holder_${own.suffix}` });
+
+interface Running extends World {
+  readonly process: SliceProcess;
+  readonly address: string;
+}
+
+async function start(one: World, ...flags: readonly string[]): Promise<Running> {
+  const names = flags.map((flag) => `${flag.split('=', 1)[0]}=`);
+  const args = flags.includes('-relay=wal') ? inMode(one.args, 'wal') : one.args;
+  const kept = args.filter((arg) => !names.some((name) => arg.startsWith(name)));
+  const process = own.spawn('relay', [...kept, ...flags]);
+  return { ...one, process, address: await process.address() };
+}
+
+/** A topic that takes no record above this. */
+const small = (topic: string): Promise<void> =>
+  createTopics(stack.brokers, [{ topic, partitions: 3, config: { 'max.message.bytes': '20000' } }]);
+const LARGE = JSON.stringify({ text: 'x'.repeat(30_000) });
+
+let startedMs = 0;
+let swift: Running;
+let usual: Running;
+
+beforeAll(async () => {
+  await holder.connect();
+  const both = [await world(), await world()] as const;
+  // Holds what is dead from here on, and a few transactions follow.
+  await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
+  await holder.query('SELECT count(*) FROM pg_class');
+  for (let i = 0; i < 25; i++) await both[0].pool.query('SELECT pg_current_xact_id()');
+  await small(both[1].topic);
+  startedMs = performance.now();
+  [swift, usual] = await Promise.all([
+    start(
+      both[0],
+      '-rescan-interval=200ms',
+      '-horizon-warn=1s',
+      '-topic-retention=2h',
+      '-in-flight-bytes=1MiB',
+      '-wake=on',
+    ),
+    start(both[1], '-create-topics=false'),
+  ]);
+  for (const { address } of [swift, usual]) await becomes(address, 'relay_owned_shards', 16);
+});
+afterAll(() => holder.end());
+
+/** The acknowledged row whose mark finds nothing. */
+const gone = { key: randomUUID(), sinceMs: 0 };
+
+/** Every acknowledged row was marked, was not ours to mark, was not there, or is the one that is still asked for. */
+async function expectAccounted(at: Running, asked: number): Promise<void> {
+  const page = await pageOf(at.address);
+  const of = (name: string): number => page.get(`relay_${name}_total`) as number;
+  expect(of('published')).toBe(of('marked') + of('marks_refused') + of('marks_missing') + asked);
+}
+
+describe('a row that vanishes before its mark', () => {
+  it('is asked for again, and the rows beside it are marked meanwhile', async () => {
+    const { pool, address } = usual;
+    const shard = shardOf(gone.key, 16);
+    const release = await leftOpen(pool, (session) =>
+      session.query('SELECT FROM relay_leases WHERE shard = $1 FOR UPDATE', [shard]),
+    );
+    await insert(pool, gone.key, '{}');
+    await becomes(address, 'relay_published_total', 1);
+    await pool.query('DELETE FROM outbox');
+    gone.sinceMs = performance.now();
+    await release();
+    await insert(pool, randomUUID(), '{}');
+    await drained(pool);
+    await becomes(address, 'relay_marked_total', 1);
+    await expectAccounted(usual, 1);
+  });
+});
+
+describe('-horizon-warn', () => {
+  const series = (): string => {
+    const pid = (holder as unknown as { processID: number }).processID;
+    return `relay_horizon_holder{kind="session",holder="pid ${pid} holder_${own.suffix}"}`;
+  };
+
+  it('names who holds the horizon, for how long, over how many transactions, and is said when it has been that long', async () => {
+    const page = await becomes(swift.address, series(), (seconds) => seconds >= 1);
+    expect(page.get('relay_horizon_seconds')).toBe(page.get(series()));
+    expect(page.get('relay_horizon_transactions')).toBeGreaterThanOrEqual(25);
+    const said = (at: Running): string | undefined =>
+      readFileSync(at.process.logPath, 'utf8')
+        .split('\n')
+        .find((line) => line.includes('the horizon is held'));
+    const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
+    expect(line).toMatchObject({ kind: 'session', holder: expect.stringContaining(`holder_${own.suffix}`) });
+    expect(line.seconds).toBeLessThan(60);
+    // A minute is what the other one waits for.
+    expect(said(usual)).toBeUndefined();
+    await holder.query('COMMIT');
+  });
+});
+
+describe('a relay that polls', () => {
+  it('makes a topic of -topic-retention', async () => {
+    const settings = await settingsOf(stack.brokers, swift.topic);
+    expect([settings.get('retention.ms'), settings.get('segment.ms')]).toEqual(['7200000', '300000']);
+  });
+
+  it('makes no topic of more copies than there are brokers, where -replication-factor asks for them', async () => {
+    const { args, topic } = await world();
+    const { code, stderr } = await own.run([...args, '-replication-factor=2', '-log-level=silent']);
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringMatching(/^error: .*replication factor.*\[broker_refused\]$/im),
+    ]);
+    expect(await settingsOf(stack.brokers, topic)).toEqual(new Map());
+  });
+
+  it('marks what came in one read with one statement', async () => {
+    const sent = new Sent(swift.pool, 5);
+    await sent.round();
+    await drained(swift.pool);
+    const page = await becomes(swift.address, 'relay_marked_total', 5);
+    expect([page.get('relay_mark_batches_total'), page.get('relay_flights_total')]).toEqual([1, 1]);
+    expect(page.get('relay_read_seconds_count')).toBe(page.get('relay_reads_total'));
+  });
+
+  it('finds by -rescan-interval what became pending again below where it stands', async () => {
+    const { pool, address } = swift;
+    // From here on no read looks there but one that begins anew.
+    const page = await becomes(address, 'relay_decided_id', (id) => id >= 5);
+    await becomes(
+      address,
+      'relay_rescans_total',
+      (scans) => scans > (page.get('relay_rescans_total') as number),
+    );
+    await pool.query('UPDATE outbox SET published_at = NULL WHERE id = 3');
+    await drained(pool);
+    await becomes(address, 'relay_marked_total', 6);
+    const seen = await readTopic(swift);
+    expect([seen.length, new Set(seen.map(({ msgId }) => msgId)).size]).toEqual([6, 5]);
+    // The other one has begun anew once, and a minute is what it waits for.
+    const minutes = Math.floor((performance.now() - startedMs) / 60_000);
+    expect((await pageOf(usual.address)).get('relay_rescans_total')).toBeLessThanOrEqual(1 + minutes);
+  });
+
+  it('has no more bytes in memory than -in-flight-bytes while nothing is marked', async () => {
+    const { pool, address } = swift;
+    const release = await leftOpen(pool, (session) => session.query('SELECT FROM relay_leases FOR UPDATE'));
+    const text = JSON.stringify({ text: 'y'.repeat(200 * 1024) });
+    await pool.transaction(async (session) => {
+      for (let i = 0; i < 8; i++) await insert(session, randomUUID(), text);
+    });
+    // Three quarters of a megabyte are reached by the fourth; without the flag all eight fit.
+    await becomes(address, 'relay_under_way_rows', 4);
+    const page = await becomes(address, 'relay_published_total', 10);
+    expect(page.get('relay_under_way_bytes')).toBeGreaterThanOrEqual(0.75 * 2 ** 20);
+    expect(page.get('relay_under_way_bytes')).toBeLessThan(2 ** 20);
+    expect(await pending(pool)).toBe(8);
+    await release();
+    await drained(pool);
+    await becomes(address, 'relay_published_total', 14);
+  });
+
+  it('is woken by whoever commits on this host', async () => {
+    const waker = await unixWake.waker({
+      systemIdentifier: await swift.pool.systemIdentifier(),
+      database,
+      table: `${swift.schema}.outbox`,
+    });
+    // Who comes says so at once.
+    await becomes(swift.address, 'relay_wakes_total', 1);
+    waker.wake();
+    await becomes(swift.address, 'relay_wakes_total', 2);
+    await waker.close();
+  });
+
+  it('names nobody any more when nobody holds the horizon', async () => {
+    const page = await becomes(swift.address, 'relay_horizon_seconds', 0);
+    expect(page.get('relay_horizon_transactions')).toBe(0);
+    const holders = [...page].filter(([series]) => series.startsWith('relay_horizon_holder{'));
+    expect(holders.map(([, seconds]) => seconds)).toEqual(holders.map(() => 0));
+    expect(holders.length).toBeGreaterThan(0);
+    await expectAccounted(swift, 0);
+  });
+});
+
+describe('a row that is not marked or not taken', () => {
+  it('for another relay had its shard in between comes again under another epoch, once more than marks were refused', async () => {
+    const { pool, address } = usual;
+    const shard = (shardOf(gone.key, 16) + 1) % 16;
+    let key = randomUUID();
+    while (shardOf(key, 16) !== shard) key = randomUUID();
+    const before = await pageOf(address);
+    const at = (name: string): number => before.get(name) as number;
+    const release = await leftOpen(pool, (session) =>
+      session.query('UPDATE relay_leases SET epoch = epoch + 1, owner = NULL WHERE shard = $1', [shard]),
+    );
+    const msgId = await insert(pool, key, '{}');
+    await becomes(address, 'relay_published_total', at('relay_published_total') + 1);
+    expect((await pageOf(address)).get('relay_marks_refused_total')).toBe(0);
+    await release(true);
+    await drained(pool);
+    await becomes(address, 'relay_shards_lost_total', 1);
+    await becomes(address, 'relay_marked_total', 2);
+    const seen = (await readTopic(usual)).filter((one) => one.msgId === msgId);
+    const epochs = [...new Set(seen.map(({ headers }) => Number(headers['relay_epoch'])))];
+    expect(epochs).toHaveLength(2);
+    expect((epochs[1] as number) - (epochs[0] as number)).toBe(2);
+    const page = await becomes(address, 'relay_marks_refused_total', seen.length - 1);
+    // The shard that came back was read from its lowest id.
+    expect(page.get('relay_rescans_total')).toBeGreaterThan(at('relay_rescans_total'));
+    await expectAccounted(usual, 1);
+  });
+
+  it('for it is too large is left with what is behind it, and read again', async () => {
+    const { pool, address } = usual;
+    const key = randomUUID();
+    const sent = await pool.transaction(async (session) => {
+      const ids = [await insert(session, key, LARGE)];
+      for (let i = 0; i < 3; i++) ids.push(await insert(session, key, '{}'));
+      return ids;
+    });
+    const page = await becomes(address, 'relay_oversize_total', (attempts) => attempts >= 2);
+    const left = page.get('relay_left_total') as number;
+    expect(left % 4).toBe(0);
+    expect(left).toBeGreaterThanOrEqual(4 * (page.get('relay_oversize_total') as number));
+    expect([page.get('relay_held_keys'), await pending(pool)]).toEqual([1, 4]);
+    await pool.query("UPDATE outbox SET payload = '{}' WHERE msg_id = $1::uuid", [sent[0] as string]);
+    await drained(pool);
+    await becomes(address, 'relay_marked_total', 6);
+    expect(firsts(await readTopic(usual), key)).toEqual(sent);
+  });
+});
+
+describe('a relay that follows the log', () => {
+  let log: Running | undefined;
+  afterAll(async () => {
+    if (log === undefined) return;
+    log.process.kill('SIGKILL');
+    await log.process.ended;
+    await dropSlots(log.pool, log.schema);
+  });
+
+  it('reads through -publication, counts transactions and rows, and parks the key whose row the broker refuses', async () => {
+    const one = await world();
+    const publication = `millrace_${one.schema}_mine`;
+    await small(one.topic);
+    log = await start(
+      one,
+      '-relay=wal',
+      `-publication=${publication}`,
+      '-create-topics=false',
+      '-heartbeat=300ms',
+    );
+    const { address, pool } = log;
+    await becomes(address, 'relay_wal_active', 1, 60_000);
+    const { rows } = await pool.query<{ name: string; table: string }>(
+      `SELECT pubname::text AS name, schemaname || '.' || tablename AS table FROM pg_publication_tables`,
+    );
+    expect(rows).toEqual([{ name: publication, table: `${one.schema}.outbox` }]);
+    for (let i = 0; i < 3; i++) await insert(pool, randomUUID(), '{}');
+    await drained(pool);
+    const page = await becomes(address, 'relay_wal_transactions_total', 3);
+    expect([page.get('relay_wal_rows_total'), page.get('sweeper_found_total')]).toEqual([3, 0]);
+
+    const key = randomUUID();
+    const stuck = [await insert(pool, key, LARGE), await insert(pool, key, '{}')];
+    // Others that come while it is tried again show that it is this row and not the broker.
+    let others = 0;
+    await until('a parked key', async () => {
+      await insert(pool, randomUUID(), '{}');
+      others++;
+      return (await pageOf(address)).get('relay_wal_parked_keys') === 1 ? true : undefined;
+    });
+    await until('only the parked key to be pending', async () =>
+      (await pending(pool)) === 2 ? true : undefined,
+    );
+    await pool.query("UPDATE outbox SET payload = '{}' WHERE msg_id = $1::uuid", [stuck[0] as string]);
+    await drained(pool);
+    await becomes(address, 'relay_wal_parked_keys', 0);
+    await becomes(address, 'relay_wal_transactions_total', 3 + stuck.length + others);
+    expect(firsts(await readTopic(log), key)).toEqual(stuck);
+    log.process.kill('SIGTERM');
+    expect(await log.process.ended).toEqual({ code: 0, signal: null });
+  });
+});
+
+describe('a row that is nowhere', () => {
+  it('is given up after half a minute, and said', async () => {
+    await becomes(usual.address, 'relay_marks_missing_total', 1, 60_000);
+    expect(performance.now() - gone.sinceMs).toBeGreaterThanOrEqual(30_000);
+    expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');
+    await expectAccounted(usual, 0);
+    for (const { process } of [swift, usual]) process.kill('SIGTERM');
+    expect(await Promise.all([swift.process.ended, usual.process.ended])).toEqual([
+      { code: 0, signal: null },
+      { code: 0, signal: null },
+    ]);
+  });
+});

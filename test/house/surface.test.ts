@@ -1,0 +1,70 @@
+/** Nothing of the effects commands and of the engine is there untried: each flag is given to a process by a test that starts one, and each metric is
+ *  looked at by a test or shown by a dashboard. */
+import { describe, expect, it } from 'vitest';
+import { command as engine } from '../../src/bin/engine.ts';
+import { command as load } from '../../src/bin/load.ts';
+import { command as orders } from '../../src/bin/orders.ts';
+import { command as payments } from '../../src/bin/payments.ts';
+import { command as reconcile } from '../../src/bin/reconcile.ts';
+import { command as relay } from '../../src/bin/relay.ts';
+import { command as up } from '../../src/bin/up.ts';
+import { read, repositoryFiles, withKits } from './root.ts';
+
+const self = 'test/house/surface.test.ts';
+const files = repositoryFiles().filter((path) => path !== self);
+const textOf = (pattern: RegExp): string =>
+  files
+    .filter((path) => pattern.test(path))
+    .map(read)
+    .join('\n');
+
+/** What stands in the one group of a pattern. */
+const wordsOf = (text: string, pattern: RegExp): ReadonlySet<string> =>
+  new Set([...text.matchAll(pattern)].map(([, word]) => word as string));
+
+describe('each flag', () => {
+  const tests = files
+    .filter((path) => /^test\/e2e\/.*\.test\.ts$/.test(path))
+    .map((path) => [...withKits(path).values()].join('\n'))
+    .map((text) => ({
+      flags: wordsOf(text, /(?<![\w-])-([a-z][a-z-]*)/g),
+      commands: wordsOf(text, /(?:'|\/bin\/)([a-z]+)(?:\.ts)?'/g),
+    }));
+  /** By a test that names the command. */
+  const isGiven = (command: string, flag: string): boolean =>
+    tests.some(({ flags, commands }) => flags.has(flag) && commands.has(command));
+
+  it.each(
+    [engine, orders, relay, payments, load, reconcile, up].map((command) => [command.name, command] as const),
+  )('of %s is given to a process', (name, { settings }) => {
+    const flags = Object.keys(settings);
+    expect(flags.length).toBeGreaterThan(5);
+    expect(flags.filter((flag) => !isGiven(name, flag))).toEqual([]);
+  });
+
+  it('is told from its longer neighbours and from those of other commands', () => {
+    expect(isGiven('orders', 'outbox-partition-rows')).toBe(true);
+    expect(isGiven('orders', 'outbox-partition')).toBe(false);
+    expect(isGiven('reconcile', 'outbox-partition-rows')).toBe(false);
+  });
+});
+
+describe('each metric', () => {
+  const sources =
+    /^src\/((outbox|engine)\/.*|bin\/(engine|orders|relay|payments|load|reconcile)(\/.*)?|bin\/shell\/.*)\.ts$/;
+  const names = [...wordsOf(textOf(sources), /\b(?:counter|gauge|histogram)\(\s*'(\w+)'/g)];
+  const seen = wordsOf(textOf(/^(test|docker)\//), /\b([a-z]\w*)\b/g);
+
+  it('of the effects commands and of the engine is looked at', () => {
+    expect(names.length).toBeGreaterThan(110);
+    for (const name of [
+      'relay_marks_missing_total',
+      'inbox_moved_keys_total',
+      'load_latency_seconds',
+      'engine_future_clamped_total',
+    ])
+      expect(names).toContain(name);
+    const ends = ['', '_bucket', '_sum', '_count'];
+    expect(names.filter((name) => !ends.some((end) => seen.has(name + end)))).toEqual([]);
+  });
+});

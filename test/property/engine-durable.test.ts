@@ -1,0 +1,365 @@
+/** The durable side of the state: whatever dies where, and at how many shards it goes on, a run comes to what it would have
+ *  come to; and a file that is not what it was is named, and never makes a result wrong.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import fc from 'fast-check';
+import { afterAll, describe, expect, it } from 'vitest';
+import { segmentSeq } from '../../src/engine/changelog/changelog.ts';
+import { type BaseEntry, ownFile } from '../../src/engine/checkpoint/state-manifest.ts';
+import { CHECKPOINT_ACTIONS, type CheckpointStep } from '../../src/engine/checkpoint/steps.ts';
+import type { FileEntry } from '../../src/engine/checkpoint/whole-file.ts';
+import { openDisk } from '../../src/io/disk/node.ts';
+import { SimDisk } from '../../src/sim/disk.ts';
+import { SIDES } from '../differential/window-kit.ts';
+import { type Stream, streams } from '../windows/streams.ts';
+import { type Course, Killed, type Life, Loop, type Outcome, Results } from './durable-kit.ts';
+import { type Draw, drawFrom } from './engine-kit.ts';
+
+type Kernels = (typeof SIDES)[number];
+
+const SMALL = { segmentBytes: 3000, baseBytesMin: 600, baseFactor: 0.2 };
+
+const courses: fc.Arbitrary<Course> = fc.record({
+  batchRows: fc.integer({ min: 1, max: 6 }),
+  checkpointEvery: fc.integer({ min: 1, max: 5 }),
+  deliverEvery: fc.constantFrom(1, 2, 5, 12, 30),
+  shards: fc.array(fc.integer({ min: 1, max: 5 }), { minLength: 1, maxLength: 4 }),
+  sizes: fc.constantFrom(6_000, 20_000, 1_000_000).map((stepBytes) => ({ ...SMALL, stepBytes })),
+});
+
+const anyStream = (entriesMax: number) =>
+  streams({
+    windows: ['tumbling', 'sliding', 'session'],
+    watermarks: ['partition', 'global'],
+    decisions: true,
+    maxFuture: true,
+    entriesMax,
+  });
+
+interface Ran {
+  readonly outcome: Outcome;
+  /** Of all lives, in order. */
+  readonly steps: readonly CheckpointStep[];
+  readonly deaths: number;
+}
+
+/** Runs lives one after the other, the last one to the end. */
+async function ran(
+  kernels: Kernels,
+  stream: Stream,
+  course: Course,
+  disk: SimDisk,
+  results: Results,
+  lives: readonly Life[] = [],
+  draw: Draw = () => 0,
+): Promise<Ran> {
+  const steps: CheckpointStep[] = [];
+  let deaths = 0;
+  for (let life = 0; ; life++) {
+    const { atStep, beforeRow } = lives[life] ?? {};
+    const shards = course.shards[life % course.shards.length] as number;
+    let isDead = false;
+    let count = 0;
+    const die = (): never => {
+      if (!isDead) disk.crash(draw);
+      isDead = true;
+      throw new Killed();
+    };
+    const onStep = (step: CheckpointStep): void => {
+      if (!isDead) steps.push(step);
+      if (isDead || count++ === atStep) die();
+    };
+    const loop = new Loop({ kernels, stream, course, disk: disk.view(), results, shards, onStep });
+    try {
+      await loop.start();
+      const outcome = await loop.run(beforeRow);
+      await loop.close();
+      return { outcome, steps, deaths };
+    } catch (thrown) {
+      if (!isDead && !(thrown instanceof Killed)) throw thrown;
+      deaths++;
+      if (!isDead) disk.crash(draw);
+      isDead = true;
+      await loop.bury();
+    }
+  }
+}
+
+const clean = (kernels: Kernels, stream: Stream, course: Course): Promise<Ran> =>
+  ran(kernels, stream, course, new SimDisk(), new Results());
+
+const EVENTS = 150;
+
+/** Streams in which every step comes up, the same ones in every run. */
+const CASES: ReadonlyArray<{ readonly stream: Stream; readonly course: Course }> = (
+  ['tumbling', 'sliding', 'session'] as const
+).map((window, i) => {
+  const rules = { skewMs: 4n, latenessMs: 6n };
+  const log = Array.from({ length: EVENTS }, (_, n) => {
+    const draw = drawFrom(n * 7 + i);
+    return {
+      kind: 'event' as const,
+      partition: draw(2),
+      accountId: BigInt(draw(9)),
+      value: BigInt(draw(100)) - 50n,
+      eventTs: BigInt(n * 2 - draw(9)),
+    };
+  });
+  const course = {
+    batchRows: 4,
+    checkpointEvery: 2,
+    // The sink is slower than the base.
+    deliverEvery: window === 'sliding' ? 4 : 11,
+    shards: [2, 3, 1],
+    sizes: { ...SMALL, stepBytes: window === 'sliding' ? 12_000 : 20_000 },
+  };
+  const shape =
+    window === 'session'
+      ? ({ window, gapMs: 5n } as const)
+      : window === 'sliding'
+        ? ({ window, sizeMs: 160n, slideMs: 20n } as const)
+        : ({ window, sizeMs: 20n } as const);
+  return { stream: { rules: { ...rules, ...shape }, partitions: 2, log }, course };
+});
+
+/** The first time that each step comes up, the last, and one in between. */
+function placesOf(steps: readonly CheckpointStep[]): number[] {
+  const places = new Map<CheckpointStep, number[]>();
+  for (const [at, step] of steps.entries()) places.set(step, [...(places.get(step) ?? []), at]);
+  const some = [...places.values()].flatMap((at) => [at[0], at[at.length >> 1], at.at(-1)] as number[]);
+  return [...new Set(some)].sort((a, b) => a - b);
+}
+
+describe.each(SIDES)('the state of a run over the $name kernels', (kernels) => {
+  it('is what it would have been, wherever lives end and at whatever number of shards the next one goes on', async () => {
+    const lives = fc.array(
+      fc.oneof(fc.record({ beforeRow: fc.nat({ max: 90 }) }), fc.record({ atStep: fc.nat({ max: 120 }) })),
+      { maxLength: 4 },
+    );
+    await fc.assert(
+      fc.asyncProperty(anyStream(90), courses, lives, fc.nat(), async (stream, course, ends, seed) => {
+        const expected = await clean(kernels, stream, course);
+        const disk = new SimDisk();
+        const found = await ran(kernels, stream, course, disk, new Results(), ends, drawFrom(seed));
+        expect(found.outcome).toEqual(expected.outcome);
+      }),
+      { numRuns: 80 },
+    );
+  }, 240_000);
+
+  it('survives a death at every step of a checkpoint, and all along the log', async () => {
+    const seen = new Set<string>();
+    for (const { stream, course } of CASES) {
+      const expected = await clean(kernels, stream, course);
+      for (const step of expected.steps) seen.add(step);
+      const ends: Life[] = placesOf(expected.steps).map((atStep) => ({ atStep }));
+      for (let beforeRow = 3; beforeRow < EVENTS; beforeRow += 5) ends.push({ beforeRow });
+      for (const [i, life] of ends.entries()) {
+        const disk = new SimDisk();
+        const found = await ran(kernels, stream, course, disk, new Results(), [life], drawFrom(i));
+        expect(found.deaths, JSON.stringify(life)).toBe(1);
+        expect(found.outcome, JSON.stringify(life)).toEqual(expected.outcome);
+      }
+    }
+    expect([...seen].sort()).toEqual(
+      CHECKPOINT_ACTIONS.flatMap((action) => [`before ${action}`, `after ${action}`]).sort(),
+    );
+  }, 240_000);
+});
+
+const refusalOf = (thrown: unknown): string => {
+  expect((thrown as { code?: string }).code).toBe('state_corrupt');
+  return (thrown as Error).message;
+};
+
+/** Ways to spoil a file: what is left of it, undefined for nothing. */
+function damages(bytes: Uint8Array, draw: Draw): Array<Uint8Array | undefined> {
+  const flipped = (at: number): Uint8Array => {
+    const other = bytes.slice();
+    other[at] = (other[at] as number) ^ (1 << draw(8));
+    return other;
+  };
+  const cuts = [0, 1, bytes.length >> 1, bytes.length - 1].map((end) => bytes.slice(0, end));
+  const places = [0, 5, 13, 21, bytes.length >> 1, bytes.length - 1, draw(bytes.length), draw(bytes.length)];
+  return [undefined, ...cuts, ...places.filter((at) => at < bytes.length).map(flipped)];
+}
+
+describe('the state of a run on this machine', () => {
+  const root = mkdtempSync(join(tmpdir(), 'millrace-durable-'));
+  afterAll(() => rmSync(root, { recursive: true, force: true }));
+
+  it.each(CASES)(
+    'goes on from a folder: $stream.rules.window',
+    async ({ stream, course }) => {
+      const [, kernels] = SIDES as readonly [Kernels, Kernels];
+      const expected = await clean(kernels, stream, course);
+      const some = placesOf(expected.steps).filter((_, i) => i % 25 === 12);
+      for (const atStep of some) {
+        const disk = await openDisk(mkdtempSync(join(root, 'run-')));
+        const results = new Results();
+        let count = 0;
+        const onStep = (): void => {
+          if (count++ >= atStep) throw new Killed();
+        };
+        const parts = { kernels, stream, course, disk, results };
+        const first = new Loop({ ...parts, shards: 2, onStep });
+        await expect(first.start().then(() => first.run())).rejects.toBeInstanceOf(Killed);
+        // What it has written stays, as it does when a process is killed.
+        await first.close();
+        const second = new Loop({ ...parts, shards: 3, onStep: () => {} });
+        await second.start();
+        expect(second.restored).toBeDefined();
+        expect(await second.run()).toEqual(expected.outcome);
+        await second.close();
+      }
+      expect(some.length).toBeGreaterThan(1);
+    },
+    240_000,
+  );
+});
+
+describe('a file of the state that is not what it was', () => {
+  it.each(CASES)(
+    'is named, and what goes on comes to the same: $stream.rules.window',
+    async ({ stream, course }) => {
+      const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
+      const expected = await clean(kernels, stream, course);
+      const whole = new SimDisk();
+      const results = new Results();
+      const first = new Loop({
+        ...{ kernels, stream, course, results, shards: 2 },
+        disk: whole.view(),
+        onStep: () => {},
+      });
+      await first.start();
+      await expect(first.run(EVENTS - 30)).rejects.toBeInstanceOf(Killed);
+      whole.crash((below) => below - 1);
+      await first.bury();
+
+      const names = whole.names();
+      const manifests = names.filter((name) => ownFile(name)?.role === 'manifest');
+      expect(manifests.length).toBe(3);
+      const draw = drawFrom(names.length);
+      let refusals = 0;
+      let fallbacks = 0;
+      for (const name of names) {
+        for (const left of damages(whole.bytesOf(name) as Uint8Array, draw)) {
+          const disk = whole.copy();
+          disk.drop(name);
+          if (left !== undefined) disk.put(name, left);
+          const own = new Results();
+          for (const [key, row] of results.rows) own.put(key, row);
+          const loop = new Loop({
+            ...{ kernels, stream, course, results: own, shards: 3 },
+            disk: disk.view(),
+            onStep: () => {},
+          });
+          try {
+            await loop.start();
+          } catch (thrown) {
+            expect(refusalOf(thrown)).toContain(segmentSeq(name) === undefined ? name : 'changelog');
+            refusals++;
+            continue;
+          }
+          const { refused, manifest } = loop.restored as NonNullable<typeof loop.restored>;
+          if (refused.length > 0) expect(refused.join()).toContain(name);
+          if (manifest.id !== ownFile(manifests.at(-1) as string)?.id) fallbacks++;
+          const outcome = await loop.run();
+          await loop.close();
+          expect(outcome, name).toEqual(expected.outcome);
+        }
+      }
+      expect(refusals).toBeGreaterThan(0);
+      expect(fallbacks).toBeGreaterThan(0);
+    },
+    240_000,
+  );
+
+  it('is noticed wherever the newest checkpoint needs it', async () => {
+    const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
+    const { stream, course } = CASES[1] as (typeof CASES)[number];
+    const parts = { kernels, stream, course, results: new Results(), shards: 1, onStep: () => {} };
+    // Some moment at which the newest checkpoint has a base and sealed slices.
+    let whole = new SimDisk();
+    let base: BaseEntry | undefined;
+    for (let row = 60; row < EVENTS && (base?.runs.length ?? 0) === 0; row += 4) {
+      whole = new SimDisk();
+      const first = new Loop({ ...parts, disk: whole.view() });
+      await first.start();
+      await expect(first.run(row)).rejects.toBeInstanceOf(Killed);
+      whole.crash((below) => below - 1);
+      await first.bury();
+      const good = new Loop({ ...parts, disk: whole.copy().view() });
+      await good.start();
+      base = good.restored?.manifest.base;
+      await good.close();
+    }
+    expect(base?.runs.length).toBeGreaterThan(0);
+    for (const { name } of [base, ...(base?.runs ?? [])] as FileEntry[]) {
+      const bytes = whole.bytesOf(name) as Uint8Array;
+      for (let bit = 0; bit < bytes.length * 8; bit += 2003) {
+        const disk = whole.copy();
+        const flipped = bytes.slice();
+        flipped[bit >> 3] = (flipped[bit >> 3] as number) ^ (1 << (bit & 7));
+        disk.put(name, flipped);
+        const loop = new Loop({ ...parts, disk: disk.view() });
+        await loop.start().catch(refusalOf);
+        if (loop.restored !== undefined) expect(loop.restored.refused.join()).toContain(name);
+        await loop.bury();
+      }
+    }
+  }, 240_000);
+
+  it('keeps a run from starting empty', async () => {
+    const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
+    const { stream, course } = CASES[0] as (typeof CASES)[number];
+    const disk = new SimDisk();
+    const parts = { kernels, stream, course, results: new Results(), shards: 1, onStep: () => {} };
+    const first = new Loop({ ...parts, disk: disk.view() });
+    await first.start();
+    await first.run();
+    await first.close();
+    for (const name of disk.names()) if (ownFile(name)?.role === 'manifest') disk.drop(name);
+    const second = new Loop({ ...parts, disk: disk.view() });
+    const thrown = await second.start().catch((error: unknown) => error);
+    expect(refusalOf(thrown)).toMatch(
+      /^no checkpoint in memory can be restored: there is no manifest, but base-/,
+    );
+  });
+
+  it('does not fill a disk that is full with what looks like a checkpoint', async () => {
+    const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
+    const { stream, course } = CASES[1] as (typeof CASES)[number];
+    const wide = new SimDisk();
+    wide.bytesLeft = 2 ** 40;
+    const expected = await ran(kernels, stream, course, wide, new Results());
+    const needed = 2 ** 40 - wide.bytesLeft;
+    for (let part = 0; part < 20; part++) {
+      const bytesLeft = Math.floor((part * needed) / 20);
+      const disk = new SimDisk();
+      const results = new Results();
+      disk.bytesLeft = bytesLeft;
+      const loop = new Loop({
+        kernels,
+        stream,
+        course,
+        disk: disk.view(),
+        results,
+        shards: 1,
+        onStep: () => {},
+      });
+      const thrown = await loop
+        .start()
+        .then(() => loop.run())
+        .catch((error: unknown) => error);
+      expect((thrown as { code?: string }).code).toBe('not_writable');
+      disk.crash(() => 0);
+      await loop.bury();
+      disk.bytesLeft = Number.POSITIVE_INFINITY;
+      const found = await ran(kernels, stream, course, disk, results);
+      expect(found.outcome).toEqual(expected.outcome);
+    }
+  }, 240_000);
+});

@@ -1,0 +1,178 @@
+/** Copies of refused events: wherever lives end, the topic has each of them with its reason, and never one that was accepted. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { engineError } from '../../src/engine/errors.ts';
+import type { Job } from '../../src/engine/job.ts';
+import type { LateTopic } from '../../src/engine/late/outlet.ts';
+import type { LateCopy } from '../../src/engine/late/rows.ts';
+import { LATE_REASONS } from '../../src/engine/late/topic.ts';
+import { SimDisk } from '../../src/sim/disk.ts';
+import { SimKv } from '../../src/sim/kv.ts';
+import {
+  drawFrom,
+  engineIn,
+  jobs,
+  MemorySink,
+  MemorySource,
+  onDisk,
+  oracleRows,
+  rulesOf,
+  SPILL_FOLDER,
+  streams,
+  type TestEvent,
+} from './engine-kit.ts';
+
+const PARTITIONS = 3;
+type Told = { readonly reason: string; readonly boundMs: bigint | undefined };
+
+/** Keeps what it was sent, by partition and offset. */
+class MemoryTopic implements LateTopic {
+  readonly copies = new Map<string, Told>();
+  changed = 0;
+  /** Sendings that fail before one succeeds. */
+  failures = 0;
+  turns = 0;
+  private life = 0;
+  crash(): void {
+    this.life++;
+  }
+  async send(copies: readonly LateCopy[]): Promise<void> {
+    const { life } = this;
+    for (let turn = 0; turn < this.turns; turn++) await Promise.resolve();
+    if (life !== this.life) throw new Error('killed');
+    if (this.failures-- > 0) throw engineError('late_failed', 'away');
+    for (const { partition, offset, reason, boundMs } of copies) {
+      const key = `${partition}@${offset}`;
+      const told = { reason: LATE_REASONS.get(reason) as string, boundMs };
+      const before = this.copies.get(key);
+      if (before !== undefined && (before.reason !== told.reason || before.boundMs !== told.boundMs))
+        this.changed++;
+      this.copies.set(key, told);
+    }
+  }
+}
+
+const lives = fc.array(
+  fc.record({
+    shards: fc.integer({ min: 1, max: 4 }),
+    batchRows: fc.integer({ min: 1, max: 12 }),
+    batches: fc.integer({ min: 0, max: 12 }),
+    diskChanges: fc.oneof(fc.constant(1_000_000), fc.integer({ min: 0, max: 30 })),
+    topicTurns: fc.constantFrom(0, 20, 500),
+    failures: fc.nat({ max: 3 }),
+    interval: fc.constantFrom(1, 20, 1000),
+    left: fc.nat(),
+  }),
+  { maxLength: 4 },
+);
+
+describe('the late topic', () => {
+  it('has every event that is not in the results, with the reason of the oracle, through crashes anywhere', async () => {
+    let copies = 0;
+    const worlds = fc.tuple(jobs, fc.constantFrom('partition' as const, 'global' as const));
+    const anyWorld = worlds.chain(([any, watermark]) => {
+      // Over several partitions the order of arrival decides, and each life has another.
+      const job: Job = { ...any, watermark };
+      return streams(watermark === 'global' ? 1 : PARTITIONS).map((events) => ({ job, events }));
+    });
+    await fc.assert(
+      fc.asyncProperty(anyWorld, lives, async ({ job, events }, crashes) => {
+        const disk = new SimDisk();
+        const sink = new MemorySink();
+        const topic = new MemoryTopic();
+        const kv = new SimKv();
+        const isOnDisk = events.length % 2 === 0;
+        const life = async (
+          source: MemorySource,
+          shards: number,
+          checkpointIntervalMs: number,
+        ): Promise<void> => {
+          const world = { job, partitions: PARTITIONS, shards, disk, sink, source, checkpointIntervalMs };
+          const engine = engineIn(world, {
+            late: topic,
+            ...(isOnDisk ? await onDisk(kv, { job, shards }, 0) : {}),
+          });
+          await engine.restore();
+          await engine.run(new AbortController().signal);
+        };
+        for (const crash of crashes) {
+          const source = new MemorySource(events, PARTITIONS, crash.batchRows);
+          source.batchesLeft = crash.batches;
+          disk.changesLeft = crash.diskChanges;
+          topic.turns = crash.topicTurns;
+          topic.failures = crash.failures;
+          await life(source, crash.shards, crash.interval).catch((thrown: unknown) => {
+            if (!/killed|machine is off/.test(String(thrown))) throw thrown;
+          });
+          sink.crash();
+          topic.crash();
+          disk.crash(drawFrom(crash.left));
+          kv.crash(SPILL_FOLDER);
+        }
+        disk.changesLeft = Number.POSITIVE_INFINITY;
+        topic.turns = 0;
+        topic.failures = 1;
+        await life(new MemorySource(events, PARTITIONS, 5), 2, 50);
+        const oracle = new Oracle(rulesOf(job), PARTITIONS);
+        const expected = new Map<string, string>();
+        const next = new Array<number>(PARTITIONS).fill(0);
+        const verdictOf = (event: TestEvent): string =>
+          event.broken === true
+            ? oracle.value(event.partition, new Uint8Array(3))
+            : oracle.event(event.partition, event.accountId, event.value, event.eventTs);
+        for (const event of events) {
+          const offset = next[event.partition] as number;
+          next[event.partition] = offset + 1;
+          const verdict = verdictOf(event);
+          if (verdict !== 'accepted')
+            expected.set(`${event.partition}@${offset}`, verdict.replaceAll(' ', '_'));
+        }
+        const found = [...topic.copies].map(([key, { reason }]) => [key, reason] as const);
+        expect(new Map(found.sort())).toEqual(new Map([...expected].sort()));
+        expect(topic.changed).toBe(0);
+        expect(sink.sorted()).toEqual(oracleRows(oracle).sort());
+        copies += expected.size;
+      }),
+      { numRuns: 120 },
+    );
+    expect(copies).toBeGreaterThan(1000);
+  });
+
+  it('is not forgotten by a start without it', async () => {
+    const job: Job = {
+      ...{ topic: 'events', window: 'tumbling', sizeMs: 10, skewMs: 0, latenessMs: 0 },
+      watermark: 'partition',
+    };
+    const events = [100n, 5n, 200n].map((eventTs) => ({ partition: 0, accountId: 1n, value: 1n, eventTs }));
+    const [disk, sink, topic] = [new SimDisk(), new MemorySink(), new MemoryTopic()];
+    const sleep = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+    const start = (over: { readonly late?: LateTopic }) =>
+      engineIn(
+        {
+          ...{ job, partitions: 1, shards: 1, disk, sink, checkpointIntervalMs: 1000 },
+          source: new MemorySource(events, 1, 10),
+        },
+        { ...over, sleep },
+      );
+    topic.failures = Number.POSITIVE_INFINITY;
+    const stopped = new AbortController();
+    const away = start({ late: topic });
+    await away.restore();
+    const run = away.run(stopped.signal);
+    while (away.lateReady) await sleep();
+    stopped.abort();
+    await expect(run).rejects.toMatchObject({ code: 'late_failed' });
+    expect(topic.copies.size).toBe(0);
+    await expect(start({}).restore()).rejects.toMatchObject({ code: 'late_waiting' });
+    topic.failures = 0;
+    const back = start({ late: topic });
+    await back.restore();
+    await back.run(new AbortController().signal);
+    expect([...topic.copies]).toEqual([['0@1', { reason: 'late', boundMs: 100n }]]);
+    const without = start({});
+    await without.restore();
+    await without.run(new AbortController().signal);
+    expect(topic.copies.size).toBe(1);
+  });
+});

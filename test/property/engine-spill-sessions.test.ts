@@ -1,0 +1,355 @@
+/** Sessions on disk: swept, killed anywhere and taken up again, they are those of the oracle; what is open of a key is
+ *  found wherever it lies; damage is named. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
+import type { WindowResult } from '../../src/engine/accumulator.ts';
+import { decodeRecord, type LogRecord } from '../../src/engine/changelog/records.ts';
+import { Replay } from '../../src/engine/changelog/replay.ts';
+import type { SweepEntry } from '../../src/engine/checkpoint/ledger.ts';
+import { UNLOGGED } from '../../src/engine/operator.ts';
+import { PIECE_FAMILIES, PieceStore } from '../../src/engine/spill/pieces.ts';
+import { Spiller } from '../../src/engine/spill/spiller.ts';
+import { Stages } from '../../src/engine/stages.ts';
+import type { StateFiring } from '../../src/engine/state/port.ts';
+import { SessionsState } from '../../src/engine/state/sessions.ts';
+import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
+import { SimKv } from '../../src/sim/kv.ts';
+import { admittedOf, Intervals, type Session } from '../differential/session-kit.ts';
+import { type EventRow, native } from '../differential/window-kit.ts';
+import { type Course, PLAIN, type Placed, proven } from '../windows/engine-under-test.ts';
+import { rowsOfFirings } from '../windows/fired-rows.ts';
+import { type Left, operatorUnderTest, SPILL_FOLDER } from '../windows/operator-under-test.ts';
+
+const stages = new Stages({ monotonicMs: () => 0 });
+
+// The twins sort in the turn in which they are asked to, so that what is done by when does not depend on threads.
+const engine = operatorUnderTest('reference', 'disk');
+const RULES: OracleRules = { window: 'session', gapMs: 40n, skewMs: 5n, latenessMs: 10n };
+
+/** Some accounts come often, others seldom; every now and then nobody does for longer than a gap. */
+function logOf(seed: number, count: number): readonly Extract<LogEntry, { kind: 'event' }>[] {
+  let word = seed;
+  const draw = (below: number): number => {
+    word = (Math.imul(word, 1_664_525) + 1_013_904_223) >>> 0;
+    return (word >>> 8) % below;
+  };
+  let now = 0;
+  return Array.from({ length: count }, (_, i) => {
+    now += draw(60) === 0 ? 70 : draw(4);
+    const accountId = BigInt(draw(2) === 0 ? draw(3) : draw(40));
+    const eventTs = BigInt(now - draw(12));
+    return { kind: 'event', partition: 0, accountId, value: BigInt(i), eventTs };
+  });
+}
+
+async function recordsOf({ disk }: Left): Promise<LogRecord[]> {
+  const records: LogRecord[] = [];
+  await new Replay(disk.view(), 1, 0).run(({ kind, body }) => {
+    const decoded = decodeRecord(kind, body);
+    if ('record' in decoded) records.push(decoded.record);
+  });
+  return records;
+}
+
+describe('sessions on disk', () => {
+  it('are those of the oracle, swept and killed anywhere', async () => {
+    const lives = fc.array(fc.integer({ min: 1, max: 25 }), { maxLength: 6 });
+    await fc.assert(
+      fc.asyncProperty(
+        fc.nat(10_000),
+        lives,
+        fc.integer({ min: 0, max: 5 }),
+        fc.constantFrom(3n, 16n, 40n, 90n),
+        async (seed, each, checkpointEvery, gapMs) => {
+          const stream = { rules: { ...RULES, gapMs }, partitions: 1, log: logOf(seed, 350) };
+          const course: Course = {
+            ...PLAIN,
+            batchRows: [4, 9],
+            checkpointEvery,
+            lives: each,
+            shards: [1, 3],
+          };
+          expect(await proven(engine, stream, course)).toBe('');
+        },
+      ),
+      { numRuns: 40 },
+    );
+  });
+
+  it('are swept into pieces again and again, which the changelog says once their results have left', async () => {
+    const log = logOf(3, 600);
+    const run = await engine.start({ rules: RULES, partitions: 1, shards: 1 });
+    for (let at = 0; at < log.length; at += 10) {
+      const batch: Placed[] = log.slice(at, at + 10).map((entry, i) => ({ entry, offset: at + i }));
+      await run.feed(batch);
+    }
+    const left = (await run.kill()) as Left;
+    const records = await recordsOf(left);
+    const swept = records.flatMap((record, i) => (record.kind === 'swept' ? [{ record, i }] : []));
+    expect(swept.length).toBeGreaterThan(10);
+    expect(swept.filter(({ record }) => record.left.length > 0).length).toBeGreaterThan(5);
+    for (const { record, i } of swept) {
+      const fired = records.slice(i).find((one) => one.kind === 'fired');
+      if (fired !== undefined) expect(fired.frontier).toBeGreaterThanOrEqual(record.frontier);
+    }
+    // Each piece goes once, and was one before.
+    const known = new Set<number>();
+    for (const record of records) {
+      if (record.kind === 'spilled') known.add(record.piece.id);
+      if (record.kind !== 'swept') continue;
+      for (const id of record.gone) expect(known.delete(id)).toBe(true);
+      for (const { id } of record.left) known.add(id);
+    }
+  });
+
+  it('keep a run from starting, by the name of the piece, when one is damaged or gone', async () => {
+    const log = logOf(5, 300);
+    const job = { rules: RULES, partitions: 1, shards: 2 };
+    const run = await engine.start(job);
+    for (let at = 0; at < log.length; at += 10)
+      await run.feed(log.slice(at, at + 10).map((entry, i) => ({ entry, offset: at + i })));
+    await run.checkpoint();
+    const left = (await run.kill()) as Left;
+    const spoiled = (spoil: (values: Uint8Array[]) => readonly Uint8Array[]): Left => {
+      const kv = new SimKv();
+      const { keys = [], values = [] } =
+        left.kv?.folders.get(SPILL_FOLDER)?.families.get('pieces')?.live ?? {};
+      const live = spoil(values.map((value) => value.slice()));
+      const table = { keys: keys.slice(0, live.length), values: live };
+      const families = new Map([['pieces', { live: table, durable: table }]]);
+      kv.folders.set(SPILL_FOLDER, { families, holder: undefined });
+      return { ...left, disk: left.disk.copy(), kv };
+    };
+    const flipped = spoiled((values) => {
+      for (const value of values) value[20] = (value[20] as number) ^ 4;
+      return values;
+    });
+    for (const [damaged, why] of [
+      [flipped, /piece \d+ of part 0 has changed since/],
+      [spoiled(() => []), /piece \d+ of part 0 is missing/],
+    ] as const) {
+      const failure = await engine.restore(job, damaged).catch((thrown: unknown) => thrown);
+      expect(failure).toMatchObject({ code: 'state_corrupt', message: expect.stringMatching(why) });
+    }
+    const whole = await engine.restore(
+      job,
+      spoiled((values) => values),
+    );
+    expect(whole.position()).toBe(log.length);
+  });
+
+  it('fire from memory again when a sweep has left none on disk', async () => {
+    const pieces = await PieceStore.open(
+      () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
+      'start',
+    );
+    const state = new SessionsState(native, 50, 1, pieces);
+    const swept: SweepEntry[] = [];
+    const took: number[] = [];
+    const journal = {
+      ...UNLOGGED,
+      sweeping: () => 9,
+      swept: (sweep: SweepEntry) => void swept.push(sweep),
+      tookOut: (frontier: number) => void took.push(frontier),
+    };
+    const add = (eventTs: bigint): void => {
+      const batch = admittedOf([{ accountId: 3n, value: 2n, eventTs }]);
+      state.accumulate(batch.events, batch.admitted);
+    };
+    const spiller = new Spiller({
+      ...{ state, pieces, bytesMax: 0, hook: () => {}, sleep: turn, onSpilled: () => {}, stages },
+      log: { maySpill: () => true, detached: () => 4, spilled: () => true, overdue: () => [] },
+    });
+    add(100n);
+    spiller.advance();
+    await spiller.settled();
+    // Ended for less than an eighth of a gap: later, unless nothing comes.
+    expect(state.fire(151, 0, journal)).toEqual([]);
+    expect([state.isDue(999), state.isDue(1000), state.firedTo]).toEqual([
+      false,
+      true,
+      Number.NEGATIVE_INFINITY,
+    ]);
+    const [firing] = state.fire(151, 1000, journal);
+    expect([state.isDue(5000), state.firedTo]).toEqual([false, 151]);
+    expect(await rowsOfFirings([firing as StateFiring])).toMatchObject([
+      { accountId: 3n, windowStart: 100n, windowEnd: 150n, count: 1n },
+    ]);
+    expect(swept).toEqual([{ frontier: 151, gone: [4], lastId: 14, left: [] }]);
+    expect([state.keyCount(), state.pieceBytes(), await state.open(3n)]).toEqual([0, 0, []]);
+    add(160n);
+    expect((await state.open(3n)).length).toBe(1);
+    const fired = state.fire(300, 2000, journal);
+    expect([fired.length, took, swept.length]).toEqual([1, [300], 1]);
+    await rowsOfFirings(fired);
+    state.close();
+  });
+
+  it('are all there at the end of a bounded input, behind a sweep that is under way', async () => {
+    const kv = await new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES });
+    const pieces = await PieceStore.open(async () => kv, 'start');
+    const state = new SessionsState(native, 50, 1, pieces);
+    const model = new Intervals(50);
+    let id = 0;
+    const spiller = new Spiller({
+      ...{ state, pieces, bytesMax: 0, hook: () => {}, sleep: turn, onSpilled: () => {}, stages },
+      log: { maySpill: () => true, detached: () => ++id, spilled: () => true, overdue: () => [] },
+    });
+    for (const eventTs of [0n, 30n, 200n, 240n, 280n]) {
+      const rows = [1n, 2n].map((accountId) => ({ accountId, value: eventTs, eventTs }));
+      model.add(rows);
+      const batch = admittedOf(rows);
+      state.accumulate(batch.events, batch.admitted);
+      if (eventTs === 280n) break;
+      state.fire(0, 0, UNLOGGED);
+      spiller.advance();
+      await spiller.settled();
+    }
+    // All but the last events are on disk, and were cut at 0; the table itself is cut by the drain alone.
+    const firings = [...state.fire(100, 0, UNLOGGED), ...state.fire(Number.POSITIVE_INFINITY, 0, UNLOGGED)];
+    const found = await firings.at(-1)?.find(2n);
+    expect(found?.map(({ windowStart, windowEnd }) => [windowStart, windowEnd])).toEqual([
+      [0, 80],
+      [200, 330],
+    ]);
+    const rows = await rowsOfFirings(firings);
+    expect(rows.map((row) => `${row.accountId} ${row.windowStart} ${row.windowEnd} ${row.sum}`)).toEqual(
+      model.fire(1000n).map((one) => `${one.key} ${one.start} ${one.last + 50n} ${one.sum}`),
+    );
+    expect([state.keyCount(), state.memory().runs]).toEqual([0, 0]);
+    state.close();
+  });
+
+  it('that cannot be swept end the reading of their firing, and a state that is closed gives up quietly', async () => {
+    const kv = await new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES });
+    const pieces = await PieceStore.open(async () => kv, 'start');
+    const state = new SessionsState(native, 50, 1, pieces);
+    const spiller = new Spiller({
+      ...{ state, pieces, bytesMax: 0, hook: () => {}, sleep: turn, onSpilled: () => {}, stages },
+      log: { maySpill: () => true, detached: () => 1, spilled: () => true, overdue: () => [] },
+    });
+    const batch = admittedOf([{ accountId: 1n, value: 1n, eventTs: 5n }]);
+    state.accumulate(batch.events, batch.admitted);
+    spiller.advance();
+    await spiller.settled();
+    await pieces.drop(1);
+    const [firing] = state.fire(1000, 0, UNLOGGED);
+    await expect(firing?.read(new Uint8Array(640))).rejects.toMatchObject({ code: 'kv_corrupt' });
+    firing?.close();
+    state.close();
+  });
+});
+
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+describe('the open sessions of a key', () => {
+  const GAP = 50;
+  const span = (one: Session | WindowResult): string =>
+    'last' in one
+      ? `${one.start} ${Number(one.last) + GAP} ${one.count} ${one.sum}`
+      : `${one.windowStart} ${one.windowEnd} ${one.count} ${one.sum}`;
+
+  it('are found in the table, in what is aside, in pieces and in what a sweep takes out', async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.nat(10_000), async (seed) => {
+        const pieces = await PieceStore.open(
+          () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
+          'start',
+        );
+        const state = new SessionsState(native, GAP, 2, pieces);
+        let id = 0;
+        const sweeping = (pieces: number): number => {
+          id += pieces;
+          return id - pieces + 1;
+        };
+        const journal = { ...UNLOGGED, sweeping };
+        const log = {
+          maySpill: () => true,
+          detached: () => ++id,
+          spilled: () => true,
+          overdue: () => [],
+        };
+        const spiller = new Spiller({
+          ...{ state, log, pieces, bytesMax: 0, hook: () => {}, sleep: turn, onSpilled: () => {}, stages },
+        });
+        const model = new Intervals(GAP);
+        const all: Session[] = [];
+        const leaving: StateFiring[] = [];
+        const left: string[] = [];
+        let frontier = 0;
+        const events = logOf(seed, 240);
+        for (let at = 0; at < events.length; at += 8) {
+          const rows: EventRow[] = events
+            .slice(at, at + 8)
+            .filter(({ eventTs }) => Number(eventTs) >= frontier);
+          model.add(rows);
+          const batch = admittedOf(rows);
+          state.accumulate(batch.events, batch.admitted);
+          frontier = Math.max(frontier, ...rows.map(({ eventTs }) => Number(eventTs) - 15));
+          leaving.push(...state.fire(frontier, at, journal));
+          spiller.advance();
+          if (at % 3 === 0) await turn();
+          // What has ended and is not fired counts as open.
+          const [fired, open] = [model.fire(BigInt(Math.max(0, state.firedTo))), model.open()];
+          all.push(...fired);
+          for (const key of [0n, 1n, 2n, 7n]) {
+            const found = await Promise.all([...leaving.map((one) => one.find(key)), state.open(key)]);
+            const expected = [...all, ...open].filter((one) => one.key === key).map(span);
+            const gone = left
+              .filter((line) => line.startsWith(`${key} `))
+              .map((line) => line.slice(`${key} `.length));
+            expect([...gone, ...found.flat().map(span)].sort()).toEqual(expected.sort());
+          }
+          if (at % 5 === 0) {
+            const [first] = leaving.splice(0, 1);
+            if (first === undefined) continue;
+            for (const row of await rowsOfFirings([first]))
+              left.push(`${row.accountId} ${row.windowStart} ${row.windowEnd} ${row.count} ${row.sum}`);
+          }
+        }
+        await spiller.settled();
+        await rowsOfFirings(leaving);
+        state.close();
+      }),
+      { numRuns: 25 },
+    );
+  });
+
+  it('are no more than can be answered, and of a key in many chunks all of them are whole', async () => {
+    const pieces = await PieceStore.open(
+      () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
+      'start',
+    );
+    const state = new SessionsState(native, GAP, 1, pieces);
+    let id = 0;
+    const spiller = new Spiller({
+      ...{ state, pieces, bytesMax: 0, hook: () => {}, sleep: turn, onSpilled: () => {}, stages },
+      log: { maySpill: () => true, detached: () => ++id, spilled: () => true, overdue: () => [] },
+    });
+    // Sessions of two gaps, of which each piece has every other event.
+    for (const half of [0, 1]) {
+      const rows = Array.from({ length: 700 }, (_, i) =>
+        [5n, 6n, 7n].map((accountId) => ({
+          accountId,
+          value: 1n,
+          eventTs: BigInt(i * 100 + half * 30),
+        })),
+      ).flat();
+      const batch = admittedOf(rows);
+      state.accumulate(batch.events, batch.admitted);
+      spiller.advance();
+      await spiller.settled();
+    }
+    expect(state.memory().rows).toBe(0);
+    expect(state.pieceBytes()).toBe(2 * 2100 * 64);
+    for (const key of [5n, 6n, 7n]) {
+      const found = await state.open(key);
+      expect(found.map(({ windowStart, windowEnd, count }) => [windowStart, windowEnd, count])).toEqual(
+        Array.from({ length: 700 }, (_, i) => [i * 100, i * 100 + 30 + GAP, 2n]),
+      );
+    }
+    for (const key of [4n, 8n]) expect(await state.open(key)).toEqual([]);
+    state.close();
+  });
+});

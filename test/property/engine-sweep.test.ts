@@ -1,0 +1,282 @@
+/** Sweeps over sessions that lie in parts: what leaves and what stays is what the rule says over all events, whatever the
+ *  parts, the pages and the chunks are. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { EndedRows, type KeptRows, MemoryRows, type RowsWriter } from '../../src/engine/state/ended.ts';
+import type { RowStream } from '../../src/engine/state/rows.ts';
+import { mergedSessions } from '../../src/engine/state/session-rows.ts';
+import { type Rest, sweep } from '../../src/engine/state/sweep.ts';
+import {
+  admittedOf,
+  Intervals,
+  readOut,
+  rowsOfSessions,
+  type Session,
+  sessionsOf,
+} from '../differential/session-kit.ts';
+import { type EventRow, I64_MAX, ROW_BYTES, SIDES } from '../differential/window-kit.ts';
+
+const NEVER = new AbortController().signal;
+const KEYS = [0n, 1n, 2n, 2n ** 63n, 2n ** 64n - 1n];
+const order = (a: bigint, b: bigint): number => (a < b ? -1 : a > b ? 1 : 0);
+const byStart = (a: Session, b: Session): number => order(a.key, b.key) || order(a.start, b.start);
+const byEnd = (a: Session, b: Session): number => order(a.last, b.last) || order(a.key, b.key);
+
+/** Chunks that say how many are still kept, with what was appended a page. */
+class Kept {
+  live = 0;
+  unfinished = 0;
+
+  writer = (): RowsWriter => {
+    const pages: Uint8Array[] = [];
+    let isOpen = true;
+    this.unfinished++;
+    const close = (): void => {
+      if (isOpen) this.unfinished--;
+      isOpen = false;
+    };
+    return {
+      append: async (rows) => {
+        pages.push(rows.slice());
+      },
+      finish: async (): Promise<KeptRows> => {
+        close();
+        this.live++;
+        const rows = new MemoryRows(joined(pages));
+        return {
+          rowCount: rows.rowCount,
+          rows: () => rows.rows(),
+          drop: () => {
+            this.live--;
+            rows.drop();
+          },
+        };
+      },
+      close,
+    };
+  };
+}
+
+function joined(pages: readonly Uint8Array[]): Uint8Array {
+  const bytes = new Uint8Array(pages.reduce((sum, page) => sum + page.length, 0));
+  let at = 0;
+  for (const page of pages) {
+    bytes.set(page, at);
+    at += page.length;
+  }
+  return bytes;
+}
+
+async function allOf(stream: RowStream, pageRows = 3): Promise<Uint8Array> {
+  const pages: Uint8Array[] = [];
+  const page = new Uint8Array(pageRows * ROW_BYTES + 8);
+  for (;;) {
+    const rows = await stream.next(page);
+    if (rows === 0) break;
+    pages.push(page.slice(0, rows * ROW_BYTES));
+  }
+  stream.close();
+  return joined(pages);
+}
+
+/** Events and where they go: ahead of the frontier that their step begins at, in sixteenths of a gap. */
+const steps = fc.array(
+  fc.record({
+    rows: fc.array(
+      fc.record({ key: fc.constantFrom(...KEYS), value: fc.bigInt(-9n, 9n), ahead: fc.bigInt(0n, 60n) }),
+      { maxLength: 25 },
+    ),
+    rise: fc.oneof(fc.constant(0n), fc.bigInt(1n, 40n)),
+    /** What becomes of the table behind the step: nothing, a part, or one of those that a sweep reads. */
+    behind: fc.constantFrom('stays', 'part', 'sweep'),
+    /** Parts, by their bits, that a sweep rewrites though nothing in them is due. */
+    also: fc.nat(15),
+  }),
+  { maxLength: 8 },
+);
+
+/** Sessions in parts, and what is known of their ends. */
+interface Part {
+  readonly rows: KeptRows;
+  readonly leastEnd: number;
+}
+
+describe('a sweep', () => {
+  it('fires what ended of all parts, in the order of the ends, and leaves the rest', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        steps,
+        fc.constantFrom(1, 2, 16, 1000, 30_000),
+        fc.integer({ min: 1, max: 9 }),
+        fc.integer({ min: 0, max: 2 }),
+        fc.constantFrom([], [0.5], [0.25, 0.5, 2]),
+        fc.constantFrom(...SIDES),
+        async (course, gapMs, chunkRows, chunksInMemory, ways, kernels) => {
+          const table = kernels.openSessions(gapMs, 2);
+          const model = new Intervals(gapMs);
+          let parts: Part[] = [];
+          let frontier = 0n;
+          const span = (sixteenths: bigint): bigint => (sixteenths * BigInt(gapMs)) / 16n;
+          const endsOf = (sessions: readonly Session[]): number[] =>
+            sessions.map(({ last }) => Number(last) + gapMs);
+          const detach = async (): Promise<Part> => {
+            const rows = readOut(await table.detach());
+            return { rows: new MemoryRows(rows), leastEnd: Math.min(...endsOf(sessionsOf(rows))) };
+          };
+          const sweepTo = async (to: number, also: number): Promise<void> => {
+            parts.push(await detach());
+            const isSwept = ({ leastEnd }: Part, i: number): boolean =>
+              leastEnd <= to || (also >> i) % 2 === 1;
+            const swept = parts.filter(isSwept);
+            const stay = parts.filter((part, i) => !isSwept(part, i));
+            const kept = new Kept();
+            const ended = new EndedRows({ spill: kept.writer, chunkRows, chunksInMemory });
+            // None, or some cuts of what is left, each behind the one before.
+            const cuts = Number.isFinite(to) ? ways.map((way) => to + 1 + way * gapMs) : [];
+            const rest = [...cuts, 0].map(() => kept.writer());
+            const inputs = await Promise.all(swept.map(({ rows }) => rows.rows()));
+            const standing = await Promise.all(
+              stay.map(async ({ rows, leastEnd }) => ({ rows: await rows.rows(), leastEnd })),
+            );
+            const { endedRows, rest: rests } = await sweep({
+              ...{ kernels, gapMs, inputs, standing, frontier: to, ended, rest, ways: cuts, signal: NEVER },
+            });
+            const fired = sessionsOf(await allOf(await ended.rows()));
+            expect(fired).toEqual(model.fire(Number.isFinite(to) ? BigInt(to) : I64_MAX).sort(byEnd));
+            // As often as wanted.
+            expect(sessionsOf(await allOf(await ended.rows(), 50))).toEqual(fired);
+            expect([endedRows, ended.rowCount]).toEqual([fired.length, fired.length]);
+            const left = await Promise.all(rest.map((one) => one.finish()));
+            expect(rests.map(({ rows }) => rows)).toEqual(left.map(({ rowCount }) => rowCount));
+            ended.close();
+            ended.close();
+            expect([kept.live, kept.unfinished, ended.bytes]).toEqual([left.length, 0, 0]);
+            const pieces = left.map((rows, i) => ({ rows, leastEnd: (rests[i] as Rest).leastEnd }));
+            cuts.forEach((cut, i) => {
+              expect((pieces[i + 1] as Part).leastEnd).toBeGreaterThan(cut);
+            });
+            parts = [...pieces.filter(({ rows }) => rows.rowCount > 0), ...stay];
+            // Every event is in one of the parts, and what is open in one ends no sooner than is said of it.
+            const streams = await Promise.all(parts.map(({ rows }) => rows.rows()));
+            const open = model.open().sort(byStart);
+            expect(sessionsOf(await allOf(mergedSessions(kernels, gapMs, streams)))).toEqual(open);
+            for (const part of parts) {
+              expect(part.leastEnd).toBeGreaterThan(to);
+              const mine = sessionsOf(await allOf(await part.rows.rows()));
+              const wholes = mine.map((one) =>
+                open.filter((whole) => whole.key === one.key && whole.start <= one.start).at(-1),
+              );
+              expect(Math.min(...endsOf(wholes as Session[]))).toBeGreaterThanOrEqual(part.leastEnd);
+            }
+          };
+          for (const { rows, rise, behind, also } of course) {
+            const events: EventRow[] = rows.map(({ key, value, ahead }) => ({
+              accountId: key,
+              value,
+              eventTs: frontier + span(ahead),
+            }));
+            model.add(events);
+            const batch = admittedOf(events);
+            table.accumulate(batch.events, batch.admitted);
+            frontier += span(rise);
+            if (behind === 'part') parts.push(await detach());
+            if (behind === 'sweep') await sweepTo(Number(frontier), also);
+          }
+          await sweepTo(Number.POSITIVE_INFINITY, 0);
+          expect(parts).toEqual([]);
+          table.close();
+        },
+      ),
+      { numRuns: 200 },
+    );
+  });
+
+  it('joins more parts than the kernel takes at once', async () => {
+    const one = (start: number, key: bigint): Session => ({
+      ...{ key, start: BigInt(start), last: BigInt(start) },
+      ...{ count: 1n, sum: 3n, min: 3n, max: 3n },
+    });
+    // One session leads through all parts, 9 ms a step, and each part has one of its own.
+    const parts = Array.from(
+      { length: 600 },
+      (_, i) => new MemoryRows(rowsOfSessions([one(i * 9, 5n), one(0, BigInt(i + 10))])),
+    );
+    for (const kernels of SIDES) {
+      const inputs = await Promise.all(parts.map((part) => part.rows()));
+      const rows = sessionsOf(await allOf(mergedSessions(kernels, 10, inputs), 7));
+      expect(rows.length).toBe(601);
+      expect(rows[0]).toEqual({ ...one(0, 5n), last: 599n * 9n, count: 600n, sum: 1800n });
+    }
+  });
+
+  it('sorts large chunks by digits as it does small ones', async () => {
+    let word = 7;
+    const draw = (below: number): number => {
+      word = (Math.imul(word, 1_664_525) + 1_013_904_223) >>> 0;
+      return word % below;
+    };
+    for (const range of [1, 60_000, 2 ** 31, 2 ** 52]) {
+      const sessions = Array.from({ length: 9000 }, (_, i): Session => {
+        const last = BigInt(Math.floor((draw(2 ** 31) / 2 ** 31) * range)) - 2n ** 51n;
+        return { key: BigInt(i), start: last, last, count: 1n, sum: 0n, min: 0n, max: 0n };
+      });
+      const ended = new EndedRows({ chunkRows: 5000 });
+      await ended.append(rowsOfSessions(sessions));
+      expect(ended.bytes).toBeGreaterThanOrEqual(9000 * ROW_BYTES);
+      expect(sessionsOf(await allOf(await ended.rows(), 1000))).toEqual(sessions.sort(byEnd));
+    }
+  });
+
+  it('is given up between two pages, and closes what it reads; so it does when a taker fails', async () => {
+    const rows = rowsOfSessions(
+      Array.from({ length: 10_000 }, (_, i) => ({
+        ...{ key: BigInt(i), start: 0n, last: BigInt(i % 2) * 100n },
+        ...{ count: 1n, sum: 0n, min: 0n, max: 0n },
+      })),
+    );
+    const failing = new Error('the disk is full');
+    const stop = new AbortController();
+    const appended: number[] = [];
+    const stopping = {
+      append: async (some: Uint8Array) => {
+        appended.push(some.length / ROW_BYTES);
+        stop.abort(new Error('stopped'));
+      },
+    };
+    const broken = { append: () => Promise.reject(failing) };
+    for (const [rest, signal, why] of [
+      [stopping, stop.signal, 'stopped'],
+      [broken, NEVER, 'the disk is full'],
+    ] as const) {
+      let closed = 0;
+      const stream = await new MemoryRows(rows).rows();
+      const counted = { ...stream, close: () => void closed++ };
+      const standing = [{ rows: { next: async () => 0, close: counted.close }, leastEnd: 11 }];
+      const parts = { kernels: SIDES[1] as (typeof SIDES)[0], gapMs: 10, inputs: [counted], frontier: 10 };
+      const ended = new EndedRows();
+      const out = { ended, rest: [rest], ways: [] };
+      await expect(sweep({ ...parts, ...out, standing, signal })).rejects.toThrow(why);
+      expect(closed).toBe(2);
+    }
+    expect(appended).toEqual([2048]);
+  });
+
+  it('gives a chunk up that fails, and drops one that is finished behind the end', async () => {
+    const rows = rowsOfSessions([{ key: 1n, start: 0n, last: 0n, count: 1n, sum: 0n, min: 0n, max: 0n }]);
+    let closed = 0;
+    const broken: RowsWriter = {
+      append: () => Promise.reject(new Error('the disk is full')),
+      finish: () => Promise.reject(new Error('never finished')),
+      close: () => void closed++,
+    };
+    const ended = new EndedRows({ spill: () => broken, chunkRows: 1, chunksInMemory: 0 });
+    await expect(ended.append(rows)).rejects.toThrow('the disk is full');
+    expect(closed).toBe(1);
+    const kept = new Kept();
+    const late = new EndedRows({ spill: kept.writer, chunkRows: 1, chunksInMemory: 0 });
+    const appended = late.append(rows);
+    late.close();
+    await appended;
+    expect([kept.live, kept.unfinished]).toEqual([0, 0]);
+  });
+});

@@ -1,0 +1,90 @@
+/** The course of a soak: differences of looks, across a restart, and the slices they fall into. */
+import { describe, expect, it } from 'vitest';
+import { Course, type Look } from '../../../bench/engine/soak-course.ts';
+
+const SPILLED = 'engine_spill_bytes_total';
+const EVENTS = 'engine_events_total';
+
+const look = (
+  at: number,
+  values: Readonly<Record<string, number>>,
+  more: Partial<Pick<Look, 'isFresh' | 'shown'>> = {},
+): Look => ({ at, engine: new Map(Object.entries(values)), isFresh: false, sent: at, shown: {}, ...more });
+
+/** Looks at a stage of which so many took at most 1 ms and the others 10 ms. */
+const stage = (fast: number, all: number): Readonly<Record<string, number>> => ({
+  'engine_stage_seconds_bucket{stage="accumulate",le="0.001"}': fast,
+  'engine_stage_seconds_bucket{stage="accumulate",le="0.01"}': all,
+  'engine_stage_seconds_bucket{stage="accumulate",le="+Inf"}': all,
+  'engine_stage_seconds_count{stage="accumulate"}': all,
+});
+
+describe('the course of a soak', () => {
+  it('sums up what grew, by slices, thirds and as a whole', () => {
+    const course = new Course(look(0, { [EVENTS]: 0 }), 6000, 3);
+    course.add(look(1000, { [EVENTS]: 10 }));
+    course.add(look(3000, { [EVENTS]: 40 }));
+    course.add(look(6000, { [EVENTS]: 100 }));
+    expect(course.sliceMs).toBe(2000);
+    expect(course.slices.map((span) => span.grownBy(EVENTS))).toEqual([10, 30, 60]);
+    expect(course.slices.map((span) => span.perSecond(EVENTS))).toEqual([10, 15, 20]);
+    expect(course.whole.grownBy(EVENTS)).toBe(100);
+    expect(course.whole.sentPerSecond).toBe(1000);
+    expect(course.first.grownBy(EVENTS)).toBe(10);
+    expect(course.last.grownBy(EVENTS)).toBe(60);
+  });
+
+  it('gives each slice that is over, with a line about it', () => {
+    const course = new Course(look(0, { [EVENTS]: 0 }), 4000, 2);
+    const shown = { rss: 3 * 2 ** 20, disk: 2 ** 30 };
+    expect(course.add(look(1000, { [EVENTS]: 10 }))).toBeUndefined();
+    const unread = { engine_unread_events: 7 };
+    const busy = { [EVENTS]: 20, ...unread, ...stage(90, 100) };
+    expect(course.add(look(2000, busy, { shown }))).toBeUndefined();
+    const over = course.add(look(3000, { [EVENTS]: 90, ...stage(90, 100) }));
+    expect(over?.text).toBe(
+      '10 events a second, lag up to 7, p99 at most 10 ms, resident 3 MiB, disk 1024 MiB less',
+    );
+    expect(course.add(look(4000, { [EVENTS]: 100 }))).toBeUndefined();
+  });
+
+  it('leaves out slices that no look fell into', () => {
+    const course = new Course(look(0, { [EVENTS]: 0 }), 3000, 3);
+    course.add(look(3000, { [EVENTS]: 30 }));
+    expect(course.slices).toHaveLength(1);
+  });
+
+  it('goes on over a restart: what a process counts begins at 0, what it restores does not', () => {
+    const course = new Course(look(0, { [EVENTS]: 0, [SPILLED]: 0 }), 1000, 1);
+    course.add(look(400, { [EVENTS]: 50, [SPILLED]: 7 }));
+    course.add(look(600, { [EVENTS]: 45, [SPILLED]: 2 }, { isFresh: true }));
+    course.add(look(1000, { [EVENTS]: 100, [SPILLED]: 5 }));
+    expect(course.whole.grownBy(EVENTS)).toBe(100);
+    expect(course.whole.grownBy(SPILLED)).toBe(12);
+  });
+
+  it('keeps the largest of what is shown', () => {
+    const course = new Course(look(0, {}), 1000, 1);
+    const lag = 'engine_unread_events';
+    for (const [at, value] of [
+      [300, Number.NaN],
+      [500, 9],
+      [1000, 4],
+    ] as const)
+      course.add(look(at, { [lag]: value }, { shown: { rss: value } }));
+    expect(course.whole.most(lag)).toBe(9);
+    expect(course.whole.most('rss')).toBe(9);
+    expect(course.whole.most('never')).toBeNaN();
+  });
+
+  it('has the quantiles of what was measured meanwhile', () => {
+    const course = new Course(look(0, stage(90, 100)), 1000, 2);
+    course.add(look(400, stage(190, 200)));
+    course.add(look(1000, stage(190, 300)));
+    const [early, late] = course.slices;
+    expect(early?.quantileMs('accumulate', 0.99)).toBe(1);
+    expect(late?.quantileMs('accumulate', 0.5)).toBe(10);
+    expect(course.whole.quantileMs('accumulate', 0.5)).toBe(1);
+    expect(course.whole.quantileMs('sink', 0.5)).toBeNaN();
+  });
+});

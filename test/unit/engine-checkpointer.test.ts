@@ -1,0 +1,293 @@
+/** The coordinator of checkpoints: what it writes, what it keeps, what it demands of the loop. */
+import { describe, expect, it } from 'vitest';
+import { PARTITION_PROGRESS, REFUSAL, WINDOW_CLOCK } from '../../src/core/layout/layouts.gen.ts';
+import { createClock, createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { segmentSeq } from '../../src/engine/changelog/changelog.ts';
+import {
+  Checkpointer,
+  type CheckpointReport,
+  type CheckpointSizes,
+  freshStanding,
+} from '../../src/engine/checkpoint/checkpointer.ts';
+import { type LiveState, liveWindows } from '../../src/engine/checkpoint/live.ts';
+import { type Restored, restoreState } from '../../src/engine/checkpoint/restore.ts';
+import { decodeStateManifest, ownFile } from '../../src/engine/checkpoint/state-manifest.ts';
+import type { Job } from '../../src/engine/job.ts';
+import { encodeLate } from '../../src/engine/late/rows.ts';
+import { TumblingWindows } from '../../src/engine/windows.ts';
+import { COVER_RANGES, type SortedRun } from '../../src/native/window-surface.ts';
+import { SimDisk } from '../../src/sim/disk.ts';
+import { admitAll, batchesOf, reference } from '../differential/window-kit.ts';
+
+const SIZE_MS = 1000;
+const ROW_BYTES = 64;
+const JOB: Job = {
+  topic: 'events',
+  window: 'tumbling',
+  sizeMs: SIZE_MS,
+  skewMs: 0,
+  latenessMs: 0,
+  watermark: 'partition',
+};
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+const cell = (byte: number): number => byte / 8;
+
+/** One partition, one slice, and a loop by hand. */
+class Hand {
+  readonly disk: SimDisk;
+  readonly state = reference.open(SIZE_MS, 1);
+  readonly progress = createProgress(1);
+  readonly clock = createClock({
+    mode: 'partition',
+    sizeMs: SIZE_MS,
+    slideMs: SIZE_MS,
+    skewMs: 0,
+    latenessMs: 0,
+  });
+  private made: Checkpointer | undefined;
+
+  constructor(disk = new SimDisk()) {
+    this.disk = disk;
+  }
+  get live(): LiveState {
+    return liveWindows(this.state, new TumblingWindows(SIZE_MS));
+  }
+  get checkpointer(): Checkpointer {
+    return this.made as Checkpointer;
+  }
+  async start(sizes: Partial<CheckpointSizes>): Promise<this> {
+    this.made = await Checkpointer.start(
+      {
+        disk: this.disk.view(),
+        clock: { wallNowMs: () => 1000, monotonicMs: () => 0 },
+        job: JOB,
+        clusterId: 'c',
+        shards: 1,
+        state: liveWindows(this.state, new TumblingWindows(SIZE_MS)),
+        sizes,
+      },
+      freshStanding(this.progress),
+    );
+    return this;
+  }
+  /** One event for each account in [from, to). */
+  feed(from: number, to: number, late?: Uint8Array): number {
+    const rows = Array.from({ length: to - from }, (_, i) => ({
+      accountId: BigInt(from + i),
+      value: 1n,
+      eventTs: 5n,
+    }));
+    const batches = batchesOf(rows);
+    admitAll(batches, BigInt(SIZE_MS));
+    this.state.accumulate(batches.events, batches.admitted);
+    for (const byte of [
+      PARTITION_PROGRESS.NEXT_OFFSET,
+      PARTITION_PROGRESS.CONSUMED,
+      PARTITION_PROGRESS.ACCEPTED,
+    ])
+      this.progress[cell(byte)] = (this.progress[cell(byte)] as number) + rows.length;
+    this.clock[cell(WINDOW_CLOCK.FRONTIER)] = 5;
+    return this.checkpointer.afterBatch(this.progress, this.clock, rows.length, undefined, late);
+  }
+  async checkpoint(): Promise<CheckpointReport> {
+    for (let i = 0; i < 200; i++) this.checkpointer.advance();
+    await turn();
+    return this.checkpointer.checkpoint();
+  }
+  restore(): Promise<Restored | undefined> {
+    return restoreState({
+      disk: this.disk.view(),
+      log: silentLogger,
+      open: () => liveWindows(reference.open(SIZE_MS, 4), new TumblingWindows(SIZE_MS)),
+    });
+  }
+}
+
+/** Every row of the one slice, in an order of its own. */
+function rowsIn(live: LiveState): string[] {
+  const rows: string[] = [];
+  const page = new Uint8Array(16 * ROW_BYTES);
+  for (let range = 0; range < COVER_RANGES; range++) {
+    const cursor = new Float64Array(1);
+    for (let count = 1; count > 0; ) {
+      count = live.copyRange(range, 0, cursor, page);
+      for (let row = 0; row < count; row++)
+        // The spare cell says which record touched it last.
+        rows.push(Buffer.from(page.subarray(row * ROW_BYTES, (row + 1) * ROW_BYTES - 8)).toString('hex'));
+    }
+  }
+  return rows.sort();
+}
+
+describe('a checkpoint', () => {
+  it('writes what changed, and a new base only when the changelog has outgrown the state', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 1000, baseFactor: 1 });
+    const keys = 5000;
+    for (let from = 0; from < keys; from += 1000) hand.feed(from, from + 1000);
+    const first = await hand.checkpoint();
+    expect(first.changelogBytes).toBeGreaterThan(keys * 6);
+    let changed = first.changelogBytes;
+    let bases = 0;
+    let greatest = 0;
+    for (let i = 0; i < 250; i++) {
+      hand.feed(0, 200);
+      const { changelogBytes, manifestBytes, newBaseBytes } = await hand.checkpoint();
+      changed += changelogBytes;
+      greatest = Math.max(greatest, changelogBytes + manifestBytes);
+      if (newBaseBytes !== undefined) {
+        expect(newBaseBytes).toBeGreaterThan(keys * ROW_BYTES);
+        bases++;
+      }
+    }
+    expect(greatest).toBeLessThan(200 * ROW_BYTES);
+    // A base each time the changelog is once as long as the state, and none before.
+    expect(bases).toBeGreaterThan(0);
+    expect(bases).toBeLessThanOrEqual(changed / (keys * ROW_BYTES));
+    const restored = (await hand.restore()) as Restored;
+    expect(restored.state.rowCount()).toBe(keys);
+    expect(restored.progress).toEqual(hand.progress);
+  });
+
+  it('has the records with late copies replayed until these are sent, whatever base it stands on', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 1000, baseFactor: 0, segmentBytes: 1500 });
+    const { records, refused } = batchesOf([{ eventTs: 0n, offset: 77n }]);
+    records.columns.keyLength[0] = -1;
+    records.columns.valueLength[0] = -1;
+    refused.columns.reason[0] = REFUSAL.LATE;
+    refused.rowCount = 1;
+    const late = encodeLate(records, refused);
+    const seq = hand.feed(0, 50, late);
+    const feedOn = async (): Promise<number> => {
+      let bases = 0;
+      for (let i = 0; i < 20; i++) {
+        hand.feed(0, 50);
+        if ((await hand.checkpoint()).newBaseBytes !== undefined) bases++;
+      }
+      return bases;
+    };
+    expect(await feedOn()).toBeGreaterThan(0);
+    const waiting = (await hand.restore()) as Restored;
+    expect(waiting.late).toEqual([{ seq, bytes: late }]);
+    expect(waiting.replayFrom).toBe(seq);
+    expect(waiting.progress).toEqual(hand.progress);
+    expect(rowsIn(waiting.state)).toEqual(rowsIn(hand.live));
+    hand.checkpointer.lateSent(seq);
+    expect(await feedOn()).toBeGreaterThan(0);
+    const sent = (await hand.restore()) as Restored;
+    expect(sent.late).toEqual([]);
+    expect(sent.replayFrom).toBeGreaterThan(seq);
+    expect(sent.progress).toEqual(hand.progress);
+    expect(rowsIn(sent.state)).toEqual(rowsIn(hand.live));
+  });
+
+  it('keeps three, and the part of the changelog that they replay', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 2000, baseFactor: 0, segmentBytes: 1500 });
+    for (let i = 0; i < 40; i++) {
+      hand.feed(i * 5, i * 5 + 20);
+      await hand.checkpoint();
+    }
+    const names = hand.disk.names();
+    const of = (role: string): string[] => names.filter((name) => ownFile(name)?.role === role);
+    expect(of('manifest').length).toBe(3);
+    const manifests = of('manifest').map((name) => {
+      const decoded = decodeStateManifest(hand.disk.bytesOf(name) as Uint8Array);
+      if ('fault' in decoded) throw new Error(decoded.fault);
+      return decoded.manifest;
+    });
+    const bases = new Set(manifests.map(({ base }) => base?.name));
+    expect(bases.size).toBe(2);
+    expect(of('base').filter((name) => bases.has(name))).toHaveLength(2);
+    // Beside those that are named at most one is under way.
+    expect(of('base').length).toBeLessThanOrEqual(3);
+    const replayFrom = Math.min(...manifests.map((one) => one.replayFrom));
+    const firsts = names.flatMap((name) => segmentSeq(name) ?? []).sort((a, b) => a - b);
+    expect(firsts[0]).toBeLessThanOrEqual(replayFrom);
+    expect(firsts[1]).toBeGreaterThan(replayFrom);
+    expect(firsts[0]).toBeGreaterThan(1);
+  });
+
+  it('of a run that has not begun is there before its first record', async () => {
+    const hand = await new Hand().start({});
+    expect(hand.disk.names()).toEqual(['checkpoint-00000001.manifest']);
+    const restored = (await hand.restore()) as Restored;
+    expect(restored).toMatchObject({ nextSeq: 1, refused: [], replayed: 0, fired: Number.NEGATIVE_INFINITY });
+    expect(restored.progress).toEqual(hand.progress);
+  });
+
+  it('is not begun on an unfinished one that a crash left', async () => {
+    const disk = new SimDisk();
+    disk.put('checkpoint-00000001.manifest.tmp', new Uint8Array(9));
+    const hand = new Hand(disk);
+    expect(await hand.restore()).toBeUndefined();
+    await hand.start({});
+    expect(disk.names()).toEqual(['checkpoint-00000002.manifest']);
+  });
+});
+
+describe('the loop', () => {
+  it('writes no record when nothing has moved', async () => {
+    const hand = await new Hand().start({});
+    hand.feed(0, 1);
+    expect(hand.checkpointer.afterBatch(hand.progress, hand.clock, 0)).toBe(1);
+    hand.clock[cell(WINDOW_CLOCK.FRONTIER)] = 6;
+    expect(hand.checkpointer.afterBatch(hand.progress, hand.clock, 0)).toBe(2);
+    hand.checkpointer.fired(6);
+    hand.checkpointer.fired(6);
+    await hand.checkpointer.close();
+    const restored = (await hand.restore()) as Restored;
+    expect(restored).toMatchObject({ nextSeq: 4, frontier: 6, fired: 6, replayed: 3 });
+  });
+
+  it('logs a frontier before it fires, and a decision when it is one', async () => {
+    const hand = await new Hand().start({});
+    hand.feed(0, 1);
+    const { checkpointer, progress, clock } = hand;
+    const run = Promise.reject<SortedRun>(new Error('not sorted'));
+    expect(() => checkpointer.sealed(0, 6, run)).toThrow('a frontier is in the changelog before it fires');
+    await expect(run).rejects.toThrow('not sorted');
+    expect(() => checkpointer.tookOut(6)).toThrow('a frontier is in the changelog before it fires');
+    expect(() => checkpointer.fired(Number.POSITIVE_INFINITY)).toThrow('ended at a time');
+    expect(() => checkpointer.idle(0, progress, clock)).toThrow('a partition is idle when that is logged');
+    expect(() => checkpointer.added(progress, clock)).toThrow('partitions are added, never taken');
+    expect(() => checkpointer.afterBatch(createProgress(2), clock, 0)).toThrow('by a record of their own');
+  });
+
+  it('gets idle and added partitions back', async () => {
+    const hand = await new Hand().start({});
+    hand.progress[cell(PARTITION_PROGRESS.IDLE)] = 1;
+    hand.checkpointer.idle(0, hand.progress, hand.clock);
+    const wider = createProgress(3);
+    wider.set(hand.progress);
+    wider[2 * PROGRESS_CELLS + cell(PARTITION_PROGRESS.MAX_SEEN)] = 77;
+    hand.checkpointer.added(wider, hand.clock);
+    await hand.checkpointer.close();
+    expect(((await hand.restore()) as Restored).progress).toEqual(wider);
+  });
+
+  it('is told of a write that failed', async () => {
+    const hand = await new Hand().start({ baseBytesMin: 0, baseFactor: 0 });
+    hand.feed(0, 100);
+    await hand.checkpointer.checkpoint();
+    expect(hand.checkpointer.isCopying).toBe(true);
+    hand.disk.bytesLeft = 0;
+    const advanced = async (): Promise<void> => {
+      for (let i = 0; i < 200; i++) {
+        hand.checkpointer.advance();
+        await turn();
+      }
+    };
+    await expect(advanced()).rejects.toMatchObject({ code: 'not_writable' });
+    await expect(hand.checkpointer.checkpoint()).rejects.toMatchObject({ code: 'not_writable' });
+  });
+
+  it('waits only while too much of the changelog waits for the disk', async () => {
+    const hand = await new Hand().start({ waitingBytesMax: 100 });
+    await hand.checkpointer.room();
+    hand.feed(0, 500);
+    await hand.checkpointer.room();
+    await hand.checkpointer.close();
+    expect(((await hand.restore()) as Restored).state.rowCount()).toBe(500);
+  });
+});

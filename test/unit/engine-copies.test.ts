@@ -1,0 +1,113 @@
+/** Copies of a store that another process has open: made on request, whole, gone afterwards; or a reason why there is none. */
+import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { openOrCopy, serveCopies } from '../../src/bin/engine/copies.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { openKv } from '../../src/drivers.ts';
+import { type KvStore, kvError } from '../../src/io/kv/port.ts';
+
+const driver = await openKv();
+const open = (folder: string): Promise<KvStore> =>
+  driver.open(folder, { budgetBytes: 8 * 1024 * 1024, families: { rows: 'rows' } });
+
+let root: string;
+let folder: string;
+let store: KvStore;
+beforeEach(async () => {
+  root = mkdtempSync(join(tmpdir(), 'copies-'));
+  folder = join(root, 'store');
+  store = await open(folder);
+});
+afterEach(async () => {
+  await store.close();
+  rmSync(root, { recursive: true, force: true });
+});
+
+const put = (to: KvStore, key: number): Promise<void> =>
+  to.put(
+    'rows',
+    { shape: 'fixed', bytes: Uint8Array.of(key, 7), count: 1, keyBytes: 1, valueBytes: 1 },
+    'on',
+  );
+
+async function keysOf(from: KvStore): Promise<number[]> {
+  const scan = await from.scan(
+    'rows',
+    { from: null, to: null },
+    { shape: 'fixed', keyBytes: 1, valueBytes: 1 },
+  );
+  const bytes = new Uint8Array(200);
+  const count = await scan.next({ bytes });
+  scan.close();
+  return Array.from({ length: count }, (_, row) => bytes[row * 2] as number);
+}
+
+const ask = (waitMs = 60_000, signal = new AbortController().signal) =>
+  openOrCopy({ folder, open, waitMs, signal });
+const left = (): string[] => (existsSync(`${folder}.copies`) ? readdirSync(`${folder}.copies`) : []);
+
+describe('a store that is open elsewhere', () => {
+  it('is copied as it stands, for several readers, and goes on by itself', async () => {
+    await put(store, 1);
+    const stop = serveCopies(store, silentLogger);
+    const first = await ask();
+    await put(store, 2);
+    const [second, third] = await Promise.all([ask(), ask()]);
+    expect(await keysOf(first.store)).toEqual([1]);
+    expect(await keysOf(second.store)).toEqual([1, 2]);
+    expect(await keysOf(third.store)).toEqual([1, 2]);
+    expect(left()).toHaveLength(3);
+    for (const one of [first, second, third]) await one.done();
+    expect(left()).toEqual([]);
+    await stop();
+    expect(await keysOf(store)).toEqual([1, 2]);
+  }, 300_000);
+
+  it('gives the reader the reason when it cannot be copied', async () => {
+    const full = new Proxy(store, {
+      get: (of, name) =>
+        name === 'checkpoint'
+          ? () => Promise.reject(kvError('kv_full', 'no space left'))
+          : (Reflect.get(of, name) as unknown),
+    });
+    const stop = serveCopies(full, silentLogger);
+    await expect(ask()).rejects.toMatchObject({
+      code: 'kv_io',
+      message: `no copy of ${folder} could be made: no space left`,
+    });
+    expect(left()).toEqual([]);
+    await stop();
+  }, 300_000);
+
+  it('is read as it stands once the other process has let go of it', async () => {
+    await put(store, 1);
+    const reading = ask();
+    await sleep(300);
+    await store.close();
+    const { store: itself, done } = await reading;
+    expect(itself.folder).toBe(folder);
+    expect(await keysOf(itself)).toEqual([1]);
+    expect(left()).toEqual([]);
+    await done();
+  }, 300_000);
+
+  it('is waited for no longer than asked, and not behind a signal', async () => {
+    await expect(ask(0)).rejects.toMatchObject({
+      code: 'kv_locked',
+      next: expect.stringContaining('-export-wait'),
+    });
+    await expect(ask(60_000, AbortSignal.abort())).rejects.toMatchObject({ code: 'kv_locked' });
+    expect(left()).toEqual([]);
+  });
+});
+
+it('a store that nobody has open is opened as it stands', async () => {
+  await store.close();
+  const { store: itself, done } = await ask();
+  expect(itself.folder).toBe(folder);
+  await done();
+  expect(left()).toEqual([]);
+});

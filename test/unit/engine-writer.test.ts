@@ -1,0 +1,244 @@
+/** The sink writer: order, bounded copies, several sinks, sinks that are away or fail, and when a firing is let go. */
+import { describe, expect, it } from 'vitest';
+import { coreError } from '../../src/core/errors.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import type { FiredPage } from '../../src/engine/firing.ts';
+import type { WindowSink } from '../../src/engine/sink/port.ts';
+import {
+  SINK_FIRINGS_WAITING_MAX,
+  SINK_ROWS_WAITING_MAX,
+  SinkWriter,
+  type SinkWriterParts,
+} from '../../src/engine/sink/writer.ts';
+import { manyRows, sessionBounds, TestFiring, textsOf, windowBounds } from '../contract/fired-kit.ts';
+import { tickingClock } from '../property/engine-kit.ts';
+
+class ScriptedSink implements WindowSink {
+  readonly name: string;
+  readonly writeRowsMax: number;
+  /** Of each write: start and rows of each page. */
+  readonly written: (readonly (readonly [number, number])[])[] = [];
+  readonly texts: string[] = [];
+  readonly failures: unknown[] = [];
+  /** While it is set, a write waits for it. */
+  held: Promise<void> | undefined;
+
+  constructor(name = 'scripted', writeRowsMax = 100) {
+    this.name = name;
+    this.writeRowsMax = writeRowsMax;
+  }
+  async migrate(): Promise<void> {}
+  async check(): Promise<void> {}
+  async write(pages: readonly FiredPage[]): Promise<void> {
+    await Promise.resolve();
+    if (this.failures.length > 0) throw this.failures.shift();
+    await this.held;
+    this.written.push(
+      pages.map(({ bounds, rowCount }) => [bounds.kind === 'window' ? bounds.start : Number.NaN, rowCount]),
+    );
+    this.texts.push(...textsOf(pages));
+  }
+  async *read(): AsyncIterable<never> {}
+}
+
+const page = (start: number, rowCount: number): FiredPage => ({
+  bounds: windowBounds(start, start + 10),
+  rows: manyRows(Math.max(1, rowCount), start + 1),
+  rowCount,
+});
+const firing = (start: number, rowCount: number, options = {}): TestFiring =>
+  new TestFiring(page(start, rowCount), options);
+
+function writerOn(sinks: readonly WindowSink[], over: Partial<SinkWriterParts> = {}): SinkWriter {
+  return new SinkWriter({
+    sinks,
+    clock: tickingClock(),
+    log: silentLogger,
+    sleep: async () => {},
+    onWritten: () => {},
+    ...over,
+  });
+}
+
+const forever = new AbortController().signal;
+
+describe('sink writer', () => {
+  it('writes in the order of firing, small firings together, large ones in parts', async () => {
+    const sink = new ScriptedSink();
+    const writer = writerOn([sink]);
+    const firings = [firing(0, 2), firing(10, 3), firing(20, 205), firing(30, 1)];
+    writer.offer(firings.slice(0, 1));
+    writer.offer(firings.slice(1));
+    expect(writer.waitingRows).toBe(211);
+    await writer.flushed();
+    expect(sink.written.flat().reduce((rows, [, count]) => rows + count, 0)).toBe(211);
+    for (const write of sink.written)
+      expect(write.reduce((rows, [, count]) => rows + count, 0)).toBeLessThanOrEqual(100);
+    expect(sink.written.length).toBeLessThanOrEqual(4);
+    expect(sink.texts).toEqual(textsOf([page(0, 2), page(10, 3), page(20, 205), page(30, 1)]));
+    expect(firings.map((one) => one.closed)).toEqual([1, 1, 1, 1]);
+    expect(writer.waitingRows).toBe(0);
+    expect(writer.bytes).toBeLessThanOrEqual(100 * 64);
+  });
+
+  it('reads a firing in whatever pieces it comes, and one that has fewer rows than it said', async () => {
+    const sink = new ScriptedSink();
+    const writer = writerOn([sink]);
+    const sessions = new TestFiring(
+      { bounds: sessionBounds(5), rows: manyRows(30), rowCount: 30 },
+      { readMax: 7, rowsMax: 64 },
+    );
+    writer.offer([sessions, firing(0, 0), firing(10, 12, { readMax: 1, rowsMax: 300 })]);
+    await writer.flushed();
+    expect(sink.texts).toHaveLength(42);
+    expect(writer.waitingRows).toBe(0);
+    expect(sessions.closed).toBe(1);
+  });
+
+  it('calls rows durable when every sink has them, and closes a firing only then', async () => {
+    const [first, second] = [new ScriptedSink('first', 50), new ScriptedSink('second', 1000)];
+    let release = (): void => {};
+    second.held = new Promise((resolve) => {
+      release = resolve;
+    });
+    const writer = writerOn([first, second]);
+    const one = firing(0, 60);
+    writer.offer([one]);
+    let flushed = false;
+    const end = writer.flushed().then(() => {
+      flushed = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect([first.texts.length, second.texts.length, one.closed, flushed]).toEqual([50, 0, 0, false]);
+    expect(writer.waitingRows).toBe(60);
+    release();
+    await end;
+    expect([first.texts, one.closed]).toEqual([second.texts, 1]);
+  });
+
+  it('tries again while a sink is away, writes nothing twice to the others, and is not ready meanwhile', async () => {
+    const [sink, other] = [new ScriptedSink(), new ScriptedSink('other')];
+    sink.failures.push(coreError('unreachable', 'away'), coreError('unreachable', 'away'));
+    const seen: boolean[] = [];
+    const writer: SinkWriter = writerOn([sink, other], {
+      sleep: async () => {
+        seen.push(writer.ready);
+      },
+    });
+    writer.offer([firing(0, 1)]);
+    await writer.flushed();
+    expect(seen).toEqual([false, false]);
+    expect(writer.ready).toBe(true);
+    expect([sink.written.length, other.written.length]).toEqual([1, 1]);
+  });
+
+  it('ends the run on any other failure, and lets go of what waits', async () => {
+    const sink = new ScriptedSink();
+    sink.failures.push(new Error('no such column'));
+    const writer = writerOn([sink]);
+    const firings = [firing(0, 1), firing(10, 200)];
+    writer.offer(firings);
+    await expect(writer.flushed()).rejects.toThrow('no such column');
+    await expect(writer.room(forever)).rejects.toThrow('no such column');
+    const late = firing(20, 1);
+    writer.offer([late]);
+    expect([...firings, late].map((one) => one.closed)).toEqual([1, 1, 1]);
+    expect(writer.waitingRows).toBe(0);
+  });
+
+  it('ends the run when a firing cannot be read', async () => {
+    const sink = new ScriptedSink();
+    const writer = writerOn([sink]);
+    const broken = firing(0, 5);
+    broken.read = () => Promise.reject(new Error('the run is gone'));
+    writer.offer([broken]);
+    await expect(writer.flushed()).rejects.toThrow('the run is gone');
+  });
+
+  it('tells rows and the seconds since they fired, for each firing of a write', async () => {
+    const told: (readonly [number, number])[] = [];
+    const clock = { wallNowMs: () => 0, monotonicMs: () => 5000 };
+    const writer = writerOn([new ScriptedSink()], {
+      clock,
+      onWritten: (rows, seconds) => told.push([rows, seconds]),
+    });
+    writer.offer([firing(0, 3, { firedAtMs: 4000 }), firing(10, 150, { firedAtMs: 4500 })]);
+    await writer.flushed();
+    expect(told[0]).toEqual([3, 1]);
+    expect(told.slice(1).every(([, seconds]) => seconds === 0.5)).toBe(true);
+    expect(told.reduce((rows, [count]) => rows + count, 0)).toBe(153);
+  });
+});
+
+describe('reading', () => {
+  const blocked = () => {
+    const sink = new ScriptedSink('held', 10);
+    let release = (): void => {};
+    sink.held = new Promise((resolve) => {
+      release = resolve;
+    });
+    return { sink, release: () => release() };
+  };
+  /** Many rows in words, few in memory. */
+  const said = (rowsMax: number): TestFiring => firing(0, 3, { rowsMax });
+
+  it('goes on beside one firing of any size, and pauses when more rows wait than the limit', async () => {
+    const { sink, release } = blocked();
+    const writer = writerOn([sink]);
+    writer.offer([said(3 * SINK_ROWS_WAITING_MAX)]);
+    await writer.room(forever);
+    writer.offer([said(1)]);
+    let isFree = false;
+    const room = writer.room(forever).then(() => {
+      isFree = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(isFree).toBe(false);
+    release();
+    await room;
+    await writer.flushed();
+    expect(writer.waitingRows).toBe(0);
+  });
+
+  it('pauses when more firings wait than the limit, however small', async () => {
+    const { sink, release } = blocked();
+    const writer = writerOn([sink]);
+    writer.offer(Array.from({ length: SINK_FIRINGS_WAITING_MAX + 1 }, (_, i) => firing(i, 1)));
+    const drain = new AbortController();
+    let isFree = false;
+    const room = writer.room(drain.signal).then(() => {
+      isFree = true;
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(isFree).toBe(false);
+    // A drain ends the pause.
+    drain.abort();
+    await room;
+    release();
+    await writer.flushed();
+    expect(sink.texts).toHaveLength(SINK_FIRINGS_WAITING_MAX + 1);
+  });
+});
+
+describe('a run that ends while results wait for the sink', () => {
+  it('does not call them durable, and lets go of them', async () => {
+    const writer = writerOn([new ScriptedSink()]);
+    const firings = [firing(0, 100), firing(10, 1)];
+    writer.offer(firings);
+    const flushed = writer.flushed();
+    writer.stop();
+    await expect(flushed).rejects.toMatchObject({ code: 'sink_failed' });
+    await new Promise((resolve) => setImmediate(resolve));
+    expect(firings.map((one) => one.closed)).toEqual([1, 1]);
+  });
+
+  it('does not wait for a sink that is away', async () => {
+    const sink = new ScriptedSink();
+    for (let i = 0; i < 1000; i++) sink.failures.push(coreError('unreachable', 'away'));
+    const writer = writerOn([sink], { sleep: () => new Promise((resolve) => setImmediate(resolve)) });
+    writer.offer([firing(0, 1)]);
+    const flushed = writer.flushed();
+    setImmediate(() => writer.stop());
+    await expect(flushed).rejects.toMatchObject({ code: 'sink_failed' });
+  });
+});

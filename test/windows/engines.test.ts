@@ -1,0 +1,283 @@
+/** Every engine against the oracle: whatever the stream, the batch cuts, the shards, the checkpoints and the crashes. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { differenceText } from '../../bench/peers/oracle/difference.ts';
+import type { LogEntry, OracleRules } from '../../bench/peers/oracle/rules.ts';
+import { oracleOf } from '../../bench/peers/oracle/windows.ts';
+import {
+  type Course,
+  courses,
+  type EngineRun,
+  type EngineUnderTest,
+  PLAIN,
+  proven,
+  resultDigest,
+  runCourse,
+} from './engine-under-test.ts';
+import { operatorUnderTest } from './operator-under-test.ts';
+import { everyStream, type Scope } from './small-scope.ts';
+import { interleaved, longStream, type Stream, streams, turnLists } from './streams.ts';
+
+const WIDE = process.env['MILLRACE_SMALL_SCOPE'] === 'wide';
+
+const reference = operatorUnderTest('reference');
+const engines: readonly EngineUnderTest[] = [
+  operatorUnderTest('native'),
+  reference,
+  operatorUnderTest('native', 'disk'),
+];
+
+/** As many batches as the log needs are fed, then the process is gone, again and again. */
+const OFTEN: Course = {
+  ...PLAIN,
+  batchRows: [3],
+  checkpointEvery: 2,
+  lives: [3, 1, 4, 2, 5],
+  shards: [1, 7, 2],
+};
+const VARIANTS: Readonly<Record<string, Course>> = {
+  'one row a batch': { ...PLAIN, batchRows: [1] },
+  'all rows in a batch': { ...PLAIN, batchRows: [100] },
+  'two shards': { ...PLAIN, shards: [2] },
+  'seven shards': { ...PLAIN, shards: [7] },
+  checkpoints: { ...PLAIN, checkpointEvery: 1 },
+  'crashes without a checkpoint': { ...PLAIN, lives: [2, 4] },
+  'crashes and restores at other shard counts': OFTEN,
+  'another order of the partitions after each crash': { ...OFTEN, regroups: true },
+};
+
+/** More than the largest batch. */
+const LONG_EVENTS = 12_000;
+const LARGE = 10_000;
+const BATCHES: Readonly<Record<string, Course>> = {
+  'batches of 1': { ...PLAIN, batchRows: [1] },
+  'batches of 10,000': { ...PLAIN, batchRows: [LARGE] },
+  'batches of 10,000, with a crash behind the first': {
+    ...PLAIN,
+    batchRows: [LARGE],
+    checkpointEvery: 1,
+    lives: [1],
+    shards: [2, 7],
+  },
+  'some of 1, then of 10,000': { ...PLAIN, batchRows: [1, 1, 1, LARGE] },
+};
+const LONG = [
+  { name: 'tumbling windows', rules: { sizeMs: 700n } },
+  { name: 'sliding windows', rules: { window: 'sliding', sizeMs: 900n, slideMs: 400n } },
+  { name: 'sessions', rules: { window: 'session', gapMs: 150n } },
+].map(({ name, rules }) => ({ name, rules: { ...rules, skewMs: 100n, latenessMs: 200n } as OracleRules }));
+
+describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name', ({ engine }) => {
+  it('gives the rows of the oracle in the order in which they fire, and its counts', async () => {
+    await fc.assert(
+      fc.asyncProperty(streams(engine.computes), courses, async (stream, { batchRows, shards }) => {
+        const oracle = oracleOf(stream.rules, stream.partitions, stream.log);
+        const course = { ...PLAIN, batchRows, shards };
+        expect(await proven(engine, stream, course)).toBe('');
+        const { emitted } = await runCourse(engine, stream, course);
+        expect(emitted).toEqual([...oracle.rows()]);
+      }),
+      { numRuns: 150 },
+    );
+  });
+
+  it('gives them after crashes anywhere, never another value for a key it wrote', async () => {
+    await fc.assert(
+      fc.asyncProperty(streams(engine.computes), courses, async (stream, course) => {
+        expect(await proven(engine, stream, course)).toBe('');
+      }),
+      { numRuns: 200 },
+    );
+  });
+
+  it('has one digest for one log, however it is run', async () => {
+    await fc.assert(
+      fc.asyncProperty(streams(engine.computes), async (stream) => {
+        const plain = resultDigest(await runCourse(engine, stream, PLAIN));
+        for (const [name, course] of Object.entries(VARIANTS))
+          expect(`${name} ${resultDigest(await runCourse(engine, stream, course))}`).toBe(`${name} ${plain}`);
+      }),
+      { numRuns: 40 },
+    );
+  });
+
+  it.each(LONG)(
+    'gives the rows of the oracle for $name in batches of 1 and of 10,000',
+    async ({ rules }) => {
+      const stream = longStream(rules, LONG_EVENTS);
+      const counts = oracleOf(rules, stream.partitions, stream.log).counters;
+      expect(counts.every((one) => one.droppedLate > 0n && one.invalid > 0n)).toBe(true);
+      for (const [name, course] of Object.entries(BATCHES))
+        expect(`${name}: ${await proven(engine, stream, course)}`).toBe(`${name}: `);
+    },
+    240_000,
+  );
+
+  it('has one digest for any interleaving of partitions that have a watermark each', async () => {
+    const ofPartitions = streams({ ...engine.computes, watermarks: ['partition'], decisions: false });
+    await fc.assert(
+      fc.asyncProperty(ofPartitions, turnLists, async (stream, turns) => {
+        const other = { ...stream, log: interleaved(stream.log, turns) };
+        const digest = async (of: Stream): Promise<string> =>
+          resultDigest(await runCourse(engine, of, PLAIN));
+        expect(await digest(other)).toBe(await digest(stream));
+      }),
+      { numRuns: 100 },
+    );
+  });
+
+  it(
+    'gives the rows of the oracle for every small stream',
+    async () => {
+      const length = WIDE ? 6 : 5;
+      const rules = { skewMs: 1n, latenessMs: 0n };
+      const all: readonly Scope[] = [
+        { rules: { ...rules, sizeMs: 2n }, partitions: 2, keys: 1, reach: 1, length, idle: false },
+        {
+          rules: { ...rules, window: 'sliding', sizeMs: 3n, slideMs: 2n },
+          partitions: 1,
+          keys: 1,
+          reach: 2,
+          length,
+          idle: false,
+        },
+        {
+          rules: { ...rules, window: 'session', gapMs: 2n },
+          partitions: 1,
+          keys: 1,
+          reach: 3,
+          length,
+          idle: false,
+        },
+      ];
+      const mine = all.filter((one) => engine.computes.windows.includes(one.rules.window ?? 'tumbling'));
+      expect(mine.length).toBeGreaterThan(0);
+      let streamsSeen = 0;
+      for (const scope of mine) {
+        const logs: LogEntry[][] = [];
+        everyStream(scope, (log) => logs.push([...log]));
+        streamsSeen += logs.length;
+        const { rules: of, partitions } = scope;
+        for (const log of logs) {
+          const parting = await proven(engine, { rules: of, partitions, log }, { ...PLAIN, batchRows: [2] });
+          if (parting !== '') expect.fail(parting);
+        }
+      }
+      process.stderr.write(`${engine.name}: ${streamsSeen} small streams, the oracle's rows for each\n`);
+    },
+    WIDE ? 3_600_000 : 300_000,
+  );
+});
+
+/** The operator with a fault planted between it and the proofs. */
+function broken(fault: (run: EngineRun, restored: boolean) => Partial<EngineRun>): EngineUnderTest {
+  const plant = (run: EngineRun, restored: boolean): EngineRun => {
+    const bound: EngineRun = {
+      feed: (batch) => run.feed(batch),
+      idle: (partition) => run.idle(partition),
+      added: () => run.added(),
+      settle: async () => (await run.settle?.()) ?? [],
+      drain: () => run.drain(),
+      counters: () => run.counters(),
+      position: () => run.position(),
+      checkpoint: () => run.checkpoint(),
+      kill: () => run.kill(),
+    };
+    return { ...bound, ...fault(run, restored) };
+  };
+  return {
+    ...reference,
+    start: async (job) => plant(await reference.start(job), false),
+    restore: async (job, saved) => plant(await reference.restore(job, saved), true),
+  };
+}
+
+describe('the proofs find an engine that', () => {
+  const event = (accountId: bigint, eventTs: bigint, value = 5n) => ({
+    kind: 'event' as const,
+    partition: 0,
+    accountId,
+    value,
+    eventTs,
+  });
+  const stream: Stream = {
+    rules: { sizeMs: 10n, skewMs: 2n, latenessMs: 3n },
+    partitions: 1,
+    log: [
+      event(7n, 4n),
+      event(9n, 9n),
+      event(7n, 3n),
+      event(7n, 15n),
+      event(7n, 9n),
+      event(9n, 31n),
+      event(1n, 32n),
+    ],
+  };
+
+  it('is none of these', async () => {
+    expect(await proven(reference, stream, OFTEN)).toBe('');
+  });
+
+  it('is none of these where a partition is idle when it dies', async () => {
+    const one = (partition: number, eventTs: bigint): LogEntry => ({ ...event(7n, eventTs), partition });
+    const resting: Stream = {
+      rules: { sizeMs: 1n, skewMs: 0n, latenessMs: 0n },
+      partitions: 2,
+      log: [{ kind: 'idle', partition: 1 }, one(0, 0n), one(1, 1n), one(0, 1000n)],
+    };
+    const course = { ...PLAIN, batchRows: [1], checkpointEvery: 1, lives: [1], regroups: true };
+    expect(await proven(reference, resting, course)).toBe('');
+  });
+
+  it('loses a row, and show the events it was made of', async () => {
+    const losing = broken((run) => ({
+      feed: async (batch) => (await run.feed(batch)).filter((row) => row.accountId !== 9n),
+    }));
+    expect(await proven(losing, stream, PLAIN)).toContain(
+      [
+        '5 rows expected, 4 found; the first that differs is [0, 10) of account 9',
+        '  expected 9,0,10,1,5,5,5,9,false',
+        '  found    no such row',
+        '  events of the account there:',
+        '    #1 partition 0 offset 1 event_ts 9 value 5: accepted, frontier then 4',
+      ].join('\n'),
+    );
+  });
+
+  it('adds one too many, and show the event that came too late', async () => {
+    const wrong = broken((run) => ({
+      feed: async (batch) => (await run.feed(batch)).map((row) => ({ ...row, sum: row.sum + 1n })),
+    }));
+    const said = await proven(wrong, stream, PLAIN);
+    expect(said).toContain('  found    7,0,10,1,6,5,5,4,false');
+    expect(said).toContain('#2 partition 0 offset 2 event_ts 3 value 5: late');
+  });
+
+  it('forgets its drops in a restore', async () => {
+    const forgets = broken((run, restored) => ({
+      counters: () => run.counters().map((one) => (restored ? { ...one, droppedLate: 0n } : one)),
+    }));
+    expect(await proven(forgets, stream, PLAIN)).toBe('');
+    expect(await proven(forgets, stream, OFTEN)).toContain('partition 0: droppedLate 0, expected');
+  });
+
+  it('fires what is open too soon, and writes it again with another value', async () => {
+    const hasty = broken((run) => ({
+      feed: async (batch) => [
+        ...(await run.feed(batch.slice(0, 1))),
+        ...(await run.drain()),
+        ...(await run.feed(batch.slice(1))),
+      ],
+    }));
+    const said = await proven(hasty, stream, { ...PLAIN, batchRows: [2] }).catch(String);
+    expect(said).toMatch(/became|never meets a fired window/);
+  });
+
+  it('writes a row twice', () => {
+    const row = [...oracleOf(stream.rules, 1, stream.log).rows()];
+    expect(differenceText(row, row)).toBe('');
+    expect(differenceText(row, [...row, row[1] as (typeof row)[number]])).toContain(
+      '5 rows expected, 6 found',
+    );
+  });
+});

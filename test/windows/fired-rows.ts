@@ -1,0 +1,53 @@
+/** Results read off firings, cell by cell: what the oracle is compared with. */
+import type { OracleRow } from '../../bench/peers/oracle/rules.ts';
+import type { FiredBounds, FiredPage, Firing } from '../../src/engine/firing.ts';
+import { SweptFiring } from '../../src/engine/state/sweeper.ts';
+
+const ROW_BYTES = 64;
+const CELLS = 8;
+
+export function rowsOfPage({ bounds, rows, rowCount }: FiredPage): OracleRow[] {
+  const cells = new BigInt64Array(rows.buffer, rows.byteOffset, rowCount * CELLS);
+  return Array.from({ length: rowCount }, (_, row) => {
+    const [accountId, count, sum, sumHigh, min, max, last, spare] = cells.subarray(row * CELLS);
+    if (bounds.kind === 'window' && spare !== 0n) throw new Error(`the spare cell holds ${spare}`);
+    return {
+      accountId: BigInt.asUintN(64, accountId as bigint),
+      ...boundsOf(bounds, spare as bigint, last as bigint),
+      count: BigInt.asUintN(64, count as bigint),
+      sum: sum as bigint,
+      min: min as bigint,
+      max: max as bigint,
+      lastUpdateTs: last as bigint,
+      overflow: sumHigh !== ((sum as bigint) < 0n ? -1n : 0n),
+    };
+  });
+}
+
+function boundsOf(bounds: FiredBounds, start: bigint, last: bigint) {
+  return bounds.kind === 'window'
+    ? { windowStart: BigInt(bounds.start), windowEnd: BigInt(bounds.end) }
+    : { windowStart: start, windowEnd: last + BigInt(bounds.gapMs) };
+}
+
+/** Reads firings to their ends, `pageRows` rows at a time, and lets go of them. */
+export async function rowsOfFirings(firings: readonly Firing[], pageRows = 3): Promise<OracleRow[]> {
+  const found: OracleRow[] = [];
+  const page = new Uint8Array(pageRows * ROW_BYTES);
+  for (const firing of firings) {
+    let rows = 0;
+    for (;;) {
+      const rowCount = await firing.read(page);
+      if (rowCount === 0) break;
+      rows += rowCount;
+      found.push(...rowsOfPage({ bounds: firing.bounds, rows: page, rowCount }));
+    }
+    firing.close();
+    firing.close();
+    // What a sweep finds is not known before.
+    const mayBeNone = firing instanceof SweptFiring;
+    if ((rows === 0 && !mayBeNone) || rows > firing.rowsMax)
+      throw new Error(`${rows} rows of a firing of at most ${firing.rowsMax}`);
+  }
+  return found;
+}

@@ -1,0 +1,68 @@
+/** The profiles of the window engine: it drains a topic that was filled before. */
+
+import { hasDiskState } from '../bench/engine/drains.ts';
+import { EngineRuns } from '../bench/engine/engine-run.ts';
+import { type EventsSpec, EventsTopics } from '../bench/engine/events-topic.ts';
+import type { Profile } from './profile.ts';
+import { draw } from './profile-studio.ts';
+
+/** Events of a row of the other loads, so that all take about as long. */
+const EVENTS_A_ROW = 6;
+/** So late that no window fires while the topic is read. */
+const UNFIRED = '-allowed-lateness=1h';
+
+/** Two minutes of event time. */
+const zipf = (events: number): EventsSpec => ({
+  events,
+  accounts: 1_000_000,
+  zipf: 1.1,
+  perMs: events / 120_000,
+});
+const uniform = (events: number): EventsSpec => ({ ...zipf(events), accounts: events, zipf: 0 });
+
+interface Load {
+  readonly name: string;
+  readonly what: string;
+  readonly events: (count: number) => EventsSpec;
+  readonly flags: readonly string[];
+}
+
+const drained =
+  ({ name, what, events, flags }: Load): Profile =>
+  async (world, { rows }, studio) => {
+    if (flags.includes('-state=disk') && !hasDiskState()) return;
+    const topic = await new EventsTopics(world).of(events(rows * EVENTS_A_ROW));
+    await new EngineRuns(world).drain(topic, {
+      flags,
+      beside: (pid) => {
+        const recording = studio.record(world, pid);
+        return () => draw(studio, recording, name, `millrace engine: ${what}, ${topic.events} events`);
+      },
+    });
+  };
+
+const LOADS: readonly Load[] = [
+  { name: 'engine-ingest', what: 'tumbling windows, Zipf 1.1', events: zipf, flags: [UNFIRED] },
+  {
+    name: 'engine-checkpoint',
+    what: 'a checkpoint every half second, each with a new base',
+    events: uniform,
+    flags: [UNFIRED, '-checkpoint-interval=500ms', '-snapshot-after=4096'],
+  },
+  {
+    name: 'engine-firing',
+    what: 'windows of a second, nearly a row an event',
+    events: uniform,
+    flags: ['-size=1s'],
+  },
+  {
+    name: 'engine-spill',
+    what: 'state on disk, a budget of 128 MiB',
+    events: uniform,
+    flags: [UNFIRED, '-state=disk', '-mem-budget=128MiB'],
+  },
+];
+
+export const ENGINE_PROFILES: Readonly<Record<string, Profile>> = Object.fromEntries(
+  LOADS.map((load) => [load.name, drained(load)]),
+);
