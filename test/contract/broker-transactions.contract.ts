@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { TransactionalOptions, TransactionalProducer } from '../../src/io/broker/port.ts';
 import { allOf, type BrokerSubject, batchOf, fresh, readUntil, utf8, World } from './broker-world.ts';
 
-const STEP_MS = 20_000;
+const STEP_MS = 60_000;
 
 export function transactionContract(subject: BrokerSubject): void {
   describe(`${subject.driver.name}: transactions`, () => {
@@ -112,6 +112,7 @@ export function transactionContract(subject: BrokerSubject): void {
     it('keeps the event loop free while it waits for a broker', async () => {
       const topic = await world.topic(1);
       const producer = await writer(fresh('tx'));
+      const gaps: number[] = [];
       let longest = 0;
       let last = performance.now();
       const watch = setInterval(() => {
@@ -119,12 +120,15 @@ export function transactionContract(subject: BrokerSubject): void {
         last = performance.now();
       }, 5);
       for (let round = 0; round < 30; round++) {
+        longest = 0;
         await producer.begin();
         await send(producer, topic, [String(round)]);
         expect(await producer.commit(STEP_MS)).toBeUndefined();
+        gaps.push(longest);
       }
       clearInterval(watch);
-      expect(longest).toBeLessThan(400);
+      // A call that waits in this thread does so each time; a busy machine holds a few of them up.
+      expect(gaps.sort((a, b) => a - b)[15]).toBeLessThan(400);
     });
 
     it('says `closed` after close', async () => {

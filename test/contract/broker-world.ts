@@ -152,7 +152,7 @@ export async function readUntil(
   consumer: BatchConsumer,
   enough: (so: Reading) => boolean,
   {
-    timeoutMs = 20_000,
+    timeoutMs = 60_000,
     into = RecordBatch.create(500, 1 << 18),
   }: { timeoutMs?: number; into?: RecordBatch } = {},
 ): Promise<Reading> {

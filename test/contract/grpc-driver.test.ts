@@ -357,7 +357,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
   });
 
   it('sends connections away that are idle, and those above its bound', async () => {
-    const server = await listen({ idleTimeoutMs: 200, connectionsMax: 2 });
+    const server = await listen({ idleTimeoutMs: 3000, connectionsMax: 2 });
     const session = sessionOf(server);
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
     await until('the end of an idle connection', async () => (session.closed ? true : undefined));

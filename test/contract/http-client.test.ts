@@ -33,7 +33,7 @@ function open(target: string, over: Partial<HttpClientOptions> = {}): HttpClient
   const client = nodeHttpClientDriver.open({
     target,
     connectionsMax: 4,
-    timeoutMs: 2000,
+    timeoutMs: 60_000,
     bodyBytesMax: 100_000,
     ...over,
   });

@@ -46,7 +46,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       client.send(['/now/0', '/now/1', '/wait/2', '/now/3', '/wait/4'].map((path) => get(path)).join(''));
       const bodies: string[] = [];
       for (let i = 0; i < 5; i++) {
-        const answer = await client.outcome(15_000);
+        const answer = await client.outcome(60_000);
         if (typeof answer === 'string') break;
         bodies.push(answer.body.toString());
       }
@@ -90,12 +90,12 @@ export function httpConnectionsContract(driver: HttpDriver): void {
           method: 'GET',
           path: '/slow',
           handler: async () => {
-            await new Promise((resolve) => setTimeout(resolve, 500));
+            await new Promise((resolve) => setTimeout(resolve, 2500));
             return { status: 200, body: 'late' };
           },
         },
       ];
-      const server = await start(routes, { keepAliveTimeoutMs: 100, requestTimeoutMs: 200 });
+      const server = await start(routes, { keepAliveTimeoutMs: 2000, requestTimeoutMs: 2000 });
       const client = await open(server);
       expect((await client.send(get('/slow')).answer()).body.toString()).toBe('late');
       expect((await client.send(get('/slow')).answer()).body.toString()).toBe('late');
@@ -202,7 +202,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       const seen: string[] = [];
       let last: number | string = 200;
       while (seen.length < asked && last === 200) {
-        const answer = await client.outcome(15_000);
+        const answer = await client.outcome(60_000);
         last = typeof answer === 'string' ? answer : answer.status;
         if (typeof answer === 'object' && last === 200) seen.push(answer.body.toString());
       }
@@ -282,12 +282,19 @@ export function httpConnectionsContract(driver: HttpDriver): void {
     });
 
     test('a client that never reads its answer loses the connection', async () => {
+      let begin = (): void => {};
+      const begun = new Promise<void>((resolve) => {
+        begin = resolve;
+      });
       const server = await start(
         [
           {
             method: 'GET',
             path: '/big',
-            handler: () => ({ status: 200, body: Buffer.alloc(32 * 1024 * 1024) }),
+            handler: () => {
+              begin();
+              return { status: 200, body: Buffer.alloc(32 * 1024 * 1024) };
+            },
           },
         ],
         {
@@ -297,7 +304,8 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       const client = await open(server);
       client.socket.pause();
       client.send(get('/big'));
-      await expect.poll(() => server.inFlight()).toBe(1);
+      await begun;
+      expect(server.inFlight()).toBe(1);
       await expect.poll(() => server.inFlight()).toBe(0);
     });
   });

@@ -78,7 +78,7 @@ const tasks = {
       }),
     );
     process.send({ opened: all.length - ended(all), wrong, ms: performance.now() - began });
-    process.send({ ended: await untilEnded(all, 20_000) });
+    process.send({ ended: await untilEnded(all, 120_000) });
   },
 
   /** Every client asks for its own number, over and over. */
@@ -132,7 +132,7 @@ const tasks = {
     clearInterval(dripping);
     process.send({
       late: answers.filter((one) => one?.status === 408).length,
-      ended: await untilEnded(all, 5000),
+      ended: await untilEnded(all, 120_000),
     });
   },
 
@@ -143,7 +143,7 @@ const tasks = {
       one.socket.write(get('/slow/1'));
       one.socket.end();
     }
-    process.send({ ended: await untilEnded(all, 10_000) });
+    process.send({ ended: await untilEnded(all, 120_000) });
   },
 
   /** Uploads that never end, with a length and in chunks. */
@@ -160,7 +160,7 @@ const tasks = {
       };
       more();
     });
-    const finished = await untilEnded(all, 10_000);
+    const finished = await untilEnded(all, 120_000);
     process.send({ ended: finished, sent: Math.max(...all.map((one) => one.socket.bytesWritten)) });
   },
 

@@ -84,7 +84,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
         { method: 'GET', path: '/alive', handler: () => ({ status: 200, body: 'yes' }) },
       ]);
       const client = await open(server);
-      const answer = await client.send(bytes).outcome(can('malformed_answered') ? 15_000 : 60);
+      const answer = await client.send(bytes).outcome(can('malformed_answered') ? 60_000 : 60);
       if (typeof answer === 'object') {
         expect(answer.status).toBe(400);
         expect(json(answer.body)['refused']).toBe(400);
@@ -133,7 +133,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
         `GET /${'x'.repeat(20_000)} HTTP/1.1\r\n${HOST}\r\n`,
       ]) {
         const client = await open(server);
-        const answer = await client.send(bytes).outcome(15_000);
+        const answer = await client.send(bytes).outcome(60_000);
         if (typeof answer === 'object') expect(answer.status).toBe(431);
         else expect(can('long_heads'), 'an answer may be missing').toBe(false);
         await client.closed();
@@ -165,7 +165,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       const parts = await open(server);
       parts.send(`GET / HTTP/1.1\r\n${HOST}a: ${'x'.repeat(3000)}`);
       await new Promise((resolve) => setTimeout(resolve, 20));
-      expect(await parts.send(`${'x'.repeat(3000)}\r\n\r\n`).outcome(15_000)).toBe('ended');
+      expect(await parts.send(`${'x'.repeat(3000)}\r\n\r\n`).outcome(60_000)).toBe('ended');
     });
   });
 

@@ -276,7 +276,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       const client = await open(server);
       client.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 100000000000\r\n\r\n`);
       client.feed(Buffer.alloc(64 * 1024));
-      const answer = await client.outcome(15_000);
+      const answer = await client.outcome(60_000);
       expect(typeof answer === 'string' ? answer : answer.status).toBeOneOf(
         can('refusal_arrives') ? [413] : [413, 'ended'],
       );

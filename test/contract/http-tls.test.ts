@@ -51,8 +51,8 @@ async function start(tls: Partial<HttpTls> = {}): Promise<HttpServer> {
     ],
     bodyBytesMax: 1024,
     headerBytesMax: 8192,
-    requestTimeoutMs: 2000,
-    keepAliveTimeoutMs: 2000,
+    requestTimeoutMs: 15_000,
+    keepAliveTimeoutMs: 15_000,
     log: silentLogger,
   });
   servers.push(server);

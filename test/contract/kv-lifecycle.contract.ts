@@ -38,7 +38,7 @@ const step = fc.oneof(
 export function kvLifecycleContract(world: KvWorld): void {
   const { driver } = world;
 
-  it(`${driver.name}: answers any sequence of calls as a sorted map does`, { timeout: 120_000 }, async () => {
+  it(`${driver.name}: answers any sequence of calls as a sorted map does`, async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 30 }), async (steps) => {
         const folder = world.folder();

@@ -2,7 +2,7 @@
 import { connect, type Socket } from 'node:net';
 
 /** What comes at all comes much sooner, but not on every machine. */
-const PATIENCE_MS = 15_000;
+const PATIENCE_MS = 60_000;
 
 export interface RawAnswer {
   readonly status: number;

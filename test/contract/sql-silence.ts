@@ -6,7 +6,7 @@ import type { TextDriver, TextStatement } from '../../src/io/sql/port.ts';
 import { type SilentGate, silentGate } from './sql-gate.ts';
 import { failure } from './sql-kit.ts';
 
-const ANSWER_MS = 300;
+const ANSWER_MS = 3000;
 
 export function silenceContract(textDrivers: readonly TextDriver[], postgres: () => string): void {
   describe('a server that falls silent', () => {
@@ -18,7 +18,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
         url: gate.url,
         connectionsMax: 1,
         applicationName: 'sql-silence',
-        connectTimeoutMs: 3000,
+        connectTimeoutMs: 30_000,
         answerTimeoutMs: ANSWER_MS,
         onOverdue: () => {
           overdue++;
@@ -75,7 +75,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       const pool = await pgDriver.connect(options());
       try {
         const patient = { answerTimeoutMs: 30_000 };
-        const slow = await pool.query('SELECT 7 AS n FROM pg_sleep(0.6)', [], patient);
+        const slow = await pool.query(`SELECT 7 AS n FROM pg_sleep(${(2 * ANSWER_MS) / 1000})`, [], patient);
         expect(slow.rows).toEqual([{ n: 7 }]);
         const giveUp = new AbortController();
         const waiting = failure(pool.query('SELECT pg_sleep(60)', [], { ...patient, giveUp: giveUp.signal }));

@@ -196,11 +196,11 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
     });
 
     it('gives up a server that does not answer in time, and its connection', async () => {
-      const one = await driver.connect(options(postgres(), { connectionsMax: 1, answerTimeoutMs: 300 }));
+      const one = await driver.connect(options(postgres(), { connectionsMax: 1, answerTimeoutMs: 3000 }));
       try {
-        const error = await failure(one.execute(statement('SELECT pg_sleep(5)'), [], count));
+        const error = await failure(one.execute(statement('SELECT pg_sleep(10)'), [], count));
         expect([error.code, error.details['sent']]).toEqual(['unreachable', true]);
-        expect(error.message).toContain('no answer within 300 ms');
+        expect(error.message).toContain('no answer within 3000 ms');
         expect(await one.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
       } finally {
         await one.close();
@@ -214,7 +214,10 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
         const sleeping = failure(
           one.execute(statement('SELECT pg_sleep(30)'), [], count, { cancel: stop.signal }),
         );
-        setTimeout(() => stop.abort(), 100);
+        const sleepers =
+          "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(30)'";
+        await expect.poll(async () => (await plain.query(sleepers)).rows.length).toBe(1);
+        stop.abort();
         const error = await sleeping;
         expect([error.code, error.details['sqlstate']]).toEqual(['sql_failed', '57014']);
         for (let i = 0; i < 20; i++) {

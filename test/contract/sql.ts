@@ -182,13 +182,13 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
     });
 
     it('gives up a server that does not answer in time, where that is asked for', async () => {
-      const hasty = await driver.connect({ ...options(postgres(), 1), answerTimeoutMs: 300 });
+      const hasty = await driver.connect({ ...options(postgres(), 1), answerTimeoutMs: 3000 });
       try {
-        expect((await failure(hasty.query('SELECT pg_sleep(3)'))).code).toBe('unreachable');
+        expect((await failure(hasty.query('SELECT pg_sleep(6)'))).code).toBe('unreachable');
         const inside = failure(
           hasty.transaction(async (session) => {
             await session.query(`INSERT INTO ${schema}.t (id) VALUES (99)`);
-            await session.query('SELECT pg_sleep(3)');
+            await session.query('SELECT pg_sleep(6)');
           }),
         );
         expect((await inside).code).toBe('unreachable');

@@ -134,7 +134,7 @@ export function sinkContract(world: SinkWorld): void {
       );
     });
 
-    it(`takes ${LARGE} rows of one window, twice`, { timeout: 120_000 }, async () => {
+    it(`takes ${LARGE} rows of one window, twice`, async () => {
       const { sink } = await open();
       const page = { bounds: windowBounds(0, 60_000), rows: manyRows(LARGE), rowCount: LARGE };
       const pieces: FiredPage[] = [];
@@ -148,7 +148,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(rows)).toEqual(sorted(textsOf([page])));
     });
 
-    it(`takes ${LARGE} sessions that fired at once, twice`, { timeout: 120_000 }, async () => {
+    it(`takes ${LARGE} sessions that fired at once, twice`, async () => {
       const { sink } = await open();
       // Ascending by their ends, a hundred at each; accounts ascend only among those, and come again later.
       const page = pageOf(
@@ -168,9 +168,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(rows)).toEqual(sorted(textsOf([page])));
     });
 
-    it('killed in the middle of a write, takes everything again and holds it once', {
-      timeout: 120_000,
-    }, async () => {
+    it('killed in the middle of a write, takes everything again and holds it once', async () => {
       const at = place();
       await (await world.open(at)).close();
       const dir = mkdtempSync(join(tmpdir(), 'sink-kill-'));
@@ -206,7 +204,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(await read(sink))).toEqual(sorted([...known]));
     });
 
-    it('away and back again, gets everything that fired meanwhile', { timeout: 120_000 }, async () => {
+    it('away and back again, gets everything that fired meanwhile', async () => {
       const { sink, away, back } = await open();
       const written: number[] = [];
       const writer = new SinkWriter({

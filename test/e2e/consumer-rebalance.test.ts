@@ -133,7 +133,7 @@ it('reads on in the middle of a rebalance, and commits after it', async () => {
   );
   await one.stop();
   expect(new Set(one.seen).size).toBe(36);
-}, 150_000);
+});
 
 it('shares with a second member that joins, and takes back what that one had, without a gap', async () => {
   const topic = await topicOf('joined');
@@ -162,4 +162,4 @@ it('shares with a second member that joins, and takes back what that one had, wi
   await first.stop();
   expect(all().size).toBe(sent);
   expect(await committedOf(topic)).toBe(sent);
-}, 150_000);
+});

@@ -29,7 +29,7 @@ let run: ContractsRun;
 
 beforeAll(async () => {
   run = await contractsSlice.run(context);
-}, 120_000);
+});
 
 async function judge(judged: ContractsRun = run): Promise<readonly Fact[]> {
   return contractsSlice.judge(context, judged);

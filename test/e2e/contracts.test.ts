@@ -95,7 +95,7 @@ describe('a group', () => {
     const again = await own.run(consumer(subject, 'third.jsonl', '-exit-at-end', '-json'));
     expect(again.code).toBe(0);
     expect(JSON.parse(again.stdout)).toMatchObject({ records: 0, quarantined: 0 });
-  }, 180_000);
+  });
 
   it('drains on SIGTERM: what it wrote is committed, so the next one repeats nothing', async () => {
     const subject = name('drain-value');
@@ -111,7 +111,7 @@ describe('a group', () => {
     const all = [...(await lines('drained.jsonl')), ...(await lines('rest.jsonl'))];
     expect(all).toHaveLength(count);
     expect(ids(all)).toEqual(wanted(count));
-  }, 180_000);
+  });
 
   it('writes decoded records to a topic under their keys', async () => {
     const subject = name('out-value');
@@ -129,7 +129,7 @@ describe('a group', () => {
     });
     await reader.close();
     expect(found).toEqual(wanted(500));
-  }, 180_000);
+  });
 });
 
 describe('the registry', () => {
@@ -153,7 +153,7 @@ describe('the registry', () => {
     }
     second.child.kill('SIGTERM');
     expect((await second.child.ended).code).toBe(0);
-  }, 180_000);
+  });
 
   it('that goes away pauses the consumer: nothing is quarantined, and all is read when it is back', async () => {
     const subject = name('away-value');
@@ -200,7 +200,7 @@ describe('the registry', () => {
     );
     reading.kill('SIGTERM');
     expect((await reading.ended).code).toBe(0);
-  }, 180_000);
+  });
 });
 
 describe('cold start', () => {
@@ -238,7 +238,7 @@ describe('cold start', () => {
     expect(text).toMatch(new RegExp(`^consumer_reader_schema_version\\{subject="${subject}"\\} 1$`, 'm'));
     reading.kill('SIGTERM');
     await reading.ended;
-  }, 180_000);
+  });
 });
 
 describe('bad input gives one line and its exit code', () => {

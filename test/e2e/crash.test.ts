@@ -59,7 +59,7 @@ afterAll(async () => {
   await pool?.close();
   for (const guard of guards) await guard.end();
   await servers.close();
-}, 180_000);
+});
 
 /** Deterministic, so that a seed names a run; the moments depend on the machine all the same. */
 function randomOf(seed: number): () => number {

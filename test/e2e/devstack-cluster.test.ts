@@ -99,11 +99,11 @@ async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<nu
 let brokers: string;
 beforeAll(async () => {
   brokers = await up('-broker-count=3');
-}, 240_000);
+});
 afterAll(async () => {
   await millrace('down', `-dir=${folder}`);
   rmSync(folder, { recursive: true, force: true });
-}, 180_000);
+});
 
 describe('a cluster of three brokers', () => {
   it('has three that know each other, and keeps that number', async () => {

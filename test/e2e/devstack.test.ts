@@ -102,7 +102,7 @@ async function until(condition: () => boolean, boundMs: number): Promise<boolean
 afterAll(async () => {
   for (const name of readdirSync(base)) await millrace('down', `-dir=${folderOf(name)}`);
   rmSync(base, { recursive: true, force: true });
-}, 180_000);
+});
 
 describe('a stack that stays', () => {
   const folder = folderOf('stays');
@@ -115,7 +115,7 @@ describe('a stack that stays', () => {
     expect(b).toEqual(a);
     first = a;
     clusterId = (await clusterAt(first.brokers))?.clusterId;
-  }, 180_000);
+  });
 
   it('prints the two addresses and nothing else as JSON', () => {
     expect(Object.keys(first).sort()).toEqual(['brokers', 'postgres']);
@@ -300,7 +300,7 @@ describe('a start that is cut off', () => {
     await up(folder);
     expect(runningServers(folder)).toHaveLength(2);
     await millrace('down', `-dir=${folder}`);
-  }, 180_000);
+  });
 
   it('formats a half-formatted folder again', async () => {
     const folder = folderOf('half');
@@ -310,7 +310,7 @@ describe('a start that is cut off', () => {
     await up(folder);
     expect(existsSync(join(folder, 'postgres.part'))).toBe(false);
     await millrace('down', `-dir=${folder}`);
-  }, 180_000);
+  });
 });
 
 describe('folders that are no stack', () => {

@@ -21,7 +21,7 @@ let pool: SqlPool;
 beforeAll(async () => {
   run = await effectsSlice.run(context);
   pool = await connect(context, run.schema);
-}, 120_000);
+});
 afterAll(async () => {
   await pool?.query(`DROP SCHEMA ${run.schema} CASCADE`);
   await pool?.close();

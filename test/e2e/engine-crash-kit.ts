@@ -45,7 +45,7 @@ export interface CrashWorld {
 
 const PARTITIONS = 3;
 const EVENTS_PER_SECOND = 4000;
-const DIES_WITHIN_MS = 60_000;
+const DIES_WITHIN_MS = 180_000;
 const RANDOM_MS_MAX = 200;
 /** Share of the random kills that wait for a checkpoint of that life; the others may come before there is one. */
 const AFTER_CHECKPOINT = 0.75;

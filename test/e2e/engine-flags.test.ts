@@ -56,11 +56,11 @@ beforeAll(async () => {
   const options = { brokers: stack.brokers, clientId: 'engine-flags' };
   admin = await nodeRdkafkaDriver.admin(options);
   producer = await nodeRdkafkaDriver.producer(options);
-}, 180_000);
+});
 afterAll(async () => {
   await producer?.close();
   await admin?.close();
-}, 180_000);
+});
 
 it('makes the topic as it is told', async () => {
   const topic = `engine-flags-made-${own.suffix}`;
@@ -69,7 +69,7 @@ it('makes the topic as it is told', async () => {
   const { partitions, config } = (await admin.describeTopic(topic)) ?? {};
   expect(partitions).toBe(3);
   expect(config?.get('retention.ms')).toBe(String(2 * HOUR_MS));
-}, 120_000);
+});
 
 describe('time', () => {
   it('-max-future holds the watermark where an event lies too far ahead; the count of such events is a metric', async () => {
@@ -92,7 +92,7 @@ describe('time', () => {
     expect(held).toBeLessThan(T0 + 24 * HOUR_MS);
     engine.kill('SIGTERM');
     expect((await engine.ended).code).toBe(0);
-  }, 120_000);
+  });
 
   it('-watermark=global waits for no partition, partition for each', async () => {
     const topic = await topicOf('global');
@@ -115,7 +115,7 @@ describe('time', () => {
       global: { mode: 'global', watermark_ms: T0 },
       partition: { mode: 'partition', watermark_ms: null },
     });
-  }, 120_000);
+  });
 
   it('counts what is late only because its partition had been idle apart from what is late', async () => {
     const topic = await topicOf('idle');
@@ -141,7 +141,7 @@ describe('time', () => {
     expect(page.get('engine_dropped_after_idle_total')).toBe(1);
     engine.kill('SIGTERM');
     expect((await engine.ended).code).toBe(0);
-  }, 120_000);
+  });
 });
 
 it('-batch-bytes is the size of the largest record that is read', async () => {
@@ -156,4 +156,4 @@ it('-batch-bytes is the size of the largest record that is read', async () => {
   const read = await own.run(args(topic, '-batch-bytes=64KiB', '-exit-at-end', '-json'));
   expect(read.code).toBe(0);
   expect(JSON.parse(read.stdout)).toMatchObject({ consumed: 2, accepted: 1, invalid: 1 });
-}, 120_000);
+});

@@ -120,7 +120,7 @@ it('commits what a restart goes on from, and a standby takes the folder over aft
   expect((await second.ended).code).toBe(0);
   expect(await committed(name)).toBe(2 * EVENTS);
   await expectOracle(name);
-}, 240_000);
+});
 
 it('ends at once where it waits for the folder', async () => {
   const first = own.spawn('holder', member('standby'));
@@ -135,7 +135,7 @@ it('ends at once where it waits for the folder', async () => {
   expect(refused).toMatchObject({ code: 3, stderr: expect.stringContaining('[state_locked]') });
   first.kill('SIGTERM');
   expect((await first.ended).code).toBe(0);
-}, 120_000);
+});
 
 it('does not go on while another member has partitions, and gives way to no newcomer', async () => {
   const name = 'shared';
@@ -184,7 +184,7 @@ it('does not go on while another member has partitions, and gives way to no newc
   await reaches(beside, 2 * EVENTS);
   other.kill('SIGTERM');
   expect((await other.ended).code).toBe(0);
-}, 240_000);
+});
 
 it.each([
   ['a group without -source=group', ['-group=g'], /-group changes nothing without -source=group/],

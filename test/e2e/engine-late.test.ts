@@ -134,7 +134,7 @@ beforeAll(async () => {
   }
   reader.close();
   expect(expected.size).toBeGreaterThan(500);
-}, 120_000);
+});
 
 it('has every dropped event of the oracle with its reason, after a SIGKILL in the middle', async () => {
   const dies = async (chaos: string): Promise<string | null> =>
@@ -178,7 +178,7 @@ it('has every dropped event of the oracle with its reason, after a SIGKILL in th
   for (const { reason, watermark, eventTs } of found)
     if (reason === 'late')
       expect(Number(watermark) - Number(RULES.latenessMs)).toBeGreaterThan(Number(eventTs));
-}, 240_000);
+});
 
 it.each([
   ['the topic that is read', [`-late-topic=${topic}`], /is the topic that is read/],

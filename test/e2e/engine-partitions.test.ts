@@ -133,7 +133,7 @@ it('takes them up at the frontier without a restart, and remembers that through 
   const { stdout } = await own.run(['engine', 'export', `-state-dir=${join(own.dir, 'state')}`]);
   const rows = stdout.trim().split('\n').slice(1).sort();
   expect(rows).toEqual([...oracle.rows()].map((row) => Object.values(row).join(',')).sort());
-}, 240_000);
+});
 
 it('refuses to look for them where the run has an end', async () => {
   const refused = await own.run(args('-bounded', '-partition-interval=1s'));

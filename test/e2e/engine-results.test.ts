@@ -64,23 +64,19 @@ beforeAll(async () => {
   expected = [...oracle.rows()].map(text).sort();
   expectedFinal = [...oracle.rows(true)].map(text).sort();
   expect(expectedFinal.length).toBeGreaterThan(1000);
-}, 180_000);
+});
 
 describe('the default sink', () => {
-  it.each(['auto', 'off'])(
-    'with -native=%s is the folder fired, exported as it stands',
-    async (native) => {
-      const name = `default-${native}`;
-      const run = await own.run(args(name, '-bounded', `-native=${native}`));
-      expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
-      expect(existsSync(join(stateDir(name), 'fired', 'CURRENT'))).toBe(true);
-      expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
-      const again = await own.run(args(name, '-bounded', `-native=${native}`));
-      expect(again.code).toBe(0);
-      expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
-    },
-    240_000,
-  );
+  it.each(['auto', 'off'])('with -native=%s is the folder fired, exported as it stands', async (native) => {
+    const name = `default-${native}`;
+    const run = await own.run(args(name, '-bounded', `-native=${native}`));
+    expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
+    expect(existsSync(join(stateDir(name), 'fired', 'CURRENT'))).toBe(true);
+    expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
+    const again = await own.run(args(name, '-bounded', `-native=${native}`));
+    expect(again.code).toBe(0);
+    expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
+  });
 
   it('calls no window final that a bounded run fired before its time', async () => {
     const bounded = await own.run(args('drained', '-bounded'));
@@ -135,7 +131,7 @@ describe('the default sink', () => {
       engine.kill('SIGTERM');
       expect((await engine.ended).code).toBe(0);
     }
-  }, 180_000);
+  });
 
   it.each(['auto', 'off'])(
     'with -native=%s is exported while its engine runs: what has fired and is durable',
@@ -192,7 +188,6 @@ describe('the default sink', () => {
       expect((await exported(name, ...kinds)).sort()).toEqual(expectedFinal);
       expect(readdirSync(`${folder}.copies`)).toEqual([]);
     },
-    240_000,
   );
 
   it('never becomes a store that forgets, nor the other way round', async () => {
@@ -201,7 +196,7 @@ describe('the default sink', () => {
     expect(beside.code).toBe(0);
     const refused = await own.run(args('roles', '-bounded', '-log-level=error'));
     expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining('has forgotten windows') });
-  }, 180_000);
+  });
 });
 
 describe('a topic as the sink', () => {
@@ -215,7 +210,7 @@ describe('a topic as the sink', () => {
     }
     // Two whole runs wrote everything twice.
     expect((await exported('topic-0', sink)).sort()).toEqual(expected);
-  }, 180_000);
+  });
 
   it('is not the topic that is read, and has a name', async () => {
     for (const [sink, line] of [
@@ -232,5 +227,5 @@ describe('a topic as the sink', () => {
     expect(nothing).toMatchObject({ code: 1, stderr: expect.stringContaining('there is no store') });
     const brokers = await own.run(['engine', 'export', '-sink=kafka:x', '-log-level=error']);
     expect(brokers).toMatchObject({ code: 2, stderr: expect.stringContaining('-brokers is required') });
-  }, 180_000);
+  });
 });

@@ -293,7 +293,7 @@ describe('a kafka sink', () => {
     await admin.close();
     const plain = await kafkaSink(topic);
     await expect(plain.check()).rejects.toThrow(/its cleanup.policy is delete/);
-  }, 180_000);
+  });
 
   it('writes the documented bytes, and its topic is compacted', async () => {
     const topic = topicOf('bytes');
@@ -325,7 +325,7 @@ describe('a kafka sink', () => {
       ].join(''),
     );
     await consumer.close();
-  }, 180_000);
+  });
 
   it('takes a key without a value as gone, and refuses records that are not its own', async () => {
     const topic = topicOf('foreign');
@@ -355,7 +355,7 @@ describe('a kafka sink', () => {
     await expect(read()).rejects.toMatchObject({ code: 'sink_foreign' });
     await producer.close();
     await sink.close();
-  }, 180_000);
+  });
 
   it('reads in the order of the keys', async () => {
     const sink = await kafkaSink(topicOf('order'));
@@ -372,5 +372,5 @@ describe('a kafka sink', () => {
     expect(keys).toHaveLength(1000);
     expect(keys).toEqual(ascending);
     await sink.close();
-  }, 180_000);
+  });
 });

@@ -76,7 +76,7 @@ beforeAll(async () => {
   expectedFinal = [...oracle.rows(true)].map(text).sort();
   dropped = oracle.droppedLate.reduce((a, b) => a + b, 0n);
   expect(dropped).toBeGreaterThan(0n);
-}, 180_000);
+});
 
 describe('ends', () => {
   it('-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it', async () => {
@@ -105,7 +105,7 @@ describe('ends', () => {
     const third = await own.run(args('end', '-bounded'));
     expect(third.code).toBe(0);
     expect((await exported('end')).sort()).toEqual(expected);
-  }, 180_000);
+  });
 
   it('is drained by SIGTERM with a checkpoint, and survives its own kill', async () => {
     const killed = await own.run(
@@ -125,7 +125,7 @@ describe('ends', () => {
     engine.kill('SIGTERM');
     expect(await engine.ended).toEqual({ code: 0, signal: null });
     expect((await exported('term')).sort()).toEqual(expectedFinal);
-  }, 180_000);
+  });
 });
 
 describe('answers', () => {
@@ -210,7 +210,7 @@ describe('answers', () => {
     });
     engine.kill('SIGTERM');
     expect((await engine.ended).code).toBe(0);
-  }, 180_000);
+  });
 });
 
 describe('a partition from which nothing comes', () => {
@@ -223,7 +223,7 @@ describe('a partition from which nothing comes', () => {
     const to = [`-out=kafka:${quiet}`, `-brokers=${stack.brokers}`, '-partitions=2'];
     const made = await own.run(['gen', '-kind=events', '-count=20000', '-per-ms=2', '-accounts=1', ...to]);
     expect(made.code).toBe(0);
-  }, 180_000);
+  });
 
   it('holds every window back, until it is idle; that is remembered through a SIGKILL', async () => {
     expect((await own.run(quietArgs('held', '-exit-at-end', '-idle-timeout=0'))).code).toBe(0);
@@ -248,7 +248,7 @@ describe('a partition from which nothing comes', () => {
     second.kill('SIGTERM');
     expect((await second.ended).code).toBe(0);
     expect(await exported('held')).toEqual(expect.arrayContaining(rows));
-  }, 180_000);
+  });
 });
 
 describe('damaged checkpoints', () => {
@@ -273,7 +273,7 @@ describe('damaged checkpoints', () => {
     expect(refused.code).toBe(1);
     expect(refused.stderr).toMatch(/no checkpoint in .* can be restored: .*\[state_corrupt\]/);
     await rm(stateDir('torn'), { recursive: true });
-  }, 180_000);
+  });
 });
 
 describe('bad input', () => {
@@ -389,21 +389,17 @@ describe('bad input', () => {
     expect(missing.stderr).not.toContain('listening');
   });
 
-  it.concurrent.each(cases)(
-    '%s',
-    async (what, flags, code, line) => {
-      const given = new Set(flags.map((flag) => flag.split('=')[0]));
-      const name = what.replaceAll(' ', '_');
-      // Of another sink these would be refused themselves.
-      if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
-      const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
-      const { code: got, stderr } = await own.run([...rest, ...flags]);
-      expect(stderr).toMatch(line);
-      expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
-      expect(got).toBe(code);
-      // Nothing is half made: at most the folder itself.
-      expect(await readdir(stateDir(name)).catch(() => [])).toEqual([]);
-    },
-    120_000,
-  );
+  it.concurrent.each(cases)('%s', async (what, flags, code, line) => {
+    const given = new Set(flags.map((flag) => flag.split('=')[0]));
+    const name = what.replaceAll(' ', '_');
+    // Of another sink these would be refused themselves.
+    if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
+    const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
+    const { code: got, stderr } = await own.run([...rest, ...flags]);
+    expect(stderr).toMatch(line);
+    expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
+    expect(got).toBe(code);
+    // Nothing is half made: at most the folder itself.
+    expect(await readdir(stateDir(name)).catch(() => [])).toEqual([]);
+  });
 });

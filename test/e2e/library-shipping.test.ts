@@ -101,5 +101,5 @@ describe('the example service', () => {
     expect(await count('history_inbox')).toBe(lines.length);
     expect(await count('history_parked')).toBe(0);
     expect((await settingsOf(stack.brokers, topic)).get('segment.ms')).toBe('3600000');
-  }, 180_000);
+  });
 });

@@ -32,7 +32,7 @@ describe('without a network', () => {
       cwd: packageRoot(),
       encoding: 'utf8',
       env: { ...process.env, ...env },
-      timeout: 150_000,
+      timeout: 280_000,
     });
     expect({ status: result.status, stdout: result.stdout, stderr: result.stderr }).toMatchObject({
       status: 0,
@@ -40,5 +40,5 @@ describe('without a network', () => {
     });
     // A step that had work to do would have said so.
     expect(result.stderr).not.toMatch(/installing|building|compiling/);
-  }, 160_000);
+  });
 });

@@ -3,9 +3,7 @@ import { expect, it } from 'vitest';
 import { bench } from '../../bench/orders.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 
-it('measures latency, CPU, the ceiling, the ratio to one transaction a request, hot keys and gRPC', {
-  timeout: 180_000,
-}, async () => {
+it('measures latency, CPU, the ceiling, the ratio to one transaction a request, hot keys and gRPC', async () => {
   const results = await smoke(bench);
   expect(goalsOf(results)).toEqual([
     ['POST /orders at 300/s, alone, rate reached', 'value >= 294'],

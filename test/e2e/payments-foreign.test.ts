@@ -99,4 +99,4 @@ it('charges what another relay publishes once, however it writes the record and 
   await publish(at.topic, [...again, other]);
   expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 300, parked: 0, ignored: 1 });
   await at.expectCharged(orders);
-}, 120_000);
+});

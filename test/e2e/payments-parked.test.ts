@@ -118,7 +118,7 @@ describe('parked records', () => {
       'SELECT count(*)::int AS n FROM SCHEMA.charges GROUP BY order_id',
     );
     expect(charges.map(({ n }) => n)).toEqual(Array.from({ length: 41 }, () => 1));
-  }, 150_000);
+  });
 
   it('are charged once each though the redrive is killed half-way and others take them at the same time', async () => {
     const at = world('halfway');
@@ -142,7 +142,7 @@ describe('parked records', () => {
     expect(one.charged + two.charged + again.charged).toBe(220);
     expect(await redrive(at)).toMatchObject({ charged: 0, parked: 0, left: {} });
     await at.expectCharged(orders);
-  }, 150_000);
+  });
 
   it('of a topic that was deleted and made again stand beside those at their offsets, and are taken with them', async () => {
     const at = world('remade');
@@ -180,7 +180,7 @@ describe('parked records', () => {
     expect(await redrive(at, '-batch-rows=2')).toMatchObject({ taken: 7, charged: 6, parked: 1 });
     await at.expectCharged([...before, ...after]);
     expect(await at.count('payments_parked')).toBe(1);
-  }, 150_000);
+  });
 
   it('that an older release set aside are kept by the migration, and known again', async () => {
     const at = world('older');
@@ -224,7 +224,7 @@ describe('parked records', () => {
     await pool.query(`ALTER TABLE ${at.schema}.charges DROP CONSTRAINT sane`);
     expect(await redrive(at)).toMatchObject({ taken: 3, charged: 1, parked: 2 });
     await at.expectCharged([mended]);
-  }, 180_000);
+  });
 
   it.each([
     [['-parked', '-redrive'], /-redrive changes nothing with -parked/],
@@ -321,7 +321,7 @@ describe('a message that the inbox has forgotten', () => {
     const rows = await at.query<{ id: string }>('SELECT DISTINCT order_id AS id FROM SCHEMA.charges');
     expect(rows.map(({ id }) => id).sort()).toEqual(orders.map(({ orderId }) => orderId).sort());
     expect(await at.count('charges')).toBe(50);
-  }, 150_000);
+  });
 
   it('is set aside otherwise, not charged', async () => {
     const at = world('undecided');
@@ -349,7 +349,7 @@ describe('a message that the inbox has forgotten', () => {
     await lateDuplicates(at, '-unsafe-ttl');
     expect(await at.count('charges')).toBe(75);
     expect(await reasons(at)).toEqual({ seen: 25 });
-  }, 150_000);
+  });
 });
 
 it('two groups on schemas of their own charge every order each and do not disturb each other', async () => {
@@ -370,4 +370,4 @@ it('two groups on schemas of their own charge every order each and do not distur
     expect(await service.ended).toEqual({ code: 0, signal: null });
   }
   for (const at of [one, two]) await at.expectCharged(orders);
-}, 150_000);
+});

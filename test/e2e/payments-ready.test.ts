@@ -57,7 +57,7 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
     await notReady(await one.address(), /not a member of the consumer group: .*session timeout/i);
     one.kill('SIGTERM');
     expect(await one.ended).toEqual({ code: 0, signal: null });
-  }, 120_000);
+  });
 
   it('members that come and go leave those that stay ready, and one without a partition is ready too', async () => {
     const at = world(`churn_${native}`);
@@ -94,7 +94,7 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
     one.kill('SIGTERM');
     expect(await one.ended).toEqual({ code: 0, signal: null });
     await at.expectCharged(orders);
-  }, 180_000);
+  });
 });
 
 describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -native=%s', (native) => {
@@ -131,7 +131,7 @@ describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -na
     } finally {
       await leader.close();
     }
-  }, 120_000);
+  });
 });
 
 describe('a broker that is killed', () => {

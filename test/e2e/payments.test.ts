@@ -183,7 +183,7 @@ describe('while the database is away', () => {
     await at.expectCharged(orders);
     expect(await at.count('payments_suppressed')).toBe(0);
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
-  }, 180_000);
+  });
 
   it('a member that joins takes over its partitions, and a drain ends the one that waits', async () => {
     const at = world('takeover');
@@ -209,7 +209,7 @@ describe('while the database is away', () => {
     two.kill('SIGTERM');
     expect(await two.ended).toEqual({ code: 0, signal: null });
     await at.expectCharged(orders);
-  }, 180_000);
+  });
 });
 
 describe('as a process', () => {
@@ -242,7 +242,7 @@ describe('as a process', () => {
     expect(await two.ended).toEqual({ code: 0, signal: null });
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
     await at.expectCharged(orders);
-  }, 180_000);
+  });
 
   it('two members that stop at the end wait for what the other reads', async () => {
     const at = world('ends');

@@ -26,7 +26,7 @@ async function refuseAbove(topic: string, bytes: number): Promise<void> {
 }
 
 describe('a relay whose broker', () => {
-  it('pauses and then dies goes on where it was, in order', { timeout: 120_000 }, async () => {
+  it('pauses and then dies goes on where it was, in order', async () => {
     const { pool, args, ...rest } = await world();
     const relay = own.spawn('relay', [...args, '-batch-rows=20', '-delivery-timeout=1s']);
     const address = await relay.address();
@@ -107,7 +107,7 @@ describe('a relay whose broker', () => {
     sent.expectOrdered(await readTopic({ ...rest, topic }));
   });
 
-  it('loses the topic makes it again and goes on in order', { timeout: 120_000 }, async () => {
+  it('loses the topic makes it again and goes on in order', async () => {
     const { pool, args, topic, ...rest } = await world();
     const relay = own.spawn('relay', args);
     await relay.address();

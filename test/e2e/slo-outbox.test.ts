@@ -36,7 +36,7 @@ beforeAll(async () => {
     processes.push(child);
     addresses.push(await ready(args[0] as string, child));
   }
-}, 180_000);
+});
 
 afterAll(async () => {
   for (const one of processes) one.kill('SIGTERM');
@@ -110,4 +110,4 @@ it('has data for every rule while orders flow, and names nothing that is not ser
       for (const label of Object.keys(where)) expect(names, `${metric} ${label}`).toContain(label);
     }
   }
-}, 180_000);
+});

@@ -61,7 +61,7 @@ test('creates, leaves alone what exists, lists and deletes', async () => {
   });
   await expect.poll(async () => (await topic('list')).stdout, { interval: 200 }).not.toContain(first);
   await topic('delete', `-topic=${second}`);
-}, 180_000);
+});
 
 test('a setting that the broker refuses is one line and no bug', async () => {
   const { status, stderr } = await topic(
@@ -72,7 +72,7 @@ test('a setting that the broker refuses is one line and no bug', async () => {
   expect(status).not.toBe(70);
   expect(status).not.toBe(0);
   expect(stderr.trim().split('\n')).toHaveLength(1);
-}, 180_000);
+});
 
 test('says which topic is not there, and what the broker refuses', async () => {
   const missing = `topic-test-${randomUUID()}`;

@@ -147,7 +147,7 @@ describe.each(SIDES)('the state of a run over the $name kernels', (kernels) => {
       }),
       { numRuns: 80 },
     );
-  }, 240_000);
+  });
 
   it('survives a death at every step of a checkpoint, and all along the log', async () => {
     const seen = new Set<string>();
@@ -166,7 +166,7 @@ describe.each(SIDES)('the state of a run over the $name kernels', (kernels) => {
     expect([...seen].sort()).toEqual(
       CHECKPOINT_ACTIONS.flatMap((action) => [`before ${action}`, `after ${action}`]).sort(),
     );
-  }, 240_000);
+  });
 });
 
 const refusalOf = (thrown: unknown): string => {
@@ -190,34 +190,30 @@ describe('the state of a run on this machine', () => {
   const root = mkdtempSync(join(tmpdir(), 'millrace-durable-'));
   afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-  it.each(CASES)(
-    'goes on from a folder: $stream.rules.window',
-    async ({ stream, course }) => {
-      const [, kernels] = SIDES as readonly [Kernels, Kernels];
-      const expected = await clean(kernels, stream, course);
-      const some = placesOf(expected.steps).filter((_, i) => i % 25 === 12);
-      for (const atStep of some) {
-        const disk = await openDisk(mkdtempSync(join(root, 'run-')));
-        const results = new Results();
-        let count = 0;
-        const onStep = (): void => {
-          if (count++ >= atStep) throw new Killed();
-        };
-        const parts = { kernels, stream, course, disk, results };
-        const first = new Loop({ ...parts, shards: 2, onStep });
-        await expect(first.start().then(() => first.run())).rejects.toBeInstanceOf(Killed);
-        // What it has written stays, as it does when a process is killed.
-        await first.close();
-        const second = new Loop({ ...parts, shards: 3, onStep: () => {} });
-        await second.start();
-        expect(second.restored).toBeDefined();
-        expect(await second.run()).toEqual(expected.outcome);
-        await second.close();
-      }
-      expect(some.length).toBeGreaterThan(1);
-    },
-    240_000,
-  );
+  it.each(CASES)('goes on from a folder: $stream.rules.window', async ({ stream, course }) => {
+    const [, kernels] = SIDES as readonly [Kernels, Kernels];
+    const expected = await clean(kernels, stream, course);
+    const some = placesOf(expected.steps).filter((_, i) => i % 25 === 12);
+    for (const atStep of some) {
+      const disk = await openDisk(mkdtempSync(join(root, 'run-')));
+      const results = new Results();
+      let count = 0;
+      const onStep = (): void => {
+        if (count++ >= atStep) throw new Killed();
+      };
+      const parts = { kernels, stream, course, disk, results };
+      const first = new Loop({ ...parts, shards: 2, onStep });
+      await expect(first.start().then(() => first.run())).rejects.toBeInstanceOf(Killed);
+      // What it has written stays, as it does when a process is killed.
+      await first.close();
+      const second = new Loop({ ...parts, shards: 3, onStep: () => {} });
+      await second.start();
+      expect(second.restored).toBeDefined();
+      expect(await second.run()).toEqual(expected.outcome);
+      await second.close();
+    }
+    expect(some.length).toBeGreaterThan(1);
+  });
 });
 
 describe('a file of the state that is not what it was', () => {
@@ -274,7 +270,6 @@ describe('a file of the state that is not what it was', () => {
       expect(refusals).toBeGreaterThan(0);
       expect(fallbacks).toBeGreaterThan(0);
     },
-    240_000,
   );
 
   it('is noticed wherever the newest checkpoint needs it', async () => {
@@ -310,7 +305,7 @@ describe('a file of the state that is not what it was', () => {
         await loop.bury();
       }
     }
-  }, 240_000);
+  });
 
   it('keeps a run from starting empty', async () => {
     const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
@@ -361,5 +356,5 @@ describe('a file of the state that is not what it was', () => {
       const found = await ran(kernels, stream, course, disk, results);
       expect(found.outcome).toEqual(expected.outcome);
     }
-  }, 240_000);
+  });
 });

@@ -8,7 +8,7 @@ import { projectRoot } from '../house/root.ts';
 
 const run = promisify(execFile);
 const PAIRS_MAX = 3_000;
-const HUNT_MS_MAX = 90_000;
+const HUNT_MS_MAX = 600_000;
 
 interface Fault {
   readonly what: string;

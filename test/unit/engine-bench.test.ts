@@ -19,9 +19,7 @@ it('measures the operator beside the obvious program, with equal answers', async
   expect(results[0]?.value).toBeGreaterThan(0);
 });
 
-it('measures the kernels beside the bare loop and the twin, with equal answers', {
-  timeout: 240_000,
-}, async () => {
+it('measures the kernels beside the bare loop and the twin, with equal answers', async () => {
   const said: string[] = [];
   const results = await kernels.run(
     smokeContext({ settings: { native: 'on' }, say: (line) => void said.push(line) }),
@@ -31,7 +29,7 @@ it('measures the kernels beside the bare loop and the twin, with equal answers',
   for (const one of results) expect(one.value, one.metric).toBeGreaterThan(0);
 });
 
-it('measures checkpoints beside ingestion, and gets every key back', { timeout: 240_000 }, async () => {
+it('measures checkpoints beside ingestion, and gets every key back', async () => {
   const results = await checkpoints.run(smokeContext({ settings: { native: 'on' } }));
   const of = (metric: string): number =>
     results.find((one) => one.metric.startsWith(metric))?.value ?? Number.NaN;

@@ -192,9 +192,7 @@ describe('look-ups', () => {
 });
 
 describe.each<KvDriver>([rocksdbDriver, rocksdbNpmDriver])('on a disk, by $name', (driver) => {
-  it('finds rows of runs and of puts, and finds them again when it is opened', {
-    timeout: 180_000,
-  }, async () => {
+  it('finds rows of runs and of puts, and finds them again when it is opened', async () => {
     const folder = place();
     const store = await driver.open(folder, OPTIONS);
     const fired = await sinkOf(store, TUMBLING);

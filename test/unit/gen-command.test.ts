@@ -84,7 +84,7 @@ describe('gen to a file', () => {
     const path = join(dir, 'drained');
     const { code, address, world } = start(gen, ['-count=0', '-rate=20k', `-out=file:${path}`, '-json']);
     await address();
-    await expect.poll(() => readFileSync(path).length, { timeout: 5000 }).toBeGreaterThan(0);
+    await expect.poll(() => readFileSync(path).length).toBeGreaterThan(0);
     world.signal('SIGTERM');
     expect(await code).toBe(0);
     const { rows } = JSON.parse(world.stdout());

@@ -60,7 +60,7 @@ export function fakeWorld(
 export function start(command: Command, argv: readonly string[], world: FakeWorld = fakeWorld()) {
   const code = runCommand(command, argv, world);
   const address = async (): Promise<string> => {
-    for (let i = 0; i < 400; i++) {
+    for (let i = 0; i < 12_000; i++) {
       const found = /^listening on (http:\/\/\S+)$/m.exec(world.stderr());
       if (found !== null) return found[1] as string;
       await new Promise((resolve) => setTimeout(resolve, 5));

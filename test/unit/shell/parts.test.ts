@@ -139,7 +139,7 @@ describe('progress', () => {
   test('on a TTY one line is rewritten, and other lines go above it', async () => {
     const { screen, text } = recorder(true, 30);
     const progress = startProgress({ what: 'reading a long name', total: 10 }, screen, handClock(), false);
-    await expect.poll(text, { timeout: 2000 }).toContain('\r\u001b[2Kreading a long name: 0 of 10 ');
+    await expect.poll(text).toContain('\r\u001b[2Kreading a long name: 0 of 10 ');
     const standing = text().slice(text().lastIndexOf('K') + 1);
     expect(standing.length).toBe(29);
     screen.line('a log line');

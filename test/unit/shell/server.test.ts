@@ -72,7 +72,7 @@ describe('the shared server', () => {
       },
     ]);
     await (await fetch(`${url}/metrics`)).text();
-    await expect.poll(async () => (await fetch(`${url}/ready`)).status, { timeout: 2000 }).toBe(200);
+    await expect.poll(async () => (await fetch(`${url}/ready`)).status).toBe(200);
     world.signal('SIGTERM');
     expect((await fetch(`${url}/ready`).catch(() => ({ status: 503 }))).status).toBe(503);
     await code;
