@@ -114,8 +114,9 @@ describe('a key that another process is writing', () => {
   });
 
   it('is answered 503 after the wait, and holds up no other key for longer than one wait', async () => {
-    const waitMs = 1000;
-    const { schema, pool, service } = await fresh(['-connections=1', `-inflight-wait=${waitMs}ms`]);
+    const waitMs = 5000;
+    const patience = [`-inflight-wait=${waitMs}ms`, '-deadline=60s', '-drain-timeout=80s'];
+    const { schema, pool, service } = await fresh(['-connections=1', ...patience]);
     const [first, second] = [newKey(), newKey()];
     const held = [await hold(pool, first), await hold(pool, second)];
     const timed = async (key: string): Promise<readonly [Reply, number]> => {

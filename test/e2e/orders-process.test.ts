@@ -69,7 +69,7 @@ describe('-deadline', () => {
   it('is kept when the database does not answer: 504, and the key finds out', async () => {
     const gate = await gateBefore(stack.postgres);
     const { schema, pool } = await kit.schema();
-    const service = await kit.serve(schema, ['-deadline=500ms', '-inflight-wait=300ms'], gate.url);
+    const service = await kit.serve(schema, ['-deadline=5s', '-inflight-wait=3s'], gate.url);
     createdOf(await service.order(newKey()), false);
     gate.swallowAnswers();
     const key = newKey();

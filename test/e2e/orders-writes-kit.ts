@@ -187,7 +187,7 @@ export async function insist(
       return { key, request, answer: await pick().create(key, request) };
     } catch (thrown) {
       const error = findMillraceError(thrown);
-      if (error === undefined || attempt > 400) throw thrown;
+      if (error === undefined || attempt > 5000) throw thrown;
       onRefused(error.code);
       if (FINAL.has(error.code)) return { key, request, code: error.code, differs: error.details['differs'] };
       if (error.kind !== 'unavailable') throw thrown;

@@ -201,7 +201,7 @@ describe('a database that gets in the way', () => {
 
   it('holds one key: its request waits and is told so, all others go on', async () => {
     const world = await writesWorld(stack.postgres);
-    const { orders, count } = await world.instance({ inFlightWaitMs: 2500 });
+    const { orders, count } = await world.instance({ inFlightWaitMs: 15_000, deadlineMs: 60_000 });
     const [held, freed] = [randomUUID(), randomUUID()];
     const [releaseHeld, releaseFreed] = await Promise.all([
       holdKeys(world.pool, held),
@@ -387,7 +387,7 @@ describe('overload', () => {
 
   it('of reads is shed, none waits past its deadline, and a 409 needs none', async () => {
     const world = await writesWorld(stack.postgres);
-    const { orders, count } = await world.instance({ readsMax: 4, deadlineMs: 400 });
+    const { orders, count } = await world.instance({ readsMax: 4, deadlineMs: 5000 });
     const code = (thrown: unknown): string | undefined => findMillraceError(thrown)?.code;
     const key = randomUUID();
     const { orderId } = await orders.create(key, body(0));

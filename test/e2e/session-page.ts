@@ -6,7 +6,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 
-const COMMAND_MS_MAX = 40_000;
+const COMMAND_MS_MAX = 240_000;
 
 export interface Step {
   readonly command: string;

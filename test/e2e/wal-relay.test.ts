@@ -102,7 +102,7 @@ const drained = ({ pool }: World): Promise<true> =>
       );
       return rows[0]?.n === 0n ? true : undefined;
     },
-    50_000,
+    120_000,
   );
 
 /** Whether this relay reads the slot; one that is being made looks read from outside. */
@@ -110,7 +110,7 @@ const reading = (address: string): Promise<true> =>
   until(
     'a reader of the slot',
     async () => ((await metric(address, 'relay_wal_active')) === 1 ? true : undefined),
-    40_000,
+    120_000,
   );
 
 interface Seen {
@@ -263,7 +263,7 @@ describe('relay -relay=wal', () => {
           if (end === undefined) await workOn(one, sent);
           return end;
         },
-        30_000,
+        120_000,
       );
       expect(end).toEqual({ code: null, signal: 'SIGKILL' });
       expect(readFileSync(first.logPath, 'utf8')).toMatch(
@@ -293,14 +293,12 @@ describe('relay -relay=wal', () => {
     const sent = await work(one, 15, 12, async (round) => {
       await sleep(40);
       if (round === 3) first.kill('SIGKILL');
-      if (round === 4) third = relay(one.args);
-      // The second owns by now, or will; it is stopped in the middle of its work and wakes up a successor's contemporary.
-      if (round === 7) {
-        await until('a busy second', async () =>
-          (await metric(await second.address(), 'relay_wal_active')) === 1 ? true : undefined,
-        );
-        second.kill('SIGSTOP');
+      if (round === 4) {
+        await reading(await second.address());
+        third = relay(one.args);
       }
+      // It is stopped in the middle of its work and wakes up a successor's contemporary.
+      if (round === 7) second.kill('SIGSTOP');
     });
     await drained(one);
     second.kill('SIGCONT');
