@@ -13,7 +13,7 @@ const stack = await sharedStack();
 const { world } = await paymentsKit(own, stack);
 const LATE_MS = 60_000;
 /** A commit that is not taken, the wait for the group to let the member go, and what a busy machine adds. */
-const DRAIN_MS_MAX = 24_000;
+const DRAIN_MS_MAX = 9500;
 
 interface Ready {
   readonly ready: boolean;

@@ -78,7 +78,7 @@ describe('the load generator', () => {
     );
     expect(report.answered + report.unsent).toBeGreaterThan(200);
     expect(report.latencyUs.max).toBeGreaterThan(100_000);
-    expect(report.latencyUs.max).toBeGreaterThanOrEqual(report.latencyUs.p50);
+    expect(report.latencyUs.max).toBeGreaterThan(report.latencyUs.p50);
   });
 
   test('a server that hangs up, or says more than it was asked, is a failure each time', async () => {
