@@ -14,6 +14,8 @@ import type { Service, Slice, SliceContext, SliceProcess } from './fact.ts';
 import { ready } from './ready.ts';
 
 const REQUESTS_PER_SECOND = 400;
+/** What a slow machine has not answered yet is still ordered after the load's end, and would move the kills towards its beginning. */
+const UNDER_WAY_MAX = 200;
 const RETRY_RATE = 0.15;
 /** Of the load at scale 1. It goes on for longer where a slow machine needs that for a middle to kill in. */
 const LOAD_S = 15;
@@ -194,6 +196,7 @@ async function run(context: SliceContext): Promise<EffectsRun> {
       'load',
       `-target=http://${target}`,
       `-rate=${REQUESTS_PER_SECOND}`,
+      `-under-way-max=${UNDER_WAY_MAX}`,
       `-duration=${LOAD_S_MAX}s`,
       `-retry-rate=${RETRY_RATE}`,
       '-retry-within=1s',
