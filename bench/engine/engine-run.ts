@@ -6,7 +6,7 @@ import { coreError, invariant } from '../../src/core/errors.ts';
 import { FIRED_FAMILIES, readFired } from '../../src/engine/index.ts';
 import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
 import { cpuSeconds } from '../effects/cpu.ts';
-import type { Child, World } from '../effects/world.ts';
+import { type Child, until, type World } from '../effects/world.ts';
 import type { EventsTopic } from './events-topic.ts';
 
 /** A look costs the engine about 3 ms of CPU. */
@@ -14,6 +14,7 @@ const SAMPLE_MS = 500;
 const SAMPLE_MS_SMOKE = 10;
 const LEFT_SAMPLE_MS = 100;
 const DRAIN_MS_MAX = 600_000;
+const RESTART_MS_MAX = 120_000;
 /** Gauges of the state are renewed once a second. */
 const GAUGES_MS = 1500;
 const STORE_BUDGET_BYTES = 64 * 1024 * 1024;
@@ -54,6 +55,8 @@ export interface Drained {
   readonly end: Scrape;
   readonly peakBytes: number;
   readonly answer: Answer | undefined;
+  /** Of the restart, where one was asked for. */
+  readonly restoreSeconds: number | undefined;
 }
 
 interface Sample {
@@ -69,6 +72,8 @@ interface DrainOptions {
   readonly answer?: boolean;
   /** Waits for the gauges of the state. */
   readonly gauges?: boolean;
+  /** Kills the engine behind the last event and starts it again, which has to hold so many keys; without an answer. */
+  readonly restart?: number;
   /** Goes on behind the last event until so many results have left, or all that leave; so far the rate is measured. */
   readonly results?: number | 'all';
   /** Called when the engine begins to read; what it gives, when all is read. */
@@ -139,15 +144,43 @@ export class EngineRuns {
       const peakBytes = peakBytesOf(child.process.pid);
       invariant(metricIn(end, 'dropped_late') === 0, 'nothing is late in the true order');
       invariant(metricIn(end, 'engine_invalid_events_total') === 0, 'every event is read');
-      await child.stop();
+      const restoreSeconds =
+        options.restart === undefined
+          ? undefined
+          : await this.restart(child, topic.name, folder, options.flags, options.restart);
+      if (options.restart === undefined) await child.stop();
       context.drain.throwIfAborted();
       const answer =
         options.answer === true ? await this.answer(topic.name, folder, options.flags) : undefined;
       const speed = left === undefined ? speedOf(samples, topic.events) : speedBetween(began, left);
-      return { ...speed, end, peakBytes, answer };
+      return { ...speed, end, peakBytes, answer, restoreSeconds };
     } finally {
       child.process.kill('SIGKILL');
       rmSync(folder, { recursive: true, force: true });
+    }
+  }
+
+  /** @returns how long the next run took to restore what this one held, seconds */
+  private async restart(
+    child: Child,
+    topic: string,
+    folder: string,
+    flags: readonly string[],
+    keys: number,
+  ): Promise<number> {
+    child.process.kill('SIGKILL');
+    await child.process.ended;
+    const again = await this.start(topic, folder, flags);
+    try {
+      await until(
+        `${keys} keys`,
+        RESTART_MS_MAX,
+        async () => metricIn(await scrape(again), 'engine_open_keys') >= keys,
+      );
+      return metricIn(await scrape(again), 'engine_recovery_seconds');
+    } finally {
+      again.process.kill('SIGKILL');
+      await again.process.ended;
     }
   }
 

@@ -10,7 +10,7 @@ it('measures drains beside a bare loop, memory, latencies and PostgreSQL', async
   const onDisk = results.filter(({ metric }) => metric.includes('disk state'));
   const ofKind = ['events/s', 'us CPU/event', 'bytes'];
   expect(onDisk.map(({ unit }) => unit)).toEqual(
-    hasDiskState() ? [...ofKind, ...ofKind, ...ofKind, 'bytes'] : [],
+    hasDiskState() ? [...ofKind, ...ofKind, ...ofKind, 'bytes', 's'] : [],
   );
   expect(goalsOf(results.filter((one) => !onDisk.includes(one)))).toEqual([
     ['180000 events of 256 B, lz4, from Kafka: CPU', 'ratio >= 0.8'],
