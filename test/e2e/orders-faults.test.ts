@@ -69,6 +69,9 @@ const waits = (pool: SqlPool, schema: string, atLeast = 1n): Promise<true> =>
     return (rows[0]?.n ?? 0n) >= atLeast ? true : undefined;
   });
 
+/** Of a service whose requests still wait when the look at them comes late. */
+const PATIENT = ['-inflight-wait=60s', '-deadline=80s', '-drain-timeout=120s'] as const;
+
 /** A report of readiness may be a little old. */
 const readiness = (service: Service, status: number): Promise<true> =>
   until(`/ready to answer ${status}`, async () =>
@@ -85,7 +88,7 @@ async function fresh(
 
 describe('a key that another process is writing', () => {
   it('waits, and gets the stored answer byte for byte when that commits', async () => {
-    const { schema, pool, service } = await fresh();
+    const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = [service.order(key), service.order(key), service.order(key, { ...ORDER, amount_cents: 1 })];
@@ -102,7 +105,7 @@ describe('a key that another process is writing', () => {
   });
 
   it('is created here when that rolls back', async () => {
-    const { schema, pool, service } = await fresh();
+    const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
@@ -151,7 +154,7 @@ describe('the same keys in opposite orders at two processes', () => {
     await pool.query(`CREATE DATABASE ${schema}`);
     const url = new URL(stack.postgres);
     url.pathname = `/${schema}`;
-    const flags = ['-connections=1'];
+    const flags = ['-connections=1', ...PATIENT];
     const [one, two] = await Promise.all([
       kit.serve(schema, flags, url.toString()),
       kit.serve(schema, flags, url.toString()),
@@ -190,7 +193,7 @@ describe('the same keys in opposite orders at two processes', () => {
 
 describe('overload', () => {
   it('is shed with 429 before any work, and reads go on', async () => {
-    const { schema, pool, service } = await fresh(['-in-flight-max=1']);
+    const { schema, pool, service } = await fresh(['-in-flight-max=1', ...PATIENT]);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);
@@ -209,7 +212,7 @@ describe('overload', () => {
   });
 
   it('of reads is shed with 429, and what is answered from memory goes on', async () => {
-    const { pool, service } = await fresh(['-reads-max=1']);
+    const { pool, service } = await fresh(['-reads-max=1', ...PATIENT]);
     const key = newKey();
     const path = `/orders/${createdOf(await service.order(key), false)}`;
     const release = await lockTable(pool, 'orders');
@@ -235,7 +238,7 @@ describe('overload', () => {
 
 describe('signals', () => {
   it('SIGTERM lets requests under way finish and takes no new ones', async () => {
-    const { schema, pool, service } = await fresh();
+    const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
     const held = await hold(pool, key);
     const asked = service.order(key);

@@ -117,10 +117,15 @@ export function ordersKit(own: Launcher, postgres: string): Kit {
       const address = await process.address();
       const agent = new Agent({ keepAlive: true, maxSockets: 64 });
       agents.push(agent);
-      await until('a ready orders service', async () => {
-        const { status } = await ask(agent, address, { path: '/ready' });
-        return status === 200 ? true : undefined;
+      let over = false;
+      void process.ended.then(() => {
+        over = true;
       });
+      await until('a ready orders service, or its end', async () => {
+        const { status } = over ? { status: 0 } : await ask(agent, address, { path: '/ready' });
+        return over || status === 200 ? true : undefined;
+      });
+      if (over) throw new Error(`the orders service ended: ${readFileSync(process.logPath, 'utf8')}`);
       return {
         process,
         address,

@@ -105,13 +105,17 @@ async function follow(pool: SqlPool, over: AbortSignal): Promise<void> {
   }
 }
 
-/** What the database says right after a relay died. */
+/** What the database says right after a relay died, when what it had asked for last is done or undone: a mark whose server
+ *  process is slow would else come between this look and the rows it tells of. */
 async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
   const { signal } = await relay.ended;
-  const { rows } = await pool.query<{ pending: bigint; at: string }>(
-    'SELECT count(*) AS pending, clock_timestamp()::text AS at FROM outbox WHERE published_at IS NULL',
-  );
-  return { signal, pending: Number(rows[0]?.pending ?? 0n), at: rows[0]?.at ?? '' };
+  return pool.transaction(async (session) => {
+    await session.query('LOCK TABLE outbox IN SHARE MODE');
+    const { rows } = await session.query<{ pending: bigint; at: string }>(
+      'SELECT count(*) AS pending, clock_timestamp()::text AS at FROM outbox WHERE published_at IS NULL',
+    );
+    return { signal, pending: Number(rows[0]?.pending ?? 0n), at: rows[0]?.at ?? '' };
+  });
 }
 
 async function moment(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
