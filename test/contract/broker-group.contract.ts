@@ -128,10 +128,10 @@ export function groupContract(subject: BrokerSubject): void {
         const properties = {
           'partition.assignment.strategy': strategy,
           'heartbeat.interval.ms': 200,
-          'session.timeout.ms': 6000,
+          'session.timeout.ms': 45_000,
         };
         const until = async (rows: number): Promise<void> => {
-          const deadline = performance.now() + 45_000;
+          const deadline = performance.now() + 120_000;
           while (ledger.done < BigInt(rows) && ledger.faults.length === 0 && performance.now() < deadline) {
             await new Promise((resolve) => setTimeout(resolve, 5));
           }
@@ -170,7 +170,7 @@ export function groupContract(subject: BrokerSubject): void {
         expect((await producer.produce(batchOf(rows), [topic])).failed).toBe(0);
       };
       const group = fresh('group');
-      const properties = { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 6000 };
+      const properties = { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 45_000 };
       const kept = new Set(Array.from({ length: PARTITIONS }, (_, partition) => partition));
       const first = await world.consumer({
         group,
@@ -193,7 +193,7 @@ export function groupContract(subject: BrokerSubject): void {
       const seen = [...before.rows];
       const into = RecordBatch.create(8, 1024);
       const readOn = async (enough: () => boolean, beside?: BatchConsumer): Promise<void> => {
-        const deadline = performance.now() + 30_000;
+        const deadline = performance.now() + 120_000;
         while (!enough() && performance.now() < deadline) {
           await beside?.consume(into, 50);
           await first.consume(into, 50);
@@ -238,7 +238,7 @@ export function groupContract(subject: BrokerSubject): void {
       await world.numbered(topic, 30);
       const group = fresh('group');
       const slow = await world.slowMember(group, topic, 2);
-      const properties = { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 6000 };
+      const properties = { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 45_000 };
       const consumer = await world.consumer({ group, properties });
       await slow.enter();
       await consumer.subscribe([topic]);

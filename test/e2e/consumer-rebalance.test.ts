@@ -67,7 +67,7 @@ function start(topic: string) {
         clientId: 'consumer-rebalance',
         group: topic,
         autoOffsetReset: 'earliest',
-        properties: { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 10_000 },
+        properties: { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 45_000 },
       }),
     topic,
     subject: 's',

@@ -93,7 +93,7 @@ function start(topic: string, over: Partial<InboxConsumerOptions> = {}) {
         clientId: 'library-test',
         group: topic,
         autoOffsetReset: 'earliest',
-        properties: { 'session.timeout.ms': 10_000 },
+        properties: { 'session.timeout.ms': 45_000 },
       }),
     topics: [topic],
     pool: world.pool,
