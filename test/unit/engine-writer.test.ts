@@ -78,7 +78,7 @@ describe('sink writer', () => {
     expect(sink.texts).toEqual(textsOf([page(0, 2), page(10, 3), page(20, 205), page(30, 1)]));
     expect(firings.map((one) => one.closed)).toEqual([1, 1, 1, 1]);
     expect(writer.waitingRows).toBe(0);
-    expect(writer.bytes).toBeLessThanOrEqual(100 * 64);
+    expect(writer.bytes).toBeLessThanOrEqual(2 * 100 * 64);
   });
 
   it('reads a firing in whatever pieces it comes, and one that has fewer rows than it said', async () => {
@@ -93,6 +93,62 @@ describe('sink writer', () => {
     expect(sink.texts).toHaveLength(42);
     expect(writer.waitingRows).toBe(0);
     expect(sessions.closed).toBe(1);
+  });
+
+  /** Holds each write until it is told. */
+  const held = (writeRowsMax: number): { sink: ScriptedSink; release: () => void } => {
+    const sink = new ScriptedSink('held', writeRowsMax);
+    let release = (): void => {};
+    sink.held = new Promise((resolve) => {
+      release = resolve;
+    });
+    return { sink, release };
+  };
+  const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+  it('reads the next rows while those before are written, and none behind them', async () => {
+    const { sink, release } = held(10);
+    const writer = writerOn([sink]);
+    const one = firing(0, 35);
+    const read = one.read.bind(one);
+    let rowsRead = 0;
+    one.read = async (into) => {
+      const rows = await read(into);
+      rowsRead += rows;
+      return rows;
+    };
+    writer.offer([one]);
+    await turn();
+    expect([rowsRead, sink.written.length, one.closed, writer.waitingRows]).toEqual([20, 0, 0, 35]);
+    release();
+    await writer.flushed();
+    expect(sink.written.map(([part]) => part?.[1])).toEqual([10, 10, 10, 5]);
+    expect(sink.texts).toEqual(textsOf([page(0, 35)]));
+    expect(one.closed).toBe(1);
+  });
+
+  it('writes what was read before a firing that cannot be read, and closes none that is being read', async () => {
+    const { sink, release } = held(10);
+    const writer = writerOn([sink]);
+    const [one, broken] = [firing(0, 10), firing(10, 5)];
+    let fail = (_: Error): void => {};
+    broken.read = () =>
+      new Promise((_, reject) => {
+        fail = reject;
+      });
+    writer.offer([one, broken]);
+    const flushed = expect(writer.flushed()).rejects.toMatchObject({ code: 'sink_failed' });
+    await turn();
+    release();
+    await turn();
+    expect([sink.texts.length, one.closed, broken.closed]).toEqual([10, 0, 0]);
+    writer.stop();
+    await turn();
+    expect(broken.closed).toBe(0);
+    fail(new Error('the run is gone'));
+    await flushed;
+    await turn();
+    expect([one.closed, broken.closed]).toEqual([1, 1]);
   });
 
   it('calls rows durable when every sink has them, and closes a firing only then', async () => {

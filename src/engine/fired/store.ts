@@ -33,8 +33,8 @@ export const FIRED_FAMILIES: Readonly<Record<string, KvFamilyUse>> = {
 };
 /** Rows of one firing from which on they are taken in as a run: below, a file would cost more than its rows. */
 export const RUN_ROWS_MIN = 32_768;
-/** 16 MiB. */
-const WRITE_ROWS_MAX = 262_144;
+/** 8 MiB. */
+const WRITE_ROWS_MAX = 131_072;
 /** Rows of one put. */
 const PUT_ROWS_MAX = 16_384;
 const READ_ROWS = 8_192;

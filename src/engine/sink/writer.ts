@@ -1,7 +1,7 @@
 /** Carries firings to the sinks beside the reading: one write at a time, in the order they fired.
  *
- *  Invariants: (1) rows leave the state through one copy of at most the rows that the sinks take at once; (2) a firing is
- *  closed when all of its rows are durable in every sink, or when the writer gives up; (3) `flushed` settles when
+ *  Invariants: (1) rows leave the state through two copies of at most the rows that the sinks take at once: the next rows
+ *  are read while those before are written, for either waits for a disk; (2) a firing is closed when all of its rows are durable in every sink, or when the writer gives up; (3) `flushed` settles when
  *  everything offered before it is durable, which is what lets a checkpoint say that its results have left; (4) a sink
  *  that cannot be reached is tried again for ever, any other failure ends the run.
  */
@@ -59,10 +59,13 @@ export class SinkWriter {
   private readonly rowsMax: number;
   private readonly reachable: boolean[];
   private readonly queue: Waiting[] = [];
+  /** Those of the queue that have rows to copy. */
+  private readonly unread: Waiting[] = [];
   private rowsWaiting = 0;
   private offered = 0;
   private done = 0;
-  private copy = new Uint8Array(0);
+  /** The next rows go into the first one. */
+  private copies: readonly [Uint8Array, Uint8Array] = [new Uint8Array(0), new Uint8Array(0)];
   private running = false;
   private failure: unknown;
   private stopped = false;
@@ -82,20 +85,23 @@ export class SinkWriter {
   get waitingRows(): number {
     return this.rowsWaiting;
   }
-  /** Bytes of the copy on its way to the sinks; what waits behind it is memory of the state. */
+  /** Bytes of the copies on their way to the sinks; what waits behind them is memory of the state. */
   get bytes(): number {
-    return this.copy.length;
+    return this.copies.reduce((sum, copy) => sum + copy.length, 0);
   }
 
   /** Takes the firings over, to close them. They came after those offered before. */
   offer(firings: readonly Firing[]): void {
     for (const firing of firings) {
-      this.queue.push({ firing, left: firing.rowsMax });
+      const waiting = { firing, left: firing.rowsMax };
+      this.queue.push(waiting);
+      this.unread.push(waiting);
       this.rowsWaiting += firing.rowsMax;
     }
     this.offered += firings.length;
+    if (this.running) return;
     if (this.over) this.letGo();
-    else if (!this.running && this.queue.length > 0) void this.work();
+    else if (this.unread.length > 0) void this.work();
   }
 
   /** Settles when reading may go on: what waits is within the limits, or the signal is given. @throws what a sink threw */
@@ -158,9 +164,13 @@ export class SinkWriter {
   }
 
   private async run(): Promise<void> {
+    let next: Promise<Batch> | undefined;
     try {
-      while (this.queue.length > 0 && !this.over) {
-        const batch = await this.fill();
+      while ((next !== undefined || this.unread.length > 0) && !this.over) {
+        const batch = await (next ?? this.fill());
+        next = this.unread.length > 0 ? this.fill() : undefined;
+        // Met where it is waited for.
+        next?.catch(() => {});
         if (batch.pages.length > 0 && !(await this.write(batch.pages))) break;
         this.settle(batch);
         this.wake();
@@ -168,6 +178,8 @@ export class SinkWriter {
     } catch (thrown) {
       this.failure = thrown;
     } finally {
+      // What is read may not go before it was.
+      if (next !== undefined) await next.catch(() => {});
       this.running = false;
       if (this.over) this.letGo();
       this.wake();
@@ -177,16 +189,18 @@ export class SinkWriter {
   /** Closes what is not going to be written. */
   private letGo(): void {
     for (const { firing } of this.queue.splice(0)) firing.close();
+    this.unread.length = 0;
     this.rowsWaiting = 0;
   }
 
-  /** Copies the next rows of the firings at the head of the queue. */
+  /** Copies the next rows, as many as the sinks take at once. */
   private async fill(): Promise<Batch> {
     const copy = this.copyFor();
     const pages: FiredPage[] = [];
     const parts: Array<Batch['parts'][number]> = [];
     let used = 0;
-    for (const waiting of this.queue) {
+    let read = 0;
+    for (const waiting of this.unread) {
       const { firing } = waiting;
       const from = used;
       let ended = false;
@@ -199,21 +213,26 @@ export class SinkWriter {
       if (rows > 0) pages.push({ bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows });
       parts.push({ waiting, rows, ended });
       if (!ended) break;
+      read++;
     }
+    this.unread.splice(0, read);
     return { pages, parts };
   }
 
-  /** Memory for as many rows as wait, up to those of one write. */
+  /** Memory for as many rows as wait, up to those of one write; not that of the rows that were copied last. */
   private copyFor(): Uint8Array {
     let rows = 0;
-    for (const { left } of this.queue) {
+    for (const { left } of this.unread) {
       rows += left;
       if (rows >= this.rowsMax) break;
     }
     const bytes = Math.max(1, Math.min(rows, this.rowsMax)) * ROW_BYTES;
-    if (this.copy.length < bytes)
-      this.copy = new Uint8Array(Math.min(this.rowsMax * ROW_BYTES, 2 ** Math.ceil(Math.log2(bytes))));
-    return this.copy;
+    const [, other] = this.copies;
+    let [copy] = this.copies;
+    if (copy.length < bytes)
+      copy = new Uint8Array(Math.min(this.rowsMax * ROW_BYTES, 2 ** Math.ceil(Math.log2(bytes))));
+    this.copies = [other, copy];
+    return copy;
   }
 
   /** False when it was given up. */
