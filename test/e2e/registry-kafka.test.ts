@@ -139,17 +139,17 @@ const TAKEN_OVER_WITHIN_MS = 150_000;
 async function stopLeader(instances: readonly [Instance, Instance]): Promise<{
   readonly sleeper: Instance;
   readonly other: Instance;
-  readonly otherTerms: number;
+  readonly terms: { readonly sleeper: number; readonly other: number };
 }> {
   for (;;) {
-    const terms = instances.map((one) => one.terms());
+    const before = instances.map((one) => one.terms());
     const sleeper = leaderOf(instances);
     sleeper.process.kill('SIGSTOP');
     // Who took over a moment ago has said so by now.
     await sleep(500);
-    const moved = instances.some((one, i) => one.terms() !== terms[i]);
+    const moved = instances.some((one, i) => one.terms() !== before[i]);
     const other = instances[sleeper === instances[0] ? 1 : 0];
-    if (!moved) return { sleeper, other, otherTerms: other.terms() };
+    if (!moved) return { sleeper, other, terms: { sleeper: sleeper.terms(), other: other.terms() } };
     sleeper.process.kill('SIGCONT');
   }
 }
@@ -166,12 +166,12 @@ it('lets a leader that slept past its lease write nothing more', async () => {
     if (id !== undefined) acknowledged.push({ subject, schema, id });
   };
   await register(first, 'a', 'Before');
-  const { sleeper, other, otherTerms } = await stopLeader(instances);
+  const { sleeper, other, terms } = await stopLeader(instances);
   const logs = (): string => `the sleeper:\n${sleeper.log()}\nthe other:\n${other.log()}`;
   // They lie in the sleeper's sockets: when it wakes it still thinks that it leads.
   const waiting = Array.from({ length: 16 }, (_, i) => register(sleeper, 'a', `Waiting${i}`));
   const stopped = performance.now();
-  for (let n = 0; other.terms() === otherTerms; n++) {
+  for (let n = 0; other.terms() === terms.other; n++) {
     if (performance.now() - stopped > TAKEN_OVER_WITHIN_MS)
       throw new Error(`nobody took over from the one that sleeps; ${logs()}`);
     await register(other, 'a', `Meanwhile${n}`);
@@ -183,6 +183,7 @@ it('lets a leader that slept past its lease write nothing more', async () => {
   for (let n = 0; n < 20; n++) await register(sleeper, 'a', `Woken${n}`);
   // All that waited, and all after it, went to the new leader.
   expect(acknowledged.length - sleeping, logs()).toBe(36);
+  expect({ sleeper: sleeper.terms(), other: other.terms() - 1 }, logs()).toEqual(terms);
   expect(sleeper.log()).toContain('this instance leads no more');
   expectKept(await lookAt(brokers, topic), acknowledged);
 });

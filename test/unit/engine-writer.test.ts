@@ -62,6 +62,16 @@ function writerOn(sinks: readonly WindowSink[], over: Partial<SinkWriterParts> =
 
 const forever = new AbortController().signal;
 
+/** Holds each write until it is told. */
+const held = (writeRowsMax: number): { sink: ScriptedSink; release: () => void } => {
+  const sink = new ScriptedSink('held', writeRowsMax);
+  let release = (): void => {};
+  sink.held = new Promise((resolve) => {
+    release = resolve;
+  });
+  return { sink, release };
+};
+
 describe('sink writer', () => {
   it('writes in the order of firing, small firings together, large ones in parts', async () => {
     const sink = new ScriptedSink();
@@ -95,15 +105,6 @@ describe('sink writer', () => {
     expect(sessions.closed).toBe(1);
   });
 
-  /** Holds each write until it is told. */
-  const held = (writeRowsMax: number): { sink: ScriptedSink; release: () => void } => {
-    const sink = new ScriptedSink('held', writeRowsMax);
-    let release = (): void => {};
-    sink.held = new Promise((resolve) => {
-      release = resolve;
-    });
-    return { sink, release };
-  };
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
   it('reads the next rows while those before are written, and none behind them', async () => {
@@ -227,19 +228,11 @@ describe('sink writer', () => {
 });
 
 describe('reading', () => {
-  const blocked = () => {
-    const sink = new ScriptedSink('held', 10);
-    let release = (): void => {};
-    sink.held = new Promise((resolve) => {
-      release = resolve;
-    });
-    return { sink, release: () => release() };
-  };
   /** Many rows in words, few in memory. */
   const said = (rowsMax: number): TestFiring => firing(0, 3, { rowsMax });
 
   it('goes on beside one firing of any size, and pauses when more rows wait than the limit', async () => {
-    const { sink, release } = blocked();
+    const { sink, release } = held(10);
     const writer = writerOn([sink]);
     writer.offer([said(3 * SINK_ROWS_WAITING_MAX)]);
     await writer.room(forever);
@@ -257,7 +250,7 @@ describe('reading', () => {
   });
 
   it('pauses when more firings wait than the limit, however small', async () => {
-    const { sink, release } = blocked();
+    const { sink, release } = held(10);
     const writer = writerOn([sink]);
     writer.offer(Array.from({ length: SINK_FIRINGS_WAITING_MAX + 1 }, (_, i) => firing(i, 1)));
     const drain = new AbortController();

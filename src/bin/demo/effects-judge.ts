@@ -33,9 +33,7 @@ export interface EffectsRun {
 /** Part of the charges that must have had a duplicate delivery, and part of the intents that must have been repeated. */
 const SUPPRESSED_LEAST = 0.04;
 const REPEATED_LEAST = 0.2;
-/** Parts of the orders between which a kill is one in the middle. Orders go on while the relay starts again, and where that takes
- *  long the first kill lies nearer to the beginning than it was meant to. */
-const KILLED_FROM = 0.02;
+const KILLED_FROM = 0.1;
 const KILLED_TO = 0.9;
 
 const n = (value: number): string => value.toLocaleString('en-US');
