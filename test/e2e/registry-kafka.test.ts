@@ -18,6 +18,12 @@ const { brokers } = await sharedStack();
 const launch = launcher();
 const topicOf = (name: string): string => `schemas-${name}-${launch.suffix}`;
 
+/** Also while instances that have just started settle who leads. */
+async function setLevel(through: Instance, path: string, compatibility: string): Promise<void> {
+  const answer = await through.ask('PUT', path, { compatibility });
+  expect(answer, through.log()).toMatchObject({ status: 200, body: { compatibility } });
+}
+
 const WRITERS = 64;
 
 interface Acknowledged {
@@ -78,7 +84,7 @@ it('shows a write through any instance at once on every instance', async () => {
   const topic = topicOf('seen');
   const instances = await startInstances(launch, brokers, topic, 3);
   const [first] = instances as [Instance, Instance, Instance];
-  expect(await first.ask('PUT', '/config', { compatibility: 'NONE' })).toMatchObject({ status: 200 });
+  await setLevel(first, '/config', 'NONE');
   for (let round = 1; round <= 21; round++) {
     const through = instances[round % 3] as Instance;
     const id = await through.register('orders-value', recordSchema(`R${round}`));
@@ -89,8 +95,8 @@ it('shows a write through any instance at once on every instance', async () => {
     for (const { body } of seen) expect(body).toMatchObject({ id: round, version: round });
   }
   for (const [i, through] of instances.entries()) {
-    const level = ['FULL', 'FORWARD', 'NONE'][i];
-    await through.ask('PUT', '/config/orders-value', { compatibility: level });
+    const level = ['FULL', 'FORWARD', 'NONE'][i] as string;
+    await setLevel(through, '/config/orders-value', level);
     for (const one of instances)
       expect((await one.ask('GET', '/config/orders-value')).body).toEqual({ compatibilityLevel: level });
   }
@@ -105,7 +111,7 @@ it('shows a write through any instance at once on every instance', async () => {
 it('survives kill -9 of the leader under 64 writers: no id twice, nothing acknowledged lost, writes resume', async () => {
   const topic = topicOf('killed');
   const instances = await startInstances(launch, brokers, topic, 3);
-  await instances[0]?.ask('PUT', '/config', { compatibility: 'NONE' });
+  await setLevel(instances[0] as Instance, '/config', 'NONE');
   const victim = leaderOf(instances);
   const writers = new Writers(instances);
   await untilMore(writers, 500, 60_000);
@@ -158,7 +164,7 @@ it('lets a leader that slept past its lease write nothing more', async () => {
   const topic = topicOf('slept');
   const instances = (await startInstances(launch, brokers, topic, 2)) as [Instance, Instance];
   const [first] = instances;
-  await first.ask('PUT', '/config', { compatibility: 'NONE' });
+  await setLevel(first, '/config', 'NONE');
   const acknowledged: Array<Omit<Acknowledged, 'at'>> = [];
   const register = async (through: Instance, subject: string, name: string): Promise<void> => {
     const schema = recordSchema(name);

@@ -1,5 +1,5 @@
 /** Which writes go where, which are sent again, and which are not. */
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import type { HttpClientReply } from '../../src/io/http/client-port.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
@@ -248,6 +248,40 @@ describe('a write at an instance that loses its right under way', () => {
     });
     expect(answer.status).toBe(200);
     expect(sent.length).toBe(1);
+  });
+
+  it('goes on as often as leadership moves while an election settles', async () => {
+    const log = new FakeLog();
+    log.current = { leader: true };
+    const { transport } = transportOf([]);
+    let called = 0;
+    const answer = await writeAtLeader(log, transport, requestOf({ method: 'DELETE' }), async () => {
+      if (++called <= 5) throw lost;
+      return kept;
+    });
+    expect(answer).toBe(kept);
+    expect(called).toBe(6);
+  });
+
+  it('is refused where leadership never settles', async () => {
+    const log = new FakeLog();
+    log.current = { leader: true };
+    const { transport } = transportOf([]);
+    vi.useFakeTimers();
+    try {
+      let called = 0;
+      const answer = writeAtLeader(log, transport, requestOf(), async () => {
+        called++;
+        throw lost;
+      });
+      const refused = expect(answer).rejects.toBe(lost);
+      await vi.advanceTimersByTimeAsync(10_000);
+      await refused;
+      expect(called).toBeGreaterThan(10);
+      expect(called).toBeLessThan(100);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   it('is tried again after an unknown outcome only where twice is the same as once', async () => {

@@ -56,6 +56,29 @@ describe('a lease', () => {
     expect(mine.vacant(9000 + LEASE_MS * 1.2)).toBe(true);
   });
 
+  it('is not vacant to one that was fenced until who did it has had its time to announce itself', () => {
+    const mine = lease();
+    mine.note({ ...other, instance: 'a', url: 'http://a:1', offset: 1n }, 0, 0);
+    expect(mine.vacant(1)).toBe(true);
+    mine.fenced(1000);
+    expect(mine.vacant(1000 + LEASE_MS - 1)).toBe(false);
+    // Its own announcement, read late, says nothing about the other.
+    mine.note({ ...other, instance: 'a', url: 'http://a:1', offset: 2n }, 1001, 0);
+    expect(mine.vacant(1002)).toBe(false);
+    expect(mine.leader(1002)).toBeUndefined();
+    expect(mine.vacant(1000 + LEASE_MS * 1.2)).toBe(true);
+    // Once it was heard of, its own lease counts, and it may resign at once.
+    mine.fenced(2000);
+    mine.note({ ...other, offset: 3n }, 2100, 0);
+    expect(mine.vacant(2100 + LEASE_MS - 1)).toBe(false);
+    mine.note({ ...other, resigned: true, offset: 4n }, 2200, 0);
+    expect(mine.vacant(2201)).toBe(true);
+    // A leader that resigned is none, whoever comes next.
+    mine.fenced(2300);
+    expect(mine.vacant(2301)).toBe(false);
+    expect(mine.leader(2301)).toBeUndefined();
+  });
+
   it('does not go back to an older announcement', () => {
     const mine = lease();
     mine.note({ ...other, offset: 5n }, 0, 0);

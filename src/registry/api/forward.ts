@@ -21,8 +21,6 @@ const LEADER_WAIT_MS = 9000;
 const LEADER_POLL_MS = 20;
 const RESEND_MS = 100;
 const MOVED_POLL_MS = 100;
-/** Times that leadership may be lost under one request. */
-const LOST_MAX = 2;
 const CONNECTIONS_MAX = 64;
 const REPLY_TIMEOUT_MS = 30_000;
 const REPLY_BYTES_MAX = 16 << 20;
@@ -308,7 +306,7 @@ export async function forwardToLeader(
 }
 
 /** Answers a request that changes something: by `here` at the leader, by the leader otherwise. Leadership that is lost
- *  before anything was kept sends the request to the next leader.
+ *  before anything was kept sends the request to the next leader, as often as an election takes to settle.
  *  @throws forwarding_failed, leader_unknown, and whatever `here` throws */
 export async function writeAtLeader(
   log: RegistryLog,
@@ -316,7 +314,8 @@ export async function writeAtLeader(
   request: HttpRequest,
   here: () => Promise<HttpResponse>,
 ): Promise<HttpResponse> {
-  for (let lost = 0; ; lost++) {
+  const deadline = performance.now() + LEADER_WAIT_MS;
+  for (;;) {
     const forwarded = await forwardToLeader(log, transport, request);
     if (forwarded !== undefined) return forwarded;
     try {
@@ -324,7 +323,8 @@ export async function writeAtLeader(
     } catch (thrown) {
       const code = findMillraceError(thrown)?.code;
       const again = code === 'not_leader' || (code === 'store_unknown' && isRepeatable(request));
-      if (!again || lost === LOST_MAX || isForwarded(request)) throw thrown;
+      if (!again || performance.now() >= deadline || isForwarded(request)) throw thrown;
     }
+    await sleep(RESEND_MS);
   }
 }

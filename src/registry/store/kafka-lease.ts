@@ -53,6 +53,8 @@ export class Lease {
   private seenAtMs = 0;
   private spread = Math.random() * SPREAD;
   private stale = false;
+  /** Until then whoever fenced this instance may announce itself. */
+  private successorUntilMs = 0;
   /** Until this process has begun to take part. */
   private starting = true;
   current: SeenAnnouncement | undefined;
@@ -68,8 +70,15 @@ export class Lease {
     if (this.current !== undefined && announcement.offset <= this.current.offset) return;
     this.current = announcement;
     this.seenAtMs = nowMs;
+    if (announcement.instance !== this.instance) this.successorUntilMs = 0;
     this.stale = ageMs > STALE_LEASES * this.leaseMs + CLOCK_SKEW_MS;
     this.spread = Math.random() * SPREAD;
+  }
+
+  /** Fencing is a sign of life of the one that did it. Who stood again at once would fence it in turn, and it the other
+   *  again, while the writes of both are lost. */
+  fenced(nowMs: number): void {
+    this.successorUntilMs = nowMs + this.leaseMs * (1 + this.spread);
   }
 
   started(): void {
@@ -83,8 +92,12 @@ export class Lease {
     return current.url === this.url && current.instance !== this.instance && !current.resigned;
   }
 
-  /** Whether nobody else is known to lead. */
+  /** Whether nobody else is known to lead, or about to. */
   vacant(nowMs: number): boolean {
+    return nowMs >= this.successorUntilMs && this.silent(nowMs);
+  }
+
+  private silent(nowMs: number): boolean {
     const { current } = this;
     if (current === undefined || current.resigned || this.stale) return true;
     if (current.instance === this.instance) return true;
@@ -97,6 +110,6 @@ export class Lease {
   leader(nowMs: number): { readonly url: string; readonly instance: string } | undefined {
     const { current } = this;
     if (current === undefined || current.url === '' || current.url === this.url) return undefined;
-    return this.vacant(nowMs) ? undefined : { url: current.url, instance: current.instance };
+    return this.silent(nowMs) ? undefined : { url: current.url, instance: current.instance };
   }
 }

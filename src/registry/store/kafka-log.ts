@@ -19,7 +19,7 @@ import { rowsAgainstGhosts } from './kafka-ghosts.ts';
 import { ANNOUNCEMENT_KEY, decodeAnnouncement, encodeAnnouncement, Lease } from './kafka-lease.ts';
 import { KafkaReads } from './kafka-reads.ts';
 import { KafkaTail } from './kafka-tail.ts';
-import { Term, type Written } from './kafka-term.ts';
+import { Term, textOf, type Written } from './kafka-term.ts';
 import { findTopic, leaderTopicOf, prepareTopics, type TopicFacts } from './kafka-topic.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from './log.ts';
 
@@ -288,8 +288,9 @@ export class KafkaLog implements RegistryLog {
       tail,
       recordBytesMax: this.facts.recordBytesMax,
     });
-    if (typeof term === 'string') {
-      log.warn({ topic: this.topic, why: term }, 'could not take over the topic');
+    if (!(term instanceof Term)) {
+      if (term.kind === 'fenced') this.lease.fenced(performance.now());
+      log.warn({ topic: this.topic, why: textOf(term.event) }, 'could not take over the topic');
       return false;
     }
     try {
@@ -301,6 +302,7 @@ export class KafkaLog implements RegistryLog {
       const written = await term.write(rows, this.announcement(false));
       if (written.outcome !== 'kept') {
         term.end(written.why);
+        if (term.fenced) this.lease.fenced(performance.now());
         log.info({ topic: this.topic, why: written.why }, 'another instance was faster to take over');
         return false;
       }
@@ -339,6 +341,7 @@ export class KafkaLog implements RegistryLog {
   private stepDown(term: Term): void {
     if (this.term !== term) return;
     this.term = undefined;
+    if (term.fenced) this.lease.fenced(performance.now());
     if (!this.closing) {
       this.options.log.warn(
         { topic: this.topic, why: term.ended ?? 'unknown' },

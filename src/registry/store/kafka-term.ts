@@ -47,7 +47,7 @@ const FENCED = new Set([
   'INVALID_PRODUCER_ID_MAPPING',
 ]);
 
-const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
+export const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
 
 export class Term {
   private readonly options: TermOptions;
@@ -57,15 +57,17 @@ export class Term {
   private expected: Own | undefined;
   /** Why the term is over. */
   ended: string | undefined;
+  /** The broker said that a newer term has begun. */
+  fenced = false;
 
   private constructor(options: TermOptions, producer: TransactionalProducer) {
     this.options = options;
     this.producer = producer;
   }
 
-  /** Fences every earlier term of the topic, whoever led it, and ends its transaction. Undefined: it did not come
-   *  about. @throws unreachable */
-  static async begin(options: TermOptions): Promise<Term | string> {
+  /** Fences every earlier term of the topic, whoever led it, and ends its transaction.
+   *  @returns why it did not come about @throws unreachable */
+  static async begin(options: TermOptions): Promise<Term | TransactionFailure> {
     const producer = await options.driver.transactional({
       ...options.broker,
       transactionalId: `millrace-registry-${options.topic}`,
@@ -80,7 +82,7 @@ export class Term {
     const failure = await producer.init(INIT_MS);
     if (failure === undefined) return new Term(options, producer);
     void producer.close().catch(() => {});
-    return textOf(failure.event);
+    return failure;
   }
 
   /** Records of `_schemas`, and an announcement where there is one, all or none. */
@@ -97,7 +99,8 @@ export class Term {
     return done;
   }
 
-  end(why: string): void {
+  end(why: string, fenced = false): void {
+    this.fenced ||= fenced;
     if (this.ended !== undefined) return;
     this.ended = why;
     void this.turn.then(() => this.producer.close()).catch(() => {});
@@ -121,21 +124,23 @@ export class Term {
       report = await this.producer.produce(batch, [this.options.topic, this.options.leaderTopic]);
     } catch (thrown) {
       // Without a commit nothing of it can be kept.
-      this.end((thrown as Error).message);
-      return { outcome: 'lost', why: (thrown as Error).message, fenced: isFenced(thrown) };
+      const why = (thrown as Error).message;
+      const fenced = isFenced(thrown);
+      this.end(why, fenced);
+      return { outcome: 'lost', why, fenced };
     }
     if (report.failed > 0) {
       const event = report.events[0] as BrokerEvent;
       const aborted = await this.producer.abort(ABORT_MS);
       const fenced = aborted?.kind === 'fenced' || report.events.some(({ name }) => FENCED.has(name));
-      this.end(textOf(event));
+      this.end(textOf(event), fenced);
       return { outcome: 'lost', why: textOf(event), fenced };
     }
     const own = this.expect(report.offset, records.length);
     this.expected = own;
     const failure = await this.producer.commit(COMMIT_MS);
     if (failure === undefined) return own === undefined ? { outcome: 'kept' } : this.shown(own);
-    this.end(textOf(failure.event));
+    this.end(textOf(failure.event), failure.kind === 'fenced');
     return own === undefined ? this.lost(failure) : this.decide(own, failure);
   }
 
@@ -172,8 +177,9 @@ export class Term {
   }
 
   private lost(failure: TransactionFailure): Written {
-    this.end(textOf(failure.event));
-    return { outcome: 'lost', why: textOf(failure.event), fenced: failure.kind === 'fenced' };
+    const fenced = failure.kind === 'fenced';
+    this.end(textOf(failure.event), fenced);
+    return { outcome: 'lost', why: textOf(failure.event), fenced };
   }
 
   private expect(offsets: BigInt64Array, count: number): Own | undefined {
