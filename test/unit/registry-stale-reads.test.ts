@@ -54,6 +54,39 @@ describe('reads', () => {
     expect([reads.stale, told.stale]).toEqual([true, 1]);
   });
 
+  it('see every write again though nobody read since the broker came back', async () => {
+    const { reads, told } = readsOf([() => Promise.reject(late), () => Promise.reject(late)]);
+    await reads.ready();
+    while (reads.stale) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(told).toEqual({ stale: 1, asked: 3 });
+  });
+
+  it('ask no more once the log is closed', async () => {
+    const away = Array.from({ length: 100 }, () => () => Promise.reject(late));
+    const { reads, told } = readsOf(away);
+    await reads.ready();
+    reads.close();
+    await turn();
+    const { asked } = told;
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(told.asked).toBe(asked);
+  });
+
+  it('do not take a stall of this process for silence of the broker', async () => {
+    const reads = new KafkaReads({
+      log: silentLogger,
+      silentMs: 400,
+      catchUp: async () => {
+        const until = performance.now() + 900;
+        while (performance.now() < until);
+        await turn();
+        await turn();
+      },
+    });
+    await reads.ready();
+    expect(reads.stale).toBe(false);
+  });
+
   it('fail where the log cannot be applied, in a stretch too', async () => {
     const corrupt = registryError('store_corrupt', 'broken');
     const broken = () => Promise.reject(corrupt);

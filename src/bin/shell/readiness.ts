@@ -3,6 +3,7 @@
  *  Invariants: (1) not ready before `setReady`, and never again from the start of a drain; (2) a check is never run
  *  twice at once, and one that hangs counts as failed after CHECK_TIMEOUT_MS; (3) a result is reused for CACHE_MS.
  */
+import { afterAwake } from '../../core/awake.ts';
 import type { Clock } from '../../core/clock.ts';
 
 const CHECK_TIMEOUT_MS = 2000;
@@ -92,15 +93,17 @@ export class Readiness {
   }
 
   private async run(check: Check): Promise<Result> {
-    let timer: NodeJS.Timeout | undefined;
+    let answered = (): void => {};
     const late = new Promise<string>((resolve) => {
-      timer = setTimeout(() => resolve(`no answer within ${CHECK_TIMEOUT_MS} ms`), CHECK_TIMEOUT_MS);
+      answered = afterAwake(globalThis, CHECK_TIMEOUT_MS, () =>
+        resolve(`no answer within ${CHECK_TIMEOUT_MS} ms`),
+      );
     });
     check.asked ??= this.ask(check).finally(() => {
       check.asked = undefined;
     });
     const why = await Promise.race([check.asked, late]);
-    clearTimeout(timer);
+    answered();
     const ok = why === undefined;
     const atMs = this.clock.monotonicMs();
     const result: Result = { ok, why, atMs, sinceMs: check.last?.ok === ok ? check.last.sinceMs : atMs };

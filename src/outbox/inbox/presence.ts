@@ -4,7 +4,7 @@
  *  and from the moment its session is lost until it is let in again. Brokers are asked when somebody wants to know; one that does not
  *  answer at once may be behind a commit that waits for a rebalance, so only a longer silence counts.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAwake } from '../../core/awake.ts';
 import type { Clock } from '../../core/clock.ts';
 import type { BatchConsumer, BrokerEvent, Rebalance } from '../../io/broker/port.ts';
 
@@ -47,10 +47,21 @@ export class Presence {
   }
 
   async whyNot(client: Pick<BatchConsumer, 'reach'>): Promise<string | undefined> {
-    await Promise.race([this.ask(client), sleep(WAIT_MS, undefined, { ref: false })]);
-    if (this.clock.monotonicMs() - this.heardMs > SILENCE_MS) return this.silence;
+    let known = (): void => {};
+    const late = new Promise<void>((resolve) => {
+      known = afterAwake(globalThis, WAIT_MS, resolve);
+    });
+    await Promise.race([this.ask(client), late]);
+    // A question that was under way while this process stood still is given up right after, whoever answered it.
+    if (this.isSilent()) await Promise.race([this.ask(client), late]);
+    known();
+    if (this.isSilent()) return this.silence;
     if (this.isIn) return undefined;
     return `not a member of the consumer group: ${this.refusal ?? 'it has not let this one in yet'}`;
+  }
+
+  private isSilent(): boolean {
+    return this.clock.monotonicMs() - this.heardMs > SILENCE_MS;
   }
 
   /** One question at a time. */

@@ -5,11 +5,13 @@
  *  stretch ends when all that was committed before is applied here; (3) a log that cannot be applied is an error, never
  *  an old answer.
  */
+import { afterAwake } from '../../core/awake.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 
 /** A log that has not told its end for this long is silent. */
 const SILENT_MS = 1000;
+const PROBE_PAUSE_MS = 100;
 
 export interface KafkaReadsOptions {
   readonly log: Logger;
@@ -25,6 +27,7 @@ const isLate = (thrown: unknown): boolean => findMillraceError(thrown)?.code ===
 export class KafkaReads {
   private readonly options: KafkaReadsOptions;
   private probing = false;
+  private closed = false;
   private silentSince: number | undefined;
 
   constructor(options: KafkaReadsOptions) {
@@ -51,9 +54,9 @@ export class KafkaReads {
   }
 
   private async caughtUp(): Promise<boolean> {
-    let timer: NodeJS.Timeout | undefined;
+    let answered = (): void => {};
     const silent = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(false), this.options.silentMs ?? SILENT_MS);
+      answered = afterAwake(globalThis, this.options.silentMs ?? SILENT_MS, () => resolve(false));
     });
     const caught = this.options.catchUp().then(
       () => true,
@@ -65,22 +68,30 @@ export class KafkaReads {
     try {
       return await Promise.race([caught, silent]);
     } finally {
-      clearTimeout(timer);
+      answered();
     }
   }
 
+  /** Goes on until the stretch ends: a read hours later must not be the one that finds out. */
   private async probe(): Promise<void> {
     if (this.probing) return;
     this.probing = true;
-    try {
-      await this.options.catchUp();
-      this.end('reads see every write again');
-    } catch (thrown) {
-      // What is not a matter of time is told to the next read.
-      if (!isLate(thrown)) this.end('the log cannot be followed');
-    } finally {
-      this.probing = false;
+    while (this.stale && !this.closed) {
+      try {
+        await this.options.catchUp();
+        this.end('reads see every write again');
+      } catch (thrown) {
+        // What is not a matter of time is told to the next read.
+        if (!isLate(thrown)) this.end('the log cannot be followed');
+        else await new Promise((resolve) => setTimeout(resolve, PROBE_PAUSE_MS).unref());
+      }
     }
+    this.probing = false;
+  }
+
+  /** Looks for the end of the stretch no longer. */
+  close(): void {
+    this.closed = true;
   }
 
   private end(how: string): void {

@@ -195,6 +195,19 @@ describe('readiness', () => {
     expect(runs).toBe(2);
   });
 
+  test('a stall of this process is no hang of what it asked', async () => {
+    const readiness = new Readiness(handClock());
+    readiness.setReady();
+    readiness.add('answers', async () => {
+      const until = performance.now() + 2500;
+      while (performance.now() < until);
+      await new Promise((resolve) => setImmediate(resolve));
+      await new Promise((resolve) => setImmediate(resolve));
+      return true;
+    });
+    expect(await readiness.report()).toMatchObject({ ready: true, checks: [{ ok: true }] });
+  });
+
   test('a throw, a rejection and a hang are reasons', async () => {
     vi.useFakeTimers();
     try {
