@@ -168,7 +168,7 @@ it('lets a leader that slept past its lease write nothing more', async () => {
   const acknowledged: Array<Omit<Acknowledged, 'at'>> = [];
   const register = async (through: Instance, subject: string, name: string): Promise<void> => {
     const schema = recordSchema(name);
-    const id = await through.register(subject, schema);
+    const id = await through.register(subject, schema, 2 * TAKEN_OVER_WITHIN_MS);
     if (id !== undefined) acknowledged.push({ subject, schema, id });
   };
   await register(first, 'a', 'Before');

@@ -79,6 +79,18 @@ describe('a lease', () => {
     expect(mine.leader(2301)).toBeUndefined();
   });
 
+  it('does not run while this process stands still: nobody was silent in that time', () => {
+    const mine = lease();
+    mine.note({ ...other, offset: 1n }, 0, 0);
+    mine.stalled(60_000);
+    expect(mine.vacant(60_000 + LEASE_MS - 1)).toBe(false);
+    expect(mine.vacant(60_000 + LEASE_MS * 1.2)).toBe(true);
+    mine.fenced(70_000);
+    mine.stalled(10_000);
+    expect(mine.vacant(80_000 + LEASE_MS - 1)).toBe(false);
+    expect(mine.vacant(80_000 + LEASE_MS * 1.2)).toBe(true);
+  });
+
   it('does not go back to an older announcement', () => {
     const mine = lease();
     mine.note({ ...other, offset: 5n }, 0, 0);

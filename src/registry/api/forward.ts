@@ -16,8 +16,9 @@ const FORWARD_HEADER = 'x-forward';
 /** Who answers a request that another instance forwarded. */
 const INSTANCE_HEADER = 'x-millrace-instance';
 
-/** How long a write waits for an instance that may write, where nobody may. Longer than an election takes. */
-const LEADER_WAIT_MS = 9000;
+/** How long a write waits for an instance that may write, where nobody may. Longer than an election takes: a lease, then
+ *  a campaign of about a second, each more than once where machines or brokers stall. */
+const LEADER_WAIT_MS = 20_000;
 const LEADER_POLL_MS = 20;
 const RESEND_MS = 100;
 const MOVED_POLL_MS = 100;
@@ -322,8 +323,10 @@ export async function writeAtLeader(
       return await here();
     } catch (thrown) {
       const code = findMillraceError(thrown)?.code;
-      const again = code === 'not_leader' || (code === 'store_unknown' && isRepeatable(request));
-      if (!again || performance.now() >= deadline || isForwarded(request)) throw thrown;
+      // Who forwarded it knows the next leader too, but not that this outcome may be repeated.
+      const unknown = code === 'store_unknown' && isRepeatable(request);
+      const again = unknown || (code === 'not_leader' && !isForwarded(request));
+      if (!again || performance.now() >= deadline) throw thrown;
     }
     await sleep(RESEND_MS);
   }

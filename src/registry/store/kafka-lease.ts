@@ -81,6 +81,12 @@ export class Lease {
     this.successorUntilMs = nowMs + this.leaseMs * (1 + this.spread);
   }
 
+  /** This process stood still: what others said meanwhile is not read yet, so that time is nobody's silence. */
+  stalled(ms: number): void {
+    this.seenAtMs += ms;
+    this.successorUntilMs += ms;
+  }
+
   started(): void {
     this.starting = false;
   }

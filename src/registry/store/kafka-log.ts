@@ -181,6 +181,7 @@ export class KafkaLog implements RegistryLog {
   async close(): Promise<void> {
     if (this.closing) return;
     this.closing = true;
+    this.reads?.close();
     this.rest?.();
     await Promise.race([this.governing, new Promise((resolve) => setTimeout(resolve, RESIGN_MS).unref())]);
     const { term } = this;
@@ -237,9 +238,12 @@ export class KafkaLog implements RegistryLog {
 
   private async govern(): Promise<void> {
     while (!this.closing) {
+      const before = performance.now();
       await this.wait(TICK_MS);
       if (this.closing) return;
       const now = performance.now();
+      const late = now - before - TICK_MS;
+      if (late > this.leaseMs / BEATS_A_LEASE) this.lease.stalled(late);
       const { term } = this;
       if (term === undefined) {
         if (this.lease.vacant(now) && !(await this.attempt())) await this.wait(Math.random() * RETRY_MS);
