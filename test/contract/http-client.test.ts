@@ -1,4 +1,5 @@
 /** What the HTTP client port promises, over real sockets. */
+import { once } from 'node:events';
 import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
@@ -114,6 +115,20 @@ describe('the HTTP client', () => {
     expect(replies.every((reply) => reply.status === 200)).toBe(true);
     expect(sockets.size).toBe(3);
     expect(most).toBe(3);
+  });
+
+  test('closes a connection without a request before servers do, and waits for a reply for as long as it takes', async () => {
+    const ended: Array<Promise<unknown>> = [];
+    const server = createHttpServer((request, response) => {
+      ended.push(once(request.socket, 'close'));
+      setTimeout(() => response.end('late'), 4500);
+    });
+    server.keepAliveTimeout = 0;
+    const client = open(await listening(server));
+    expect(Buffer.from((await client.send(POST)).body).toString()).toBe('late');
+    await Promise.all(ended);
+    expect(Buffer.from((await client.send(POST)).body).toString()).toBe('late');
+    expect(ended).toHaveLength(2);
   });
 
   test('gives up after its time, waiting for a connection included', async () => {

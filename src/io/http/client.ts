@@ -4,6 +4,10 @@ import { request as startTls, Agent as TlsAgent } from 'node:https';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientOptions, HttpClientReply } from './client-port.ts';
 
+/** A connection without a request is closed after this long, before servers do it: a request that meets their close on its
+ *  way has no reply, and nobody knows whether it was taken. Node's own server waits 5 s. */
+const IDLE_MS = 4000;
+
 function targetOf(text: string): URL {
   const url = URL.canParse(text) ? new URL(text) : undefined;
   if (
@@ -31,7 +35,12 @@ export const nodeHttpClientDriver: HttpClientDriver = {
     const url = targetOf(options.target);
     const prefix = url.pathname.replace(/\/$/, '');
     const tls = url.protocol === 'https:';
-    const kept = { keepAlive: true, maxSockets: options.connectionsMax, scheduling: 'fifo' } as const;
+    const kept = {
+      keepAlive: true,
+      maxSockets: options.connectionsMax,
+      scheduling: 'fifo',
+      timeout: IDLE_MS,
+    } as const;
     const agent = tls
       ? new TlsAgent({ ...kept, ...(options.ca === undefined ? {} : { ca: options.ca }) })
       : new Agent(kept);
