@@ -113,6 +113,26 @@ const reading = (address: string): Promise<true> =>
     120_000,
   );
 
+/** Stops the one that reads the slot, while it does. */
+async function stopReader(
+  { pool, schema }: World,
+  relays: readonly ReturnType<typeof own.spawn>[],
+): Promise<ReturnType<typeof own.spawn>> {
+  for (;;) {
+    for (const one of relays) {
+      if ((await metric(await one.address(), 'relay_wal_active')) !== 1) continue;
+      one.kill('SIGSTOP');
+      const { rows } = await pool.query<{ held: boolean }>(
+        'SELECT coalesce(bool_or(active), false) AS held FROM pg_replication_slots WHERE slot_name LIKE $1',
+        [`millrace\\_${schema}\\_%`],
+      );
+      if (rows[0]?.held === true) return one;
+      one.kill('SIGCONT');
+    }
+    await sleep(50);
+  }
+}
+
 interface Seen {
   readonly key: string;
   readonly msgId: string;
@@ -289,33 +309,37 @@ describe('relay -relay=wal', () => {
     await reading(await first.address());
     const second = relay(one.args);
     await second.address();
-    let third: ReturnType<typeof own.spawn> | undefined;
+    let pair: readonly ReturnType<typeof own.spawn>[] = [];
+    let stopped = second;
     const sent = await work(one, 15, 12, async (round) => {
       await sleep(40);
       if (round === 3) first.kill('SIGKILL');
       if (round === 4) {
         await reading(await second.address());
-        third = relay(one.args);
+        pair = [second, relay(one.args)];
+        await pair[1]?.address();
       }
       // It is stopped in the middle of its work and wakes up a successor's contemporary.
-      if (round === 7) second.kill('SIGSTOP');
+      if (round === 7) stopped = await stopReader(one, pair);
     });
     await drained(one);
-    second.kill('SIGCONT');
+    stopped.kill('SIGCONT');
     const late = await work(one, 15, 5);
     await drained(one);
     const seen = await readTopic(one.topic);
     expect(sequences(seen)).toEqual(new Map([...sent, ...late]));
-    expect(readFileSync((third as { logPath: string }).logPath, 'utf8')).toContain('ended the sender');
-    for (const one of [second, third as typeof second]) one.kill('SIGTERM');
-    expect(await Promise.all([second.ended, (third as typeof second).ended])).toEqual([
+    const successor = pair.find((each) => each !== stopped) as typeof second;
+    expect(readFileSync(successor.logPath, 'utf8')).toContain('ended the sender');
+    for (const each of pair) each.kill('SIGTERM');
+    expect(await Promise.all(pair.map((each) => each.ended))).toEqual([
       { code: 0, signal: null },
       { code: 0, signal: null },
     ]);
   });
 
   it('stands by while a relay of the other mode has the outbox, either way round, and nothing waits for nobody', async () => {
-    const one = await world('poll');
+    // Nobody here waits for a lease: who leaves or dies is noticed without it.
+    const one = await world('poll', LEASE);
     const wal = one.args.flatMap((arg) => (arg === '-relay=poll' ? ['-relay=wal', ...WAL_FLAGS] : [arg]));
     const owns = (address: string, shards: number): Promise<true> =>
       until(`${shards} shards`, async () =>

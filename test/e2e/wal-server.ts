@@ -33,7 +33,7 @@ export async function ownServer(): Promise<OwnServer> {
   const binaries = postgresBinaries(join(folder, 'run'));
   const options = { folder, binaries, password: PASSWORD, ephemeral: true };
   await formatPostgres(options);
-  const port = await freePort(new Set());
+  const port = await freePort();
   const script = join(folder, 'run', 'postgres.sh');
   let server: ChildProcess | undefined;
   const stop = async (signal: 'SIGQUIT' | 'SIGINT'): Promise<void> => {
@@ -56,7 +56,7 @@ export async function ownServer(): Promise<OwnServer> {
       writeFileSync(script, `${readFileSync(script, 'utf8').trimEnd()}${flags.join('')}\n`);
       server = spawn('sh', [script], { stdio: 'ignore' });
       await until('a server', () => askSystemId(port, PASSWORD, 1000), 60_000);
-      await ensureDatabase(port, PASSWORD, 5000);
+      await ensureDatabase(port, PASSWORD, 60_000);
     },
     stop,
     async close() {

@@ -26,7 +26,7 @@ const pool = await pgDriver.connect({
   url: withSettings(stack.postgres, { schema: name }),
   connectionsMax: 4,
   applicationName: 'wal stream test',
-  connectTimeoutMs: 5000,
+  connectTimeoutMs: 60_000,
 });
 await pool.query(`CREATE SCHEMA ${name}`);
 await pool.query(`CREATE TABLE outbox (created_at timestamptz NOT NULL, payload bytea NOT NULL, id bigserial PRIMARY KEY,
@@ -172,7 +172,7 @@ describe('the decoder on a real log', () => {
         url: withSettings(stack.postgres, { schema: name }),
         connectionsMax: 1,
         applicationName: 't',
-        connectTimeoutMs: 5000,
+        connectTimeoutMs: 60_000,
       });
       const { rows } = await other.query<{ data: Uint8Array }>(
         `SELECT data FROM pg_logical_slot_peek_binary_changes($1::name, NULL, NULL, 'proto_version', '2', 'publication_names', $2, 'streaming', 'true', 'binary', 'true', 'messages', 'true')`,
@@ -210,7 +210,7 @@ const streamOptions = (slot: string, over: Partial<StreamOptions> = {}): StreamO
   ...over,
 });
 const open = (url = stack.postgres): Promise<ReplicationSession> =>
-  pgReplicationDriver.connect({ url, applicationName: 'wal stream test', connectTimeoutMs: 3000 });
+  pgReplicationDriver.connect({ url, applicationName: 'wal stream test', connectTimeoutMs: 60_000 });
 async function failure(promise: Promise<unknown>): Promise<MillraceError> {
   const thrown: unknown = await promise.then(
     () => undefined,
@@ -327,8 +327,12 @@ describe('replication driver', () => {
     ]);
     await session.close();
     gate.open();
-    const next = await open(gate.url);
-    const cut = await until('a stream', () => next.start(streamOptions(slot)));
+    // The server may need a moment to see that the first one is gone; a session that was refused has ended.
+    const [next, cut] = await until('a stream', async () => {
+      const one = await open(gate.url);
+      const stream = await one.start(streamOptions(slot)).catch(() => one.close());
+      return stream === undefined ? undefined : ([one, stream] as const);
+    });
     gate.cut();
     expect((await failure(cut.ended)).code).toBe('unreachable');
     await next.close();

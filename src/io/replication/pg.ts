@@ -88,13 +88,17 @@ class Stream implements ReplicationStream {
   private opened!: { resolve(): void; reject(error: unknown): void };
   readonly open: Promise<void>;
   private position = 0n;
-  private heardMs = Date.now();
+  /** Ticks since something came. They stand still while this process does: a stall of our own is no silence of theirs. */
+  private quietTicks = 0;
+  private readonly openingMs: number;
+  private streaming = false;
   private paused = false;
   private over = false;
   private closing = false;
 
-  constructor(socket: Socket, where: string, options: StreamOptions) {
+  constructor(socket: Socket, where: string, openingMs: number, options: StreamOptions) {
     this.socket = socket;
+    this.openingMs = openingMs;
     this.where = where;
     this.options = options;
     this.ended = new Promise((resolve, reject) => {
@@ -142,7 +146,7 @@ class Stream implements ReplicationStream {
   resume(): void {
     if (!this.paused) return;
     this.paused = false;
-    this.heardMs = Date.now();
+    this.quietTicks = 0;
     this.socket.resume();
   }
 
@@ -160,7 +164,7 @@ class Stream implements ReplicationStream {
   }
 
   private take(chunk: Buffer): void {
-    this.heardMs = Date.now();
+    this.quietTicks = 0;
     if (this.over || this.closing) return;
     try {
       this.reader.push(chunk);
@@ -172,6 +176,7 @@ class Stream implements ReplicationStream {
   private plain(type: number, bytes: Buffer, start: number, end: number): void {
     switch (type) {
       case TYPE.copyBoth:
+        this.streaming = true;
         this.opened.resolve();
         return;
       case TYPE.error: {
@@ -201,8 +206,12 @@ class Stream implements ReplicationStream {
   }
 
   private tick(): void {
-    if (!this.paused && Date.now() - this.heardMs > this.options.silenceMs) {
-      this.fail(this.lost(`nothing came for ${this.options.silenceMs} ms`));
+    if (!this.paused) this.quietTicks++;
+    // A server loads the plugin and finds its place in the log before it says anything.
+    const { feedbackMs, silenceMs } = this.options;
+    const patienceMs = this.streaming ? silenceMs : Math.max(this.openingMs, silenceMs);
+    if (this.quietTicks * feedbackMs > patienceMs) {
+      this.fail(this.lost(`nothing came for ${patienceMs} ms`));
       return;
     }
     // The server answers at once, so a silence means something.
@@ -242,11 +251,19 @@ class Session implements ReplicationSession {
   readonly senderTimeoutMs: number;
   private readonly client: pg.Client;
   private readonly where: string;
+  private readonly openingMs: number;
   private stream: Stream | undefined;
 
-  constructor(client: pg.Client, where: string, identity: ServerIdentity, senderTimeoutMs: number) {
+  constructor(
+    client: pg.Client,
+    where: string,
+    openingMs: number,
+    identity: ServerIdentity,
+    senderTimeoutMs: number,
+  ) {
     this.client = client;
     this.where = where;
+    this.openingMs = openingMs;
     this.identity = identity;
     this.senderTimeoutMs = senderTimeoutMs;
   }
@@ -258,7 +275,7 @@ class Session implements ReplicationSession {
           next: 'use lower-case letters, digits and _ (at most 63)',
         });
     }
-    this.stream = new Stream(takeSocket(this.client), this.where, options);
+    this.stream = new Stream(takeSocket(this.client), this.where, this.openingMs, options);
     await this.stream.open;
     return this.stream;
   }
@@ -305,6 +322,7 @@ export const pgReplicationDriver: ReplicationDriver = {
       return new Session(
         client,
         where,
+        options.connectTimeoutMs,
         { systemIdentifier: row.systemid, timeline: Number(row.timeline) },
         Number(patience.rows[0]?.ms ?? 0),
       );
