@@ -10,8 +10,11 @@
 namespace millrace::broker {
 namespace {
 
-// Longest stretch of a blocking call into librdkafka.
+// Stretches of a blocking call into librdkafka: whoever stops waits for one at most. Each asks the
+// broker anew and drops an answer that is late, so each is longer than the one before: a slow
+// broker is heard too.
 constexpr int kSliceMs = 250;
+constexpr int kSliceMsMax = 2000;
 
 Journal* JournalOf(const rd_kafka_t* client) {
   return static_cast<Journal*>(rd_kafka_opaque(client));
@@ -92,11 +95,11 @@ rd_kafka_conf_t* MakeConf(const Properties& properties, Journal* journal, std::s
 
 Event Connect(rd_kafka_t* client, Journal* journal, int timeout_ms, Waiter* waiter) {
   const std::int64_t deadline = NowMs() + timeout_ms;
-  for (;;) {
+  for (int slice_ms = kSliceMs;; slice_ms = std::min(2 * slice_ms, kSliceMsMax)) {
     const auto left = static_cast<int>(std::max<std::int64_t>(1, deadline - NowMs()));
     const rd_kafka_metadata_t* metadata = nullptr;
     const rd_kafka_resp_err_t code =
-        rd_kafka_metadata(client, 0, nullptr, &metadata, std::min(left, kSliceMs));
+        rd_kafka_metadata(client, 0, nullptr, &metadata, std::min(left, slice_ms));
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) {
       rd_kafka_metadata_destroy(metadata);
       return {};
@@ -112,10 +115,10 @@ Event Connect(rd_kafka_t* client, Journal* journal, int timeout_ms, Waiter* wait
 Event Watermarks(rd_kafka_t* client, const Place& place, int timeout_ms, Waiter* waiter,
                  std::int64_t* low, std::int64_t* high) {
   const std::int64_t deadline = NowMs() + timeout_ms;
-  for (;;) {
+  for (int slice_ms = 4 * kSliceMs;; slice_ms = std::min(2 * slice_ms, kSliceMsMax)) {
     const auto left = static_cast<int>(std::max<std::int64_t>(1, deadline - NowMs()));
     const rd_kafka_resp_err_t code = rd_kafka_query_watermark_offsets(
-        client, place.topic.c_str(), place.partition, low, high, std::min(left, 4 * kSliceMs));
+        client, place.topic.c_str(), place.partition, low, high, std::min(left, slice_ms));
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) return {};
     const bool again = code == RD_KAFKA_RESP_ERR__TIMED_OUT ||
                        code == RD_KAFKA_RESP_ERR__TRANSPORT ||
