@@ -6,8 +6,9 @@ import { promisify } from 'node:util';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { coreError, invariant } from '../src/core/errors.ts';
 import { javaProgram } from '../src/devstack/kafka/server.ts';
+import { freePort } from '../src/devstack/ports.ts';
 import type { BenchContext } from './harness.ts';
-import { freePort, type Started, untilWritable } from './registry-server.ts';
+import { type Started, untilWritable } from './registry-server.ts';
 
 const run = promisify(execFile);
 const PEER = 'apicurio';

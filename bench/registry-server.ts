@@ -2,11 +2,11 @@
 import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { packageRoot } from '../src/bin/shell/package.ts';
 import { invariant } from '../src/core/errors.ts';
+import { freePort } from '../src/devstack/ports.ts';
 
 const WRITABLE_MS_MAX = 120_000;
 const KNOCK_MS = 2;
@@ -30,16 +30,6 @@ export interface Started extends Target {
   readonly writableMs: number;
   /** SIGTERM, and SIGKILL when that does not help. */
   stop(): Promise<void>;
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer();
-  server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 async function end(child: ChildProcess): Promise<void> {

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { javaProgram } from '../../src/devstack/kafka/server.ts';
-import { freePort } from '../registry-server.ts';
+import { freePort } from '../../src/devstack/ports.ts';
 import { intoOutbox, PAYLOAD, type RelaySide, type RunningSide, withOrders } from './relay-side.ts';
 import { type Database, until, type World } from './world.ts';
 

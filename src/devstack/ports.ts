@@ -11,7 +11,7 @@ const FREE_PORT_FIRST = 20_000;
 const FREE_PORT_END = 32_000;
 const ATTEMPTS_MAX = 200;
 /** A killed server that is gone by name may hold its port for as long as its last threads end. */
-const RELEASE_MS = 2_000;
+const RELEASE_MS = 5_000;
 const POLL_MS = 20;
 
 function canListen(port: number): Promise<boolean> {
@@ -33,7 +33,7 @@ export async function isReleased(port: number): Promise<boolean> {
 }
 
 /** A port that nobody listens on, and none of `taken`. */
-export async function freePort(taken: ReadonlySet<number>): Promise<number> {
+export async function freePort(taken: ReadonlySet<number> = new Set()): Promise<number> {
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
     const port = randomInt(FREE_PORT_FIRST, FREE_PORT_END);
     if (!taken.has(port) && (await canListen(port))) return port;
@@ -53,7 +53,8 @@ export async function choosePort(
 ): Promise<number> {
   let port = before;
   if (given !== undefined) {
-    if (taken.has(given) || !(await canListen(given))) {
+    const isFree = given === before ? isReleased : canListen;
+    if (taken.has(given) || !(await isFree(given))) {
       throw coreError('busy_port', `port ${given} of ${LOOPBACK} is in use`, {
         next: `give another ${flag}, or leave it out for a free one`,
       });

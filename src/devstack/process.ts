@@ -22,7 +22,9 @@ function linuxStart(pid: number): string | undefined {
     // The name may hold spaces and parentheses; what follows it does not.
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     const state = fields[0];
-    if (state === 'Z' || state === 'X') return undefined;
+    // The first thread may be over while others still hold files and ports.
+    const threads = Number(fields[17]);
+    if (state === 'X' || (state === 'Z' && threads <= 1)) return undefined;
     bootId ??= readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
     return `${bootId}/${fields[19]}`;
   } catch {

@@ -97,7 +97,10 @@ export const DEFAULT_KAFKA_HEAP_BYTES = 512 * 2 ** 20;
 const SHARED_KAFKA_HEAP_BYTES = 384 * 2 ** 20;
 export const START_TIMEOUT_MS = 90_000;
 const WATCH_MS = 500;
-const STOP_GRACE_MS = 10_000;
+/** A server that is killed recovers at its next start, so it is given its time on a slow machine. */
+const STOP_GRACE_MS = 60_000;
+/** A server that lives but does not answer for this long is of no use. */
+const ANSWER_MS = 30_000;
 const KILL_BOUND_MS = 5_000;
 const PORT_ATTEMPTS_MAX = 3;
 
@@ -300,18 +303,24 @@ async function startEnded(options: StackOptions, folder: string): Promise<readon
   }
 }
 
-/** The running stack of a folder, after its servers have proven to be the folder's.
+/** The running stack of a folder, after its servers have proven to be the folder's; asked until all answer or `waitMs`
+ *  have passed.
  *  @throws wrong_server */
-async function findRunning(folder: string): Promise<StackAddresses | undefined> {
+async function findRunning(folder: string, waitMs = 0): Promise<StackAddresses | undefined> {
   const state = readState(folder);
   const identity = readIdentity(folder);
   if (state === undefined || identity === undefined || state.servers.length === 0) return undefined;
-  if (!state.servers.every((server) => isAlive(server.process))) return undefined;
-  const answers = await Promise.all([
-    postgresReady(state.postgresPort, identity),
-    ...state.brokers.map((node) => brokerReady(node, identity)),
-  ]);
-  return answers.every((ready) => ready) ? addressesOf(state, identity) : undefined;
+  const deadline = performance.now() + waitMs;
+  for (;;) {
+    if (!state.servers.every((server) => isAlive(server.process))) return undefined;
+    const answers = await Promise.all([
+      postgresReady(state.postgresPort, identity),
+      ...state.brokers.map((node) => brokerReady(node, identity)),
+    ]);
+    if (answers.every((ready) => ready)) return addressesOf(state, identity);
+    if (performance.now() >= deadline) return undefined;
+    await sleep(WATCH_MS);
+  }
 }
 
 /** Ends processes in order: the signal that each shuts down on, then SIGKILL after the bound. Returns who was killed. */
@@ -393,7 +402,8 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     prepareFolder(folder);
     brokerCount(options, folder);
     const again = options.owned ? [] : await startEnded(options, folder);
-    const found = await findRunning(folder);
+    // One late answer is no reason to end servers that others work with.
+    const found = await findRunning(folder, Math.min(options.startTimeoutMs, ANSWER_MS));
     if (found !== undefined) {
       demandPorts(options, folder, found);
       const readyMs = performance.now() - startedMs;

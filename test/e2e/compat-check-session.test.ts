@@ -20,7 +20,7 @@ it('every command of the page gives the output that stands under it', async () =
   const outputs = await replay(steps, {
     dir,
     path: join(packageRoot(), 'bin'),
-    substitutions: [{ page: '127.0.0.1:8081', real: `127.0.0.1:${await freePort(new Set())}` }],
+    substitutions: [{ page: '127.0.0.1:8081', real: `127.0.0.1:${await freePort()}` }],
     placeholders: [],
   });
   if (process.env['MILLRACE_RECORD'] === '1') writeFileSync(PAGE, withOutputs(page, outputs));

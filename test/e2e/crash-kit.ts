@@ -2,7 +2,6 @@
  *  how much was unfinished, or at a random moment, where the process is stopped first and the database is asked what it
  *  holds open. A kill that interrupted nothing does not count and is repeated. */
 import { readFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { Guard } from '../../src/devstack/guard.ts';
@@ -132,13 +131,4 @@ export async function restartServer(
   const guard = new Guard({ folder, removeAtEnd: undefined });
   await guard.start(name, signal === 'SIGQUIT' ? 'QUIT' : 'KILL');
   return guard;
-}
-
-export function freePort(): Promise<number> {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address() as { port: number };
-      server.close(() => resolve(port));
-    });
-  });
 }

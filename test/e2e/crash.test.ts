@@ -10,11 +10,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import type { Guard } from '../../src/devstack/guard.ts';
+import { freePort } from '../../src/devstack/ports.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import {
   countOf,
-  freePort,
   type Kill,
   killAtPoint,
   killAtRandom,

@@ -1,11 +1,10 @@
 /** A PostgreSQL of a test's own, which it may end without warning and start again on the same data and port. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import type { AddressInfo } from 'node:net';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { freePort } from '../../src/devstack/ports.ts';
 import { postgresBinaries } from '../../src/devstack/postgres/binaries.ts';
 import {
   formatPostgres,
@@ -25,14 +24,6 @@ export interface OwnPostgres {
   stopImmediately(): Promise<void>;
   /** Ends it and removes its folder. */
   close(): Promise<void>;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise<void>((resolve) => server.close(() => resolve()));
-  return port;
 }
 
 export async function ownPostgres(): Promise<OwnPostgres> {

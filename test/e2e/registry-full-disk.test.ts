@@ -2,25 +2,16 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { packageRoot } from '../../src/bin/shell/package.ts';
+import { freePort } from '../../src/devstack/ports.ts';
 import { until } from './engine-kit.ts';
 
 /** KiB that a file of this process may have. */
 const FILE_KIB_MAX = 300;
 const TYPE = { 'content-type': 'application/vnd.schemaregistry.v1+json' };
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { readonly port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 it('stays ready for reads while writes fail, and tells that it is not writable', {
   timeout: 300_000,

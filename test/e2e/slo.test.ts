@@ -11,6 +11,7 @@ import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { ready } from '../../src/bin/demo/ready.ts';
 import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
 import { readRules } from '../../src/bin/slo/rules.ts';
+import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { launcher, until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -29,15 +30,6 @@ async function start(name: string, args: readonly string[]): Promise<string> {
   const address = await ready(name, child);
   addresses.push(address);
   return address;
-}
-
-/** A port that nobody listens on. */
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as AddressInfo;
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 interface Report {
