@@ -27,7 +27,7 @@ const SINKS = {
       url,
       connectionsMax: 1,
       applicationName: 'sink child',
-      connectTimeoutMs: 5000,
+      connectTimeoutMs: 60_000,
     });
     return new PostgresSink(pool, table);
   },

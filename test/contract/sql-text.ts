@@ -31,7 +31,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       url,
       connectionsMax: 3,
       applicationName: `text-contract-${driver.name}`,
-      connectTimeoutMs: 3000,
+      connectTimeoutMs: 60_000,
       answerTimeoutMs: 20_000,
       ...over,
     });
@@ -48,7 +48,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
         url: postgres(),
         connectionsMax: 2,
         applicationName: 'text-contract-plain',
-        connectTimeoutMs: 3000,
+        connectTimeoutMs: 60_000,
       });
       await plain.query(`CREATE SCHEMA ${schema}`);
       await plain.query(`CREATE TABLE ${schema}.t (id int8 PRIMARY KEY, note text)`);

@@ -12,7 +12,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       url,
       connectionsMax,
       applicationName: 'sql-contract',
-      connectTimeoutMs: 3000,
+      connectTimeoutMs: 60_000,
     });
 
     beforeAll(async () => {

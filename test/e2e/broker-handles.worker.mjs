@@ -19,7 +19,7 @@ const consumer = addon.brokerConsumerOpen(
   () => {},
 );
 await addon.brokerConsumerAssign(consumer, [topic], Int32Array.of(0), BigInt64Array.of(-2n));
-const [rows] = await addon.brokerConsumerConsume(consumer, batch, 10_000);
+const [rows] = await addon.brokerConsumerConsume(consumer, batch, 60_000);
 const producer = addon.brokerProducerOpen(['metadata.broker.list', brokers, 'linger.ms', '60000']);
 addon.brokerProducerProduce(producer, batch, [topic], new Int32Array(rows), new BigInt64Array(rows));
 addon.brokerConsumerConsume(consumer, batch, 60_000);

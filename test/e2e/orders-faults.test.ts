@@ -163,7 +163,7 @@ describe('the same keys in opposite orders at two processes', () => {
       url: withSettings(url.toString(), { schema }),
       connectionsMax: 2,
       applicationName: 'test',
-      connectTimeoutMs: 5000,
+      connectTimeoutMs: 60_000,
     });
     try {
       for (let round = 0; round < 3; round++) {

@@ -54,7 +54,7 @@ it('keeps every order it answered, and makes the others once', async () => {
       url: own.url,
       connectionsMax: 1,
       applicationName: 'reader',
-      connectTimeoutMs: 5000,
+      connectTimeoutMs: 60_000,
     });
     const { rows } = await reader.query<{ idem_key: string; response_body: string }>(
       `SELECT idem_key, response_body FROM ${world.schema}.idempotency_keys`,

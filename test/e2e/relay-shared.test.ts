@@ -156,8 +156,8 @@ describe('relays on one outbox', () => {
 
   it('ends when another topic was taken while it was stopped', async () => {
     const { args, topic } = await world();
-    const { elsewhere } = withAnotherTopic([...args, '-lease=1s'], topic);
-    const first = own.spawn('relay', [...args, '-lease=1s']);
+    const { elsewhere } = withAnotherTopic(args, topic);
+    const first = own.spawn('relay', args);
     await shared([await first.address()], [16]);
     first.kill('SIGSTOP');
     // Refused for as long as the first may live.
