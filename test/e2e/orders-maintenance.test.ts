@@ -36,7 +36,7 @@ describe('keys', () => {
       while (!over) await orders.create(randomUUID(), { accountId: 1n, amountCents: 1n });
     })();
     const deleted: Array<number | undefined> = [];
-    for (let i = 0; i < 4; i++) deleted.push(await expireKeys(world.pool, world.schema, ttl));
+    for (let i = 0; i < 4; i++) deleted.push(await expireKeys(options(world.pool, world.schema), ttl));
     over = true;
     await asking;
     expect(deleted).toEqual([1000, 1000, 501, 0]);

@@ -31,6 +31,9 @@ export const options = (pool: SqlPool, schema: string, over: object = {}) => ({
   partitionRows: 1000,
   ahead: 2,
   retentionMs: 0,
+  // A transaction that ended early on a busy machine would say nothing of what is tested.
+  idleMs: 60_000,
+  lookMs: 60_000,
   ...over,
 });
 export const fixedTtl = (ms: number): KeyTtl => ({ ms: () => ms, refresh: async () => {} });

@@ -192,7 +192,7 @@ describe('partitions', () => {
     const holds = new Promise<void>((resolve) => {
       hold = resolve;
     });
-    const stopped = asMaintainer(pool, schema, async (session) => {
+    const stopped = asMaintainer({ pool, schema }, async (session) => {
       await session.query(`LOCK TABLE ONLY ${schema}.outbox IN ACCESS EXCLUSIVE MODE`);
       hold();
       await new Promise<void>((resolve) => {
@@ -319,11 +319,17 @@ describe('partitions', () => {
       }
     };
     const writers = [writer(), writer(), writer()];
-    const droppers = [dropper(), dropper()];
+    const working = Promise.all([...writers, dropper(), dropper()]);
     const marking = marker();
-    await expect.poll(() => dropped.length, { interval: 20 }).toBeGreaterThan(15);
-    over = true;
-    await Promise.all([...writers, ...droppers]);
+    // None of them ends before the others are told to: the first to fail says why, at once.
+    await Promise.race([
+      working,
+      marking,
+      expect.poll(() => dropped.length, { interval: 20 }).toBeGreaterThan(15),
+    ]).finally(() => {
+      over = true;
+    });
+    await working;
     written = true;
     await marking;
     expect([...put].filter((id) => !marked.has(id))).toEqual([]);

@@ -38,16 +38,18 @@ export async function makeInboxPartitions(
 ): Promise<void> {
   const widthMs = settings['inbox-width'];
   const nowMs = await readDatabaseNowMs(pool);
+  const coverage = { fromMs: nowMs - ttl.ttlMs, toMs: nowMs + WIDTHS_AHEAD * widthMs, widthMs };
+  let partitions = 0;
   try {
-    const made = await makePartitions(pool, names, {
-      fromMs: nowMs - ttl.ttlMs,
-      toMs: nowMs + WIDTHS_AHEAD * widthMs,
-      widthMs,
+    await makePartitions(pool, names, coverage, () => {
+      partitions++;
     });
-    if (made.partitions > 0) log.info({ partitions: made.partitions }, 'inbox partitions made');
   } catch (thrown) {
     if (!isBusy(thrown)) throw thrown;
     log.warn({ error: (thrown as Error).message }, 'inbox partitions not made yet: the table is locked');
+  } finally {
+    // Those before the one that failed are there.
+    if (partitions > 0) log.info({ partitions }, 'inbox partitions made');
   }
 }
 

@@ -155,20 +155,23 @@ export class InboxKeeper {
   private async makeAhead(): Promise<number> {
     const { pool, names, sources, ttlMs, aheadMs, widthMs, log } = this.options;
     const nowMs = await sources.databaseNowMs();
+    const coverage = { fromMs: nowMs - ttlMs, toMs: nowMs + aheadMs, widthMs };
+    const made = { partitions: 0, movedRows: 0, leftOut: 0 };
     try {
-      const made = await makePartitions(pool, names, {
-        fromMs: nowMs - ttlMs,
-        toMs: nowMs + aheadMs,
-        widthMs,
+      const { leftOut } = await makePartitions(pool, names, coverage, (movedRows) => {
+        made.partitions++;
+        made.movedRows += movedRows;
+        this.made.add(1);
+        this.moved.add(movedRows);
       });
-      this.made.add(made.partitions);
-      this.moved.add(made.movedRows);
-      if (made.partitions > 0) log.debug({ inbox: names.table, ...made }, 'inbox partitions made');
-      return made.partitions;
+      made.leftOut = leftOut;
     } catch (thrown) {
       this.laterIfBusy(thrown, 'inbox partitions not made');
-      return 0;
+    } finally {
+      // Those before the one that failed are there.
+      if (made.partitions > 0) log.debug({ inbox: names.table, ...made }, 'inbox partitions made');
     }
+    return made.partitions;
   }
 
   private async readHorizon(): Promise<LiveHorizon | undefined> {

@@ -118,9 +118,14 @@ const leastWidthMs = (spanMs: number): number => {
   return Math.ceil(minutes) * MINUTE_MS;
 };
 
-/** Makes what is missing, one transaction each. @throws out_of_range for too many; sql_failed with 55P03 where the lock was not
- *  to be had in time: try again later */
-export async function makePartitions(pool: SqlPool, names: InboxNames, coverage: Coverage): Promise<Made> {
+/** Makes what is missing, one transaction each. @param onMade told the moved rows of each when it is committed: a later one may fail.
+ *  @throws out_of_range for too many; sql_failed with 55P03 where the lock was not to be had in time: try again later */
+export async function makePartitions(
+  pool: SqlPool,
+  names: InboxNames,
+  coverage: Coverage,
+  onMade: (movedRows: number) => void = () => {},
+): Promise<Made> {
   const { widthMs } = coverage;
   const floorMs = await readFloorMs(pool, names);
   const aligned = Math.floor(coverage.fromMs / widthMs) * widthMs;
@@ -144,6 +149,7 @@ export async function makePartitions(pool: SqlPool, names: InboxNames, coverage:
     else {
       partitions++;
       movedRows += moved;
+      onMade(moved);
     }
   }
   return { partitions, movedRows, leftOut };

@@ -1,14 +1,14 @@
 /** Idempotency keys come to an end: after the TTL a key is as good as one that was never used. */
-import type { SqlPool } from '../../io/sql/port.ts';
-import { asMaintainer } from './partitions.ts';
+import { asMaintainer, type MaintainerOptions } from './partitions.ts';
 
 /** Keys a transaction: a request that meets one of them waits for milliseconds. */
 const CHUNK_ROWS = 1000;
 
 /** Deletes up to CHUNK_ROWS keys that are older than the TTL by the database's clock; returns how many, undefined where another
  *  process maintains the tables. In the order of the keys, as the writers insert them, so that no circle of waits can form. */
-export async function expireKeys(pool: SqlPool, schema: string, ttlMs: number): Promise<number | undefined> {
-  return asMaintainer(pool, schema, async (session) => {
+export async function expireKeys(options: MaintainerOptions, ttlMs: number): Promise<number | undefined> {
+  const { schema } = options;
+  return asMaintainer(options, async (session) => {
     await session.query(`SET LOCAL lock_timeout = 1000`);
     const { rowCount } = await session.query(
       `DELETE FROM ${schema}.idempotency_keys WHERE idem_key = ANY(ARRAY(

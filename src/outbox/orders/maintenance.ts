@@ -83,14 +83,16 @@ export class Maintenance {
     const ends: ChunksEnd[] = [];
     await this.attempt('key_ttl', () => options.keyTtl.refresh());
     await this.attempt('make', async () => {
-      const made = await makeAhead(options);
-      counters.made.add(made.length);
-      if (made.length > 0) options.log.info({ made }, 'outbox partitions made');
+      await makeAhead(options, (made) => {
+        counters.made.add(1);
+        options.log.info({ made }, 'outbox partition made');
+      });
     });
     await this.attempt('drop', async () => {
-      const dropped = await dropMarked(options);
-      counters.dropped.add(dropped.length);
-      if (dropped.length > 0) options.log.info({ dropped }, 'outbox partitions dropped');
+      await dropMarked(options, (dropped) => {
+        counters.dropped.add(1);
+        options.log.info({ dropped }, 'outbox partition dropped');
+      });
     });
     await this.attempt('sweep', async () => {
       ends.push(await this.inChunks(() => sweepDefault(options), SWEPT_CHUNK_ROWS, counters.swept));
@@ -106,9 +108,9 @@ export class Maintenance {
   }
 
   private async expire(): Promise<ChunksEnd> {
-    const { pool, schema, keyTtl, monotonicMs } = this.options;
+    const { keyTtl, monotonicMs } = this.options;
     const end = await this.inChunks(
-      () => expireKeys(pool, schema, keyTtl.ms()),
+      () => expireKeys(this.options, keyTtl.ms()),
       KEYS_CHUNK_ROWS,
       this.counters.expired,
     );

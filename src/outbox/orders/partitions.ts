@@ -9,9 +9,7 @@ import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 
 const UNDEFINED_TABLE = '42P01';
 const LOCK_MS = 50;
-/** Looking for an unmarked row under the lock. */
 const LOOK_MS = 2000;
-/** Between two statements of a transaction of ours. */
 const IDLE_MS = 1000;
 /** Made at once at most: a sequence that was set far ahead must not fill the catalog. */
 const MADE_MAX = 16;
@@ -20,14 +18,21 @@ const STORAGE = `fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum
   autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 200000,
   autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 200000`;
 
-export interface PartitionOptions {
+export interface MaintainerOptions {
   readonly pool: SqlPool;
   readonly schema: string;
+  /** Between two statements of a transaction of ours: then the server ends it. Default: a second. */
+  readonly idleMs?: number;
+}
+
+export interface PartitionOptions extends MaintainerOptions {
   /** Ids a partition. */
   readonly partitionRows: number;
   /** Partitions that are there before the sequence reaches them. */
   readonly ahead: number;
   readonly retentionMs: number;
+  /** For a statement that works under a lock, as looking for an unmarked row does. Default: two seconds. */
+  readonly lookMs?: number;
 }
 
 export interface OutboxPartition {
@@ -72,13 +77,12 @@ async function lastId(session: SqlSession, schema: string): Promise<bigint> {
 
 /** A transaction of the one process that maintains this schema; undefined where another one does. */
 export async function asMaintainer<T>(
-  pool: SqlPool,
-  schema: string,
+  { pool, schema, idleMs = IDLE_MS }: MaintainerOptions,
   work: (session: SqlSession) => Promise<T>,
 ): Promise<T | undefined> {
   return pool.transaction(async (session) => {
     // A process that is stopped, or cut off, in the middle must not keep its locks.
-    await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${IDLE_MS}`);
+    await session.query(`SET LOCAL idle_in_transaction_session_timeout = ${idleMs}`);
     // Each statement must see what was committed before it got its locks.
     await session.query('SET TRANSACTION ISOLATION LEVEL READ COMMITTED');
     const { rows } = await session.query<{ mine: boolean }>(
@@ -89,13 +93,17 @@ export async function asMaintainer<T>(
   });
 }
 
-/** Makes what is missing ahead of the sequence; returns the names. @throws sql_failed 55P03 when it would have to wait */
-export async function makeAhead(options: PartitionOptions): Promise<readonly string[]> {
-  const { pool, schema, ahead } = options;
+/** Makes what is missing ahead of the sequence, one transaction each; returns the names. @param onMade told each when it is
+ *  committed: a later one may fail. @throws sql_failed 55P03 when it would have to wait */
+export async function makeAhead(
+  options: PartitionOptions,
+  onMade: (name: string) => void = () => {},
+): Promise<readonly string[]> {
+  const { schema, ahead } = options;
   const rows = BigInt(options.partitionRows);
   const made: string[] = [];
   while (made.length < MADE_MAX) {
-    const name = await asMaintainer(pool, schema, async (session) => {
+    const name = await asMaintainer(options, async (session) => {
       await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
       const last = await lastId(session, schema);
       const highest = (await outboxPartitions(session, schema)).reduce(
@@ -119,6 +127,7 @@ export async function makeAhead(options: PartitionOptions): Promise<readonly str
     });
     if (name === undefined) break;
     made.push(name);
+    onMade(name);
   }
   return made;
 }
@@ -150,12 +159,12 @@ async function isOld(
 }
 
 async function drop(options: PartitionOptions, name: string): Promise<boolean> {
-  const { pool, schema, retentionMs } = options;
+  const { pool, schema, retentionMs, lookMs = LOOK_MS } = options;
   if ((await hasUnmarked(pool, schema, name)) || !(await isOld(pool, schema, name, retentionMs)))
     return false;
-  const dropped = await asMaintainer(pool, schema, async (session) => {
+  const dropped = await asMaintainer(options, async (session) => {
     await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
-    await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
+    await session.query(`SET LOCAL statement_timeout = ${lookMs}`);
     await session.query(`LOCK TABLE ONLY ${schema}.outbox, ONLY ${schema}.${name} IN ACCESS EXCLUSIVE MODE`);
     if (await hasUnmarked(session, schema, name)) return false;
     await session.query(`DROP TABLE ${schema}.${name}`);
@@ -164,9 +173,12 @@ async function drop(options: PartitionOptions, name: string): Promise<boolean> {
   return dropped === true;
 }
 
-/** Drops partitions that the sequence has left, whose rows are all marked and old; returns the names.
- *  @throws sql_failed 55P03 when it would have to wait */
-export async function dropMarked(options: PartitionOptions): Promise<readonly string[]> {
+/** Drops partitions that the sequence has left, whose rows are all marked and old, one transaction each; returns the names.
+ *  @param onDropped told each when it is committed: a later one may fail. @throws sql_failed 55P03 when it would have to wait */
+export async function dropMarked(
+  options: PartitionOptions,
+  onDropped: (name: string) => void = () => {},
+): Promise<readonly string[]> {
   const { pool, schema } = options;
   const last = await lastId(pool, schema);
   const dropped: string[] = [];
@@ -177,7 +189,9 @@ export async function dropMarked(options: PartitionOptions): Promise<readonly st
       if (findMillraceError(thrown)?.details['sqlstate'] === UNDEFINED_TABLE) return false;
       throw thrown;
     });
-    if (gone) dropped.push(name);
+    if (!gone) continue;
+    dropped.push(name);
+    onDropped(name);
   }
   return dropped;
 }
@@ -188,10 +202,10 @@ export const SWEPT_CHUNK_ROWS = 1000;
 /** Deletes up to SWEPT_CHUNK_ROWS rows of the default partition, which is never dropped, that were marked before the retention;
  *  returns how many, undefined where another process maintains the tables. */
 export async function sweepDefault(options: PartitionOptions): Promise<number | undefined> {
-  const { pool, schema, retentionMs } = options;
-  return asMaintainer(pool, schema, async (session) => {
+  const { schema, retentionMs, lookMs = LOOK_MS } = options;
+  return asMaintainer(options, async (session) => {
     await session.query(`SET LOCAL lock_timeout = ${LOCK_MS}`);
-    await session.query(`SET LOCAL statement_timeout = ${LOOK_MS}`);
+    await session.query(`SET LOCAL statement_timeout = ${lookMs}`);
     const { rowCount } = await session.query(
       `DELETE FROM ${schema}.outbox_default WHERE published_at IS NOT NULL AND id = ANY(ARRAY(
          SELECT id FROM ${schema}.outbox_default
