@@ -28,8 +28,12 @@ export const CONSUMER_DEFAULTS = {
   attempts: 4,
 } as const satisfies Partial<InboxConsumerOptions>;
 
-/** Of a service's own connections: far above what a batch or a partition takes, and an end to a host that vanished without a word. */
-export const SERVICE_DEFAULTS = { answerTimeoutMs: 60_000 } as const;
+export const SERVICE_DEFAULTS = {
+  /** Far above what a batch or a partition takes, and an end to a host that vanished without a word. */
+  answerTimeoutMs: 60_000,
+  /** As bin/payments has it: three heartbeats of the broker client may be missed. */
+  sessionTimeoutMs: 10_000,
+} as const;
 
 /** What bin/payments takes where it is told nothing: the horizon is the sum, with the topic's retention. */
 export const HORIZON_DEFAULTS = {

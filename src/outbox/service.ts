@@ -58,6 +58,9 @@ export interface ServiceConsumer {
   readonly ttlMs?: number;
   /** Planned retention of the topic; the broker is asked for the one it has. */
   readonly topicRetentionMs?: number;
+  /** How long the group waits for this member when it dies or stands still before others get its partitions. Default:
+   *  SERVICE_DEFAULTS. */
+  readonly sessionTimeoutMs?: number;
   /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry back. */
   readonly outboxTable?: string;
   /** The effect, through this session alone. */
@@ -68,8 +71,6 @@ const CONNECT_TIMEOUT_MS = 5000;
 const CONNECTIONS = 6;
 /** Of the broker, when it is asked how old what it has is. */
 const AGES_TIMEOUT_MS = 10_000;
-/** How long the group waits for a member that died before others get its partitions. */
-const SESSION_TIMEOUT_MS = 6000;
 
 const poolOf = (name: string, url: string, connectionsMax: number) => ({
   url,
@@ -158,7 +159,7 @@ export class Service {
    *  @throws ttl_below_horizon, bad_table_name */
   consume(consumer: ServiceConsumer): void {
     const { name, brokers, broker, clock, metrics, log } = this.options;
-    const { topic, handle, parkedTable } = consumer;
+    const { topic, handle, parkedTable, sessionTimeoutMs } = consumer;
     const names = inboxNames(consumer.inbox);
     const group = `${name}-${names.local}`;
     const keeper = this.keeperOf(consumer, group);
@@ -180,7 +181,7 @@ export class Service {
           clientId: name,
           group,
           autoOffsetReset: 'earliest',
-          properties: { 'session.timeout.ms': SESSION_TIMEOUT_MS },
+          properties: { 'session.timeout.ms': sessionTimeoutMs ?? SERVICE_DEFAULTS.sessionTimeoutMs },
         }),
     });
     this.start(reader.run());
