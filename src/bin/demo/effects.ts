@@ -8,7 +8,7 @@ import { randomBytes } from 'node:crypto';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../../core/errors.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { SqlPool, SqlValue } from '../../io/sql/port.ts';
 import { connect, type EffectsRun, judgeEffects, type RelayKill } from './effects-judge.ts';
 import type { Service, Slice, SliceContext, SliceProcess } from './fact.ts';
 import { ready } from './ready.ts';
@@ -87,8 +87,8 @@ const paymentsArgs = (context: SliceContext, names: Names): readonly string[] =>
   `-group=${names.group}`,
 ];
 
-async function number(pool: SqlPool, sql: string): Promise<number> {
-  const { rows } = await pool.query<{ n: bigint }>(sql);
+async function number(pool: SqlPool, sql: string, params: readonly SqlValue[] = []): Promise<number> {
+  const { rows } = await pool.query<{ n: bigint }>(sql, params);
   return Number(rows[0]?.n ?? 0n);
 }
 
@@ -117,6 +117,10 @@ async function sightOf(pool: SqlPool, relay: SliceProcess): Promise<RelayKill> {
     return { signal, pending: Number(rows[0]?.pending ?? 0n), at: rows[0]?.at ?? '' };
   });
 }
+
+/** Orders at a death as the judge counts them: more came until it was dead, and some of those are committed after the look. */
+const orderedBefore = (pool: SqlPool, { at }: RelayKill): Promise<number> =>
+  number(pool, 'SELECT count(*) AS n FROM orders WHERE created_at < $1::timestamptz', [at]);
 
 async function moment(what: string, child: SliceProcess, holds: () => Promise<boolean>): Promise<void> {
   const deadline = Date.now() + MOMENT_MS;
@@ -220,15 +224,21 @@ async function run(context: SliceContext): Promise<EffectsRun> {
     const kills = [await firstDeath(pool, doomed)];
     say(`effects: relay dead between publish and mark, ${kills[0]?.pending} rows pending; restarted`);
     const second = context.spawn('relay-killed', relayArgs(context, names));
-    await ready('relay', second);
+    // Orders that came while it starts would move the first death towards their beginning.
+    load.kill('SIGSTOP');
+    try {
+      await ready('relay', second);
+    } finally {
+      load.kill('SIGCONT');
+    }
     await moment('the moment to kill the relay', load, async () => (await ordered()) >= KILL_AT * intents);
-    const orderedAtKill = await ordered();
-    kills.push(await killWithPending(pool, second));
-    say(`effects: relay killed with ${kills[1]?.pending} rows pending; restarted`);
+    const killed = await killWithPending(pool, second);
+    kills.push(killed);
+    say(`effects: relay killed with ${killed.pending} rows pending; restarted`);
     await sleep(OUTAGE_MS);
     const relay = context.spawn('relay', relayArgs(context, names));
     await moment('the end of the load', load, async () => {
-      return Date.now() >= end && (await ordered()) * KILLED_BY >= orderedAtKill;
+      return Date.now() >= end && (await ordered()) * KILLED_BY >= (await orderedBefore(pool, killed));
     });
     load.kill('SIGTERM');
     await succeed('load', load);
