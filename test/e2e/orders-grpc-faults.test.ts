@@ -15,6 +15,7 @@ import {
   metric,
   newKey,
   ordersKit,
+  PATIENT,
   rowCounts,
   type Service,
   stop,
@@ -71,7 +72,7 @@ describe('a key that another process is writing', () => {
   });
 
   it('sheds what comes above -in-flight-max', async () => {
-    const { pool, client } = await world(['-in-flight-max=1']);
+    const { pool, client } = await world(['-in-flight-max=1', ...PATIENT]);
     const key = newKey();
     const [held, shed] = await holding(pool, key, async () => {
       const first = client.create(key, undefined, { timeoutMs: 4000 });
@@ -118,7 +119,7 @@ describe('a database that goes away', () => {
 
 describe('SIGTERM', () => {
   it('lets the call under way finish, takes no other, and ends with 0', async () => {
-    const { pool, service, client } = await world();
+    const { pool, service, client } = await world(PATIENT);
     const address = await grpcAddress(service);
     const key = newKey();
     let during: string | undefined;
@@ -156,7 +157,7 @@ describe('SIGTERM', () => {
   });
 
   it('does not wait for a client that never reads its answer, and ends with 0', async () => {
-    const { service } = await world(['-drain-timeout=10s', '-deadline=1s']);
+    const { service } = await world(['-drain-timeout=30s', '-deadline=1s']);
     const session = connect(`http://${await grpcAddress(service)}`, { settings: { initialWindowSize: 0 } });
     session.on('error', () => {});
     const stream = session.request({
@@ -218,7 +219,7 @@ describe('TLS', () => {
     const outcome = async (address: string, issued?: typeof mine | 'plain'): Promise<string> => {
       const who = issued === 'plain' ? credentials.createInsecure() : secure(issued);
       const client = ordersClient(address, who);
-      const { code } = await client.create(newKey(), undefined, { timeoutMs: 5000 });
+      const { code } = await client.create(newKey(), undefined, { timeoutMs: 60_000 });
       client.close();
       return code;
     };

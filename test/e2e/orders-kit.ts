@@ -76,6 +76,9 @@ export interface Kit {
   fails(code: number, line: RegExp, flags: readonly string[]): Promise<void>;
 }
 
+/** Of a service whose requests still wait when the look at them comes late. */
+export const PATIENT = ['-inflight-wait=60s', '-deadline=80s', '-drain-timeout=120s'] as const;
+
 /** `flags`, and before them those that every start needs and `flags` has not. */
 function startArgs(postgres: string, flags: readonly string[]): readonly string[] {
   const needed = ['-listen=127.0.0.1:0', `-postgres=${postgres}`];

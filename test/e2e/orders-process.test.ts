@@ -1,5 +1,4 @@
 /** The orders command as a process: its crash point, its deadline, its drivers, and whom it wakes. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { requirePlainSchema } from '../../src/outbox/schema-name.ts';
@@ -107,18 +106,20 @@ describe('a committed order', () => {
       ),
     );
     const service = await kit.serve(one.schema);
+    const wakes = (count: number): Promise<true> =>
+      until(`wake ${count}`, async () => ((woken[0] as number) >= count ? true : undefined));
+    // Of the connection, which may come after a commit.
+    await wakes(1);
     createdOf(await service.order(newKey()), false);
-    await until('a wake', async () => ((woken[0] as number) > 0 ? true : undefined));
-    const before = woken[0] as number;
+    await wakes(2);
     const key = newKey();
     createdOf(await service.order(key), false);
-    await until('another wake', async () => ((woken[0] as number) > before ? true : undefined));
-    // A replay commits nothing.
-    await sleep(50);
-    const settled = woken[0];
+    await wakes(3);
+    // A replay commits nothing: the next wake is that of the order behind it.
     createdOf(await service.order(key), true);
-    await sleep(50);
-    expect(woken).toEqual([settled, 0]);
+    createdOf(await service.order(newKey()), false);
+    await wakes(4);
+    expect(woken).toEqual([4, 0]);
     await stop(service);
     await Promise.all(listeners.map((listener) => listener.close()));
   });

@@ -20,6 +20,9 @@ const BODIES: readonly CreateRequest[] = [
 ];
 const body = (i: number): CreateRequest => BODIES[i % BODIES.length] as CreateRequest;
 
+/** Of instances whose requests end by what is done to them, not by their time. */
+const PATIENT = { inFlightWaitMs: 60_000, deadlineMs: 120_000 };
+
 interface Asked {
   readonly key: number;
   readonly body: number;
@@ -101,8 +104,8 @@ describe('a database that gets in the way', () => {
   it.each(['native', 'pg'] as const)('kills backends all the time: %s', async (driver) => {
     const world = await writesWorld(stack.postgres);
     const instances = await Promise.all([
-      world.instance({ driver, cacheBytes: 0 }),
-      world.instance({ driver, batch: 4 }),
+      world.instance({ ...PATIENT, driver, cacheBytes: 0 }),
+      world.instance({ ...PATIENT, driver, batch: 4 }),
     ]);
     const refused = new Map<string, number>();
     let over = false;
@@ -151,7 +154,8 @@ describe('a database that gets in the way', () => {
 
   it('deadlocks with writers that do not sort their keys', async () => {
     const world = await writesWorld(stack.postgres);
-    const instances = await Promise.all([world.instance({ batch: 50 }), world.instance({ batch: 50 })]);
+    const options = { ...PATIENT, batch: 50 };
+    const instances = await Promise.all([world.instance(options), world.instance(options)]);
     let refusals = 0;
     const outcomes: Outcome[] = [];
     for (let round = 0; round < 4; round++) {
@@ -226,10 +230,9 @@ describe('a database that gets in the way', () => {
   it('holds many keys: what is queued behind them does not wait until each is told apart', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({
+      ...PATIENT,
       lanes: 1,
       batch: 64,
-      inFlightWaitMs: 60_000,
-      deadlineMs: 120_000,
     });
     const held = Array.from({ length: 320 }, () => randomUUID());
     const release = await holdKeys(world.pool, ...held);

@@ -13,6 +13,10 @@ import type { SharedStack } from './stack.ts';
 const PARTITIONS = 3;
 /** As payments expects it of the topic. */
 const RETENTION_MS = 86_400_000;
+/** A member that a busy machine keeps from its heartbeats stays one: nothing is read twice that a test did not ask for. */
+const PATIENT = '-session-timeout=45s';
+/** Of a member that dies or stands still, so that the next does not wait long for its partitions. */
+export const MORTAL = '-session-timeout=6s';
 
 export interface Event {
   readonly msgId: string;
@@ -60,7 +64,7 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
     `-group=${topic}-${group}`,
     `-partitions=${PARTITIONS}`,
     '-migrate',
-    '-session-timeout=6s',
+    ...(more.some((flag) => flag.startsWith('-session-timeout=')) ? [] : [PATIENT]),
     ...more,
   ];
   const query = async <T>(sql: string): Promise<readonly T[]> =>
@@ -135,6 +139,16 @@ export async function paymentsKit(
   return { pool, world: (part) => worldOf(own, stack, pool, part) };
 }
 
+/** Waits until the server has ended the sessions that came from these ports: one that is late may still carry out what was sent. */
+export const sessionsOver = (pool: SqlPool, ports: readonly number[]): Promise<true> =>
+  until('the end of the sessions', async () => {
+    const { rows } = await pool.query(
+      "SELECT FROM pg_stat_activity WHERE application_name LIKE 'millrace payments%' AND client_port = ANY($1::int[])",
+      [ports],
+    );
+    return rows.length === 0 ? true : undefined;
+  });
+
 /** Stands before the database and can be cut. */
 export async function gateTo(url: string) {
   const target = new URL(url);
@@ -161,9 +175,15 @@ export async function gateTo(url: string) {
         resolve();
       });
     });
-  const cut = (): void => {
+  /** Returns the ports from which the server has sessions. */
+  const cut = (): readonly number[] => {
     server?.close();
-    for (const socket of open) socket.destroy();
+    const sockets = [...open];
+    const ports = sockets.flatMap((socket) =>
+      socket.remotePort === Number(target.port) ? (socket.localPort ?? []) : [],
+    );
+    for (const socket of sockets) socket.destroy();
+    return ports;
   };
   await restore();
   const through = new URL(url);

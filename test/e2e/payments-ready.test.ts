@@ -12,8 +12,6 @@ const own = launcher();
 const stack = await sharedStack();
 const { world } = await paymentsKit(own, stack);
 const LATE_MS = 60_000;
-/** A commit that is not taken, the wait for the group to let the member go, and what a busy machine adds. */
-const DRAIN_MS_MAX = 9500;
 
 interface Ready {
   readonly ready: boolean;
@@ -50,10 +48,7 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
   it('a member whose session the broker refuses is not ready, and the reason is the broker’s', async () => {
     const at = world(`refused_${native}`);
     await at.create();
-    const args = at
-      .args('a', ...flags)
-      .map((arg) => (arg === '-session-timeout=6s' ? '-session-timeout=1h' : arg));
-    const one = own.spawn('refused', args);
+    const one = own.spawn('refused', at.args('a', '-session-timeout=1h', ...flags));
     await notReady(await one.address(), /not a member of the consumer group: .*session timeout/i);
     one.kill('SIGTERM');
     expect(await one.ended).toEqual({ code: 0, signal: null });
@@ -105,10 +100,8 @@ describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -na
     try {
       await leader.enter();
       // The session is the group's to keep, however long this takes.
-      const patient = at
-        .args('a')
-        .map((arg) => (arg === '-session-timeout=6s' ? '-session-timeout=60s' : arg));
-      const one = own.spawn('held', [...patient, `-native=${native}`, '-batch-every=0ms']);
+      const flags = ['-session-timeout=60s', `-native=${native}`, '-batch-every=0ms'];
+      const one = own.spawn('held', at.args('a', ...flags));
       await leader.gather();
       const address = await one.address();
       await ready(address);
@@ -123,10 +116,9 @@ describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -na
         await sleep(250);
       }
       await charged(at, 90);
-      const started = performance.now();
       one.kill('SIGTERM');
+      // One that is not done within its -drain-timeout ends with 70.
       expect(await one.ended).toEqual({ code: 0, signal: null });
-      expect(performance.now() - started).toBeLessThan(DRAIN_MS_MAX);
       await at.expectCharged(orders);
     } finally {
       await leader.close();

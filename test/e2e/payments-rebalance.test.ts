@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { openTransactions } from './crash-kit.ts';
 import { launcher, until } from './engine-kit.ts';
-import { type Event, events, paymentsKit, recordOf, type World } from './payments-kit.ts';
+import { type Event, events, MORTAL, paymentsKit, recordOf, type World } from './payments-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -66,7 +66,7 @@ describe('a rebalance in the middle of a batch', () => {
     const at = world('churn');
     await at.create();
     const member = (name: string): SliceProcess =>
-      own.spawn(name, at.args('a', '-batch-rows=25', '-batch-every=0ms', '-dup-rate=0.1'));
+      own.spawn(name, at.args('a', MORTAL, '-batch-rows=25', '-batch-every=0ms', '-dup-rate=0.1'));
     const feed = publishing(at);
     const one = member('one');
     await charged(at, 50);
@@ -92,7 +92,7 @@ describe('a rebalance in the middle of a batch', () => {
   it('takes over from a member that stands still with an open transaction, and lets it come back', async () => {
     const at = world('zombie');
     await at.create();
-    const flags = ['-batch-rows=25', '-batch-every=0ms', '-max-poll-interval=6s'];
+    const flags = [MORTAL, '-batch-rows=25', '-batch-every=0ms', '-max-poll-interval=6s'];
     const zombie = own.spawn('zombie', at.args('a', ...flags));
     const feed = publishing(at);
     await charged(at, 50);

@@ -3,7 +3,17 @@ import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { launcher, until } from './engine-kit.ts';
-import { bytes, type Event, events, gateTo, paymentsKit, recordOf, settingsOf } from './payments-kit.ts';
+import {
+  bytes,
+  type Event,
+  events,
+  gateTo,
+  MORTAL,
+  paymentsKit,
+  recordOf,
+  sessionsOver,
+  settingsOf,
+} from './payments-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -73,8 +83,8 @@ describe('one charge an order', () => {
     const orders = events(1200);
     await at.create();
     await at.publish(orders.map(recordOf));
-    const crash = at.args('a', '-exit-at-end', '-batch-rows=100', '-crash-point=effect', '-crash-after=3');
-    const killed = await own.run(crash);
+    const crash = ['-exit-at-end', '-batch-rows=100', '-crash-point=effect', '-crash-after=3'];
+    const killed = await own.run(at.args('a', MORTAL, ...crash));
     expect(killed).toMatchObject({ code: null, signal: 'SIGKILL' });
     expect(await at.count('payments_batches')).toBe(3);
     const before = await at.count('charges');
@@ -166,12 +176,13 @@ describe('while the database is away', () => {
       await until('some charges', async () =>
         (await at.count('charges')) > before - 480 ? true : undefined,
       );
-      gate.cut();
+      const ports = gate.cut();
       // However far it was, there is work to meet the cut.
       await at.publish(orders.slice(before, before + 500).map(recordOf));
       await until('the wait', async () =>
         (await metric('payments_database_waiting')) === 1 ? true : undefined,
       );
+      await sessionsOver(pool, ports);
       const charged = await at.count('charges');
       await new Promise((resolve) => setTimeout(resolve, 700));
       expect(await at.count('charges')).toBe(charged);
