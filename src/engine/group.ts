@@ -51,7 +51,11 @@ export class GroupLease implements Lease {
   /** Monotonic ms since when it holds a part. */
   private partSince: number | undefined;
   private wanted: readonly number[] | undefined;
+  /** Offsets that were refused: they are tried again at the end only. */
+  private refused: readonly number[] | undefined;
   private isClosing = false;
+  /** Monotonic ms until when the last offsets are tried again. */
+  private closeByMs = 0;
   private running: Promise<void> | undefined;
 
   constructor(parts: GroupLeaseParts) {
@@ -77,8 +81,9 @@ export class GroupLease implements Lease {
     this.running ??= this.run();
   }
 
-  /** Commits what is left to commit, and leaves the group. */
-  async close(): Promise<void> {
+  /** Commits what is left to commit, and leaves the group. @param withinMs how long a commit that fails is tried again */
+  async close(withinMs = 0): Promise<void> {
+    this.closeByMs = this.parts.clock.monotonicMs() + withinMs;
     this.isClosing = true;
     await this.running;
   }
@@ -104,9 +109,7 @@ export class GroupLease implements Lease {
     try {
       await member.subscribe([topic]);
       while (!this.isClosing) {
-        const { events } = await member.consume(this.batch, POLL_MS);
-        for (const { name, message } of events) log.info({ event: name, message }, 'consumer group');
-        await this.pause(member);
+        await this.read(member);
         await this.commitTo(member);
         if (this.isToLeave()) {
           log.info(
@@ -116,9 +119,26 @@ export class GroupLease implements Lease {
           break;
         }
       }
-      if (this.isWhole) await this.commitTo(member);
+      if (this.isClosing) await this.commitLast(member);
     } finally {
       await member.close();
+    }
+  }
+
+  /** What a member must do to stay one, and to hear of rebalances. */
+  private async read(member: BatchConsumer): Promise<void> {
+    const { events } = await member.consume(this.batch, POLL_MS);
+    for (const { name, message } of events) this.parts.log.info({ event: name, message }, 'consumer group');
+    await this.pause(member);
+  }
+
+  /** No checkpoint comes after the last one: without its offsets tools see a backlog until the next run. */
+  private async commitLast(member: BatchConsumer): Promise<void> {
+    for (;;) {
+      await this.commitTo(member);
+      const isLate = this.parts.clock.monotonicMs() >= this.closeByMs;
+      if (this.wanted === undefined || !this.isWhole || isLate) return;
+      await this.read(member);
     }
   }
 
@@ -163,6 +183,7 @@ export class GroupLease implements Lease {
   private async commitTo(member: BatchConsumer): Promise<void> {
     const { wanted } = this;
     if (wanted === undefined || !this.isWhole) return;
+    if (wanted === this.refused && !this.isClosing) return;
     const { topic, log } = this.parts;
     try {
       const outcome = await member.commit(
@@ -170,12 +191,11 @@ export class GroupLease implements Lease {
       );
       if (outcome === 'committed' && this.wanted === wanted) this.wanted = undefined;
     } catch (thrown) {
-      // Nothing goes on at these offsets, so the next checkpoint commits soon enough.
-      if (this.wanted === wanted) this.wanted = undefined;
-      log.info(
-        { error: findMillraceError(thrown)?.toLine() ?? String(thrown) },
-        'offsets were not committed',
-      );
+      // Nothing goes on at these offsets: the next checkpoint commits soon enough, and the end tries again.
+      const isNew = this.refused !== wanted;
+      this.refused = wanted;
+      const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
+      if (isNew) log.info({ error }, 'offsets were not committed');
     }
   }
 

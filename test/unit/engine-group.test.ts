@@ -12,6 +12,7 @@ import type {
 import { MemorySource } from '../property/engine-kit.ts';
 
 const PARTITIONS = 3;
+const STALL_MS = 1_000;
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** A group of which the test says what it gives and takes. Time is the test's. */
@@ -22,6 +23,8 @@ class Group {
   readonly paused: number[] = [];
   readonly commits: number[][] = [];
   commitFails = false;
+  /** So many commits, after STALL_MS each, find the group busy. */
+  stalls = 0;
   private onRebalance: (rebalance: Rebalance) => void = () => {};
   readonly lease = new GroupLease({
     topic: 'events',
@@ -49,6 +52,11 @@ class Group {
     pause: async (places) => void this.paused.push(...places.map(({ partition }) => partition)),
     commit: async (offsets: readonly TopicPartitionOffset[]) => {
       if (this.commitFails) throw new Error('refused');
+      if (this.stalls > 0) {
+        this.stalls--;
+        this.now += STALL_MS;
+        return 'not_now';
+      }
       this.commits.push(offsets.map(({ offset }) => Number(offset)));
       return 'committed';
     },
@@ -103,6 +111,37 @@ describe('the lease', () => {
       [1, 2, 3],
       [5, 6, 7],
     ]);
+  });
+
+  it('tries its last offsets again while the group is busy, for as long as it may', async () => {
+    const group = await joined();
+    group.tell('assigned', 0, 1, 2);
+    group.lease.commit([1, 2, 3]);
+    group.stalls = 3;
+    await group.lease.close(5_000);
+    expect([group.commits, group.left]).toEqual([[[1, 2, 3]], 1]);
+
+    const other = await joined();
+    other.tell('assigned', 0, 1, 2);
+    other.lease.commit([1, 2, 3]);
+    other.stalls = Number.POSITIVE_INFINITY;
+    const from = other.now;
+    await other.lease.close(5_000);
+    expect([other.commits, other.left]).toEqual([[], 1]);
+    expect(other.now - from).toBeLessThan(5_000 + 2 * STALL_MS);
+  });
+
+  it('commits at its end what was refused before and meanwhile', async () => {
+    const group = await joined();
+    group.tell('assigned', 0, 1, 2);
+    group.commitFails = true;
+    group.lease.commit([1, 2, 3]);
+    for (let i = 0; i < 5; i++) await turn();
+    const closing = group.lease.close(5_000);
+    for (let i = 0; i < 5; i++) await turn();
+    group.commitFails = false;
+    await closing;
+    expect([group.commits, group.left]).toEqual([[[1, 2, 3]], 1]);
   });
 
   it('lets a part go soon when it has not read, and joins again', async () => {

@@ -24,10 +24,13 @@ const SESSION_MS = 10_000;
 const HEARTBEAT_MS = 1_000;
 /** How often a standby looks whether the folder is free. */
 const LOCK_POLL_MS = 500;
+/** Of -drain-timeout, what the last offsets may take until: the rest is for leaving the group, and what ends after it. */
+const COMMIT_SHARE = 0.5;
 
 type Settings = SettingsOf<typeof SOURCE_SETTINGS> & {
   readonly 'state-dir': string;
   readonly 'partition-interval': number;
+  readonly 'drain-timeout': number;
   readonly topic: string;
 };
 type Context = Omit<CommandContext<SettingTable>, 'settings'> & { readonly settings: Settings };
@@ -93,6 +96,14 @@ export function leased(
       }),
     ...{ clock, log, sleep: (ms: number) => sleep(ms), random: Math.random },
   });
-  context.onClose(() => lease.close());
+  let drainedAtMs: number | undefined;
+  const onDrain = (): void => {
+    drainedAtMs ??= clock.monotonicMs();
+  };
+  context.drain.addEventListener('abort', onDrain);
+  context.onClose(() => {
+    const spentMs = drainedAtMs === undefined ? 0 : clock.monotonicMs() - drainedAtMs;
+    return lease.close(Math.max(0, settings['drain-timeout'] * COMMIT_SHARE - spentMs));
+  });
   return { source: new LeasedSource(source, lease, (ms) => sleep(ms)), lease };
 }
