@@ -1,9 +1,9 @@
 /** The disk port over its drivers: a folder on this machine, and one in memory. */
-import { mkdtempSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
-import { openDisk } from '../../src/io/disk/node.ts';
+import { existingDisk, openDisk } from '../../src/io/disk/node.ts';
 import type { Disk } from '../../src/io/disk/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 
@@ -52,6 +52,16 @@ describe.each(DRIVERS)('the disk over %s', (_, open) => {
     expect(await disk.list()).toEqual(['old']);
     await expect(disk.rename('log', 'x')).rejects.toMatchObject({ code: 'not_writable' });
     await expect(disk.truncate('log', 1)).rejects.toMatchObject({ code: 'not_writable' });
+  });
+});
+
+describe('a folder that is to be there', () => {
+  it('is never made', async () => {
+    const where = join(root, `${folders++}`);
+    await expect(existingDisk(where)).rejects.toMatchObject({ code: 'not_writable' });
+    expect(existsSync(where)).toBe(false);
+    await openDisk(where);
+    expect((await existingDisk(where)).where).toBe(where);
   });
 });
 

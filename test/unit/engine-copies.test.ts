@@ -1,12 +1,13 @@
 /** Copies of a store that another process has open: made on request, whole, gone afterwards; or a reason why there is none. */
-import { existsSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openOrCopy, serveCopies } from '../../src/bin/engine/copies.ts';
-import { silentLogger } from '../../src/core/log.ts';
+import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openKv } from '../../src/drivers.ts';
+import { openDisk } from '../../src/io/disk/node.ts';
 import { type KvStore, kvError } from '../../src/io/kv/port.ts';
 
 const driver = await openKv();
@@ -80,6 +81,42 @@ describe('a store that is open elsewhere', () => {
     });
     expect(left()).toEqual([]);
     await stop();
+  }, 300_000);
+
+  it('is copied for others beside requests that cannot be served', async () => {
+    await put(store, 1);
+    // The lock of one cannot be looked at, the other cannot be told why there is no copy.
+    const unlocked = join(`${folder}.copies`, '0');
+    const untold = join(`${folder}.copies`, '1');
+    for (const request of [unlocked, untold]) {
+      mkdirSync(request, { recursive: true });
+      writeFileSync(join(request, 'wanted'), '');
+    }
+    mkdirSync(join(unlocked, `lock.${process.pid}.tmp`));
+    await (await openDisk(untold)).lock();
+    mkdirSync(join(untold, 'failed.tmp'));
+    const tried: string[] = [];
+    const part = new Proxy(store, {
+      get: (of, name) => {
+        if (name !== 'checkpoint') return Reflect.get(of, name) as unknown;
+        return (path: string) => {
+          tried.push(dirname(path));
+          return dirname(path) === untold ? Promise.reject(kvError('kv_io', 'gone')) : of.checkpoint(path);
+        };
+      },
+    });
+    const warned: unknown[] = [];
+    const log: Logger = { ...silentLogger, warn: (fields) => void warned.push(fields) };
+    const stop = serveCopies(part, log);
+    await expect.poll(() => tried.filter((request) => request === untold).length).toBeGreaterThan(1);
+    const { store: copy, done } = await ask();
+    expect(await keysOf(copy)).toEqual([1]);
+    await done();
+    await stop();
+    // Each is told once, however often it is tried.
+    expect(warned).toHaveLength(2);
+    expect(warned).toContainEqual(expect.objectContaining({ request: unlocked }));
+    expect(warned).toContainEqual(expect.objectContaining({ request: untold }));
   }, 300_000);
 
   it('is read as it stands once the other process has let go of it', async () => {

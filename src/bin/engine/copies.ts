@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { openDisk } from '../../io/disk/node.ts';
+import { existingDisk, openDisk } from '../../io/disk/node.ts';
 import { type KvStore, kvError } from '../../io/kv/port.ts';
 
 const LOOK_MS = 200;
@@ -29,25 +29,17 @@ const removeFolder = (path: string): Promise<void> =>
 
 const copiesOf = (folder: string): string => `${folder}.copies`;
 
-/** Requests of living readers that have no answer; what dead ones left goes. */
-async function openRequests(folder: string): Promise<readonly string[]> {
-  const copies = copiesOf(folder);
-  const found: string[] = [];
-  for (const name of await readdir(copies).catch(() => [])) {
-    const request = join(copies, name);
-    if (!existsSync(join(request, WANTED))) continue;
-    try {
-      const { release } = await (await openDisk(request)).lock();
-      if (release !== undefined) await removeFolder(request);
-      else if (!existsSync(join(request, STORE)) && !existsSync(join(request, FAILED))) found.push(request);
-    } catch (thrown) {
-      // Its reader has removed it meanwhile.
-      if (existsSync(join(request, WANTED))) throw thrown;
-    }
-  }
-  return found;
+const isWanted = (request: string): boolean => existsSync(join(request, WANTED));
+
+/** Whether the request is of a living reader and has no answer; what a dead one left goes. */
+async function isOpen(request: string): Promise<boolean> {
+  const { release } = await (await existingDisk(request)).lock();
+  if (release === undefined) return !existsSync(join(request, STORE)) && !existsSync(join(request, FAILED));
+  await removeFolder(request);
+  return false;
 }
 
+/** @throws not_writable where the reader cannot be told why there is no copy */
 async function answer(store: KvStore, request: string, log: Logger): Promise<void> {
   try {
     await removeFolder(join(request, UNFINISHED));
@@ -56,25 +48,37 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
     log.info({ folder: store.folder }, 'copied the results for an export');
   } catch (thrown) {
     // The reader may have gone; then there is nobody to tell.
-    if (!existsSync(request)) return;
+    if (!isWanted(request)) return;
     const why = findMillraceError(thrown)?.message ?? String(thrown);
+    await (await existingDisk(request)).write(FAILED, [new TextEncoder().encode(why)]);
     log.warn({ folder: store.folder, error: why }, 'cannot copy the results for an export');
-    await (await openDisk(request)).write(FAILED, [new TextEncoder().encode(why)]);
   }
 }
 
 /** Makes the copies that are asked for, until it is called off; that settles when none is being made. */
 export function serveCopies(store: KvStore, log: Logger): () => Promise<void> {
   const off = new AbortController();
+  const copies = copiesOf(store.folder);
+  /** Requests that could not be served, which is said once. They are tried again, and stand in no other's way. */
+  const failing = new Set<string>();
+  const serveOne = async (request: string): Promise<void> => {
+    try {
+      if (isWanted(request) && (await isOpen(request))) await answer(store, request, log);
+    } catch (thrown) {
+      // Its reader may be removing it meanwhile.
+      if (!isWanted(request) || failing.has(request)) return;
+      failing.add(request);
+      const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
+      log.warn({ request, error }, 'cannot serve an export');
+    }
+  };
   const serve = async (): Promise<void> => {
     while (!off.signal.aborted) {
-      for (const request of await openRequests(store.folder)) await answer(store, request, log);
+      for (const name of await readdir(copies).catch(() => [])) await serveOne(join(copies, name));
       await sleep(LOOK_MS, undefined, { signal: off.signal, ref: false }).catch(() => {});
     }
   };
-  const serving = serve().catch((thrown) => {
-    log.warn({ folder: store.folder, error: String(thrown) }, 'no copies for exports are made any longer');
-  });
+  const serving = serve();
   return () => {
     off.abort();
     return serving;

@@ -263,6 +263,15 @@ async function makeFolder(path: string): Promise<void> {
 export async function openDisk(where: string): Promise<Disk> {
   try {
     await makeFolder(resolve(where));
+  } catch (thrown) {
+    throw notWritable(where, thrown);
+  }
+  return existingDisk(where);
+}
+
+/** The folder of somebody who may remove it: it is never made. @throws not_writable, also where it is missing */
+export async function existingDisk(where: string): Promise<Disk> {
+  try {
     if (!(await stat(where)).isDirectory()) throw new Error('it is not a folder');
     await access(where, constants.W_OK);
   } catch (thrown) {
