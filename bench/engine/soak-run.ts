@@ -11,7 +11,7 @@ import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
 import { EngineRuns, metricIn, type Scrape, scrape } from './engine-run.ts';
 import { PARTITIONS, startSource } from './events-topic.ts';
-import { SOURCE_ROWS } from './latencies.ts';
+import { FIRST_EVENT_MS_MAX, SOURCE_ROWS } from './latencies.ts';
 import type { RecountRules } from './recount.ts';
 import { Course, type Look } from './soak-course.ts';
 import { deleteRecords, oldestOffsets } from './trim.ts';
@@ -145,6 +145,11 @@ export class SoakRun {
       DRAIN,
       '-json',
     ]);
+    // What passes until then says nothing of the rate.
+    await until('the first event', FIRST_EVENT_MS_MAX, async () => {
+      world.context.drain.throwIfAborted();
+      return metricIn(await this.scraped(engine), 'engine_events_total') > 0;
+    });
     const meter = world.meter([source]);
     this.startMs = performance.now();
     const slices = Math.max(SLICES_MIN, Math.round(plan.durationMs / SLICE_MS));

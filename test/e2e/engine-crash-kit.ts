@@ -147,7 +147,10 @@ export class CrashLoop {
       // The life before may count after all, and one that was to die behind a checkpoint may not.
       const resumed =
         kills.some(({ checkpointed }) => checkpointed > 0) || (isPending && (last?.checkpointed ?? 0) > 0);
-      const isEnough = left <= 0 && resumed;
+      // So with those at random moments, of which there may have been one only.
+      const atRandom =
+        kills.some(({ step }) => step === 'random') || (isPending && last?.life.at.step === 'random');
+      const isEnough = left <= 0 && resumed && atRandom;
       const life = isEnough ? await this.askedLife(gen) : await this.killedLife(kills, left <= 1);
       // It died before it was back: what it was to recover from still stands.
       if (life === undefined) uncounted++;
@@ -271,10 +274,8 @@ export class CrashLoop {
     const times = 1 + Math.floor(this.random() * TIMES_MAX);
     const chaos = step === 'kill-after' ? `kill-after=${after}` : `${step}@${times}`;
     const { one, startedAt } = this.spawn(step, [`-chaos=${chaos}`]);
-    const end: { signal?: string | null } = {};
-    void one.ended.then(({ signal }) => {
-      end.signal = signal;
-    });
+    const end: { code?: number | null; signal?: string | null } = {};
+    void one.ended.then(({ code, signal }) => Object.assign(end, { code, signal }));
     let consumed = 0;
     const address = await one.address().catch(() => undefined);
     const deadline = Date.now() + DIES_WITHIN_MS;
@@ -284,7 +285,8 @@ export class CrashLoop {
         consumed = Math.max(consumed, await consumedNow(address));
       await sleep(POLL_MS);
     }
-    if (end.signal !== 'SIGKILL') throw new Error(`it did not die of -chaos=${chaos}: ${tailOf(one)}`);
+    if (end.signal !== 'SIGKILL')
+      throw new Error(`it did not die of -chaos=${chaos}: ${JSON.stringify(end)}, ${tailOf(one)}`);
     const restored = restoredIn(one.logPath);
     if (restored === undefined) return undefined;
     if (step === 'kill-after') consumed = restored.consumed + after;

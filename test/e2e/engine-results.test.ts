@@ -115,6 +115,12 @@ describe('the default sink', () => {
         }
         return rows;
       };
+      // Open ones are those of every event, fired ones may be complete before.
+      await until('the end of the topic', async () => {
+        const answer = await fetch(`http://${address}/watermark?partitions=true`);
+        const { partitions } = (await answer.json()) as { partitions: { consumed: number }[] };
+        return partitions.reduce((sum, { consumed }) => sum + consumed, 0) === EVENTS ? true : undefined;
+      });
       await until('all fired windows', async () =>
         (await all('limit=3')).length === wanted.length ? true : undefined,
       );

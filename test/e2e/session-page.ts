@@ -87,6 +87,19 @@ export async function replay(
   const mark = `--${shell.pid}-done--`;
   let out = '';
   let wake = (): void => {};
+  /** How it ended, where it has. Heard from the start on: an exit is told once. */
+  const end: { how?: string } = {};
+  const ended = once(shell, 'exit')
+    .then(
+      (how) => String(how),
+      (thrown) => String(thrown),
+    )
+    .then((how) => {
+      end.how = how;
+      wake();
+    });
+  // What cannot be written shows as an end.
+  shell.stdin.on('error', () => {});
   shell.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     out += chunk;
     wake();
@@ -100,6 +113,7 @@ export async function replay(
       shell.stdin.write(`${swap(command, 'page', 'real')}\nprintf '\\n%s\\n' '${mark}'\n`);
       const deadline = Date.now() + COMMAND_MS_MAX;
       while (!out.endsWith(`\n${mark}\n`)) {
+        if (end.how !== undefined) throw new Error(`bash ended (${end.how}) in: ${command}\n${out}`);
         if (Date.now() > deadline) throw new Error(`no end of: ${command}\n${out}`);
         await new Promise<void>((resolve) => {
           const late = setTimeout(resolve, 500);
@@ -116,7 +130,6 @@ export async function replay(
       outputs.push(said);
     }
   } finally {
-    const ended = once(shell, 'exit');
     try {
       process.kill(-(shell.pid as number), 'SIGKILL');
     } catch {

@@ -158,14 +158,14 @@ describe('the lock of a folder', () => {
 
 describe('a process by identity', () => {
   it('is not signalled under another start', async () => {
-    const child = spawn('sleep', ['30'], { stdio: 'ignore' });
+    const child = spawn('sleep', ['600'], { stdio: 'ignore' });
     const id = identify(child.pid as number);
     expect(id).toBeDefined();
     if (id === undefined) return;
     signalProcess({ pid: id.pid, start: 'boot/0' }, 'SIGKILL');
     expect(isAlive(id)).toBe(true);
     signalProcess(id, 'SIGKILL');
-    expect(await waitForEnd([id], 2_000)).toBe(true);
+    expect(await waitForEnd([id], 60_000)).toBe(true);
   });
 });
 
@@ -216,13 +216,13 @@ describe('the guard', () => {
   });
 
   it('leaves its servers alone once released', async () => {
-    const { guard } = guarded('server', 'exec sleep 60\n');
+    const { guard } = guarded('server', 'exec sleep 600\n');
     const id = await guard.start('server', 'KILL');
     await guard.release();
     await new Promise((resolve) => setTimeout(resolve, 100));
     expect(isAlive(id)).toBe(true);
     signalProcess(id, 'SIGKILL');
-    expect(await waitForEnd([id], 2_000)).toBe(true);
+    expect(await waitForEnd([id], 60_000)).toBe(true);
   });
 });
 

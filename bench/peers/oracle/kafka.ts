@@ -101,14 +101,14 @@ class Connection {
   private length = 0;
   private waiting: { resolve(answer: Buffer): void; reject(error: Error): void } | undefined;
   private correlation = 0;
+  /** Why no request gets an answer any more: a connection may also end while none waits. */
+  private ended: Error | undefined;
 
   constructor(host: string, port: number) {
     this.socket = connect({ host, port, noDelay: true });
     this.socket.on('data', (chunk: Buffer) => this.take(chunk));
-    this.socket.on('error', (error) => this.waiting?.reject(error));
-    this.socket.on('close', () =>
-      this.waiting?.reject(new Error(`the broker at ${host}:${port} closed the connection`)),
-    );
+    this.socket.on('error', (error) => this.end(error));
+    this.socket.on('close', () => this.end(new Error(`the broker at ${host}:${port} closed the connection`)));
   }
 
   /** One request at a time. */
@@ -120,6 +120,10 @@ class Connection {
       .text(CLIENT_ID)
       .done();
     return new Promise<Buffer>((resolve, reject) => {
+      if (this.ended !== undefined) {
+        reject(this.ended);
+        return;
+      }
       this.waiting = { resolve, reject };
       this.socket.write(Buffer.concat([new Fields().int32(head.length + body.length).done(), head, body]));
     }).then((answer) => {
@@ -131,6 +135,12 @@ class Connection {
 
   close(): void {
     this.socket.destroy();
+  }
+
+  private end(error: Error): void {
+    this.ended ??= error;
+    this.waiting?.reject(this.ended);
+    this.waiting = undefined;
   }
 
   private take(chunk: Buffer): void {

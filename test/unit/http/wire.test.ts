@@ -1,6 +1,8 @@
 /** The node:net driver where it differs from what any driver must do: its parser, its bounds, its closings. */
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
+import type { Socket } from 'node:net';
 import fc from 'fast-check';
-import { describe, expect, test } from 'vitest';
+import { describe, expect, onTestFinished, test } from 'vitest';
 import type { HttpRoute, HttpServerOptions } from '../../../src/io/http/port.ts';
 import { wireDriver, wireDriverOf } from '../../../src/io/http/wire.ts';
 import { DateLine, wireAnswer } from '../../../src/io/http/wire-answer.ts';
@@ -271,13 +273,18 @@ describe('a connection', () => {
         return { status: 200, body: 'slow' };
       },
     };
+    const served: Socket[] = [];
+    const note = (message: unknown): void => void served.push((message as { socket: Socket }).socket);
+    subscribe('net.server.socket', note);
+    onTestFinished(() => void unsubscribe('net.server.socket', note));
     const client = await open(await start([slow, ...ECHO], { bodyBytesMax: 1024, headerBytesMax: 1024 }));
     client.send(get('/slow'));
     client.send(get('/').repeat(1000) + post('/echo', 'x'.repeat(1000)).repeat(200));
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    // A server that has more than may wait stops reading.
+    await expect.poll(() => served.map((socket) => socket.isPaused())).toEqual([true]);
     door.open();
     const statuses: number[] = [];
-    for (;;) {
+    while (statuses.length < 1 + 1000 + 200) {
       const { status } = await client.answer();
       statuses.push(status);
       if (status !== 200) break;
