@@ -109,20 +109,22 @@ async function createTopic(topic: string, partitions: number, config: Readonly<R
 describe('the Kafka store', () => {
   it('creates its topic, keeps what is appended, and gives it back to the next process', async () => {
     const topic = fresh('schemas');
-    const first = await leading(topic);
+    const first = await log(topic);
     expect(first.report).toEqual({ records: 0, tornBytes: 0 });
+    expect(first.log.role()).toEqual({ leader: true });
     await first.log.append([record('a', '1'), record('b', '2')]);
     await first.log.append([record('a', '3'), record('b', null)]);
     await first.log.catchUp();
     // What a process wrote itself is not given back to it.
     expect(first.sink.count).toBe(0);
     await first.log.close();
-    const second = await leading(topic);
+    const second = await log(topic);
     expect(second.report.records).toBe(4);
     expect([...second.sink.values]).toEqual([
       ['a', '3'],
       ['b', null],
     ]);
+    expect(second.log.role()).toEqual({ leader: true });
     const admin = await driver.admin(broker);
     open.push(admin);
     const facts = await admin.describeTopic(topic);
@@ -235,7 +237,8 @@ describe('the Kafka store', () => {
     expect((await thief.produce(batchOf(rows), [topic])).failed).toBe(0);
     expect((await uncommitted(topic)).get('never')).toBe('ghost');
     // Left open: who takes over undoes it.
-    const second = await leading(topic);
+    const second = await log(topic);
+    expect(second.log.role()).toEqual({ leader: true });
     expect(Object.fromEntries(second.sink.values)).toEqual({ kept: 'old', gone: null, late: '1' });
     expect(Object.fromEntries(await uncommitted(topic))).toEqual({
       kept: 'old',

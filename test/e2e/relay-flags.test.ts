@@ -122,14 +122,11 @@ describe('-horizon-warn', () => {
       readFileSync(at.process.logPath, 'utf8')
         .split('\n')
         .find((line) => line.includes('the horizon is held'));
-    const secondsOf = (line: string): number => (JSON.parse(line) as { seconds: number }).seconds;
-    const warning = await until('the warning', async () => said(swift));
-    const line = JSON.parse(warning);
+    const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
     expect(line).toMatchObject({ kind: 'session', holder: expect.stringContaining(`holder_${own.suffix}`) });
-    expect(secondsOf(warning)).toBeLessThan(60);
-    // A minute is what the other one waits for; on a slow machine it has come.
-    const patient = said(usual);
-    expect(patient === undefined || secondsOf(patient) >= 60, patient).toBe(true);
+    expect(line.seconds).toBeLessThan(60);
+    // A minute is what the other one waits for.
+    expect(said(usual)).toBeUndefined();
     await holder.query('COMMIT');
   });
 });
