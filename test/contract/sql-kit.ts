@@ -16,6 +16,7 @@ export async function failure(work: Promise<unknown>): Promise<MillraceError> {
 /** A TCP proxy that can cut its connections, at once or when the client sends bytes that hold a given text. */
 export async function cuttingProxy(target: URL) {
   let cutOn: string | undefined;
+  const listeners = new Map<string, () => void>();
   const pairs = new Set<[net.Socket, net.Socket]>();
   const server = net.createServer((inner) => {
     const outer = net.connect(Number(target.port), target.hostname);
@@ -24,6 +25,7 @@ export async function cuttingProxy(target: URL) {
     let cutting = false;
     inner.on('data', (chunk) => {
       outer.write(chunk);
+      for (const [text, heard] of listeners) if (chunk.includes(text)) heard();
       if (cutOn !== undefined && chunk.includes(cutOn)) cutting = true;
     });
     outer.on('data', (chunk) => {
@@ -47,6 +49,12 @@ export async function cuttingProxy(target: URL) {
     url: url.toString(),
     cutOn(text: string | undefined): void {
       cutOn = text;
+    },
+    /** Settles when the client sends bytes that hold the text from now on. */
+    heard(text: string): Promise<void> {
+      return new Promise((resolve) => {
+        listeners.set(text, resolve);
+      });
     },
     cutAll(): void {
       for (const pair of pairs) for (const socket of pair) socket.destroy();

@@ -71,10 +71,17 @@ export function poolContract({ postgres, connect, pool, table }: PoolSubject): v
     let now = 0;
     let most = 0;
     let done = 0;
+    let meet = (): void => {};
+    const both = new Promise<void>((resolve) => {
+      meet = resolve;
+    });
     await Promise.all(
       Array.from({ length: 9 }, () =>
         small.transaction(async (run) => {
           most = Math.max(most, ++now);
+          // The first waits for the second: a connection may take longer to open than nine short transactions.
+          if (now === 2) meet();
+          await both;
           await run('SELECT pg_sleep(0.01)');
           now--;
           done++;

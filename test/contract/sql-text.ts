@@ -159,13 +159,14 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
     it('replaces lost connections, and tells lost before, lost under way and killed apart', async () => {
       const proxy = await cuttingProxy(new URL(postgres()));
       const through = await driver.connect(options(proxy.url));
-      const sleep = statement('SELECT pg_sleep(10)');
+      const sleep = statement('SELECT pg_sleep(60)');
       try {
         proxy.cutAll();
         await new Promise((resolve) => setTimeout(resolve, 100));
         expect(await through.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
+        const heard = proxy.heard('SELECT pg_sleep');
         const pending = failure(through.execute(sleep, [], count));
-        await new Promise((resolve) => setTimeout(resolve, 100));
+        await heard;
         proxy.cutAll();
         const lost = await pending;
         expect([lost.code, lost.details['sent'], lost.details['sqlstate']]).toEqual([

@@ -168,8 +168,9 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
         proxy.cutAll();
         await new Promise((resolve) => setTimeout(resolve, 50));
         expect((await through.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
-        const pending = failure(through.query('SELECT pg_sleep(5)'));
-        await new Promise((resolve) => setTimeout(resolve, 100));
+        const heard = proxy.heard('SELECT pg_sleep');
+        const pending = failure(through.query('SELECT pg_sleep(60)'));
+        await heard;
         proxy.cutAll();
         expect((await pending).code).toBe('unreachable');
         expect((await through.query('SELECT 2 AS two')).rows).toEqual([{ two: 2 }]);
