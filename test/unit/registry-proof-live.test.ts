@@ -1,5 +1,5 @@
 /** What is shown for a finding: places in texts that a person has, an event that was run, the value that came back. */
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { checkPair, compareHistory, compareWith } from '../../src/registry/compatibility/modes.ts';
 import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';
 import { type ExplainedFinding, explain } from '../../src/registry/proof/explain.ts';
@@ -176,6 +176,10 @@ describe('a counterexample', () => {
 });
 
 describe('an explanation', () => {
+  afterEach(() => {
+    vi.restoreAllMocks();
+  });
+
   const only = (list: readonly ExplainedFinding[]): ExplainedFinding => {
     expect(list.length).toBe(1);
     return list[0] as ExplainedFinding;
@@ -199,6 +203,17 @@ describe('an explanation', () => {
     expect(other.explanation.reader?.source).toBe('main');
     expect(other.explanation.writer?.source).toBe('order.avsc');
     expect(other.explanation.counterexample?.outcome).toBe('FAIL');
+  });
+
+  it('shows its event on a machine that stands still between any two steps', () => {
+    const before = order({ name: 'qty', type: 'int' });
+    const after = order({ name: 'qty', type: 'string' });
+    let now = 0;
+    vi.spyOn(performance, 'now').mockImplementation(() => (now += 3_600_000));
+    const { explanation } = only(
+      explain({ version: 1, direction: 'BACKWARD', findings: checkPair(after, before) }, after, before),
+    );
+    expect(explanation.counterexample?.outcome).toBe('FAIL');
   });
 
   it('finds its way into references, and cuts what is long', () => {

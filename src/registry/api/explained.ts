@@ -8,13 +8,14 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Finding, Severity } from '../compatibility/finding.ts';
 import type { Comparison } from '../compatibility/modes.ts';
 import type { Counterexample } from '../proof/counterexample.ts';
+import { cpuMs } from '../proof/effort.ts';
 import { type ExplainedFinding, explain, type Fragment } from '../proof/explain.ts';
 import type { Schema } from '../schemas/schema.ts';
 import type { Judgement } from '../store/service.ts';
 
 /** Findings of one answer; those that refuse come first. */
 const FINDINGS_MAX = 100;
-/** Findings with an event and a mend, the time after which none is begun, and characters of the two texts. */
+/** Findings with an event and a mend, the processor time after which none is begun, and characters of the two texts. */
 const EXPLAINED_MAX = 5;
 const EXPLAIN_MS = 250;
 const EXPLAIN_CHARS_MAX = 64 * 1024;
@@ -78,11 +79,11 @@ export async function findingsOf(judgement: Judgement): Promise<readonly object[
   const past = judgement.ever();
   const chars = past.reduce((sum, { text }) => sum + text.length, 0);
   const ever = chars > EVER_CHARS_MAX ? [] : past;
-  const until = performance.now() + EXPLAIN_MS;
+  const until = cpuMs() + EXPLAIN_MS;
   const answer: object[] = [];
   for (const [i, { finding, comparison }] of all.entries()) {
     const more =
-      i < EXPLAINED_MAX && finding.severity !== 'note' && performance.now() < until
+      i < EXPLAINED_MAX && finding.severity !== 'note' && cpuMs() < until
         ? explained(finding, comparison, judgement, ever)
         : {};
     answer.push({ ...bare(finding, comparison), ...more });

@@ -8,6 +8,7 @@ import type { Finding, Route } from '../compatibility/finding.ts';
 import type { AvroNode } from '../schemas/avro-tree.ts';
 import type { AvroSchema, Schema } from '../schemas/schema.ts';
 import { readersAlone } from './avro-alone.ts';
+import { cpuMs } from './effort.ts';
 import { trialsOf } from './live.ts';
 import { plainJson } from './same.ts';
 import type { Outcome, Trial } from './trial.ts';
@@ -30,8 +31,8 @@ export interface Counterexample {
   readonly alone: boolean;
 }
 
-/** Events tried for one finding, and the time after which the best so far is taken: a hostile pair of schemas makes each
- *  event slow, by defaults of many values. */
+/** Events tried for one finding, and the processor time after which the best so far is taken: a hostile pair of schemas
+ *  makes each event slow, by defaults of many values. */
 const EVENTS_MAX = 300;
 const SEARCH_MS_MAX = 250;
 const EVENT_CHARS_MAX = 2_000;
@@ -64,10 +65,10 @@ function smallest(
   searchMs = SEARCH_MS_MAX,
 ): Trial | undefined {
   const options = route === undefined ? { limit: EVENTS_MAX } : { limit: EVENTS_MAX, route };
-  const until = performance.now() + searchMs;
+  const until = cpuMs() + searchMs;
   let best: Trial | undefined;
   for (const trial of trialsOf(reader, writer, options)) {
-    if (performance.now() > until) break;
+    if (cpuMs() > until) break;
     if (!isAsked(trial)) continue;
     if (best === undefined || trial.witness.bytes.length < best.witness.bytes.length) best = trial;
   }
@@ -113,7 +114,7 @@ function alone(
 }
 
 /** Of a finding about two schemas; undefined: no event shows it.
- *  @param searchMs how long events are looked for; without an end, whether one is found does not depend on the machine */
+ *  @param searchMs processor time for which events are looked for; without an end, whether one is found does not depend on the machine */
 export function counterexampleOf(
   finding: Finding,
   reader: Schema,
