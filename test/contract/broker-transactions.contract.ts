@@ -16,6 +16,7 @@ export function transactionContract(subject: BrokerSubject): void {
       const producer = await world.transactional({
         transactionalId,
         properties: { 'linger.ms': 0 },
+        transactionTimeoutMs: 60_000,
         ...options,
       });
       expect(await producer.init(STEP_MS)).toBeUndefined();

@@ -97,7 +97,7 @@ export class World {
   }
 
   private get common() {
-    return { brokers: this.subject.brokers(), clientId: 'contract' };
+    return { brokers: this.subject.brokers(), clientId: 'contract', connectTimeoutMs: 60_000 };
   }
 
   consumer(options: Partial<ConsumerOptions> = {}): Promise<BatchConsumer> {

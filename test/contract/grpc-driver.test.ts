@@ -215,7 +215,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
       handler: () => new Promise((resolve) => (finish = resolve)),
       onAnswer: ({ code }) => codes.push(code),
     });
-    const late = await bareCall(sessionOf(server), { 'grpc-timeout': '50m' }, MESSAGE);
+    const late = await bareCall(sessionOf(server), { 'grpc-timeout': '1500m' }, MESSAGE);
     expect(late.status).toBe('4');
     finish(OK);
     await until('the count', async () => codes[0]);
@@ -224,7 +224,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
 
   it('ends calls that never become whole, and serves the others of the connection', async () => {
     const ends: GrpcCallEnd[] = [];
-    const server = await listen({ requestTimeoutMs: 300, onEnd: (why) => ends.push(why) });
+    const server = await listen({ requestTimeoutMs: 3000, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server);
     const stalled = stall(session, MESSAGE.subarray(0, 3));
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
@@ -236,7 +236,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
 
   it('ends calls whose client never reads the answer, and serves its others', async () => {
     const ends: GrpcCallEnd[] = [];
-    const server = await listen({ requestTimeoutMs: 300, onEnd: (why) => ends.push(why) });
+    const server = await listen({ requestTimeoutMs: 3000, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server, { initialWindowSize: 0 });
     const unread = Array.from({ length: 20 }, () => bareCall(session, {}, MESSAGE));
     // RST_STREAM with CANCEL, so without a status.
@@ -347,9 +347,9 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
 
   it('leaves alone a call that is whole and whose handler takes longer than that', async () => {
     const server = await listen({
-      requestTimeoutMs: 200,
+      requestTimeoutMs: 2000,
       handler: async () => {
-        await sleep(1500);
+        await sleep(4000);
         return OK;
       },
     });
@@ -357,7 +357,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
   });
 
   it('sends connections away that are idle, and those above its bound', async () => {
-    const server = await listen({ idleTimeoutMs: 3000, connectionsMax: 2 });
+    const server = await listen({ idleTimeoutMs: 6000, connectionsMax: 2 });
     const session = sessionOf(server);
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
     await until('the end of an idle connection', async () => (session.closed ? true : undefined));

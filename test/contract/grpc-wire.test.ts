@@ -166,7 +166,7 @@ describe('flow control', () => {
   });
 
   it('ends the connection of a client that goes on not reading', async () => {
-    await kit.listen({ requestTimeoutMs: 300, streamsMax: 2000 });
+    await kit.listen({ requestTimeoutMs: 2000, streamsMax: 2000 });
     await unread(1500);
     await until('no connection', async () => (kit.server.connections() === 0 ? true : undefined));
     await kit.clean();
@@ -207,7 +207,7 @@ describe('the end of a connection', () => {
   });
 
   it('comes to who says nothing, or gives no sign of life when asked', async () => {
-    await kit.listen({ keepAliveMs: 100, requestTimeoutMs: 300 });
+    await kit.listen({ keepAliveMs: 100, requestTimeoutMs: 2000 });
     const silent = await kit.open(PREFACE);
     expect((await silent.next(PING, 0))?.flags).toBe(0);
     await silent.until(() => (silent.over ? true : undefined));
@@ -220,7 +220,7 @@ describe('the end of a connection', () => {
   });
 
   it('comes to who begins headers and never ends them', async () => {
-    await kit.listen({ requestTimeoutMs: 300 });
+    await kit.listen({ requestTimeoutMs: 2000 });
     const endless = await kit.open(PREFACE, frame(HEADERS, 0, 1, HEAD));
     expect(await endless.goneAway()).toBe(CALM);
   });

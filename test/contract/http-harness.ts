@@ -116,8 +116,8 @@ export function httpHarness(driver: HttpDriver): HttpHarness {
       routes,
       bodyBytesMax: 1024,
       headerBytesMax: 8 * 1024,
-      requestTimeoutMs: 5000,
-      keepAliveTimeoutMs: 5000,
+      requestTimeoutMs: 30_000,
+      keepAliveTimeoutMs: 30_000,
       log: silentLogger,
       fallbacks: {
         error: (status, request) => ({

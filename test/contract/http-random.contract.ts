@@ -106,7 +106,10 @@ export function httpRandomContract(driver: HttpDriver): void {
       ),
       { numRuns: 150 },
     );
-    expect((await ask(server, get('/a/alive'))).body.toString()).toBe('get alive');
+    // The timeout that ends the spoiled ones soon also meets a client whose machine stands still.
+    let next = await ask(server, get('/a/alive'));
+    while (next.status === 408) next = await ask(server, get('/a/alive'));
+    expect(next.body.toString()).toBe('get alive');
     await expect.poll(() => server.inFlight()).toBe(0);
   });
 }

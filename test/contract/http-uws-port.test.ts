@@ -12,8 +12,8 @@ const listen = (port: number): Promise<HttpServer> =>
     routes: [{ method: 'GET', path: '/', handler: () => ({ status: 200, body: 'here' }) }],
     bodyBytesMax: 1024,
     headerBytesMax: 4096,
-    requestTimeoutMs: 5000,
-    keepAliveTimeoutMs: 5000,
+    requestTimeoutMs: 30_000,
+    keepAliveTimeoutMs: 30_000,
     log: silentLogger,
   });
 

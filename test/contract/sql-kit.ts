@@ -1,5 +1,6 @@
 /** What the contracts of the SQL ports are tested with. */
 import net from 'node:net';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 
@@ -56,8 +57,12 @@ export async function cuttingProxy(target: URL) {
         listeners.set(text, resolve);
       });
     },
-    cutAll(): void {
+    /** Settles when this process has read the ends, where it is the client. */
+    async cutAll(): Promise<void> {
       for (const pair of pairs) for (const socket of pair) socket.destroy();
+      await sleep(50);
+      // Of one turn, timers come first, then what was to be read, then this.
+      await new Promise((resolve) => setImmediate(resolve));
     },
     close(): Promise<void> {
       return new Promise((resolve) => {

@@ -90,7 +90,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
   const clients: RawClient[] = [];
   let requests = 0;
 
-  async function start(hash: 'canonical' | 'raw' = 'canonical', requestTimeoutMs = 5000): Promise<void> {
+  async function start(hash: 'canonical' | 'raw' = 'canonical', requestTimeoutMs = 30_000): Promise<void> {
     service = new Memory();
     metrics = new Metrics();
     requests = 0;
@@ -110,7 +110,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16 * 1024,
       requestTimeoutMs,
-      keepAliveTimeoutMs: 5000,
+      keepAliveTimeoutMs: 30_000,
       log,
     });
     described = new Described(JSON.parse((await ask('GET', '/openapi.json')).body.toString('utf8')));
@@ -430,7 +430,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
 
   it('a body or a head that does not come in time is 408, and reaches nobody', async () => {
     await server.drain(0);
-    await start('canonical', 200);
+    await start('canonical', 2000);
     const heads = `POST /orders HTTP/1.1\r\nHost: test\r\n${keyed(KEY)}`;
     for (const bytes of [heads, `${heads}Content-Length: 36\r\n\r\n{"account`]) {
       const client = await raw(bytes);

@@ -19,7 +19,7 @@ beforeAll(async () => {
     fallbacks: registryFallbacks(BODY_BYTES_MAX),
     bodyBytesMax: BODY_BYTES_MAX,
     headerBytesMax: 16_384,
-    requestTimeoutMs: 5000,
+    requestTimeoutMs: 30_000,
     keepAliveTimeoutMs: 1000,
     log: silentLogger,
   });

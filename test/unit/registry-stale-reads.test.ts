@@ -48,10 +48,11 @@ describe('reads', () => {
   });
 
   it('go on through a broker that says at once that it is away', async () => {
-    const { reads, told } = readsOf([() => Promise.reject(late), () => Promise.reject(late)]);
+    const { reads, told } = readsOf(Array.from({ length: 100 }, () => () => Promise.reject(late)));
     await reads.ready();
     await turn();
     expect([reads.stale, told.stale]).toEqual([true, 1]);
+    reads.close();
   });
 
   it('see every write again though nobody read since the broker came back', async () => {

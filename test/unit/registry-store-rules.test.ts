@@ -313,7 +313,9 @@ describe('writing', () => {
       log.sink?.apply([kept]);
     };
     const first = code(put('a', '"int"'));
-    const second = vi.waitFor(() => expect(log.caughtUp).toBe(1)).then(() => put('a', '"long"'));
+    const second = vi
+      .waitFor(() => expect(log.caughtUp).toBe(1), { timeout: 60_000 })
+      .then(() => put('a', '"long"'));
     expect(await first).toBe('store_unknown');
     expect(await second).toMatchObject({ version: { id: 2, version: 2 } });
     expect(log.caughtUp).toBe(2);

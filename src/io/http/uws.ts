@@ -355,6 +355,9 @@ class UwsServer implements HttpServer {
   }
 }
 
+/** Free ports that are tried one after the other. */
+const FREE_PORTS_MAX = 8;
+
 /** The port to listen on, free at this moment. The backend shares a port that it is given with any other process of its
  *  kind, so whether somebody listens there is found out before; and one that the system chose for it cannot be taken
  *  again after a restart until its old connections are forgotten, so it is never asked to let the system choose. */
@@ -381,14 +384,17 @@ async function listen(options: HttpServerOptions): Promise<HttpServer> {
   } catch (cause) {
     throw busyPort(options, cause as NodeJS.ErrnoException);
   }
-  let port: number;
-  try {
-    port = await freePort(host, options.port);
-  } catch (cause) {
-    throw busyPort(options, cause as NodeJS.ErrnoException);
+  // Whoever leaves the port to us gets another one where a connection of somebody has taken it meanwhile.
+  for (let left = options.port === 0 ? FREE_PORTS_MAX : 1; left > 0; left--) {
+    let port: number;
+    try {
+      port = await freePort(host, options.port);
+    } catch (cause) {
+      throw busyPort(options, cause as NodeJS.ErrnoException);
+    }
+    const server = new UwsServer(uws, host, { ...options, port });
+    if (await server.listen()) return server;
   }
-  const server = new UwsServer(uws, host, { ...options, port });
-  if (await server.listen()) return server;
   throw busyPort(options, new Error('the address was busy for a moment'));
 }
 

@@ -74,7 +74,12 @@ describe('the load generator', () => {
       setTimeout(() => response.end('ok'), Math.max(0, wait));
     });
     const report = await driveLoad(
-      plan(await listening(server), { ratePerSecond: 200, durationMs: 1500, connections: 2 }),
+      plan(await listening(server), {
+        ratePerSecond: 200,
+        countMax: 300,
+        durationMs: 60_000,
+        connections: 2,
+      }),
     );
     expect(report.answered + report.unsent).toBeGreaterThan(200);
     expect(report.latencyUs.max).toBeGreaterThan(100_000);
