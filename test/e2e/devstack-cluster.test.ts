@@ -48,7 +48,7 @@ async function kill(...names: readonly string[]): Promise<void> {
   expect(
     await waitForEnd(
       servers.map((server) => server.process),
-      5000,
+      60_000,
     ),
   ).toBe(true);
 }
@@ -110,7 +110,7 @@ describe('a cluster of three brokers', () => {
     const ports = brokers.split(',').map((address) => Number(address.split(':')[1]));
     expect(new Set(ports).size).toBe(3);
     for (const port of ports) {
-      const view = await askBroker('127.0.0.1', port, 2000);
+      const view = await askBroker('127.0.0.1', port, 60_000);
       expect(view?.brokers.map((one) => one.port).sort()).toEqual([...ports].sort());
     }
     const one = await millrace('up', `-dir=${folder}`, '-broker-count=1');

@@ -75,7 +75,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     }),
     connectionsMax: lanes + SIDE_CONNECTIONS,
     applicationName: `hot ${schema}`,
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
     answerTimeoutMs: deadlineMs + 1000,
   });
   const control = new BatchControl({

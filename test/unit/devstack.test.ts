@@ -14,7 +14,7 @@ import fc from 'fast-check';
 import { afterAll, describe, expect, it } from 'vitest';
 import { shellWord, writableFolder, writeWhole } from '../../src/devstack/files.ts';
 import { GUARD_SCRIPT, Guard } from '../../src/devstack/guard.ts';
-import { newClusterId, serverProperties } from '../../src/devstack/kafka/server.ts';
+import { LONE_BROKER_SESSION_MS, newClusterId, serverProperties } from '../../src/devstack/kafka/server.ts';
 import { decodeMetadataResponse, encodeMetadataRequest } from '../../src/devstack/kafka/wire.ts';
 import { lockFolder } from '../../src/devstack/lock.ts';
 import { choosePort, freePort } from '../../src/devstack/ports.ts';
@@ -243,6 +243,13 @@ describe('the configuration of a broker', () => {
     expect(three).toContain('node.id=2\n');
     expect(three).toContain('offsets.topic.replication.factor=3\n');
     expect(three).toContain('controller.quorum.voters=1@127.0.0.1:9101,2@127.0.0.1:9102,3@127.0.0.1:9103\n');
+  });
+
+  it('takes a broker back soon after its death, and never puts one out of service that nobody can take over from', () => {
+    const sessionOf = (text: string): number => Number(/^broker.session.timeout.ms=(\d+)$/m.exec(text)?.[1]);
+    expect(sessionOf(serverProperties(nodes[0]!, nodes, 'kafka-1'))).toBe(5000);
+    const lone = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1', LONE_BROKER_SESSION_MS);
+    expect(sessionOf(lone)).toBe(60_000);
   });
 
   it('gives up deleted records within seconds', () => {

@@ -19,8 +19,11 @@ export interface TopicRecord {
   readonly headers: () => ReadonlyMap<string, string>;
 }
 
+/** Patient: the broker is known to be there. */
+const clientOf = (brokers: string) => ({ brokers, clientId: 'millrace-demo', connectTimeoutMs: 60_000 });
+
 export async function createTopics(brokers: string, specs: readonly TopicSpec[]): Promise<void> {
-  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
+  const admin = await nodeRdkafkaDriver.admin(clientOf(brokers));
   try {
     await admin.createTopics(specs);
   } finally {
@@ -34,7 +37,7 @@ export async function append(
   topic: string,
   records: readonly RecordInput[],
 ): Promise<ReadonlyArray<{ readonly partition: number; readonly offset: bigint }>> {
-  const producer = await nodeRdkafkaDriver.producer({ brokers, clientId: 'millrace-demo', acks: -1 });
+  const producer = await nodeRdkafkaDriver.producer({ ...clientOf(brokers), acks: -1 });
   try {
     const batch = RecordBatch.create(records.length, 1 << 20);
     for (const record of records) batch.append(record);
@@ -63,9 +66,9 @@ export class TopicReader {
 
   /** Sees the topics that exist now. */
   static async open(brokers: string): Promise<TopicReader> {
-    const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'millrace-demo' });
+    const admin = await nodeRdkafkaDriver.admin(clientOf(brokers));
     const topics = await admin.listTopics().finally(() => admin.close());
-    const consumer = await nodeRdkafkaDriver.consumer({ brokers, clientId: 'millrace-demo' });
+    const consumer = await nodeRdkafkaDriver.consumer(clientOf(brokers));
     return new TopicReader(consumer, new Map(topics.map(({ topic, partitions }) => [topic, partitions])));
   }
 

@@ -44,7 +44,7 @@ export function connect(context: SliceContext, schema: string): Promise<SqlPool>
     url: withSettings(context.stack.postgres, { schema }),
     connectionsMax: 4,
     applicationName: 'millrace demo',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
 }
 

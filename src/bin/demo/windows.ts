@@ -38,7 +38,7 @@ function connect(context: SliceContext): Promise<SqlPool> {
     url: context.stack.postgres,
     connectionsMax: 4,
     applicationName: 'millrace demo',
-    connectTimeoutMs: 5000,
+    connectTimeoutMs: 60_000,
   });
 }
 

@@ -30,6 +30,8 @@ export interface KafkaOptions {
   readonly heapBytes: number;
   readonly clusterId: string;
   readonly nodes: readonly KafkaNode[];
+  /** How long a broker is missed before it counts as away. */
+  readonly sessionMs: number;
 }
 
 /** Largest batch that a broker takes, stated so that no default of another version changes it. */
@@ -46,8 +48,20 @@ export function newClusterId(): string {
   }
 }
 
+/** After a crash the controller takes a broker back when the session of its last life is over: short enough to restart
+ *  quickly, long enough for a machine that is busy with the tests. */
+export const BROKER_SESSION_MS = 5000;
+/** Of a broker that is alone and never started again: its controller, in the same process, would put it out of service after
+ *  each moment in which that process stood still. */
+export const LONE_BROKER_SESSION_MS = 60_000;
+
 /** The text of server.properties for one node; `logDir` is relative to the stack's folder. */
-export function serverProperties(node: KafkaNode, nodes: readonly KafkaNode[], logDir: string): string {
+export function serverProperties(
+  node: KafkaNode,
+  nodes: readonly KafkaNode[],
+  logDir: string,
+  sessionMs = BROKER_SESSION_MS,
+): string {
   const replication = Math.min(REPLICATION_MAX, nodes.length);
   const inSync = Math.min(2, replication);
   const settings: Readonly<Record<string, string | number | boolean>> = {
@@ -77,10 +91,8 @@ export function serverProperties(node: KafkaNode, nodes: readonly KafkaNode[], l
     'share.coordinator.state.topic.min.isr': inSync,
     // What retention or a deletion gives up leaves the disk of a developer soon: five minutes of a load are many gigabytes.
     'log.retention.check.interval.ms': 15_000,
-    // After a crash the controller takes a broker back when the session of its last life is over: short enough to
-    // restart quickly, long enough for a machine that is busy with the tests.
     'broker.heartbeat.interval.ms': 1000,
-    'broker.session.timeout.ms': 5000,
+    'broker.session.timeout.ms': sessionMs,
   };
   return `${Object.entries(settings)
     .map(([name, value]) => `${name}=${value}`)
@@ -137,7 +149,7 @@ export async function formatKafka(options: KafkaOptions): Promise<void> {
     const part = `${node.name}.part`;
     rmSync(join(options.folder, part), { recursive: true, force: true });
     const config = join('run', `${node.name}-format.properties`);
-    writeWhole(join(options.folder, config), serverProperties(node, options.nodes, part));
+    writeWhole(join(options.folder, config), serverProperties(node, options.nodes, part, options.sessionMs));
     const words = [
       ...deathSignalWords(),
       options.java,
@@ -184,7 +196,10 @@ export function writeKafkaLogging(folder: string): void {
 export function writeKafkaScripts(options: KafkaOptions): void {
   for (const node of options.nodes) {
     const config = join('run', `${node.name}.properties`);
-    writeWhole(join(options.folder, config), serverProperties(node, options.nodes, node.name));
+    writeWhole(
+      join(options.folder, config),
+      serverProperties(node, options.nodes, node.name, options.sessionMs),
+    );
     const heapMiB = Math.floor(options.heapBytes / 2 ** 20);
     const words = [
       ...deathSignalWords(),
