@@ -20,7 +20,7 @@ const producer = (properties: readonly string[] = NOWHERE.slice(0, 2)) =>
 
 async function topicOfOne(): Promise<string> {
   const topic = fresh('handles');
-  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'handles' });
+  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'handles', connectTimeoutMs: 60_000 });
   await admin.createTopics([{ topic, partitions: 1 }]);
   await admin.close();
   const handle = producer(['metadata.broker.list', brokers]);

@@ -45,7 +45,7 @@ async function readAll(
 
 for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
   it(`${driver.name} streams through the death of the broker`, async () => {
-    const common = { brokers, clientId: 'restart' };
+    const common = { brokers, clientId: 'restart', connectTimeoutMs: 60_000 };
     const topic = fresh('restart');
     const admin = await driver.admin(common);
     await admin.createTopics([{ topic, partitions: PARTITIONS }]);

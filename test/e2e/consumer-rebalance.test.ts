@@ -23,7 +23,11 @@ const PARTITIONS = 4;
 const WITHIN_MS = 60_000;
 const stack = await sharedStack();
 const driver = await openBroker();
-const producer = await driver.producer({ brokers: stack.brokers, clientId: 'consumer-rebalance' });
+const producer = await driver.producer({
+  brokers: stack.brokers,
+  clientId: 'consumer-rebalance',
+  connectTimeoutMs: 60_000,
+});
 /** A second passes in a millisecond: every batch is followed by a commit. */
 const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() * 1000 };
 const READER = parseSchema('AVRO', '{"type":"record","name":"R","fields":[]}');
@@ -65,6 +69,7 @@ function start(topic: string) {
         ...hooks,
         brokers: stack.brokers,
         clientId: 'consumer-rebalance',
+        connectTimeoutMs: 60_000,
         group: topic,
         autoOffsetReset: 'earliest',
         properties: { 'heartbeat.interval.ms': 200, 'session.timeout.ms': 45_000 },
@@ -99,7 +104,12 @@ function start(topic: string) {
 }
 
 const committedOf = async (topic: string): Promise<number> => {
-  const probe = await driver.consumer({ brokers: stack.brokers, clientId: 'probe', group: topic });
+  const probe = await driver.consumer({
+    brokers: stack.brokers,
+    clientId: 'probe',
+    connectTimeoutMs: 60_000,
+    group: topic,
+  });
   const places = Array.from({ length: PARTITIONS }, (_, partition) => ({ topic, partition }));
   const found = await probe.committed(places).finally(() => probe.close());
   return found.reduce((sum, { offset }) => sum + Math.max(0, Number(offset)), 0);

@@ -72,7 +72,11 @@ async function rewriteTopic(topic: string, keep: (index: number) => boolean): Pr
     });
   });
   await reader.close();
-  const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+  const admin = await nodeRdkafkaDriver.admin({
+    brokers: stack.brokers,
+    clientId: 'test',
+    connectTimeoutMs: 60_000,
+  });
   await admin.deleteTopics([topic]);
   await until('the topic to be gone', async () =>
     (await admin.listTopics()).some((one) => one.topic === topic) ? undefined : true,

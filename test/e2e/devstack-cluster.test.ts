@@ -58,6 +58,7 @@ async function produce(brokers: string, from: number, timeoutMs: number): Promis
   const producer = await driver.producer({
     brokers,
     clientId: 'cluster',
+    connectTimeoutMs: 60_000,
     acks: -1,
     properties: { 'message.timeout.ms': timeoutMs },
   });
@@ -79,7 +80,7 @@ async function produce(brokers: string, from: number, timeoutMs: number): Promis
 
 /** Every number that can be read, once it holds `wanted` of them. */
 async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<number>> {
-  const consumer = await driver.consumer({ brokers, clientId: 'cluster' });
+  const consumer = await driver.consumer({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
   try {
     await consumer.assign(allOf(TOPIC, PARTITIONS));
     const into = RecordBatch.create(500, 1 << 16);
@@ -125,7 +126,7 @@ describe('a cluster of three brokers', () => {
   it('acknowledges with one broker dead, takes it back, refuses with two dead, and loses nothing', {
     timeout: 600_000,
   }, async () => {
-    const admin = await driver.admin({ brokers, clientId: 'cluster' });
+    const admin = await driver.admin({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
     // Three copies, as nobody says how many: one would be fewer than must be in sync.
     await admin.createTopics([{ topic: TOPIC, partitions: PARTITIONS }]);
     await admin.close();

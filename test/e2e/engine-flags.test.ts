@@ -53,7 +53,7 @@ const watermarkOf = async (address: string, query = ''): Promise<Watermark> =>
   (await (await fetch(`http://${address}/watermark${query}`)).json()) as Watermark;
 
 beforeAll(async () => {
-  const options = { brokers: stack.brokers, clientId: 'engine-flags' };
+  const options = { brokers: stack.brokers, clientId: 'engine-flags', connectTimeoutMs: 60_000 };
   admin = await nodeRdkafkaDriver.admin(options);
   producer = await nodeRdkafkaDriver.producer(options);
 });

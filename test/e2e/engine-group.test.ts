@@ -77,6 +77,7 @@ async function committed(name: string): Promise<number> {
   const tool = await librdkafkaDriver.consumer({
     brokers: stack.brokers,
     clientId: 'group-test',
+    connectTimeoutMs: 60_000,
     group: groupOf(name),
   });
   try {
@@ -146,6 +147,7 @@ it('does not go on while another member has partitions, and gives way to no newc
   const intruder = await librdkafkaDriver.consumer({
     brokers: stack.brokers,
     clientId: 'group-test',
+    connectTimeoutMs: 60_000,
     group: groupOf(name),
     autoOffsetReset: 'latest',
   });

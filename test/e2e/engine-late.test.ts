@@ -48,6 +48,7 @@ async function copies(): Promise<Copy[]> {
   const consumer = await librdkafkaDriver.consumer({
     brokers: stack.brokers,
     clientId: 'late-test',
+    connectTimeoutMs: 60_000,
     partitionEof: true,
   });
   try {
@@ -91,7 +92,11 @@ async function sendBroken(rows: ReadonlyArray<readonly [number, Uint8Array | nul
   const reader = await TopicReader.open(stack.brokers, topic);
   const end = Number(await reader.end(rows.at(-1)?.[0] ?? 0));
   reader.close();
-  const producer = await librdkafkaDriver.producer({ brokers: stack.brokers, clientId: 'late-test' });
+  const producer = await librdkafkaDriver.producer({
+    brokers: stack.brokers,
+    clientId: 'late-test',
+    connectTimeoutMs: 60_000,
+  });
   const batch = RecordBatch.create(rows.length, 4096);
   for (const [partition, value] of rows) batch.append({ partition, value });
   expect((await producer.produce(batch, [topic])).failed).toBe(0);

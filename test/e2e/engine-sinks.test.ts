@@ -287,7 +287,7 @@ describe('a kafka sink', () => {
     const missing = await kafkaSink(topicOf('missing'));
     await expect(missing.check()).rejects.toMatchObject({ code: 'sink_missing' });
     const driver = await openBroker();
-    const admin = await driver.admin({ brokers: stack.brokers, clientId: 'sinks' });
+    const admin = await driver.admin({ brokers: stack.brokers, clientId: 'sinks', connectTimeoutMs: 60_000 });
     const topic = topicOf('plain');
     await admin.createTopics([{ topic, partitions: 1, config: { 'cleanup.policy': 'delete' } }]);
     await admin.close();
@@ -304,10 +304,14 @@ describe('a kafka sink', () => {
     await sink.write([pageOf(windowBounds(-200, -100), [row])]);
     await sink.close();
     const driver = await openBroker();
-    const admin = await driver.admin({ brokers: stack.brokers, clientId: 'sinks' });
+    const admin = await driver.admin({ brokers: stack.brokers, clientId: 'sinks', connectTimeoutMs: 60_000 });
     expect((await admin.describeTopic(topic))?.config?.get('cleanup.policy')).toBe('compact');
     await admin.close();
-    const consumer = await driver.consumer({ brokers: stack.brokers, clientId: 'sinks' });
+    const consumer = await driver.consumer({
+      brokers: stack.brokers,
+      clientId: 'sinks',
+      connectTimeoutMs: 60_000,
+    });
     await consumer.assign([0, 1, 2].map((partition) => ({ topic, partition, offset: OFFSET_BEGINNING })));
     const batch = RecordBatch.create(10, 4096);
     for (let tries = 0; batch.rowCount === 0 && tries < 300; tries++) await consumer.consume(batch, 200);
@@ -334,7 +338,11 @@ describe('a kafka sink', () => {
     const page = pageOf(windowBounds(0, 10), [{ accountId: 1n }, { accountId: 2n }]);
     await sink.write([page]);
     const driver = await openBroker();
-    const producer = await driver.producer({ brokers: stack.brokers, clientId: 'sinks' });
+    const producer = await driver.producer({
+      brokers: stack.brokers,
+      clientId: 'sinks',
+      connectTimeoutMs: 60_000,
+    });
     const send = async (key: Uint8Array, value: Uint8Array | null): Promise<void> => {
       const batch = RecordBatch.create(1, 4096);
       batch.append({ key, value });

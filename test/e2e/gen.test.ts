@@ -43,7 +43,7 @@ async function run(...argv: readonly string[]) {
 }
 
 async function read(topic: string, count: number) {
-  const consumer = await driver.consumer({ brokers, clientId: 'gen-test' });
+  const consumer = await driver.consumer({ brokers, clientId: 'gen-test', connectTimeoutMs: 60_000 });
   closers.push(() => consumer.close());
   await consumer.assign(allOf(topic, PARTITIONS));
   const { rows } = await readUntil(consumer, rowCount(count), { into: RecordBatch.create(2000, 4 << 20) });

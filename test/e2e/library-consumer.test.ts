@@ -29,7 +29,12 @@ await world.pool.query(
 );
 
 async function append(topic: string, records: readonly RecordInput[]): Promise<void> {
-  const producer = await driver.producer({ brokers: stack.brokers, clientId: 'library-test', acks: -1 });
+  const producer = await driver.producer({
+    brokers: stack.brokers,
+    clientId: 'library-test',
+    connectTimeoutMs: 60_000,
+    acks: -1,
+  });
   try {
     const batch = RecordBatch.create(records.length, 1 << 20);
     for (const one of records) expect(batch.append(one)).toBe(true);
@@ -91,6 +96,7 @@ function start(topic: string, over: Partial<InboxConsumerOptions> = {}) {
         ...hooks,
         brokers: stack.brokers,
         clientId: 'library-test',
+        connectTimeoutMs: 60_000,
         group: topic,
         autoOffsetReset: 'earliest',
         properties: { 'session.timeout.ms': 45_000 },
@@ -294,7 +300,12 @@ describe.each(['on', 'off'] as const)('the ages of a topic, with the addon %s', 
     expect(await ages(topic)).toMatchObject({ oldestRecordMs: nowMs - 9 * HOUR_MS });
 
     const group = `${topic}-group`;
-    const member = await driver.consumer({ brokers: stack.brokers, clientId: 'ages', group });
+    const member = await driver.consumer({
+      brokers: stack.brokers,
+      clientId: 'ages',
+      connectTimeoutMs: 60_000,
+      group,
+    });
     await member.assign([0, 2].map((partition) => ({ topic, partition, offset: 0n })));
     await member.commit([
       { topic, partition: 0, offset: 1n },

@@ -43,7 +43,11 @@ export function recordOf(event: Event, i: number): RecordInput {
 
 /** The settings of a topic that is there. */
 export async function settingsOf(brokers: string, topic: string): Promise<ReadonlyMap<string, string>> {
-  const admin = await nodeRdkafkaDriver.admin({ brokers, clientId: 'payments-test' });
+  const admin = await nodeRdkafkaDriver.admin({
+    brokers,
+    clientId: 'payments-test',
+    connectTimeoutMs: 60_000,
+  });
   try {
     return (await admin.describeTopic(topic))?.config ?? new Map();
   } finally {
@@ -83,7 +87,11 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
       ]),
     /** Deletes the topic and makes it again: its offsets begin anew. */
     remake: async (): Promise<void> => {
-      const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'payments-test' });
+      const admin = await nodeRdkafkaDriver.admin({
+        brokers: stack.brokers,
+        clientId: 'payments-test',
+        connectTimeoutMs: 60_000,
+      });
       try {
         await admin.deleteTopics([topic]);
         const spec = {

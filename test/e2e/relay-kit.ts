@@ -125,6 +125,7 @@ export async function readTopic(world: Pick<World, 'stack' | 'topic'>): Promise<
   const consumer = await nodeRdkafkaDriver.consumer({
     brokers: world.stack.brokers,
     clientId: 'test',
+    connectTimeoutMs: 60_000,
     partitionEof: true,
   });
   const text = (bytes: Uint8Array | null): string => new TextDecoder().decode(bytes ?? undefined);

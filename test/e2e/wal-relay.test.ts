@@ -144,6 +144,7 @@ async function readTopic(topic: string): Promise<Seen[]> {
   const consumer = await nodeRdkafkaDriver.consumer({
     brokers: stack.brokers,
     clientId: 'test',
+    connectTimeoutMs: 60_000,
     partitionEof: true,
   });
   const seen: Seen[][] = Array.from({ length: PARTITIONS }, () => []);
