@@ -395,6 +395,18 @@ function demandPorts(options: StackOptions, folder: string, found: StackAddresse
 /** Starts the stack of a folder, or finds it running.
  *  @throws busy_port, wrong_server, not_writable, missing_tool, fetch_failed, server_failed, stack_locked, strange_folder */
 export async function startStack(options: StackOptions): Promise<Stack> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await startOnce(options);
+    } catch (thrown) {
+      // The folder of an ephemeral stack is gone with the servers that lost their port.
+      const again = options.folder === undefined && attempt < PORT_ATTEMPTS_MAX && lostPort(thrown);
+      if (!again || options.kafkaPort !== undefined || options.postgresPort !== undefined) throw thrown;
+    }
+  }
+}
+
+async function startOnce(options: StackOptions): Promise<Stack> {
   const startedMs = performance.now();
   await checkJava(javaProgram(options.environment));
   const jars = (await fetchKafka()).folder;

@@ -276,7 +276,7 @@ describe('the decoder of partial sessions', () => {
         );
         expect(answers[1]).toEqual(answers[0]);
       }),
-      { numRuns: 1500 },
+      { numRuns: 3000 },
     );
     const { OK, BAD_HEAD, BAD_COLUMN, BAD_DELTA } = DELTA_STATUS;
     expect([...seen].sort()).toEqual([OK, BAD_HEAD, BAD_COLUMN, BAD_DELTA]);

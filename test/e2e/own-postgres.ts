@@ -37,8 +37,8 @@ export async function ownPostgres(): Promise<OwnPostgres> {
     password: PASSWORD,
     ephemeral: true,
   };
-  const port = await freePort();
   await formatPostgres(options);
+  const port = await freePort();
   writePostgresScript(options, port);
   const url = postgresUrl(port, PASSWORD, 'postgres');
   let child: ChildProcess | undefined;

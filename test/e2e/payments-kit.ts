@@ -4,6 +4,7 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, expect } from 'vitest';
 import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
+import { freePort } from '../../src/devstack/ports.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
@@ -162,9 +163,10 @@ export async function gateTo(url: string) {
   const target = new URL(url);
   const open = new Set<Socket>();
   let server: Server | undefined;
-  let port = 0;
+  // Not one of the system's choice: while the gate is cut, somebody else may be given that.
+  const port = await freePort();
   const restore = (): Promise<void> =>
-    new Promise((resolve) => {
+    new Promise((resolve, reject) => {
       server = createServer((near) => {
         const far = connect({ host: target.hostname, port: Number(target.port) });
         for (const socket of [near, far]) {
@@ -178,10 +180,8 @@ export async function gateTo(url: string) {
         }
         near.pipe(far).pipe(near);
       });
-      server.listen(port, '127.0.0.1', () => {
-        ({ port } = (server as Server).address() as { port: number });
-        resolve();
-      });
+      server.once('error', reject);
+      server.listen(port, '127.0.0.1', resolve);
     });
   /** Returns the ports from which the server has sessions. */
   const cut = (): readonly number[] => {

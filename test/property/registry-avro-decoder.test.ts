@@ -130,7 +130,7 @@ describe('bytes that nobody wrote', () => {
         else if (said.startsWith('malformed_payload')) seen.malformed_payload++;
         else seen.value++;
       }),
-      { numRuns: 300 },
+      { numRuns: 1500 },
     );
     expect(seen.incompatible_schema).toBeGreaterThan(50);
     expect(seen.value).toBeGreaterThan(5);

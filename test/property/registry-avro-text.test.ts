@@ -233,7 +233,7 @@ describe('references', () => {
         expect(resolvedAvroText(text, references)).toBe(whole);
         if (references.length > 0) judged++;
       }),
-      { numRuns: 300 },
+      { numRuns: 600 },
     );
     expect(judged).toBeGreaterThan(20);
   });
