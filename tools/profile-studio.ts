@@ -121,13 +121,22 @@ export interface Studio {
   record(world: World, pid: number): Recording;
 }
 
-export async function draw(studio: Studio, recording: Recording, name: string, title: string): Promise<void> {
+/** False, and nothing is drawn, where there are fewer samples than these. */
+export async function draw(
+  studio: Studio,
+  recording: Recording,
+  name: string,
+  title: string,
+  samplesMin = 0,
+): Promise<boolean> {
   const folded = await recording.stacks();
   const samples = [...folded.values()].reduce((sum, count) => sum + count, 0);
+  if (samples < samplesMin) return false;
   const note = `${samples} samples at ${SAMPLES_A_SECOND} Hz: ${sharesOf(folded)}; commit ${commitOf(packageRoot())}, Node.js ${process.version}`;
   const path = join(studio.into, `${name}.svg`);
   writeFileSync(path, flameSvg(folded, title, note));
   process.stderr.write(`${path}: ${note}\n`);
+  return true;
 }
 
 /** The studio that draws with this profiler, and what it demands of NODE_OPTIONS of every process in the world. */

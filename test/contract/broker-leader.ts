@@ -22,7 +22,8 @@ const REBALANCE_IN_PROGRESS = 27;
 /** The member sends no heartbeats; a slow machine must not put it out of its group. */
 const SESSION_MS = 120_000;
 const AGAIN_MS = 50;
-const GATHER_MS = 30_000;
+/** A member that was started a moment ago has to come up first, on a machine that may be slow. */
+const GATHER_MS = 120_000;
 
 const i16 = (value: number): Buffer => {
   const out = Buffer.alloc(2);

@@ -6,24 +6,55 @@ import { SilentLeader } from '../contract/broker-leader.ts';
 import { launcher, until } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';
 import { events, paymentsKit, recordOf, type World } from './payments-kit.ts';
+import { brokerProbe, processProbe, watchedPostgres } from './silence.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
 const stack = await sharedStack();
-const { world } = await paymentsKit(own, stack);
+const postgres = await watchedPostgres(stack.postgres);
+const broker = brokerProbe(stack.brokers);
+afterAll(() => broker.close());
+const { world } = await paymentsKit(own, { ...stack, postgres: postgres.url });
 const LATE_MS = 60_000;
 /** A commit that is not taken, the wait for the group to let the member go, and what a busy machine adds. A process that needs longer
  *  ends with 70. */
 const DRAIN = '-drain-timeout=9500ms';
+/** Of that, what a process that stood still does not need: with less left, its end says nothing. */
+const STILL_MS = 2000;
+const TURNS = 5;
+/** A check takes two seconds, and a broker is given three before that. */
+const BEFORE_MS = 6000;
 
 interface Ready {
   readonly ready: boolean;
+  readonly draining: boolean;
+  readonly started: boolean;
   readonly checks: ReadonlyArray<{ readonly name: string; readonly ok: boolean; readonly why?: string }>;
 }
 
 async function readyOf(address: string): Promise<Ready & { readonly status: number }> {
   const response = await fetch(`http://${address}/ready`);
   return { status: response.status, ...((await response.json()) as Ready) };
+}
+
+/** Why a server that was silent makes a member not ready. */
+const SILENT: Readonly<Record<string, { readonly why: RegExp; was(sinceMs: number): boolean }>> = {
+  postgres: { why: /^no answer within 2000 ms$/, was: (sinceMs) => postgres.wasSilent(sinceMs) },
+  group: { why: /^no broker answers/, was: (sinceMs) => broker.silentMs(sinceMs) > 0 },
+};
+
+/** What says not ready, but for what is right: that a server was silent which left our question unanswered, too. */
+async function wrongly(address: string): Promise<unknown> {
+  const sinceMs = performance.now() - BEFORE_MS;
+  const report = await readyOf(address);
+  if (report.status === 200) return undefined;
+  const bad = report.checks.filter(({ ok }) => !ok);
+  const isRight =
+    report.started &&
+    !report.draining &&
+    bad.length > 0 &&
+    bad.every(({ name, why = '' }) => SILENT[name]?.why.test(why) === true && SILENT[name].was(sinceMs));
+  return isRight ? undefined : report;
 }
 
 const ready = (address: string): Promise<true> =>
@@ -67,8 +98,8 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
     let watching = true;
     const watch = (async () => {
       while (watching) {
-        const report = await readyOf(address);
-        if (report.status !== 200) said.push(report);
+        const report = await wrongly(address);
+        if (report !== undefined) said.push(report);
         await sleep(100);
       }
     })();
@@ -96,8 +127,9 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
 });
 
 describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -native=%s', (native) => {
-  it('keeps its member ready and charging, and lets it end within its bound', async () => {
-    const at = world(`held_${native}`);
+  /** How the member ended, and how long it stood still in its drain. */
+  async function held(turn: number) {
+    const at = world(`held_${native}_${turn}`);
     await at.create();
     const leader = new SilentLeader(stack.brokers, `${at.topic}-a`, at.topic, 3);
     try {
@@ -114,16 +146,33 @@ describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -na
       await leader.stall();
       // Longer than a silence of the broker would be taken for.
       for (let round = 0; round < 15; round++) {
-        expect((await readyOf(address)).checks.filter(({ ok }) => !ok)).toEqual([]);
+        expect(await wrongly(address)).toBeUndefined();
         await at.publish(orders.slice(30 + 4 * round, 34 + 4 * round).map(recordOf));
         await sleep(250);
       }
       await charged(at, 90);
+      const sinceMs = performance.now();
+      const itself = processProbe(address);
       one.kill('SIGTERM');
-      expect(await one.ended).toEqual({ code: 0, signal: null });
+      const ended = await one.ended;
+      const stillMs = itself.silentMs(sinceMs);
+      await itself.close();
       await at.expectCharged(orders);
+      return { ended, stillMs };
     } finally {
       await leader.close();
+    }
+  }
+
+  it('keeps its member ready and charging, and lets it end within its bound', {
+    timeout: TURNS * 120_000,
+  }, async () => {
+    for (let turn = 1; ; turn++) {
+      const { ended, stillMs } = await held(turn);
+      // Where the process stood still for what was to spare, another one shows whether the bound holds.
+      if (ended.code === 70 && stillMs >= STILL_MS && turn < TURNS) continue;
+      expect(ended).toEqual({ code: 0, signal: null });
+      return;
     }
   });
 });

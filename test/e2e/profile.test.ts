@@ -17,7 +17,7 @@ it('draws what orders, the relay and the engine spend their time on', async () =
   const place = ['-with=v8', `-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
   const before = process.env['NODE_OPTIONS'];
   await profile(['orders', 'relay-poll', '-seconds=1', '-rate=1000', '-rows=60000', ...place]);
-  // The engine reads while the profiler is still being asked to begin: it needs more to read than that takes.
+  // The engine reads while the profiler is still being asked to begin: it needs more to read than that usually takes.
   await profile(['engine-firing', `-rows=${ENGINE_ROWS}`, ...place]);
   expect(process.env['NODE_OPTIONS']).toBe(before);
   expect(readdirSync(into).sort()).toEqual(['engine-firing.svg', 'orders.svg', 'relay-poll.svg']);

@@ -15,6 +15,7 @@ import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/lo
 import { migrate } from '../../src/outbox/migrations.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
 import { start } from '../unit/shell/fake-world.ts';
+import { explained } from './explained.ts';
 import { sharedStack } from './stack.ts';
 
 const { postgres } = await sharedStack();
@@ -252,14 +253,10 @@ const found = (result: Reconciliation): Record<string, readonly string[]> =>
     result.deltas.map((delta) => [delta.class, delta.ids] as const).sort(([a], [b]) => (a < b ? -1 : 1)),
   );
 
+const compared = (ledgers: LedgerEntry[][], idsMax: number, on = pool): Promise<Reconciliation> =>
+  reconcile({ pool: on, ordersSchema: schema, paymentsSchema: schema, ledgers, idsMax });
 const ask = (world: World, hasLedger: boolean, idsMax = 1000): Promise<Reconciliation> =>
-  reconcile({
-    pool,
-    ordersSchema: schema,
-    paymentsSchema: schema,
-    ledgers: hasLedger ? [ledgerOf(world)] : [],
-    idsMax,
-  });
+  compared(hasLedger ? [ledgerOf(world)] : [], idsMax);
 
 describe('reconcile', () => {
   it.each([true, false])('finds nothing in an honest run (ledger: %s)', async (hasLedger) => {
@@ -335,13 +332,7 @@ describe('reconcile', () => {
       entry.type === 'intent' && entry.intent < 2 ? { ...entry, due_ms: -2 * 86_400_000 } : entry,
     );
     const lost = world.intents[2]?.key;
-    const result = await reconcile({
-      pool,
-      ordersSchema: schema,
-      paymentsSchema: schema,
-      ledgers: [entries],
-      idsMax: 10,
-    });
+    const result = await compared([entries], 10);
     expect(found(result)).toEqual({ ghost_order: [old[2]], lost_order: [lost] });
     expect(result).toMatchObject({ produced_intents: 10, distinct_orders: 10, distinct_charges: 10 });
   });
@@ -396,23 +387,27 @@ describe('reconcile', () => {
   });
 
   it('takes time in proportion to the rows, also on tables without statistics', async () => {
-    const world = honest(30_000);
-    const entries = ledgerOf({ ...world, replies: [] });
-    world.replies.forEach((reply) => {
-      entries.push({ type: 'reply', kind: 'first', replayed: false, latency_ms: 1, ...reply });
-    });
-    await store(world);
-    const startMs = performance.now();
-    const result = await reconcile({
-      pool,
-      ordersSchema: schema,
-      paymentsSchema: schema,
-      ledgers: [entries],
-      idsMax: 1,
-    });
-    expect(result).toMatchObject({ holds: true, produced_intents: 30_000 });
-    // A loop over one table inside another would look at 10^9 pairs.
-    expect(performance.now() - startMs).toBeLessThan(45_000);
+    /** Of the server, the rows that it looked at; of this process, its time on a processor. */
+    const costOf = async (intents: number) => {
+      const world = honest(intents);
+      const entries = ledgerOf({ ...world, replies: [] });
+      world.replies.forEach((reply) => {
+        entries.push({ type: 'reply', kind: 'first', replayed: false, latency_ms: 1, ...reply });
+      });
+      await store(world);
+      const server = explained(pool);
+      const before = process.cpuUsage();
+      const result = await compared([entries], 1, server.pool);
+      const { user, system } = process.cpuUsage(before);
+      expect(result).toMatchObject({ holds: true, produced_intents: intents });
+      return { rows: server.cost().rows, cpuMs: (user + system) / 1000 };
+    };
+    const half = await costOf(15_000);
+    const whole = await costOf(30_000);
+    // A loop over one table inside another would look at 10^9 pairs, and at four times as many for twice the rows.
+    expect(whole.rows).toBeLessThan(30_000 * 1000);
+    expect(whole.rows).toBeLessThan(half.rows * 2.5);
+    expect(whole.cpuMs).toBeLessThan(45_000);
   });
 
   it('refuses a ledger that is put together from parts', async () => {
@@ -424,9 +419,7 @@ describe('reconcile', () => {
       (entries: LedgerEntry[]) => [...entries, entries[1] as LedgerEntry],
     ]) {
       const ledgers = [change(ledgerOf(world))];
-      await expect(
-        reconcile({ pool, ordersSchema: schema, paymentsSchema: schema, ledgers, idsMax: 1 }),
-      ).rejects.toMatchObject({ code: 'bad_file' });
+      await expect(compared(ledgers, 1)).rejects.toMatchObject({ code: 'bad_file' });
     }
   });
 });

@@ -15,6 +15,8 @@ beforeAll(async () => {
 }, START_TIMEOUT_MS);
 afterAll(() => servers.close());
 const world = worlds(() => stack, own.suffix);
+/** For a relay and a broker that come back, on a machine that may be slow. */
+const BACK_MS = 200_000;
 
 async function refuseAbove(topic: string, bytes: number): Promise<void> {
   const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
@@ -46,7 +48,7 @@ describe('a relay whose broker', () => {
     await servers.killBroker();
     for (let round = 0; round < 5; round++) await sent.round();
     stack = await servers.start(Number(stack.brokers.split(':').at(-1)));
-    await drained(pool, 60_000);
+    await drained(pool, BACK_MS);
     relay.kill('SIGTERM');
     expect(await relay.ended).toEqual({ code: 0, signal: null });
     sent.expectOrdered(await readTopic({ ...rest, stack }));
@@ -100,7 +102,7 @@ describe('a relay whose broker', () => {
     });
     const sent = new Sent(pool, 20);
     for (let round = 0; round < 5; round++) await sent.round(JSON.stringify({ text: 'y'.repeat(300) }));
-    await drained(pool, 60_000);
+    await drained(pool, BACK_MS);
     expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
     one.kill('SIGTERM');
     await one.ended;
@@ -118,7 +120,7 @@ describe('a relay whose broker', () => {
     await admin.deleteTopics([topic]);
     const after = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await after.round();
-    await drained(pool, 90_000);
+    await drained(pool, BACK_MS);
     await admin.close();
     relay.kill('SIGTERM');
     await relay.ended;

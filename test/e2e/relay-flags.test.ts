@@ -52,12 +52,15 @@ const small = (topic: string): Promise<void> =>
 const LARGE = JSON.stringify({ text: 'x'.repeat(30_000) });
 
 let startedMs = 0;
+/** Before the server knows of the holder's transaction. */
+let heldMs = 0;
 let swift: Running;
 let usual: Running;
 
 beforeAll(async () => {
   await holder.connect();
   const both = [await world(), await world()] as const;
+  heldMs = performance.now();
   // Holds what is dead from here on, and a few transactions follow.
   await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
   await holder.query('SELECT count(*) FROM pg_class');
@@ -82,11 +85,13 @@ afterAll(() => holder.end());
 /** The acknowledged row whose mark finds nothing. */
 const gone = { key: randomUUID(), sinceMs: 0 };
 
-/** Every acknowledged row was marked, was not ours to mark, was not there, or is the one that is still asked for. */
-async function expectAccounted(at: Running, asked: number): Promise<void> {
+/** Every acknowledged row was marked, was not ours to mark, or is one of the `vanished`: those are asked for at first, and given up
+ *  after half a minute, which a slow machine may reach anywhere in this file. */
+async function expectAccounted(at: Running, vanished: number): Promise<void> {
   const page = await pageOf(at.address);
   const of = (name: string): number => page.get(`relay_${name}_total`) as number;
-  expect(of('published')).toBe(of('marked') + of('marks_refused') + of('marks_missing') + asked);
+  expect(of('published')).toBe(of('marked') + of('marks_refused') + vanished);
+  expect(of('marks_missing')).toBeLessThanOrEqual(vanished);
 }
 
 describe('a row that vanishes before its mark', () => {
@@ -125,8 +130,12 @@ describe('-horizon-warn', () => {
     const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
     expect(line).toMatchObject({ kind: 'session', holder: expect.stringContaining(`holder_${own.suffix}`) });
     expect(line.seconds).toBeLessThan(60);
-    // A minute is what the other one waits for.
-    expect(said(usual)).toBeUndefined();
+    // A minute is what the other one waits for: it is silent, unless so much has passed.
+    const late = said(usual);
+    if (late !== undefined) {
+      expect((JSON.parse(late) as { seconds: number }).seconds).toBeGreaterThanOrEqual(60);
+      expect(performance.now() - heldMs).toBeGreaterThanOrEqual(60_000);
+    }
     await holder.query('COMMIT');
   });
 });
@@ -171,8 +180,9 @@ describe('a relay that polls', () => {
     const seen = await readTopic(swift);
     expect([seen.length, new Set(seen.map(({ msgId }) => msgId)).size]).toEqual([6, 5]);
     // The other one has begun anew once, and a minute is what it waits for.
+    const others = (await pageOf(usual.address)).get('relay_rescans_total');
     const minutes = Math.floor((performance.now() - startedMs) / 60_000);
-    expect((await pageOf(usual.address)).get('relay_rescans_total')).toBeLessThanOrEqual(1 + minutes);
+    expect(others).toBeLessThanOrEqual(1 + minutes);
   });
 
   it('has no more bytes in memory than -in-flight-bytes while nothing is marked', async () => {
@@ -322,7 +332,7 @@ describe('a row that is nowhere', () => {
     await becomes(usual.address, 'relay_marks_missing_total', 1, 60_000);
     expect(performance.now() - gone.sinceMs).toBeGreaterThanOrEqual(30_000);
     expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');
-    await expectAccounted(usual, 0);
+    await expectAccounted(usual, 1);
     for (const { process } of [swift, usual]) process.kill('SIGTERM');
     expect(await Promise.all([swift.process.ended, usual.process.ended])).toEqual([
       { code: 0, signal: null },

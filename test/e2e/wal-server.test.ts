@@ -14,7 +14,12 @@ import { ownServer } from './wal-server.ts';
 import { standbyOf } from './wal-standby.ts';
 
 const server = await ownServer();
-await server.start({ idle_replication_slot_timeout: '0', max_prepared_transactions: '2' });
+// Without autovacuum: a worker of it that stands still for a second is a holder of the horizon like any other.
+await server.start({
+  idle_replication_slot_timeout: '0',
+  max_prepared_transactions: '2',
+  autovacuum: 'off',
+});
 afterAll(() => server.close());
 const kit = walKit(server.url, false);
 

@@ -1,0 +1,60 @@
+/** What statements cost the server in what it counts, which is the same on a slow machine: not in time. */
+import type { SqlPool, SqlRow, SqlSession, SqlValue } from '../../src/io/sql/port.ts';
+
+export interface Cost {
+  /** Pages looked at, wherever they were. */
+  readonly pages: number;
+  /** Rows that the steps of the plans looked at, those they dropped included. */
+  readonly rows: number;
+}
+
+interface Step {
+  readonly Plans?: readonly Step[];
+  readonly [name: string]: unknown;
+}
+
+const COUNTED = [
+  'Actual Rows',
+  'Rows Removed by Filter',
+  'Rows Removed by Join Filter',
+  'Rows Removed by Index Recheck',
+];
+const number = (step: Step, name: string): number => Number(step[name] ?? 0);
+
+const rowsOf = (step: Step): number =>
+  COUNTED.reduce((sum, name) => sum + number(step, name), 0) * number(step, 'Actual Loops') +
+  (step.Plans ?? []).reduce((sum, inner) => sum + rowsOf(inner), 0);
+
+/** A pool which has the server explain each SELECT before it is asked, with the same values in the same session. */
+export function explained(pool: SqlPool): { readonly pool: SqlPool; readonly cost: () => Cost } {
+  let cost: Cost = { pages: 0, rows: 0 };
+  const through = (session: SqlSession): SqlSession => ({
+    async query<R extends SqlRow>(
+      text: string,
+      params?: readonly SqlValue[],
+      limits?: Parameters<SqlSession['query']>[2],
+    ) {
+      const question = text.replace(/^\s*CREATE TEMP TABLE \w+ ON COMMIT DROP AS\s/, '');
+      if (/^\s*(SELECT|WITH)\b/.test(question)) {
+        const { rows } = await session.query<{ 'QUERY PLAN': string }>(
+          `EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) ${question}`,
+          params,
+        );
+        const [{ Plan: plan }] = JSON.parse(rows[0]?.['QUERY PLAN'] ?? '') as [{ Plan: Step }];
+        const pages = number(plan, 'Shared Hit Blocks') + number(plan, 'Shared Read Blocks');
+        cost = { pages: cost.pages + pages, rows: cost.rows + rowsOf(plan) };
+      }
+      return session.query<R>(text, params, limits);
+    },
+    copyIn: (table, columns, rows) => session.copyIn(table, columns, rows),
+  });
+  return {
+    pool: {
+      ...through(pool),
+      transaction: (work) => pool.transaction((session) => work(through(session))),
+      systemIdentifier: () => pool.systemIdentifier(),
+      close: () => pool.close(),
+    },
+    cost: () => cost,
+  };
+}
