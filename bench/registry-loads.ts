@@ -9,6 +9,8 @@ import { ask, HEADERS, registration, smallSchema, type Target } from './registry
 
 const COLD_LOOKUP_EVERY_MS = 5;
 const FILL_MS_MAX = 900_000;
+/** A load may be over before this process had its turn for a single lookup. */
+const COLD_PASSES_MAX = 20;
 export const FILL_CONNECTIONS = 64;
 /** Subjects whose schemas are proposed against in turn. */
 const PAIR_SUBJECTS = 100;
@@ -178,6 +180,15 @@ export class Course {
 
   /** 99th percentile in ms of lookups by clients that have nothing cached, while schemas are registered at a rate. */
   async coldLookupP99Ms(registrationsPerSecond: number): Promise<number> {
+    let latencies: number[] = [];
+    for (let pass = 0; latencies.length === 0 && pass < COLD_PASSES_MAX; pass++)
+      latencies = await this.coldLookups(registrationsPerSecond);
+    invariant(latencies.length > 0, 'some lookups were measured');
+    latencies.sort((a, b) => a - b);
+    return latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * 0.99))] as number;
+  }
+
+  private async coldLookups(registrationsPerSecond: number): Promise<number[]> {
     let over = false;
     const load = this.drive({
       connections: 16,
@@ -213,8 +224,6 @@ export class Course {
       this.sizes.lenient === true || ratePerSecond >= registrationsPerSecond * 0.9,
       `the registrations keep their rate: ${ratePerSecond.toFixed(0)}/s, ${unsent} not sent`,
     );
-    latencies.sort((a, b) => a - b);
-    invariant(latencies.length > 0, 'some lookups were measured');
-    return latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * 0.99))] as number;
+    return latencies;
   }
 }

@@ -1,5 +1,6 @@
 /** What a check says about a schema: the messages that clients parse, and beside them findings for programs. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { cpuMs } from '../cpu.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 let api: Conformance;
@@ -77,9 +78,9 @@ describe('PROVEN', () => {
       record('W', ...Array.from({ length: 900 }, (_, i) => field(`field_${i}`, type)));
     await api.call('PUT', '/config/s', { body: { compatibility: 'FULL_TRANSITIVE' } });
     await api.register('s', wide('int'));
-    const begun = performance.now();
+    const begun = cpuMs();
     const response = await api.call('POST', `${PATH}?verbose=true`, { body: { schema: wide('string') } });
-    expect(performance.now() - begun).toBeLessThan(30_000);
+    expect(cpuMs() - begun).toBeLessThan(30_000);
     const { findings } = response.body as Verdict;
     expect(findings).toHaveLength(100);
     expect(response.text.length).toBeLessThan(256 * 1024);

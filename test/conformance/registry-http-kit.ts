@@ -54,7 +54,7 @@ export interface RawOptions {
 
 const AGENT = new Agent({ keepAlive: true, maxSockets: 64 });
 /** An answer that takes longer is a hang. */
-const HANG_MS = 10_000;
+const HANG_MS = 240_000;
 
 function rawAnswer(base: string, method: string, target: string, options: RawOptions): Promise<Answer> {
   const { hostname, port } = new URL(base);

@@ -55,6 +55,8 @@ beforeAll(async () => {
     `-schemas-topic=_schemas_clients_${own.suffix}`,
     '-listen=127.0.0.1:0',
     '-wire=8',
+    // A broker that is silent for a second makes a read wait, not refuse what is not there.
+    '-stale-reads=refuse',
   ];
   url = `http://${await ready('registry', own.spawn('registry', ['registry', ...settings]))}`;
   codec = new OwnCodec(url);

@@ -8,20 +8,33 @@ import type { BrokerDriver } from '../../src/io/broker/port.ts';
 import { allOf, readUntil } from '../contract/broker-world.ts';
 import type { Launcher } from './engine-kit.ts';
 
-const driver: BrokerDriver =
+export const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
     ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
     : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
 
+const ASKED_MS_MAX = 200_000;
+
 export interface Answer {
   readonly status: number;
   readonly body: unknown;
+  /** It says itself that it may be old. */
+  readonly isStale: boolean;
+}
+
+/** A registration that nobody said was kept, by the clock of the logs. */
+export interface Refusal {
+  readonly asked: number;
+  readonly answered: number;
+  /** The error_code, where there was an answer. */
+  readonly code: number | undefined;
+  readonly text: string;
 }
 
 export class Instance {
   readonly process: SliceProcess;
   url = '';
-  readonly refusals: string[] = [];
+  readonly refusals: Refusal[] = [];
 
   constructor(process: SliceProcess) {
     this.process = process;
@@ -31,6 +44,15 @@ export class Instance {
     return readFileSync(this.process.logPath, 'utf8');
   }
 
+  /** What it logged; what is no line of a log is left out. */
+  lines(): Array<{ readonly time: number; readonly msg: string }> {
+    return this.log()
+      .split('\n')
+      .filter((line) => line.startsWith('{') && line.endsWith('}'))
+      .map((line) => JSON.parse(line) as { readonly time: string; readonly msg: string })
+      .map(({ time, msg }) => ({ time: Date.parse(time), msg }));
+  }
+
   /** How often it took over. */
   terms(): number {
     return this.log().split('this instance leads:').length - 1;
@@ -38,7 +60,8 @@ export class Instance {
 
   async ready(): Promise<this> {
     this.url = `http://${await this.process.address()}`;
-    for (let waited = 0; waited < 60_000; waited += 20) {
+    const deadline = performance.now() + ASKED_MS_MAX;
+    while (performance.now() < deadline) {
       const ready = await fetch(`${this.url}/ready`).catch(() => undefined);
       if (ready?.ok === true) return this;
       await sleep(20);
@@ -47,22 +70,36 @@ export class Instance {
     throw new Error(`an instance is not ready: ${lines.slice(1).join('\n')}`);
   }
 
-  async ask(method: string, path: string, body?: unknown, timeoutMs = 60_000): Promise<Answer> {
+  async ask(method: string, path: string, body?: unknown, timeoutMs: number = ASKED_MS_MAX): Promise<Answer> {
     const response = await fetch(this.url + path, {
       method,
       headers: { 'content-type': 'application/vnd.schemaregistry.v1+json' },
       signal: AbortSignal.timeout(timeoutMs),
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     });
-    return { status: response.status, body: await response.json() };
+    const answer = (await response.json()) as { readonly error_code?: number };
+    const isStale = response.headers.has('warning') || answer.error_code === 50002;
+    return { status: response.status, body: answer, isStale };
+  }
+
+  /** The first answer that does not say itself that it may be old: a broker may be silent for a while. */
+  async read(path: string): Promise<Answer> {
+    const deadline = performance.now() + ASKED_MS_MAX;
+    for (;;) {
+      const answer = await this.ask('GET', path);
+      if (!answer.isStale || performance.now() > deadline) return answer;
+      await sleep(50);
+    }
   }
 
   /** The id, or undefined where the registry did not say that it kept it. */
   async register(subject: string, schema: string, timeoutMs?: number): Promise<number | undefined> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
+    const asked = Date.now();
     const answer = await this.ask('POST', path, { schema }, timeoutMs).catch((thrown) => String(thrown));
     if (typeof answer !== 'string' && answer.status === 200) return (answer.body as { id: number }).id;
-    this.refusals.push(JSON.stringify(answer));
+    const code = typeof answer === 'string' ? undefined : (answer.body as { error_code?: number }).error_code;
+    this.refusals.push({ asked, answered: Date.now(), code, text: JSON.stringify(answer) });
     return undefined;
   }
 }
@@ -84,15 +121,10 @@ export async function startInstances(
 
 /** The one that took over last. */
 export function leaderOf(instances: readonly Instance[]): Instance {
-  const last = (one: Instance): string => {
-    const line = one
-      .log()
-      .split('\n')
-      .findLast((text) => text.includes('this instance leads:'));
-    return line === undefined ? '' : ((JSON.parse(line) as { time: string }).time ?? '');
-  };
+  const last = (one: Instance): number =>
+    one.lines().findLast(({ msg }) => msg.startsWith('this instance leads:'))?.time ?? 0;
   const [first, ...rest] = instances;
-  return rest.reduce((best, one) => (String(last(one)) > String(last(best)) ? one : best), first as Instance);
+  return rest.reduce((best, one) => (last(one) > last(best) ? one : best), first as Instance);
 }
 
 export const recordSchema = (name: string): string =>
@@ -117,7 +149,7 @@ async function rowsOf(
 ): Promise<Row[]> {
   const consumer = await driver.consumer({ brokers, clientId: 'onlooker', isolation, partitionEof: true });
   try {
-    const { high } = await consumer.watermarkOffsets({ topic, partition: 0 }, 10_000);
+    const { high } = await consumer.watermarkOffsets({ topic, partition: 0 }, 60_000);
     await consumer.assign(allOf(topic, 1));
     const into = RecordBatch.create(5000, 1 << 23);
     const { rows } = await readUntil(consumer, (so) => so.ends.some(({ offset }) => offset >= high), {

@@ -2,7 +2,8 @@
  *  given twice. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { launcher } from './engine-kit.ts';
+import { launcher, until } from './engine-kit.ts';
+import { Control, refusedWrongly } from './registry-kafka-control.ts';
 import {
   expectKept,
   type Instance,
@@ -58,7 +59,7 @@ class Writers {
       const instance = instances[(writer + n) % instances.length] as Instance;
       const id = await instance.register(subject, schema);
       if (id === undefined) await sleep(20);
-      else this.acknowledged.push({ subject, schema, id, at: performance.now() });
+      else this.acknowledged.push({ subject, schema, id, at: Date.now() });
     }
   }
 }
@@ -72,11 +73,13 @@ async function untilMore(writers: Writers, count: number, timeoutMs: number): Pr
   }
 }
 
-/** The longest time in which nobody got anything acknowledged. */
-function longestSilence(acknowledged: readonly Acknowledged[]): number {
+/** The longest time in which nobody got anything acknowledged, but for what the machine stood of it. */
+function longestSilence(acknowledged: readonly Acknowledged[], control: Control): number {
   let longest = 0;
-  for (let i = 1; i < acknowledged.length; i++)
-    longest = Math.max(longest, (acknowledged[i]?.at ?? 0) - (acknowledged[i - 1]?.at ?? 0));
+  for (const [i, { at: to }] of acknowledged.entries()) {
+    const from = acknowledged[i - 1]?.at ?? to;
+    longest = Math.max(longest, to - from - control.stoodMs(from, to));
+  }
   return longest;
 }
 
@@ -90,7 +93,7 @@ it('shows a write through any instance at once on every instance', async () => {
     const id = await through.register('orders-value', recordSchema(`R${round}`));
     expect(id).toBe(round);
     const seen = await Promise.all(
-      instances.map((one) => one.ask('GET', '/subjects/orders-value/versions/latest')),
+      instances.map((one) => one.read('/subjects/orders-value/versions/latest')),
     );
     for (const { body } of seen) expect(body).toMatchObject({ id: round, version: round });
   }
@@ -98,7 +101,7 @@ it('shows a write through any instance at once on every instance', async () => {
     const level = ['FULL', 'FORWARD', 'NONE'][i] as string;
     await setLevel(through, '/config/orders-value', level);
     for (const one of instances)
-      expect((await one.ask('GET', '/config/orders-value')).body).toEqual({ compatibilityLevel: level });
+      expect((await one.read('/config/orders-value')).body).toEqual({ compatibilityLevel: level });
   }
   // What the rules refuse is refused in the leader's words, wherever it is asked.
   for (const one of instances) {
@@ -108,31 +111,38 @@ it('shows a write through any instance at once on every instance', async () => {
   expect((await lookAt(brokers, topic)).length).toBe(21);
 });
 
-it('survives kill -9 of the leader under 64 writers: no id twice, nothing acknowledged lost, writes resume', async () => {
+it('survives kill -9 of the leader under 64 writers: no id twice, nothing acknowledged lost, writes resume', {
+  timeout: 600_000,
+}, async () => {
   const topic = topicOf('killed');
   const instances = await startInstances(launch, brokers, topic, 3);
   await setLevel(instances[0] as Instance, '/config', 'NONE');
-  const victim = leaderOf(instances);
+  const control = await Control.start(brokers, `${topic}-control`);
   const writers = new Writers(instances);
-  await untilMore(writers, 500, 60_000);
+  await untilMore(writers, 500, 200_000);
+  const victim = leaderOf(instances);
   victim.process.kill('SIGKILL');
   await victim.process.ended;
-  await untilMore(writers, 500, 60_000);
+  const killed = Date.now();
+  await untilMore(writers, 500, 200_000);
   // A new process at the place of the old one takes part again.
   const again = await startInstance(launch, brokers, topic, 'again').ready();
   await writers.stop();
-  const silence = longestSilence(writers.acknowledged);
+  await control.stop();
+  const silence = longestSilence(writers.acknowledged, control);
   process.stdout.write(
-    `writes resumed after ${(silence / 1000).toFixed(1)} s; ${writers.acknowledged.length} acknowledged\n`,
+    `writes resumed after ${(silence / 1000).toFixed(1)} s in which the machine ran; ${writers.acknowledged.length} acknowledged\n`,
   );
   // Who did not ask the dead one itself was never refused: the others held the writes back until one took over.
-  expect(instances.filter((one) => one !== victim).flatMap(({ refusals }) => refusals)).toEqual([]);
+  const refusals = instances.filter((one) => one !== victim).flatMap((one) => one.refusals);
+  const ended = new Map([[victim, killed]]);
+  expect(refusedWrongly(refusals, [...instances, again], ended, control)).toEqual([]);
   expect(silence).toBeLessThan(30_000);
   expectKept(await lookAt(brokers, topic), writers.acknowledged);
   const survivors = [...instances.filter((one) => one !== victim), again];
   const last = writers.acknowledged.at(-1) as Acknowledged;
   for (const one of survivors) {
-    const { status, body } = await one.ask('GET', `/schemas/ids/${last.id}`);
+    const { status, body } = await one.read(`/schemas/ids/${last.id}`);
     expect([status, (body as { schema: string }).schema]).toEqual([200, last.schema]);
   }
   for (const one of survivors) one.process.kill('SIGTERM');
@@ -153,15 +163,17 @@ async function stopLeader(instances: readonly [Instance, Instance]): Promise<{
     sleeper.process.kill('SIGSTOP');
     // Who took over a moment ago has said so by now.
     await sleep(500);
-    const moved = instances.some((one, i) => one.terms() !== before[i]);
+    const said = sleeper.lines().findLast(({ msg }) => msg.startsWith('this instance leads'))?.msg;
+    const moved =
+      said === 'this instance leads no more' || instances.some((one, i) => one.terms() !== before[i]);
     const other = instances[sleeper === instances[0] ? 1 : 0];
     if (!moved) return { sleeper, other, terms: { sleeper: sleeper.terms(), other: other.terms() } };
     sleeper.process.kill('SIGCONT');
   }
 }
 
-it('lets a leader that slept past its lease write nothing more', async () => {
-  const topic = topicOf('slept');
+/** @returns whether the lead stayed where it went while its first holder slept */
+async function sleptPastLease(topic: string): Promise<boolean> {
   const instances = (await startInstances(launch, brokers, topic, 2)) as [Instance, Instance];
   const [first] = instances;
   await setLevel(first, '/config', 'NONE');
@@ -174,6 +186,7 @@ it('lets a leader that slept past its lease write nothing more', async () => {
   await register(first, 'a', 'Before');
   const { sleeper, other, terms } = await stopLeader(instances);
   const logs = (): string => `the sleeper:\n${sleeper.log()}\nthe other:\n${other.log()}`;
+  const before = sleeper.log().length;
   // They lie in the sleeper's sockets: when it wakes it still thinks that it leads.
   const waiting = Array.from({ length: 16 }, (_, i) => register(sleeper, 'a', `Waiting${i}`));
   const stopped = performance.now();
@@ -187,9 +200,28 @@ it('lets a leader that slept past its lease write nothing more', async () => {
   sleeper.process.kill('SIGCONT');
   await Promise.all(waiting);
   for (let n = 0; n < 20; n++) await register(sleeper, 'a', `Woken${n}`);
-  // All that waited, and all after it, went to the new leader.
-  expect(acknowledged.length - sleeping, logs()).toBe(36);
-  expect({ sleeper: sleeper.terms(), other: other.terms() - 1 }, logs()).toEqual(terms);
-  expect(sleeper.log()).toContain('this instance leads no more');
+  const answered = acknowledged.length - sleeping;
+  const since = (): string => sleeper.log().slice(before);
+  await until(
+    'the end of the lead of the one that slept',
+    async () => (since().includes('this instance leads no more') ? true : undefined),
+    TAKEN_OVER_WITHIN_MS,
+  );
+  // Whatever came later, it gave up first.
+  expect(since().split('this instance leads no more')[0], logs()).not.toContain('this instance leads:');
   expectKept(await lookAt(brokers, topic), acknowledged);
+  const stayed = sleeper.terms() === terms.sleeper && other.terms() === terms.other + 1;
+  // All that waited, and all after it, went to the new leader.
+  if (stayed) expect(answered, logs()).toBe(36);
+  for (const one of instances) one.process.kill('SIGTERM');
+  await Promise.all(instances.map((one) => one.process.ended));
+  return stayed;
+}
+
+const SLEPT_RUNS_MAX = 4;
+
+it('lets a leader that slept past its lease write nothing more', { timeout: 900_000 }, async () => {
+  // A stall of the machine after the waking may rightly move the lead once more: then all is done again.
+  for (let run = 1; !(await sleptPastLease(topicOf(`slept-${run}`))); run++)
+    expect(run, 'how often the one that woke took the lead back').toBeLessThan(SLEPT_RUNS_MAX);
 });

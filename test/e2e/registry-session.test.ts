@@ -2,7 +2,7 @@
  *  page gets the output of this run instead; read the difference before it is committed. */
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { launcher } from './engine-kit.ts';
@@ -17,6 +17,8 @@ it('every command of the page gives the output that stands under it', async () =
   const steps = stepsOf(page);
   expect(steps.length).toBeGreaterThan(20);
   const { brokers } = await sharedStack();
+  // A broker that is silent for a second makes a read wait, not refuse what is not there.
+  vi.stubEnv('MILLRACE_STALE_READS', 'refuse');
   const substitutions = [
     { page: '127.0.0.1:9092', real: brokers },
     { page: '_schemas_shop', real: `_schemas_${own.suffix}` },

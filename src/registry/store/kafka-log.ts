@@ -31,6 +31,7 @@ const TICK_MS = 50;
 /** A candidate that failed waits up to this long before it tries again. */
 const RETRY_MS = 1000;
 const OPEN_MS = 30_000;
+/** A cluster that has no coordinator for transactions yet can be read all the same. */
 const FIRST_TERM_MS = 5000;
 const ANSWER_MS = 5000;
 const READ_MS = 60_000;
@@ -53,6 +54,8 @@ export interface KafkaLogOptions {
   readonly leaseMs?: number;
   /** How long catchUp waits. */
   readonly catchUpMs?: number;
+  /** How long open waits for somebody to lead. */
+  readonly firstTermMs?: number;
 }
 
 export class KafkaLog implements RegistryLog {
@@ -77,6 +80,8 @@ export class KafkaLog implements RegistryLog {
   private governing: Promise<void> | undefined;
   private closing = false;
   private rest: (() => void) | undefined;
+  /** Lets open settle. */
+  private led = (): void => {};
   private asking: Promise<bigint> | undefined;
   private nextAsking: Promise<bigint> | undefined;
 
@@ -97,7 +102,8 @@ export class KafkaLog implements RegistryLog {
     };
   }
 
-  /** Where nobody leads, this instance does when it settles, or soon after. @throws store_unfit, unreachable */
+  /** Settles when somebody leads: this instance, where nobody else does. What takes longer than `firstTermMs` comes about
+   *  soon after. @throws store_unfit, unreachable */
   async open(sink: LogSink): Promise<OpenReport> {
     const { driver, log } = this.options;
     const admin = await driver.admin(this.broker);
@@ -120,13 +126,18 @@ export class KafkaLog implements RegistryLog {
     await tail.open(OPEN_MS);
     const { records } = tail;
     if (this.options.follow === true) return { records, tornBytes: 0 };
-    const first = this.lease.vacant(performance.now()) ? this.attempt() : Promise.resolve(false);
+    const led = new Promise<void>((resolve) => {
+      this.led = resolve;
+    });
+    const isVacant = this.lease.vacant(performance.now());
+    if (!isVacant) this.led();
+    const first = isVacant ? this.attempt() : Promise.resolve(false);
     this.governing = first.then(() => {
       this.lease.started();
       return this.govern();
     });
-    // A cluster that has no coordinator for transactions yet can be read all the same.
-    await Promise.race([first, new Promise((resolve) => setTimeout(resolve, FIRST_TERM_MS).unref())]);
+    const firstTermMs = this.options.firstTermMs ?? FIRST_TERM_MS;
+    await Promise.race([led, new Promise((resolve) => setTimeout(resolve, firstTermMs).unref())]);
     return { records, tornBytes: 0 };
   }
 
@@ -182,6 +193,7 @@ export class KafkaLog implements RegistryLog {
     if (this.closing) return;
     this.closing = true;
     this.reads?.close();
+    this.led();
     this.rest?.();
     await Promise.race([this.governing, new Promise((resolve) => setTimeout(resolve, RESIGN_MS).unref())]);
     const { term } = this;
@@ -230,6 +242,7 @@ export class KafkaLog implements RegistryLog {
         'another instance announces the address of this one; give each an address of its own, or writes are not forwarded',
       );
     }
+    if (!this.lease.vacant(performance.now())) this.led();
     // Committed by somebody else after our own term began: that term is over, and the broker knows.
     if (this.term !== undefined && announcement.instance !== this.instance && offset > this.termFrom) {
       this.term.end('another instance took over');
@@ -312,6 +325,7 @@ export class KafkaLog implements RegistryLog {
       }
       this.term = term;
       this.beaten = performance.now();
+      this.led();
       log.info(
         { topic: this.topic, ghosts: rows.length, ms: Math.round(performance.now() - started) },
         'this instance leads: it takes the writes of the topic',

@@ -109,7 +109,7 @@ def send(request):
     for value in request["values"]:
         data = encode({**request, "value": value})
         producer.produce(request["topic"], data, on_delivery=lambda error, _: error and failed.append(str(error)))
-    left = producer.flush(30)
+    left = producer.flush(120)
     if failed or left:
         raise RuntimeError(f"not delivered: {failed}, {left} left")
     return len(request["values"])
@@ -124,7 +124,7 @@ def receive(request):
     values = []
     try:
         while len(values) < request["count"]:
-            message = consumer.poll(20)
+            message = consumer.poll(120)
             if message is None:
                 raise RuntimeError(f"only {len(values)} records came")
             if message.error():
