@@ -29,7 +29,7 @@ export class Control {
   /** @param topic of its own */
   static async start(brokers: string, topic: string): Promise<Control> {
     const control = new Control(brokers, topic);
-    const admin = await driver.admin({ brokers, clientId: topic });
+    const admin = await driver.admin({ brokers, clientId: topic, connectTimeoutMs: 60_000 });
     await admin.createTopics([{ topic, partitions: 1 }]);
     await admin.close();
     control.running = control.run();
@@ -59,7 +59,12 @@ export class Control {
   private async round(): Promise<void> {
     const { brokers, topic } = this;
     const from = Date.now();
-    const producer = await driver.transactional({ brokers, clientId: topic, transactionalId: topic });
+    const producer = await driver.transactional({
+      brokers,
+      clientId: topic,
+      connectTimeoutMs: 60_000,
+      transactionalId: topic,
+    });
     try {
       // A step that fails took its time all the same.
       await producer.init(STEP_MS);

@@ -147,7 +147,13 @@ async function rowsOf(
   topic: string,
   isolation: 'committed' | 'uncommitted',
 ): Promise<Row[]> {
-  const consumer = await driver.consumer({ brokers, clientId: 'onlooker', isolation, partitionEof: true });
+  const consumer = await driver.consumer({
+    brokers,
+    clientId: 'onlooker',
+    connectTimeoutMs: 60_000,
+    isolation,
+    partitionEof: true,
+  });
   try {
     const { high } = await consumer.watermarkOffsets({ topic, partition: 0 }, 60_000);
     await consumer.assign(allOf(topic, 1));

@@ -13,7 +13,7 @@ const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
     ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
     : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
-const broker = { brokers: stack.brokers, clientId: 'registry-kafka-log' };
+const broker = { brokers: stack.brokers, clientId: 'registry-kafka-log', connectTimeoutMs: 60_000 };
 
 const open: Array<{ close(): Promise<void> }> = [];
 afterEach(async () => {

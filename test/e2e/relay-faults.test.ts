@@ -19,7 +19,11 @@ const world = worlds(() => stack, own.suffix);
 const BACK_MS = 200_000;
 
 async function refuseAbove(topic: string, bytes: number): Promise<void> {
-  const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+  const admin = await nodeRdkafkaDriver.admin({
+    brokers: stack.brokers,
+    clientId: 'test',
+    connectTimeoutMs: 60_000,
+  });
   try {
     await admin.createTopics([{ topic, partitions: 3, config: { 'max.message.bytes': String(bytes) } }]);
   } finally {
@@ -93,7 +97,11 @@ describe('a relay whose broker', () => {
     const before = new Sent(pool, 2);
     await before.round();
     await drained(pool);
-    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+    const admin = await nodeRdkafkaDriver.admin({
+      brokers: stack.brokers,
+      clientId: 'test',
+      connectTimeoutMs: 60_000,
+    });
     await admin.deleteTopics([topic]);
     await admin.close();
     await until('a topic of smaller records', async () => {
@@ -116,7 +124,11 @@ describe('a relay whose broker', () => {
     const before = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await before.round();
     await drained(pool);
-    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+    const admin = await nodeRdkafkaDriver.admin({
+      brokers: stack.brokers,
+      clientId: 'test',
+      connectTimeoutMs: 60_000,
+    });
     await admin.deleteTopics([topic]);
     const after = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await after.round();

@@ -154,7 +154,11 @@ describe('relays on one outbox', () => {
     first.kill('SIGTERM');
     await first.ended;
     // Nothing was made of the topic that was refused.
-    const admin = await nodeRdkafkaDriver.admin({ brokers: stack.brokers, clientId: 'test' });
+    const admin = await nodeRdkafkaDriver.admin({
+      brokers: stack.brokers,
+      clientId: 'test',
+      connectTimeoutMs: 60_000,
+    });
     const topics = (await admin.listTopics()).map((one) => one.topic);
     await admin.close();
     expect([topics.includes(topic), topics.includes(other)]).toEqual([true, false]);
