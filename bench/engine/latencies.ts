@@ -51,7 +51,7 @@ export function quantilesMs(
 }
 
 /** Whether the engine has read anything between two looks. */
-const hasRead = (before: Scrape, now: Scrape): boolean =>
+export const hasRead = (before: Scrape, now: Scrape): boolean =>
   metricIn(now, 'engine_events_total') > metricIn(before, 'engine_events_total');
 
 interface Steady {

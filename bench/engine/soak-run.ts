@@ -11,7 +11,7 @@ import { cpuSeconds } from '../effects/cpu.ts';
 import { type Child, until, type World } from '../effects/world.ts';
 import { EngineRuns, metricIn, type Scrape, scrape } from './engine-run.ts';
 import { PARTITIONS, startSource } from './events-topic.ts';
-import { FIRST_EVENT_MS_MAX, SOURCE_ROWS } from './latencies.ts';
+import { FIRST_EVENT_MS_MAX, hasRead, SOURCE_ROWS } from './latencies.ts';
 import type { RecountRules } from './recount.ts';
 import { Course, type Look } from './soak-course.ts';
 import { deleteRecords, oldestOffsets } from './trim.ts';
@@ -153,21 +153,32 @@ export class SoakRun {
     const meter = world.meter([source]);
     this.startMs = performance.now();
     const slices = Math.max(SLICES_MIN, Math.round(plan.durationMs / SLICE_MS));
-    const course = new Course(await this.look(engine, source, false), plan.durationMs, slices);
+    let begin = await this.look(engine, source, false);
+    const course = new Course(begin, plan.durationMs, slices);
     let killAt = plan.killAfterMs ?? Number.POSITIVE_INFINITY;
     let trimAt = plan.trimMs;
     let recoverySeconds: number | undefined;
-    for (let tick = 1; this.at < plan.durationMs; tick++) {
-      await sleep(Math.max(0, Math.min(tick * plan.lookMs, plan.durationMs) - this.at));
+    // An engine that stood still since it began, or since it came back, has nothing to tell yet: neither its kill nor the
+    // end comes before it has read.
+    let reads = false;
+    for (let tick = 1; this.at < plan.durationMs || !reads; tick++) {
+      const { at } = this;
+      if (at > Math.max(plan.durationMs, begin.at) + FIRST_EVENT_MS_MAX)
+        throw coreError('timeout', 'the engine reads nothing', { next: `see ${engine.process.logPath}` });
+      const due = Math.min(tick * plan.lookMs, plan.durationMs);
+      await sleep(at < plan.durationMs ? Math.max(0, due - at) : plan.lookMs);
       world.context.drain.throwIfAborted();
-      const over = course.add(await this.look(engine, source, false));
+      const now = await this.look(engine, source, false);
+      reads ||= hasRead(begin.engine, now.engine);
+      const over = course.add(now);
       if (over !== undefined) world.context.say(`by ${Math.round(this.at / 1000)} s: ${over.text}`);
-      if (this.at >= killAt) {
+      if (reads && this.at >= killAt) {
         killAt = Number.POSITIVE_INFINITY;
         engine = await this.killAndStart(engine);
-        const look = await this.look(engine, source, true);
-        recoverySeconds = metricIn(look.engine, 'engine_recovery_seconds');
-        course.add(look);
+        begin = await this.look(engine, source, true);
+        reads = false;
+        recoverySeconds = metricIn(begin.engine, 'engine_recovery_seconds');
+        course.add(begin);
       }
       if (this.at >= trimAt) {
         trimAt = this.at + plan.trimMs;

@@ -135,18 +135,18 @@ describe('a database that falls silent', () => {
   it('is unreachable after the bound, and found again', async () => {
     const gate = await silentGate(stack.postgres);
     const { schema } = await inboxWorld();
-    const service = await serviceIn(schema, { postgres: gate.url, answerTimeoutMs: 5000 });
+    const service = await serviceIn(schema, { postgres: gate.url, answerTimeoutMs: 15_000 });
     try {
       await service.pool.query('SELECT 1');
       gate.silence();
       await expect(service.pool.query('SELECT 2')).rejects.toMatchObject({
         code: 'unreachable',
-        message: expect.stringContaining('no answer within 5000 ms'),
+        message: expect.stringContaining('no answer within 15000 ms'),
       });
       gate.speak();
       expect((await service.pool.query('SELECT 3 AS n')).rows).toEqual([{ n: 3 }]);
       // What a migration takes is not measured by it.
-      await service.migrate(['SELECT pg_sleep(6)']);
+      await service.migrate(['SELECT pg_sleep(16)']);
     } finally {
       gate.speak();
       await service.close();

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
 import { command as load } from '../../src/bin/load.ts';
 import { command as orders } from '../../src/bin/orders.ts';
+import { freePort } from '../../src/devstack/ports.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import { readLedger, summarizeLedger } from '../../src/outbox/load/ledger.ts';
 import { start } from '../unit/shell/fake-world.ts';
@@ -26,7 +27,7 @@ afterAll(async () => {
 
 const schema = `load_${process.pid}_${Date.now().toString(36)}`;
 
-async function serve(port = 0) {
+async function serve(port: number) {
   const service = start(orders, [
     `-postgres=${postgres}`,
     `-schema=${schema}`,
@@ -49,7 +50,9 @@ async function serve(port = 0) {
 }
 
 test('the ledger, the orders and the stored answers agree, also when the service goes away and comes back', async () => {
-  const first = await serve();
+  // Not one of the system's own choice: another socket might be given it while the service is away.
+  const port = await freePort();
+  const first = await serve(port);
   const ledger = join(dir, 'ledger.jsonl');
   const client = start(load, [
     `-target=${first.address}`,
@@ -66,7 +69,7 @@ test('the ledger, the orders and the stored answers agree, also when the service
   first.service.world.signal('SIGTERM');
   expect(await first.service.code).toBe(0);
   await new Promise((resolve) => setTimeout(resolve, 300));
-  const second = await serve(Number(new URL(first.address).port));
+  const second = await serve(port);
   expect(await client.code).toBe(0);
   second.service.world.signal('SIGTERM');
   expect(await second.service.code).toBe(0);

@@ -62,7 +62,7 @@ type Unary = (
   metadata: Metadata,
   options: { deadline?: number },
   answer: (error: ServiceError | null, value?: Record<string, unknown>) => void,
-) => { on(event: 'status', listener: (status: { metadata: Metadata }) => void): void };
+) => { on(event: 'status', listener: (status: { metadata: Metadata }) => void): void; cancel(): void };
 
 export interface OrdersClient {
   create(key: string | undefined, message?: unknown, options?: CallOptions): Promise<Outcome>;
@@ -76,6 +76,8 @@ export interface OrdersClient {
 export interface CallOptions {
   readonly timeoutMs?: number;
   readonly metadata?: Readonly<Record<string, string | Buffer>>;
+  /** Cancels the call. */
+  readonly signal?: AbortSignal;
 }
 
 const LOADED = loadPackageDefinition(
@@ -124,6 +126,7 @@ export function ordersClient(
           replayed: undefined,
         };
       });
+      options.signal?.addEventListener('abort', () => sent.cancel(), { once: true });
       sent.on('status', ({ metadata: trailers }) => {
         // The answer is called back right after the status.
         setImmediate(() => {

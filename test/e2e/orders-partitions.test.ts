@@ -11,6 +11,7 @@ import {
   outboxPartitions,
   sweepDefault,
 } from '../../src/outbox/orders/partitions.ts';
+import { gate } from '../contract/http-harness.ts';
 import { ALL, emptySchema, options, put } from './orders-outbox-kit.ts';
 
 const ids = async (pool: SqlPool): Promise<bigint[]> =>
@@ -187,23 +188,29 @@ describe('partitions', () => {
   it('are given free when the process that works on them stands still', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
-    let wake: () => void = () => {};
-    let hold: () => void = () => {};
-    const holds = new Promise<void>((resolve) => {
-      hold = resolve;
-    });
-    const stopped = asMaintainer({ pool, schema }, async (session) => {
-      await session.query(`LOCK TABLE ONLY ${schema}.outbox IN ACCESS EXCLUSIVE MODE`);
-      hold();
-      await new Promise<void>((resolve) => {
-        wake = resolve;
-      });
-      await session.query('SELECT 1');
-    }).catch((thrown: { code?: string }) => thrown.code);
-    await holds;
+    let awake = gate();
+    let stopped: Promise<string | undefined>;
+    let holds = false;
+    do {
+      const locked = gate();
+      awake = gate();
+      stopped = asMaintainer({ pool, schema, idleMs: 10_000 }, async (session) => {
+        await session.query(`LOCK TABLE ONLY ${schema}.outbox IN ACCESS EXCLUSIVE MODE`);
+        holds = true;
+        locked.open();
+        await awake.opened;
+        await session.query('SELECT 1');
+      }).then(
+        () => undefined,
+        (thrown: { code?: string }) => thrown.code,
+      );
+      // Where we stood still for too long, the server ended it before it had the lock.
+      await Promise.race([locked.opened, stopped]);
+      if (!holds) expect(await stopped).toBe('unreachable');
+    } while (!holds);
     await pool.query(put(1));
     expect(await makeAhead(options(pool, schema, { ahead: 0 }))).toEqual([]);
-    wake();
+    awake.open();
     expect(await stopped).toBe('unreachable');
   });
 

@@ -30,6 +30,8 @@ export interface InstanceOptions {
   readonly inFlightMax?: number;
   readonly readsMax?: number;
   readonly queueWaitMaxMs?: number;
+  /** How long a batch waits for a key, where that is not BATCH_LOCK_MS. */
+  readonly batchLockMs?: number;
   /** Where it connects to, when that is not the database of the world. */
   readonly url?: string;
   readonly committed?: (orders: number) => void;
@@ -66,7 +68,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
   const hot = await (options.driver === 'pg' ? pgTextDriver : pgNativeDriver).connect({
     url: withSettings(at, {
       schema,
-      lockTimeoutMs: BATCH_LOCK_MS,
+      lockTimeoutMs: options.batchLockMs ?? BATCH_LOCK_MS,
       more: {
         plan_cache_mode: 'force_generic_plan',
         enable_seqscan: 'off',

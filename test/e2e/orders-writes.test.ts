@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { CreateRequest } from '../../src/outbox/orders/request.ts';
+import { gate } from '../contract/http-harness.ts';
 import { holdKeys, lockTable } from './orders-kit.ts';
 import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -154,35 +155,50 @@ describe('a database that gets in the way', () => {
 
   it('deadlocks with writers that do not sort their keys', async () => {
     const world = await writesWorld(stack.postgres);
-    const options = { ...PATIENT, batch: 50 };
+    // Long enough to be seen waiting, and shorter than deadlock_timeout, after which the server ends one of the two.
+    const options = { ...PATIENT, batch: 50, batchLockMs: 500 };
     const instances = await Promise.all([world.instance(options), world.instance(options)]);
+    const splits = (): number =>
+      instances.reduce((sum, one) => sum + one.count('orders_batch_splits_total'), 0);
+    const is = async (condition: string, pid: number): Promise<boolean> =>
+      (await world.pool.query<{ yes: boolean }>(`SELECT ${condition} AS yes`, [pid])).rows[0]?.yes === true;
     let refusals = 0;
+    let circles = 0;
     const outcomes: Outcome[] = [];
-    for (let round = 0; round < 4; round++) {
+    // Again where we stood still, so that a wait was over before the other one began.
+    for (let round = 0; round < 4 || (round < 60 && (circles === 0 || splits() === 0)); round++) {
       const keys = Array.from({ length: 40 }, () => randomUUID())
         .sort()
         .reverse();
-      let begun: () => void = () => {};
-      const half = new Promise<void>((resolve) => {
-        begun = resolve;
-      });
-      // Takes the keys downwards, slowly, as nobody of us does; and takes nothing in the end.
+      const [half, onwards] = [gate(), gate()];
+      let pid = 0;
+      let over = false;
+      // Takes the keys downwards, as nobody of us does; and takes nothing in the end.
       const foreign = world.pool
         .transaction(async (session) => {
+          const { rows } = await session.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
+          pid = rows[0]?.pid ?? 0;
           for (const [i, key] of keys.entries()) {
-            if (i === 20) begun();
+            if (i === 20) {
+              half.open();
+              await onwards.opened;
+            }
             await session.query(
               `INSERT INTO idempotency_keys (idem_key, request_hash, order_id, response_code, response_body)
                VALUES ($1, '', gen_random_uuid(), 201, '{}')`,
               [key],
             );
-            await sleep(2);
           }
           throw new Error('rolled back on purpose');
         })
-        .catch(() => {});
-      await half;
-      const ours = keys.flatMap((key) =>
+        .catch(() => {})
+        .finally(() => {
+          over = true;
+        });
+      await Promise.race([half.opened, foreign]);
+      // The first of them are written alone. All others are in one batch, which has free keys in hand when it comes to those
+      // that are taken.
+      const ours = [...keys].reverse().flatMap((key) =>
         instances.map(({ orders }) =>
           insist(
             () => orders,
@@ -192,14 +208,31 @@ describe('a database that gets in the way', () => {
           ),
         ),
       );
+      // It goes on when one of us waits for it, with the keys it comes to in hand.
+      await expect
+        .poll(
+          () =>
+            is('EXISTS (SELECT FROM pg_locks WHERE NOT granted AND $1 = ANY (pg_blocking_pids(pid)))', pid),
+          {
+            interval: 5,
+          },
+        )
+        .toBe(true)
+        .finally(onwards.open);
+      let met = false;
+      while (!over && !met)
+        met = await is(
+          'EXISTS (SELECT FROM unnest(pg_blocking_pids($1)) AS p WHERE $1 = ANY (pg_blocking_pids(p)))',
+          pid,
+        );
+      if (met) circles++;
       outcomes.push(...(await Promise.all(ours)));
       await foreign;
     }
     // Every one of them was a wait, never a refusal.
     expect(refusals).toBe(0);
-    expect(instances.reduce((sum, one) => sum + one.count('orders_batch_splits_total'), 0)).toBeGreaterThan(
-      0,
-    );
+    expect(circles).toBeGreaterThan(0);
+    expect(splits()).toBeGreaterThan(0);
     await judge(world.pool, outcomes, false);
   });
 
