@@ -185,11 +185,11 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       const hasty = await driver.connect({ ...options(postgres(), 1), answerTimeoutMs: 60_000 });
       const soon = { answerTimeoutMs: 3000 };
       try {
-        expect((await failure(hasty.query('SELECT pg_sleep(90)', [], soon))).code).toBe('unreachable');
+        expect((await failure(hasty.query('SELECT pg_sleep(12)', [], soon))).code).toBe('unreachable');
         const inside = failure(
           hasty.transaction(async (session) => {
             await session.query(`INSERT INTO ${schema}.t (id) VALUES (99)`);
-            await session.query('SELECT pg_sleep(90)', [], soon);
+            await session.query('SELECT pg_sleep(12)', [], soon);
           }),
         );
         expect((await inside).code).toBe('unreachable');
