@@ -14,6 +14,7 @@ import { freePort } from '../../src/devstack/ports.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -185,7 +186,7 @@ describe('the registry', () => {
     const reading = own.spawn('away', ['consumer', ...at(first.url), `-out=file:${out}`]);
     const address = await reading.address();
     const metric = async (line: RegExp): Promise<number> =>
-      Number(line.exec(await (await fetch(`http://${address}/metrics`)).text())?.[1] ?? 0);
+      Number(line.exec(await scrape(address))?.[1] ?? 0);
     await until('the consumer to be ready', async () =>
       (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
     );
@@ -205,9 +206,7 @@ describe('the registry', () => {
     await startRegistry(store, new URL(first.url).host);
     await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
     expect(await metric(/^registry_unavailable_total (\d+)/m)).toBe(1);
-    expect(await (await fetch(`http://${address}/metrics`)).text()).not.toMatch(
-      /^deserialize_errors_total\{/m,
-    );
+    expect(await scrape(address)).not.toMatch(/^deserialize_errors_total\{/m);
     reading.kill('SIGTERM');
     expect((await reading.ended).code).toBe(0);
   });
@@ -238,7 +237,7 @@ describe('cold start', () => {
       consumer(subject, 'cold.jsonl', '-instances=2', '-batch-rows=64', '-session-timeout=45s'),
     );
     const address = await reading.address();
-    const metrics = async (): Promise<string> => (await fetch(`http://${address}/metrics`)).text();
+    const metrics = async (): Promise<string> => scrape(address);
     const consumed = (count: number): Promise<true> =>
       until(`${count} records`, async () =>
         new RegExp(`^consumed_records_total ${count}$`, 'm').test(await metrics()) ? true : undefined,

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { newestManifest } from '../../src/bin/demo/windows-judge.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const MIB = 1024 * 1024;
@@ -22,7 +23,7 @@ const stack = await sharedStack();
 const topic = `disk-${own.suffix}`;
 
 async function metricsOf(address: string): Promise<(name: string) => number> {
-  const text = await (await fetch(`http://${address}/metrics`)).text();
+  const text = await scrape(address);
   return (name) => Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
 }
 

@@ -7,6 +7,7 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -154,7 +155,7 @@ it('has every dropped event of the oracle with its reason, after a SIGKILL in th
   const engine = own.spawn('last', args(`-late-topic=${lateTopic}`));
   const address = await engine.address();
   const metric = async (name: string): Promise<number> => {
-    const text = await (await fetch(`http://${address}/metrics`)).text();
+    const text = await scrape(address);
     return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
   };
   await until(

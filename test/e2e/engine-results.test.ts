@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -150,7 +151,7 @@ describe('the default sink', () => {
       const engine = own.spawn(name, args(name, ...kinds, '-batch-rows=500'));
       const address = await engine.address();
       const durable = async (): Promise<number> => {
-        const text = await (await fetch(`http://${address}/metrics`)).text();
+        const text = await scrape(address);
         return Number(/^engine_sink_rows_total(?:\{.*\})? (\d+)/m.exec(text)?.[1]);
       };
       const final = new Set(expectedFinal);

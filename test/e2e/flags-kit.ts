@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll } from 'vitest';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
+import { scrape } from './scrape.ts';
 
 /** Values by name and labels, as they stand on the page. */
 export type Page = ReadonlyMap<string, number>;
@@ -10,7 +11,7 @@ export type Page = ReadonlyMap<string, number>;
 const SAMPLE = /^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$/;
 
 export async function pageOf(address: string): Promise<Page> {
-  const text = await (await fetch(`http://${address}/metrics`)).text();
+  const text = await scrape(address);
   const page = new Map<string, number>();
   for (const line of text.split('\n')) {
     const [, series, value = ''] = SAMPLE.exec(line) ?? [];
@@ -26,7 +27,7 @@ export const sumOf = (page: Page, name: string): number =>
     0,
   );
 
-/** Waits until a series has this value, and returns the page on which it has: one may be a quarter of a second old. */
+/** Waits until a series has this value, and returns the page on which it has. */
 export async function becomes(
   address: string,
   series: string,

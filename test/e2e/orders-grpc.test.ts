@@ -12,7 +12,7 @@ import {
   type Outcome,
   ordersClient,
 } from './orders-grpc-kit.ts';
-import { createdOf, newKey, ORDER, ordersKit, rowCounts, type Service } from './orders-kit.ts';
+import { createdOf, newKey, ORDER, ordersKit, pageOf, rowCounts, type Service } from './orders-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -260,7 +260,7 @@ describe('what the service says of itself', () => {
     await client.create(newKey(), ORDER_MESSAGE);
     await client.create(undefined, ORDER_MESSAGE);
     const text = await until('the counted calls', async () => {
-      const body = (await service.ask({ path: '/metrics' })).body.toString('utf8');
+      const body = await pageOf(service);
       return body.includes('code="INVALID_ARGUMENT"') ? body : undefined;
     });
     expect(text).toMatch(/^orders_grpc_requests_total\{method="Create",code="OK"\} [1-9]/m);
@@ -280,7 +280,7 @@ describe('-grpc-listen', () => {
   it('off serves none', async () => {
     const { schema } = await kit.schema();
     const off = await kit.serve(schema, ['-grpc-listen=off']);
-    const text = (await off.ask({ path: '/metrics' })).body.toString('utf8');
+    const text = await pageOf(off);
     expect(text).not.toContain('orders_grpc_');
     createdOf(await off.order(newKey()), false);
   });

@@ -12,6 +12,7 @@ import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { gate } from '../contract/http-harness.ts';
 import { type Launcher, until } from './engine-kit.ts';
+import { pageIsOver } from './scrape.ts';
 
 export interface Reply {
   readonly status: number;
@@ -146,9 +147,15 @@ export async function stop(service: Service): Promise<number | null> {
 
 export const logOf = ({ process }: Pick<Service, 'process'>): string => readFileSync(process.logPath, 'utf8');
 
+/** The page of /metrics as it is after the call. */
+export async function pageOf(service: Service): Promise<string> {
+  await pageIsOver();
+  return (await service.ask({ path: '/metrics' })).body.toString();
+}
+
 /** Sum over the series of a metric. */
 export async function metric(service: Service, name: string): Promise<number> {
-  const text = (await service.ask({ path: '/metrics' })).body.toString();
+  const text = await pageOf(service);
   return [...text.matchAll(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, 'gm'))].reduce(
     (sum, one) => sum + Number(one[1]),
     0,

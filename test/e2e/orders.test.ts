@@ -12,6 +12,7 @@ import {
   newKey,
   ORDER,
   ordersKit,
+  pageOf,
   post,
   problemOf,
   rowCounts,
@@ -227,7 +228,7 @@ describe('an order', () => {
         `SELECT idem_key, request_hash, response_code, account_id, amount_cents, event_type
          FROM idempotency_keys JOIN orders USING (order_id) JOIN outbox ON aggregate_id = order_id ORDER BY idem_key`,
       );
-      const metrics = (await one.ask({ path: '/metrics' })).body.toString();
+      const metrics = await pageOf(one);
       await stop(one);
       return {
         rows,

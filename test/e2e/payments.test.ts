@@ -13,6 +13,7 @@ import {
   sessionsOver,
   settingsOf,
 } from './payments-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -167,7 +168,7 @@ describe('while the database is away', () => {
     ]);
     const address = await one.address();
     const metric = async (name: string): Promise<number> => {
-      const text = await (await fetch(`http://${address}/metrics`)).text();
+      const text = await scrape(address);
       return Number(new RegExp(`^${name} (.+)$`, 'm').exec(text)?.[1]);
     };
     for (const round of [0, 1]) {
@@ -235,7 +236,7 @@ describe('as a process', () => {
     const two = own.spawn('two', at.args('a', '-batch-rows=50'));
     await at.publish(orders.slice(300, 600).map(recordOf));
     await until('more charges', async () => ((await at.count('charges')) >= 600 ? true : undefined));
-    const metrics = await (await fetch(`http://${address}/metrics`)).text();
+    const metrics = await scrape(address);
     for (const name of [
       'payments_messages_total',
       'payments_charges_total',

@@ -8,6 +8,7 @@ import { expect, it } from 'vitest';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 
 /** KiB that a file of this process may have. */
 const FILE_KIB_MAX = 300;
@@ -46,7 +47,7 @@ it('stays ready for reads while writes fail, and tells that it is not writable',
     expect([await register(1), await register(2), await register(3)]).toEqual([200, 500, 500]);
     expect(await status('/ready')).toBe(200);
     expect(await status('/schemas/ids/1')).toBe(200);
-    const metrics = await (await fetch(`${base}/metrics`)).text();
+    const metrics = await scrape(base);
     expect(metrics).toMatch(/^registry_is_writable 0$/m);
   } finally {
     registry.kill('SIGTERM');

@@ -6,6 +6,7 @@ import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { launcher, until } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';
 import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
+import { scrape } from './scrape.ts';
 
 const launch = launcher();
 const own = ownStack('registry-restart');
@@ -43,7 +44,7 @@ it('goes on after the broker was killed and started again', async () => {
     body: { error_code: 50002 },
   });
   expect(performance.now() - asked).toBeLessThan(60_000);
-  expect(await (await fetch(`${second.url}/metrics`)).text()).toMatch(/registry_stale_reads_total [1-9]/);
+  expect(await scrape(second.url)).toMatch(/registry_stale_reads_total [1-9]/);
   const during = [register(first, 'During1'), register(second, 'During2')];
   await own.start(Number(brokers.split(':')[1]));
   await Promise.all(during);

@@ -10,6 +10,7 @@ import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import type { SharedStack } from './stack.ts';
 
 const PARTITIONS = 3;
@@ -164,7 +165,7 @@ export const firsts = (seen: readonly Seen[], key: string): string[] => [
 
 /** One series of a process's /metrics, without labels. */
 export async function metric(address: string, name: string): Promise<number> {
-  const page = await (await fetch(`http://${address}/metrics`)).text();
+  const page = await scrape(address);
   const line = page.split('\n').find((one) => one.startsWith(`${name} `));
   return Number(line?.split(' ')[1] ?? Number.NaN);
 }

@@ -7,6 +7,7 @@ import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
 import { readRules } from '../../src/bin/slo/rules.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -46,11 +47,7 @@ afterAll(async () => {
 });
 
 const pages = () =>
-  Promise.all(
-    addresses.map(async (address) =>
-      parseExposition(await (await fetch(`http://${address}/metrics`)).text(), address),
-    ),
-  );
+  Promise.all(addresses.map(async (address) => parseExposition(await scrape(address), address)));
 
 it('has data for every rule while orders flow, and names nothing that is not served', async () => {
   const load = own.spawn('load', [

@@ -14,6 +14,7 @@ import { readRules } from '../../src/bin/slo/rules.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -76,7 +77,7 @@ beforeAll(async () => {
     await start(name, ['consumer', ...shared, `-group=slo-${own.suffix}-${name}`, '-session-timeout=6s']);
   await until('lag to be measured', async () => {
     for (const address of addresses.slice(2)) {
-      const text = await (await fetch(`http://${address}/metrics`)).text();
+      const text = await scrape(address);
       if (!/^consumer_lag_records\{/m.test(text)) return undefined;
     }
     return true;
@@ -90,9 +91,7 @@ afterAll(async () => {
 describe('slo', () => {
   it('names no metric that the processes do not serve', async () => {
     const pages = await Promise.all(
-      addresses.map(async (address) =>
-        parseExposition(await (await fetch(`http://${address}/metrics`)).text(), address),
-      ),
+      addresses.map(async (address) => parseExposition(await scrape(address), address)),
     );
     const named = readRules('registry').rules.flatMap(({ of, to }) => [...of, ...to]);
     for (const { metric, where } of named) {

@@ -13,6 +13,7 @@ import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { launcher, until } from './engine-kit.ts';
+import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';
 
@@ -182,7 +183,7 @@ function sequences(seen: readonly Seen[]): Map<string, string[]> {
 }
 
 const metric = async (address: string, name: string): Promise<number> => {
-  const text = await (await fetch(`http://${address}/metrics`)).text();
+  const text = await scrape(address);
   return Number(new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1] ?? Number.NaN);
 };
 
