@@ -132,7 +132,7 @@ const SETTINGS = {
     type: 'duration',
     default: '30s',
     min: 1000,
-    help: 'how long a batch may wait for the broker before /ready says no; rows are never given up',
+    help: 'how long a batch may wait for the broker before /ready says no, and another producer is opened if the topic has its leaders; rows are never given up',
   },
   'horizon-warn': {
     type: 'duration',

@@ -172,6 +172,11 @@ class SimAdmin implements BrokerAdmin {
       : { partitions, config: this.cluster.configs.get(topic) ?? new Map() };
   }
 
+  async isLed(topic: string): Promise<boolean> {
+    this.checkOpen();
+    return this.cluster.topics.has(topic);
+  }
+
   async brokerCount(): Promise<number> {
     this.checkOpen();
     return 1;

@@ -3,7 +3,16 @@ import { randomBytes } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 import type { ConsumerOptions } from '../../src/io/broker/port.ts';
-import { allOf, type BrokerSubject, batchOf, readUntil, rowCount, utf8, World } from './broker-world.ts';
+import {
+  allOf,
+  type BrokerSubject,
+  batchOf,
+  fresh,
+  readUntil,
+  rowCount,
+  utf8,
+  World,
+} from './broker-world.ts';
 
 export function producerContract(subject: BrokerSubject): void {
   describe(`${subject.driver.name}: producer`, () => {
@@ -79,6 +88,22 @@ export function producerContract(subject: BrokerSubject): void {
       await consumer.assign(allOf(topic, 1));
       const { rows } = await readUntil(consumer, rowCount(2000));
       expect(rows.map((row) => Number(row.value))).toEqual(Array.from({ length: 2000 }, (_, i) => i));
+    });
+
+    it('gives up at its close what has waited for room long enough', async () => {
+      const producer = await world.producer({
+        queueBytesMax: 1,
+        properties: { 'topic.metadata.propagation.max.ms': 3_600_000, 'message.timeout.ms': 0 },
+      });
+      const absent = fresh('absent');
+      const calls = [1, 2, 3].map((n) =>
+        producer.produce(batchOf([{ partition: 0, value: utf8.encode(`row ${n}`) }]), [absent]).then(
+          ({ delivered }) => delivered,
+          (thrown: { code?: string }) => thrown.code,
+        ),
+      );
+      await producer.close(300);
+      for (const outcome of await Promise.all(calls)) expect([0, 'closed']).toContain(outcome);
     });
 
     it('sends an empty batch, and refuses a topic index that has no name', async () => {

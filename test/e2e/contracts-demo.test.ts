@@ -10,6 +10,7 @@ import { orderSchema } from '../../src/gen/order-versions.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { launcher, until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
+import { topicGone } from './topic-gone.ts';
 
 const own = launcher();
 const stack = await sharedStack();
@@ -78,10 +79,8 @@ async function rewriteTopic(topic: string, keep: (index: number) => boolean): Pr
     connectTimeoutMs: 60_000,
   });
   await admin.deleteTopics([topic]);
-  await until('the topic to be gone', async () =>
-    (await admin.listTopics()).some((one) => one.topic === topic) ? undefined : true,
-  );
-  await until('the topic to be back', async () => (await admin.createTopics([{ topic, partitions: 1 }]))[0]);
+  await topicGone(stack.folder, topic);
+  await until('the topic to be back', () => admin.createTopics([{ topic, partitions: 1 }]));
   await admin.close();
   await append(
     stack.brokers,

@@ -1,20 +1,25 @@
 /** A cluster of three: what it was made for (one broker may die), what it must refuse (two are gone), and that it is
  *  never mistaken for a single broker. */
 import { execFile } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import Kafka from 'node-rdkafka';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { askBroker } from '../../src/devstack/kafka/wire.ts';
 import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
-import { runningServers } from '../../src/devstack/state.ts';
+import { runningServers, type ServerState } from '../../src/devstack/state.ts';
 import { nodeRdkafkaDriver as driver } from '../../src/io/broker/node-rdkafka.ts';
 import { allOf, batchOf, utf8 } from '../contract/broker-world.ts';
+import { launcher, until } from './engine-kit.ts';
+import { drained, metric, readTopic, Sent, worlds } from './relay-kit.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
 const folder = mkdtempSync(join(tmpdir(), 'millrace-cluster-'));
+const own = launcher();
+const world = worlds(() => ({ folder, brokers, postgres }), own.suffix);
 const TOPIC = 'kept';
 const PARTITIONS = 3;
 const ROWS = 30;
@@ -35,11 +40,13 @@ const millrace = (...args: readonly string[]): Promise<Outcome> =>
     });
   });
 
-async function up(...args: readonly string[]): Promise<string> {
+async function stackUp(...args: readonly string[]): Promise<{ brokers: string; postgres: string }> {
   const outcome = await millrace('up', `-dir=${folder}`, '-json', '-start-timeout=200s', ...args);
   expect(outcome).toMatchObject({ code: 0, stderr: '' });
-  return (JSON.parse(outcome.stdout) as { brokers: string }).brokers;
+  return JSON.parse(outcome.stdout) as { brokers: string; postgres: string };
 }
+
+const up = async (...args: readonly string[]): Promise<string> => (await stackUp(...args)).brokers;
 
 async function kill(...names: readonly string[]): Promise<void> {
   const servers = runningServers(folder).filter((server) => names.includes(server.name));
@@ -97,9 +104,53 @@ async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<nu
   }
 }
 
+/** By partition. */
+function leadersOf(topic: string): Promise<readonly number[]> {
+  const client = new Kafka.Producer({ 'metadata.broker.list': brokers });
+  return new Promise<readonly number[]>((resolve, reject) => {
+    client.connect({ timeout: 60_000 }, (error) => {
+      if (error) return reject(error);
+      client.getMetadata({ topic, timeout: 60_000 }, (failure, found) => {
+        if (failure) return reject(failure);
+        const partitions = found.topics.find(({ name }) => name === topic)?.partitions ?? [];
+        resolve(partitions.sort((a, b) => a.id - b.id).map(({ leader }) => leader));
+      });
+    });
+  }).finally(() => client.disconnect());
+}
+
+/** What each log of the topic says of whose it is. */
+function logIds(topic: string): readonly string[] {
+  const copies = [1, 2, 3].flatMap((n) =>
+    Array.from({ length: PARTITIONS }, (_, partition) => join(folder, `kafka-${n}`, `${topic}-${partition}`)),
+  );
+  return copies.map((log) => {
+    try {
+      return readFileSync(join(log, 'partition.metadata'), 'utf8');
+    } catch {
+      return '';
+    }
+  });
+}
+
+/** Deletes the topic and makes it at once again; settles when its logs are new ones. */
+async function remake(topic: string): Promise<void> {
+  const old = new Set(['', ...logIds(topic)]);
+  const admin = await driver.admin({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
+  try {
+    await admin.deleteTopics([topic]);
+    const spec = { topic, partitions: PARTITIONS, replicationFactor: 3 };
+    await until('the topic', () => admin.createTopics([spec]));
+  } finally {
+    await admin.close();
+  }
+  await until('its logs', async () => (logIds(topic).some((id) => old.has(id)) ? undefined : true));
+}
+
 let brokers: string;
+let postgres: string;
 beforeAll(async () => {
-  brokers = await up('-broker-count=3');
+  ({ brokers, postgres } = await stackUp('-broker-count=3'));
 });
 afterAll(async () => {
   await millrace('down', `-dir=${folder}`);
@@ -154,5 +205,42 @@ describe('a cluster of three brokers', () => {
     expect(await up()).toBe(brokers);
     const numbers = await readBack(brokers, 2 * ROWS);
     expect([...Array(2 * ROWS).keys()].filter((number) => !numbers.has(number))).toEqual([]);
+  });
+});
+
+describe('a relay', () => {
+  it('whose topic is made again with other leaders publishes in order what waits and what comes', async () => {
+    const { pool, args, topic, ...rest } = await world();
+    const relay = own.spawn('relay', [...args, '-delivery-timeout=2s']);
+    const address = await relay.address();
+    const before = new Sent(pool, 30);
+    await before.round();
+    await drained(pool, SURVIVAL_MS);
+    const first = await leadersOf(topic);
+    // The client learns of a second leader: of one that is not the first of its partition.
+    const paused = runningServers(folder).find(({ name }) => name === 'kafka-2') as ServerState;
+    signalProcess(paused.process, 'SIGSTOP');
+    await before.round();
+    await until('other leaders', async () =>
+      (await leadersOf(topic)).some((leader) => leader < 0 || leader === 2) ? undefined : true,
+    );
+    signalProcess(paused.process, 'SIGCONT');
+    await drained(pool, SURVIVAL_MS);
+    const known = await leadersOf(topic);
+    const renewed = await metric(address, 'relay_producers_renewed_total');
+    const moved = known.flatMap((leader, partition) => (leader === first[partition] ? [] : partition));
+    let now: readonly number[];
+    do {
+      await remake(topic);
+      now = await leadersOf(topic);
+    } while (moved.every((partition) => now[partition] === known[partition]));
+    const sent = new Sent(pool, 30);
+    for (let round = 0; round < 5; round++) await sent.round();
+    await drained(pool, SURVIVAL_MS);
+    expect(await metric(address, 'relay_producers_renewed_total')).toBeGreaterThan(renewed);
+    expect(await metric(address, 'relay_order_gaps_total')).toBe(0);
+    relay.kill('SIGTERM');
+    expect(await relay.ended).toEqual({ code: 0, signal: null });
+    sent.expectOrdered(await readTopic({ ...rest, topic }));
   });
 });

@@ -59,8 +59,8 @@ async function start(): Promise<Stack> {
 async function answer(): Promise<unknown> {
   try {
     starting ??= start();
-    const { brokers, postgres } = await starting;
-    return { brokers, postgres };
+    const { folder, brokers, postgres } = await starting;
+    return { folder, brokers, postgres };
   } catch (thrown) {
     return { error: findMillraceError(thrown)?.toLine() ?? String(thrown) };
   }

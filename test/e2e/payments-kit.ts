@@ -10,6 +10,7 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { type Launcher, until } from './engine-kit.ts';
 import type { SharedStack } from './stack.ts';
+import { topicGone } from './topic-gone.ts';
 
 const PARTITIONS = 3;
 /** As payments expects it of the topic. */
@@ -95,14 +96,13 @@ function worldOf(own: Launcher, stack: SharedStack, pool: SqlPool, part: string)
       });
       try {
         await admin.deleteTopics([topic]);
+        await topicGone(stack.folder, topic);
         const spec = {
           topic,
           partitions: PARTITIONS,
           config: { 'retention.ms': String(RETENTION_MS) },
         };
-        await until('the topic made again', async () =>
-          (await admin.createTopics([spec]))[0] === true ? true : undefined,
-        );
+        await until('the topic made again', () => admin.createTopics([spec]));
       } finally {
         await admin.close();
       }

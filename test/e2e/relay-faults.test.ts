@@ -3,9 +3,11 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { signalProcess } from '../../src/devstack/process.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import type { BrokerAdmin } from '../../src/io/broker/port.ts';
 import { launcher, until } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';
 import { drained, firsts, insert, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
+import { topicGone } from './topic-gone.ts';
 
 const own = launcher();
 const servers = ownStack('relay');
@@ -18,18 +20,26 @@ const world = worlds(() => stack, own.suffix);
 /** For a relay and a broker that come back, on a machine that may be slow. */
 const BACK_MS = 200_000;
 
-async function refuseAbove(topic: string, bytes: number): Promise<void> {
+async function asAdmin<T>(work: (admin: BrokerAdmin) => Promise<T>): Promise<T> {
   const admin = await nodeRdkafkaDriver.admin({
     brokers: stack.brokers,
     clientId: 'test',
     connectTimeoutMs: 60_000,
   });
   try {
-    await admin.createTopics([{ topic, partitions: 3, config: { 'max.message.bytes': String(bytes) } }]);
+    return await work(admin);
   } finally {
     await admin.close();
   }
 }
+
+async function refuseAbove(topic: string, bytes: number): Promise<true> {
+  const config = { 'max.message.bytes': String(bytes) };
+  await asAdmin((admin) => admin.createTopics([{ topic, partitions: 3, config }]));
+  return true;
+}
+
+const deleteTopic = (topic: string): Promise<void> => asAdmin((admin) => admin.deleteTopics([topic]));
 
 describe('a relay whose broker', () => {
   it('pauses and then dies goes on where it was, in order', async () => {
@@ -97,17 +107,9 @@ describe('a relay whose broker', () => {
     const before = new Sent(pool, 2);
     await before.round();
     await drained(pool);
-    const admin = await nodeRdkafkaDriver.admin({
-      brokers: stack.brokers,
-      clientId: 'test',
-      connectTimeoutMs: 60_000,
-    });
-    await admin.deleteTopics([topic]);
-    await admin.close();
-    await until('a topic of smaller records', async () => {
-      await refuseAbove(topic, 3000);
-      return true;
-    });
+    await deleteTopic(topic);
+    await topicGone(stack.folder, topic);
+    await until('a topic of smaller records', () => refuseAbove(topic, 3000));
     const sent = new Sent(pool, 20);
     for (let round = 0; round < 5; round++) await sent.round(JSON.stringify({ text: 'y'.repeat(300) }));
     await drained(pool, BACK_MS);
@@ -124,16 +126,11 @@ describe('a relay whose broker', () => {
     const before = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await before.round();
     await drained(pool);
-    const admin = await nodeRdkafkaDriver.admin({
-      brokers: stack.brokers,
-      clientId: 'test',
-      connectTimeoutMs: 60_000,
-    });
-    await admin.deleteTopics([topic]);
+    await deleteTopic(topic);
+    await topicGone(stack.folder, topic);
     const after = new Sent(pool, 10);
     for (let round = 0; round < 5; round++) await after.round();
     await drained(pool, BACK_MS);
-    await admin.close();
     relay.kill('SIGTERM');
     await relay.ended;
     // What stood in the old topic is gone with it.

@@ -30,7 +30,7 @@ const own = launcher();
 const stack = await sharedStack();
 const database = `relay_flags_${own.suffix}`;
 const postgres = await ownDatabase(stack.postgres, database);
-const world = worlds(() => ({ brokers: stack.brokers, postgres }), own.suffix);
+const world = worlds(() => ({ ...stack, postgres }), own.suffix);
 const holder = new pg.Client({ connectionString: postgres, application_name: `holder_${own.suffix}` });
 
 interface Running extends World {

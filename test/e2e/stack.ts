@@ -4,6 +4,7 @@ import { text } from 'node:stream/consumers';
 import { inject } from 'vitest';
 
 export interface SharedStack {
+  readonly folder: string;
   readonly brokers: string;
   readonly postgres: string;
 }

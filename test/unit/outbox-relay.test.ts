@@ -40,6 +40,7 @@ function broker(fails: (send: number) => boolean, late: (flight: number) => numb
     flights: 3,
     open: async () => {},
     isHealthy: () => true,
+    renew: async () => {},
     close: async () => {},
     send: async (batch): Promise<Sent> => {
       const status = new Int32Array(batch.rowCount);
@@ -295,6 +296,7 @@ describe('pipeline', () => {
       flights: 3,
       open: async () => {},
       isHealthy: () => true,
+      renew: async () => {},
       close: async () => {},
       send: (batch) => {
         sent.push(Array.from({ length: batch.rowCount }, (_, i) => msgIdOf(batch, i)));
@@ -370,6 +372,7 @@ describe('pipeline', () => {
       flights: 1,
       open: async () => {},
       isHealthy: () => true,
+      renew: async () => {},
       close: async () => {},
       send: async (batch) => {
         sizes.push(batch.rowCount);

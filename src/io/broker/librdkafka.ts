@@ -309,6 +309,8 @@ class NativeProducer implements BatchProducer {
   /** Called when bytes have left. */
   private wake: (() => void) | undefined;
   private closing: Promise<void> | undefined;
+  /** Calls that wait for room have waited long enough. */
+  private cut = false;
 
   constructor(addon: Addon, options: ProducerOptions, properties = producerProperties(options)) {
     this.addon = addon;
@@ -341,6 +343,7 @@ class NativeProducer implements BatchProducer {
     try {
       await before;
       while (this.bytes >= this.queueBytesMax) {
+        if (this.cut) throw closedError('producer');
         await new Promise<void>((resolve) => {
           this.wake = resolve;
         });
@@ -389,6 +392,9 @@ class NativeProducer implements BatchProducer {
   }
 
   private async leave(flushMs: number): Promise<void> {
+    await Promise.race([this.turn, new Promise((resolve) => setTimeout(resolve, flushMs).unref())]);
+    this.cut = true;
+    this.wake?.();
     await this.turn;
     await this.addon.brokerProducerLeave(this.handle, Math.max(1, Math.ceil(flushMs)));
     this.addon.brokerProducerClose(this.handle);

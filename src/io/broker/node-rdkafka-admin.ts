@@ -113,6 +113,13 @@ export class NodeAdmin implements BrokerAdmin {
     };
   }
 
+  async isLed(topic: string): Promise<boolean> {
+    this.checkOpen();
+    const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    const partitions = topics.find((one) => one.name === topic)?.partitions ?? [];
+    return partitions.length > 0 && partitions.every((one) => one.leader >= 0);
+  }
+
   async brokerCount(): Promise<number> {
     this.checkOpen();
     return (await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS })).brokers.length;

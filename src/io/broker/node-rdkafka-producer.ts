@@ -55,6 +55,8 @@ export class NodeProducer implements BatchProducer {
   private bytes = 0;
   private polling = false;
   protected closing: Promise<void> | undefined;
+  /** Calls that wait for room have waited long enough. */
+  private cut = false;
   private fatal: BrokerEvent | undefined;
 
   constructor(client: Producer, options: ProducerOptions) {
@@ -122,6 +124,8 @@ export class NodeProducer implements BatchProducer {
   }
 
   private async end(flushMs: number): Promise<void> {
+    await Promise.race([this.turn, sleep(flushMs)]);
+    this.cut = true;
     await this.turn;
     if (this.flights.size > 0) await this.flushClient(this.fatal === undefined ? flushMs : 1);
     // Reports travel through the event loop a hundred at a time.
@@ -154,6 +158,7 @@ export class NodeProducer implements BatchProducer {
   private async send(flight: Flight, number: number, topics: readonly string[]): Promise<void> {
     while (this.bytes >= this.queueBytesMax) {
       this.checkUsable(true);
+      if (this.cut) throw closedError('producer');
       await sleep(POLL_MS);
     }
     this.checkUsable(true);
@@ -190,7 +195,7 @@ export class NodeProducer implements BatchProducer {
           headers,
         );
         if (error === undefined) break;
-        if (error.code !== ERR.QUEUE_FULL) {
+        if (error.code !== ERR.QUEUE_FULL || this.cut) {
           if (error.fatal) this.fatal = error;
           this.settle(flight, row, error, NO_OFFSET);
           break;

@@ -217,6 +217,8 @@ export interface BrokerAdmin {
   listTopics(): Promise<readonly TopicInfo[]>;
   /** Undefined where there is no such topic. */
   describeTopic(topic: string): Promise<TopicDescription | undefined>;
+  /** Whether the topic is there and each of its partitions has a leader. */
+  isLed(topic: string): Promise<boolean>;
   /** How many brokers the cluster has. */
   brokerCount(): Promise<number>;
   close(): Promise<void>;

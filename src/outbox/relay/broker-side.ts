@@ -149,6 +149,17 @@ export class BrokerSide {
     }
   }
 
+  /** What a client that knows nothing yet is told: whether there is a leader for each partition of the topic. */
+  async isLed(): Promise<boolean> {
+    const { broker, settings } = this.options;
+    const admin = await broker.admin({ brokers: settings.brokers, clientId: 'millrace-relay' });
+    try {
+      return await admin.isLed(settings.topic);
+    } finally {
+      await admin.close();
+    }
+  }
+
   /** The broker says that the topic is gone: makes it again, and not at each row. */
   topicMissing(): void {
     const { clock, log, settings } = this.options;

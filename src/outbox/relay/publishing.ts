@@ -107,6 +107,7 @@ export class Publishing implements CountingPipeline {
   private readonly struck = new Set<string>();
   private rowsMax: number;
   private goodFlights = 0;
+  private published = 0;
   /** One flight at a time: the client joins rows of several, and one of them was too large for the broker. */
   private oneByOne = false;
   private pumping = false;
@@ -159,6 +160,11 @@ export class Publishing implements CountingPipeline {
   /** Whether nothing of a shard is under way. */
   isShardIdle(shard: number): boolean {
     return this.known.isShardIdle(shard);
+  }
+
+  /** Rows that the broker acknowledged, repeats included. */
+  publishedSoFar(): number {
+    return this.published;
   }
 
   /** How long the flight that waits longest has been waiting for the broker. */
@@ -403,6 +409,7 @@ export class Publishing implements CountingPipeline {
       marker.add(entry);
       this.settleOne(entry.ticket);
     }
+    this.published += entries.length - failed;
     this.counters.published.add(entries.length - failed);
     this.counters.failed.add(failed);
     this.adapt(tooLarge, failed, flight.alone);

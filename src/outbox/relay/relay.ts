@@ -22,6 +22,7 @@ import { EventEncoder, type RelayMode } from './event.ts';
 import { exposeLeases } from './lease-metrics.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
+import { Overdue } from './overdue.ts';
 import type { Source } from './pipeline.ts';
 import { type PollParts, PollSource } from './poll-source.ts';
 import { type Entry, Publishing } from './publishing.ts';
@@ -56,7 +57,7 @@ export interface RelaySettings {
   readonly inFlightBytesMax: number;
   /** How long the database may leave a statement unanswered before its connection is given up and made again. */
   readonly answerTimeoutMs: number;
-  /** How long a batch may wait for the broker before the relay is not ready. */
+  /** How long a batch may wait for the broker before the relay is not ready, and asks whether the topic has its leaders. */
   readonly deliveryTimeoutMs: number;
   readonly horizonWarnMs: number;
   /** Absent: the topic must be there. */
@@ -130,6 +131,7 @@ export class Relay {
         readonly sender: Sender;
         readonly marker: Marker<Entry>;
         readonly publishing: Publishing;
+        readonly overdue: Overdue;
       }
     | undefined;
   private source: Source | undefined;
@@ -226,7 +228,15 @@ export class Relay {
       onFenced: () => leases.forget(),
       onFailed: (thrown) => this.failed(thrown),
     });
-    this.parts = { pool, table, leases, sender, marker, publishing };
+    const overdue = new Overdue({
+      publishing,
+      sender,
+      side,
+      metrics,
+      log,
+      patienceMs: settings.deliveryTimeoutMs,
+    });
+    this.parts = { pool, table, leases, sender, marker, publishing, overdue };
     await leases.beat(() => true);
     this.beatTrouble = undefined;
     exposeLeases(leases, metrics);
@@ -267,6 +277,8 @@ export class Relay {
     this.failed = failed;
     const beating = this.keepBeating(parts.leases, parts.publishing).catch(failed);
     const looking = this.keepLooking(parts.pool, parts.table).catch(failed);
+    // Nobody waits for its end: a broker that does not answer it ends by itself.
+    this.keepMoving(parts.overdue).catch(failed);
     const giveUp = new Promise<void>((resolve) => {
       this.drain.signal.addEventListener('abort', () => {
         setTimeout(resolve, GIVE_UP_MS).unref();
@@ -427,6 +439,13 @@ export class Relay {
         log.warn({ code: error.code, error: error.message }, 'the leases could not be renewed; trying again');
         await plainSleep(BEAT_AGAIN_MS);
       }
+    }
+  }
+
+  private async keepMoving(overdue: Overdue): Promise<void> {
+    while (!this.drain.signal.aborted) {
+      await overdue.look();
+      await this.sleep(LOOK_EVERY_MS);
     }
   }
 

@@ -27,6 +27,8 @@ export interface Sender {
   send(batch: RecordBatch): Promise<Sent>;
   /** The broker answered last time. */
   isHealthy(): boolean;
+  /** Gives up the producer with what is under way at it, which is settled as never acknowledged; the next batch opens another. */
+  renew(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -170,21 +172,36 @@ export class PlainSender implements Sender {
     return sent;
   }
 
+  renew(): Promise<void> {
+    this.replacing ??= this.giveUp();
+    return this.replacing;
+  }
+
   close(): Promise<void> {
     return this.reopened.close();
   }
 
   /** Nothing goes through the next producer before everything of this one is settled. */
   private async replace(): Promise<void> {
+    await this.allSettled();
+    this.shared.log.warn({}, 'the producer cannot go on; opening another');
+    await this.reopened.drop();
+    this.replacing = undefined;
+  }
+
+  private async giveUp(): Promise<void> {
+    await this.reopened.drop();
+    await this.allSettled();
+    this.replacing = undefined;
+  }
+
+  private async allSettled(): Promise<void> {
     if (this.under > 0) {
       await new Promise<void>((resolve) => {
         this.settled = resolve;
       });
     }
     this.settled = undefined;
-    this.shared.log.warn({}, 'the producer cannot go on; opening another');
-    await this.reopened.drop();
-    this.replacing = undefined;
   }
 }
 
@@ -243,9 +260,16 @@ export class TransactionalSender implements Sender {
       return { status: report.status, events: [], fenced: false };
     } catch (thrown) {
       const event = eventOf(thrown);
-      if (event === undefined) throw thrown;
-      return give(event, false);
+      if (event !== undefined) return give(event, false);
+      if (findMillraceError(thrown)?.code !== 'closed') throw thrown;
+      // Given up amid a step; what it was about to do is not known.
+      this.reopened.healthy = false;
+      return none(batch.rowCount);
     }
+  }
+
+  renew(): Promise<void> {
+    return this.reopened.drop();
   }
 
   close(): Promise<void> {

@@ -1,0 +1,189 @@
+/** When a relay gives its producer up: a batch waits, the topic has its leaders, and nothing comes through. */
+import { describe, expect, it } from 'vitest';
+import { coreError } from '../../src/core/errors.ts';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
+import { closedError } from '../../src/io/broker/errors.ts';
+import type { BatchProducer, DeliveryReport, TransactionalProducer } from '../../src/io/broker/port.ts';
+import { Overdue } from '../../src/outbox/relay/overdue.ts';
+import { PlainSender, TransactionalSender } from '../../src/outbox/relay/sender.ts';
+
+const PURGED = -152;
+
+function watch(isLed: () => Promise<boolean>) {
+  const state = { waitedMs: 0, published: 0, renewed: 0 };
+  const overdue = new Overdue({
+    publishing: { oldestFlightMs: () => state.waitedMs, publishedSoFar: () => state.published },
+    sender: {
+      renew: async () => {
+        state.renewed++;
+      },
+    },
+    side: { isLed },
+    metrics: new Metrics(),
+    log: silentLogger,
+    patienceMs: 1000,
+  });
+  const renewedAfter = async (waitedMs: number): Promise<number> => {
+    state.waitedMs = waitedMs;
+    await overdue.look();
+    return state.renewed;
+  };
+  return { state, renewedAfter };
+}
+
+describe('an overdue batch', () => {
+  it('is given up when it has waited for its time, then for twice as long, and for its time again once rows come through', async () => {
+    const { state, renewedAfter } = watch(async () => true);
+    expect(await renewedAfter(0)).toBe(0);
+    expect(await renewedAfter(999)).toBe(0);
+    expect(await renewedAfter(1000)).toBe(1);
+    expect(await renewedAfter(1999)).toBe(1);
+    expect(await renewedAfter(2000)).toBe(2);
+    expect(await renewedAfter(3999)).toBe(2);
+    expect(await renewedAfter(4000)).toBe(3);
+    state.published = 1;
+    expect(await renewedAfter(1000)).toBe(4);
+    expect(await renewedAfter(1000)).toBe(4);
+  });
+
+  it('is waited for where the topic has no leaders, or nobody answers', async () => {
+    expect(await watch(async () => false).renewedAfter(1_000_000)).toBe(0);
+    const away = watch(() => Promise.reject(coreError('unreachable', 'no broker')));
+    expect(await away.renewedAfter(1_000_000)).toBe(0);
+    const odd = watch(() => Promise.reject(new TypeError('a bug')));
+    await expect(odd.renewedAfter(1_000_000)).rejects.toThrow('a bug');
+  });
+
+  it('that lands during the question is none', async () => {
+    const { state, renewedAfter } = watch(async () => {
+      state.waitedMs = 0;
+      return true;
+    });
+    expect(await renewedAfter(5000)).toBe(0);
+  });
+
+  it('is given up every ten minutes at most', async () => {
+    const { renewedAfter } = watch(async () => true);
+    for (let i = 0; i < 20; i++) await renewedAfter(600_000);
+    expect(await renewedAfter(599_999)).toBe(20);
+    expect(await renewedAfter(600_000)).toBe(21);
+  });
+});
+
+/** Rows that wait until somebody lets them go. */
+class HeldProducer implements BatchProducer {
+  readonly seen: number[] = [];
+  holds = true;
+  closed = false;
+  private readonly letGo: Array<() => void> = [];
+
+  async produce(batch: RecordBatch): Promise<DeliveryReport> {
+    if (this.closed) throw closedError('producer');
+    const rows = batch.rowCount;
+    this.seen.push(rows);
+    const status = new Int32Array(rows);
+    if (this.holds) {
+      await new Promise<void>((resolve) => this.letGo.push(resolve));
+      status.fill(PURGED);
+    }
+    const failed = this.holds ? rows : 0;
+    return { status, offset: new BigInt64Array(rows), delivered: rows - failed, failed, events: [] };
+  }
+
+  queuedBytes = (): number => 0;
+  flush = async (): Promise<void> => {};
+
+  async close(): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    this.closed = true;
+    for (const go of this.letGo) go();
+  }
+}
+
+function batchOf(rows: number): RecordBatch {
+  const batch = RecordBatch.create(rows, 1000);
+  for (let i = 0; i < rows; i++)
+    batch.append({ topicIndex: 0, partition: 0, timestamp: 0n, key: null, value: null, headers: [] });
+  return batch;
+}
+
+const shared = () => ({
+  topic: 't',
+  log: silentLogger,
+  sleep: async () => {},
+  drain: new AbortController().signal,
+});
+
+describe('renewing a producer', () => {
+  it('settles what waits at it, and sends nothing through the next before that', async () => {
+    const made: HeldProducer[] = [];
+    const sender = new PlainSender(
+      async () => {
+        const one = new HeldProducer();
+        one.holds = made.length === 0;
+        made.push(one);
+        return one;
+      },
+      4,
+      shared(),
+    );
+    await sender.open();
+    const order: string[] = [];
+    const first = [1, 2].map((rows) =>
+      sender.send(batchOf(rows)).then(({ status }) => {
+        order.push('old');
+        return [...status];
+      }),
+    );
+    await new Promise((resolve) => setImmediate(resolve));
+    const renewing = Promise.all([sender.renew(), sender.renew()]);
+    const next = sender.send(batchOf(3)).then(({ status }) => {
+      order.push('new');
+      return [...status];
+    });
+    expect(await Promise.all(first)).toEqual([[PURGED], [PURGED, PURGED]]);
+    await renewing;
+    expect(await next).toEqual([0, 0, 0]);
+    expect(order).toEqual(['old', 'old', 'new']);
+    expect(made.map(({ seen, closed }) => [seen, closed])).toEqual([
+      [[1, 2], true],
+      [[3], false],
+    ]);
+    await sender.close();
+  });
+
+  it('amid a transaction leaves its rows, whatever step it is at', async () => {
+    for (const step of ['produce', 'commit'] as const) {
+      let opened = 0;
+      class Held extends HeldProducer implements TransactionalProducer {
+        init = async () => undefined;
+        begin = async () => undefined;
+        abort = async () => Promise.reject(closedError('producer'));
+        commit = async () => {
+          if (opened > 1) return undefined;
+          while (!this.closed) await new Promise((resolve) => setImmediate(resolve));
+          throw closedError('producer');
+        };
+      }
+      const sender = new TransactionalSender(async () => {
+        const one = new Held();
+        opened++;
+        one.holds = opened === 1 && step === 'produce';
+        return one;
+      }, shared());
+      await sender.open();
+      const sent = sender.send(batchOf(2));
+      await new Promise((resolve) => setTimeout(resolve, 5));
+      await sender.renew();
+      const { status, fenced } = await sent;
+      expect([...status].every((one) => one !== 0)).toBe(true);
+      expect(fenced).toBe(false);
+      expect(sender.isHealthy()).toBe(false);
+      expect([...(await sender.send(batchOf(1))).status]).toEqual([0]);
+      expect(sender.isHealthy()).toBe(true);
+      await sender.close();
+    }
+  });
+});
