@@ -1,16 +1,19 @@
 /** Runs the real launcher for the engine's tests and ends what it started. */
 import { spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll } from 'vitest';
+import { afterAll, afterEach, beforeEach } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const STARTED_WITHIN_MS = 60_000;
+/** Of each log that a failure is told with. */
+const TOLD_LINES = 6;
+const TOLD_LINE_CHARS = 300;
 
 export interface Launcher {
   /** A folder of this file's own, gone afterwards. */
@@ -30,6 +33,8 @@ export interface Launcher {
 export function launcher(): Launcher {
   const dir = mkdtempSync(join(tmpdir(), 'engine-e2e-'));
   const living = new Set<SliceProcess>();
+  /** Processes of the test that runs, by their logs. */
+  const logs = new Set<string>();
   let count = 0;
   const start = (name: string, args: readonly string[]): SliceProcess => {
     mkdirSync(dir, { recursive: true });
@@ -37,6 +42,7 @@ export function launcher(): Launcher {
     const child = spawn(process.execPath, [LAUNCHER, ...args], {
       stdio: ['ignore', 'pipe', openSync(logPath, 'a')],
     });
+    logs.add(logPath);
     let out = '';
     let over = false;
     child.stdout?.setEncoding('utf8').on('data', (chunk: string) => {
@@ -66,6 +72,13 @@ export function launcher(): Launcher {
     living.add(one);
     return one;
   };
+  beforeEach(() => {
+    const alive = new Set([...living].map((one) => one.logPath));
+    for (const path of logs) if (!alive.has(path)) logs.delete(path);
+  });
+  afterEach(({ task }) => {
+    for (const error of task.result?.errors ?? []) error.message += [...logs].map(toldOf).join('');
+  });
   afterAll(async () => {
     for (const one of living) {
       one.kill('SIGCONT');
@@ -84,6 +97,13 @@ export function launcher(): Launcher {
       return { code, signal, stdout: one.stdout(), stderr: readFileSync(one.logPath, 'utf8') };
     },
   };
+}
+
+/** The last that a process said. */
+function toldOf(logPath: string): string {
+  if (!existsSync(logPath)) return '';
+  const lines = readFileSync(logPath, 'utf8').trimEnd().split('\n').slice(-TOLD_LINES);
+  return `\n${basename(logPath)}:\n${lines.map((line) => `  ${line.slice(0, TOLD_LINE_CHARS)}`).join('\n')}`;
 }
 
 /** Asks again until the answer is there. */
