@@ -2,7 +2,7 @@
  *  the tables hold. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { outboxPartitions } from '../../src/outbox/orders/partitions.ts';
-import { launcher, until } from './engine-kit.ts';
+import { launcher } from './engine-kit.ts';
 import { becomes, pageOf, sumOf } from './flags-kit.ts';
 import { bareCall, bareSession, framed, grpcAddress, METHOD } from './orders-grpc-kit.ts';
 import { createdOf, newKey, ordersKit, type Reply, type Service, stop } from './orders-kit.ts';
@@ -113,10 +113,8 @@ describe('-outbox-partition-rows, -outbox-retention and -maintenance-interval', 
 describe('-budget', () => {
   it('is what orders may wait for each other: a fifth of it, where more of them are on their way', async () => {
     const under: Array<Promise<Reply>> = [];
-    await until('a service that gathers', async () => {
-      under.push(still.order(newKey()), still.order(newKey()));
-      return (await pageOf(still.address)).get('orders_gather_seconds') === 2 ? true : undefined;
-    });
+    const comes = setInterval(() => under.push(still.order(newKey()), still.order(newKey())), 20);
+    await becomes(still.address, 'orders_gather_seconds', 2).finally(() => clearInterval(comes));
     for (const reply of await Promise.all(under)) createdOf(reply, false);
     expect((await pageOf(narrow.address)).get('orders_gather_seconds')).toBeLessThanOrEqual(0.005);
   });
