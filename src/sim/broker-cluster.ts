@@ -192,4 +192,7 @@ const KNOWN_PROPERTIES = new Set([
   'partition.assignment.strategy',
   'heartbeat.interval.ms',
   'session.timeout.ms',
+  // How long a row may wait for its topic: none does, for it is known at once which are there.
+  'topic.metadata.propagation.max.ms',
+  'message.timeout.ms',
 ]);

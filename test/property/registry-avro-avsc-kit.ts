@@ -1,4 +1,4 @@
-/** avsc as an oracle of reading, with longs as bigint. */
+/** avsc as an oracle of reading and writing, with longs as bigint. */
 import avsc from 'avsc';
 
 /** Longs come as their zigzag bytes. */
@@ -11,7 +11,12 @@ const LONG = avsc.types.LongType.__with(
       });
       return (value >> 1n) ^ -(value & 1n);
     },
-    toBuffer: () => Buffer.alloc(0),
+    toBuffer: (value: bigint) => {
+      const bytes: number[] = [];
+      let rest = BigInt.asUintN(64, (value << 1n) ^ (value >> 63n));
+      for (; rest > 0x7fn; rest >>= 7n) bytes.push(Number(rest & 0x7fn) | 0x80);
+      return Buffer.from([...bytes, Number(rest)]);
+    },
     fromJSON: BigInt,
     toJSON: String,
     isValid: (value: unknown) => typeof value === 'bigint',

@@ -1,6 +1,13 @@
 /** Random events of an Avro schema, and random changes of one that leave it readable. */
+import fc from 'fast-check';
 import type { AvroNode, AvroPrimitive } from '../../src/registry/schemas/avro-tree.ts';
 import type { AvroDatum } from '../../src/registry/serde/datum.ts';
+
+/** What the random values of an event are drawn from. */
+export const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 40 });
+
+/** avsc assigns a map's "__proto__" to what the object inherits. */
+export const hasProto = (bytes: Buffer): boolean => bytes.includes('__proto__');
 
 /** The next number below `most`. */
 export type Next = (most: number) => number;

@@ -9,15 +9,10 @@ import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
 import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
 import { cpuMs } from '../cpu.ts';
 import { avscOf } from './registry-avro-avsc-kit.ts';
-import { datumOf, spending, widened } from './registry-avro-decoder-kit.ts';
+import { datumOf, hasProto, numbers, spending, widened } from './registry-avro-decoder-kit.ts';
 import { avroSchema } from './registry-avro-kit.ts';
 
 const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
-
-const numbers = fc.array(fc.nat(1_000_000), { minLength: 40, maxLength: 40 });
-
-/** avsc assigns a map's "__proto__" to what the object inherits. */
-const hasProto = (bytes: Buffer): boolean => bytes.includes('__proto__');
 
 describe('an event of a random schema', () => {
   it('comes out as avsc reads it', () => {
