@@ -86,6 +86,7 @@ Producer::~Producer() {
   for (const Topic& topic : topics_) rd_kafka_topic_destroy(topic.handle);
   if (queue_ != nullptr) rd_kafka_queue_destroy(queue_);
   if (client_ != nullptr) rd_kafka_destroy(client_);
+  GiveUpRest();
 }
 
 void Producer::Wake() { rd_kafka_queue_yield(queue_); }
@@ -321,10 +322,28 @@ TransactionOutcome Producer::Transact(TransactionStep step, int timeout_ms) {
 }
 
 void Producer::Purge() {
-  if (rows_out_ == 0) return;
-  rd_kafka_purge(client_, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
-  // The reports of what was purged come at once.
-  for (int i = 0; i < 50 && rows_out_ > 0; i++) rd_kafka_flush(client_, kSliceMs);
+  // The reports of what was purged come at once. Rows that a partition takes along from one
+  // broker's thread to another's are met by the next round.
+  for (int i = 0; i < 50 && rows_out_ > 0; i++) {
+    rd_kafka_purge(client_, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT);
+    rd_kafka_flush(client_, kSliceMs);
+  }
+}
+
+void Producer::GiveUpRest() {
+  for (Flight*& place : flights_) {
+    if (place == nullptr) continue;
+    Flight* flight = place;
+    place = nullptr;
+    flight->events.push_back(EventOf(RD_KAFKA_RESP_ERR__PURGE_QUEUE));
+    for (std::uint32_t row = 0; row < flight->batch.row_count; row++) {
+      if (flight->status[row] != 0 || flight->offset[row] != layout::kSpanNoOffset) continue;
+      flight->status[row] = RD_KAFKA_RESP_ERR__PURGE_QUEUE;
+      flight->failed++;
+    }
+    host_->Landed(flight->owner);
+  }
+  rows_out_ = 0;
 }
 
 }  // namespace millrace::broker

@@ -86,6 +86,9 @@ class Producer : public Journal {
   void SendRun(Flight* flight, rd_kafka_topic_s* topic, std::uint32_t from, std::uint32_t to);
   void SendRow(Flight* flight, rd_kafka_topic_s* topic, std::uint32_t row);
   std::uint64_t OpaqueOf(const Flight* flight, std::uint32_t row) const;
+  // Lands what the client took along without a report. A row without an offset is not known to be
+  // acknowledged.
+  void GiveUpRest();
 
   ProducerHost* host_;
   rd_kafka_s* client_ = nullptr;

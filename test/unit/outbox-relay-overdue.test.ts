@@ -4,48 +4,80 @@ import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { closedError } from '../../src/io/broker/errors.ts';
+import { brokerEvent, closedError, ERR, errorOfEvent } from '../../src/io/broker/errors.ts';
 import type { BatchProducer, DeliveryReport, TransactionalProducer } from '../../src/io/broker/port.ts';
 import { Overdue } from '../../src/outbox/relay/overdue.ts';
 import { PlainSender, TransactionalSender } from '../../src/outbox/relay/sender.ts';
 
 const PURGED = -152;
 
+const PATIENCE_MS = 1000;
+/** Of a relay between two looks. */
+const LOOK_MS = 1000;
+/** Looks of a topic that has its leaders, until that is believed. */
+const LOOKS = 3;
+
 function watch(isLed: () => Promise<boolean>) {
-  const state = { waitedMs: 0, published: 0, renewed: 0 };
+  const state = { nowMs: 0, waitedMs: 0, published: 0, renewed: 0, isOpen: true };
   const overdue = new Overdue({
     publishing: { oldestFlightMs: () => state.waitedMs, publishedSoFar: () => state.published },
     sender: {
+      isOpen: () => state.isOpen,
       renew: async () => {
         state.renewed++;
       },
     },
     side: { isLed },
+    clock: { wallNowMs: () => 0, monotonicMs: () => state.nowMs },
     metrics: new Metrics(),
     log: silentLogger,
-    patienceMs: 1000,
+    patienceMs: PATIENCE_MS,
   });
-  const renewedAfter = async (waitedMs: number): Promise<number> => {
-    state.waitedMs = waitedMs;
-    await overdue.look();
-    return state.renewed;
+  /** Producers given up in so many looks while a batch has waited for so long. */
+  const renewedAfter = async (waitedMs: number, looks = LOOKS): Promise<number> => {
+    const before = state.renewed;
+    for (let i = 0; i < looks; i++) {
+      state.waitedMs = waitedMs;
+      await overdue.look();
+      state.nowMs += LOOK_MS;
+    }
+    return state.renewed - before;
   };
   return { state, renewedAfter };
 }
 
 describe('an overdue batch', () => {
-  it('is given up when it has waited for its time, then for twice as long, and for its time again once rows come through', async () => {
+  it('is given up when it has waited for its time, then for twice as long, and for its time again once all goes well', async () => {
     const { state, renewedAfter } = watch(async () => true);
     expect(await renewedAfter(0)).toBe(0);
     expect(await renewedAfter(999)).toBe(0);
     expect(await renewedAfter(1000)).toBe(1);
-    expect(await renewedAfter(1999)).toBe(1);
-    expect(await renewedAfter(2000)).toBe(2);
-    expect(await renewedAfter(3999)).toBe(2);
-    expect(await renewedAfter(4000)).toBe(3);
+    expect(await renewedAfter(1999)).toBe(0);
+    expect(await renewedAfter(2000)).toBe(1);
+    expect(await renewedAfter(3999)).toBe(0);
+    expect(await renewedAfter(4000)).toBe(1);
     state.published = 1;
-    expect(await renewedAfter(1000)).toBe(4);
-    expect(await renewedAfter(1000)).toBe(4);
+    state.nowMs += 8000;
+    expect(await renewedAfter(0, 1)).toBe(0);
+    expect(await renewedAfter(1000)).toBe(1);
+    expect(await renewedAfter(1000)).toBe(0);
+  });
+
+  it('is given up ever more seldom where only its own partition is slow, whatever comes through beside it', async () => {
+    const { state, renewedAfter } = watch(async () => true);
+    // A batch waits for as long as its producer lives, and each look sees rows of others published.
+    let bornMs = 0;
+    const renewals: number[] = [];
+    while (state.nowMs < 200_000) {
+      state.published++;
+      if ((await renewedAfter(state.nowMs - bornMs, 1)) > 0) {
+        bornMs = state.nowMs;
+        renewals.push(state.nowMs);
+      }
+    }
+    const gaps = renewals.slice(1).map((atMs, i) => atMs - (renewals[i] as number));
+    expect(gaps.length).toBeGreaterThan(3);
+    for (const [i, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual(PATIENCE_MS * 2 ** (i + 1));
   });
 
   it('is waited for where the topic has no leaders, or nobody answers', async () => {
@@ -56,19 +88,38 @@ describe('an overdue batch', () => {
     await expect(odd.renewedAfter(1_000_000)).rejects.toThrow('a bug');
   });
 
+  it('is waited for a moment longer when its leaders are there again', async () => {
+    let led = false;
+    const { renewedAfter } = watch(async () => led);
+    expect(await renewedAfter(60_000)).toBe(0);
+    led = true;
+    expect(await renewedAfter(60_000, LOOKS - 1)).toBe(0);
+    led = false;
+    expect(await renewedAfter(60_000, 1)).toBe(0);
+    led = true;
+    expect(await renewedAfter(60_000, LOOKS - 1)).toBe(0);
+    expect(await renewedAfter(60_000, 1)).toBe(1);
+  });
+
   it('that lands during the question is none', async () => {
     const { state, renewedAfter } = watch(async () => {
       state.waitedMs = 0;
       return true;
     });
-    expect(await renewedAfter(5000)).toBe(0);
+    expect(await renewedAfter(5000, 10)).toBe(0);
+  });
+
+  it('that waits for a producer to be opened costs none', async () => {
+    const { state, renewedAfter } = watch(async () => true);
+    state.isOpen = false;
+    expect(await renewedAfter(5000, 10)).toBe(0);
   });
 
   it('is given up every ten minutes at most', async () => {
     const { renewedAfter } = watch(async () => true);
-    for (let i = 0; i < 20; i++) await renewedAfter(600_000);
-    expect(await renewedAfter(599_999)).toBe(20);
-    expect(await renewedAfter(600_000)).toBe(21);
+    for (let i = 0; i < 20; i++) expect(await renewedAfter(600_000)).toBe(1);
+    expect(await renewedAfter(599_999)).toBe(0);
+    expect(await renewedAfter(600_000)).toBe(1);
   });
 });
 
@@ -77,10 +128,13 @@ class HeldProducer implements BatchProducer {
   readonly seen: number[] = [];
   holds = true;
   closed = false;
+  fatal = false;
   private readonly letGo: Array<() => void> = [];
 
   async produce(batch: RecordBatch): Promise<DeliveryReport> {
     if (this.closed) throw closedError('producer');
+    if (this.fatal)
+      throw errorOfEvent('the producer cannot go on', brokerEvent(ERR.FATAL, 'fatal', {}, true));
     const rows = batch.rowCount;
     this.seen.push(rows);
     const status = new Int32Array(rows);
@@ -152,6 +206,46 @@ describe('renewing a producer', () => {
       [[3], false],
     ]);
     await sender.close();
+  });
+
+  it('frees one that is being replaced, and waits for what never comes', async () => {
+    const made: HeldProducer[] = [];
+    const sender = new PlainSender(
+      async () => {
+        const one = new HeldProducer();
+        one.holds = made.length === 0;
+        made.push(one);
+        return one;
+      },
+      4,
+      shared(),
+    );
+    await sender.open();
+    const stuck = sender.send(batchOf(2));
+    await new Promise((resolve) => setImmediate(resolve));
+    const [first] = made as [HeldProducer];
+    first.fatal = true;
+    const broken = await sender.send(batchOf(1));
+    expect([...broken.status].every((one) => one !== 0)).toBe(true);
+    const next = sender.send(batchOf(3));
+    await sender.renew();
+    expect([...(await stuck).status]).toEqual([PURGED, PURGED]);
+    expect([...(await next).status]).toEqual([0, 0, 0]);
+    expect(made.map(({ closed }) => closed)).toEqual([true, false]);
+    await sender.close();
+    expect(made.map(({ closed }) => closed)).toEqual([true, true]);
+  });
+
+  it('and closing at once waits for the close under way', async () => {
+    const one = new HeldProducer();
+    const sender = new PlainSender(async () => one, 4, shared());
+    await sender.open();
+    const renewing = sender.renew();
+    await new Promise((resolve) => setImmediate(resolve));
+    await sender.close();
+    expect(one.closed).toBe(true);
+    await renewing;
+    expect(sender.isOpen()).toBe(false);
   });
 
   it('amid a transaction leaves its rows, whatever step it is at', async () => {

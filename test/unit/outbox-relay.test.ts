@@ -40,6 +40,7 @@ function broker(fails: (send: number) => boolean, late: (flight: number) => numb
     flights: 3,
     open: async () => {},
     isHealthy: () => true,
+    isOpen: () => true,
     renew: async () => {},
     close: async () => {},
     send: async (batch): Promise<Sent> => {
@@ -296,6 +297,7 @@ describe('pipeline', () => {
       flights: 3,
       open: async () => {},
       isHealthy: () => true,
+      isOpen: () => true,
       renew: async () => {},
       close: async () => {},
       send: (batch) => {
@@ -372,6 +374,7 @@ describe('pipeline', () => {
       flights: 1,
       open: async () => {},
       isHealthy: () => true,
+      isOpen: () => true,
       renew: async () => {},
       close: async () => {},
       send: async (batch) => {

@@ -11,6 +11,8 @@ const LEADERS_TIMEOUT_MS = 15_000;
 /** Copies of a topic where nobody says how many. */
 const USUAL_COPIES = 3;
 const CLUSTER_ID_TIMEOUT_MS = 5000;
+/** Who asks is about to ask again. */
+const LED_TIMEOUT_MS = 5000;
 const POLL_MS = 20;
 
 const isGiven = (copies: number | undefined): copies is number => copies !== undefined && copies > 0;
@@ -115,7 +117,7 @@ export class NodeAdmin implements BrokerAdmin {
 
   async isLed(topic: string): Promise<boolean> {
     this.checkOpen();
-    const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    const { topics } = await this.metadata({ allTopics: true, timeout: LED_TIMEOUT_MS });
     const partitions = topics.find((one) => one.name === topic)?.partitions ?? [];
     return partitions.length > 0 && partitions.every((one) => one.leader >= 0);
   }

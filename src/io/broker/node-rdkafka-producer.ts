@@ -57,6 +57,10 @@ export class NodeProducer implements BatchProducer {
   protected closing: Promise<void> | undefined;
   /** Calls that wait for room have waited long enough. */
   private cut = false;
+  /** The client is being freed, on another thread. */
+  private over = false;
+  /** The step of a transaction that a worker carries out. */
+  protected stepping: Promise<unknown> = Promise.resolve();
   private fatal: BrokerEvent | undefined;
 
   constructor(client: Producer, options: ProducerOptions) {
@@ -124,12 +128,14 @@ export class NodeProducer implements BatchProducer {
   }
 
   private async end(flushMs: number): Promise<void> {
-    await Promise.race([this.turn, sleep(flushMs)]);
+    await Promise.race([this.turn, new Promise((resolve) => setTimeout(resolve, flushMs).unref())]);
     this.cut = true;
     await this.turn;
+    await this.stepping;
     if (this.flights.size > 0) await this.flushClient(this.fatal === undefined ? flushMs : 1);
     // Reports travel through the event loop a hundred at a time.
     for (let waited = 0; this.flights.size > 0 && waited < 500; waited += POLL_MS) await sleep(POLL_MS);
+    this.over = true;
     await new Promise<void>((resolve) => {
       // The client's own disconnect flushes once more; nothing is left to wait for.
       this.client.disconnect(1, () => resolve());
@@ -165,9 +171,15 @@ export class NodeProducer implements BatchProducer {
     this.flights.set(number, flight);
     void this.poll();
     const { topicIndex, partition, timestamp } = flight.batch.columns;
+    /** Why nothing behind a row that found no room is offered: it would pass that row. */
+    let full: BrokerEvent | undefined;
     for (let row = 0; row < flight.rows; row++) {
       if (row % SLICE_ROWS === SLICE_ROWS - 1) await yieldLoop();
       this.bytes += this.bytesOf(flight.batch, row);
+      if (full !== undefined) {
+        this.settle(flight, row, full, NO_OFFSET);
+        continue;
+      }
       const headers =
         (flight.batch.columns.headersLength[row] as number) > 0 ? sentHeaders(flight.batch, row) : [];
       if (headers === undefined) {
@@ -197,6 +209,7 @@ export class NodeProducer implements BatchProducer {
         if (error === undefined) break;
         if (error.code !== ERR.QUEUE_FULL || this.cut) {
           if (error.fatal) this.fatal = error;
+          if (error.code === ERR.QUEUE_FULL) full = error;
           this.settle(flight, row, error, NO_OFFSET);
           break;
         }
@@ -251,7 +264,7 @@ export class NodeProducer implements BatchProducer {
   private async poll(): Promise<void> {
     if (this.polling) return;
     this.polling = true;
-    while (this.flights.size > 0 && this.client.isConnected()) {
+    while (this.flights.size > 0 && !this.over && this.client.isConnected()) {
       this.client.poll();
       await sleep(POLL_MS);
     }

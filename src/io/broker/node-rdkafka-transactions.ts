@@ -37,9 +37,11 @@ export class NodeTransactionalProducer extends NodeProducer implements Transacti
     for (;;) {
       if (this.closing !== undefined) throw closedError('producer');
       const left = Math.max(1, Math.ceil(deadline - performance.now()));
-      const error = await new Promise<LibrdKafkaError | undefined>((resolve) =>
+      const stepping = new Promise<LibrdKafkaError | undefined>((resolve) =>
         act(Math.min(left, SLICE_MS), (given) => resolve(given ?? undefined)),
       );
+      this.stepping = stepping;
+      const error = await stepping;
       if (error === undefined) return undefined;
       const flags = error as unknown as Flags;
       const seen = thrownEvent(error);

@@ -232,6 +232,7 @@ export class Relay {
       publishing,
       sender,
       side,
+      clock,
       metrics,
       log,
       patienceMs: settings.deliveryTimeoutMs,

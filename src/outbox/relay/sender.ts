@@ -27,6 +27,8 @@ export interface Sender {
   send(batch: RecordBatch): Promise<Sent>;
   /** The broker answered last time. */
   isHealthy(): boolean;
+  /** Has a producer; false while one is being opened. */
+  isOpen(): boolean;
   /** Gives up the producer with what is under way at it, which is settled as never acknowledged; the next batch opens another. */
   renew(): Promise<void>;
   close(): Promise<void>;
@@ -72,6 +74,9 @@ class Reopened<P extends BatchProducer> {
   private producer: Promise<P | undefined> | undefined;
   private failures = 0;
   private closed = false;
+  /** Producers that were dropped and are not closed yet. */
+  private leaving: Promise<unknown> = Promise.resolve();
+  isOpen = false;
   healthy = true;
 
   constructor(open: () => Promise<P>, shared: Shared) {
@@ -82,6 +87,7 @@ class Reopened<P extends BatchProducer> {
   async first(): Promise<void> {
     const made = await this.open();
     this.producer = Promise.resolve(made);
+    this.isOpen = true;
   }
 
   /** Undefined when the relay ends before one could be opened. */
@@ -92,9 +98,15 @@ class Reopened<P extends BatchProducer> {
   }
 
   async drop(): Promise<void> {
-    const producer = await this.producer;
-    this.producer = undefined;
-    await producer?.close(CLOSE_FLUSH_MS).catch(() => {});
+    const dropped = this.producer;
+    const producer = await dropped;
+    // Two may drop the same one; another that was opened since is not theirs.
+    if (this.producer === dropped) {
+      this.producer = undefined;
+      this.isOpen = false;
+    }
+    this.leaving = Promise.all([this.leaving, producer?.close(CLOSE_FLUSH_MS).catch(() => {})]);
+    await this.leaving;
   }
 
   close(): Promise<void> {
@@ -108,6 +120,7 @@ class Reopened<P extends BatchProducer> {
       try {
         const made = await this.open();
         this.failures = 0;
+        this.isOpen = true;
         return made;
       } catch (thrown) {
         this.failures++;
@@ -172,9 +185,16 @@ export class PlainSender implements Sender {
     return sent;
   }
 
-  renew(): Promise<void> {
+  isOpen(): boolean {
+    return this.reopened.isOpen;
+  }
+
+  async renew(): Promise<void> {
     this.replacing ??= this.giveUp();
-    return this.replacing;
+    const replaced = this.replacing;
+    // A broken producer is replaced when all at it is settled, which may be just what does not come.
+    await this.reopened.drop();
+    await replaced;
   }
 
   close(): Promise<void> {
@@ -266,6 +286,10 @@ export class TransactionalSender implements Sender {
       this.reopened.healthy = false;
       return none(batch.rowCount);
     }
+  }
+
+  isOpen(): boolean {
+    return this.reopened.isOpen;
   }
 
   renew(): Promise<void> {
