@@ -18,6 +18,7 @@ const LOOK_MS = 1000;
 const LOOKS = 3;
 
 function watch(isLed: () => Promise<boolean>) {
+  const metrics = new Metrics();
   const state = { nowMs: 0, waitedMs: 0, published: 0, renewed: 0, isOpen: true };
   const overdue = new Overdue({
     publishing: { oldestFlightMs: () => state.waitedMs, publishedSoFar: () => state.published },
@@ -29,7 +30,7 @@ function watch(isLed: () => Promise<boolean>) {
     },
     side: { isLed },
     clock: { wallNowMs: () => 0, monotonicMs: () => state.nowMs },
-    metrics: new Metrics(),
+    metrics,
     log: silentLogger,
     patienceMs: PATIENCE_MS,
   });
@@ -41,6 +42,8 @@ function watch(isLed: () => Promise<boolean>) {
       await overdue.look();
       state.nowMs += LOOK_MS;
     }
+    const [counted] = metrics.snapshot().filter(({ name }) => name === 'relay_producers_renewed_total');
+    expect(counted?.samples[0]?.value).toBe(state.renewed);
     return state.renewed - before;
   };
   return { state, renewedAfter };

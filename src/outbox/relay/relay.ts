@@ -444,10 +444,7 @@ export class Relay {
   }
 
   private async keepMoving(overdue: Overdue): Promise<void> {
-    while (!this.drain.signal.aborted) {
-      await overdue.look();
-      await this.sleep(LOOK_EVERY_MS);
-    }
+    for (; !this.drain.signal.aborted; await this.sleep(LOOK_EVERY_MS)) await overdue.look();
   }
 
   private async keepLooking(pool: SqlPool, table: OutboxTable): Promise<void> {
