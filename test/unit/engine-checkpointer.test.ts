@@ -4,6 +4,8 @@ import { PARTITION_PROGRESS, REFUSAL, WINDOW_CLOCK } from '../../src/core/layout
 import { createClock, createProgress, PROGRESS_CELLS } from '../../src/core/layout/window-clock.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { segmentSeq } from '../../src/engine/changelog/changelog.ts';
+import { decodeRecord } from '../../src/engine/changelog/records.ts';
+import { Replay } from '../../src/engine/changelog/replay.ts';
 import {
   Checkpointer,
   type CheckpointReport,
@@ -15,6 +17,7 @@ import { type Restored, restoreState } from '../../src/engine/checkpoint/restore
 import { decodeStateManifest, ownFile } from '../../src/engine/checkpoint/state-manifest.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { encodeLate } from '../../src/engine/late/rows.ts';
+import type { PieceStore } from '../../src/engine/spill/pieces.ts';
 import { TumblingWindows } from '../../src/engine/windows.ts';
 import { COVER_RANGES, type SortedRun } from '../../src/native/window-surface.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
@@ -57,7 +60,7 @@ class Hand {
   get checkpointer(): Checkpointer {
     return this.made as Checkpointer;
   }
-  async start(sizes: Partial<CheckpointSizes>): Promise<this> {
+  async start(sizes: Partial<CheckpointSizes>, pieces?: PieceStore): Promise<this> {
     this.made = await Checkpointer.start(
       {
         disk: this.disk.view(),
@@ -67,6 +70,7 @@ class Hand {
         shards: 1,
         state: liveWindows(this.state, new TumblingWindows(SIZE_MS)),
         sizes,
+        ...(pieces === undefined ? {} : { pieces }),
       },
       freshStanding(this.progress),
     );
@@ -214,6 +218,42 @@ describe('a checkpoint', () => {
     const restored = (await hand.restore()) as Restored;
     expect(restored).toMatchObject({ nextSeq: 1, refused: [], replayed: 0, fired: Number.NEGATIVE_INFINITY });
     expect(restored.progress).toEqual(hand.progress);
+  });
+
+  it('lets a piece go when it is on disk that the state has no use for it, and not before', async () => {
+    const hand = new Hand();
+    const kinds = async (): Promise<readonly string[]> => {
+      const found: string[] = [];
+      await new Replay(hand.disk.view(), 1, 0).run(({ kind, body }) => {
+        const decoded = decodeRecord(kind, body);
+        if ('record' in decoded) found.push(decoded.record.kind);
+      });
+      return found;
+    };
+    let gone: readonly string[] | undefined;
+    const pieces: Pick<PieceStore, 'dropOthers' | 'keepOnly'> = {
+      dropOthers: async () => {},
+      keepOnly: async (isKept, forGood) => {
+        // What a checkpoint that waited for its disk finds: a piece that came and ended behind its manifest.
+        const { checkpointer } = hand;
+        // Not the first one, which is made before there is anything.
+        if (checkpointer === undefined) return;
+        const id = checkpointer.detached(0);
+        const firsts = new BigUint64Array();
+        const piece = { id, part: 0, rows: 10, crc32: 1, firsts, leastLast: 0, leastFirst: 0 };
+        expect(checkpointer.spilled(piece)).toBe(true);
+        await checkpointer.durable();
+        expect([isKept(id), (await kinds()).at(-1)]).toEqual([true, 'spilled']);
+        checkpointer.fired(SIZE_MS);
+        expect([isKept(id), (await kinds()).at(-1)]).toEqual([false, 'spilled']);
+        await forGood();
+        gone = await kinds();
+      },
+    };
+    await hand.start({}, pieces as PieceStore);
+    hand.feed(0, 10);
+    await hand.checkpoint();
+    expect(gone?.slice(-2)).toEqual(['spilled', 'fired']);
   });
 
   it('is not begun on an unfinished one that a crash left', async () => {

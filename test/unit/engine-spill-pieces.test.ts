@@ -103,7 +103,20 @@ describe.each(drivers)('a piece, %s', (name, driverOf) => {
       if (entry.id === 2 || entry.id === 4) expect(found).toHaveProperty('piece');
       else expect(found).toEqual({ fault: `piece ${entry.id} of part ${entry.part} is missing` });
     }
-    await store.keepOnly((id) => id === 4);
+    const asked: string[] = [];
+    await store.keepOnly(
+      () => true,
+      async () => void asked.push('though nothing goes'),
+    );
+    await store.keepOnly(
+      (id) => id === 4,
+      async () => {
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        const { firsts: _, ...goes } = pieces[1] as Piece;
+        asked.push('piece' in (await store.verify(goes)) ? 'while it is there' : 'too late');
+      },
+    );
+    expect(asked).toEqual(['while it is there']);
     const { firsts: _, ...second } = pieces[1] as Piece;
     expect(await store.verify(second)).toEqual({ fault: 'piece 2 of part -10 is missing' });
     // Whoever holds one that is gone meanwhile finds nothing in it.
@@ -145,9 +158,9 @@ describe.each(drivers)('a piece of sessions, %s', (name, driverOf) => {
     }
     // What is looked into stays until that is done.
     const found = store.ofKey(piece, 40n);
-    await store.keepOnly(() => false);
+    await store.keepOnly(never, async () => {});
     expect((await found).length).toBe(700 * ROW_BYTES);
-    await store.keepOnly(() => false);
+    await store.keepOnly(never, async () => {});
     expect(await store.verify(entry)).toEqual({ fault: 'piece 1 of part 0 is missing' });
     await kv.close();
   });

@@ -452,7 +452,9 @@ export class Checkpointer implements SpillLog {
       this.hook,
     );
     const named = this.pieceIds();
-    await this.parts.pieces?.keepOnly((id) => named.has(id) || ledger?.has(id) === true);
+    const isNeeded = (id: number): boolean => named.has(id) || ledger?.has(id) === true;
+    // What only memory knows to be of no use any more, a restart takes for state.
+    await this.parts.pieces?.keepOnly(isNeeded, () => this.durable());
     const newBaseBytes = isNewBase ? entry?.bytes : undefined;
     return { id: manifest.id, changelogBytes, manifestBytes: written.bytes, newBaseBytes, seconds };
   }

@@ -274,9 +274,13 @@ export class PieceStore {
     }
   }
 
-  /** Removes the pieces that are known to be there, and not to be kept; one that is looked into goes another time. */
-  async keepOnly(isKept: (id: number) => boolean): Promise<void> {
-    for (const id of this.ids) if (!isKept(id) && !this.lookups.has(id)) await this.drop(id);
+  /** Removes the pieces that are known to be there and not to be kept, once it is durable that they are not: `forGood` is asked for
+   *  that when there are some, and settles. One that is looked into goes another time. */
+  async keepOnly(isKept: (id: number) => boolean, forGood: () => Promise<void>): Promise<void> {
+    const goes = [...this.ids].filter((id) => !isKept(id));
+    if (goes.length === 0) return;
+    await forGood();
+    for (const id of goes) if (!this.lookups.has(id)) await this.drop(id);
   }
 
   /** Removes one, and is durable: its id may be used again. */
