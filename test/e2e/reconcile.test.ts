@@ -14,6 +14,7 @@ import { withSettings } from '../../src/outbox/connection.ts';
 import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/load/ledger.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
+import { itFull } from '../tier.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { explained } from './explained.ts';
 import { sharedStack } from './stack.ts';
@@ -274,7 +275,7 @@ describe('reconcile', () => {
     });
   });
 
-  it.each(Object.keys(FAULTS))('names exactly the rows of one fault: %s', async (fault) => {
+  itFull.each(Object.keys(FAULTS))('names exactly the rows of one fault: %s', async (fault) => {
     const world = honest(12);
     FAULTS[fault]?.(world, 5);
     await store(world);
@@ -286,7 +287,7 @@ describe('reconcile', () => {
     expect(result.holds).toBe(harmless.includes(fault));
   });
 
-  it('agrees with the oracle on any mixture of faults', { timeout: 300_000 }, async () => {
+  itFull('agrees with the oracle on any mixture of faults', { timeout: 300_000 }, async () => {
     const faults = fc.array(fc.tuple(fc.constantFrom(...Object.keys(FAULTS)), fc.nat(40)), {
       minLength: 1,
       maxLength: 6,
@@ -305,7 +306,7 @@ describe('reconcile', () => {
     );
   });
 
-  it('does not miss inbox rows that went by age', async () => {
+  itFull('does not miss inbox rows that went by age', async () => {
     const world = honest(10);
     world.inbox = world.inbox.filter(({ at }) => at >= 6);
     await store(world);
@@ -315,7 +316,7 @@ describe('reconcile', () => {
     expect(found(await ask(world, true))).toEqual({ charge_without_inbox: [world.orders[8]?.orderId] });
   });
 
-  it('takes a key that its TTL has ended for no delta, and one that is gone before for one', async () => {
+  itFull('takes a key that its TTL has ended for no delta, and one that is gone before for one', async () => {
     const world = honest(10);
     const old = world.keys.slice(0, 3).map(({ orderId }) => orderId);
     world.keys.splice(0, 3);
@@ -337,29 +338,32 @@ describe('reconcile', () => {
     expect(result).toMatchObject({ produced_intents: 10, distinct_orders: 10, distinct_charges: 10 });
   });
 
-  it('tells of an order whose record is set aside, and counts what was absorbed and set aside', async () => {
-    const world = honest(4);
-    const [parkedOrder, lostOrder] = world.charges.splice(0, 2).map(({ orderId }) => orderId) as [
-      string,
-      string,
-    ];
-    world.inbox.splice(0, 2);
-    await store(world);
-    await pool.query('CREATE TABLE payments_parked (key bytea, reason text)');
-    try {
-      await pool.query(
-        `INSERT INTO payments_parked VALUES (convert_to($1, 'UTF8'), 'refused'), ('\\xff', 'malformed_payload')`,
-        [parkedOrder],
-      );
-      const result = await ask(world, true);
-      expect(found(result)).toEqual({ order_parked: [parkedOrder], order_without_charge: [lostOrder] });
-      expect(result.parked).toEqual({ malformed_payload: 1, refused: 1 });
-    } finally {
-      await pool.query('DROP TABLE payments_parked');
-    }
-  });
+  itFull(
+    'tells of an order whose record is set aside, and counts what was absorbed and set aside',
+    async () => {
+      const world = honest(4);
+      const [parkedOrder, lostOrder] = world.charges.splice(0, 2).map(({ orderId }) => orderId) as [
+        string,
+        string,
+      ];
+      world.inbox.splice(0, 2);
+      await store(world);
+      await pool.query('CREATE TABLE payments_parked (key bytea, reason text)');
+      try {
+        await pool.query(
+          `INSERT INTO payments_parked VALUES (convert_to($1, 'UTF8'), 'refused'), ('\\xff', 'malformed_payload')`,
+          [parkedOrder],
+        );
+        const result = await ask(world, true);
+        expect(found(result)).toEqual({ order_parked: [parkedOrder], order_without_charge: [lostOrder] });
+        expect(result.parked).toEqual({ malformed_payload: 1, refused: 1 });
+      } finally {
+        await pool.query('DROP TABLE payments_parked');
+      }
+    },
+  );
 
-  it('counts all and lists only as many ids as asked for', async () => {
+  itFull('counts all and lists only as many ids as asked for', async () => {
     const world = honest(30);
     world.charges = [];
     await store(world);
@@ -369,24 +373,27 @@ describe('reconcile', () => {
     expect(delta).toMatchObject({ count: 30, ids: ids.slice(0, 3) });
   });
 
-  it('tells of a second charge that only the constraint stopped, where payments keeps such a record', async () => {
-    const world = honest(4);
-    await store(world);
-    expect((await ask(world, true)).classes).not.toContain('charge_attempted_again');
-    const orderId = world.orders[1]?.orderId as string;
-    await pool.query('CREATE TABLE payments_suppressed (order_id uuid, reason text)');
-    try {
-      for (const reason of ['seen', 'same_batch', 'order_charged'])
-        await pool.query('INSERT INTO payments_suppressed VALUES ($1, $2)', [orderId, reason]);
-      const result = await ask(world, true);
-      expect(found(result)).toEqual({ charge_attempted_again: [orderId] });
-      expect(result.holds).toBe(false);
-    } finally {
-      await pool.query('DROP TABLE payments_suppressed');
-    }
-  });
+  itFull(
+    'tells of a second charge that only the constraint stopped, where payments keeps such a record',
+    async () => {
+      const world = honest(4);
+      await store(world);
+      expect((await ask(world, true)).classes).not.toContain('charge_attempted_again');
+      const orderId = world.orders[1]?.orderId as string;
+      await pool.query('CREATE TABLE payments_suppressed (order_id uuid, reason text)');
+      try {
+        for (const reason of ['seen', 'same_batch', 'order_charged'])
+          await pool.query('INSERT INTO payments_suppressed VALUES ($1, $2)', [orderId, reason]);
+        const result = await ask(world, true);
+        expect(found(result)).toEqual({ charge_attempted_again: [orderId] });
+        expect(result.holds).toBe(false);
+      } finally {
+        await pool.query('DROP TABLE payments_suppressed');
+      }
+    },
+  );
 
-  it('takes time in proportion to the rows, also on tables without statistics', async () => {
+  itFull('takes time in proportion to the rows, also on tables without statistics', async () => {
     /** Of the server, the rows that it looked at; of this process, its time on a processor. */
     const costOf = async (intents: number) => {
       const world = honest(intents);
@@ -410,7 +417,7 @@ describe('reconcile', () => {
     expect(whole.cpuMs).toBeLessThan(45_000);
   });
 
-  it('refuses a ledger that is put together from parts', async () => {
+  itFull('refuses a ledger that is put together from parts', async () => {
     const world = honest(3);
     await store(world);
     for (const change of [
@@ -459,7 +466,7 @@ describe('millrace reconcile', () => {
     });
   });
 
-  it('says what is missing in one line and with the right exit code', async () => {
+  itFull('says what is missing in one line and with the right exit code', async () => {
     const lines = async (args: readonly string[]): Promise<readonly [number, string]> => {
       const one = start(command, args);
       const code = await one.code;
