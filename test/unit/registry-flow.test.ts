@@ -385,12 +385,12 @@ describe('the file sink', () => {
 });
 
 describe('the producer', () => {
-  const make = (producer: BatchProducer, batchRows = 8): FramedProducer =>
+  const make = (producer: BatchProducer, batchRows = 8, schemaId = async () => 0x01020304): FramedProducer =>
     new FramedProducer({
       producer,
       topic: 'out',
       codec: writerCodec(WRITER),
-      schemaId: 0x01020304,
+      schemaId,
       kernels: referenceKernels,
       clock,
       batchRows,
@@ -430,6 +430,35 @@ describe('the producer', () => {
     producer.fails = true;
     await framed.send([{ n: 3, text: 'ok' }]);
     await expect(framed.finish()).rejects.toMatchObject({ code: 'not_delivered' });
+  });
+
+  it('counts a hit of the write cache for each batch that looked its id up there', async () => {
+    const producer = new MemoryProducer();
+    const metrics = new Metrics();
+    let requests = 0;
+    const client = new RegistryClient({
+      transport: {
+        async request() {
+          requests++;
+          return { status: 200, body: '{"id":7}' };
+        },
+      },
+      clock,
+      metrics,
+      unknownForMs: 1000,
+      retries: 0,
+      retryDelayMs: 1,
+    });
+    const lookups = metrics.counter('schema_cache_lookups_total', '', ['cache', 'result']);
+    const count = (result: string): number => lookups.value(lookups.series('schema_to_id', result));
+    const id = (): Promise<number> => client.register('s', 'AVRO', WRITER.text);
+    await id();
+    expect([count('miss'), count('hit')]).toEqual([1, 0]);
+    const framed = make(producer, 8, id);
+    await framed.send(Array.from({ length: 20 }, (_, n) => ({ n, text: '' })));
+    await framed.finish();
+    expect([count('miss'), count('hit'), requests]).toEqual([1, 3, 1]);
+    expect(producer.stored[19]?.value.subarray(0, 5)).toEqual(Buffer.from([0, 0, 0, 0, 7]));
   });
 
   it('several instances share one count, each value once', async () => {

@@ -74,7 +74,7 @@ export class BatchDecoder {
     const tookMs = this.client.nowMs() - startMs;
     this.unknown.clear();
     for (const id of missing) await this.fetch(id);
-    this.client.countHits('read', known, tookMs);
+    this.client.countHits(known, tookMs);
   }
 
   private async fetch(id: number): Promise<void> {
