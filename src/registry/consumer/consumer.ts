@@ -72,6 +72,8 @@ export interface GroupMemberOptions {
   /** Undefined: runs until the drain. */
   readonly ends: EndTracker | undefined;
   readonly onRows: (rows: number, failed: number) => void;
+  /** Waits for so long or until the signal; absent: by a timer of this process. */
+  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 const WAIT_MS = 250;
@@ -86,6 +88,10 @@ const REGISTRY_RETRY_MS_MAX = 5000;
 /** Batches kept while the registry is away: one a partition that had not delivered before. */
 const KEPT_BATCHES_MAX = 16;
 
+async function sleepUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch(() => {});
+}
+
 export class GroupMember {
   private readonly options: GroupMemberOptions;
   private readonly records: RecordBatch;
@@ -97,6 +103,8 @@ export class GroupMember {
   /** Next offset to commit, by partition. */
   private readonly positions = new Map<number, bigint>();
   private readonly committed = new Map<number, bigint>();
+  /** First offset received, by partition. */
+  private readonly receivedFrom = new Map<number, bigint>();
   /** Next offset to receive, by partition: ahead of `positions` by what is not finished. */
   private readonly received = new Map<number, bigint>();
   private consumer: BatchConsumer | undefined;
@@ -127,14 +135,23 @@ export class GroupMember {
           await this.processing;
         }
         for (const end of result.ends) options.ends?.reached(end.partition, end.offset);
-        const nowMs = options.clock.monotonicMs();
-        if (nowMs - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit(nowMs);
-        if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag(nowMs);
+        await this.commitAndMeasure();
       }
       await this.commit(options.clock.monotonicMs());
     } finally {
       await consumer.close();
     }
+  }
+
+  private async commitAndMeasure(): Promise<void> {
+    const nowMs = this.options.clock.monotonicMs();
+    if (nowMs - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit(nowMs);
+    if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag(nowMs);
+  }
+
+  private sleep(ms: number): Promise<void> {
+    const { drain, sleep: wait = sleepUnlessAborted } = this.options;
+    return wait(ms, drain);
   }
 
   /** Finishes a batch, and what arrived behind it while the registry was away, in order. */
@@ -194,6 +211,7 @@ export class GroupMember {
         }
         if (options.drain.aborted) return false;
         await this.idle(delayMs);
+        await this.commitAndMeasure();
         delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
       }
     }
@@ -230,7 +248,9 @@ export class GroupMember {
   private noteReceived(records: RecordBatch): void {
     const { partition, offset } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
-      this.received.set(partition[row] as number, (offset[row] as bigint) + 1n);
+      const at = partition[row] as number;
+      if (!this.receivedFrom.has(at)) this.receivedFrom.set(at, offset[row] as bigint);
+      this.received.set(at, (offset[row] as bigint) + 1n);
     }
   }
 
@@ -239,7 +259,7 @@ export class GroupMember {
   private async idle(ms: number): Promise<void> {
     const { options } = this;
     if (this.kept.length >= KEPT_BATCHES_MAX) {
-      await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
+      await this.sleep(ms);
       return;
     }
     const into = this.spares.pop() ?? RecordBatch.create(options.batchRows, options.batchBytes);
@@ -252,7 +272,7 @@ export class GroupMember {
     this.kept.push(into);
     this.noteReceived(into);
     await this.pause();
-    await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
+    await this.sleep(ms);
   }
 
   private async onRebalance(rebalance: Rebalance): Promise<void> {
@@ -270,11 +290,14 @@ export class GroupMember {
         ]);
       await this.commit(this.options.clock.monotonicMs());
     }
-    for (const { partition } of rebalance.partitions) {
+    const { lag } = this.options.metrics;
+    for (const { topic, partition } of rebalance.partitions) {
       this.positions.delete(partition);
       this.committed.delete(partition);
+      this.receivedFrom.delete(partition);
       this.received.delete(partition);
       this.paused.delete(partition);
+      lag.drop(topic, String(partition));
     }
   }
 
@@ -306,8 +329,15 @@ export class GroupMember {
     this.lastLagMs = nowMs;
     const { lag } = this.options.metrics;
     try {
-      for (const at of await (this.consumer as BatchConsumer).lag(LAG_WITHIN_MS)) {
-        const records = at.position < 0n ? at.high - at.low : at.high - at.position;
+      const consumer = this.consumer as BatchConsumer;
+      const all = await consumer.lag(LAG_WITHIN_MS);
+      const owned = new Set(consumer.assignment().map((at) => at.partition));
+      for (const at of all) {
+        // A partition that left meanwhile has no lag here.
+        if (!owned.has(at.partition)) continue;
+        // The client counts a record as read when it was received; here it counts when it is finished.
+        const next = this.positions.get(at.partition) ?? this.receivedFrom.get(at.partition) ?? at.position;
+        const records = next < 0n ? at.high - at.low : at.high - next;
         lag.set(Number(records), lag.series(at.topic, String(at.partition)));
       }
     } catch (thrown) {
