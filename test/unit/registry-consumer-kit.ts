@@ -94,11 +94,18 @@ class VirtualTime {
   }
 }
 
+export interface StoredRecord {
+  readonly value: Buffer;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
 export interface MemberHandle {
   readonly metrics: ConsumerMetrics;
   readonly all: Metrics;
   readonly decoded: unknown[];
   readonly member: GroupMember;
+  /** Ids that the registry was not asked for. */
+  skipped(): number;
   /** By partition. */
   lag(): ReadonlyMap<string, number>;
   stop(): Promise<void>;
@@ -206,6 +213,7 @@ export class MemberWorld {
       all,
       decoded,
       member,
+      skipped: () => all.counter('schema_lookups_skipped_total', '').value(),
       lag: () => {
         const found = all.snapshot().find(({ name }) => name === 'consumer_lag_records');
         return new Map(
@@ -218,6 +226,31 @@ export class MemberWorld {
         if (failure !== undefined) throw failure;
       },
     };
+  }
+
+  /** All records of the first partition of a topic. */
+  async read(topic: string): Promise<readonly StoredRecord[]> {
+    const consumer = await this.driver.consumer({ brokers: BROKERS, clientId: 'test', partitionEof: true });
+    await consumer.assign([{ topic, partition: 0, offset: 0n }]);
+    const batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
+    const found: StoredRecord[] = [];
+    for (let isEnd = false; !isEnd; ) {
+      isEnd = (await this.running(consumer.consume(batch, 100))).ends.length > 0;
+      for (let row = 0; row < batch.rowCount; row++) {
+        const headers = batch
+          .headers(row)
+          .map(([name, value]) => [name, Buffer.from(value ?? []).toString()]);
+        found.push({ value: Buffer.from(batch.value(row) ?? []), headers: Object.fromEntries(headers) });
+      }
+    }
+    await consumer.close();
+    return found;
+  }
+
+  /** Lets so much virtual time pass. */
+  async sleep(ms: number): Promise<void> {
+    const untilMs = this.time.nowMs + ms;
+    await this.until(`${untilMs} ms of virtual time`, () => this.time.nowMs >= untilMs);
   }
 
   /** Runs the world until the work settles. */

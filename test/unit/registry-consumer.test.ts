@@ -1,6 +1,7 @@
 /** The consumer over the simulated broker and a simulated registry, under virtual time. */
 import { describe, expect, it } from 'vitest';
-import { MemberWorld } from './registry-consumer-kit.ts';
+import { UNKNOWN_IDS_BURST } from '../../src/registry/client/unknown-ids.ts';
+import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './registry-consumer-kit.ts';
 
 describe('the lag gauge of a consumer', () => {
   it('covers the records that wait for an absent registry, and those that arrive meanwhile', async () => {
@@ -36,5 +37,88 @@ describe('the lag gauge of a consumer', () => {
     expect(new Set([...first.lag().keys(), ...second.lag().keys()])).toEqual(new Set(['0', '1']));
     await first.stop();
     await second.stop();
+  });
+});
+
+describe('a storm of frames with distinct unknown ids', () => {
+  const GARBAGE = 1000;
+  const storm = (world: MemberWorld, from: number): Buffer[] =>
+    Array.from({ length: GARBAGE }, (_, i) => world.frame(from + i, Buffer.of(1)));
+  const interleaved = (one: readonly Buffer[], other: readonly Buffer[]): Buffer[] =>
+    one.flatMap((value, i) => [value, other[i] as Buffer]);
+  const unknown = ({ metrics: { errors } }: MemberHandle): number =>
+    errors.value(errors.series('s', 'unknown_schema_id'));
+
+  it('makes a bounded number of requests, a few at the same time, and hardly delays good records', async () => {
+    const world = await MemberWorld.open({ partitions: 1 });
+    const good = Array.from({ length: GARBAGE }, (_, n) => world.good(n));
+    await world.append(0, interleaved(storm(world, 1000), good));
+    const startMs = world.time.nowMs;
+    const member = world.member();
+    await world.until('all records', () => member.metrics.consumed.value() === 2 * GARBAGE);
+    const tookMs = world.time.nowMs - startMs;
+    expect(member.decoded).toEqual(good.map((_, n) => ({ n })));
+    expect(unknown(member)).toBe(GARBAGE);
+    const asked = world.registry.asked.length;
+    expect(asked).toBeGreaterThan(UNKNOWN_IDS_BURST);
+    expect(asked).toBeLessThan(UNKNOWN_IDS_BURST + 100);
+    expect(member.skipped()).toBe(GARBAGE - (asked - 1));
+    expect(world.registry.inFlightMax).toBe(8);
+    // One after the other, the look-ups alone take 3,000 ms.
+    expect(tookMs).toBeLessThan(500);
+    await member.stop();
+  });
+
+  it('asks first for the ids that real records carry, and later for those it left out', async () => {
+    const world = await MemberWorld.open({ partitions: 1 });
+    world.registry.schemas.set(7, SCHEMA).set(900_000, SCHEMA);
+    const member = world.member();
+    await world.append(0, storm(world, 1000));
+    await world.until('the storm', () => unknown(member) === GARBAGE);
+    const values = [...storm(world, 2000), world.good(1, 7), world.good(2, 900_000), world.good(3, 900_000)];
+    await world.append(0, values);
+    await world.until('the second storm', () => unknown(member) === 2 * GARBAGE);
+    await world.until('the real records', () => member.decoded.length === 3);
+    expect(world.registry.asked).not.toContain('/schemas/ids/2900');
+    await world.sleep(10_000);
+    await world.append(0, [world.frame(2900, Buffer.of(1))]);
+    await world.until('an id that was left out', () => unknown(member) === 2 * GARBAGE + 1);
+    expect(world.registry.asked).toContain('/schemas/ids/2900');
+    await member.stop();
+  });
+});
+
+describe('a registry that refuses one schema id', () => {
+  it.each([401, 403])('with %d has its records quarantined while other ids are answered', async (status) => {
+    const world = await MemberWorld.open({ partitions: 1 });
+    world.registry.refused.set(9, status);
+    await world.append(0, [world.good(1), world.good(2, 9), world.good(3)]);
+    const member = world.member();
+    await world.until('all records', () => member.metrics.consumed.value() === 3);
+    expect(member.decoded).toEqual([{ n: 1 }, { n: 3 }]);
+    expect(member.metrics.registryWaits.value()).toBe(0);
+    const { errors } = member.metrics;
+    expect(errors.value(errors.series('s', 'unknown_schema_id'))).toBe(1);
+    const [quarantined] = await world.read(QUARANTINE_TOPIC);
+    expect(quarantined?.value).toEqual(world.good(2, 9));
+    expect(quarantined?.headers['millrace.error']).toMatch(
+      new RegExp(`refuses /schemas/ids/9 to this client with ${status} and answers for /schemas/ids/1`),
+    );
+    await member.stop();
+  });
+
+  it('and every other one as well lets the consumer wait: the credentials are at fault', async () => {
+    const world = await MemberWorld.open({ partitions: 1 });
+    await world.append(0, [world.good(1)]);
+    const member = world.member();
+    await world.until('the first record', () => member.metrics.consumed.value() === 1);
+    world.registry.refused.set(1, 401).set(9, 401);
+    world.registry.schemas.set(9, SCHEMA);
+    await world.append(0, [world.good(2, 9)]);
+    await world.until('the pause', () => member.metrics.registryWaits.value() === 1);
+    world.registry.refused.clear();
+    await world.until('the second record', () => member.decoded.length === 2);
+    await member.stop();
+    expect(await world.read(QUARANTINE_TOPIC)).toEqual([]);
   });
 });

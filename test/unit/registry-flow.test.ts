@@ -298,7 +298,7 @@ describe('the consumer', () => {
     });
     expect(errors()).toEqual(Object.fromEntries(reasons.map((reason) => [`s/${reason}`, 1])));
     expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 8n }]);
-    expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/9', '/schemas/ids/3']);
+    expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/3', '/schemas/ids/9']);
   });
 
   it('commits nothing of a batch whose quarantine failed', async () => {
