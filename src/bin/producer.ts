@@ -98,7 +98,7 @@ export const command = defineCommand({
     const base = { brokers: settings.brokers, clientId: 'millrace-producer', ...connectOptions(context) };
     const admin = await driver.admin(base);
     context.onClose(() => admin.close());
-    await createTopics(context, admin, [topic]);
+    await createTopics(context, admin, [{ topic }]);
 
     const metrics = producerMetrics(context.metrics);
     const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: BigInt(settings.seed) });

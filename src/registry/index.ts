@@ -21,7 +21,7 @@ export {
 } from './consumer/consumer.ts';
 export { BatchDecoder, type DecodedBatch, type DecodedRow, type FailedRow } from './consumer/decoder.ts';
 export { EndTracker } from './consumer/ends.ts';
-export { QUARANTINE_HEADER, Quarantine } from './consumer/quarantine.ts';
+export { QUARANTINE_HEADER, QUARANTINE_HEADER_BYTES_MAX, Quarantine } from './consumer/quarantine.ts';
 export { type DecodedSink, FileSink, TopicSink } from './consumer/sink.ts';
 export { QUARANTINE_REASONS, type QuarantineReason, REGISTRY_ERRORS } from './errors.ts';
 export { FramedProducer, type FramedProducerOptions, producerMetrics } from './producer/producer.ts';

@@ -2,7 +2,7 @@
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import type { BatchProducer, BrokerAdmin } from '../../src/io/broker/port.ts';
+import type { BatchProducer, BrokerAdmin, BrokerEvent, DeliveryReport } from '../../src/io/broker/port.ts';
 import { referenceKernels } from '../../src/native/reference/kernels.ts';
 import {
   BatchDecoder,
@@ -71,6 +71,37 @@ export class SimRegistry implements RegistryTransport {
   }
 }
 
+/** Refuses whole batches above a limit, as a broker refuses a set of records. */
+export class LimitedProducer implements Pick<BatchProducer, 'produce'> {
+  bytesMax: number;
+  private readonly producer: BatchProducer;
+
+  constructor(producer: BatchProducer, bytesMax: number) {
+    this.producer = producer;
+    this.bytesMax = bytesMax;
+  }
+
+  async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {
+    if (batch.arenaUsed <= this.bytesMax) return this.producer.produce(batch, topics);
+    const rows = batch.rowCount;
+    return {
+      delivered: 0,
+      failed: rows,
+      status: new Int32Array(rows).fill(TOO_LARGE.code),
+      offset: new BigInt64Array(rows),
+      events: [TOO_LARGE],
+    };
+  }
+}
+
+const TOO_LARGE: BrokerEvent = {
+  code: 10,
+  name: 'MSG_SIZE_TOO_LARGE',
+  message: 'Broker: Message size too large',
+  retriable: false,
+  fatal: false,
+};
+
 /** Timers in order of their virtual time: the earliest one runs when nothing else does. */
 class VirtualTime {
   nowMs = 0;
@@ -113,7 +144,7 @@ export interface MemberHandle {
 
 export interface MemberOptions {
   readonly reader?: Schema;
-  readonly quarantine?: BatchProducer;
+  readonly quarantine?: LimitedProducer;
   readonly sink?: DecodedSink;
 }
 
@@ -139,6 +170,22 @@ export class MemberWorld {
       { topic: QUARANTINE_TOPIC, partitions: 1 },
     ]);
     return world;
+  }
+
+  async createTopic(topic: string): Promise<void> {
+    await this.admin.createTopics([{ topic, partitions: 1 }]);
+  }
+
+  limited(bytesMax: number): LimitedProducer {
+    return new LimitedProducer(this.producer, bytesMax);
+  }
+
+  /** Next offset that the group reads. */
+  async committed(partition: number): Promise<bigint> {
+    const consumer = await this.driver.consumer({ brokers: BROKERS, clientId: 'test', group: 'g' });
+    const [at] = await consumer.committed([{ topic: TOPIC, partition }]);
+    await consumer.close();
+    return at?.offset ?? -1n;
   }
 
   /** A frame that the reader decodes. */
@@ -184,13 +231,15 @@ export class MemberWorld {
       subject: 's',
       decoder: new BatchDecoder(client, referenceKernels, options.reader ?? SCHEMA, BATCH_ROWS),
       sink: options.sink ?? {
+        target: 'memory',
         write: async (_records, rows) => {
           decoded.push(...rows.map(({ value }) => value));
+          return [];
         },
         close: async () => {},
       },
       quarantine: new Quarantine({
-        producer: options.quarantine ?? this.producer,
+        producer: (options.quarantine as BatchProducer | undefined) ?? this.producer,
         topic: QUARANTINE_TOPIC,
         readerVersion: 1,
       }),

@@ -1,6 +1,7 @@
 /** The consumer over the simulated broker and a simulated registry, under virtual time. */
 import { describe, expect, it } from 'vitest';
 import { UNKNOWN_IDS_BURST } from '../../src/registry/client/unknown-ids.ts';
+import { TopicSink } from '../../src/registry/index.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './registry-consumer-kit.ts';
 
 describe('the lag gauge of a consumer', () => {
@@ -120,5 +121,92 @@ describe('a registry that refuses one schema id', () => {
     await world.until('the second record', () => member.decoded.length === 2);
     await member.stop();
     expect(await world.read(QUARANTINE_TOPIC)).toEqual([]);
+  });
+});
+
+describe('a record that a topic refuses as too large', () => {
+  const GARBAGE = Buffer.alloc(5000, 0x67);
+
+  it('holds its partition, and no other one, until the quarantine topic accepts it', async () => {
+    const world = await MemberWorld.open({ partitions: 2 });
+    const quarantine = world.limited(2000);
+    await world.append(0, [world.good(0), GARBAGE, world.good(2)]);
+    await world.append(1, [world.good(10)]);
+    const first = world.member({ quarantine });
+    await world.until('the other partition', () => first.decoded.length === 3);
+    await world.append(0, [world.good(3)]);
+    await world.append(1, [world.good(11)]);
+    await world.until('what comes later on the other partition', () => first.decoded.length === 4);
+    expect(first.member.heldReason()).toMatch(
+      /^partition 0 waits at offset 1: topic t\.quarantine refuses the record of 5000 bytes as too large/,
+    );
+    expect(first.metrics.heldPartitions.value()).toBe(1);
+    await first.stop();
+    expect([await world.committed(0), await world.committed(1)]).toEqual([1n, 2n]);
+    expect(await world.read(QUARANTINE_TOPIC)).toEqual([]);
+
+    // A restart meets the same record: it waits as well, and goes on when the topic was changed.
+    const second = world.member({ quarantine });
+    await world.until('the wait', () => second.member.heldReason() !== undefined);
+    await world.sleep(60_000);
+    quarantine.bytesMax = 10_000;
+    await world.until('the end of the wait', () => second.member.heldReason() === undefined);
+    await world.until('the records behind it', () => second.decoded.length === 2);
+    await second.stop();
+    expect(second.decoded).toEqual([{ n: 2 }, { n: 3 }]);
+    expect(second.metrics.heldPartitions.value()).toBe(0);
+    expect(await world.committed(0)).toBe(4n);
+    const stored = await world.read(QUARANTINE_TOPIC);
+    expect(stored.map(({ value }) => value)).toEqual([GARBAGE]);
+    expect(stored[0]?.headers).toMatchObject({
+      'millrace.reason': 'bad_magic',
+      'millrace.source_offset': '1',
+    });
+  });
+
+  it('is delivered when only the set it was sent in is too large', async () => {
+    const world = await MemberWorld.open({ partitions: 1 });
+    const small = [1, 2, 3].map((byte) => Buffer.alloc(100, byte));
+    await world.append(0, small);
+    const member = world.member({ quarantine: world.limited(600) });
+    await world.until('all records', () => member.metrics.consumed.value() === 3);
+    await member.stop();
+    expect((await world.read(QUARANTINE_TOPIC)).map(({ value }) => value)).toEqual(small);
+    expect(member.metrics.heldRecords.value()).toBe(0);
+  });
+
+  it('holds its partition until the output topic accepts its decoded form', async () => {
+    const world = await MemberWorld.open({ partitions: 1 });
+    const output = world.limited(40);
+    const member = world.member({ sink: new TopicSink(output as never, 'out') });
+    await world.createTopic('out');
+    await world.append(0, [world.good(1)]);
+    await world.until('the wait', () => member.member.heldReason() !== undefined);
+    output.bytesMax = 1000;
+    await world.until('the end of the wait', () => member.member.heldReason() === undefined);
+    await member.stop();
+    expect((await world.read('out')).map(({ value }) => JSON.parse(value.toString()))).toEqual([
+      { partition: 0, offset: '0', schema_id: 1, value: { n: 1 } },
+    ]);
+    expect(await world.committed(0)).toBe(1n);
+  });
+
+  it('no longer holds a partition that was revoked', async () => {
+    const world = await MemberWorld.open({ partitions: 2 });
+    const quarantine = world.limited(2000);
+    for (const partition of [0, 1]) await world.append(partition, [GARBAGE]);
+    const first = world.member({ quarantine });
+    await world.until('both to wait', () => first.metrics.heldPartitions.value() === 2);
+    const second = world.member({ quarantine });
+    await world.until('one each', () =>
+      [first, second].every(({ metrics }) => metrics.heldPartitions.value() === 1),
+    );
+    quarantine.bytesMax = 10_000;
+    await world.until('the end of both waits', () =>
+      [first, second].every(({ metrics }) => metrics.heldPartitions.value() === 0),
+    );
+    await first.stop();
+    await second.stop();
+    expect(await world.read(QUARANTINE_TOPIC)).toHaveLength(2);
   });
 });

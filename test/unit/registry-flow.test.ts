@@ -212,8 +212,10 @@ function setUp(
   const producer = new MemoryProducer();
   const lines: unknown[] = [];
   const sink: DecodedSink = {
+    target: 'memory',
     write: async (_records, decoded) => {
       lines.push(...decoded.map(({ value }) => value));
+      return [];
     },
     close: async () => {},
   };

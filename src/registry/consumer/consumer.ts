@@ -3,7 +3,8 @@
  *  Invariants: (1) an offset is committed after the record before it was written to the sink or acknowledged by the
  *  quarantine, so a crash repeats records and loses none; (2) a record that cannot be read never ends the group; (3) a
  *  registry that cannot answer is waited for, with the partitions paused and the group kept, and no record is judged
- *  meanwhile.
+ *  meanwhile; (4) a record that a topic refuses as too large holds its partition, and no other one, until the topic
+ *  accepts it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
@@ -17,8 +18,10 @@ import type {
   TopicPartitionOffset,
 } from '../../io/broker/port.ts';
 import { isRegistryAway } from '../client/client.ts';
-import type { BatchDecoder } from './decoder.ts';
+import type { BatchDecoder, DecodedBatch } from './decoder.ts';
+import { copyOf, rowBytes } from './deliver.ts';
 import type { EndTracker } from './ends.ts';
+import { HeldPartitions, type HeldRow, reasonOf } from './held.ts';
 import type { Quarantine } from './quarantine.ts';
 import type { DecodedSink } from './sink.ts';
 
@@ -28,6 +31,8 @@ export interface ConsumerMetrics {
   readonly errors: Counter;
   readonly decodeSeconds: Histogram;
   readonly registryWaits: Counter;
+  readonly heldRecords: Counter;
+  readonly heldPartitions: Gauge;
   readonly lag: Gauge;
 }
 
@@ -47,6 +52,15 @@ export function consumerMetrics(metrics: Metrics): ConsumerMetrics {
     registryWaits: metrics.counter(
       'registry_unavailable_total',
       'Pauses because the registry did not answer.',
+    ),
+    heldRecords: metrics.counter(
+      'consumer_held_records_total',
+      'Records that the quarantine or the output topic refused as too large; their partition waits.',
+      ['topic'],
+    ),
+    heldPartitions: metrics.gauge(
+      'consumer_held_partitions',
+      'Partitions that wait until a topic accepts a record that it refused as too large.',
     ),
     lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', [
       'topic',
@@ -100,6 +114,7 @@ export class GroupMember {
   private readonly keptEnds: TopicPartitionOffset[] = [];
   private readonly spares: RecordBatch[] = [];
   private readonly paused = new Set<number>();
+  private readonly held = new HeldPartitions();
   /** Next offset to commit, by partition. */
   private readonly positions = new Map<number, bigint>();
   private readonly committed = new Map<number, bigint>();
@@ -134,8 +149,8 @@ export class GroupMember {
           this.processing = this.process(this.records);
           await this.processing;
         }
-        for (const end of result.ends) options.ends?.reached(end.partition, end.offset);
-        await this.commitAndMeasure();
+        this.reached(result.ends);
+        await this.maintain();
       }
       await this.commit(options.clock.monotonicMs());
     } finally {
@@ -143,8 +158,14 @@ export class GroupMember {
     }
   }
 
-  private async commitAndMeasure(): Promise<void> {
+  /** Why a partition waits for a topic to accept a record; undefined where none does. */
+  heldReason(): string | undefined {
+    return this.held.reason();
+  }
+
+  private async maintain(): Promise<void> {
     const nowMs = this.options.clock.monotonicMs();
+    if (this.held.isDue(nowMs)) await this.retryHeld(nowMs);
     if (nowMs - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit(nowMs);
     if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag(nowMs);
   }
@@ -161,7 +182,13 @@ export class GroupMember {
       if (!(await this.finish(next))) return;
       this.spares.push(next);
     }
-    for (const end of this.keptEnds.splice(0)) this.options.ends?.reached(end.partition, end.offset);
+    this.reached(this.keptEnds.splice(0));
+  }
+
+  /** Ends of partitions; a held one is not at its end. */
+  private reached(ends: readonly TopicPartitionOffset[]): void {
+    for (const end of ends)
+      if (!this.held.has(end.partition)) this.options.ends?.reached(end.partition, end.offset);
   }
 
   /** False: the drain came before the registry did, and nothing of the batch counts as read. */
@@ -169,25 +196,109 @@ export class GroupMember {
     const { options } = this;
     if (!(await this.prepare(records))) return false;
     const startMs = options.clock.monotonicMs();
-    const { decoded, failed } = options.decoder.decode(records);
+    const batch = options.decoder.decode(records);
+    const { decoded, failed } = batch;
     const rows = decoded.length + failed.length;
     const seconds = (options.clock.monotonicMs() - startMs) / 1000;
     if (rows > 0) options.metrics.decodeSeconds.observeMany(seconds / rows, rows);
-    await Promise.all([
-      options.sink?.write(records, decoded),
-      failed.length === 0 ? undefined : options.quarantine.write(records, options.topic, failed),
-    ]);
+    const newlyHeld = this.hold(await this.deliver(records, batch));
     options.metrics.consumed.add(rows);
     options.metrics.decoded.add(decoded.length);
     for (const { reason } of failed)
       options.metrics.errors.add(1, options.metrics.errors.series(options.subject, reason));
     const { partition, offset } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
-      this.positions.set(partition[row] as number, (offset[row] as bigint) + 1n);
+      const at = partition[row] as number;
+      const next = (offset[row] as bigint) + 1n;
+      if (!this.held.advance(at, next)) this.positions.set(at, next);
     }
     for (const [at, next] of this.positions) options.ends?.reached(at, next);
     options.onRows(rows, failed.length);
+    await this.pauseHeld(newlyHeld);
     return true;
+  }
+
+  /** @returns the rows that a topic refuses as too large, in the order of their offsets */
+  private async deliver(
+    records: RecordBatch,
+    { decoded, failed }: DecodedBatch,
+  ): Promise<readonly HeldRow[]> {
+    const { sink, quarantine, topic } = this.options;
+    const [unwritten, unparked] = await Promise.all([
+      sink?.write(records, decoded) ?? [],
+      failed.length === 0 ? [] : quarantine.write(records, topic, failed),
+    ]);
+    const { partition, offset } = records.columns;
+    const heldRow = (
+      row: number,
+      to: string,
+      write: (copy: RecordBatch) => Promise<readonly unknown[]>,
+    ): HeldRow => {
+      const copy = copyOf(records, row);
+      return {
+        partition: partition[row] as number,
+        offset: offset[row] as bigint,
+        topic: to,
+        bytes: rowBytes(records, row),
+        retry: async () => (await write(copy)).length === 0,
+      };
+    };
+    const rows = [
+      ...unwritten.map((one) =>
+        heldRow(one.row, sink?.target ?? '', (copy) =>
+          (sink as DecodedSink).write(copy, [{ ...one, row: 0 }]),
+        ),
+      ),
+      ...unparked.map((one) =>
+        heldRow(one.row, quarantine.topic, (copy) => quarantine.write(copy, topic, [{ ...one, row: 0 }])),
+      ),
+    ];
+    return rows.sort((a, b) => (a.offset < b.offset ? -1 : 1));
+  }
+
+  /** @returns the partitions that were not held before */
+  private hold(rows: readonly HeldRow[]): readonly number[] {
+    const { metrics, log, clock } = this.options;
+    const owned = new Set(this.consumer?.assignment().map((at) => at.partition));
+    const partitions: number[] = [];
+    for (const row of rows) {
+      // The new owner of a partition that left reads the record again.
+      if (!owned.has(row.partition)) continue;
+      metrics.heldRecords.add(1, metrics.heldRecords.series(row.topic));
+      if (!this.held.hold(row, clock.monotonicMs())) continue;
+      log.error({ partition: row.partition, offset: String(row.offset), topic: row.topic }, reasonOf(row));
+      partitions.push(row.partition);
+      this.countHeld(1);
+    }
+    return partitions;
+  }
+
+  private countHeld(more: number): void {
+    const { heldPartitions } = this.options.metrics;
+    heldPartitions.set(heldPartitions.value() + more);
+  }
+
+  private async pauseHeld(partitions: readonly number[]): Promise<void> {
+    const consumer = this.consumer as BatchConsumer;
+    const places = consumer.assignment().filter((at) => partitions.includes(at.partition));
+    if (places.length > 0) await consumer.pause(places);
+  }
+
+  private async retryHeld(nowMs: number): Promise<void> {
+    const { options } = this;
+    const released = await this.held.retry(nowMs);
+    for (const { partition, next } of released) {
+      this.countHeld(-1);
+      this.positions.set(partition, next);
+      options.ends?.reached(partition, next);
+      options.log.info(
+        { partition },
+        'the record that was too large is delivered; the partition is read again',
+      );
+      this.paused.add(partition);
+    }
+    // While the registry is away they stay paused with the others.
+    if (released.length > 0 && !this.waitsForRegistry) await this.resume();
   }
 
   /** Makes the schemas of a batch ready, waiting for the registry as long as it takes. False: the drain came first. */
@@ -211,7 +322,7 @@ export class GroupMember {
         }
         if (options.drain.aborted) return false;
         await this.idle(delayMs);
-        await this.commitAndMeasure();
+        await this.maintain();
         delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
       }
     }
@@ -228,7 +339,10 @@ export class GroupMember {
     const consumer = this.consumer as BatchConsumer;
     const places = consumer
       .assignment()
-      .filter((at) => this.received.has(at.partition) && !this.paused.has(at.partition));
+      .filter(
+        ({ partition }) =>
+          this.received.has(partition) && !this.paused.has(partition) && !this.held.has(partition),
+      );
     for (const { partition } of places) this.paused.add(partition);
     if (places.length > 0) await consumer.pause(places);
   }
@@ -280,7 +394,6 @@ export class GroupMember {
       { kind: rebalance.kind, partitions: rebalance.partitions.map((at) => at.partition) },
       'rebalance',
     );
-    if (rebalance.kind === 'assigned') return;
     if (rebalance.kind === 'revoked') {
       // A batch that waits for the registry is not finished now; its new owner reads it again.
       if (!this.waitsForRegistry)
@@ -297,6 +410,7 @@ export class GroupMember {
       this.receivedFrom.delete(partition);
       this.received.delete(partition);
       this.paused.delete(partition);
+      if (this.held.drop(partition)) this.countHeld(-1);
       lag.drop(topic, String(partition));
     }
   }
