@@ -1,7 +1,7 @@
 /** The consumer over the simulated broker and a simulated registry, under virtual time. */
 import { describe, expect, it } from 'vitest';
 import { UNKNOWN_IDS_BURST } from '../../src/registry/client/unknown-ids.ts';
-import { TopicSink } from '../../src/registry/index.ts';
+import { parseSchema, type Schema, TopicSink } from '../../src/registry/index.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './registry-consumer-kit.ts';
 
 describe('the lag gauge of a consumer', () => {
@@ -121,6 +121,30 @@ describe('a registry that refuses one schema id', () => {
     await world.until('the second record', () => member.decoded.length === 2);
     await member.stop();
     expect(await world.read(QUARANTINE_TOPIC)).toEqual([]);
+  });
+});
+
+it('judges each record of a Protobuf writer whose schema the rules refuse', async () => {
+  const world = await MemberWorld.open({ partitions: 1 });
+  const proto = (field: string): Schema =>
+    parseSchema('PROTOBUF', `syntax = "proto3"; message M { ${field} a = 1; string s = 2; }`);
+  world.registry.schemas.set(5, proto('int32'));
+  /** Message index 0 in front of the payload. */
+  const frame = (...payload: number[]): Buffer => world.frame(5, Buffer.of(0, ...payload));
+  const changed = frame(0x08, 5, 0x12, 1, 0x78);
+  await world.append(0, [frame(0x12, 1, 0x78), changed, frame(0x12, 1, 0x79)]);
+  const member = world.member({ reader: proto('sint32') });
+  await world.until('all records', () => member.metrics.consumed.value() === 3);
+  await member.stop();
+  expect(member.decoded).toEqual([
+    { a: 0, s: 'x' },
+    { a: 0, s: 'y' },
+  ]);
+  const stored = await world.read(QUARANTINE_TOPIC);
+  expect(stored.map(({ value }) => value)).toEqual([changed]);
+  expect(stored[0]?.headers).toMatchObject({
+    'millrace.reason': 'incompatible_schema',
+    'millrace.error': expect.stringMatching(/a: 5 as int32 is no value of sint32/),
   });
 });
 

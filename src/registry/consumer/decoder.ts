@@ -10,8 +10,8 @@ import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Kernels } from '../../native/surface.ts';
 import type { RegistryClient } from '../client/client.ts';
 import { QUARANTINE_REASONS, type QuarantineReason, registryError } from '../errors.ts';
+import { readerCodec } from '../proof/reader.ts';
 import type { Schema } from '../schemas/schema.ts';
-import { readerCodec } from '../serde/codec.ts';
 import type { Decode } from '../serde/decode.ts';
 import { readMessagePath } from '../serde/message-path.ts';
 
