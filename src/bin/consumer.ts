@@ -178,7 +178,12 @@ export const command = defineCommand({
       clientId: 'millrace-consumer-out',
       acks: -1,
       idempotence: true,
-      properties: { ...base.properties, 'message.max.bytes': PRODUCER_RECORD_BYTES_MAX },
+      properties: {
+        ...base.properties,
+        'message.max.bytes': PRODUCER_RECORD_BYTES_MAX,
+        // A batch is handed over whole, and the next one waits for it.
+        'linger.ms': 1,
+      },
     });
     context.onClose(() => producer.close());
     const sink: DecodedSink | undefined =

@@ -22,7 +22,7 @@ import { writerCodec } from '../../src/registry/serde/codec.ts';
 import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 
-export const TOPIC = 't';
+const TOPIC = 't';
 export const QUARANTINE_TOPIC = 't.quarantine';
 const BROKERS = 'sim:1';
 const BATCH_ROWS = 256;
@@ -41,7 +41,7 @@ const notFound: TransportAnswer = {
 };
 
 /** Answers ids it knows; each answer takes `latencyMs` of virtual time. */
-export class SimRegistry implements RegistryTransport {
+class SimRegistry implements RegistryTransport {
   readonly schemas = new Map<number, Schema>([[1, SCHEMA]]);
   /** Status by id. */
   readonly refused = new Map<number, number>();

@@ -46,8 +46,12 @@ export interface RegistryVerdict {
 
 /** Ids remembered as unreadable; further ones are asked for again. */
 const UNREADABLE_IDS_MAX = 10_000;
-/** Requests in flight for the ids of one call, and ids of a call that no limit leaves out: one round trip's worth. */
+/** Requests in flight for the ids of one call. */
 const LOOKUPS_IN_FLIGHT_MAX = 8;
+/** Likely ids of a call that are asked for whatever the limit of unknown ids says. */
+const LOOKUPS_ALWAYS = 4;
+/** Registries count up: an id this far above the greatest one that was answered is likely to be a new schema. */
+const LIKELY_ID_DISTANCE = 10_000;
 /** Paths remembered that the registry answered last with a schema: what a refusal is checked against. */
 const PROBE_PATHS_MAX = 3;
 
@@ -63,6 +67,7 @@ export class RegistryClient {
   private readonly references: ReferenceCache;
   /** Answered by id. */
   private readonly asked = new Set<number>();
+  private greatestId = 0;
   private readonly requests: Counter;
   private readonly lookups: Counter;
   private readonly skipped: Counter;
@@ -149,10 +154,11 @@ export class RegistryClient {
    *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol, unauthenticated, forbidden
    *  (the last two: see `isRegistryAway`) */
   schemaById(id: number): Promise<Schema> {
-    return this.lookUp(id, false);
+    return this.lookUp(id, () => true) as Promise<Schema>;
   }
 
-  private lookUp(id: number, isLimited: boolean): Promise<Schema> {
+  /** Undefined: the id would have to be asked for, and `mayAsk` says no. */
+  private lookUp(id: number, mayAsk: () => boolean): Promise<Schema> | undefined {
     const startMs = this.nowMs();
     const known = this.schemas.get(id);
     if (known !== undefined) {
@@ -167,34 +173,50 @@ export class RegistryClient {
     this.lookups.add(1, this.series.read.miss);
     let under = this.fetching.get(id);
     if (under === undefined) {
-      const skipped = isLimited ? this.unknown.reserve(id) : undefined;
-      if (skipped !== undefined) {
+      if (!mayAsk()) {
         this.skipped.add();
-        return Promise.reject(skipped);
+        return undefined;
       }
-      under = this.fetchSchema(id, isLimited).finally(() => this.fetching.delete(id));
+      under = this.fetchSchema(id).finally(() => this.fetching.delete(id));
       this.fetching.set(id, under);
     }
     return under;
   }
 
-  /** The schemas of several ids, or why they have none. The first LOOKUPS_IN_FLIGHT_MAX ids are always asked for; of the
-   *  others, those behind may find the limit of unknown ids reached and are unknown_schema_id.
+  /** The schemas of several ids, or why they have none. Ids of many records are asked for first, then small ids. Of those,
+   *  the first LOOKUPS_ALWAYS likely ones are asked for in any case; the others may find the limit of unknown ids reached
+   *  and then share one unknown_schema_id error.
+   *  @param records number of records by id
    *  @throws what `isRegistryAway` is true for: nothing is known of some of the ids */
-  async schemasById(ids: readonly number[]): Promise<ReadonlyMap<number, Schema | MillraceError>> {
+  async schemasById(
+    records: ReadonlyMap<number, number>,
+  ): Promise<ReadonlyMap<number, Schema | MillraceError>> {
+    const ids = [...records].sort(([a, of], [b, than]) => than - of || a - b).map(([id]) => id);
     const found = new Map<number, Schema | MillraceError>();
     const rest = ids.entries();
     let away: unknown;
+    let skipped: MillraceError | undefined;
     const lookUp = async (): Promise<void> => {
       for (const [index, id] of rest) {
         if (away !== undefined) return;
+        let isReserved = false;
+        const mayAsk = (): boolean => {
+          if (index < LOOKUPS_ALWAYS && this.isLikely(id, records)) return true;
+          isReserved = this.unknown.reserve();
+          return isReserved;
+        };
+        let isUnknown = false;
         try {
-          found.set(id, await this.lookUp(id, index >= LOOKUPS_IN_FLIGHT_MAX));
+          const asked = this.lookUp(id, mayAsk);
+          if (asked === undefined) skipped ??= notAskedFor();
+          found.set(id, asked === undefined ? (skipped as MillraceError) : await asked);
         } catch (thrown) {
           const error = findMillraceError(thrown);
+          isUnknown = isUnknownId(error);
           if (error === undefined || isRegistryAway(error)) away ??= thrown;
           else found.set(id, error);
         }
+        if (isReserved && !isUnknown) this.unknown.unreserve();
       }
     };
     await Promise.all(Array.from({ length: Math.min(LOOKUPS_IN_FLIGHT_MAX, ids.length) }, lookUp));
@@ -202,19 +224,18 @@ export class RegistryClient {
     return found;
   }
 
-  private async fetchSchema(id: number, isReserved: boolean): Promise<Schema> {
-    let isUnknown = false;
+  /** Garbage rarely has one id twice in a batch, or one close to those that exist. */
+  private isLikely(id: number, records: ReadonlyMap<number, number>): boolean {
+    return (records.get(id) as number) > 1 || id <= this.greatestId + LIKELY_ID_DISTANCE;
+  }
+
+  private async fetchSchema(id: number): Promise<Schema> {
     try {
       return await this.readSchema(id);
     } catch (thrown) {
       const error = findMillraceError(thrown);
-      if (error?.code === 'schema_not_found' || isRefusedAlone(error)) {
-        isUnknown = true;
-        this.unknown.remember(id, error);
-      }
+      if (isUnknownId(error)) this.unknown.remember(id, error);
       throw thrown;
-    } finally {
-      if (isReserved && !isUnknown) this.unknown.unreserve();
     }
   }
 
@@ -228,7 +249,7 @@ export class RegistryClient {
     this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
     try {
       const schema = await this.schemaOf(document);
-      this.schemas.set(id, schema);
+      this.keep(id, schema);
       this.asked.add(id);
       return schema;
     } catch (thrown) {
@@ -239,6 +260,11 @@ export class RegistryClient {
       }
       throw thrown;
     }
+  }
+
+  private keep(id: number, schema: Schema): void {
+    this.schemas.set(id, schema);
+    this.greatestId = Math.max(this.greatestId, id);
   }
 
   /** Asks for a schema. A refusal is checked: with the same credentials, the registry is asked for a schema that it gave
@@ -334,7 +360,7 @@ export class RegistryClient {
     if (typeof number !== 'number' || typeof id !== 'number')
       throw protocol('a version without its number or id');
     const schema = await this.schemaOf(answer);
-    this.schemas.set(id, schema);
+    this.keep(id, schema);
     const rest = metadata === undefined ? {} : { metadata: metadata as Json };
     return { subject, version: number, id, schema, ...rest };
   }
@@ -474,6 +500,19 @@ const REFUSED_ALONE = { refusedAlone: true } as const;
 const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && status < 300;
 
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
+
+/** Whether an error says that the registry has no schema of this id for this process. */
+function isUnknownId(error: MillraceError | undefined): error is MillraceError {
+  return error?.code === 'schema_not_found' || isRefusedAlone(error);
+}
+
+/** One error for many ids: each names its id elsewhere. */
+function notAskedFor(): MillraceError {
+  return registryError(
+    'unknown_schema_id',
+    'the schema id was not asked for: the registry knows too few of the ids that are asked for at the same time',
+  );
+}
 
 function unknownId(id: number): MillraceError {
   return registryError('schema_not_found', `the registry knows no schema with id ${id}`);

@@ -7,12 +7,11 @@
  */
 import type { Clock } from '../../core/clock.ts';
 import type { MillraceError } from '../../core/errors.ts';
-import { registryError } from '../errors.ts';
 
 /** Requests for unknown ids that a process may make at once, after a time without any. */
-export const UNKNOWN_IDS_BURST = 256;
+export const UNKNOWN_IDS_BURST = 64;
 /** Requests for unknown ids a second, on average, of a process. */
-export const UNKNOWN_IDS_PER_SECOND = 32;
+const UNKNOWN_IDS_PER_SECOND = 32;
 /** Ids in the negative cache; the oldest is forgotten first. */
 const CACHED_IDS_MAX = 10_000;
 
@@ -39,19 +38,15 @@ export class UnknownIds {
     return undefined;
   }
 
-  /** Reserves one request. Undefined: granted; return it if the registry knows the id or does not answer. */
-  reserve(id: number): MillraceError | undefined {
+  /** Reserves one request. True: granted; return it if the registry knows the id or does not answer. */
+  reserve(): boolean {
     const nowMs = this.clock.monotonicMs();
     const filled = this.tokens + ((nowMs - this.filledMs) / 1000) * UNKNOWN_IDS_PER_SECOND;
     this.tokens = Math.min(UNKNOWN_IDS_BURST, filled);
     this.filledMs = nowMs;
-    if (this.tokens < 1)
-      return registryError(
-        'unknown_schema_id',
-        `schema id ${id} was not asked for: the registry knows too few of the ids that are asked for at the same time`,
-      );
+    if (this.tokens < 1) return false;
     this.tokens--;
-    return undefined;
+    return true;
   }
 
   unreserve(): void {

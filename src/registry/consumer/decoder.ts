@@ -75,7 +75,7 @@ export class BatchDecoder {
     }
     const tookMs = this.client.nowMs() - startMs;
     this.unknown.clear();
-    if (missing.size > 0) this.keep(await this.client.schemasById(mostWantedFirst(missing)));
+    if (missing.size > 0) this.keep(await this.client.schemasById(missing));
     this.client.countHits(known, tookMs);
   }
 
@@ -83,6 +83,7 @@ export class BatchDecoder {
     for (const [id, result] of found) {
       if (!isFailure(result)) this.writers.set(id, { schema: result, byPath: new Map() });
       else if (result.code === 'incompatible_schema') this.writers.set(id, result);
+      else if (result.code === 'unknown_schema_id') this.unknown.set(id, result);
       else this.unknown.set(id, registryError('unknown_schema_id', result.message, { cause: result }));
     }
   }
@@ -140,11 +141,6 @@ export class BatchDecoder {
     if (isFailure(made)) throw made;
     return made;
   }
-}
-
-/** Of the ids in a storm of garbage, those that are real are in several records, or are small: registries count up. */
-function mostWantedFirst(records: ReadonlyMap<number, number>): readonly number[] {
-  return [...records].sort(([a, of], [b, than]) => than - of || a - b).map(([id]) => id);
 }
 
 /** Message paths kept a writer schema; hostile paths beyond it are judged anew each time. */

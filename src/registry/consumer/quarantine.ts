@@ -47,7 +47,8 @@ export class Quarantine {
     sourceTopic: string,
     rows: readonly FailedRow[],
   ): Promise<readonly FailedRow[]> {
-    const added = rows.map((failed) => this.headers(records, sourceTopic, failed));
+    const utf8 = cachedUtf8();
+    const added = rows.map((failed) => this.headers(records, sourceTopic, failed, utf8));
     const bytes = rows.reduce((sum, { row }) => sum + rowBytes(records, row), 0);
     const batch = RecordBatch.create(rows.length, bytes + headersBytes(added.flat()));
     for (const [i, { row }] of rows.entries())
@@ -61,8 +62,12 @@ export class Quarantine {
     return refused.map((row) => rows[row] as FailedRow);
   }
 
-  private headers(records: RecordBatch, sourceTopic: string, failed: FailedRow): RecordHeader[] {
-    const text = (value: string): Uint8Array => Buffer.from(value, 'utf8');
+  private headers(
+    records: RecordBatch,
+    sourceTopic: string,
+    failed: FailedRow,
+    text: (value: string) => Uint8Array,
+  ): RecordHeader[] {
     const { partition, offset } = records.columns;
     return [
       [QUARANTINE_HEADER.reason, text(failed.reason)],
@@ -74,6 +79,18 @@ export class Quarantine {
       [QUARANTINE_HEADER.sourceOffset, text(String(offset[failed.row]))],
     ];
   }
+}
+
+/** Most header values of a batch are the same. */
+function cachedUtf8(): (text: string) => Uint8Array {
+  const cache = new Map<string, Uint8Array>();
+  return (text) => {
+    const known = cache.get(text);
+    if (known !== undefined) return known;
+    const bytes = Buffer.from(text, 'utf8');
+    cache.set(text, bytes);
+    return bytes;
+  };
 }
 
 /** Bytes in an arena of headers with names in ASCII. */
