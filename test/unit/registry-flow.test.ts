@@ -303,6 +303,27 @@ describe('the consumer', () => {
     expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/3', '/schemas/ids/9']);
   });
 
+  it('keeps a record whose header name is not UTF-8', async () => {
+    const bad = Buffer.from('garbage');
+    const [record] = rows(bad) as [RecordInput];
+    // Read from the broker, each byte that is not UTF-8 becomes a character of three.
+    const source = RecordBatch.create(1, 256);
+    source.append({ ...record, headers: [['own', Buffer.from('h')]] });
+    const { arena, headersStart } = source.columns;
+    arena.fill(0xff, (headersStart[0] as number) + 8, (headersStart[0] as number) + 11);
+    const producer = new MemoryProducer();
+    const quarantine = new Quarantine({ producer, topic: 't.quarantine', readerVersion: 2 });
+    const failed = {
+      row: 0,
+      schemaId: 0,
+      reason: 'bad_magic',
+      error: registryError('bad_magic', 'no'),
+    } as const;
+    expect(await quarantine.write(source, 't', [failed])).toEqual([]);
+    expect(producer.stored.map(({ value }) => value)).toEqual([bad]);
+    expect(producer.stored[0]?.headers['\ufffd\ufffd\ufffd']).toBe('h');
+  });
+
   it('commits nothing of a batch whose quarantine failed', async () => {
     const { member, consumer, producer, counters } = setUp([rows(Buffer.from('garbage'))]);
     producer.fails = true;

@@ -50,7 +50,7 @@ const UNREADABLE_IDS_MAX = 10_000;
 const LOOKUPS_IN_FLIGHT_MAX = 8;
 /** Likely ids of a call that are asked for whatever the limit of unknown ids says. */
 const LOOKUPS_ALWAYS = 4;
-/** Registries count up: an id this far above the greatest one that was answered is likely to be a new schema. */
+/** Registries count up: an id at most this far above the greatest one that was answered is likely to be a new schema. */
 const LIKELY_ID_DISTANCE = 10_000;
 /** Paths remembered that the registry answered last with a schema: what a refusal is checked against. */
 const PROBE_PATHS_MAX = 3;

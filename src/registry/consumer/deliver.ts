@@ -1,5 +1,7 @@
 /** Delivers a batch to one topic, and tells a record that the topic refuses for its size from a broker that fails. */
-import { RecordBatch } from '../../core/layout/record-batch.ts';
+import { invariant } from '../../core/errors.ts';
+import { RECORD_HEADER } from '../../core/layout/layouts.gen.ts';
+import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/broker/port.ts';
 import { registryError } from '../errors.ts';
 
@@ -42,19 +44,39 @@ export function rowBytes({ columns }: RecordBatch, row: number): number {
   );
 }
 
+/** A batch with exactly these records. */
+export function batchOf(records: readonly RecordInput[]): RecordBatch {
+  const batch = RecordBatch.create(
+    records.length,
+    records.reduce((sum, record) => sum + inputBytes(record), 0),
+  );
+  for (const record of records)
+    invariant(batch.append(record), 'a batch has room for the records it is made for');
+  return batch;
+}
+
+/** A name that is not UTF-8 is longer written than it was read, so the bytes of the source row do not say it. */
+function inputBytes({ key, value, headers }: RecordInput): number {
+  const ofHeaders = (headers ?? []).reduce(
+    (sum, [name, content]) => sum + RECORD_HEADER.BYTES + Buffer.byteLength(name) + (content?.length ?? 0),
+    0,
+  );
+  return (key?.length ?? 0) + (value?.length ?? 0) + ofHeaders;
+}
+
 /** A batch with a copy of one row. */
 export function copyOf(batch: RecordBatch, row: number): RecordBatch {
   const { topicIndex, partition, offset, timestamp, timestampType } = batch.columns;
-  const copy = RecordBatch.create(1, rowBytes(batch, row));
-  copy.append({
-    topicIndex: topicIndex[row] as number,
-    partition: partition[row] as number,
-    offset: offset[row] as bigint,
-    timestamp: timestamp[row] as bigint,
-    timestampType: timestampType[row] as number,
-    key: batch.key(row),
-    value: batch.value(row),
-    headers: batch.headers(row),
-  });
-  return copy;
+  return batchOf([
+    {
+      topicIndex: topicIndex[row] as number,
+      partition: partition[row] as number,
+      offset: offset[row] as bigint,
+      timestamp: timestamp[row] as bigint,
+      timestampType: timestampType[row] as number,
+      key: batch.key(row),
+      value: batch.value(row),
+      headers: batch.headers(row),
+    },
+  ]);
 }

@@ -29,10 +29,6 @@ export class HeldPartitions {
   private delayMs = RETRY_MS;
   private retryAtMs = 0;
 
-  get size(): number {
-    return this.byPartition.size;
-  }
-
   has(partition: number): boolean {
     return this.byPartition.has(partition);
   }

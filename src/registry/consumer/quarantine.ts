@@ -1,9 +1,8 @@
 /** The quarantine: a topic that keeps each record that cannot be read, untouched, with the reason beside it. */
-import { RECORD_HEADER } from '../../core/layout/layouts.gen.ts';
-import { RecordBatch, type RecordHeader } from '../../core/layout/record-batch.ts';
+import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/broker/port.ts';
 import type { FailedRow } from './decoder.ts';
-import { deliver, rowBytes } from './deliver.ts';
+import { batchOf, deliver } from './deliver.ts';
 
 /** Names of the headers that are added behind the record's own. */
 export const QUARANTINE_HEADER = {
@@ -48,16 +47,14 @@ export class Quarantine {
     rows: readonly FailedRow[],
   ): Promise<readonly FailedRow[]> {
     const utf8 = cachedUtf8();
-    const added = rows.map((failed) => this.headers(records, sourceTopic, failed, utf8));
-    const bytes = rows.reduce((sum, { row }) => sum + rowBytes(records, row), 0);
-    const batch = RecordBatch.create(rows.length, bytes + headersBytes(added.flat()));
-    for (const [i, { row }] of rows.entries())
-      batch.append({
-        key: records.key(row),
-        value: records.value(row),
-        timestamp: records.columns.timestamp[row] as bigint,
-        headers: [...records.headers(row), ...(added[i] as RecordHeader[])],
-      });
+    const batch = batchOf(
+      rows.map((failed) => ({
+        key: records.key(failed.row),
+        value: records.value(failed.row),
+        timestamp: records.columns.timestamp[failed.row] as bigint,
+        headers: [...records.headers(failed.row), ...this.headers(records, sourceTopic, failed, utf8)],
+      })),
+    );
     const refused = await deliver(this.options.producer, batch, this.options.topic);
     return refused.map((row) => rows[row] as FailedRow);
   }
@@ -91,12 +88,4 @@ function cachedUtf8(): (text: string) => Uint8Array {
     cache.set(text, bytes);
     return bytes;
   };
-}
-
-/** Bytes in an arena of headers with names in ASCII. */
-function headersBytes(headers: readonly RecordHeader[]): number {
-  return headers.reduce(
-    (sum, [name, value]) => sum + RECORD_HEADER.BYTES + name.length + (value?.length ?? 0),
-    0,
-  );
 }

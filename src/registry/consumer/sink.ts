@@ -5,10 +5,10 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { coreError } from '../../core/errors.ts';
-import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/broker/port.ts';
 import type { DecodedRow } from './decoder.ts';
-import { deliver } from './deliver.ts';
+import { batchOf, deliver } from './deliver.ts';
 
 export interface DecodedSink {
   /** Where the rows go, for a person. */
@@ -113,13 +113,12 @@ export class TopicSink implements DecodedSink {
 
   async write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]> {
     if (rows.length === 0) return [];
-    const values = rows.map((row) => Buffer.from(decodedLine(records, row), 'utf8'));
-    const keys = rows.map((row) => records.key(row.row));
-    const bytes = values.reduce((sum, value, i) => sum + value.length + (keys[i]?.length ?? 0), 0);
-    const batch = RecordBatch.create(rows.length, bytes);
-    values.forEach((value, i) => {
-      batch.append({ key: keys[i] ?? null, value });
-    });
+    const batch = batchOf(
+      rows.map((row) => ({
+        key: records.key(row.row),
+        value: Buffer.from(decodedLine(records, row), 'utf8'),
+      })),
+    );
     const refused = await deliver(this.producer, batch, this.target);
     return refused.map((row) => rows[row] as DecodedRow);
   }
