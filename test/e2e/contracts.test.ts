@@ -13,6 +13,8 @@ import { ready } from '../../src/bin/demo/ready.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
+import { parseSchema, writerCodec } from '../../src/registry/index.ts';
+import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { describeFull, itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
@@ -214,6 +216,43 @@ describe('the registry', () => {
       expect((await reading.ended).code).toBe(0);
     },
   );
+});
+
+describe('records above the usual megabyte', () => {
+  it('are quarantined untouched, or decoded into the output topic, which are created large enough', async () => {
+    const subject = name('large-value');
+    const topic = subject.replace(/-value$/, '');
+    const out = name('large-decoded');
+    const schema = JSON.stringify({ type: 'record', name: 'L', fields: [{ name: 'text', type: 'string' }] });
+    const { body } = await ask(url, 'POST', `/subjects/${subject}/versions`, { schema });
+    const text = 'x'.repeat(1_500_000);
+    const payloads = new Payloads(1, 2_000_000);
+    writerCodec(parseSchema('AVRO', schema)).encode({ text }, payloads);
+    const head = Buffer.alloc(5);
+    head.writeUInt32BE((body as { id: number }).id, 1);
+    const garbage = Buffer.alloc(2_000_000, 'garbage');
+    await createTopics(stack.brokers, [{ topic, partitions: 1, config: { 'max.message.bytes': '8000000' } }]);
+    await append(
+      stack.brokers,
+      topic,
+      [garbage, Buffer.concat([head, payloads.bytes.subarray(0, payloads.used)])].map((value) => ({
+        partition: 0,
+        key: null,
+        value,
+      })),
+    );
+    const ran = await own.run(['consumer', ...shared(subject), '-exit-at-end', `-out=kafka:${out}`, '-json']);
+    expect(ran.code, ran.stderr).toBe(0);
+    expect(JSON.parse(ran.stdout)).toMatchObject({ records: 2, quarantined: 1 });
+    const found = new Map<string, Buffer>();
+    const reader = await TopicReader.open(stack.brokers);
+    await reader.read([`${topic}.quarantine`, out], (from, { value }) => {
+      found.set(from, Buffer.from(value ?? []));
+    });
+    await reader.close();
+    expect(found.get(`${topic}.quarantine`)?.equals(garbage)).toBe(true);
+    expect((JSON.parse(String(found.get(out))) as { value: unknown }).value).toEqual({ text });
+  });
 });
 
 /** The partitions of each member, as the log of their process tells it. */
