@@ -110,6 +110,7 @@ export const CORE_ERRORS = {
   wrong_server: errorRow('unavailable'),
   timeout: errorRow('unavailable'),
   addon_missing: errorRow('unavailable'),
+  addon_mismatch: errorRow('unavailable'),
   layout_mismatch: errorRow('internal'),
   closed: errorRow('internal'),
   out_of_range: errorRow('invalid'),

@@ -79,7 +79,7 @@ describe('the addon', () => {
     ['no identity', []],
   ])('is refused with %s, and the message says what to do', (name, defines) => {
     const path = buildStranger(name.replaceAll(' ', '-'), defines);
-    expect(() => loadAddon(path)).toThrow(code('layout_mismatch'));
+    expect(() => loadAddon(path)).toThrow(code('addon_mismatch'));
     expect(() => loadAddon(path)).toThrow(
       expect.objectContaining({ next: expect.stringContaining('build:native') }),
     );

@@ -4,6 +4,7 @@ import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
 import { brokerError, thrownEvent, unreachable } from './errors.ts';
 import { NodeAdmin } from './node-rdkafka-admin.ts';
 import { mainThreadOnly, NodeConsumer } from './node-rdkafka-consumer.ts';
+import { loadNodeRdkafka } from './node-rdkafka-load.ts';
 import { NodeProducer } from './node-rdkafka-producer.ts';
 import { NodeTransactionalProducer } from './node-rdkafka-transactions.ts';
 import type {
@@ -78,7 +79,7 @@ async function connect<C extends KafkaConsumer | Producer>(
 
 async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
   mainThreadOnly(isMainThread);
-  const { KafkaConsumer: Consumer } = (await import('node-rdkafka')).default;
+  const { KafkaConsumer: Consumer } = await loadNodeRdkafka();
   const { global, topic } = split(consumerProperties(options));
   const callbacks = { rebalance_cb: () => {}, offset_commit_cb: true };
   const client = await connect(
@@ -90,7 +91,7 @@ async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
 
 async function producer(options: ProducerOptions): Promise<BatchProducer> {
   mainThreadOnly(isMainThread);
-  const { Producer: Client } = (await import('node-rdkafka')).default;
+  const { Producer: Client } = await loadNodeRdkafka();
   const { global, topic } = split(producerProperties(options));
   const client = await connect(
     () => new Client({ ...global, dr_cb: true } as never, topic as never),
@@ -101,7 +102,7 @@ async function producer(options: ProducerOptions): Promise<BatchProducer> {
 
 async function transactional(options: TransactionalOptions): Promise<TransactionalProducer> {
   mainThreadOnly(isMainThread);
-  const { Producer: Client } = (await import('node-rdkafka')).default;
+  const { Producer: Client } = await loadNodeRdkafka();
   const { global, topic } = split(transactionalProperties(options));
   const client = await connect(
     () => new Client({ ...global, dr_cb: true } as never, topic as never),
@@ -112,7 +113,7 @@ async function transactional(options: TransactionalOptions): Promise<Transaction
 
 async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
   mainThreadOnly(isMainThread);
-  const library = (await import('node-rdkafka')).default;
+  const library = await loadNodeRdkafka();
   const properties = clientProperties(options);
   const client = await connect(() => new library.Producer({ ...properties } as never), options);
   return new NodeAdmin(
