@@ -53,6 +53,8 @@ export interface RawOptions {
 }
 
 const AGENT = new Agent({ keepAlive: true, maxSockets: 64 });
+/** Requests in flight of one client: a connection of fetch has 10 s to open, and a stalled machine opens few at a time. */
+const IN_FLIGHT_MAX = 128;
 /** An answer that takes longer is a hang. */
 const HANG_MS = 240_000;
 
@@ -122,6 +124,8 @@ export interface ServerOptions {
 }
 
 export class Conformance {
+  private inFlight = 0;
+  private readonly waiting: (() => void)[] = [];
   readonly base: string;
   readonly description: Description;
   readonly registry: Registry;
@@ -185,17 +189,31 @@ export class Conformance {
     return undefined;
   }
 
+  /** Waits for its turn among the requests of this client. */
+  private async slot(): Promise<void> {
+    while (this.inFlight >= IN_FLIGHT_MAX) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    this.inFlight++;
+  }
+
   /** Sends and validates: the status is described, the body fits its schema, the error_code is one of the listed. */
   async call(method: string, path: string, options: CallOptions = {}): Promise<Answer> {
     const { body } = options;
-    const response = await fetch(this.base + path, {
-      method,
-      headers: options.headers ?? { 'content-type': TYPE },
-      ...(body === undefined
-        ? {}
-        : { body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body) }),
-    });
-    const text = await response.text();
+    await this.slot();
+    let response: Response;
+    let text: string;
+    try {
+      response = await fetch(this.base + path, {
+        method,
+        headers: options.headers ?? { 'content-type': TYPE },
+        ...(body === undefined
+          ? {}
+          : { body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body) }),
+      });
+      text = await response.text();
+    } finally {
+      this.inFlight--;
+      this.waiting.shift()?.();
+    }
     const type = response.headers.get('content-type');
     const answer: Answer = {
       status: response.status,
