@@ -68,6 +68,7 @@ export async function openWake(): Promise<WakeDriver> {
 export async function openDrivers(): Promise<{
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
+  readonly replication: ReplicationDriver;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Logger;
@@ -75,6 +76,7 @@ export async function openDrivers(): Promise<{
   return {
     sql: await openSql(),
     broker: await openBroker(),
+    replication: await openReplication(),
     clock: systemClock,
     metrics: new Metrics(),
     log: stderrLogger('warn'),

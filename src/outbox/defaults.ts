@@ -1,6 +1,7 @@
 /** Settings that fit most services, for spreading under one's own; the library itself assumes none. */
 import type { InboxConsumerOptions } from './inbox/consumer.ts';
 import type { RelaySettings } from './relay/relay.ts';
+import type { WalSourceOptions } from './relay/wal-source.ts';
 
 /** Of a relay that polls, beside its addresses, table, topic and name. */
 export const RELAY_DEFAULTS = {
@@ -19,6 +20,15 @@ export const RELAY_DEFAULTS = {
   createTopic: { partitions: 4, replicationFactor: 1, retentionMs: 24 * 3_600_000 },
   exitWhenDrained: false,
 } as const satisfies Partial<RelaySettings>;
+
+/** Options of a relay in wal mode, beside its driver and address. */
+export const WAL_DEFAULTS = {
+  names: {},
+  connectTimeoutMs: 5000,
+  heartbeatMs: 5000,
+  auditMs: 30_000,
+  messageBytesMax: 64 * 1024 * 1024,
+} as const satisfies Partial<WalSourceOptions>;
 
 /** Of a consumer: up to 1,000 records a transaction, four attempts at a record that fails alone. */
 export const CONSUMER_DEFAULTS = {

@@ -11,6 +11,7 @@ export {
   KEEPER_DEFAULTS,
   RELAY_DEFAULTS,
   SERVICE_DEFAULTS,
+  WAL_DEFAULTS,
 } from './defaults.ts';
 export { OUTBOX_ERRORS, outboxError } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
@@ -69,5 +70,5 @@ export { ORDER_EVENTS_TOPIC, toRecord } from './relay/event.ts';
 export { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
 export type { RelayCrashPoint } from './relay/source.ts';
 export { WalSource, type WalSourceOptions } from './relay/wal-source.ts';
-export { Service, type ServiceConsumer, type ServiceOptions } from './service.ts';
+export { Service, type ServiceConsumer, type ServiceOptions, type ServiceRelay } from './service.ts';
 export type { OpenTransaction } from './transaction.ts';

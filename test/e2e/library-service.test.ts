@@ -1,6 +1,7 @@
 /** A service's connections and its tables of the library: made by name, brought up to date, and given up when nobody answers. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
 import { openDrivers } from '../../src/drivers.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
@@ -9,11 +10,14 @@ import { insertParked, recordDigest, requireDigest } from '../../src/outbox/inbo
 import type { Parked, UnreadRecord } from '../../src/outbox/inbox/port.ts';
 import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
 import { inboxTableSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
+import { append } from '../../src/outbox/outbox/append.ts';
 import { outboxTableSql } from '../../src/outbox/outbox/table.ts';
 import { Service, type ServiceOptions } from '../../src/outbox/service.ts';
 import { silentGate } from '../contract/sql-gate.ts';
+import { until } from './engine-kit.ts';
 import { idAt, inboxWorld, v4 } from './inbox-kit.ts';
 import { sharedStack } from './stack.ts';
+import { dropSlots } from './wal-kit.ts';
 
 const stack = await sharedStack();
 const drivers = await openDrivers();
@@ -167,5 +171,37 @@ describe('a database that falls silent', () => {
     const service = await serviceIn(schema, { sql });
     await service.close();
     expect(asked).toBe(60_000);
+  });
+});
+
+describe('a relay in wal mode', () => {
+  it('follows a replication slot and publishes what was appended', async () => {
+    const { schema, pool } = await inboxWorld();
+    const metrics = new Metrics();
+    const service = await serviceIn(schema, { metrics });
+    try {
+      await service.migrate([], { outboxTable: 'sent' });
+      await service.relay({
+        table: 'sent',
+        topic: `${schema}.events`,
+        mode: 'wal',
+        wal: { heartbeatMs: 100 },
+        pollIntervalMs: 60_000,
+      });
+      const active = metrics.gauge('relay_wal_active', '');
+      await until('the slot to be read', async () => active.value() === 1 || undefined);
+      await service.pool.transaction((tx) =>
+        append(tx, 'sent', [{ aggregateId: v4(), eventType: 'made.v1', payload: { n: 1 } }]),
+      );
+      await until('the row to be marked', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NOT NULL');
+        return rowCount === 1 || undefined;
+      });
+      expect(metrics.counter('relay_wal_rows_total', '').value()).toBe(1);
+      expect(metrics.counter('sweeper_found_total', '').value()).toBe(0);
+    } finally {
+      await service.close();
+      await dropSlots(pool, schema);
+    }
   });
 });

@@ -15,10 +15,11 @@ import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { SqlDriver, SqlPool } from '../../io/sql/port.ts';
 import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
 import { withSettings } from '../connection.ts';
+import { outboxError } from '../errors.ts';
 import { type Migration, migrate, requireColumn, requireTables } from '../migrations.ts';
 import { sleepUntil } from '../wait.ts';
 import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
-import { EventEncoder, type RelayMode } from './event.ts';
+import { EventEncoder, RELAY_MODES, type RelayMode } from './event.ts';
 import { exposeLeases } from './lease-metrics.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
@@ -148,6 +149,7 @@ export class Relay {
         next: 'give 1, 2, 4, … 256',
       });
     }
+    checkMode(options);
   }
 
   /** Connects, checks the tables and makes the topic. @throws unreachable, tables_missing, table_unusable, lease_mismatch */
@@ -492,6 +494,24 @@ export class Relay {
       this.woken = undefined;
     }
     this.wakePending = false;
+  }
+}
+
+/** A relay that leases and labels its records as wal, and polls, would hide that its slot is not read. */
+function checkMode({ settings: { mode }, makeSource }: RelayOptions): void {
+  if (!RELAY_MODES.includes(mode)) {
+    throw outboxError('bad_option', `a relay has no mode ${JSON.stringify(mode)}`, {
+      next: `use one of ${RELAY_MODES.join(', ')}`,
+    });
+  }
+  if (mode === 'wal' && makeSource === undefined) {
+    throw outboxError(
+      'bad_option',
+      'a relay in wal mode needs makeSource, which reads the replication slot',
+      {
+        next: 'hand in makeSource: (parts) => new WalSource(parts, { driver: await openReplication(), url, ...WAL_DEFAULTS })',
+      },
+    );
   }
 }
 
