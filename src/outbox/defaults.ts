@@ -30,12 +30,20 @@ export const WAL_DEFAULTS = {
   messageBytesMax: 64 * 1024 * 1024,
 } as const satisfies Partial<WalSourceOptions>;
 
-/** Of a consumer: up to 1,000 records a transaction, four attempts at a record that fails alone. */
+/** Of a consumer: up to 1,000 records a transaction, four attempts at a record that the database refuses, five minutes for an effect
+ *  that fails by itself. */
 export const CONSUMER_DEFAULTS = {
   batchRows: 1000,
   batchBytes: 8 * 1024 * 1024,
   batchWaitMs: 100,
   attempts: 4,
+  retry: {
+    firstDelayMs: 100,
+    maxDelayMs: 30_000,
+    budgetMs: 5 * 60_000,
+    waitingRowsMax: 10_000,
+    waitingBytesMax: 64 * 1024 * 1024,
+  },
 } as const satisfies Partial<InboxConsumerOptions>;
 
 export const SERVICE_DEFAULTS = {

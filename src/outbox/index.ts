@@ -37,6 +37,7 @@ export {
 export { type InboxNames, inboxNames } from './inbox/names.ts';
 export type { Claim, InboxPort, InboxRecord, Once, ParkReason, RecordPlace } from './inbox/port.ts';
 export { type Redriven, type RedriveOptions, redriveParked } from './inbox/redrive.ts';
+export type { RetrySettings } from './inbox/retries.ts';
 export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts';
 export { readTopicAges, type TopicAgesOptions } from './inbox/topic-ages.ts';
 // What the load kept of its intents, and the comparison with what the tables have.

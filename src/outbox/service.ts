@@ -25,6 +25,7 @@ import { Inbox } from './inbox/inbox.ts';
 import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from './inbox/keeper.ts';
 import { inboxNames, plainTableName } from './inbox/names.ts';
 import type { InboxRecord } from './inbox/port.ts';
+import type { RetrySettings } from './inbox/retries.ts';
 import { readTopicAges } from './inbox/topic-ages.ts';
 import { migrationsOf } from './migration-files.ts';
 import { migrate } from './migrations.ts';
@@ -70,6 +71,8 @@ export interface ServiceConsumer {
   readonly sessionTimeoutMs?: number;
   /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry back. */
   readonly outboxTable?: string;
+  /** How an effect that fails by itself is tried again: what is not as in CONSUMER_DEFAULTS. */
+  readonly retry?: Partial<RetrySettings>;
   /** The effect, through this session alone. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
 }
@@ -102,8 +105,16 @@ const CONSUMER_NAMES: KnownNames<ServiceConsumer & ServiceParts> = {
   ttlMs: true,
   topicRetentionMs: true,
   sessionTimeoutMs: true,
+  retry: true,
   outboxTable: true,
   handle: true,
+};
+const RETRY_NAMES: KnownNames<RetrySettings> = {
+  firstDelayMs: true,
+  maxDelayMs: true,
+  budgetMs: true,
+  waitingRowsMax: true,
+  waitingBytesMax: true,
 };
 const RELAY_NAMES: KnownNames<ServiceRelay> = {
   postgres: true,
@@ -147,6 +158,21 @@ const poolOf = (name: string, url: string, connectionsMax: number) => ({
   applicationName: name,
   connectTimeoutMs: CONNECT_TIMEOUT_MS,
 });
+
+/** @throws bad_option */
+function retryOf(given: Partial<RetrySettings> = {}): RetrySettings {
+  refuseUnknown('retry of Service.consume', given, RETRY_NAMES);
+  const retry = { ...CONSUMER_DEFAULTS.retry, ...given };
+  const wrong = Object.entries(retry).find(([, value]) => !(Number.isFinite(value) && value >= 0));
+  if (wrong === undefined) return retry;
+  throw outboxError(
+    'bad_option',
+    `retry.${wrong[0]} of Service.consume is ${wrong[1]}, not a number from 0 on`,
+    {
+      next: 'give times in ms, rows and bytes',
+    },
+  );
+}
 
 export class Service {
   /** Connections with the schema first in their search path; a statement that is not answered in `answerTimeoutMs` is unreachable. */
@@ -244,6 +270,7 @@ export class Service {
       log,
       pool: this.pool,
       inbox: new Inbox(consumer.inbox),
+      retry: retryOf(consumer.retry),
       parkedTable,
       topics: [topic],
       handle,
