@@ -61,7 +61,7 @@ export {
   type OutboxEvent,
   PAYLOAD_BYTES_MAX,
 } from './outbox/append.ts';
-export { outboxTableSql } from './outbox/table.ts';
+export { outboxJsonSql, outboxTableSql } from './outbox/table.ts';
 export type { ServiceParts } from './parts.ts';
 export type { LedgerEntries } from './reconcile/ledger.ts';
 export { type Delta, type ReconcileOptions, type Reconciliation, reconcile } from './reconcile/reconcile.ts';

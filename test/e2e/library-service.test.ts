@@ -60,8 +60,8 @@ describe('migrate', () => {
     );
     expect(rows).toEqual([
       { owner: 'inbox received', n: 1 },
-      { owner: 'outbox other', n: 1 },
-      { owner: 'outbox sent', n: 1 },
+      { owner: 'outbox other', n: 2 },
+      { owner: 'outbox sent', n: 2 },
       { owner: 'parked aside', n: 2 },
       { owner: 'parts', n: 2 },
     ]);
@@ -202,6 +202,67 @@ describe('a relay in wal mode', () => {
     } finally {
       await service.close();
       await dropSlots(pool, schema);
+    }
+  });
+});
+
+describe('a payload that is not JSON', () => {
+  const insert = (pool: SqlPool, key: string, payload: string) =>
+    pool.query(
+      `INSERT INTO sent (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, gen_random_uuid(), 'made.v1', $2::bytea)`,
+      [key, bytes(payload)],
+    );
+
+  it('is refused by the outbox table, whoever inserts it', async () => {
+    const { schema, pool } = await inboxWorld();
+    const service = await serviceIn(schema);
+    await service.migrate([], { outboxTable: 'sent' });
+    await service.close();
+    await insert(pool, v4(), '{"n": "\\u0000 é"}');
+    for (const payload of ['', 'n=1', '{"n":1', '\ufeff{}'])
+      await expect(insert(pool, v4(), payload), payload).rejects.toMatchObject({ code: 'sql_failed' });
+  });
+
+  it('is set aside by the relay where a row has it all the same, and its key continues', async () => {
+    const { schema, pool } = await inboxWorld();
+    await pool.query(outboxTableSql('sent'));
+    const [broken, other] = [v4(), v4()];
+    for (const [key, payload] of [
+      [broken, '1'],
+      [broken, '{"n":1},"msg_id":"forged"'],
+      [broken, '2'],
+      [other, '3'],
+    ] as const)
+      await insert(pool, key, payload);
+    const metrics = new Metrics();
+    const service = await serviceIn(schema, { metrics });
+    try {
+      await service.relay({ table: 'sent', topic: `${schema}.events`, rescanMs: 100 });
+      await until('no pending row', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NULL');
+        return rowCount === 0 || undefined;
+      });
+      const { rows } = await pool.query(
+        `SELECT outbox, aggregate_id::text AS key, convert_from(payload, 'UTF8') AS payload, reason FROM relay_dead_letters`,
+      );
+      expect(rows).toEqual([
+        {
+          outbox: `${schema}.sent`,
+          key: broken,
+          payload: '{"n":1},"msg_id":"forged"',
+          reason: 'payload_not_json',
+        },
+      ]);
+      expect(metrics.counter('relay_published_total', '').value()).toBe(3);
+      // Mended and pending again, it is published like any other row.
+      await pool.query(`UPDATE sent SET payload = '{"n":1}', published_at = NULL WHERE id = 2`);
+      await until('no pending row', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NULL');
+        return rowCount === 0 || undefined;
+      });
+      expect(metrics.counter('relay_published_total', '').value()).toBe(4);
+    } finally {
+      await service.close();
     }
   });
 });

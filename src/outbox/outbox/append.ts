@@ -9,6 +9,7 @@ import { randomFillSync } from 'node:crypto';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid, UuidV7 } from '../ids.ts';
 import { plainTableName } from '../inbox/names.ts';
+import { isJsonText } from '../json-text.ts';
 import { type OpenTransaction, requireOpen } from '../transaction.ts';
 
 /** What JSON.stringify writes without loss. */
@@ -159,8 +160,6 @@ function traceparentOf(value: unknown, index: number): string | null {
   throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }
 
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
 /** The payload as bytes of its own, so that what the caller does with its buffer meanwhile changes nothing. */
 function payloadOf(value: unknown, index: number): Buffer {
   let bytes: Buffer;
@@ -189,13 +188,4 @@ function payloadOf(value: unknown, index: number): Buffer {
 function finite(_name: string, value: unknown): unknown {
   if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is no JSON number`);
   return value;
-}
-
-function isJsonText(bytes: Buffer): boolean {
-  try {
-    JSON.parse(utf8.decode(bytes));
-    return true;
-  } catch {
-    return false;
-  }
 }
