@@ -1,6 +1,6 @@
 /** A service's connections and its tables of the library: made by name, brought up to date, and given up when nobody answers. */
 import { describe, expect, it } from 'vitest';
-import { silentLogger } from '../../src/core/log.ts';
+import { type LogFields, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { openDrivers } from '../../src/drivers.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
@@ -12,6 +12,8 @@ import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
 import { inboxTableSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
 import { append } from '../../src/outbox/outbox/append.ts';
 import { outboxTableSql } from '../../src/outbox/outbox/table.ts';
+import { IdleSlots } from '../../src/outbox/relay/idle-slots.ts';
+import type { OutboxTable } from '../../src/outbox/relay/store.ts';
 import { Service, type ServiceOptions } from '../../src/outbox/service.ts';
 import { silentGate } from '../contract/sql-gate.ts';
 import { until } from './engine-kit.ts';
@@ -199,6 +201,58 @@ describe('a relay in wal mode', () => {
       });
       expect(metrics.counter('relay_wal_rows_total', '').value()).toBe(1);
       expect(metrics.counter('sweeper_found_total', '').value()).toBe(0);
+    } finally {
+      await service.close();
+      await dropSlots(pool, schema);
+    }
+  });
+});
+
+describe('a relay that polls', () => {
+  it('warns of the slot that a relay in wal mode left behind, and shows what it retains until it is dropped', async () => {
+    const { schema, pool } = await inboxWorld();
+    const settings = { table: 'sent', topic: `${schema}.events` };
+    const former = await serviceIn(schema);
+    await former.migrate([], { outboxTable: 'sent' });
+    await former.relay({ ...settings, mode: 'wal' });
+    const slots = () =>
+      pool.query<{ slot: string }>(
+        'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE slot_name LIKE $1 AND NOT active',
+        [`millrace\\_${schema}\\_%`],
+      );
+    await until('a slot', async () => {
+      const { rowCount } = await pool.query('SELECT FROM relay_slots WHERE confirmed_lsn > $1::pg_lsn', [
+        '0/0',
+      ]);
+      return rowCount === 1 || undefined;
+    });
+    await former.close();
+    const slot = await until('an idle slot', async () => (await slots()).rows[0]?.slot);
+    const metrics = new Metrics();
+    const warnings: LogFields[] = [];
+    const log = { ...silentLogger, warn: (fields: LogFields) => void warnings.push(fields) };
+    const service = await serviceIn(schema, { metrics, log });
+    try {
+      await service.relay(settings);
+      const warning = await until('a warning', async () =>
+        warnings.find((fields) => fields['slot'] === slot),
+      );
+      expect(warning['drop']).toBe(`SELECT pg_drop_replication_slot('${slot}')`);
+      const retained = metrics.gauge('relay_idle_slot_retained_bytes', '', ['slot']);
+      expect(warning['retained_bytes']).toBe(retained.value(retained.series(slot)));
+      // Another outbox of the same relay tables is not the slot's.
+      await pool.query(outboxTableSql('other'));
+      const other = { name: 'other', fullName: `${schema}.other`, hasTraceparent: true, sequence: undefined };
+      const look = (table: OutboxTable) =>
+        new IdleSlots(pool, table, drivers.clock, metrics, silentLogger).look();
+      expect(await look(other)).toEqual([]);
+      const own = { ...other, name: 'sent', fullName: `${schema}.sent` };
+      expect(await look(own)).toEqual([{ slot, retained: expect.any(Number) as number }]);
+      const watch = new IdleSlots(pool, own, drivers.clock, metrics, silentLogger);
+      await watch.look();
+      await dropSlots(pool, schema);
+      expect(await watch.look()).toEqual([]);
+      expect(retained.value(retained.series(slot))).toBe(0);
     } finally {
       await service.close();
       await dropSlots(pool, schema);

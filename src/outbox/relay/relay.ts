@@ -20,6 +20,7 @@ import { type Migration, migrate, requireColumn, requireTables } from '../migrat
 import { sleepUntil } from '../wait.ts';
 import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
 import { EventEncoder, RELAY_MODES, type RelayMode } from './event.ts';
+import { IdleSlots } from './idle-slots.ts';
 import { exposeLeases } from './lease-metrics.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
@@ -103,6 +104,7 @@ const ANSWER_LEAST_MS = 1000;
 const CONNECTIONS = 3;
 const LOOK_EVERY_MS = 1000;
 const HORIZON_EVERY_MS = 5000;
+const SLOTS_EVERY_MS = 60_000;
 const MARK_ROWS_MAX = 2000;
 const MARK_WITHIN_MS = 25;
 const MARK_MISSING_MS = 30_000;
@@ -453,13 +455,19 @@ export class Relay {
     const { clock, metrics, log, settings } = this.options;
     const lag = new LagMeter(pool, table, clock, metrics);
     const horizon = new HorizonWatch(pool, clock, metrics, log, settings.horizonWarnMs);
+    const slots = settings.mode === 'poll' ? new IdleSlots(pool, table, clock, metrics, log) : undefined;
     let horizonMs = Number.NEGATIVE_INFINITY;
+    let slotsMs = Number.NEGATIVE_INFINITY;
     while (!this.drain.signal.aborted) {
       try {
         await lag.look();
         if (clock.monotonicMs() - horizonMs >= HORIZON_EVERY_MS) {
           horizonMs = clock.monotonicMs();
           await horizon.look();
+        }
+        if (clock.monotonicMs() - slotsMs >= SLOTS_EVERY_MS) {
+          slotsMs = clock.monotonicMs();
+          await slots?.look();
         }
       } catch (thrown) {
         // The source meets the same database and reports it.
