@@ -628,6 +628,11 @@ describe('millrace reconcile', () => {
       2,
       expect.stringContaining('-from=yesterday is not a time'),
     ]);
+    const swapped = ['-from=2026-01-02T00:00:00Z', '-to=2026-01-01T00:00:00Z'];
+    expect(await lines([`-postgres=${postgres}`, ...swapped])).toEqual([
+      2,
+      expect.stringContaining('-from is later than -to'),
+    ]);
     expect((await lines([`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=a b']))[0]).toBe(2);
     expect(await lines([`-postgres=${postgres}`, `-ledger=${dir}/none`])).toEqual([
       2,

@@ -26,8 +26,9 @@ export interface OutboxEvent {
   readonly aggregateId: string;
   /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
   readonly eventType: string;
-  /** A JSON value, or one as UTF-8 text; it stands in the record's value as it is. */
-  readonly payload: Uint8Array | Json;
+  /** A JSON value, or one as UTF-8 text; it stands in the record's value as it is. Any object that JSON.stringify writes will do: a type
+   *  declared as `interface` has no index signature, so `Json` alone would refuse it. What JSON cannot hold is refused by `append`. */
+  readonly payload: Uint8Array | Json | object;
   /** W3C trace context of whatever caused the event. */
   readonly traceparent?: string;
 }
@@ -170,7 +171,7 @@ function payloadOf(value: unknown, index: number): Buffer {
   } else {
     let text: string | undefined;
     try {
-      text = JSON.stringify(value, finite);
+      text = JSON.stringify(value, lossless);
     } catch (thrown) {
       throw bad(`payload of event ${index} is no JSON value: ${(thrown as Error).message.split('\n')[0]}`);
     }
@@ -184,8 +185,10 @@ function payloadOf(value: unknown, index: number): Buffer {
   );
 }
 
-/** JSON.stringify writes null for these. */
-function finite(_name: string, value: unknown): unknown {
+/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of indices. */
+function lossless(_name: string, value: unknown): unknown {
   if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is no JSON number`);
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value))
+    throw new Error(`JSON has no ${value.constructor.name}`);
   return value;
 }
