@@ -244,14 +244,14 @@ describe('a relay that polls', () => {
       await pool.query(outboxTableSql('other'));
       const other = { name: 'other', fullName: `${schema}.other`, hasTraceparent: true, sequence: undefined };
       const look = (table: OutboxTable) =>
-        new IdleSlots(pool, table, drivers.clock, metrics, silentLogger).look();
+        new IdleSlots(pool, table, drivers.clock, metrics, silentLogger).check();
       expect(await look(other)).toEqual([]);
       const own = { ...other, name: 'sent', fullName: `${schema}.sent` };
       expect(await look(own)).toEqual([{ slot, retained: expect.any(Number) as number }]);
       const watch = new IdleSlots(pool, own, drivers.clock, metrics, silentLogger);
-      await watch.look();
+      await watch.check();
       await dropSlots(pool, schema);
-      expect(await watch.look()).toEqual([]);
+      expect(await watch.check()).toEqual([]);
       expect(retained.value(retained.series(slot))).toBe(0);
     } finally {
       await service.close();

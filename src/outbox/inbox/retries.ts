@@ -84,7 +84,7 @@ export class Retries {
     return this.rows >= this.settings.waitingRowsMax || this.bytes >= this.settings.waitingBytesMax;
   }
 
-  /** Queues the record where an earlier one of its key waits. False: none does, or it is the one that is being tried. */
+  /** Queues the record where an earlier one of its key waits. False: none does, or the record is itself being tried. */
   follow(record: InboxRecord): boolean {
     const queue = this.queues.get(queueName(record));
     if (queue === undefined || queue.records[0] === record) return false;

@@ -97,12 +97,12 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
     from: options.from?.toISOString(),
     to: boundOf(Math.min(startMs, options.to?.getTime() ?? Number.POSITIVE_INFINITY)),
   };
-  const first = await look(options, range, 1);
+  const first = await compareOnce(options, range, 1);
   if (first.holds || settleMs === 0) return first;
   const youngFromMs = startMs - settleMs;
   if (!(await hasYoung(pool, `${ordersSchema}.outbox`, youngFromMs, range.to))) return first;
   await (options.wait ?? plainSleep)(Math.max(0, startMs + settleMs - (await databaseNowMs(pool))));
-  return look(options, range, 2);
+  return compareOnce(options, range, 2);
 }
 
 const plainSleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -134,7 +134,7 @@ async function hasYoung(
 }
 
 /** One comparison, in one snapshot. */
-function look(options: ReconcileOptions, range: TimeRange, comparisons: number): Promise<Reconciliation> {
+function compareOnce(options: ReconcileOptions, range: TimeRange, comparisons: number): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema, ledgers } = options;
   return pool.transaction(async (session) => {
     // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.

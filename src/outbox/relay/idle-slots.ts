@@ -1,5 +1,5 @@
 /** Replication slots of this outbox that no process reads, while its relay polls. A relay in wal mode leaves its slot behind when it
- *  ends, so that its successor misses nothing; under a relay that polls, the server then keeps log for nobody until its disk is full.
+ *  ends, so that its successor misses nothing; under a relay that polls, the server then keeps log that no process reads, until its disk is full.
  *
  *  Candidates are the slot that follows from the table's name, and the slots that relay_slots remembers, which may have been given
  *  another name. relay_slots does not say whose outbox they served: one whose name follows from another table is left out.
@@ -39,7 +39,7 @@ export class IdleSlots {
     );
   }
 
-  async look(): Promise<readonly IdleSlot[]> {
+  async check(): Promise<readonly IdleSlot[]> {
     const found = await this.read();
     for (const slot of this.shown) this.retained.set(0, this.retained.series(slot));
     this.shown = found.map(({ slot }) => slot);

@@ -467,7 +467,7 @@ export class Relay {
         }
         if (clock.monotonicMs() - slotsMs >= SLOTS_EVERY_MS) {
           slotsMs = clock.monotonicMs();
-          await slots?.look();
+          await slots?.check();
         }
       } catch (thrown) {
         // The source meets the same database and reports it.
