@@ -325,7 +325,7 @@ describe('an effect that fails by itself', () => {
     expect(world.database.tables.parked).toEqual([]);
   });
 
-  it('of which the record says that it is unusable is parked with the first attempt', async () => {
+  it('is parked with the first attempt where the handler throws poison_record', async () => {
     const world = new World();
     await world.append('a 1', 'a 2');
     const { stop } = world.start(
@@ -374,7 +374,7 @@ describe('the delay before the next attempt', () => {
     expect(retries.failed(record, 1500)).toBe(false);
   });
 
-  it('does not exist without a budget: the record is parked', () => {
+  it('is not drawn where the budget is 0: the record is parked', () => {
     const retries = new Retries({ ...RETRY, budgetMs: 0 }, highest);
     expect(retries.failed(record, 0)).toBe(false);
     expect(retries.waitingRows).toBe(0);

@@ -134,7 +134,11 @@ async function hasYoung(
 }
 
 /** One comparison, in one snapshot. */
-function compareOnce(options: ReconcileOptions, range: TimeRange, comparisons: number): Promise<Reconciliation> {
+function compareOnce(
+  options: ReconcileOptions,
+  range: TimeRange,
+  comparisons: number,
+): Promise<Reconciliation> {
   const { pool, ordersSchema, paymentsSchema, ledgers } = options;
   return pool.transaction(async (session) => {
     // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
