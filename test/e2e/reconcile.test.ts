@@ -255,7 +255,13 @@ const found = (result: Reconciliation): Record<string, readonly string[]> =>
   );
 
 const compared = (ledgers: LedgerEntry[][], idsMax: number, on = pool): Promise<Reconciliation> =>
-  reconcile({ pool: on, ordersSchema: schema, paymentsSchema: schema, ledgers, idsMax });
+  reconcile({
+    pool: on,
+    ordersSchema: schema,
+    paymentsSchema: schema,
+    ledgers: ledgers.map((entries) => () => entries),
+    idsMax,
+  });
 const ask = (world: World, hasLedger: boolean, idsMax = 1000): Promise<Reconciliation> =>
   compared(hasLedger ? [ledgerOf(world)] : [], idsMax);
 
@@ -300,11 +306,23 @@ describe('reconcile', () => {
         const result = await ask(world, hasLedger);
         expect(found(result)).toEqual(oracle(world, hasLedger));
         expect(result.distinct_orders).toBe(world.orders.length);
-        expect(result.distinct_charges).toBe(world.charges.length);
+        expect(result.distinct_charges).toBe(new Set(world.charges.map(({ orderId }) => orderId)).size);
       }),
       { numRuns: 40 },
     );
   });
+
+  itFull(
+    'counts an order that was charged twice once, where no UNIQUE stopped the second charge',
+    async () => {
+      const world = honest(3);
+      world.charges.push(pick(world.charges, 1));
+      await store(world);
+      const result = await ask(world, true);
+      expect(result).toMatchObject({ holds: false, distinct_orders: 3, distinct_charges: 3 });
+      expect(found(result)).toEqual({ double_charge: [world.orders[1]?.orderId] });
+    },
+  );
 
   itFull('does not miss inbox rows that went by age', async () => {
     const world = honest(10);
@@ -417,6 +435,137 @@ describe('reconcile', () => {
     expect(whole.cpuMs).toBeLessThan(45_000);
   });
 
+  describe('during load', () => {
+    const SETTLE_MS = 600_000;
+    /** Rows of orders that were committed and have not come any further. */
+    const inFlight = (world: World): World => ({ ...world, inbox: [], charges: [], outbox: pending(world) });
+    const pending = (world: World) => world.outbox.map((row) => ({ ...row, published: false }));
+    const together = (a: World, b: World): World => {
+      const shifted = <T extends { intent: number }>(rows: readonly T[]): T[] =>
+        rows.map((row) => ({ ...row, intent: row.intent + a.intents.length }));
+      const more: World = { ...b, intents: shifted(b.intents), replies: shifted(b.replies) };
+      return Object.fromEntries(
+        Object.entries(a).map(([name, rows]) => [name, [...rows, ...more[name as keyof World]]]),
+      ) as unknown as World;
+    };
+
+    /** What the tables and the ledger hold at the first comparison, and once the settle window is over. */
+    async function whileLoadRuns(before: World, told: World, after: World) {
+      await store(before);
+      let ledger = ledgerOf(told);
+      const waits: number[] = [];
+      const result = await reconcile({
+        pool,
+        ordersSchema: schema,
+        paymentsSchema: schema,
+        ledgers: [() => ledger],
+        idsMax: 100,
+        settleMs: SETTLE_MS,
+        wait: async (ms) => {
+          waits.push(ms);
+          const { rows } = await pool.query<{ order_id: string; created_at: Date }>(
+            'SELECT order_id, created_at FROM orders',
+          );
+          await store(after);
+          // What was there keeps its time.
+          for (const { order_id, created_at } of rows) {
+            await pool.query('UPDATE orders SET created_at = $2 WHERE order_id = $1', [order_id, created_at]);
+            await pool.query('UPDATE outbox SET created_at = $2 WHERE aggregate_id = $1', [
+              order_id,
+              created_at,
+            ]);
+          }
+          ledger = ledgerOf(after);
+        },
+      });
+      return { result, waits };
+    }
+
+    it('an order in flight is no delta, and one that begins meanwhile is left out', async () => {
+      const [old, young, next] = [honest(5), honest(3), honest(2)];
+      const settled = together(old, young);
+      // The client has not written down what it sent last.
+      const { result, waits } = await whileLoadRuns(
+        together(old, inFlight(young)),
+        old,
+        together(settled, inFlight(next)),
+      );
+      expect(result).toMatchObject({
+        holds: true,
+        comparisons: 2,
+        produced_intents: 8,
+        distinct_orders: 8,
+        distinct_charges: 8,
+      });
+      expect(waits).toHaveLength(1);
+      expect(waits[0]).toBeLessThanOrEqual(SETTLE_MS);
+    });
+
+    it('an order that is never charged is a delta, however young it was', async () => {
+      const [old, lost] = [honest(5), honest(1)];
+      const told = together(old, lost);
+      const { result } = await whileLoadRuns(
+        together(old, inFlight(lost)),
+        told,
+        together(old, inFlight(lost)),
+      );
+      expect(result.holds).toBe(false);
+      expect(found(result)).toEqual({
+        order_without_charge: [lost.orders[0]?.orderId],
+        pending_outbox: [lost.outbox[0]?.msgId],
+      });
+    });
+
+    it('an old difference is told without a wait', async () => {
+      const world = honest(3);
+      world.charges.pop();
+      world.inbox.pop();
+      await store(world);
+      await pool.query(`UPDATE outbox SET created_at = now() - interval '1 day'`);
+      const result = await reconcile({
+        pool,
+        ordersSchema: schema,
+        paymentsSchema: schema,
+        ledgers: [() => ledgerOf(world)],
+        idsMax: 100,
+        settleMs: SETTLE_MS,
+        wait: () => Promise.reject(new Error('nothing is in flight')),
+      });
+      expect(found(result)).toEqual({ order_without_charge: [world.orders[2]?.orderId] });
+      expect(result.comparisons).toBe(1);
+    });
+  });
+
+  it('judges only rows of the time range that it is given', async () => {
+    const world = honest(4);
+    const [kept] = world.charges.splice(0, 2);
+    await store(world);
+    const days = async (table: string, column: string, id: string, ago: number): Promise<void> => {
+      await pool.query(
+        `UPDATE ${table} SET ${column} = now() - $2::int * interval '1 day' WHERE ${id} = $1::uuid`,
+        [world.orders[0]?.orderId as string, ago],
+      );
+    };
+    await days('orders', 'created_at', 'order_id', 2);
+    await days('idempotency_keys', 'created_at', 'order_id', 2);
+    const judge = (from?: Date, to?: Date): Promise<Reconciliation> =>
+      reconcile({
+        pool,
+        ordersSchema: schema,
+        paymentsSchema: schema,
+        ledgers: [],
+        idsMax: 10,
+        ...(from === undefined ? {} : { from }),
+        ...(to === undefined ? {} : { to }),
+      });
+    const yesterday = new Date(Date.now() - 86_400_000);
+    const [before, since] = [await judge(undefined, yesterday), await judge(yesterday)];
+    expect(before).toMatchObject({ produced_intents: 1, distinct_orders: 1, distinct_charges: 0 });
+    expect(found(before)['order_without_charge']).toEqual([kept?.orderId]);
+    expect(since).toMatchObject({ produced_intents: 3, distinct_orders: 3, distinct_charges: 2 });
+    expect(found(since)['order_without_charge']).toEqual([world.orders[1]?.orderId]);
+  });
+
   itFull('refuses a ledger that is put together from parts', async () => {
     const world = honest(3);
     await store(world);
@@ -446,7 +595,9 @@ describe('millrace reconcile', () => {
 
   it('prints the ground truth and ends with 0', async () => {
     const { code, stdout } = await run(`-ledger=${ledger}`);
-    expect(stdout).toMatch(/^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\n/);
+    expect(stdout).toMatch(
+      /^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\njudged +rows up to /,
+    );
     expect(code).toBe(0);
   });
 
@@ -454,10 +605,10 @@ describe('millrace reconcile', () => {
     await pool.query('UPDATE charges SET amount_cents = amount_cents + 1 WHERE order_id = $1', [
       world.orders[2]?.orderId as string,
     ]);
-    const text = await run(`-ledger=${ledger}`);
+    const text = await run(`-ledger=${ledger}`, '-settle=0');
     expect(text.code).toBe(1);
     expect(text.stdout).toContain(`order_id ${world.orders[2]?.orderId}`);
-    const { code, stdout } = await run('-json');
+    const { code, stdout } = await run('-json', '-settle=0');
     expect(code).toBe(1);
     expect(JSON.parse(stdout)).toMatchObject({
       holds: false,
@@ -483,6 +634,15 @@ describe('millrace reconcile', () => {
     expect(why).not.toContain('secret');
     expect((await lines([`-postgres=${postgres}`, '-schema=no_such_schema']))[0]).toBe(3);
     expect((await lines([`-postgres=${postgres}`, '-schema=x"y']))[0]).toBe(2);
+    expect(await lines([`-postgres=${postgres}`, '-from=yesterday'])).toEqual([
+      2,
+      expect.stringContaining('-from=yesterday is not a time'),
+    ]);
+    const swapped = ['-from=2026-01-02T00:00:00Z', '-to=2026-01-01T00:00:00Z'];
+    expect(await lines([`-postgres=${postgres}`, ...swapped])).toEqual([
+      2,
+      expect.stringContaining('-from is later than -to'),
+    ]);
     expect((await lines([`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=a b']))[0]).toBe(2);
     expect(await lines([`-postgres=${postgres}`, `-ledger=${dir}/none`])).toEqual([
       2,

@@ -42,9 +42,7 @@ function sharedRoutes(options: ServeOptions): HttpRoute[] {
   const { command, context, readiness } = options;
   const version = packageVersion();
   const exposition = promExposition(context.metrics, context.clock, {
-    version,
-    command: command.name,
-    node: process.version,
+    build: { version, command: command.name, node: process.version },
   });
   return [
     {
