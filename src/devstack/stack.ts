@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
+import type { LockDriver } from '../io/lock/port.ts';
 import { stackError } from './errors.ts';
 import { writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
@@ -68,6 +69,7 @@ export interface StackOptions {
   readonly postgresPort: number | undefined;
   /** Of each broker; undefined: 512 MiB for one, 384 MiB each for several. */
   readonly kafkaHeapBytes: number | undefined;
+  readonly locks: LockDriver;
   /** Where JAVA_HOME is looked up. */
   readonly environment: NodeJS.ProcessEnv;
   readonly startTimeoutMs: number;
@@ -414,7 +416,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
   const wanted = options.folder ?? mkdtempSync(join(realpathSync(tmpdir()), 'millrace-'));
   writableFolder(wanted, '-dir');
   const folder = realpathSync(wanted);
-  const unlock = await lockFolder(folder, options.startTimeoutMs);
+  const lock = await lockFolder(options.locks, folder, options.startTimeoutMs);
   try {
     prepareFolder(folder);
     brokerCount(options, folder);
@@ -452,7 +454,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
     if (ephemeral) rmSync(folder, { recursive: true, force: true });
     throw thrown;
   } finally {
-    unlock();
+    lock.release();
   }
 }
 
@@ -465,18 +467,18 @@ export interface StopReport {
 
 /** Ends the stack of a folder; data stays.
  *  @throws stack_locked */
-export async function stopStack(folder: string, lockBoundMs: number): Promise<StopReport> {
+export async function stopStack(folder: string, lockBoundMs: number, locks: LockDriver): Promise<StopReport> {
   if (!existsSync(folder)) return { stopped: [], killed: [] };
   const at = realpathSync(folder);
   if (!existsSync(join(at, 'run'))) return { stopped: [], killed: [] };
-  const unlock = await lockFolder(at, lockBoundMs);
+  const lock = await lockFolder(locks, at, lockBoundMs);
   try {
     const servers = runningServers(at);
     const killed = await stopServers(servers);
     forgetProcesses(at);
     return { stopped: servers.map((server) => server.name), killed };
   } finally {
-    unlock();
+    lock.release();
   }
 }
 

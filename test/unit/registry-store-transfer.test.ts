@@ -17,11 +17,12 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { exportToStream, transfer } from '../../src/bin/registry/transfer.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { FileLog } from '../../src/registry/store/file-log.ts';
+import type { FileLog } from '../../src/registry/store/file-log.ts';
 import type { LogRecord, RegistryLog } from '../../src/registry/store/log.ts';
 import { encodeRecord, type StoreRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
+import { fileLog } from './registry-file-kit.ts';
 import { avro, code, everything, TestLog, typed } from './registry-store-kit.ts';
 
 let dir: string;
@@ -32,7 +33,7 @@ afterEach(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-const file = (name: string): FileLog => new FileLog(join(dir, name));
+const file = (name: string): FileLog => fileLog(join(dir, name));
 
 /** A log that keeps its records when it is opened again, as a topic does. */
 class SharedLog extends TestLog {
