@@ -154,8 +154,8 @@ async function chooseNodes(
 /** What a stack that was never formatted to the end may have left. */
 const OWN_ENTRY = /^(run|logs|postgres|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
 
-/** Formatting removes what lies in its way, so it happens in no folder that holds anything else. */
-export function prepareFolder(folder: string): void {
+/** Formatting removes what lies in its way, so it happens in no folder that holds anything else. @throws strange_folder */
+function demandOwnFolder(folder: string): void {
   const own = (name: string): boolean =>
     OWN_ENTRY.test(name) && (existsSync(join(folder, 'run')) || name.startsWith('lock'));
   if (
@@ -167,6 +167,11 @@ export function prepareFolder(folder: string): void {
       next: 'give an empty or a new folder with -dir',
     });
   }
+}
+
+/** @throws strange_folder */
+export function prepareFolder(folder: string): void {
+  demandOwnFolder(folder);
   for (const name of ['run', 'logs']) mkdirSync(join(folder, name), { recursive: true, mode: 0o755 });
 }
 
@@ -416,6 +421,8 @@ async function startOnce(options: StackOptions): Promise<Stack> {
   const wanted = options.folder ?? mkdtempSync(join(realpathSync(tmpdir()), 'millrace-'));
   writableFolder(wanted, '-dir');
   const folder = realpathSync(wanted);
+  // Before the lock, which leaves a file in the folder, and again under it.
+  demandOwnFolder(folder);
   const lock = await lockFolder(options.locks, folder, options.startTimeoutMs);
   try {
     prepareFolder(folder);
