@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
+import type { Disk } from '../../src/io/disk/port.ts';
 import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
 import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/frames.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
@@ -310,6 +311,50 @@ describe('the compaction of a registry file', () => {
     await again.open();
     expect([...again.held]).toEqual([['k', big(19)]]);
   });
+
+  it.each(['sync', 'rename'])(
+    'stops all writes where its %s fails, because the disk may hold either file, and loses nothing',
+    async (which) => {
+      const disk = new SimDisk();
+      let failing = false;
+      const fail = async (): Promise<void> => {
+        throw Object.assign(new Error('I/O error'), { code: 'EIO', syscall: which });
+      };
+      const faulty = {
+        view: (): Disk => {
+          const view = disk.view();
+          return {
+            ...view,
+            rename: async (from, to) => {
+              // The name has changed when making it durable fails.
+              await view.rename(from, to);
+              if (failing && which === 'rename') await fail();
+            },
+            edit: async (name) =>
+              new Proxy(await view.edit(name), {
+                get: (file, key) =>
+                  failing && which === 'sync' && key === 'sync' ? fail : (Reflect.get(file, key) as unknown),
+              }),
+          };
+        },
+      };
+      const keyed = new KeyedLog(simulatedLog(faulty, MIN));
+      await keyed.open();
+      for (let i = 0; i < 5; i++) await keyed.put('k', big(i));
+      failing = true;
+      if (which === 'rename') await keyed.put('k', big(5));
+      else await expect(keyed.put('k', big(5))).rejects.toMatchObject({ code: 'store_failed' });
+      await turns(20);
+      failing = false;
+      await expect(keyed.put('k', 'later')).rejects.toMatchObject({
+        code: 'store_failed',
+        message: expect.stringContaining('takes no more writes'),
+      });
+      const again = new KeyedLog(simulatedLog(disk));
+      await again.open();
+      expect(again.held).toEqual(keyed.held);
+    },
+  );
 
   it('does not carry damage that came after the start into a file of sound frames', async () => {
     const disk = new SimDisk();

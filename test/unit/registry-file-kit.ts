@@ -2,11 +2,11 @@
 import { crc32 } from 'node:zlib';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
+import type { Disk } from '../../src/io/disk/port.ts';
 import type { LockDriver } from '../../src/io/lock/port.ts';
 import { FileLog } from '../../src/registry/store/file-log.ts';
 import { CHAIN_START, encodeFrame, FRAMES } from '../../src/registry/store/frames.ts';
 import type { LogRecord, OpenReport } from '../../src/registry/store/log.ts';
-import type { SimDisk } from '../../src/sim/disk.ts';
 import { locks } from '../locks.ts';
 
 export const fileLog = (dir: string, log: Logger = silentLogger): FileLog =>
@@ -15,7 +15,11 @@ export const fileLog = (dir: string, log: Logger = silentLogger): FileLog =>
 /** Locks of a simulated disk, whose processes end with its power. */
 const freeLocks: LockDriver = { tryLock: async () => ({ lock: { release: () => {} } }) };
 
-export const simulatedLog = (disk: SimDisk, compactBytesMin?: number, log: Logger = silentLogger): FileLog =>
+export const simulatedLog = (
+  disk: { view(): Disk },
+  compactBytesMin?: number,
+  log: Logger = silentLogger,
+): FileLog =>
   new FileLog({
     dir: 'sim',
     openDisk: async () => disk.view(),

@@ -10,6 +10,7 @@
  *  What cannot be told: a file that was cut exactly between two frames, or emptied, looks like an earlier one; one whose
  *  last frame lost a whole sector looks like one whose last write did not finish.
  */
+import { join } from 'node:path';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -177,7 +178,7 @@ export class FileLog implements RegistryLog {
   }
 
   private get path(): string {
-    return `${this.parts.dir}/${REGISTRY_LOG_FILE}`;
+    return join(this.parts.dir, REGISTRY_LOG_FILE);
   }
 
   private async replay(file: RandomFile, format: FrameFormat, sink: LogSink): Promise<OpenReport> {
@@ -273,14 +274,12 @@ export class FileLog implements RegistryLog {
     }
     const { frame, after } = encodeFrame(records, this.place);
     const end = this.end + frame.length;
-    let isWritten = false;
     try {
       if (end > file.size) await this.makeRoom(file, end);
       await file.write(frame, this.end);
-      isWritten = true;
-      await file.sync();
+      await this.sync(file);
     } catch (cause) {
-      await this.takeBack(file, cause, isWritten);
+      await this.takeBack(file);
       const why = (cause as NodeJS.ErrnoException).code ?? 'the disk refused it';
       // Clients are told this; where the file lies is no business of theirs.
       throw registryError('store_failed', `cannot write to the registry store: ${why}`, {
@@ -304,17 +303,26 @@ export class FileLog implements RegistryLog {
       await file.truncate(from);
       await file.write(Buffer.alloc(end - from), from);
     }
-    await file.sync();
+    await this.sync(file);
   }
 
-  /** After a failed sync the content of the disk is unknown, so only a file that can be cut back is written again. */
-  private async takeBack(file: RandomFile, cause: unknown, failedSync: boolean): Promise<void> {
+  /** After a failed sync the content of the disk is unknown, so nothing is written any more. */
+  private async sync(file: RandomFile): Promise<void> {
+    try {
+      await file.sync();
+    } catch (thrown) {
+      this.broken = thrown;
+      throw thrown;
+    }
+  }
+
+  /** Cuts a failed append off; where that fails, too, nothing is written any more. */
+  private async takeBack(file: RandomFile): Promise<void> {
     try {
       await file.truncate(this.end);
       await file.sync();
-      if (failedSync) this.broken = cause;
-    } catch {
-      this.broken = cause;
+    } catch (thrown) {
+      this.broken ??= thrown;
     }
   }
 
