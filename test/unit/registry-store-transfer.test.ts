@@ -83,6 +83,23 @@ async function fillStore(log: RegistryLog): Promise<void> {
   await registry.close();
 }
 
+describe('an export', () => {
+  it('does not bring a version back that a replaced deletion had deleted', async () => {
+    const registry = await Registry.open(file('one'), silentLogger);
+    await registry.setConfig('s', { compatibility: 'NONE' });
+    await registry.register('s', { text: avro('a') }, {});
+    await registry.register('s', { text: avro('b') }, {});
+    await registry.deleteSubject('s', false);
+    await registry.setMode('s', 'IMPORT', false);
+    await registry.register('s', { text: avro('a'), version: 1, id: 1 }, {});
+    await registry.deleteSubject('s', false);
+    await registry.close();
+    const before = await shown(file('one'));
+    await importStore(() => file('two'), linesOf(await exported(file('one'))));
+    expect(await shown(file('two'))).toEqual(before);
+  });
+});
+
 const STRANGE: readonly LogRecord[] = [
   { key: Buffer.from([0xff, 0x00, 0x41]), value: Buffer.from([0xc3]), ts: 12 },
   { key: Buffer.from('{"keytype":"ASSOC","x":1}'), value: Buffer.from('{"later": true }') },

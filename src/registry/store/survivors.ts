@@ -25,8 +25,8 @@ export class Survivors {
   private readonly last = new Map<string, number>();
   private readonly deletions: RangeDeletion[] = [];
 
-  /** Records are numbered from 0 in the order of the calls. */
-  add(record: LogRecord): void {
+  /** @returns the number of the record, from 0 in the order of the calls, and that of the record that it replaces or removes */
+  add(record: LogRecord): { readonly ordinal: number; readonly replaces: number | undefined } {
     const ordinal = this.count++;
     const key = Buffer.from(record.key.buffer, record.key.byteOffset, record.key.length).toString('latin1');
     if (!SINGLE.test(key)) {
@@ -34,11 +34,13 @@ export class Survivors {
       const read = 'record' in decoded ? decoded.record : undefined;
       if (read?.kind === 'deleteSubject' || read?.kind === 'clearSubject') {
         if (read.value !== null) this.deletions.push({ ordinal, scope: read.subject });
-        return;
+        return { ordinal, replaces: undefined };
       }
     }
+    const replaces = this.last.get(key);
     if (record.value === null) this.last.delete(key);
     else this.last.set(key, ordinal);
+    return { ordinal, replaces };
   }
 
   /** One byte a record: 1 where it is kept.
