@@ -95,9 +95,9 @@ class NodeRandomFile implements RandomFile {
     this.unsynced += bytes.length;
   }
 
-  async sync(): Promise<void> {
+  async sync(options?: { readonly offThread: boolean }): Promise<void> {
     const started = performance.now();
-    const isLong = this.unsynced > WRITE_SYNC_BYTES_MAX;
+    const isLong = options?.offThread === true || this.unsynced > WRITE_SYNC_BYTES_MAX;
     this.unsynced = 0;
     if (isLong || started < this.slowUntilMs) return fdatasync(this.file.fd);
     fs.fdatasyncSync(this.file.fd);

@@ -22,8 +22,9 @@ export interface RandomFile {
   read(into: Uint8Array, at: number): Promise<number>;
   /** Borrows the bytes until it settles. A write behind the end makes the file longer. */
   write(bytes: Uint8Array, at: number): Promise<void>;
-  /** Settles when everything written and the length are durable. */
-  sync(): Promise<void>;
+  /** Settles when everything written and the length are durable. A sync that is expected to be short may block the thread, unless
+   *  it is `offThread`. */
+  sync(options?: { readonly offThread: boolean }): Promise<void>;
   /** Cuts the file off behind so many bytes; durable after the next sync. */
   truncate(bytes: number): Promise<void>;
   close(): Promise<void>;

@@ -40,7 +40,7 @@ const READ_BYTES = 4 << 20;
 /** Bytes of a frame when a whole log is written. */
 const FILL_BYTES = 1 << 20;
 /** Read at once by a compaction, which then lets other work run: a few milliseconds of it. */
-const COMPACT_READ_BYTES = 512 << 10;
+const COMPACT_READ_BYTES = 256 << 10;
 /** Least length of a file that is compacted. */
 const COMPACT_BYTES_MIN = 1 << 20;
 /** After a failed compaction the file grows by this factor before the next. */
@@ -309,7 +309,8 @@ export class FileLog implements RegistryLog {
   /** After a failed sync the content of the disk is unknown, so nothing is written any more. */
   private async sync(file: RandomFile): Promise<void> {
     try {
-      await file.sync();
+      // A sync waits for what a compaction has written, too.
+      await file.sync({ offThread: this.compacting !== undefined });
     } catch (thrown) {
       this.broken = thrown;
       throw thrown;
@@ -357,7 +358,7 @@ export class FileLog implements RegistryLog {
 
   /** Makes the writer's file the log. */
   private async replaceBy(writer: LogWriter): Promise<void> {
-    await writer.file.sync();
+    await writer.sync();
     try {
       await writer.rename(REGISTRY_LOG_FILE);
     } catch (thrown) {
@@ -424,10 +425,10 @@ export class FileLog implements RegistryLog {
       await this.copy(reader, writer, upTo, kept);
       if (summary.length > 0) await writer.append(summary);
       const fixedBytes = Math.max(0, writer.end - FRAMES.magic.length - liveBytes);
-      await writer.file.sync();
+      await writer.sync();
       for (let round = 0; round < COPY_ROUNDS_MAX && this.end - reader.at > LAST_COPY_BYTES; round++) {
         await this.copy(reader, writer, this.end);
-        await writer.file.sync();
+        await writer.sync();
       }
       await this.inTurn(async () => {
         const before = this.end;

@@ -38,6 +38,10 @@ export class LogWriter {
     this.place = after;
   }
 
+  sync(): Promise<void> {
+    return this.file.sync({ offThread: true });
+  }
+
   /** Settles when the file has the name, durable. After a failure it may have it or not. Sync the file before. */
   rename(name: string): Promise<void> {
     return this.disk.rename(UNFINISHED_LOG_FILE, name);
