@@ -2,6 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type LogFields, type Logger, silentLogger } from '../../src/core/log.ts';
 import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
@@ -54,7 +55,49 @@ async function reopened<T>(work: (registry: Registry) => T): Promise<{ result: T
   return { result: await withFile(work, logger), warnings };
 }
 
+/** A file of format 2, gzipped, as the release before wrote it: versions 1 (deleted) and 2 of `a` at level NONE, and a Protobuf
+ *  schema of `p`, deleted for good. */
+const OLD_FILE = gunzipSync(
+  Buffer.from(
+    [
+      'H4sIAAAAAAAAA92TMWzTQBSGHwxIhIW1gsF6K1bVJEhFrlqpSZ0QlNhRmkClXihX55Ia7HOwL1GCZWBjhYWBrYhKrMDKhOjCxIaE',
+      'xNIZkOiKRJCdgBLSQESYuOV0793du+//3xVKJTWbzyY+A4D/Yn9Fe/a8dwEA9iAcdy9/e9lJ+XiDdUW3yVDB9fRFtbCKMnqt7evM',
+      'EKggRRnbzPVMh6MSl9GmDdNAJR74v9lk1qLJM3aYTVFBn2BYgaBC0GWG49YIygQ5tfuxUrSsm8yqeQSVTX8o14lyP497wjV5I4rV',
+      'WJ22LBGFCQbVAGWsMYsJVkOlTi2PBbGQ/Pb+49PxvVt8FvLENOSJPnniH5F3ZyL/BADVe4V88eSVRyH5k//fc+G2WBDbAYD5O6/P',
+      'Hv/w9ZUMAOcmgKd1LZPLjoEPYBfGYA3HblJhbpuWKbp51mYWKqjpmopB7D0AfDmotncXF96GYj+YXuzmNGL/uikUO/lD7HL/7mJJ',
+      'L+upSgaHTPC6XNCOtCwRbLqOcJIElwgn3GaeRxtMKkg+4ZJkcpFMSA2HM2lZWlwiPCD8iJa6BgAfD0+cOth4evU8AJyZQLmm5tWy',
+      'urVeSV1S0+Ux2iMVHiUMYg+PAbxLH+bmdp03KwAwN6GWpuvFoTtltE3LcqkR5gqrG1u5tcg6LlgnLDOPgT+yDI92cqGcQQYA7v9F',
+      'mVSlpKlrY5geu/knG+uOa1Mx6t3gZbM557I6cxk3mIfKZlVGi3pi8D/C9uz1er1Z2zP2HXrPQ51dBgAA',
+    ].join(''),
+    'base64',
+  ),
+);
+
 describe('the file store', () => {
+  it('opens a file that the release before wrote, and keeps all of it in the present format', async () => {
+    const look = (registry: Registry): unknown => [
+      registry.versions('a', 'also').map(({ version, id, deleted, ts }) => [version, id, deleted, ts]),
+      registry.config('a', true).compatibilityLevel,
+      subjects(registry),
+      registry.maxId('.'),
+    ];
+    const versions = [
+      [1, 1, true, 1_700_000_000_000],
+      [2, 2, false, 1_700_000_000_000],
+    ];
+    writeFileSync(path(), OLD_FILE);
+    for (let start = 0; start < 2; start++) {
+      await withFile(async (registry) => {
+        expect(look(registry)).toEqual([versions, 'NONE', ['a'], 3]);
+        const other = 'syntax = "proto3"; message M { string other = 7; }';
+        expect(await code(registry.register('p', { format: 'PROTOBUF', text: other }, {}))).toBe(
+          'incompatible',
+        );
+      });
+      expect(readFileSync(path()).subarray(0, FRAMES.magic.length)).toEqual(FRAMES.magic);
+    }
+  });
+
   it('gives everything back after a restart', async () => {
     const before = await withFile(async (registry) => {
       await register(registry, 'a/b c"{é', 'x');
