@@ -105,6 +105,7 @@ export const CORE_ERRORS = {
   bad_value: errorRow('invalid'),
   bad_file: errorRow('invalid'),
   not_writable: errorRow('invalid'),
+  lock_unavailable: errorRow('unavailable'),
   busy_port: errorRow('unavailable'),
   unreachable: errorRow('unavailable'),
   wrong_server: errorRow('unavailable'),

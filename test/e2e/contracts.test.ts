@@ -495,7 +495,10 @@ describe('bad input gives one line and its exit code', () => {
   itFull('registry: a second process on the same folder', async () => {
     const store = `file:${join(own.dir, 'held')}`;
     const { child } = await startRegistry(store);
-    await until('the lock', async () => readFile(join(own.dir, 'held', 'registry.lock'), 'utf8'));
+    await until('the lock', async () => {
+      const owner = await readFile(join(own.dir, 'held', 'lock'), 'utf8');
+      return owner === '' ? undefined : owner;
+    });
     const second = await own.run(['registry', `-store=${store}`, '-listen=127.0.0.1:0', '-log-level=silent']);
     expect(second.code).toBe(3);
     expect(second.stderr).toMatch(/is in use by process \d+/);

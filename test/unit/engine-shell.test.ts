@@ -1,5 +1,5 @@
 /** The parts of the engine that touch the world: HTTP answers, the folder and its lock, restore checks. */
-import { spawn } from 'node:child_process';
+
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -421,30 +421,6 @@ describe('folder', () => {
     await disk.remove('empty');
     await disk.remove('empty');
     expect(await disk.list()).toEqual(['c']);
-  });
-
-  it('is taken by one process at a time, and taken over from a dead one', async () => {
-    const disk = await openDisk(join(dir, 'locked'));
-    const first = await disk.lock();
-    expect(first.release).toBeDefined();
-    expect(await disk.lock()).toMatchObject({ holder: expect.stringContaining(String(process.pid)) });
-    expect((await disk.lock()).release).toBeUndefined();
-    await first.release?.();
-    const dead = spawn(process.execPath, ['-e', '']);
-    await new Promise((resolve) => dead.once('exit', resolve));
-    const { hostname } = await import('node:os');
-    await writeFile(
-      join(dir, 'locked', 'lock'),
-      JSON.stringify({ pid: dead.pid, start: '1', host: hostname() }),
-    );
-    const taken = await disk.lock();
-    expect(taken.release).toBeDefined();
-    await taken.release?.();
-    await writeFile(
-      join(dir, 'locked', 'lock'),
-      JSON.stringify({ pid: process.pid, start: 'another', host: hostname() }),
-    );
-    expect((await disk.lock()).release).toBeDefined();
   });
 
   it('says which folder it cannot write', async () => {

@@ -20,7 +20,7 @@ import {
 } from '../../engine/index.ts';
 import type { KvStore } from '../../io/kv/port.ts';
 import type { CommandContext } from '../shell/command.ts';
-import { brokerDriver, kvDriver, sqlDriver } from '../shell/drivers.ts';
+import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../shell/drivers.ts';
 import { openOrCopy, serveCopies } from './copies.ts';
 
 /** Sinks that stand elsewhere: the engine keeps a store of fired windows of its own beside them. */
@@ -227,7 +227,7 @@ export async function openSinks(
   const role = sink === undefined ? 'sink' : 'beside';
   const fired = await FiredStore.open(store, { shape, role, retainMs: context.settings.retain });
   if (sink !== undefined) return { sinks: [sink, fired], fired };
-  context.onClose(serveCopies(store, context.log));
+  context.onClose(serveCopies(store, await lockDriver(context), context.log));
   return { sinks: [fired], fired };
 }
 
@@ -238,6 +238,7 @@ export async function readSink(context: Context): Promise<AsyncIterable<readonly
     const { store, done } = await openOrCopy({
       folder: what.folder,
       open: (folder) => openStore(context, folder, 'refuse'),
+      locks: await lockDriver(context),
       waitMs: context.settings['export-wait'],
       signal: context.drain,
     });

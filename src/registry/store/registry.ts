@@ -91,7 +91,10 @@ export class Registry implements RegistryService {
   /** Replays the log. @throws store_corrupt, store_locked, not_writable, unreachable */
   static async open(log: RegistryLog, logger: Logger, options: RegistryOptions = {}): Promise<Registry> {
     const registry = new Registry(log, logger, options);
-    const { records, tornBytes } = await log.open({ apply: (batch) => registry.apply(batch) });
+    const { records, tornBytes } = await log.open({
+      apply: (batch) => registry.apply(batch),
+      summary: () => registry.state.summary(),
+    });
     if (tornBytes > 0)
       logger.warn(
         { store: log.name, tornBytes },

@@ -9,11 +9,13 @@ import type { VerdictPolicy } from '../compatibility/modes.ts';
 import type { Json, SchemaContent } from '../schemas/content.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 import { guidOf } from '../schemas/guid.ts';
+import type { LogRecord } from './log.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, qualifyWith } from './names.ts';
 import { hasSameText, Packer } from './packed.ts';
 import {
   type BurnedVersion,
   encodeKey,
+  encodeRecord,
   type Policy,
   type SchemaFields,
   type StoreRecord,
@@ -241,6 +243,15 @@ export class State {
   /** Other bytes under which the log may hold what this record's key means. */
   aliases(record: StoreRecord): readonly string[] {
     return this.tables.aliases.get(encodeKey(record).toString('utf8')) ?? NONE;
+  }
+  /** Records for what the state knows from records that a log may forget. */
+  summary(): readonly LogRecord[] {
+    const records = [...this.tables.maxIds.entries()].map(([context, value]) =>
+      encodeRecord({ kind: 'maxId', context, value }),
+    );
+    if (this.foreign && this.origin() === undefined)
+      records.push(encodeRecord({ kind: 'origin', value: 'STRICT' }));
+    return records;
   }
   counts(): RegistryCounts {
     let subjects = 0;
