@@ -10,7 +10,7 @@ import {
   type SchemaContent,
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
-import { isSchemaFormat, SCHEMA_FORMATS } from '../schemas/format.ts';
+import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../schemas/format.ts';
 import { parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
@@ -181,6 +181,21 @@ function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): 
   return isSameContent(plain(a), plain(b));
 }
 
+function contentOf(
+  { format, metadata, ruleSet }: SchemaInput & { readonly format: string },
+  text: string,
+  references: readonly Reference[],
+): SchemaContent {
+  return {
+    // A log may hold a format that is unknown here; it is compared like any other.
+    format: format as SchemaFormat,
+    text,
+    references,
+    ...(metadata === undefined || metadata === null ? {} : { metadata }),
+    ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
+  };
+}
+
 export class Parser {
   private readonly logger: Logger;
   private readonly parsed = new ParsedSchemas();
@@ -217,17 +232,7 @@ export class Parser {
     }
     memo.key = key;
     memo.schema = schema;
-    const { metadata, ruleSet } = input;
-    return {
-      schema,
-      content: {
-        format,
-        text: schema.text,
-        references,
-        ...(metadata === undefined || metadata === null ? {} : { metadata }),
-        ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
-      },
-    };
+    return { schema, content: contentOf({ ...input, format }, schema.text, references) };
   }
 
   /** A stored schema, read as leniently as can be.
@@ -267,6 +272,23 @@ export class Parser {
     }
   }
 
+  /** Index of the newest version that stores this very text with the same references, metadata and rules; -1 without
+   *  one. Parses nothing, so it also finds texts that no parser here accepts.
+   *  @throws invalid_schema for a reference to the latest version of a subject without versions */
+  findVerbatim(
+    state: State,
+    subject: string,
+    input: SchemaInput,
+    versions: readonly { readonly text: Text }[],
+  ): number {
+    const content = contentOf(
+      { ...input, format: input.format ?? 'AVRO' },
+      input.text,
+      (input.references ?? []).map((reference) => withVersion(state, subject, reference)),
+    );
+    return state.newestWith(content, versions);
+  }
+
   /** The newest of the versions whose content is this one, in another spelling too. */
   find(
     state: State,
@@ -275,7 +297,7 @@ export class Parser {
     versions: readonly { readonly text: Text }[],
   ): number {
     const { content, schema } = prepared;
-    const exact = versions.findLastIndex(({ text }) => isSameContent(text.content, content));
+    const exact = state.newestWith(content, versions);
     if (exact >= 0) return exact;
     return versions.findLastIndex(({ text }) => {
       if (text.content.format !== content.format) return false;

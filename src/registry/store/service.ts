@@ -52,7 +52,8 @@ export interface Judgement extends Verdict {
   readonly compared: readonly StoredVersion[];
   readonly level: string;
   readonly policy: VerdictPolicy;
-  readonly proposed: Schema;
+  /** Undefined where a version stores this very text: then nothing is compared, hence nothing parsed. */
+  readonly proposed: Schema | undefined;
   /** One of the versions that were compared; undefined where it cannot be read. */
   readonly schemaOf: (version: number) => Schema | undefined;
   /** All the subject ever had whose numbers count, oldest first. */
@@ -147,6 +148,9 @@ export interface RegistryService {
     input: SchemaInput,
     options: { readonly normalize?: boolean; readonly deleted?: boolean },
   ): StoredVersion;
+  /** True where a version of the subject, soft-deleted or not, stores this very text; nothing is parsed. A text that is
+   *  to be normalised first is never found. @throws invalid_schema */
+  holds(subject: string, input: SchemaInput, options: { readonly normalize?: boolean }): boolean;
   /** @throws invalid_subject, invalid_schema, schema_too_large, incompatible, not_permitted, not_leader, store_failed */
   register(
     subject: string,
