@@ -12,6 +12,7 @@ import {
   registryFallbacks,
   registryRoutes,
 } from '../../src/registry/index.ts';
+import type { RegistryOptions } from '../../src/registry/store/registry.ts';
 
 export const TYPE = 'application/vnd.schemaregistry.v1+json';
 export const BODY_BYTES_MAX = 100_000;
@@ -119,6 +120,7 @@ export interface ServerOptions {
   readonly requestTimeoutMs?: number;
   /** Absent: an empty one in memory. */
   readonly log?: RegistryLog;
+  readonly registry?: RegistryOptions;
 }
 
 export class Conformance {
@@ -148,9 +150,14 @@ export class Conformance {
 
   static async start(
     options: RegistryApiOptions = {},
-    { driver = nodeHttpDriver, requestTimeoutMs = 10_000, log = new MemoryLog() }: ServerOptions = {},
+    {
+      driver = nodeHttpDriver,
+      requestTimeoutMs = 10_000,
+      log = new MemoryLog(),
+      registry: how,
+    }: ServerOptions = {},
   ): Promise<Conformance> {
-    const registry = await Registry.open(log, silentLogger);
+    const registry = await Registry.open(log, silentLogger, how);
     const server = await driver.listen({
       host: '127.0.0.1',
       port: 0,

@@ -11,7 +11,7 @@ import {
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
 import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../schemas/format.ts';
-import { parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
+import { type ParseOptions, parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
@@ -139,6 +139,9 @@ export interface Memo {
   schema?: Schema;
 }
 
+/** The options of a parser that a registration decides. */
+export type HowParsed = Readonly<Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated'>>>;
+
 /** What a client sent, parsed, with all that counts for its identity. */
 export interface Prepared {
   readonly schema: Schema;
@@ -181,6 +184,13 @@ function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): 
   return isSameContent(plain(a), plain(b));
 }
 
+/** What a client sent as the content that stores this very text. Parses nothing, so texts that no parser here accepts
+ *  are found by it. @throws invalid_schema for a reference to the latest version of a subject without versions */
+export function verbatimContent(state: State, subject: string, input: SchemaInput): SchemaContent {
+  const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+  return contentOf({ ...input, format: input.format ?? 'AVRO' }, input.text, references);
+}
+
 function contentOf(
   { format, metadata, ruleSet }: SchemaInput & { readonly format: string },
   text: string,
@@ -202,18 +212,16 @@ export class Parser {
   private readonly spellings = new WeakMap<Text, Spelling>();
   private readonly reported = new Set<string>();
 
-  constructor(logger: Logger) {
+  /** Whether new Avro texts are validated where no setting says so. */
+  readonly validatesNewSchemas: boolean;
+
+  constructor(logger: Logger, options: { readonly validatesNewSchemas: boolean }) {
     this.logger = logger;
+    this.validatesNewSchemas = options.validatesNewSchemas;
   }
 
   /** @throws invalid_schema, schema_too_large */
-  prepare(
-    state: State,
-    subject: string,
-    input: SchemaInput,
-    how: { readonly normalize: boolean; readonly lenient: boolean },
-    memo: Memo = {},
-  ): Prepared {
+  prepare(state: State, subject: string, input: SchemaInput, how: HowParsed, memo: Memo = {}): Prepared {
     const format = input.format ?? 'AVRO';
     if (!isSchemaFormat(format)) {
       throw registryError('invalid_schema', `Invalid schema type ${format}`, {
@@ -224,7 +232,8 @@ export class Parser {
     const given = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
     const references = how.normalize ? normalReferences(given) : given;
     const resolved = resolve(state, subject, references);
-    const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
+    const asked = [how.normalize, how.lenient, how.unvalidated].join();
+    const key = `${format} ${asked} ${resolved.key} ${input.text}`;
     let schema = memo.key === key ? memo.schema : this.parsed.get(key);
     if (schema === undefined) {
       schema = parseSchema(format, input.text, { ...how, references: resolved.references });
@@ -270,23 +279,6 @@ export class Parser {
       }
       return undefined;
     }
-  }
-
-  /** Index of the newest version that stores this very text with the same references, metadata and rules; -1 without
-   *  one. Parses nothing, so it also finds texts that no parser here accepts.
-   *  @throws invalid_schema for a reference to the latest version of a subject without versions */
-  findVerbatim(
-    state: State,
-    subject: string,
-    input: SchemaInput,
-    versions: readonly { readonly text: Text }[],
-  ): number {
-    const content = contentOf(
-      { ...input, format: input.format ?? 'AVRO' },
-      input.text,
-      (input.references ?? []).map((reference) => withVersion(state, subject, reference)),
-    );
-    return state.newestWith(content, versions);
   }
 
   /** The newest of the versions whose content is this one, in another spelling too. */

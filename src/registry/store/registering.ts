@@ -7,7 +7,7 @@ import { complete } from './contracts.ts';
 import type { Draft } from './draft.ts';
 import { comparedBy, inGroup, judgeAgainst, verdictLines } from './judging.ts';
 import { contextOf, DEFAULT_CONTEXT } from './names.ts';
-import type { Memo, Parser, Prepared } from './parsing.ts';
+import { type Memo, type Parser, type Prepared, verbatimContent } from './parsing.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from './records.ts';
 import { removeReplaced } from './removal.ts';
 import type { Registered, RegisterInput, RegistryMode, SubjectConfig } from './service.ts';
@@ -33,10 +33,17 @@ function prepare(
 ): Prepared {
   const { subject, memo } = registering;
   const asked = {
+    unvalidated: !validatesNewSchemas(configInForce(state, subject), parser),
     lenient: how.lenient || takesNumbers(modeInForce(state, subject)),
     normalize: isNormalized(state, registering),
   };
   return parser.prepare(state, subject, inputOf(state, registering), asked, memo);
+}
+
+/** Releases 7.x of the existing registries, whose answers STRICT gives, validate neither defaults nor namespaces; from
+ *  8.0 on the setting decides. */
+function validatesNewSchemas(config: SubjectConfig, parser: Parser): boolean {
+  return config.validateNewSchemas ?? (policyOf(config) !== 'STRICT' && parser.validatesNewSchemas);
 }
 
 const isNormalized = (state: State, { subject, normalize }: Registering): boolean =>
@@ -48,12 +55,12 @@ const inputOf = (state: State, { subject, input }: Registering): RegisterInput =
 /** The newest version that stores the text as it was sent; undefined where the text is to be normalised first. */
 export function findVerbatim(
   state: State,
-  parser: Parser,
   registering: Registering,
   versions: readonly VersionEntry[],
 ): VersionEntry | undefined {
   if (versions.length === 0 || isNormalized(state, registering)) return undefined;
-  return versions[parser.findVerbatim(state, registering.subject, inputOf(state, registering), versions)];
+  const content = verbatimContent(state, registering.subject, inputOf(state, registering));
+  return versions[state.newestWith(content, versions)];
 }
 
 const REFUSALS: readonly unknown[] = ['invalid_schema', 'schema_too_large'];
@@ -81,10 +88,12 @@ function prepareLeniently(state: State, parser: Parser, registering: Registering
   }
 }
 
-/** True where a version of the subject has this content, a soft-deleted one too, or where it has an id in the context. */
+/** True where a version of the subject has this content, a soft-deleted one too, or where this very text has an id in
+ *  the context: in another subject no other spelling is enough, because a lenient reader drops what it cannot use. */
 function isHeld(state: State, parser: Parser, registering: Registering, prepared: Prepared): boolean {
   const { subject } = registering;
-  if (state.idOf(contextOf(subject), prepared.content) !== undefined) return true;
+  const verbatim = verbatimContent(state, subject, inputOf(state, registering));
+  if (state.idOf(contextOf(subject), verbatim) !== undefined) return true;
   const versions = state.versions(subject);
   return (
     parser.find(state, subject, prepared, versions) >= 0 ||
@@ -99,7 +108,7 @@ export function findVersion(
   registering: Registering,
   versions: readonly VersionEntry[],
 ): VersionEntry | undefined {
-  const verbatim = findVerbatim(state, parser, registering, versions);
+  const verbatim = findVerbatim(state, registering, versions);
   if (verbatim !== undefined) return verbatim;
   const prepared = prepare(state, parser, registering, { lenient: true });
   return (
@@ -152,7 +161,7 @@ export function lookUp(
 ):
   | { readonly found: VersionEntry; readonly prepared?: undefined }
   | { readonly found: undefined; readonly prepared: Prepared } {
-  const verbatim = findVerbatim(state, parser, registering, state.live(registering.subject));
+  const verbatim = findVerbatim(state, registering, state.live(registering.subject));
   if (verbatim !== undefined) return { found: withSentId(state, registering, verbatim) };
   const prepared = prepareNewOrHeld(state, parser, registering);
   const found = findRegistered(state, parser, registering, prepared);

@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import { verdictOf } from '../compatibility/modes.ts';
+import { type VerdictPolicy, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { schemaText } from '../schemas/schema.ts';
 import { metadataProperty } from './contracts.ts';
@@ -67,6 +67,9 @@ export { verdictLines } from './judging.ts';
 
 export interface RegistryOptions {
   readonly clock?: Clock;
+  /** False: new Avro texts may have defaults that do not fit and any namespace, where no setting says otherwise.
+   *  Default true. */
+  readonly validatesNewSchemas?: boolean;
 }
 
 const SYSTEM_CLOCK: Clock = { wallNowMs: Date.now, monotonicMs: () => performance.now() };
@@ -89,7 +92,7 @@ export class Registry implements RegistryService {
   private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
     this.log = log;
     this.logger = logger;
-    this.parser = new Parser(logger);
+    this.parser = new Parser(logger, { validatesNewSchemas: options.validatesNewSchemas ?? true });
     const clock = options.clock ?? SYSTEM_CLOCK;
     this.notices = new Notices(log.name, logger, clock);
     this.writer = new Writer({ log, logger, clock, state: this.state, notices: this.notices });
@@ -306,10 +309,7 @@ export class Registry implements RegistryService {
 
   holds(subject: string, input: SchemaInput, options: { readonly normalize?: boolean }): boolean {
     const registering = { subject: this.meant(subject), input, normalize: options.normalize };
-    return (
-      findVerbatim(this.state, this.parser, registering, this.state.versions(registering.subject)) !==
-      undefined
-    );
+    return findVerbatim(this.state, registering, this.state.versions(registering.subject)) !== undefined;
   }
 
   async register(
@@ -357,7 +357,7 @@ export class Registry implements RegistryService {
     const one = number === 'latest' ? live.slice(-1) : live.filter(({ stored }) => stored.version === number);
     // A stored text that is registered again is answered before any check.
     const isAnswer = (found: VersionEntry): boolean => number === undefined || found === one[0];
-    const verbatim = findVerbatim(this.state, this.parser, registering, live);
+    const verbatim = findVerbatim(this.state, registering, live);
     const held = verbatim !== undefined && isAnswer(verbatim) ? verbatim : undefined;
     const proposed = held === undefined ? prepareNewOrHeld(this.state, this.parser, registering) : undefined;
     const same = proposed === undefined ? held : live[this.parser.find(this.state, name, proposed, live)];
@@ -395,6 +395,10 @@ export class Registry implements RegistryService {
 
   config(subject: string | undefined, inForce: boolean): SubjectConfig {
     return configOf(this.state, checkScope(subject), inForce);
+  }
+
+  verdictPolicy(subject: string | undefined): VerdictPolicy {
+    return policyOf(configInForce(this.state, checkScope(subject)));
   }
 
   async setConfig(

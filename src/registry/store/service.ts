@@ -67,8 +67,9 @@ export interface SubjectConfig {
   readonly compatibilityLevel?: string;
   readonly normalize?: boolean;
   readonly validateFields?: boolean;
-  /** Kept for registries that know them; new schemas and rules are always checked here. */
+  /** False: a new Avro text may have defaults that do not fit, and any namespace. */
   readonly validateNewSchemas?: boolean;
+  /** Kept for registries that know it; rules are always checked here. */
   readonly validateRules?: boolean;
   readonly alias?: string;
   readonly compatibilityGroup?: string;
@@ -175,6 +176,8 @@ export interface RegistryService {
   /** Undefined subject: global. `:.ctx:` alone: the context's. Own settings, or those in force when `inForce`.
    *  @throws subject_level_not_set */
   config(subject: string | undefined, inForce: boolean): SubjectConfig;
+  /** The policy in force. Where no setting names one it follows from the log, and `config` does not show it. */
+  verdictPolicy(subject: string | undefined): VerdictPolicy;
   /** Merges: what is absent stays, null removes. Returns what was set. @throws invalid_level, invalid_subject */
   setConfig(subject: string | undefined, update: Readonly<Record<string, unknown>>): Promise<SubjectConfig>;
   /** Returns the old one. @throws subject_level_not_set, subject_not_found */
