@@ -188,7 +188,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ruleSet: { type: 'object', minProperties: 1 },
     schema: TEXT,
   };
-  const always = [...Object.keys(guid), 'schemaType', 'schema'];
+  const always = [...Object.keys(guid), ...(wire === 7 ? [] : ['schemaType']), 'schema'];
   return {
     Error: closed({ error_code: { type: 'integer' }, message: TEXT }, ['error_code', 'message']),
     Reference: closed({ name: TEXT, subject: TEXT, version: { type: 'integer' } }, [
@@ -236,8 +236,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     Schema: closed(
       {
         ...content,
-        subject: TEXT,
-        version: NUMBER,
+        ...(wire === 7 ? {} : { subject: TEXT, version: NUMBER }),
         maxId: { type: 'integer', minimum: 0 },
       },
       always,
