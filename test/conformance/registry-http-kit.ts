@@ -166,7 +166,8 @@ export class Conformance {
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16_384,
       requestTimeoutMs,
-      keepAliveTimeoutMs: 5000,
+      // A client that stalls must not find its connection closed when it sends the next request.
+      keepAliveTimeoutMs: 600_000,
       log: silentLogger,
     });
     const base = `http://127.0.0.1:${server.port}`;

@@ -11,6 +11,9 @@ export interface ParseOptions {
   /** A new Avro text may have defaults that do not fit and namespaces that are no names, as with the existing registries
    *  up to release 7.9. */
   readonly unvalidated?: boolean;
+  /** A new Protobuf text may import files that no reference has, use options that nothing defines, and name well-known
+   *  types without their import, as with the existing registries. The type of every field is still resolved. */
+  readonly looseImports?: boolean;
 }
 
 /** How a stored text may be asked for; what a format does not know is the text itself. */

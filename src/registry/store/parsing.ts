@@ -140,7 +140,9 @@ export interface Memo {
 }
 
 /** The options of a parser that a registration decides. */
-export type HowParsed = Readonly<Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated'>>>;
+export type HowParsed = Readonly<
+  Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
+>;
 
 /** What a client sent, parsed, with all that counts for its identity. */
 export interface Prepared {
@@ -232,7 +234,7 @@ export class Parser {
     const given = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
     const references = how.normalize ? normalReferences(given) : given;
     const resolved = resolve(state, subject, references);
-    const asked = [how.normalize, how.lenient, how.unvalidated].join();
+    const asked = [how.normalize, how.lenient, how.unvalidated, how.looseImports].join();
     const key = `${format} ${asked} ${resolved.key} ${input.text}`;
     let schema = memo.key === key ? memo.schema : this.parsed.get(key);
     if (schema === undefined) {

@@ -32,8 +32,10 @@ function prepare(
   how: { readonly lenient: boolean },
 ): Prepared {
   const { subject, memo } = registering;
+  const config = configInForce(state, subject);
   const asked = {
-    unvalidated: !validatesNewSchemas(configInForce(state, subject), parser),
+    unvalidated: !validatesNewSchemas(config, parser),
+    looseImports: policyOf(config) === 'STRICT',
     lenient: how.lenient || takesNumbers(modeInForce(state, subject)),
     normalize: isNormalized(state, registering),
   };
