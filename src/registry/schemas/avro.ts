@@ -142,7 +142,7 @@ function read(
 export function parseAvroSchema(
   source: string,
   options: ParseOptions,
-): { readonly text: string; readonly tree: AvroNode } {
+): { readonly text: string; readonly lookupText?: string; readonly tree: AvroNode } {
   const lenient = options.lenient ?? false;
   const most = lenient ? LENIENT_TEXT_CHARS_MAX : SCHEMA_TEXT_CHARS_MAX;
   if (source.length > most)
@@ -157,8 +157,12 @@ export function parseAvroSchema(
     normalize: options.normalize ?? false,
   });
   const text = printer.print(json);
+  // The JVM compares properties as a set, though it prints them as they came.
+  const lookupText = printer.hasOpenOrder
+    ? new AvroPrinter(scope.notes, { known: foreign.keys(), sortProperties: true }).print(json)
+    : text;
   // One string is kept where the two are equal.
-  return { text: text === source ? source : text, tree };
+  return { text: text === source ? source : text, ...(lookupText === text ? {} : { lookupText }), tree };
 }
 
 /** The text with the types of its references in their places. @throws invalid_schema */

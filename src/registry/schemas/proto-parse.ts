@@ -11,12 +11,15 @@ import { linkProto, type ProtoLink } from './proto-link.ts';
 import { normalised } from './proto-normal.ts';
 import { OptionDecoder } from './proto-option-read.ts';
 import { parseProtoFile } from './proto-parser.ts';
+import { withoutDerivedJsonNames } from './proto-plain.ts';
 import { printProto } from './proto-print.ts';
 
 export interface ParsedProto {
   readonly link: ProtoLink;
   /** Canonical, or normalised where that was asked for. */
   readonly text: string;
+  /** Without the JSON names that follow from the names of fields; absent where the text states none of these. */
+  readonly lookupText?: string;
 }
 
 /** @throws invalid_schema, schema_too_large */
@@ -40,8 +43,11 @@ export function protoLink(source: string, options: ParseOptions = {}): ParsedPro
     descriptorBytes(link, link.root, 'default', looseImports ? 'custom' : 'none');
     if (body.length === 0) protoFail('it declares no message, enum, extension or service');
   }
-  const text = options.normalize === true ? printProto(normalised(link), true) : printProto(link.root.node);
-  return { link, text };
+  const isNormalised = options.normalize === true;
+  const kept = isNormalised ? normalised(link) : link.root.node;
+  const text = printProto(kept, isNormalised);
+  const plain = withoutDerivedJsonNames(kept);
+  return { link, text, ...(plain === kept ? {} : { lookupText: printProto(plain, isNormalised) }) };
 }
 
 /** The places in later messages are those of this text, which is what is stored. */

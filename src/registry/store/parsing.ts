@@ -11,7 +11,7 @@ import {
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
 import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../schemas/format.ts';
-import { type ParseOptions, parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
+import { lookupTextOf, type ParseOptions, parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
@@ -297,11 +297,11 @@ export class Parser {
       if (text.content.format !== content.format) return false;
       const written = content.references.length === 0 && text.content.references.length > 0;
       const spelling = this.spelling(state, subject, text);
-      if (
-        spelling === undefined ||
-        (written ? spelling.resolved : (spelling.text ?? text.content.text)) !== schema.text
-      )
-        return false;
+      if (spelling === undefined) return false;
+      const isSame = written
+        ? spelling.resolved === schema.text
+        : (spelling.text ?? text.content.text) === lookupTextOf(schema);
+      if (!isSame) return false;
       return isSameBeside(text.content, content, !written);
     });
   }
@@ -312,7 +312,7 @@ export class Parser {
     const schema = this.storedOrNone(state, subject, text);
     if (schema === undefined) return undefined;
     const spelling: Spelling = {
-      text: schema.text === text.content.text ? undefined : schema.text,
+      text: lookupTextOf(schema) === text.content.text ? undefined : lookupTextOf(schema),
       resolved: text.content.references.length === 0 ? undefined : schemaText(schema, 'resolved'),
     };
     this.spellings.set(text, spelling);
