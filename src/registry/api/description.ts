@@ -199,7 +199,10 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ...DOCUMENTS,
     SchemaRequest: open(
       {
-        schema: { type: 'string', minLength: 1 },
+        schema: {
+          type: ['string', 'null'],
+          description: 'The text. A registration without one is of the text that the subject has.',
+        },
         schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
         references: {
           ...arrayOf(
@@ -215,7 +218,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
         id: { type: ['integer', 'null'], description: 'Only in mode IMPORT.' },
         version: { type: ['integer', 'null'], description: 'The next one; any in mode IMPORT.' },
       },
-      ['schema'],
+      [],
       'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
     ),
     Registered:

@@ -113,10 +113,12 @@ export function configEcho(
   return echo;
 }
 
-/** @throws schema_not_found for what can be no id */
+/** @throws path_not_found for what is no whole number of 32 bits, as the existing registries answer; schema_not_found for
+ *  what can be no id */
 export function idOf(text: string): number {
   const id = Number(text);
-  if (!/^\d{1,10}$/.test(text) || id > READ_ID_MAX)
-    throw registryError('schema_not_found', `Schema ${text.slice(0, 64)} not found`);
+  if (!/^[+-]?\d{1,10}$/.test(text) || id > READ_ID_MAX || id < -READ_ID_MAX - 1)
+    throw registryError('path_not_found', 'HTTP 404 Not Found');
+  if (id < 0) throw registryError('schema_not_found', `Schema ${id} not found`);
   return id;
 }

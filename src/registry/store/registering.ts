@@ -10,7 +10,7 @@ import { contextOf, DEFAULT_CONTEXT } from './names.ts';
 import { type Memo, type Parser, type Prepared, verbatimContent } from './parsing.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from './records.ts';
 import { removeReplaced } from './removal.ts';
-import type { Registered, RegisterInput, RegistryMode, SubjectConfig } from './service.ts';
+import type { Registered, RegisterInput, RegistryMode, SchemaInput, SubjectConfig } from './service.ts';
 import { checkWritable, configInForce, levelOf, modeInForce, notPermitted, policyOf } from './settings.ts';
 import { isSameContent, type State, type VersionEntry } from './state.ts';
 
@@ -110,6 +110,7 @@ export function findVersion(
   registering: Registering,
   versions: readonly VersionEntry[],
 ): VersionEntry | undefined {
+  if (isBlank(registering.input)) return undefined;
   const verbatim = findVerbatim(state, registering, versions);
   if (verbatim !== undefined) return verbatim;
   const prepared = prepare(state, parser, registering, { lenient: true });
@@ -119,14 +120,16 @@ export function findVersion(
   );
 }
 
-/** Metadata or rules alone belong to the text that the subject has. */
+/** What comes without a text belongs to the text that the subject has. */
 function withPreviousText(state: State, subject: string, input: RegisterInput): RegisterInput {
-  if (input.text.trim() !== '' || (input.metadata === undefined && input.ruleSet === undefined)) return input;
+  if (!isBlank(input)) return input;
   const previous = state.latest(subject)?.text.content;
   if (previous === undefined) return input;
   const { text, references, format } = previous;
   return { ...input, text, references, format };
 }
+
+export const isBlank = ({ text }: SchemaInput): boolean => text.trim() === '';
 
 /** The live version that has the content of a parsed text.
  *  @throws id_mismatch, not_permitted for a version whose id is not the one that was sent */

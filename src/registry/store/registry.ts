@@ -27,6 +27,7 @@ import { decodeRecord, isForeign } from './records.ts';
 import {
   findVerbatim,
   findVersion,
+  isBlank,
   lookUp,
   prepareNewOrHeld,
   type Registering,
@@ -353,6 +354,7 @@ export class Registry implements RegistryService {
     const live = this.state.live(name);
     if (typeof number === 'number' && live.every(({ stored }) => stored.version !== number))
       throw versionNotFound(String(number));
+    if (isBlank(input)) throw registryError('invalid_schema', 'Empty schema');
     const registering: Registering = { subject: name, input, normalize: options.normalize };
     const one = number === 'latest' ? live.slice(-1) : live.filter(({ stored }) => stored.version === number);
     // A stored text that is registered again is answered before any check.

@@ -168,7 +168,6 @@ function readUpdate(update: Readonly<Record<string, unknown>>): Map<keyof Subjec
     if (value === undefined) continue;
     fields.set(name, value === null ? null : CHECKS[name](value, name));
   }
-  if (fields.size === 0) throw registryError('invalid_level', LEVEL_MESSAGE);
   return fields;
 }
 
