@@ -133,7 +133,7 @@ export const isBlank = ({ text }: SchemaInput): boolean => text.trim() === '';
 
 /** The live version that has the content of a parsed text.
  *  @throws id_mismatch, not_permitted for a version whose id is not the one that was sent */
-export function findRegistered(
+function findRegistered(
   state: State,
   parser: Parser,
   registering: Registering,
