@@ -10,6 +10,8 @@ import {
   registryRoutes,
   SCHEMA_LIMITS,
   signForwarded,
+  WIRES,
+  type Wire,
   warnOfStale,
 } from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
@@ -27,9 +29,9 @@ const SETTINGS = {
   ...STORE_SETTINGS,
   wire: {
     type: 'string',
-    choices: ['7', '8'],
-    default: '7',
-    help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, 8 from 8.1 (guid, ts, 40901, whole answers to registrations)',
+    choices: ['own', '7', '8'],
+    default: 'own',
+    help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, which also takes Avro defaults that do not fit and any namespace; 8 from 8.1 (guid, ts, 40901, whole answers to registrations); own: as 7 but schemaType also for AVRO, and by id with ?subject= its version there',
   },
   ...SECURITY_SETTINGS,
   'body-max': {
@@ -117,6 +119,8 @@ function measure(context: Context, { registry, store }: Running): void {
   });
 }
 
+const wireOf = (setting: string): Wire => WIRES.find((wire) => String(wire) === setting) ?? 'own';
+
 export const command = defineCommand({
   name: 'registry',
   summary: 'Serve the schema registry over HTTP.',
@@ -131,7 +135,7 @@ export const command = defineCommand({
     warnOfPlainText(context);
     const gate = registryGate(context);
     const routes = registryRoutes(() => runningOf(context).registry, {
-      wire: settings.wire === '8' ? 8 : 7,
+      wire: wireOf(settings.wire),
       pageMax: settings['page-max'],
       bodyBytesMax: settings['body-max'],
       limits: {
@@ -147,7 +151,7 @@ export const command = defineCommand({
     const warning = warnOfStale(
       routes,
       () => running.get(context)?.store.stale?.() ?? false,
-      settings.wire === '8' ? 8 : 7,
+      wireOf(settings.wire),
     );
     return signForwarded(warning, () => running.get(context)?.store.instance);
   },
@@ -161,7 +165,9 @@ export const command = defineCommand({
     const open = await storesOf(context);
     const store = open();
     context.onClose(() => store.close());
-    const registry = await Registry.open(store.log, context.log);
+    const registry = await Registry.open(store.log, context.log, {
+      validatesNewSchemas: context.settings.wire !== '7',
+    });
     context.onClose(() => registry.close());
     const started = { registry, store };
     running.set(context, started);

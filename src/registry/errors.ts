@@ -7,6 +7,8 @@ export const REGISTRY_ERRORS = {
   subject_not_found: errorRow('not_found', { number: 40401, exit: EXIT.usage }),
   version_not_found: errorRow('not_found', { number: 40402, exit: EXIT.usage }),
   schema_not_found: errorRow('not_found', { number: 40403 }),
+  /** A part of a path that should be a number is none, so no resource has it. */
+  path_not_found: errorRow('not_found', { number: 404, exit: EXIT.usage }),
   subject_soft_deleted: errorRow('not_found', { number: 40404 }),
   subject_not_soft_deleted: errorRow('not_found', { number: 40405 }),
   version_soft_deleted: errorRow('not_found', { number: 40406 }),

@@ -12,6 +12,7 @@ import {
   registryFallbacks,
   registryRoutes,
 } from '../../src/registry/index.ts';
+import type { RegistryOptions } from '../../src/registry/store/registry.ts';
 
 export const TYPE = 'application/vnd.schemaregistry.v1+json';
 export const BODY_BYTES_MAX = 100_000;
@@ -121,6 +122,7 @@ export interface ServerOptions {
   readonly requestTimeoutMs?: number;
   /** Absent: an empty one in memory. */
   readonly log?: RegistryLog;
+  readonly registry?: RegistryOptions;
 }
 
 export class Conformance {
@@ -152,9 +154,14 @@ export class Conformance {
 
   static async start(
     options: RegistryApiOptions = {},
-    { driver = nodeHttpDriver, requestTimeoutMs = 10_000, log = new MemoryLog() }: ServerOptions = {},
+    {
+      driver = nodeHttpDriver,
+      requestTimeoutMs = 10_000,
+      log = new MemoryLog(),
+      registry: how,
+    }: ServerOptions = {},
   ): Promise<Conformance> {
-    const registry = await Registry.open(log, silentLogger);
+    const registry = await Registry.open(log, silentLogger, how);
     const server = await driver.listen({
       host: '127.0.0.1',
       port: 0,
@@ -163,7 +170,8 @@ export class Conformance {
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16_384,
       requestTimeoutMs,
-      keepAliveTimeoutMs: 5000,
+      // A client that stalls must not find its connection closed when it sends the next request.
+      keepAliveTimeoutMs: 600_000,
       log: silentLogger,
     });
     const base = `http://127.0.0.1:${server.port}`;

@@ -104,12 +104,25 @@ describe('unions of several number types', () => {
     expect(into.count).toBe(0);
   });
 
-  it('fills a default of its first branch', () => {
+  it('fills a default of the first branch that it fits', () => {
     const writer = avro(record('R', { name: 'b', type: 'int' }));
-    const reader = avro(
-      record('R', { name: 'b', type: 'int' }, { name: 'a', type: ['int', 'double'], default: 7 }),
-    );
-    expect(decoded(reader, writer, encoded(writer, { b: 1 }))).toEqual({ b: 1, a: 7 });
+    for (const [type, value] of [
+      [['int', 'double'], 7],
+      [['int', 'double'], 7.5],
+      [['null', 'string'], ''],
+      [
+        ['null', { type: 'array', items: ['null', 'string'] }],
+        ['x', null],
+      ],
+    ]) {
+      const reader = avro(record('R', { name: 'b', type: 'int' }, { name: 'a', type, default: value }));
+      expect(decoded(reader, writer, encoded(writer, { b: 1 }))).toEqual({ b: 1, a: value });
+    }
+  });
+
+  it('writes a value of each branch where the default is of a later one', () => {
+    const schema = avro(record('R', { name: 'a', type: ['null', 'string'], default: 'x' }));
+    for (const a of [null, 'y']) expect(decoded(schema, schema, encoded(schema, { a }))).toEqual({ a });
   });
 });
 

@@ -167,7 +167,9 @@ export class Call {
     if (!this.api.open) {
       for (const { subject } of references) this.demandRead([qualifyWith(parent, subject)]);
     }
-    checkLimits(parent, input, this.limits, this.service);
+    // The limits bound what is parsed anew; a stored text is found without a parser.
+    if (!this.service.holds(this.subject, input, this.normalize()))
+      checkLimits(parent, input, this.limits, this.service);
     return input;
   }
 

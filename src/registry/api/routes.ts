@@ -49,7 +49,7 @@ const OPERATIONS: readonly Operation[] = [
 
 function settingsOf(options: RegistryApiOptions): ApiSettings {
   return {
-    wire: options.wire ?? 7,
+    wire: options.wire ?? 'own',
     pageMax: options.pageMax ?? REGISTRY_PAGE_MAX,
     bodyBytesMax: options.bodyBytesMax ?? REGISTRY_BODY_BYTES_MAX,
     limits: options.limits ?? SCHEMA_LIMITS,

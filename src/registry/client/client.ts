@@ -378,7 +378,7 @@ export class RegistryClient {
 
   /** The settings in force. @throws registry_unavailable */
   async config(subject: string): Promise<Readonly<Record<string, unknown>>> {
-    const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true`;
+    const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true&verdictPolicy=true`;
     return this.expect(await this.ask('config', 'GET', path));
   }
 

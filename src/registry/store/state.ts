@@ -191,8 +191,16 @@ export class State {
   }
   /** The least id of a content in a context. */
   idOf(context: string, content: SchemaContent): number | undefined {
-    const entry = this.tables.texts.get(this.textKey(content, guidOf(content)));
-    return entry?.ids.find((one) => one.context === context)?.id;
+    return this.entryOf(content)?.ids.find((one) => one.context === context)?.id;
+  }
+  /** Index of the newest of the versions with this content, -1 without one. The content is looked up once: comparing
+   *  it with every version would make each registration as long as its subject. */
+  newestWith(content: SchemaContent, versions: readonly { readonly text: Text }[]): number {
+    const key = this.entryOf(content)?.text.key;
+    return key === undefined ? -1 : versions.findLastIndex(({ text }) => text.key === key);
+  }
+  private entryOf(content: SchemaContent): TextEntry | undefined {
+    return this.tables.texts.get(this.textKey(content, guidOf(content)));
   }
   /** Contents that share a guid: one, unless two differ in what the guid does not tell apart. */
   byGuid(guid: string): ReadonlyArray<{ readonly context: string; readonly id: number }> {
