@@ -1,5 +1,6 @@
 /** Errors of the registry and its clients: one table, from which HTTP bodies, exit codes and metric reasons follow.
  *  `number` is the error_code of the HTTP body; its first three digits are the status. */
+import { ACCESS_ERRORS } from '../access/errors.ts';
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const REGISTRY_ERRORS = {
@@ -29,13 +30,7 @@ export const REGISTRY_ERRORS = {
   invalid_rule_set: errorRow('invalid', { http: 422, number: 42210 }),
   schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
   malformed_request: errorRow('invalid', { number: 400 }),
-  /** No credentials where some are needed, or ones that are not accepted. */
-  unauthenticated: errorRow('invalid', { http: 401, number: 40101 }),
-  /** Known, and not allowed to. */
-  forbidden: errorRow('invalid', { http: 403, number: 40301 }),
-  rate_limited: errorRow('unavailable', { http: 429, number: 42901 }),
-  /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait. */
-  auth_unavailable: errorRow('unavailable', { number: 50302 }),
+  ...ACCESS_ERRORS,
   /** A list longer than one answer may be. */
   page_too_large: errorRow('invalid', { number: 400 }),
   not_acceptable: errorRow('invalid', { http: 406, number: 406 }),

@@ -1,6 +1,4 @@
 /** The registry's security settings, and the gate they make. Files are read before anything is served. */
-import { coreError } from '../../core/errors.ts';
-import type { SettingTable } from '../../core/settings.ts';
 import {
   BasicScheme,
   checkAlgorithms,
@@ -18,7 +16,9 @@ import {
   RULES_BYTES_MAX,
   Rules,
   WatchedFile,
-} from '../../registry/server.ts';
+} from '../../access/index.ts';
+import { coreError } from '../../core/errors.ts';
+import type { SettingTable } from '../../core/settings.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { textOf } from '../shell/fetch-text.ts';
 import { addressOf } from '../shell/serve.ts';

@@ -1,12 +1,13 @@
 /** Requests, clocks and logs for the tests of the registry's gate. */
+
+import type { Access, Need } from '../../src/access/access.ts';
+import { Gate, type GateOptions } from '../../src/access/gate.ts';
+import { refusalHeaders } from '../../src/access/headers.ts';
+import { Rules } from '../../src/access/rules.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import type { LogFields, Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import type { HttpPeer, HttpRequest } from '../../src/io/http/port.ts';
-import type { Access, Need } from '../../src/registry/security/access.ts';
-import { Gate, type GateOptions } from '../../src/registry/security/gate.ts';
-import { refusalHeaders } from '../../src/registry/security/headers.ts';
-import { Rules } from '../../src/registry/security/rules.ts';
 
 export interface TestClock extends Clock {
   advance(ms: number): void;

@@ -1,18 +1,18 @@
 /** The refusals of the gate, each with the headers its answer needs. Messages name no credential. */
-import type { MillraceError } from '../../core/errors.ts';
-import { registryError } from '../errors.ts';
+import type { MillraceError } from '../core/errors.ts';
+import { accessError } from './errors.ts';
 import { withHeaders } from './headers.ts';
 
 /** @param challenge what `www-authenticate` offers */
 export function unauthenticated(message: string, challenge: string): MillraceError {
-  return registryError('unauthenticated', message, {
+  return accessError('unauthenticated', message, {
     next: 'send credentials that the registry accepts',
     ...withHeaders({ 'www-authenticate': challenge }),
   });
 }
 
 export function forbidden(principal: string, what: string): MillraceError {
-  return registryError('forbidden', `${principal} is not allowed to ${what}`, {
+  return accessError('forbidden', `${principal} is not allowed to ${what}`, {
     next: 'ask who keeps the rules of the registry for a rule that allows it',
   });
 }
@@ -21,14 +21,14 @@ const retryAfter = (seconds: number): ReturnType<typeof withHeaders> =>
   withHeaders({ 'retry-after': String(Math.max(1, Math.ceil(seconds))) });
 
 export function rateLimited(what: string, seconds: number): MillraceError {
-  return registryError('rate_limited', `too many ${what}`, {
+  return accessError('rate_limited', `too many ${what}`, {
     next: 'wait as long as Retry-After says',
     ...retryAfter(seconds),
   });
 }
 
 export function authUnavailable(message: string, seconds: number): MillraceError {
-  return registryError('auth_unavailable', message, {
+  return accessError('auth_unavailable', message, {
     next: "see the registry's log",
     ...retryAfter(seconds),
   });

@@ -3,7 +3,7 @@
  *  A route asks `authorise` before it touches the registry, with the operation and the qualified subject
  *  (`:.staging:orders-value`; the default context unqualified). What it lists afterwards it filters with `may`.
  */
-import type { HttpRequest } from '../../io/http/port.ts';
+import type { HttpRequest } from '../io/http/port.ts';
 
 /** `admin` is config and mode, of one subject or of all. */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
