@@ -1,7 +1,7 @@
 /** The gate as servers use it. */
 export type { RequestGate } from './access.ts';
 export { BasicScheme } from './basic.ts';
-export { Gate } from './gate.ts';
+export { Gate, type GateOptions } from './gate.ts';
 export {
   fileKeys,
   JWKS_BYTES_MAX,

@@ -6,14 +6,14 @@ import { withHeaders } from './headers.ts';
 /** @param challenge what `www-authenticate` offers */
 export function unauthenticated(message: string, challenge: string): MillraceError {
   return accessError('unauthenticated', message, {
-    next: 'send credentials that the registry accepts',
+    next: 'send credentials that this service accepts',
     ...withHeaders({ 'www-authenticate': challenge }),
   });
 }
 
 export function forbidden(principal: string, what: string): MillraceError {
   return accessError('forbidden', `${principal} is not allowed to ${what}`, {
-    next: 'ask who keeps the rules of the registry for a rule that allows it',
+    next: 'ask the operator for an access rule that allows it',
   });
 }
 
@@ -29,14 +29,14 @@ export function rateLimited(what: string, seconds: number): MillraceError {
 
 export function authUnavailable(message: string, seconds: number): MillraceError {
   return accessError('auth_unavailable', message, {
-    next: "see the registry's log",
+    next: "see the service's log",
     ...retryAfter(seconds),
   });
 }
 
 /** What a scheme says of credentials it does not accept; the gate makes the answer of it. */
 export class BadCredentials extends Error {
-  /** The user whom the credentials name, where the registry knows one of that name. */
+  /** The user whom the credentials name, where there is one of that name. */
   readonly claimed: string | undefined;
   constructor(message: string, claimed?: string) {
     super(message);

@@ -13,8 +13,8 @@ import {
   warnOfStale,
 } from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
-import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './registry/store.ts';
+import { ACCESS_SETTINGS, accessGate, warnOfExposure } from './shell/access.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { packageVersion } from './shell/package.ts';
 
@@ -31,7 +31,7 @@ const SETTINGS = {
     default: '7',
     help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, 8 from 8.1 (guid, ts, 40901, whole answers to registrations)',
   },
-  ...SECURITY_SETTINGS,
+  ...ACCESS_SETTINGS,
   'body-max': {
     type: 'size',
     default: `${REGISTRY_BODY_BYTES_MAX >> 20}MiB`,
@@ -128,8 +128,8 @@ export const command = defineCommand({
   routes: (context) => {
     const { settings } = context;
     checkStore(context);
-    warnOfPlainText(context);
-    const gate = registryGate(context);
+    warnOfExposure(context, [settings.listen]);
+    const gate = accessGate(context, { service: 'registry', logsAllowed: true });
     const routes = registryRoutes(() => runningOf(context).registry, {
       wire: settings.wire === '8' ? 8 : 7,
       pageMax: settings['page-max'],

@@ -1,4 +1,4 @@
-/** Requests, clocks and logs for the tests of the registry's gate. */
+/** Requests, clocks and logs for the tests of the gate. */
 
 import type { Access, Need } from '../../src/access/access.ts';
 import { Gate, type GateOptions } from '../../src/access/gate.ts';
@@ -82,6 +82,8 @@ export function gateOf(rules: string | undefined, over: Partial<GateOptions> = {
   const metrics = new Metrics();
   const parsed = rules === undefined ? undefined : Rules.parse(rules, 'rules');
   const gate = new Gate({
+    service: 'registry',
+    logsAllowed: true,
     rules: parsed === undefined ? undefined : () => parsed,
     basic: undefined,
     jwt: undefined,

@@ -17,7 +17,7 @@ import { packageVersion } from './package.ts';
 import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
 import { failureOf } from './report.ts';
-import { serve } from './serve.ts';
+import { type Served, serve } from './serve.ts';
 import { loadTls } from './tls.ts';
 import type { World } from './world.ts';
 
@@ -90,7 +90,7 @@ class Run {
   private readonly context: CommandContext<Command['settings']>;
   private data: Promise<void> = Promise.resolve();
   private printedDocument = false;
-  private server: HttpServer | undefined;
+  private served: Served | undefined;
   private interrupted = false;
   private watchdog: NodeJS.Timeout | undefined;
 
@@ -114,7 +114,7 @@ class Run {
       clock: world.clock,
       drain: this.drain.signal,
       get address() {
-        return run.server;
+        return run.served?.main ?? run.served?.metrics;
       },
       readiness: (name, check) => this.readiness.add(name, check),
       setReady: () => this.readiness.setReady(),
@@ -196,9 +196,13 @@ class Run {
       tls: tls !== undefined,
       needs: command.httpNeeds?.(context),
     });
-    this.server = await serve({ command, context, readiness: this.readiness, driver, tls });
-    const host = this.server.host.includes(':') ? `[${this.server.host}]` : this.server.host;
-    world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${host}:${this.server.port}`);
+    this.served = await serve({ command, context, readiness: this.readiness, driver, tls });
+    const addressOf = ({ host, port }: HttpServer): string =>
+      `${host.includes(':') ? `[${host}]` : host}:${port}`;
+    const { main, metrics } = this.served;
+    if (metrics !== undefined) world.screen.line(`metrics on http://${addressOf(metrics)}`);
+    if (main !== undefined)
+      world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${addressOf(main)}`);
   }
 
   private startDrain(signal: string): void {
@@ -231,8 +235,10 @@ class Run {
     };
     // In a drain by signal requests under way have the whole -drain-timeout, whose watchdog ends the process.
     const drainMs = this.drain.signal.aborted ? 2 * this.context.settings['drain-timeout'] : SERVER_DRAIN_MS;
-    await step(() => this.server?.drain(drainMs));
+    await step(() => this.served?.main?.drain(drainMs));
     for (const close of this.closers.reverse()) await step(close);
+    // Last: an orchestrator asks during the drain whether the process still lives.
+    await step(() => this.served?.metrics?.drain(SERVER_DRAIN_MS));
     return result;
   }
 
