@@ -20,7 +20,7 @@ const WRONG = [
   ['-store=redis:x', '-store=redis:x is not a store'],
   ['-store=kafka:', '-store=kafka: is not a store'],
   ['-advertise=foo', '-advertise=foo is not an http address'],
-  ['-broker-property=foo', '-broker-property=foo is not a property'],
+  ['-broker-property=foo', '-broker-property=*** is not name=value'],
   ['-schemas-topic=a b', '-schemas-topic=a b is not a name of a topic'],
   ['-schemas-topic=..', '-schemas-topic=.. is not a name of a topic'],
   ['-forward-ca=/nowhere/ca.pem', '-forward-ca=/nowhere/ca.pem cannot be read'],

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
+import { SHOWN_PROPERTIES } from '../../io/broker/properties.ts';
 import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
@@ -29,9 +30,10 @@ export const KAFKA_STORE_SETTINGS = {
     help: 'while the brokers of -store=kafka:… do not answer: reads with what is known here and a Warning header, or 50002',
   },
   'broker-property': {
-    type: 'list',
+    type: 'properties',
     default: '',
-    help: 'properties of the Kafka client as name=value, by the names of librdkafka (security.protocol=sasl_ssl)',
+    shown: SHOWN_PROPERTIES,
+    help: 'property of the Kafka client as name=value, by the name of librdkafka (security.protocol=sasl_ssl): one a flag, or one a line in the environment. Values are secret but for harmless names, and a secret value reaches to the end, commas and blanks included',
   },
 } as const satisfies SettingTable;
 
@@ -40,18 +42,6 @@ const TOPIC_CHARS_MAX = 242;
 const TOPIC = new RegExp(`^[a-zA-Z0-9._-]{1,${TOPIC_CHARS_MAX}}$`);
 
 type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
-
-function propertiesOf(given: readonly string[]): Record<string, string> {
-  const properties: Record<string, string> = {};
-  for (const one of given) {
-    if (one === '') continue;
-    const at = one.indexOf('=');
-    if (at < 1)
-      throw coreError('bad_value', `-broker-property=${one} is not a property`, { next: 'give name=value' });
-    properties[one.slice(0, at)] = one.slice(at + 1);
-  }
-  return properties;
-}
 
 /** An address that others can reach: a server that listens everywhere is known by the name of its machine. */
 function urlOf({ settings, address }: Context): string | undefined {
@@ -86,7 +76,6 @@ function authorities(path: string | undefined): string | undefined {
 export function checkKafkaSettings(context: Context): void {
   const { settings } = context;
   urlOf(context);
-  propertiesOf(settings['broker-property']);
   authorities(settings['forward-ca']);
   const topic = settings['schemas-topic'];
   if (!TOPIC.test(topic) || /^\.\.?$/.test(topic)) {
@@ -105,7 +94,7 @@ export async function kafkaStores(context: Context, brokers: string, use: StoreU
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
   const url = use === 'serves' ? urlOf(context) : undefined;
-  const properties = propertiesOf(settings['broker-property']);
+  const properties = settings['broker-property'];
   const stale = context.metrics.counter(
     'registry_stale_reads_total',
     'Reads answered with what is known here, because the broker does not tell the end of the log.',

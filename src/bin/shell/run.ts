@@ -16,6 +16,7 @@ import { pinoLogger } from './log.ts';
 import { packageVersion } from './package.ts';
 import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
+import { secretsOf } from './redact.ts';
 import { failureOf } from './report.ts';
 import { type Served, serve } from './serve.ts';
 import { loadTls } from './tls.ts';
@@ -48,7 +49,7 @@ export function helpText(command: Command): string {
 
 /** Ends a failed run: one line, with -json the document, the stack at level debug. */
 export async function fail(world: World, thrown: unknown, json: boolean, debug: boolean): Promise<number> {
-  const failure = failureOf(thrown);
+  const failure = failureOf(thrown, world.screen.hide);
   world.screen.clear();
   world.screen.line(failure.line);
   if (debug) world.screen.line(failure.stack);
@@ -100,6 +101,8 @@ class Run {
     this.world = world;
     this.readiness = new Readiness(world.clock);
     const settings = loaded.values;
+    const secrets = secretsOf(wholeTable(command), settings);
+    if (!secrets.isEmpty) world.screen.hide = (text) => secrets.hide(text);
     const level = settings['log-level'] as string;
     // Children inherit the choice.
     world.env['MILLRACE_NATIVE'] = runsNative({ settings }) ? 'on' : 'off';

@@ -53,7 +53,7 @@ export class NodeAdmin implements BrokerAdmin {
     } finally {
       await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
     }
-    throw unreachable(this.options.brokers, 'it did not tell its cluster id');
+    throw unreachable(this.options, 'it did not tell its cluster id');
   }
 
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
@@ -152,7 +152,7 @@ export class NodeAdmin implements BrokerAdmin {
   private metadata(what: { topic?: string; allTopics?: boolean; timeout: number }): Promise<Metadata> {
     return new Promise((resolve, reject) => {
       this.client.getMetadata(what, (error, metadata) =>
-        error ? reject(unreachable(this.options.brokers, thrownEvent(error).message)) : resolve(metadata),
+        error ? reject(unreachable(this.options, thrownEvent(error).message)) : resolve(metadata),
       );
     });
   }
