@@ -99,7 +99,7 @@ describe('a secret is not written', () => {
     await always(({ text }) => written([`-postgre:${text}`]));
     await always(({ text }) => {
       const path = join(dir, 'config.json');
-      writeFileSync(path, `{"broker-property": "sasl.password=${text}`);
+      writeFileSync(path, `{"postgres": ${text}`);
       return written([`-config=${path}`]);
     });
   });
