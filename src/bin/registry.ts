@@ -158,7 +158,7 @@ export const command = defineCommand({
   async run(context) {
     // A large registry is small objects that live for ever; V8's own growth would let as much garbage lie beside them.
     setFlagsFromString('--heap-growing-percent=20');
-    const open = await storesOf(context);
+    const open = await storesOf(context, 'serves', context.settings['auth-rules'] !== undefined);
     const store = open();
     context.onClose(() => store.close());
     const registry = await Registry.open(store.log, context.log);

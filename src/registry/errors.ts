@@ -41,6 +41,8 @@ export const REGISTRY_ERRORS = {
   store_timeout: errorRow('unavailable', { http: 500, number: 50002 }),
   forwarding_failed: errorRow('unavailable', { http: 500, number: 50003 }),
   leader_unknown: errorRow('unavailable', { http: 500, number: 50004 }),
+  /** The leader's address is none that credentials may be sent to. */
+  leader_untrusted: errorRow('unavailable', { number: 50303 }),
   /** This instance lost, or never had, the right to write. */
   not_leader: errorRow('unavailable', { http: 500, number: 50003 }),
   store_corrupt: errorRow('corrupt', { http: 500, number: 50001 }),

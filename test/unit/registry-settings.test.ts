@@ -23,6 +23,8 @@ const WRONG = [
   ['-broker-property=foo', '-broker-property=*** is not name=value'],
   ['-schemas-topic=a b', '-schemas-topic=a b is not a name of a topic'],
   ['-schemas-topic=..', '-schemas-topic=.. is not a name of a topic'],
+  ['-forward-to=registry-1:8081', '-forward-to=registry-1:8081 is not an address of an instance'],
+  ['-forward-to=http://*:8081', '-forward-to=http://*:8081 is not an address of an instance'],
   ['-forward-ca=/nowhere/ca.pem', '-forward-ca=/nowhere/ca.pem cannot be read'],
 ] as const;
 

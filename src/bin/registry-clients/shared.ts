@@ -1,10 +1,12 @@
 /** What the producer and the consumer command share: their common settings, the registry client, topics. */
+
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { BrokerAdmin, BrokerOptions } from '../../io/broker/port.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { makeTopics } from '../shell/topics.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {
@@ -102,7 +104,7 @@ export async function createTopics(
   if (!context.settings['create-topics']) return;
   const { partitions } = context.settings;
   const replicationFactor = context.settings['replication-factor'];
-  await admin.createTopics([
+  await makeTopics(context.log, admin, [
     ...topics.map((topic) => ({ topic, partitions, replicationFactor })),
     ...(quarantine === undefined
       ? []

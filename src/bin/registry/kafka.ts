@@ -4,7 +4,7 @@ import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import { SHOWN_PROPERTIES } from '../../io/broker/properties.ts';
-import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
+import { ForwardTrust, forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
 import type { Store } from './opened-store.ts';
@@ -22,6 +22,11 @@ export const KAFKA_STORE_SETTINGS = {
   'forward-ca': {
     type: 'string',
     help: 'PEM file of the authorities that vouch for the other instances, where they speak https; default: those of the system',
+  },
+  'forward-to': {
+    type: 'list',
+    default: '',
+    help: 'addresses of the other instances, http://host:port as they advertise them or http://host:* for any port: with -auth-rules writes are forwarded to these alone, and over https to those that -forward-ca vouches for',
   },
   'stale-reads': {
     type: 'string',
@@ -71,12 +76,17 @@ function authorities(path: string | undefined): string | undefined {
   }
 }
 
+/** @throws bad_value */
+const trustOf = ({ settings }: Context): ForwardTrust =>
+  new ForwardTrust(settings['forward-to'], settings['forward-ca'] !== undefined);
+
 /** Refuses what would not do before anything is opened, whichever store is asked: a wrong setting stays wrong.
  *  @throws bad_value, bad_file */
 export function checkKafkaSettings(context: Context): void {
   const { settings } = context;
   urlOf(context);
   authorities(settings['forward-ca']);
+  trustOf(context);
   const topic = settings['schemas-topic'];
   if (!TOPIC.test(topic) || /^\.\.?$/.test(topic)) {
     throw coreError('bad_value', `-schemas-topic=${topic} is not a name of a topic`, {
@@ -88,8 +98,15 @@ export function checkKafkaSettings(context: Context): void {
 /** What a run does with the store: `transfers` writes it and answers nobody. */
 export type StoreUse = 'serves' | 'reads' | 'transfers';
 
-/** Settles with what opens the store, as often as it is called. @param brokers what follows `kafka:` in -store */
-export async function kafkaStores(context: Context, brokers: string, use: StoreUse): Promise<() => Store> {
+/** Settles with what opens the store, as often as it is called.
+ *  @param brokers what follows `kafka:` in -store
+ *  @param hasRules clients show credentials, which go with a forwarded write */
+export async function kafkaStores(
+  context: Context,
+  brokers: string,
+  use: StoreUse,
+  hasRules: boolean,
+): Promise<() => Store> {
   const { settings, log } = context;
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
@@ -101,7 +118,10 @@ export async function kafkaStores(context: Context, brokers: string, use: StoreU
   );
   const believed = authorities(settings['forward-ca']);
   return () => {
-    const transport = forwardTransport(nodeHttpClientDriver, believed);
+    const transport = forwardTransport(nodeHttpClientDriver, {
+      authorities: believed,
+      trust: hasRules ? trustOf(context) : undefined,
+    });
     const store = new KafkaLog({
       driver,
       brokers,

@@ -44,8 +44,12 @@ export function checkStore(context: Context): Place {
 }
 
 /** Settles with what opens the store of -store, as often as it is called. @throws bad_value, bad_file */
-export async function storesOf(context: Context, use: StoreUse = 'serves'): Promise<() => Store> {
+export async function storesOf(
+  context: Context,
+  use: StoreUse = 'serves',
+  hasRules = false,
+): Promise<() => Store> {
   const { kind, where } = checkStore(context);
   if (kind === 'memory') return () => alone(new MemoryLog());
-  return kind === 'file' ? () => alone(new FileLog(where)) : kafkaStores(context, where, use);
+  return kind === 'file' ? () => alone(new FileLog(where)) : kafkaStores(context, where, use, hasRules);
 }
