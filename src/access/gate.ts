@@ -7,7 +7,7 @@
 import type { Clock } from '../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../core/errors.ts';
 import type { LogFields, Logger } from '../core/log.ts';
-import type { Counter, Metrics } from '../core/metrics.ts';
+import type { Counter } from '../core/metrics.ts';
 import type { Access, Caller, Need, RequestGate, Scheme } from './access.ts';
 import type { BasicScheme } from './basic.ts';
 import { Buckets, clientOf } from './bucket.ts';
@@ -24,8 +24,6 @@ const FAILURES_BURST = 50;
 const REFUSALS_LOGGED = { perSecond: 5, burst: 50 };
 
 export interface GateOptions {
-  /** Begins the names of the metrics: `registry`, `orders`. */
-  readonly service: string;
   /** Whether each allowed change is logged. For services whose changes are rare. */
   readonly logsAllowed: boolean;
   /** Undefined: everybody may do everything, and only the rate is bounded. */
@@ -40,7 +38,8 @@ export interface GateOptions {
   readonly failureRate: number;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly metrics: Metrics;
+  /** Labels scheme and outcome. */
+  readonly decisions: Counter;
 }
 
 const EVERYONE: Access = {
@@ -63,7 +62,7 @@ export class Gate implements RequestGate {
 
   constructor(options: GateOptions) {
     this.options = options;
-    const { clock, clientRate, failureRate, metrics } = options;
+    const { clock, clientRate, failureRate } = options;
     const burst = Math.max(1, Math.ceil(clientRate * BURST_S));
     this.clients =
       clientRate === 0
@@ -76,11 +75,7 @@ export class Gate implements RequestGate {
       clock,
     });
     this.lines = new Buckets({ ...REFUSALS_LOGGED, bucketsMax: BUCKETS_MAX, clock });
-    this.decisions = metrics.counter(
-      `${options.service}_auth_decisions_total`,
-      'Requests by how they identified themselves and what was decided.',
-      ['scheme', 'outcome'],
-    );
+    this.decisions = options.decisions;
     this.challenge = challengeOf(options);
   }
 

@@ -41,7 +41,21 @@ function partsOf(context: Context): Parts {
     warnOfExposure(context, [context.settings.listen, ...(grpc === undefined ? [] : [grpc])]);
     parts = {
       ids: new UuidV7(context.clock, (into) => randomFillSync(into)),
-      gate: accessGate(context, { service: 'orders', logsAllowed: false }),
+      gate: accessGate(context, {
+        logsAllowed: false,
+        counters: () => ({
+          decisions: context.metrics.counter(
+            'orders_auth_decisions_total',
+            'Requests by how they identified themselves and what was decided.',
+            ['scheme', 'outcome'],
+          ),
+          reloads: context.metrics.counter(
+            'orders_auth_reloads_total',
+            'Files that were read again after a change.',
+            ['file', 'outcome'],
+          ),
+        }),
+      }),
       orders: undefined,
     };
     partsByContext.set(context, parts);

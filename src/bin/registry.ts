@@ -129,7 +129,21 @@ export const command = defineCommand({
     const { settings } = context;
     checkStore(context);
     warnOfExposure(context, [settings.listen]);
-    const gate = accessGate(context, { service: 'registry', logsAllowed: true });
+    const gate = accessGate(context, {
+      logsAllowed: true,
+      counters: () => ({
+        decisions: context.metrics.counter(
+          'registry_auth_decisions_total',
+          'Requests by how they identified themselves and what was decided.',
+          ['scheme', 'outcome'],
+        ),
+        reloads: context.metrics.counter(
+          'registry_auth_reloads_total',
+          'Files that were read again after a change.',
+          ['file', 'outcome'],
+        ),
+      }),
+    });
     const routes = registryRoutes(() => runningOf(context).registry, {
       wire: settings.wire === '8' ? 8 : 7,
       pageMax: settings['page-max'],

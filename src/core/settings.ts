@@ -349,10 +349,12 @@ const unquoted = (secret: string, what: string): MillraceError =>
   });
 
 function unknownFlag(table: SettingTable, given: string, secret: string | undefined) {
-  if (secret !== undefined) return unquoted(secret, 'an unknown flag');
   // A value that was joined by another character than = does not belong into the message.
   const word = (/^[\w.-]*/.exec(given) as RegExpExecArray)[0].slice(0, NAME_LENGTH_MAX);
   const near = nearest(given, Object.keys(table));
+  // Behind a secret only a mistyped flag is sure to be none of its words.
+  if (secret !== undefined && (near === undefined || !/^[a-z-]+$/.test(word)))
+    return unquoted(secret, 'an unknown flag');
   const next =
     near === undefined
       ? 'see -help for the flags of this command'

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/access/index.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { launcher } from './engine-kit.ts';
+import { launcher, until } from './engine-kit.ts';
 import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
   createdOf,
@@ -115,6 +115,14 @@ describe('an orders process with access rules', () => {
       service.ask({ path: `/orders/${orderId}`, headers: { authorization } });
     expect(JSON.parse((await read(basic('support'))).body.toString())).toMatchObject(ORDER);
     problemOf(await read(basic('shop')), 403, 'forbidden');
+  });
+
+  it('reads its files again on SIGHUP, and counts that', async () => {
+    process.kill(service.process.pid, 'SIGHUP');
+    const reloads = async () =>
+      (await metric(service, 'orders_auth_reloads_total')) >= 3 ? true : undefined;
+    await until('the reload of three files', reloads);
+    createdOf(await order(TILL), false);
   });
 
   it('does not start where certificates are to name principals and none are asked for', async () => {

@@ -121,6 +121,15 @@ describe('a secret is not written', () => {
     );
   });
 
+  it('while host and database of an address stay readable in errors', async () => {
+    const words = 'database "no_such_database" at db.internal does not exist for hunter2-hunter2';
+    const seen = await written(
+      ['-postgres=postgres://me:hunter2-hunter2@db.internal/no_such_database'],
+      probe(() => Promise.reject(new Error(words))),
+    );
+    expect(seen).toContain('error: database "no_such_database" at db.internal does not exist for ***');
+  });
+
   it('by the parts that read a database address, however its password spoils the address', async () => {
     await always(({ text }) => {
       const url = `postgres://me:${text}@127.0.0.1:1/shop`;

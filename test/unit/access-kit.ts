@@ -82,7 +82,6 @@ export function gateOf(rules: string | undefined, over: Partial<GateOptions> = {
   const metrics = new Metrics();
   const parsed = rules === undefined ? undefined : Rules.parse(rules, 'rules');
   const gate = new Gate({
-    service: 'registry',
     logsAllowed: true,
     rules: parsed === undefined ? undefined : () => parsed,
     basic: undefined,
@@ -92,7 +91,7 @@ export function gateOf(rules: string | undefined, over: Partial<GateOptions> = {
     failureRate: 5,
     clock,
     log,
-    metrics,
+    decisions: metrics.counter('registry_auth_decisions_total', 'Decisions.', ['scheme', 'outcome']),
     ...over,
   });
   return { gate, log, clock, metrics };

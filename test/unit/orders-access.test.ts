@@ -68,7 +68,7 @@ const optionsOf = (gate: Gate) => ({
 });
 
 const gateWith = (over: Parameters<typeof gateOf>[1] = {}) =>
-  gateOf(RULES, { service: 'orders', logsAllowed: false, basic, mtls: true, ...over });
+  gateOf(RULES, { logsAllowed: false, basic, mtls: true, ...over });
 
 interface Asked {
   readonly authorization?: string | readonly string[];

@@ -19,6 +19,7 @@ import {
   WatchedFile,
 } from '../../access/index.ts';
 import { coreError } from '../../core/errors.ts';
+import type { Counter } from '../../core/metrics.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { CommandContext } from './command.ts';
 import { textOf } from './fetch-text.ts';
@@ -77,12 +78,19 @@ type Context = CommandContext<typeof ACCESS_SETTINGS>;
 const LOOK_EVERY_MS = 2000;
 const JWKS_TIMEOUT_MS = 5000;
 
+/** What differs between the services behind the gate. */
+export interface GatedService extends Pick<GateOptions, 'logsAllowed'> {
+  /** Asked for once, where there is a gate. */
+  readonly counters: () => {
+    readonly decisions: Counter;
+    /** Labels file (the flag) and outcome. */
+    readonly reloads: Counter;
+  };
+}
+
 /** Undefined without access rules and without a rate limit. @throws usage, bad_value, bad_file */
-export function accessGate(
-  context: Context,
-  service: Pick<GateOptions, 'service' | 'logsAllowed'>,
-): RequestGate | undefined {
-  const { settings, clock, log, metrics } = context;
+export function accessGate(context: Context, service: GatedService): RequestGate | undefined {
+  const { settings, clock, log } = context;
   const schemes = ['auth-basic', 'auth-jwks'] as const;
   const given = [
     ...schemes.filter((name) => settings[name] !== undefined),
@@ -105,11 +113,7 @@ export function accessGate(
   }
   if (rulesPath === undefined && settings['client-rate'] === 0) return undefined;
   const files: Array<WatchedFile<unknown>> = [];
-  const reloads = metrics.counter(
-    `${service.service}_auth_reloads_total`,
-    'Files that were read again after a change.',
-    ['file', 'outcome'],
-  );
+  const { decisions, reloads } = service.counters();
   const watch = <T>(
     flag: string,
     path: string,
@@ -130,7 +134,8 @@ export function accessGate(
     log.info({ rules: rules.current.size, schemes: given }, 'access is by rules; what none allows is denied');
   }
   return new Gate({
-    ...service,
+    decisions,
+    logsAllowed: service.logsAllowed,
     rules: rules === undefined ? undefined : () => rules.current,
     basic,
     jwt,
@@ -139,7 +144,6 @@ export function accessGate(
     failureRate: settings['auth-failure-rate'],
     clock,
     log,
-    metrics,
   });
 }
 

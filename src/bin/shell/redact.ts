@@ -53,10 +53,13 @@ export function secretsOf(table: SettingTable, values: Readonly<Record<string, u
       continue;
     }
     const text = Array.isArray(value) ? value.join(',') : String(value);
-    if (setting.secret === true) found.push(text);
+    // Host and database of an address belong into messages.
+    if (setting.secret === true && !text.includes('://')) found.push(text);
     for (const url of text.split(URLS)) {
       const password = CREDENTIALS.exec(url)?.[2];
       if (password !== undefined) found.push(password);
+      const named = NAMED_SECRET.exec(url)?.[2];
+      if (named !== undefined) found.push(named.split('&', 1)[0] as string);
     }
   }
   return new Secrets(found.filter((one) => one.length >= NET_CHARS_MIN && !WORD.test(one)));

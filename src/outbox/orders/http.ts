@@ -120,21 +120,31 @@ class OrdersHttp {
     return orders;
   }
 
+  /** Judges the head of a request: undefined lets it in, a response refuses it. */
+  private admission(need: Need, gate: RequestGate) {
+    return (head: HttpRequest): HttpResponse | undefined | Promise<HttpResponse | undefined> => {
+      try {
+        const access = gate.authorise(head, need);
+        if (!(access instanceof Promise)) return undefined;
+        return access.then(
+          () => undefined,
+          (thrown: unknown) => this.refused(head, thrown),
+        );
+      } catch (thrown) {
+        return this.refused(head, thrown);
+      }
+    };
+  }
+
   /** Asks the gate before `handler` sees the request: a refused body is never parsed. */
   admitted(need: Need, handler: HttpHandler): HttpHandler {
     const { gate = openGate } = this.options;
     if (gate === openGate) return handler;
+    const admit = this.admission(need, gate);
     return (request) => {
-      try {
-        const access = gate.authorise(request, need);
-        if (!(access instanceof Promise)) return handler(request);
-        return access.then(
-          () => handler(request),
-          (thrown: unknown) => this.refused(request, thrown),
-        );
-      } catch (thrown) {
-        return this.refused(request, thrown);
-      }
+      const refusal = admit(request);
+      if (refusal instanceof Promise) return refusal.then((one) => one ?? handler(request));
+      return refusal ?? handler(request);
     };
   }
 
