@@ -101,8 +101,12 @@ with the same body gets the stored answer byte for byte; with another body it ge
   millrace orders -postgres=postgres://me@127.0.0.1/shop -migrate
 `,
   settings: SETTINGS,
-  // Every byte of a key counts, and a client that pipelines gets every answer.
-  httpNeeds: () => ['header_bytes', 'pipeline_waits'],
+  // Every byte of a key counts, a client that pipelines gets every answer, and a token may be long.
+  httpNeeds: ({ settings }) => [
+    'header_bytes',
+    'pipeline_waits',
+    ...(settings['auth-jwks'] === undefined ? [] : (['long_heads'] as const)),
+  ],
   routes: (context) => {
     const parts = partsOf(context);
     return ordersRoutes({
