@@ -73,9 +73,9 @@ export async function runCommand(command: Command, argv: readonly string[], worl
 }
 
 /** Of a command that has the flag for its other runs. */
-const listensNowhere = ({ name }: Command, positional: readonly string[]): Error =>
-  coreError('usage', `-listen changes nothing for ${[name, ...positional].join(' ')}`, {
-    next: 'leave -listen out',
+const listensNowhere = ({ name }: Command, positional: readonly string[], flag: string): Error =>
+  coreError('usage', `-${flag} changes nothing for ${[name, ...positional].join(' ')}`, {
+    next: `leave -${flag} out`,
   });
 
 const isAbort = (thrown: unknown): boolean => thrown instanceof Error && thrown.name === 'AbortError';
@@ -163,8 +163,9 @@ class Run {
       const shown = describeSettings(wholeTable(command), this.loaded);
       const level = serves ? 'info' : 'debug';
       context.log[level]({ version: packageVersion(), settings: shown }, 'start');
+      const needless = ['listen', 'metrics-listen'].find((flag) => context.isFlag(flag));
       if (serves) await this.listen();
-      else if (context.isFlag('listen')) throw listensNowhere(command, context.positional);
+      else if (needless !== undefined) throw listensNowhere(command, context.positional, needless);
       code = (await command.run(context)) ?? EXIT.done;
       this.endProgress();
     } catch (thrown) {
