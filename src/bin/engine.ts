@@ -1,4 +1,5 @@
 /** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as CSV. */
+
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
@@ -28,6 +29,7 @@ import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from './shell/drivers.ts';
 import { packageVersion } from './shell/package.ts';
 import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
+import { warnOfThinTopics } from './shell/topics.ts';
 
 /** Topics that are read or get copies, and a sink that is one. */
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
@@ -172,6 +174,7 @@ async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string)
       next: 'create it, or leave -create-topics on',
     });
   }
+  await warnOfThinTopics(context.log, admin, [topic]);
   return found.partitions.length;
 }
 

@@ -1,4 +1,6 @@
 /** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
+/** The gate, for a server that mounts the registry's routes itself. */
+export * from '../access/index.ts';
 export {
   isRegistryAway,
   RegistryClient,

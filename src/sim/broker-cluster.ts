@@ -84,6 +84,7 @@ export class SimCluster {
   readonly messageBytesMax: number;
   readonly topics = new Map<string, StoredRecord[][]>();
   readonly configs = new Map<string, ReadonlyMap<string, string>>();
+  readonly replicas = new Map<string, number>();
   private readonly groups = new Map<string, Group>();
   private readonly faults: BrokerFaults;
   private state: number;

@@ -498,8 +498,10 @@ describe('record of a row', () => {
 describe('a broker that does not answer', () => {
   it('is not blamed on what the client remarks on its settings', () => {
     const remark = 'CONFWARN: [thrd:app]: Configuration property enable.gapless.guarantee is experimental';
-    expect(unreachable('kafka:9092', remark).message).toBe('no broker answers at kafka:9092');
+    expect(unreachable({ brokers: 'kafka:9092' }, remark).message).toBe('no broker answers at kafka:9092');
     const refused = 'FAIL: [thrd:kafka:9092/bootstrap]: Connect failed: Connection refused';
-    expect(unreachable('kafka:9092', refused).message).toBe(`no broker answers at kafka:9092: ${refused}`);
+    expect(unreachable({ brokers: 'kafka:9092' }, refused).message).toBe(
+      `no broker answers at kafka:9092: ${refused}`,
+    );
   });
 });

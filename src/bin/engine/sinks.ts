@@ -190,6 +190,7 @@ async function openKafka(context: Context, topic: string): Promise<WindowSink> {
     topic,
     partitions: settings.partitions,
     replicationFactor: settings['replication-factor'],
+    log: context.log,
     scratch: () => openScratch(context),
   });
   context.onClose(() => sink.close());

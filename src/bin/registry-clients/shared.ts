@@ -1,10 +1,12 @@
 /** What the producer and the consumer command share: their common settings, the registry client, topics. */
+
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/broker/port.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { makeTopics } from '../shell/topics.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {
@@ -101,7 +103,11 @@ export async function createTopics(
   if (!context.settings['create-topics']) return;
   const { partitions } = context.settings;
   const replicationFactor = context.settings['replication-factor'];
-  await admin.createTopics(topics.map((wanted) => ({ partitions, replicationFactor, ...wanted })));
+  await makeTopics(
+    context.log,
+    admin,
+    topics.map((wanted) => ({ partitions, replicationFactor, ...wanted })),
+  );
 }
 
 /** librdkafka waits for a broker for minutes by default; a command says so sooner. */

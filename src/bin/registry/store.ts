@@ -46,10 +46,14 @@ export function checkStore(context: Context): Place {
 }
 
 /** Settles with what opens the store of -store, as often as it is called. @throws bad_value, bad_file */
-export async function storesOf(context: Context, use: StoreUse = 'serves'): Promise<() => Store> {
+export async function storesOf(
+  context: Context,
+  use: StoreUse = 'serves',
+  hasRules = false,
+): Promise<() => Store> {
   const { kind, where } = checkStore(context);
   if (kind === 'memory') return () => alone(new MemoryLog());
-  if (kind === 'kafka') return kafkaStores(context, where, use);
+  if (kind === 'kafka') return kafkaStores(context, where, use, hasRules);
   const parts = { dir: where, openDisk, locks: await lockDriver(context), log: context.log };
   return () => alone(new FileLog(parts));
 }

@@ -1,6 +1,7 @@
 /** Topics and cluster facts through node-rdkafka; serves both data drivers. */
 import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
 import { coreError } from '../../core/errors.ts';
+import { newTopicConfig } from '../../core/topics.ts';
 import { closedError, ERR, errorOfEvent, thrownEvent, unreachable } from './errors.ts';
 import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec } from './port.ts';
 import { topicConfig } from './topic-config.ts';
@@ -53,7 +54,7 @@ export class NodeAdmin implements BrokerAdmin {
     } finally {
       await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
     }
-    throw unreachable(this.options.brokers, 'it did not tell its cluster id');
+    throw unreachable(this.options, 'it did not tell its cluster id');
   }
 
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
@@ -64,13 +65,14 @@ export class NodeAdmin implements BrokerAdmin {
       ? 0
       : Math.min(USUAL_COPIES, await this.brokerCount());
     for (const spec of specs) {
+      const copies = isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies;
       const error = await this.ask((control, done) =>
         control.createTopic(
           {
             topic: spec.topic,
             num_partitions: spec.partitions,
-            replication_factor: isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies,
-            config: { ...spec.config },
+            replication_factor: copies,
+            config: newTopicConfig(copies, spec.config),
           },
           ANSWER_TIMEOUT_MS,
           done,
@@ -107,10 +109,16 @@ export class NodeAdmin implements BrokerAdmin {
 
   async describeTopic(topic: string): Promise<TopicDescription | undefined> {
     // Asking for the topic by its name would create it at a broker that creates what is asked for.
-    const found = (await this.listTopics()).find((one) => one.topic === topic);
+    this.checkOpen();
+    const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    const found = topics.find((one) => one.name === topic);
     if (found === undefined) return undefined;
     return {
       partitions: found.partitions.length,
+      replicas: found.partitions.reduce(
+        (least, { replicas }) => Math.min(least, replicas.length),
+        found.partitions[0]?.replicas.length ?? 0,
+      ),
       config: await topicConfig(this.options, topic, ANSWER_TIMEOUT_MS),
     };
   }
@@ -152,7 +160,7 @@ export class NodeAdmin implements BrokerAdmin {
   private metadata(what: { topic?: string; allTopics?: boolean; timeout: number }): Promise<Metadata> {
     return new Promise((resolve, reject) => {
       this.client.getMetadata(what, (error, metadata) =>
-        error ? reject(unreachable(this.options.brokers, thrownEvent(error).message)) : resolve(metadata),
+        error ? reject(unreachable(this.options, thrownEvent(error).message)) : resolve(metadata),
       );
     });
   }

@@ -1,7 +1,7 @@
 /** The node-rdkafka driver: works without the addon, on the main thread only, at the price of an object a message. */
 import { isMainThread } from 'node:worker_threads';
 import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
-import { brokerError, thrownEvent, unreachable } from './errors.ts';
+import { badProperty, thrownEvent, unreachable } from './errors.ts';
 import { NodeAdmin } from './node-rdkafka-admin.ts';
 import { mainThreadOnly, NodeConsumer } from './node-rdkafka-consumer.ts';
 import { loadNodeRdkafka } from './node-rdkafka-load.ts';
@@ -62,15 +62,12 @@ async function connect<C extends KafkaConsumer | Producer>(
   try {
     client = make();
   } catch (thrown) {
-    throw brokerError('bad_broker_property', thrownEvent(thrown).message, {
-      next: 'see the configuration page of librdkafka',
-      cause: thrown,
-    });
+    throw badProperty(options.properties, thrownEvent(thrown).message);
   }
   await new Promise<void>((resolve, reject) => {
     const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
     client.connect(metadata, (error: LibrdKafkaError | undefined) => {
-      if (error) reject(unreachable(options.brokers, thrownEvent(error).message));
+      if (error) reject(unreachable(options, thrownEvent(error).message));
       else resolve();
     });
   });

@@ -194,6 +194,7 @@ export interface TopicSpec {
   readonly partitions: number;
   /** Absent or 0: three, or as many as there are brokers where they are fewer. */
   readonly replicationFactor?: number;
+  /** Beside `min.insync.replicas=2`, which a topic of three replicas or more gets where this does not say otherwise. */
   readonly config?: Readonly<Record<string, string>>;
 }
 
@@ -204,6 +205,8 @@ export interface TopicInfo {
 
 export interface TopicDescription {
   readonly partitions: number;
+  /** Of the partition that has the fewest. */
+  readonly replicas: number;
   /** Undefined where the driver cannot ask (see its description of limits). */
   readonly config: ReadonlyMap<string, string> | undefined;
 }

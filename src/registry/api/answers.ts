@@ -1,8 +1,8 @@
 /** How answers and errors are written: the one error shape, the headers, and the two generations of bodies. */
 import { STATUS_CODES } from 'node:http';
+import { refusalHeaders } from '../../access/headers.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { HttpFallbacks, HttpResponse } from '../../io/http/port.ts';
-import { refusalHeaders } from '../security/headers.ts';
 import { REGISTRY_CONTENT_TYPE } from './media.ts';
 
 /** The generation of the existing registries that the bodies follow. 7: up to 7.9; 8: from 8.1; own: as 7, and every

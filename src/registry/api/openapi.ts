@@ -30,6 +30,7 @@ const WHEN_WRITING: readonly RegistryErrorCode[] = [
   'store_unknown',
   'store_timeout',
   'forwarding_failed',
+  'leader_untrusted',
   'leader_unknown',
   'not_leader',
 ];

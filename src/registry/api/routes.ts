@@ -4,8 +4,9 @@
  *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
+
+import { openGate, type RequestGate } from '../../access/access.ts';
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
-import { openGate, type RequestGate } from '../security/access.ts';
 import type { RegistryService } from '../store/service.ts';
 import { ABOUT_OPERATIONS } from './about.ts';
 import { answer, answerOf, Ready, type Wire } from './answers.ts';

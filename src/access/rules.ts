@@ -7,8 +7,8 @@
  *  allowed to everybody; (3) a setting of the whole registry takes a rule over `:*:*`, one of a context a rule over
  *  all its subjects.
  */
-import { coreError } from '../../core/errors.ts';
-import { parseSubject } from '../store/names.ts';
+import { coreError } from '../core/errors.ts';
+import { parseSubject } from '../core/subject.ts';
 import { type Access, type Need, OPERATIONS, type Operation } from './access.ts';
 import { Glob } from './glob.ts';
 

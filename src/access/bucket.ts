@@ -3,8 +3,8 @@
  *  Invariant: at most `bucketsMax` are kept. The one unused longest goes first; it would have been full again soon, so
  *  a stranger gains no more by pushing one out than by waiting.
  */
-import type { Clock } from '../../core/clock.ts';
-import { RecencyMap } from '../../core/recency.ts';
+import type { Clock } from '../core/clock.ts';
+import { RecencyMap } from '../core/recency.ts';
 
 interface Bucket {
   tokens: number;

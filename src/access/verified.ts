@@ -4,7 +4,7 @@
  *  goes first; (3) the key lives as long as the process and is never written.
  */
 import { hash, randomBytes } from 'node:crypto';
-import type { Clock } from '../../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
 
 const ENTRIES_MAX = 10_000;
 

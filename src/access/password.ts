@@ -4,7 +4,7 @@
  *  (2) hashes are compared in constant time; (3) an unknown user costs as much as a known one.
  */
 import { randomBytes, type ScryptOptions, scrypt, timingSafeEqual } from 'node:crypto';
-import { coreError } from '../../core/errors.ts';
+import { coreError } from '../core/errors.ts';
 
 export const PASSWORDS_BYTES_MAX = 4 << 20;
 export const PASSWORD_BYTES_MAX = 1024;

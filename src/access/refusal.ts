@@ -1,19 +1,19 @@
 /** The refusals of the gate, each with the headers its answer needs. Messages name no credential. */
-import type { MillraceError } from '../../core/errors.ts';
-import { registryError } from '../errors.ts';
+import type { MillraceError } from '../core/errors.ts';
+import { accessError } from './errors.ts';
 import { withHeaders } from './headers.ts';
 
 /** @param challenge what `www-authenticate` offers */
 export function unauthenticated(message: string, challenge: string): MillraceError {
-  return registryError('unauthenticated', message, {
-    next: 'send credentials that the registry accepts',
+  return accessError('unauthenticated', message, {
+    next: 'send credentials that this service accepts',
     ...withHeaders({ 'www-authenticate': challenge }),
   });
 }
 
 export function forbidden(principal: string, what: string): MillraceError {
-  return registryError('forbidden', `${principal} is not allowed to ${what}`, {
-    next: 'ask who keeps the rules of the registry for a rule that allows it',
+  return accessError('forbidden', `${principal} is not allowed to ${what}`, {
+    next: 'ask the operator for an access rule that allows it',
   });
 }
 
@@ -21,22 +21,22 @@ const retryAfter = (seconds: number): ReturnType<typeof withHeaders> =>
   withHeaders({ 'retry-after': String(Math.max(1, Math.ceil(seconds))) });
 
 export function rateLimited(what: string, seconds: number): MillraceError {
-  return registryError('rate_limited', `too many ${what}`, {
+  return accessError('rate_limited', `too many ${what}`, {
     next: 'wait as long as Retry-After says',
     ...retryAfter(seconds),
   });
 }
 
 export function authUnavailable(message: string, seconds: number): MillraceError {
-  return registryError('auth_unavailable', message, {
-    next: "see the registry's log",
+  return accessError('auth_unavailable', message, {
+    next: "see the service's log",
     ...retryAfter(seconds),
   });
 }
 
 /** What a scheme says of credentials it does not accept; the gate makes the answer of it. */
 export class BadCredentials extends Error {
-  /** The user whom the credentials name, where the registry knows one of that name. */
+  /** The user whom the credentials name, where there is one of that name. */
   readonly claimed: string | undefined;
   constructor(message: string, claimed?: string) {
     super(message);

@@ -1,9 +1,9 @@
 /** Rules against an oracle that is written another way, and buckets against the arithmetic of a rate. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Buckets } from '../../src/registry/security/bucket.ts';
-import { Glob } from '../../src/registry/security/glob.ts';
-import { Rules } from '../../src/registry/security/rules.ts';
+import { Buckets } from '../../src/access/bucket.ts';
+import { Glob } from '../../src/access/glob.ts';
+import { Rules } from '../../src/access/rules.ts';
 
 const ALPHABET = ['a', 'b', '-', '.', '本', '🚚'] as const;
 const nameArbitrary = fc

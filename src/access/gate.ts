@@ -4,12 +4,11 @@
  *  `anonymous`; (2) a check that costs something is paid for from the client address's own bucket, and given back only
  *  when it succeeds; (3) what no rule allows is refused; (4) no credential reaches a log line, a message or a metric.
  */
-import type { Clock } from '../../core/clock.ts';
-import { findMillraceError, type MillraceError } from '../../core/errors.ts';
-import type { LogFields, Logger } from '../../core/log.ts';
-import type { Counter, Metrics } from '../../core/metrics.ts';
-import type { HttpRequest } from '../../io/http/port.ts';
-import type { Access, Need, RequestGate, Scheme } from './access.ts';
+import type { Clock } from '../core/clock.ts';
+import { findMillraceError, type MillraceError } from '../core/errors.ts';
+import type { LogFields, Logger } from '../core/log.ts';
+import type { Counter } from '../core/metrics.ts';
+import type { Access, Caller, Need, RequestGate, Scheme } from './access.ts';
 import type { BasicScheme } from './basic.ts';
 import { Buckets, clientOf } from './bucket.ts';
 import type { JwtScheme } from './jwt.ts';
@@ -25,6 +24,8 @@ const FAILURES_BURST = 50;
 const REFUSALS_LOGGED = { perSecond: 5, burst: 50 };
 
 export interface GateOptions {
+  /** Whether each allowed change is logged. For services whose changes are rare. */
+  readonly logsAllowed: boolean;
   /** Undefined: everybody may do everything, and only the rate is bounded. */
   readonly rules: (() => Rules) | undefined;
   readonly basic: BasicScheme | undefined;
@@ -37,7 +38,8 @@ export interface GateOptions {
   readonly failureRate: number;
   readonly clock: Clock;
   readonly log: Logger;
-  readonly metrics: Metrics;
+  /** Labels scheme and outcome. */
+  readonly decisions: Counter;
 }
 
 const EVERYONE: Access = {
@@ -60,7 +62,7 @@ export class Gate implements RequestGate {
 
   constructor(options: GateOptions) {
     this.options = options;
-    const { clock, clientRate, failureRate, metrics } = options;
+    const { clock, clientRate, failureRate } = options;
     const burst = Math.max(1, Math.ceil(clientRate * BURST_S));
     this.clients =
       clientRate === 0
@@ -73,15 +75,11 @@ export class Gate implements RequestGate {
       clock,
     });
     this.lines = new Buckets({ ...REFUSALS_LOGGED, bucketsMax: BUCKETS_MAX, clock });
-    this.decisions = metrics.counter(
-      'registry_auth_decisions_total',
-      'Requests by how they identified themselves and what was decided.',
-      ['scheme', 'outcome'],
-    );
+    this.decisions = options.decisions;
     this.challenge = challengeOf(options);
   }
 
-  authorise(request: HttpRequest, need: Need): Access | Promise<Access> {
+  authorise(request: Caller, need: Need): Access | Promise<Access> {
     let scheme: Scheme | 'none' | 'unknown' = 'unknown';
     try {
       const credentials = this.credentialsOf(request);
@@ -94,7 +92,7 @@ export class Gate implements RequestGate {
     }
   }
 
-  demand(request: HttpRequest, access: Access, need: Need): void {
+  demand(request: Caller, access: Access, need: Need): void {
     if (access.may(need)) {
       this.audit(request, need, access.principal);
       return;
@@ -103,7 +101,7 @@ export class Gate implements RequestGate {
   }
 
   private async checkThenAdmit(
-    request: HttpRequest,
+    request: Caller,
     need: Need,
     scheme: Scheme,
     check: () => Promise<string>,
@@ -132,7 +130,7 @@ export class Gate implements RequestGate {
   }
 
   /** @param name undefined: no credentials were sent */
-  private admit(request: HttpRequest, need: Need, scheme: Scheme | 'none', name: string | undefined): Access {
+  private admit(request: Caller, need: Need, scheme: Scheme | 'none', name: string | undefined): Access {
     const { rules } = this.options;
     const principal = name === undefined ? ANONYMOUS : `${scheme}:${name}`;
     const waitS = this.clients?.take(name === undefined ? clientOf(request.remoteAddress) : principal) ?? 0;
@@ -144,9 +142,9 @@ export class Gate implements RequestGate {
     return access;
   }
 
-  private audit(request: HttpRequest, need: Need, principal: string): void {
-    const { rules, log } = this.options;
-    if (rules !== undefined && need.operation !== 'read')
+  private audit(request: Caller, need: Need, principal: string): void {
+    const { rules, log, logsAllowed } = this.options;
+    if (logsAllowed && rules !== undefined && need.operation !== 'read')
       log.info({ ...auditOf(request, need), principal }, 'audit: allowed');
   }
 
@@ -159,7 +157,7 @@ export class Gate implements RequestGate {
 
   /** How the request identifies itself. A certificate counts where no Authorization is sent.
    *  @throws BadCredentials */
-  private credentialsOf(request: HttpRequest): {
+  private credentialsOf(request: Caller): {
     readonly scheme: Scheme | 'none';
     readonly name: string | (() => Promise<string>) | undefined;
   } {
@@ -175,7 +173,7 @@ export class Gate implements RequestGate {
         return { scheme, name: basic.identify(match?.[2] as string) };
       if (scheme === 'bearer' && jwt !== undefined)
         return { scheme: 'jwt', name: jwt.identify(match?.[2] as string) };
-      throw new BadCredentials('the Authorization header is none that this registry accepts');
+      throw new BadCredentials('the Authorization header is none that is accepted here');
     }
     const subject = mtls ? request.peer?.subject : undefined;
     if (subject !== undefined && subject !== '') return { scheme: 'mtls', name: subject };
@@ -183,7 +181,7 @@ export class Gate implements RequestGate {
   }
 
   /** Credentials that are refused without a check count as an attempt all the same. */
-  private priced(request: HttpRequest, thrown: unknown): unknown {
+  private priced(request: Caller, thrown: unknown): unknown {
     if (!(thrown instanceof BadCredentials)) return thrown;
     try {
       this.payForAttempt(clientOf(request.remoteAddress));
@@ -194,7 +192,7 @@ export class Gate implements RequestGate {
   }
 
   /** The error of the answer, after it was counted and logged. */
-  private refuse(request: HttpRequest, need: Need, scheme: string, thrown: unknown): unknown {
+  private refuse(request: Caller, need: Need, scheme: string, thrown: unknown): unknown {
     const bad = thrown instanceof BadCredentials ? thrown : undefined;
     const error =
       bad === undefined ? findMillraceError(thrown) : unauthenticated(bad.message, this.challenge);
@@ -228,11 +226,11 @@ function schemeOf(principal: string): string {
 
 function targetOf(need: Need): string {
   if (need.subject !== undefined) return need.subject;
-  return need.anyOf === undefined ? 'the registry as a whole' : 'any subject that uses this schema';
+  return need.anyOf === undefined ? 'the service as a whole' : 'any subject that uses this schema';
 }
 
 /** What is said of a request. Its query and headers are not: they may hold what no log should. */
-function auditOf(request: HttpRequest, need: Need): LogFields {
+function auditOf(request: Caller, need: Need): LogFields {
   return {
     method: request.method,
     path: request.path,

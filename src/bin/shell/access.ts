@@ -1,11 +1,10 @@
-/** The registry's security settings, and the gate they make. Files are read before anything is served. */
-import { coreError } from '../../core/errors.ts';
-import type { SettingTable } from '../../core/settings.ts';
+/** The access settings of a service, and the gate they make. Files are read before anything is served. */
 import {
   BasicScheme,
   checkAlgorithms,
   fileKeys,
   Gate,
+  type GateOptions,
   JWKS_BYTES_MAX,
   JwtScheme,
   type KeySet,
@@ -18,12 +17,15 @@ import {
   RULES_BYTES_MAX,
   Rules,
   WatchedFile,
-} from '../../registry/server.ts';
-import type { CommandContext } from '../shell/command.ts';
-import { textOf } from '../shell/fetch-text.ts';
-import { addressOf } from '../shell/serve.ts';
+} from '../../access/index.ts';
+import { coreError } from '../../core/errors.ts';
+import type { Counter } from '../../core/metrics.ts';
+import type { SettingTable } from '../../core/settings.ts';
+import type { CommandContext } from './command.ts';
+import { textOf } from './fetch-text.ts';
+import { addressOf } from './serve.ts';
 
-export const SECURITY_SETTINGS = {
+export const ACCESS_SETTINGS = {
   'auth-rules': {
     type: 'string',
     help: 'file of rules, one a line: PRINCIPAL OPERATIONS SUBJECTS; what no rule allows is denied. Absent: everybody may do everything',
@@ -49,7 +51,7 @@ export const SECURITY_SETTINGS = {
     default: '30s',
     min: 0,
     max: 600_000,
-    help: 'how far the clocks of issuer and registry may be apart',
+    help: 'how far the clocks of the issuer and of this process may be apart',
   },
   'auth-mtls': {
     type: 'bool',
@@ -70,15 +72,25 @@ export const SECURITY_SETTINGS = {
   },
 } as const satisfies SettingTable;
 
-type Context = CommandContext<typeof SECURITY_SETTINGS>;
+type Context = CommandContext<typeof ACCESS_SETTINGS>;
 
 /** How often files are looked at for a change. */
 const LOOK_EVERY_MS = 2000;
 const JWKS_TIMEOUT_MS = 5000;
 
-/** Undefined where everybody may do everything, as often as they like. @throws usage, bad_value, bad_file */
-export function registryGate(context: Context): RequestGate | undefined {
-  const { settings, clock, log, metrics } = context;
+/** What differs between the services behind the gate. */
+export interface GatedService extends Pick<GateOptions, 'logsAllowed'> {
+  /** Asked for once, where there is a gate. */
+  readonly counters: () => {
+    readonly decisions: Counter;
+    /** Labels file (the flag) and outcome. */
+    readonly reloads: Counter;
+  };
+}
+
+/** Undefined without access rules and without a rate limit. @throws usage, bad_value, bad_file */
+export function accessGate(context: Context, service: GatedService): RequestGate | undefined {
+  const { settings, clock, log } = context;
   const schemes = ['auth-basic', 'auth-jwks'] as const;
   const given = [
     ...schemes.filter((name) => settings[name] !== undefined),
@@ -101,11 +113,7 @@ export function registryGate(context: Context): RequestGate | undefined {
   }
   if (rulesPath === undefined && settings['client-rate'] === 0) return undefined;
   const files: Array<WatchedFile<unknown>> = [];
-  const reloads = metrics.counter(
-    'registry_auth_reloads_total',
-    'Files that were read again after a change.',
-    ['file', 'outcome'],
-  );
+  const { decisions, reloads } = service.counters();
   const watch = <T>(
     flag: string,
     path: string,
@@ -126,6 +134,8 @@ export function registryGate(context: Context): RequestGate | undefined {
     log.info({ rules: rules.current.size, schemes: given }, 'access is by rules; what none allows is denied');
   }
   return new Gate({
+    decisions,
+    logsAllowed: service.logsAllowed,
     rules: rules === undefined ? undefined : () => rules.current,
     basic,
     jwt,
@@ -134,7 +144,6 @@ export function registryGate(context: Context): RequestGate | undefined {
     failureRate: settings['auth-failure-rate'],
     clock,
     log,
-    metrics,
   });
 }
 
@@ -216,13 +225,24 @@ function isLoopback(host: string): boolean {
   return /^(localhost|127(\.\d+){3}|\[?::1\]?)$/i.test(host);
 }
 
-/** Warns where passwords and tokens would cross a network in the clear. */
-export function warnOfPlainText(context: Context & { readonly settings: { readonly listen: string } }): void {
+/** Warns of an address beyond this machine that is open to everybody, or where credentials would cross a network in the
+ *  clear.
+ *  @param listens host:port of each port that the gate stands before */
+export function warnOfExposure(context: Context, listens: readonly string[]): void {
   const { settings, log } = context;
-  const secrets = settings['auth-basic'] !== undefined || settings['auth-jwks'] !== undefined;
-  if (secrets && settings['tls-cert'] === undefined && !isLoopback(addressOf(settings.listen).host)) {
+  const exposed = listens.filter((listen) => !isLoopback(addressOf(listen).host));
+  if (exposed.length === 0) return;
+  const tls = settings['tls-cert'] !== undefined;
+  const certificates = settings['tls-client-ca'] !== undefined && settings['tls-client-auth'] === 'required';
+  if (settings['auth-rules'] === undefined && !certificates) {
     log.warn(
-      { listen: settings.listen },
+      { listen: exposed },
+      'every client that reaches this address may do everything; give -auth-rules, require client certificates with -tls-client-ca, or bind to 127.0.0.1',
+    );
+  }
+  if ((settings['auth-basic'] !== undefined || settings['auth-jwks'] !== undefined) && !tls) {
+    log.warn(
+      { listen: exposed },
       'passwords and tokens arrive here without TLS; give -tls-cert and -tls-key, or put a TLS proxy before it',
     );
   }

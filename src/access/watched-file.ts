@@ -1,8 +1,8 @@
 /** A file that is read again when it changes. What cannot be read or parsed then leaves the old content in force. */
 import { readFileSync, statSync } from 'node:fs';
-import { coreError, findMillraceError } from '../../core/errors.ts';
-import type { Logger } from '../../core/log.ts';
-import type { Counter } from '../../core/metrics.ts';
+import { coreError, findMillraceError } from '../core/errors.ts';
+import type { Logger } from '../core/log.ts';
+import type { Counter } from '../core/metrics.ts';
 
 export interface WatchedFileOptions<T> {
   readonly path: string;

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { MemoryLog, Registry, registryRoutes } from '../../src/registry/index.ts';
-import { gateOf, peerOf } from './security-kit.ts';
+import { gateOf, peerOf } from './access-kit.ts';
 
 const text = (name: string, type = 'string'): string =>
   JSON.stringify({ type: 'record', name, fields: [{ name: 'f', type }] });

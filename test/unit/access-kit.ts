@@ -1,12 +1,13 @@
-/** Requests, clocks and logs for the tests of the registry's gate. */
+/** Requests, clocks and logs for the tests of the gate. */
+
+import type { Access, Need } from '../../src/access/access.ts';
+import { Gate, type GateOptions } from '../../src/access/gate.ts';
+import { refusalHeaders } from '../../src/access/headers.ts';
+import { Rules } from '../../src/access/rules.ts';
 import type { Clock } from '../../src/core/clock.ts';
 import type { LogFields, Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import type { HttpPeer, HttpRequest } from '../../src/io/http/port.ts';
-import type { Access, Need } from '../../src/registry/security/access.ts';
-import { Gate, type GateOptions } from '../../src/registry/security/gate.ts';
-import { refusalHeaders } from '../../src/registry/security/headers.ts';
-import { Rules } from '../../src/registry/security/rules.ts';
 
 export interface TestClock extends Clock {
   advance(ms: number): void;
@@ -81,6 +82,7 @@ export function gateOf(rules: string | undefined, over: Partial<GateOptions> = {
   const metrics = new Metrics();
   const parsed = rules === undefined ? undefined : Rules.parse(rules, 'rules');
   const gate = new Gate({
+    logsAllowed: true,
     rules: parsed === undefined ? undefined : () => parsed,
     basic: undefined,
     jwt: undefined,
@@ -89,7 +91,7 @@ export function gateOf(rules: string | undefined, over: Partial<GateOptions> = {
     failureRate: 5,
     clock,
     log,
-    metrics,
+    decisions: metrics.counter('registry_auth_decisions_total', 'Decisions.', ['scheme', 'outcome']),
     ...over,
   });
   return { gate, log, clock, metrics };

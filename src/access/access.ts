@@ -1,11 +1,24 @@
-/** Who asks, what for, and what the answer may show: the interface between the HTTP routes and the gate.
+/** The interface between a server's surfaces, HTTP or gRPC, and the gate: the caller, the right it needs, the access it has.
  *
- *  A route asks `authorise` before it touches the registry, with the operation and the qualified subject
- *  (`:.staging:orders-value`; the default context unqualified). What it lists afterwards it filters with `may`.
+ *  A surface calls `authorise` before it reads the body or touches the product, with the operation and the qualified
+ *  subject (`:.staging:orders-value`; the default context unqualified). A subject is whatever the service's rules are
+ *  about: a subject of the registry, or the one resource `orders`. A list is filtered with `may`.
  */
-import type { HttpRequest } from '../../io/http/port.ts';
 
-/** `admin` is config and mode, of one subject or of all. */
+/** The part of a request that the gate reads. An HTTP request is one. */
+export interface Caller {
+  /** For the log: the HTTP method, or `gRPC`. */
+  readonly method: string;
+  /** For the log: the path, or `/orders.v1.Orders/Create`. */
+  readonly path: string;
+  /** All values of a header or metadata entry, in the order they came. */
+  header(name: string): readonly string[];
+  readonly remoteAddress: string;
+  /** The subject of the client's verified certificate. */
+  readonly peer?: { readonly subject: string } | undefined;
+}
+
+/** `admin` is config and mode, of one subject or of all; a service without those has no use for it. */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
 export type Operation = (typeof OPERATIONS)[number];
 
@@ -21,7 +34,7 @@ export interface Need {
 
 export type Scheme = 'basic' | 'jwt' | 'mtls';
 
-/** What a request was found to be, and what it may do. */
+/** The principal of a request, and its rights. */
 export interface Access {
   /** `basic:alice`, `jwt:svc-1`, `mtls:…`, `anonymous`. */
   readonly principal: string;
@@ -36,13 +49,13 @@ export interface RequestGate {
   /** Finds out who asks and refuses what they may not. An answer that needs no waiting comes as it is.
    *  @throws unauthenticated (401), forbidden (403), rate_limited (429), auth_unavailable (503); `refusalHeaders` has
    *  the headers of that answer */
-  authorise(request: HttpRequest, need: Need): Access | Promise<Access>;
+  authorise(request: Caller, need: Need): Access | Promise<Access>;
   /** A second need of a request that was let in: the subjects a schema refers to, the target of an alias.
    *  @throws unauthenticated, forbidden */
-  demand(request: HttpRequest, access: Access, need: Need): void;
+  demand(request: Caller, access: Access, need: Need): void;
 }
 
-/** The gate of a registry that asks nobody who they are. */
+/** The gate of a service without access rules. */
 const everyone: Access = {
   principal: 'anonymous',
   may: () => true,

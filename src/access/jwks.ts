@@ -5,9 +5,9 @@
  *  public signature keys is ever taken from a set.
  */
 import type { JSONWebKeySet, JWK } from 'jose';
-import type { Clock } from '../../core/clock.ts';
-import { coreError } from '../../core/errors.ts';
-import type { Logger } from '../../core/log.ts';
+import type { Clock } from '../core/clock.ts';
+import { coreError } from '../core/errors.ts';
+import type { Logger } from '../core/log.ts';
 import { authUnavailable } from './refusal.ts';
 
 export const JWKS_BYTES_MAX = 1 << 20;

@@ -3,7 +3,7 @@
  *  A check costs tens of milliseconds of a thread on purpose, so its answer is kept for a while, and only CHECKS_MAX
  *  run at once: the store's own disk work shares those threads.
  */
-import type { Clock } from '../../core/clock.ts';
+import type { Clock } from '../core/clock.ts';
 import { type Hashed, nobody, PASSWORD_BYTES_MAX, PASSWORD_USER, passwordMatches } from './password.ts';
 import { authUnavailable, BadCredentials } from './refusal.ts';
 import { Verified } from './verified.ts';

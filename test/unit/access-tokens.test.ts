@@ -1,10 +1,10 @@
 /** Bearer tokens, hostile ones above all, and the keys they are checked with. */
 import { createHmac, generateKeyPairSync, type KeyObject, sign } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { fileKeys, parseKeySet, RemoteKeys } from '../../src/registry/security/jwks.ts';
-import { JwtScheme } from '../../src/registry/security/jwt.ts';
-import { BadCredentials } from '../../src/registry/security/refusal.ts';
-import { logLines, type TestClock, testClock } from './security-kit.ts';
+import { fileKeys, parseKeySet, RemoteKeys } from '../../src/access/jwks.ts';
+import { JwtScheme } from '../../src/access/jwt.ts';
+import { BadCredentials } from '../../src/access/refusal.ts';
+import { logLines, type TestClock, testClock } from './access-kit.ts';
 
 const ISSUER = 'https://issuer.test';
 const AUDIENCE = 'registry';

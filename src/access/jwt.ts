@@ -5,7 +5,7 @@
  *  token; (4) an accepted token is believed for a while, never past its end, and only while the keys are the same.
  */
 import type { JWTPayload } from 'jose';
-import { coreError } from '../../core/errors.ts';
+import { coreError } from '../core/errors.ts';
 import type { KeySource } from './jwks.ts';
 import { BadCredentials } from './refusal.ts';
 import type { TokenDemands } from './token.ts';

@@ -1,5 +1,5 @@
 /** Headers of the answers the gate causes. A refusal carries its own in the error's details. */
-import { type ErrorOptions, findMillraceError } from '../../core/errors.ts';
+import { type ErrorOptions, findMillraceError } from '../core/errors.ts';
 
 type Headers = Readonly<Record<string, string>>;
 

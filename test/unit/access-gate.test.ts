@@ -1,16 +1,11 @@
 /** The gate: who is let in, what a refusal looks like, what it costs to guess, and what is said in the log. */
 import * as crypto from 'node:crypto';
 import { describe, expect, it, vi } from 'vitest';
-import { BasicScheme } from '../../src/registry/security/basic.ts';
-import type { JwtScheme } from '../../src/registry/security/jwt.ts';
-import {
-  hashPassword,
-  parseHashed,
-  parsePasswords,
-  passwordMatches,
-} from '../../src/registry/security/password.ts';
-import { BadCredentials } from '../../src/registry/security/refusal.ts';
-import { basicHeader, decide, gateOf, peerOf, requestOf } from './security-kit.ts';
+import { BasicScheme } from '../../src/access/basic.ts';
+import type { JwtScheme } from '../../src/access/jwt.ts';
+import { hashPassword, parseHashed, parsePasswords, passwordMatches } from '../../src/access/password.ts';
+import { BadCredentials } from '../../src/access/refusal.ts';
+import { basicHeader, decide, gateOf, peerOf, requestOf } from './access-kit.ts';
 
 vi.mock('node:crypto', async (original) => {
   const real = await original<typeof import('node:crypto')>();

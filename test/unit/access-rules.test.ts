@@ -3,13 +3,13 @@ import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
+import { Buckets, clientOf } from '../../src/access/bucket.ts';
+import { Glob } from '../../src/access/glob.ts';
+import { Rules } from '../../src/access/rules.ts';
+import { WatchedFile } from '../../src/access/watched-file.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { Buckets, clientOf } from '../../src/registry/security/bucket.ts';
-import { Glob } from '../../src/registry/security/glob.ts';
-import { Rules } from '../../src/registry/security/rules.ts';
-import { WatchedFile } from '../../src/registry/security/watched-file.ts';
 import { cpuMs } from '../cpu.ts';
-import { logLines, testClock } from './security-kit.ts';
+import { logLines, testClock } from './access-kit.ts';
 
 describe('a pattern', () => {
   it.each([
