@@ -5,6 +5,7 @@ import { coreError, EXIT } from '../core/errors.ts';
 import { engineError } from '../engine/errors.ts';
 import {
   BrokerSource,
+  demandValidInput,
   Engine,
   engineMetrics,
   engineRoutes,
@@ -46,7 +47,7 @@ const SETTINGS = {
     type: 'duration',
     default: '10s',
     excludes: ['watermark=global'],
-    help: 'a partition that had nothing to read for so long holds no window back until its next event; 0: every partition always does',
+    help: 'a partition that had nothing to read for so long, or nothing but invalid records and tombstones, holds no window back until its next event; 0: every partition always does',
   },
   'partition-interval': {
     type: 'duration',
@@ -334,7 +335,11 @@ async function runEngine(context: Context): Promise<number> {
   const summary = await engine.run(context.drain);
   progress.done();
   const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
-  context.print(text, { ...summary, ...engine.watermark() });
+  const { before, ...printed } = summary;
+  context.print(text, { ...printed, ...engine.watermark() });
+  const hasEnd = settings.bounded || settings['exit-at-end'];
+  if (hasEnd && !context.drain.aborted)
+    demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
   return EXIT.done;
 }
 

@@ -78,6 +78,8 @@ export interface WatermarkGenerator {
   /** Rows of the partition from this offset on are not taken. */
   setLimit(partition: number, offset: number): void;
   position(partition: number): number;
+  /** Valid events of the partition so far, late ones included. */
+  validCount(partition: number): number;
   progress(): readonly PartitionProgress[];
   totals(): Totals;
   /** Goes on from cells that were saved; limits are gone. */
@@ -173,6 +175,10 @@ class KernelWatermarks {
 
   position(partition: number): number {
     return this.read(partition, OFFSET);
+  }
+
+  validCount(partition: number): number {
+    return this.read(partition, CONSUMED) - this.read(partition, INVALID);
   }
 
   progress(): readonly PartitionProgress[] {

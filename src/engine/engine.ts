@@ -26,6 +26,7 @@ import { engineError } from './errors.ts';
 import type { WindowPage, WindowQuery } from './fired/lookup.ts';
 import { EngineGauges } from './gauges.ts';
 import { IdleWatch } from './idle.ts';
+import { INVALID_REASONS, type InvalidRecords, InvalidTally } from './invalid.ts';
 import type { Job } from './job.ts';
 import { LagWatch } from './lag.ts';
 import { LateOutlet, type LateTopic } from './late/outlet.ts';
@@ -34,7 +35,7 @@ import { WindowOperator } from './operator.ts';
 import { Outlet } from './outlet.ts';
 import { PartitionWatch } from './partitions.ts';
 import type { WindowSink } from './sink/port.ts';
-import type { EventSource } from './source.ts';
+import type { EventRows, EventSource } from './source.ts';
 import type { PieceStore } from './spill/pieces.ts';
 import { Spiller } from './spill/spiller.ts';
 import { type Limited, limitedBy, type StageShare, Stages, stripOf } from './stages.ts';
@@ -87,6 +88,9 @@ export interface EngineParts {
 export type RunSummary = Totals & {
   /** Windows, or firings of sessions. */
   readonly firedWindows: number;
+  /** The counts when this process began. */
+  readonly before: Totals;
+  readonly invalidRecords: InvalidRecords;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
@@ -109,7 +113,8 @@ export class Engine implements EngineAnswers {
   private readonly stages: Stages;
   private readonly partitions: PartitionWatch;
   private firedCount = 0;
-  private consumedBefore = 0;
+  private before: Totals;
+  private readonly invalid = new InvalidTally();
   private targets: readonly number[] = [];
   private checkpointing: Promise<void> | undefined;
   private checkpointFailure: unknown;
@@ -119,6 +124,7 @@ export class Engine implements EngineAnswers {
   constructor(parts: EngineParts) {
     this.parts = parts;
     const { source, watermarks, rowCapacity, metrics } = parts;
+    this.before = watermarks.totals();
     this.idle = new IdleWatch(watermarks, source, parts.idleTimeoutMs);
     this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
     this.stages = parts.stages ?? new Stages(parts.clock);
@@ -197,7 +203,7 @@ export class Engine implements EngineAnswers {
     this.take(operator.goOn(standing, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
     this.takeUp(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
-    this.consumedBefore = watermarks.totals().consumed;
+    this.before = watermarks.totals();
     if (parts.stop !== 'never') {
       this.targets = bounds.map(({ high }) => high);
       this.targets.forEach((high, partition) => {
@@ -213,7 +219,7 @@ export class Engine implements EngineAnswers {
       {
         ...told(saved),
         offsets,
-        consumed: this.consumedBefore,
+        consumed: this.before.consumed,
         openWindows: state.openCount(),
         openKeys: state.keyCount(),
         seconds,
@@ -263,6 +269,8 @@ export class Engine implements EngineAnswers {
     return {
       ...this.parts.watermarks.totals(),
       firedWindows: this.firedCount,
+      before: this.before,
+      invalidRecords: this.invalid,
       limitedBy: limitedBy(times),
       stages: stripOf(times),
     };
@@ -280,6 +288,7 @@ export class Engine implements EngineAnswers {
     const { checkpointer, operator, outlet, spiller, late } = this.made;
     const { stages, lag } = this;
     let nextCheckpoint = clock.monotonicMs() + parts.checkpointIntervalMs;
+    let invalidBefore = this.before.invalid;
     while (!drain.aborted && !this.reachedEnd()) {
       stages.asksFor(lag.isAtEnd ? 'input' : 'fetch');
       const rows = await source.next(WAIT_MS);
@@ -294,7 +303,10 @@ export class Engine implements EngineAnswers {
           stage.series('accumulate'),
         );
         stage.observe((now - from) / 1000, stage.series('step'));
-        parts.onConsumed?.(watermarks.totals().consumed - this.consumedBefore);
+        const { consumed, invalid } = watermarks.totals();
+        if (invalid > invalidBefore) this.noteInvalid(rows, now);
+        invalidBefore = invalid;
+        parts.onConsumed?.(consumed - this.before.consumed);
       }
       const now = clock.monotonicMs();
       for (const partition of this.idle.due(now)) {
@@ -340,6 +352,19 @@ export class Engine implements EngineAnswers {
       this.idle.unread(clock.monotonicMs() - waitsFrom);
     }
     if (!drain.aborted) await this.fireEnded();
+  }
+
+  /** The batch has invalid records. */
+  private noteInvalid({ records, events }: EventRows, now: number): void {
+    const { invalid, targets } = this;
+    const { log, metrics, job } = this.parts;
+    invalid.note(records, events, (partition) => targets[partition] ?? Number.POSITIVE_INFINITY);
+    const { reasons, sample } = invalid;
+    const { invalidReasons } = metrics;
+    for (const reason of INVALID_REASONS)
+      invalidReasons.setTotal(reasons[reason], invalidReasons.series(reason));
+    if (!invalid.isToWarn(now)) return;
+    log.warn({ topic: job.topic, ...reasons, first: sample }, 'records that are no events were skipped');
   }
 
   /** What ended on disk fires, however little that is: nothing that is to come would make it due. */

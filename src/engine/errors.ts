@@ -8,6 +8,7 @@ export const ENGINE_ERRORS = {
   restoring: errorRow('unavailable'),
   topic_missing: errorRow('not_found', { exit: EXIT.usage }),
   source_failed: errorRow('unavailable'),
+  no_valid_events: errorRow('corrupt'),
   oversize_record: errorRow('corrupt'),
   offsets_gone: errorRow('corrupt'),
   job_changed: errorRow('conflict', { exit: EXIT.usage }),
