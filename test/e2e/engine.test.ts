@@ -318,12 +318,6 @@ describe('bad input', () => {
       /-migrate changes nothing without -sink=postgres… or -sink=kafka:…/,
     ],
     [
-      'a sink that forgets nothing',
-      ['-sink=rocksdb', '-retain=1h'],
-      2,
-      /-retain changes nothing without -sink=/,
-    ],
-    [
       'a wait for a copy of no folder',
       ['-export-wait=1m'],
       2,
