@@ -54,7 +54,7 @@ const SETTINGS = {
     default: '30s',
     max: 3_600_000,
     excludes: ['exit-at-end', 'bounded'],
-    help: 'how often the topic is asked whether it has more partitions, which are read from their first record on; 0: at the start only',
+    help: 'how often the topic is asked whether it has more partitions, which are read from their first record on, and whether it was made again, which ends the run; 0: at the start only',
   },
   'checkpoint-interval': { type: 'duration', default: '5s', min: 10, help: 'time between checkpoints' },
   'snapshot-after': {
@@ -177,7 +177,10 @@ async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string)
 }
 
 /** Asks over a connection of its own, which is opened when it is asked first. */
-function partitionCounter(context: Context, driver: BrokerDriver): () => Promise<number> {
+function topicFinder(
+  context: Context,
+  driver: BrokerDriver,
+): () => Promise<{ readonly partitions: number; readonly id: string | undefined }> {
   const { topic } = context.settings;
   let opening: Promise<BrokerAdmin> | undefined;
   context.onClose(async () => (await opening?.catch(() => undefined))?.close());
@@ -186,8 +189,10 @@ function partitionCounter(context: Context, driver: BrokerDriver): () => Promise
     opening.catch(() => {
       opening = undefined;
     });
-    const topics = await (await opening).listTopics();
-    return topics.find((one) => one.topic === topic)?.partitions.length ?? 0;
+    const admin = await opening;
+    const topics = await admin.listTopics();
+    const found = topics.find((one) => one.topic === topic);
+    return { partitions: found?.partitions.length ?? 0, id: await admin.topicId(topic) };
   };
 }
 
@@ -195,7 +200,7 @@ async function openSource(
   context: Context,
   driver: BrokerDriver,
   kernel: Kernels,
-  partitionCount: number,
+  found: { readonly partitionCount: number; readonly topicId: string | undefined },
   stages: Stages,
   shares: MemoryShares | undefined,
 ) {
@@ -228,8 +233,8 @@ async function openSource(
     clock: context.clock,
     stages,
     topic: settings.topic,
-    partitionCount,
-    countPartitions: partitionCounter(context, driver),
+    ...found,
+    findTopic: topicFinder(context, driver),
     rowCapacity: settings['batch-rows'],
     arenaBytes: settings['batch-bytes'],
     onEvent: (event) =>
@@ -261,17 +266,19 @@ async function runEngine(context: Context): Promise<number> {
   const kernel = await kernels(context);
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
-  const findTopics = async (): Promise<number> => {
+  const findTopics = async () => {
     if (lateName !== undefined) await partitionsOf(context, admin, lateName);
-    return partitionsOf(context, admin, job.topic);
+    const partitionCount = await partitionsOf(context, admin, job.topic);
+    return { partitionCount, topicId: await admin.topicId(job.topic) };
   };
-  const partitionCount = await findTopics().finally(() => admin.close());
-  log.info({ topic: job.topic, partitions: partitionCount, cluster: clusterId }, 'topic found');
+  const found = await findTopics().finally(() => admin.close());
+  const { partitionCount, topicId } = found;
+  log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Only where everything else is there is something made in the folder.
   const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
   const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const reader = await openSource(context, driver, kernel, partitionCount, stages, shares);
+  const reader = await openSource(context, driver, kernel, found, stages, shares);
   const { source, lease } =
     group === undefined
       ? { source: reader, lease: undefined }
@@ -293,6 +300,7 @@ async function runEngine(context: Context): Promise<number> {
   const engine = new Engine({
     job,
     clusterId,
+    topicId,
     source,
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,

@@ -72,6 +72,8 @@ export interface WatermarkGenerator {
   ): number;
   /** The partition holds nothing back until its next valid event. */
   idle(partition: number): void;
+  /** Moves the frontier to where partitions and rules put it, which may differ from where a run was saved. */
+  refresh(): void;
   isIdle(partition: number): boolean;
   /** One more partition, which starts at the frontier: what lies before would meet fired windows. */
   added(offset: number): void;
@@ -152,6 +154,10 @@ class KernelWatermarks {
 
   idle(partition: number): void {
     this.put(partition, IDLE, 1);
+    this.refresh();
+  }
+
+  refresh(): void {
     const { records, events, admitted } = this.nothing;
     this.admit(records, events, 0, admitted);
   }

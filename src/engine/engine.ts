@@ -21,7 +21,7 @@ import {
 import { type Restored, restoreState } from './checkpoint/restore.ts';
 import type { StateManifest } from './checkpoint/state-manifest.ts';
 import type { StepHook } from './checkpoint/steps.ts';
-import { demandOffsets, demandSameJob } from './demands.ts';
+import { demandOffsets, validateCheckpoint } from './demands.ts';
 import { engineError } from './errors.ts';
 import type { WindowPage, WindowQuery } from './fired/lookup.ts';
 import { EngineGauges } from './gauges.ts';
@@ -48,6 +48,8 @@ const WAIT_MS = 100;
 export interface EngineParts {
   readonly job: Job;
   readonly clusterId: string;
+  /** Id of the topic, which one made again under its name does not have; undefined: not known. */
+  readonly topicId?: string | undefined;
   readonly source: EventSource;
   readonly watermarks: WatermarkGenerator;
   /** Empty state of the job; called again where a checkpoint turns out to be none. */
@@ -153,7 +155,7 @@ export class Engine implements EngineAnswers {
   }
 
   /** Takes up what the folder holds, or starts at the first record of every partition. Call once, before `run`.
-   *  @throws state_corrupt, job_changed, offsets_gone, not_writable */
+   *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
     const { watermarks, clock, log, metrics, disk, job, clusterId } = parts;
@@ -161,12 +163,17 @@ export class Engine implements EngineAnswers {
     const bounds = await parts.source.bounds();
     let opened: StateBackend | undefined;
     const open = (manifest: StateManifest) => {
-      demandSameJob(manifest, parts);
+      validateCheckpoint(manifest, parts);
       opened = parts.openState();
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
     const saved = await restoreState({ disk, log, open, ...onDisk });
+    for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
+      log.info(
+        { flag, was, is },
+        'a flag has changed since the checkpoint; its new value holds from here on',
+      );
     const state = opened ?? parts.openState();
     const standing = saved ?? freshStanding(freshCells(bounds.map(({ low }) => low)));
     demandOffsets(standing.progress, bounds);
@@ -177,6 +184,7 @@ export class Engine implements EngineAnswers {
           clock,
           job,
           clusterId,
+          topicId: parts.topicId ?? saved?.manifest.topicId,
           shards: state.shards,
           state: state.live,
           ...onDisk,

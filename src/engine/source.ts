@@ -8,7 +8,7 @@ import { EventBatch } from '../core/layout/event-batch.ts';
 import { RecordBatch } from '../core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../io/broker/port.ts';
 import type { Kernels } from '../native/surface.ts';
-import { engineError } from './errors.ts';
+import { engineError, topicChanged } from './errors.ts';
 import type { Stages } from './stages.ts';
 
 /** Records, and row by row the events in them. */
@@ -28,7 +28,7 @@ export interface EventSource {
   /** Of every partition, now. */
   bounds(): Promise<readonly Bounds[]>;
   /** First offsets of the partitions that the topic was given since, in order behind those that are read.
-   *  @throws what the broker client throws; ask again later */
+   *  @throws topic_changed when it was deleted and made again; what the broker client throws: ask again later */
   added(): Promise<readonly number[]>;
   /** Reads on from these offsets, one a partition; there may be more than before. What was read ahead is dropped. */
   start(offsets: readonly number[]): Promise<void>;
@@ -51,8 +51,10 @@ export interface BrokerSourceParts {
   readonly clock: Clock;
   readonly topic: string;
   readonly partitionCount: number;
-  /** How many partitions the topic has at the broker now. */
-  readonly countPartitions: () => Promise<number>;
+  /** Undefined: not known. */
+  readonly topicId?: string | undefined;
+  /** The topic at the broker now. */
+  readonly findTopic: () => Promise<{ readonly partitions: number; readonly id: string | undefined }>;
   readonly rowCapacity: number;
   readonly arenaBytes: number;
   readonly onEvent: (event: BrokerEvent) => void;
@@ -98,7 +100,9 @@ export class BrokerSource implements EventSource {
 
   async added(): Promise<readonly number[]> {
     const known = this.partitionCount;
-    const count = await this.parts.countPartitions();
+    const { topic, topicId, findTopic } = this.parts;
+    const { partitions: count, id } = await findTopic();
+    if (topicId !== undefined && id !== undefined && id !== topicId) throw topicChanged(topic, topicId, id);
     const more = Array.from({ length: Math.max(0, count - known) }, (_, i) => this.boundsOf(known + i));
     return (await Promise.all(more)).map(({ low }) => low);
   }

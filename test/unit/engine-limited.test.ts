@@ -112,7 +112,7 @@ async function limitIn(slow: Partial<Costs>, waits = false) {
     stages,
     topic: 'events',
     partitionCount: 1,
-    countPartitions: async () => 1,
+    findTopic: async () => ({ partitions: 1, id: undefined }),
     rowCapacity: BATCH,
     arenaBytes: 64,
     onEvent: () => {},

@@ -217,6 +217,9 @@ export interface BrokerAdmin {
   listTopics(): Promise<readonly TopicInfo[]>;
   /** Undefined where there is no such topic. */
   describeTopic(topic: string): Promise<TopicDescription | undefined>;
+  /** Id that the cluster gave the topic when it was made: a topic made again under the same name has another one.
+   *  Undefined where there is no such topic, or the broker gives no ids (before Kafka 2.8). */
+  topicId(topic: string): Promise<string | undefined>;
   /** Whether the topic is there and each of its partitions has a leader. */
   isLed(topic: string): Promise<boolean>;
   /** How many brokers the cluster has. */
