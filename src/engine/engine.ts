@@ -305,11 +305,8 @@ export class Engine implements EngineAnswers {
         this.take(operator.step(rows.records, rows.events, from));
         const now = clock.monotonicMs();
         const { stage } = metrics;
-        stage.observeMany(
-          (now - source.receivedAtMs) / 1000,
-          rows.records.rowCount,
-          stage.series('accumulate'),
-        );
+        for (const { rows: count, atMs } of source.receipts)
+          stage.observeMany((now - atMs) / 1000, count, stage.series('accumulate'));
         stage.observe((now - from) / 1000, stage.series('step'));
         const { consumed, invalid } = watermarks.totals();
         if (invalid > invalidBefore) this.noteInvalid(rows, now);

@@ -1,4 +1,4 @@
-/** The engine's metrics. Latencies: `accumulate` is batch received to accumulators updated, counted for every event; `step`
+/** The engine's metrics. Latencies: `accumulate` is record received by the broker client to accumulators updated, for every event; `step`
  *  the operator's part of it, for every batch; `sink` window fired to result durable, for every result; the others are the
  *  pieces of work of their stages. */
 import {

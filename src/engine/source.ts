@@ -17,6 +17,13 @@ export interface EventRows {
   readonly events: EventBatch;
 }
 
+/** Rows that this process received from the broker together. */
+export interface Receipt {
+  readonly rows: number;
+  /** Monotonic ms. */
+  readonly atMs: number;
+}
+
 /** First and next offset of a partition at the broker. */
 export interface Bounds {
   readonly low: number;
@@ -37,8 +44,8 @@ export interface EventSource {
   /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the last record; -1 before
    *  its end was met. */
   endOf(partition: number): number;
-  /** Monotonic ms at which the rows returned last had arrived in this process. */
-  readonly receivedAtMs: number;
+  /** All rows that were returned last, in their order. */
+  readonly receipts: readonly Receipt[];
   /** A restart goes on at these offsets, one a partition, or behind them. */
   saved?(offsets: readonly number[]): void;
   /** Settles when no read is under way; the rows handed out are no longer valid. */
@@ -72,7 +79,7 @@ interface Filled {
 const BOUNDS_TIMEOUT_MS = 10_000;
 
 export class BrokerSource implements EventSource {
-  receivedAtMs = 0;
+  receipts: readonly Receipt[] = [];
   private readonly parts: BrokerSourceParts;
   private readonly pairs: readonly [EventRows, EventRows];
   /** One a partition. */
@@ -122,7 +129,10 @@ export class BrokerSource implements EventSource {
   async next(waitMs: number): Promise<EventRows | undefined> {
     const pair = this.pairs[this.turn];
     const { result, askedMs, readyMs } = await (this.filling ?? this.fill(pair, waitMs));
-    this.receivedAtMs = readyMs;
+    // A client that does not say when it received a record counts it from the batch that was ready.
+    this.receipts = (result.receipts ?? [{ rows: result.rowCount, ageMs: 0 }]).map(({ rows, ageMs }) => ({
+      ...{ rows, atMs: readyMs - ageMs },
+    }));
     this.parts.stages.arrived(askedMs, readyMs);
     this.turn = this.turn === 0 ? 1 : 0;
     this.filling = this.fill(this.pairs[this.turn], waitMs);

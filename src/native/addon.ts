@@ -149,7 +149,7 @@ export interface Addon
     BrokerFunctions {}
 
 /** Grows when a function of the addon changes its meaning; native/binding/addon.cc has the same number. */
-export const ADDON_ABI = 2;
+export const ADDON_ABI = 3;
 
 /** The form in which a batch crosses: Node-API can look into an ArrayBuffer, into shared memory only through a view. */
 export function batchBytes(batch: { readonly buffer: ArrayBufferLike }): BatchBytes {

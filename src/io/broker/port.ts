@@ -63,6 +63,9 @@ export interface ConsumeResult {
   readonly events: readonly BrokerEvent[];
   /** Milliseconds from the call until the batch was ready, where that may be long before the promise settles. */
   readonly tookMs?: number;
+  /** Runs of rows, in their order and all of them: how long before the batch was ready this process received them from the
+   *  broker. Absent where the client does not say. */
+  readonly receipts?: ReadonlyArray<{ readonly rows: number; readonly ageMs: number }>;
 }
 
 export interface ConsumerOptions extends BrokerOptions {
