@@ -193,14 +193,14 @@ describe('a sweep over sessions on disk', () => {
 
   it('takes half of the time at most, unless what ended is an eighth of a gap old', async () => {
     const { state, piece, fire } = await onDisk(30_000);
-    await piece([0, 400, 4_000, 4_200].map((at, account) => [BigInt(account), at] as const));
-    const [first] = fire(30_250, 1_000);
+    await piece([0, 500, 4_000, 4_200].map((at, account) => [BigInt(account), at] as const));
+    const [first] = fire(30_400, 1_000);
     expect(first).toBeDefined();
     expect(await textOf([first as StateFiring])).toEqual(['0: 0 to 30000']);
     // The sweep took a second.
     expect(state.isDue(2_000)).toBe(false);
-    expect(fire(30_700, 2_900)).toEqual([]);
-    expect(await textOf(fire(30_700, 3_000))).toEqual(['1: 400 to 30400']);
+    expect(fire(30_900, 2_900)).toEqual([]);
+    expect(await textOf(fire(30_900, 3_000))).toEqual(['1: 500 to 30500']);
     expect(state.isDue(4_000)).toBe(false);
     expect(fire(37_749, 4_100)).toEqual([]);
     expect(await textOf(fire(37_750, 4_100))).toEqual(['2: 4000 to 34000', '3: 4200 to 34200']);

@@ -26,7 +26,7 @@ import { LEFT_PIECES_MAX, type LeftPiece, Sweeper, type SweepOrder, SweptFiring 
 
 /** A sweep reads all sessions that began. It begins when one ended so much event time ago, or the frontier has stood still for
  *  as long … */
-const DUE_MS = 250;
+const DUE_MS = 400;
 /** … but not before this many times the duration of the sweep before has passed since it ended, so that sweeps take half of the
  *  time at most … */
 const REST = 1;
