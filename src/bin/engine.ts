@@ -364,7 +364,7 @@ answers fired windows, with open=true the others too, GET /watermark how far eve
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -sink=postgres:postgres://me@127.0.0.1/shop -migrate
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
-  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -state=disk -mem-budget=512MiB
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
 `,
   settings: SETTINGS,
   positionalMax: 1,

@@ -80,7 +80,7 @@ beforeAll(async () => {
 
 describe('ends', () => {
   it('-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it', async () => {
-    const first = await own.run(args('end', '-exit-at-end', '-json'));
+    const first = await own.run(args('end', '-state=mem', '-exit-at-end', '-json'));
     expect(first).toMatchObject({ code: 0 });
     expect(JSON.parse(first.stdout)).toMatchObject({
       consumed: EVENTS,
@@ -94,7 +94,7 @@ describe('ends', () => {
     const rows = await exported('end');
     expect([...rows].sort()).toEqual(expectedFinal);
     expect(rows.length).toBeLessThan(expected.length);
-    const second = await own.run(args('end', '-bounded', '-shards=3'));
+    const second = await own.run(args('end', '-state=mem', '-bounded', '-shards=3'));
     expect(second.code).toBe(0);
     expect(second.stderr).toContain('restored from a checkpoint');
     const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/g;
@@ -103,6 +103,7 @@ describe('ends', () => {
     expect(said).toBeDefined();
     expect(second.stdout).toContain(`; ${said}\n`);
     expect((await exported('end')).sort()).toEqual(expected);
+    // It moves to disk, which is the default.
     const third = await own.run(args('end', '-bounded'));
     expect(third.code).toBe(0);
     expect((await exported('end')).sort()).toEqual(expected);
@@ -292,7 +293,12 @@ describe('bad input', () => {
     ['a size of sessions', ['-window=session', '-gap=1s'], 2, /-size has no meaning for -window=session/],
     ['sessions without a gap', ['-window=session'], 2, /-window=session needs -gap/],
     ['an unknown state', ['-state=tape'], 2, /choose from mem, disk/],
-    ['a budget that bounds nothing', ['-mem-budget=1GiB'], 2, /changes nothing without -state=disk/],
+    [
+      'a budget that bounds nothing',
+      ['-state=mem', '-mem-budget=1GiB'],
+      2,
+      /changes nothing without -state=disk/,
+    ],
     [
       'a budget too small',
       ['-state=disk', '-mem-budget=20MiB'],
