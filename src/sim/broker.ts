@@ -145,6 +145,7 @@ class SimAdmin implements BrokerAdmin {
       if (!/^[\w.-]{1,249}$/.test(topic))
         throw simError('broker_refused', `create topic ${topic}: invalid topic`);
       if (this.cluster.topics.has(topic)) return false;
+      this.cluster.topicIds.set(topic, `id-${++this.cluster.lastTopicId}`);
       this.cluster.topics.set(
         topic,
         Array.from({ length: partitions }, () => []),
@@ -158,7 +159,10 @@ class SimAdmin implements BrokerAdmin {
 
   async deleteTopics(topics: readonly string[]): Promise<void> {
     this.checkOpen();
-    for (const topic of topics) this.cluster.topics.delete(topic);
+    for (const topic of topics) {
+      this.cluster.topics.delete(topic);
+      this.cluster.topicIds.delete(topic);
+    }
   }
 
   async listTopics() {
@@ -178,6 +182,11 @@ class SimAdmin implements BrokerAdmin {
           replicas: this.cluster.replicas.get(topic) ?? 1,
           config: this.cluster.configs.get(topic) ?? new Map(),
         };
+  }
+
+  async topicId(topic: string): Promise<string | undefined> {
+    this.checkOpen();
+    return this.cluster.topicIds.get(topic);
   }
 
   async isLed(topic: string): Promise<boolean> {

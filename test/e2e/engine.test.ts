@@ -83,7 +83,7 @@ describe('ends', () => {
   itFull(
     '-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it',
     async () => {
-      const first = await own.run(args('end', '-exit-at-end', '-json'));
+      const first = await own.run(args('end', '-state=mem', '-exit-at-end', '-json'));
       expect(first).toMatchObject({ code: 0 });
       expect(JSON.parse(first.stdout)).toMatchObject({
         consumed: EVENTS,
@@ -97,7 +97,7 @@ describe('ends', () => {
       const rows = await exported('end');
       expect([...rows].sort()).toEqual(expectedFinal);
       expect(rows.length).toBeLessThan(expected.length);
-      const second = await own.run(args('end', '-bounded', '-shards=3'));
+      const second = await own.run(args('end', '-state=mem', '-bounded', '-shards=3'));
       expect(second.code).toBe(0);
       expect(second.stderr).toContain('restored from a checkpoint');
       const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/g;
@@ -106,6 +106,7 @@ describe('ends', () => {
       expect(said).toBeDefined();
       expect(second.stdout).toContain(`; ${said}\n`);
       expect((await exported('end')).sort()).toEqual(expected);
+      // It moves to disk, which is the default.
       const third = await own.run(args('end', '-bounded'));
       expect(third.code).toBe(0);
       expect((await exported('end')).sort()).toEqual(expected);
@@ -296,7 +297,12 @@ describeFull('bad input', () => {
     ['a size of sessions', ['-window=session', '-gap=1s'], 2, /-size has no meaning for -window=session/],
     ['sessions without a gap', ['-window=session'], 2, /-window=session needs -gap/],
     ['an unknown state', ['-state=tape'], 2, /choose from mem, disk/],
-    ['a budget that bounds nothing', ['-mem-budget=1GiB'], 2, /changes nothing without -state=disk/],
+    [
+      'a budget that bounds nothing',
+      ['-state=mem', '-mem-budget=1GiB'],
+      2,
+      /changes nothing without -state=disk/,
+    ],
     [
       'a budget too small',
       ['-state=disk', '-mem-budget=20MiB'],
@@ -320,12 +326,6 @@ describeFull('bad input', () => {
       ['-sink=rocksdb', '-migrate'],
       2,
       /-migrate changes nothing without -sink=postgres… or -sink=kafka:…/,
-    ],
-    [
-      'a sink that forgets nothing',
-      ['-sink=rocksdb', '-retain=1h'],
-      2,
-      /-retain changes nothing without -sink=/,
     ],
     [
       'a wait for a copy of no folder',

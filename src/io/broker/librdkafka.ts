@@ -164,7 +164,7 @@ class NativeConsumer implements BatchConsumer {
     this.consuming = true;
     into.clear();
     try {
-      const [rowCount, ends, events, topics, tookMs] = await callAddon(() =>
+      const [rowCount, ends, events, topics, tookMs, runs] = await callAddon(() =>
         this.addon.brokerConsumerConsume(this.handle, batchBytes(into), Math.max(0, Math.ceil(waitMs))),
       );
       this.topics.push(...topics);
@@ -173,7 +173,11 @@ class NativeConsumer implements BatchConsumer {
       this.fatal ??= noted.find((event) => event.fatal);
       if (this.fatal !== undefined && rowCount === 0)
         throw errorOfEvent('the consumer cannot go on', this.fatal);
-      return { rowCount, ends: ends.map(placeOf), events: noted, tookMs };
+      const receipts = Array.from({ length: runs.length / 2 }, (_, i) => ({
+        rows: runs[2 * i] as number,
+        ageMs: runs[2 * i + 1] as number,
+      }));
+      return { rowCount, ends: ends.map(placeOf), events: noted, tookMs, receipts };
     } finally {
       this.consuming = false;
     }

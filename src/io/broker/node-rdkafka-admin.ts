@@ -12,6 +12,9 @@ const LEADERS_TIMEOUT_MS = 15_000;
 /** Copies of a topic where nobody says how many. */
 const USUAL_COPIES = 3;
 const CLUSTER_ID_TIMEOUT_MS = 5000;
+/** The id of a topic is logged before the metadata that has it is answered; the line travels on its own. */
+const TOPIC_ID_TIMEOUT_MS = 2000;
+const TOPIC_ID_AGAIN_MS = 100;
 /** Who asks is about to ask again. */
 const LED_TIMEOUT_MS = 5000;
 const POLL_MS = 20;
@@ -24,18 +27,23 @@ export class NodeAdmin implements BrokerAdmin {
   private readonly openControl: () => IAdminClient;
   private control: IAdminClient | undefined;
   private readonly openLogging: (seen: (clusterId: string) => void) => Promise<Producer>;
+  private readonly openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>;
   private readonly options: BrokerOptions;
+  private topicLog: Promise<Producer> | undefined;
+  private readonly topicIds = new Map<string, string>();
   private closing: Promise<void> | undefined;
 
   constructor(
     client: Producer,
     openControl: () => IAdminClient,
     openLogging: (seen: (clusterId: string) => void) => Promise<Producer>,
+    openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>,
     options: BrokerOptions,
   ) {
     this.client = client;
     this.openControl = openControl;
     this.openLogging = openLogging;
+    this.openTopicLog = openTopicLog;
     this.options = options;
   }
 
@@ -123,6 +131,25 @@ export class NodeAdmin implements BrokerAdmin {
     };
   }
 
+  async topicId(topic: string): Promise<string | undefined> {
+    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    if ((await this.listTopics()).every((one) => one.topic !== topic)) return undefined;
+    this.topicLog ??= this.openTopicLog((name, id) => void this.topicIds.set(name, id));
+    this.topicLog.catch(() => {
+      this.topicLog = undefined;
+    });
+    const client = await this.topicLog;
+    const isFirst = !this.topicIds.has(topic);
+    await this.metadata({ topic, allTopics: false, timeout: ANSWER_TIMEOUT_MS }, client);
+    // Only a change is logged: what is known already stands unless a line follows.
+    for (let waited = 0; waited < (isFirst ? TOPIC_ID_TIMEOUT_MS : TOPIC_ID_AGAIN_MS); waited += POLL_MS) {
+      client.poll();
+      await sleep(POLL_MS);
+      if (isFirst && this.topicIds.has(topic)) break;
+    }
+    return this.topicIds.get(topic);
+  }
+
   async isLed(topic: string): Promise<boolean> {
     this.checkOpen();
     const { topics } = await this.metadata({ allTopics: true, timeout: LED_TIMEOUT_MS });
@@ -142,7 +169,9 @@ export class NodeAdmin implements BrokerAdmin {
 
   private async end(): Promise<void> {
     this.control?.disconnect();
-    await new Promise<void>((resolve) => this.client.disconnect(1, () => resolve()));
+    const topicLog = await this.topicLog?.catch(() => undefined);
+    for (const client of [this.client, topicLog])
+      if (client !== undefined) await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
   }
 
   private checkOpen(): void {
@@ -157,9 +186,12 @@ export class NodeAdmin implements BrokerAdmin {
     return new Promise((resolve) => act(control, (error) => resolve(error ?? undefined)));
   }
 
-  private metadata(what: { topic?: string; allTopics?: boolean; timeout: number }): Promise<Metadata> {
+  private metadata(
+    what: { topic?: string; allTopics?: boolean; timeout: number },
+    client = this.client,
+  ): Promise<Metadata> {
     return new Promise((resolve, reject) => {
-      this.client.getMetadata(what, (error, metadata) =>
+      client.getMetadata(what, (error, metadata) =>
         error ? reject(unreachable(this.options, thrownEvent(error).message)) : resolve(metadata),
       );
     });

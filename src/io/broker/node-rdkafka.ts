@@ -129,6 +129,22 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
         return made;
       }, options);
     },
+    // There is no call for the id of a topic either; librdkafka logs the ids of the topics a client asks for.
+    async (seen) => {
+      return connect(() => {
+        const made = new library.Producer({ ...properties, debug: 'topic' } as never);
+        made.on('event.log', (line: { fac?: string; message?: string }) => {
+          const found =
+            line.fac === 'METADATA'
+              ? /Topic (\S+) changed id from \S+ to (\S+)/.exec(line.message ?? '')
+              : null;
+          // As Kafka's own tools print it.
+          const id = found?.[2]?.replaceAll('+', '-').replaceAll('/', '_');
+          if (id !== undefined) seen(found?.[1] as string, id);
+        });
+        return made;
+      }, options);
+    },
     options,
   );
 }
