@@ -8,10 +8,14 @@ import { describe, it } from 'vitest';
 
 const isFull = process.env['MILLRACE_TEST_TIER'] !== 'fast';
 
-const registerNothing = Object.assign(() => {}, { each: () => () => {} });
+const registerNone = Object.assign(() => {}, { each: () => () => {} });
+const registerNothing = Object.assign(() => {}, { each: () => () => {}, concurrent: registerNone });
 
 /** `it` for a test that only the full tier runs. */
 export const itFull = (isFull ? it : registerNothing) as typeof it;
 
 /** `describe` for tests that only the full tier runs. */
 export const describeFull = (isFull ? describe : registerNothing) as typeof describe;
+
+/** Runs of a property: all of them in the full tier, a third in the fast one. */
+export const runs = (full: number): number => (isFull ? full : Math.ceil(full / 3));

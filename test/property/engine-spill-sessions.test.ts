@@ -17,6 +17,7 @@ import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { admittedOf, Intervals, type Session } from '../differential/session-kit.ts';
 import { type EventRow, native } from '../differential/window-kit.ts';
+import { runs } from '../tier.ts';
 import { type Course, PLAIN, type Placed, proven } from '../windows/engine-under-test.ts';
 import { rowsOfFirings } from '../windows/fired-rows.ts';
 import { type Left, operatorUnderTest, SPILL_FOLDER } from '../windows/operator-under-test.ts';
@@ -73,7 +74,7 @@ describe('sessions on disk', () => {
           expect(await proven(engine, stream, course)).toBe('');
         },
       ),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 
@@ -312,7 +313,7 @@ describe('the open sessions of a key', () => {
         await rowsOfFirings(leaving);
         state.close();
       }),
-      { numRuns: 25 },
+      { numRuns: runs(25) },
     );
   });
 

@@ -11,6 +11,7 @@ import { engineMetrics } from '../../src/engine/metrics.ts';
 import { UNLOGGED, WindowOperator } from '../../src/engine/operator.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { runs } from '../tier.ts';
 import { rowsOfFirings } from '../windows/fired-rows.ts';
 import {
   batchOf,
@@ -71,7 +72,7 @@ describe('window operator', () => {
         expect(watermarks.totals()).toMatchObject({ consumed: events.length, droppedLate: 0 });
         state.close();
       }),
-      { numRuns: 200 },
+      { numRuns: runs(200) },
     );
   });
 });
@@ -157,7 +158,7 @@ describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
             oracle.droppedLate.reduce((a, b) => a + b, 0n),
           );
         }),
-        { numRuns: 100 },
+        { numRuns: runs(100) },
       );
       expect(spilled > 0).toBe(where !== 'memory');
     });
@@ -179,7 +180,7 @@ it('what ended stands in the sink where the reading ends, whether the state is i
       };
       expect(await rowsIn(new SimKv())).toEqual(await rowsIn(undefined));
     }),
-    { numRuns: 100 },
+    { numRuns: runs(100) },
   );
 });
 

@@ -8,6 +8,7 @@ import { DEFAULT_EVENTS, type EventOptions } from '../../src/gen/event-options.t
 import { EventGenerator } from '../../src/gen/events.ts';
 import { loadGenKernels } from '../../src/native/gen.ts';
 import { chooseNative } from '../../src/native/load.ts';
+import { runs } from '../tier.ts';
 
 const kernels = loadGenKernels(chooseNative(process.env['MILLRACE_NATIVE']).mode);
 
@@ -93,7 +94,7 @@ describe('the delayed order', () => {
           expect(seqsOf(options, rows)).toEqual(delayedByDefinition(options));
         },
       ),
-      { numRuns: 40 },
+      { numRuns: runs(40) },
     );
   });
 });

@@ -9,6 +9,7 @@ import type { LogRecord, LogSink, RegistryLog } from '../../src/registry/store/l
 import { decodeRecord, encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { State } from '../../src/registry/store/state.ts';
+import { runs } from '../tier.ts';
 import { fileLog, frameEnds } from '../unit/registry-file-kit.ts';
 import { type Answer, Model } from './registry-store-model.ts';
 
@@ -215,7 +216,7 @@ describe('the registry against its contract', () => {
         for (const context of ['.', '.c'])
           expect(registry.maxId(context)).toBe(model.maxIds.get(context) ?? 0);
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 });
@@ -244,7 +245,7 @@ describe('the records of a registry', () => {
         const other = await Registry.open(new SharedLog(compacted), silentLogger);
         expect(whole(other)).toEqual(whole(plain));
       }),
-      { numRuns: 150 },
+      { numRuns: runs(150) },
     );
   });
 
@@ -273,7 +274,7 @@ describe('the records of a registry', () => {
           expect(version.id).toBe(registry.maxId('.'));
         },
       ),
-      { numRuns: 60 },
+      { numRuns: runs(60) },
     );
   });
 
@@ -316,7 +317,7 @@ describe('the records of a registry', () => {
         }
         expect(state.counts().versions).toBeGreaterThanOrEqual(0);
       }),
-      { numRuns: 500 },
+      { numRuns: runs(500) },
     );
   });
 });
