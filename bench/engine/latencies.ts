@@ -202,7 +202,8 @@ export class Latencies {
     const shape = { accounts, zipf, perMs: rate / 1000 };
     const { before, after, cpuSeconds: cpu } = await this.steady(shape, rate, more, hasFired, warmUpMs);
     const grown = (name: string): number => metricIn(after, name) - metricIn(before, name);
-    invariant(grown('engine_spill_bytes_total') > 0, 'sessions are on disk');
+    // A small run may be over before they are.
+    invariant(smoke || grown('engine_spill_bytes_total') > 0, 'sessions are on disk');
     const events = grown('engine_events_total');
     const quantiles = quantilesMs(before, after, 'sink', [0.5, 0.99, 0.999]);
     const load = `${rate} events/s, a gap of ${gapMs} ms`;
@@ -223,7 +224,7 @@ export class Latencies {
         ours: seriesOf([(cpu / events) * 1e6]),
       }),
       result({
-        metric: `sessions on disk, ${load}: written to disk`,
+        metric: `sessions on disk, ${load}: spilled`,
         unit: 'bytes/event',
         better: 'less',
         ours: seriesOf([grown('engine_spill_bytes_total') / events]),
