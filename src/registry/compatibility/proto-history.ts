@@ -1,7 +1,8 @@
 /** The life of field numbers over all versions a subject ever had.
  *
- *  Invariants: (1) a number that vanished from a later version never comes back; (2) a number never changes to a type
- *  that reads other bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
+ *  Invariants: (1) a number that vanished from a later version comes back only as the field that it was, with the same
+ *  name and type, because then old events mean what they meant; (2) a number never changes to a type that reads other
+ *  bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
  *  An extension is a field of what it extends. Numbers of enums are free: a reader shows what has no name as a number.
  */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
@@ -41,6 +42,11 @@ function hasSameForm(a: ProtoField, b: ProtoField): boolean {
   // An entry of a map is a message on the wire.
   const [here, there] = [a, b].map((field) => (field.mapKey === undefined ? field.type : 'message'));
   return familyOf(here as string) === familyOf(there as string) && a.delimited === b.delimited;
+}
+
+/** Same name, and same type with its label; the fields of a message type have histories of their own. */
+function isSameField(a: ProtoField, b: ProtoField): boolean {
+  return a.name === b.name && wordOf(a) === wordOf(b) && a.delimited === b.delimited;
 }
 
 export interface ProtoVersion {
@@ -91,12 +97,14 @@ export function checkNumberHistory(
           `number ${field.number} was ${wordOf(held)} "${held.name}" in version ${version} and can never be ${wordOf(field)} "${field.name}"`,
           { place, reader: field.at, writer: held.at },
         );
-      } else if (gone !== undefined) {
+      } else if (gone !== undefined && !isSameField(life.held, field)) {
+        const isTyped = life.held.name === field.name;
+        const [was, is] = [life.held, field].map((one) => `${isTyped ? `${wordOf(one)} ` : ''}"${one.name}"`);
         findings.add(
           'fail',
           'PROTO_NUMBER_REUSED',
           path,
-          `number ${field.number} was "${life.held.name}" until version ${versions[life.last]?.version}, vanished in version ${gone.version}, and never comes back as "${field.name}"`,
+          `number ${field.number} was ${was} until version ${versions[life.last]?.version}, vanished in version ${gone.version}, and never comes back as ${is}`,
           { place, reader: field.at, writer: life.held.at },
         );
       }
@@ -124,7 +132,7 @@ function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree
         'note',
         'PROTO_NUMBER_NOT_RESERVED',
         `${name}.${field.name}`,
-        `number ${field.number} was "${field.name}" in version ${version}, is gone and not reserved; nobody may use it again`,
+        `number ${field.number} was "${field.name}" in version ${version}, is gone and not reserved; no other field may use it again`,
         { place: placeOf(proposed, name, field.number), reader: message.at, writer: field.at },
       );
     }
