@@ -5,6 +5,7 @@
  *  shape.
  */
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import { CHECK_MS_MAX, untilDone } from '../checks/checks.ts';
 import { openGate, type RequestGate } from '../security/access.ts';
 import type { RegistryService } from '../store/service.ts';
 import { ABOUT_OPERATIONS } from './about.ts';
@@ -29,6 +30,8 @@ export interface RegistryApiOptions {
   readonly pageMax?: number;
   readonly bodyBytesMax?: number;
   readonly limits?: SchemaLimits;
+  /** Time of one request on the thread that checks schemas, ms. */
+  readonly checkMs?: number;
   readonly version?: string;
   readonly clusterId?: string;
   /** Absent: everybody may do everything. */
@@ -53,6 +56,7 @@ function settingsOf(options: RegistryApiOptions): ApiSettings {
     pageMax: options.pageMax ?? REGISTRY_PAGE_MAX,
     bodyBytesMax: options.bodyBytesMax ?? REGISTRY_BODY_BYTES_MAX,
     limits: options.limits ?? SCHEMA_LIMITS,
+    checkMs: options.checkMs ?? CHECK_MS_MAX,
     version: options.version ?? '0.0.0',
     clusterId: options.clusterId ?? 'schema-registry',
     gate: options.gate ?? openGate,
@@ -114,7 +118,10 @@ export function registryRoutes(
     const { operation, service } = call;
     const finish = (): HttpResponse | Promise<HttpResponse> => {
       call.demandBehind();
-      return after(operation.run(call), (value) => answer(value, type));
+      return after(
+        untilDone(() => service.step(() => operation.run(call)), api.checkMs),
+        (value) => answer(value, type),
+      );
     };
     if (operation.write === true) return atLeader(call.request, async () => finish());
     return operation.settled === true ? finish() : service.fresh().then(finish);

@@ -10,7 +10,7 @@
  */
 import { JSON_TYPES, type JsonType } from '../schemas/json-shape.ts';
 import { type JsonObject, memberOf } from '../schemas/json-text.ts';
-import { type Finding, Findings, type Place, type Severity, someOf } from './finding.ts';
+import { type Finding, Findings, type Place, type Severity, type StepBudget, someOf } from './finding.ts';
 import { boundsUnmet, listedOf, type Written } from './json-bounds.ts';
 import {
   ANYTHING,
@@ -44,11 +44,17 @@ const GROUPS: ReadonlyArray<readonly string[]> = [
   ['dependentRequired'],
   ['dependentSchemas'],
 ];
+/** Keywords whose lists are walked when their schema is compared. */
+const LISTING = ['properties', 'patternProperties', 'required', 'enum', 'type', 'allOf', 'anyOf', 'oneOf'];
 /** What these mean depends on all that stands beside them. */
 const WHOLE = ['unevaluatedProperties', 'unevaluatedItems', '$dynamicRef', '$recursiveRef'];
 
-export function checkJson(reader: JsonSchemaTree, writer: JsonSchemaTree): readonly Finding[] {
-  const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer));
+export function checkJson(
+  reader: JsonSchemaTree,
+  writer: JsonSchemaTree,
+  budget?: StepBudget,
+): readonly Finding[] {
+  const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), budget);
   walk.run();
   // A part that is referred to from several places says the same from each.
   const met = new Set<string>();
@@ -60,15 +66,18 @@ export function checkJson(reader: JsonSchemaTree, writer: JsonSchemaTree): reado
 
 /** One comparison of two documents. */
 class Walk {
-  readonly findings = new Findings();
+  readonly findings: Findings;
   readonly reader: JsonDocument;
   readonly writer: JsonDocument;
   readonly same: Sameness;
   readonly decided = new Decided();
+  /** Types that schemas of the writer let through. */
+  readonly types = new Map<JsonObject, readonly JsonType[]>();
   /** The outermost pair under way that was taken for granted since this was set. */
   granted = Number.POSITIVE_INFINITY;
 
-  constructor(reader: JsonDocument, writer: JsonDocument) {
+  constructor(reader: JsonDocument, writer: JsonDocument, budget: StepBudget | undefined) {
+    this.findings = new Findings(budget);
     this.reader = reader;
     this.writer = writer;
     this.same = new Sameness(reader, writer, this.findings);
@@ -140,14 +149,29 @@ class Pairing {
       this.take(known);
       return;
     }
+    const assumed = walk.decided.assumed(reader, writer, this.inside);
+    if (assumed !== undefined) {
+      walk.granted = Math.min(walk.granted, assumed.granted);
+      return;
+    }
+    this.take(this.decideOnce(reader, writer));
+  }
+
+  /** Decides on a pair that is not under way, and keeps what was decided. */
+  private decideOnce(reader: SchemaNode, writer: SchemaNode): readonly Finding[] {
+    const { walk, around, inside } = this;
+    const { mark } = walk.decided;
     const before = walk.granted;
     walk.granted = Number.POSITIVE_INFINITY;
     const found = this.decide(reader, writer);
-    const isOwn = walk.granted >= around.length;
+    const { granted } = walk;
+    const isOwn = granted >= around.length;
     // What is refused though something was taken for granted is refused anyway.
-    if (found.length > 0 || isOwn) walk.decided.set(reader, writer, found);
-    walk.granted = Math.min(before, isOwn ? Number.POSITIVE_INFINITY : walk.granted);
-    this.take(found);
+    if (found.length > 0) walk.decided.refuse(reader, writer, found, mark);
+    else if (isOwn) walk.decided.accept(reader, writer, mark);
+    else walk.decided.assume({ reader, writer, granted, inside }, mark);
+    walk.granted = Math.min(before, isOwn ? Number.POSITIVE_INFINITY : granted);
+    return found;
   }
 
   private take(findings: readonly Finding[]): void {
@@ -213,6 +237,7 @@ class Pairing {
     const types = this.typesOf(writer, 0);
     const values = listedOf(writer, isDraft4) ?? fewOf(types);
     const written: Written = { schema: writer, types, values, isDraft4 };
+    if (!this.spendOn(reader, writer)) return;
     this.types(reader, writer, types);
     const place = (schema: JsonObject, keyword: string): Place => ({
       at: (memberOf(schema, keyword) ?? schema).at,
@@ -225,15 +250,32 @@ class Pairing {
     this.others(reader, writer);
   }
 
-  /** What a schema lets through, by its types. */
+  /** Counts what two schemas list, which is looked at for each pair that they are in. */
+  private spendOn(...schemas: readonly JsonObject[]): boolean {
+    let listed = 0;
+    for (const schema of schemas) {
+      for (const keyword of LISTING) {
+        const node = memberOf(schema, keyword);
+        if (node?.kind === 'array') listed += node.items.length;
+        else if (node?.kind === 'object') listed += node.members.size;
+      }
+    }
+    return this.walk.findings.spend(listed, this.path);
+  }
+
+  /** What a schema lets through, by its types; each schema is looked at once. */
   private typesOf(schema: JsonObject, depth: number): readonly JsonType[] {
+    const known = this.walk.types.get(schema);
+    if (known !== undefined) return known;
     let types = typesNamed(schema) ?? JSON_TYPES;
     const values = listedOf(schema, this.walk.writer.isDraft4);
     if (values !== undefined) {
       const met = new Set(values.map(typeOfValue));
       types = types.filter((one) => met.has(one));
     }
-    if (depth > 8) return types;
+    // Inside itself a schema lets through no more than this.
+    this.walk.types.set(schema, types);
+    if (depth > DEPTH_MAX) return types;
     const ofPart = (part: SchemaNode): readonly JsonType[] => {
       const resolved = this.walk.writer.resolved(part).node;
       if (resolved === undefined || (resolved.kind === 'boolean' && resolved.value)) return JSON_TYPES;
@@ -245,6 +287,7 @@ class Pairing {
       const some = new Set(parts.flatMap(ofPart));
       types = types.filter((one) => some.has(one));
     }
+    this.walk.types.set(schema, types);
     return types;
   }
 

@@ -6,7 +6,7 @@
  *  An extension is a field of what it extends. Numbers of enums are free: a reader shows what has no name as a number.
  */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
-import { type Finding, Findings } from './finding.ts';
+import { type Finding, Findings, type StepBudget } from './finding.ts';
 import { placeOf } from './proto-trail.ts';
 import { familyOf, wordOf } from './proto-values.ts';
 
@@ -74,20 +74,21 @@ interface Life {
   retyped: Held | undefined;
 }
 
-/** @param versions every version the subject ever had, oldest first */
+/** @param versions every version the subject ever had, oldest first; each tree is let go before the next is asked for */
 export function checkNumberHistory(
   proposed: ProtoFile,
-  versions: readonly ProtoVersion[],
+  versions: Iterable<ProtoVersion>,
+  budget?: StepBudget,
 ): readonly Finding[] {
-  const findings = new Findings();
-  const lives = livesOf(proposed, versions, findings);
+  const findings = new Findings(budget);
+  const { lives, numbers, latest } = livesOf(proposed, versions, findings);
   for (const message of numberedOf(proposed)) {
     for (const field of message.fields) {
       const life = lives.get(field);
       if (life === undefined) continue;
       const path = `${message.name}.${field.name}`;
       const place = placeOf(proposed, message.name, field.number);
-      const gone = versions[life.last + 1];
+      const gone = numbers[life.last + 1];
       if (life.retyped !== undefined) {
         const { version, field: held } = life.retyped;
         findings.add(
@@ -104,13 +105,12 @@ export function checkNumberHistory(
           'fail',
           'PROTO_NUMBER_REUSED',
           path,
-          `number ${field.number} was ${was} until version ${versions[life.last]?.version}, vanished in version ${gone.version}, and never comes back as ${is}`,
+          `number ${field.number} was ${was} until version ${numbers[life.last]}, vanished in version ${gone}, and never comes back as ${is}`,
           { place, reader: field.at, writer: life.held.at },
         );
       }
     }
   }
-  const latest = versions.at(-1);
   if (latest !== undefined) noteUnreserved(findings, proposed, latest);
   return findings.all();
 }
@@ -142,17 +142,28 @@ function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree
 /** One walk over all versions, which costs what they hold together. */
 function livesOf(
   proposed: ProtoFile,
-  versions: readonly ProtoVersion[],
+  versions: Iterable<ProtoVersion>,
   findings: Findings,
-): ReadonlyMap<ProtoField, Life> {
-  const numbers = new Map<string, Map<number, ProtoField>>();
+): {
+  readonly lives: ReadonlyMap<ProtoField, Life>;
+  /** Of the versions, by index. */
+  readonly numbers: readonly number[];
+  readonly latest: ProtoVersion | undefined;
+} {
+  const proposedFields = new Map<string, Map<number, ProtoField>>();
   for (const { name, fields } of numberedOf(proposed))
-    numbers.set(name, new Map(fields.map((field) => [field.number, field])));
+    proposedFields.set(name, new Map(fields.map((field) => [field.number, field])));
   const lives = new Map<ProtoField, Life>();
-  for (const [index, { version, tree }] of versions.entries()) {
+  const numbers: number[] = [];
+  let latest: ProtoVersion | undefined;
+  for (const one of versions) {
+    const { version, tree } = one;
+    const index = numbers.push(version) - 1;
+    latest = one;
     for (const message of numberedOf(tree)) {
-      const own = numbers.get(message.name);
+      const own = proposedFields.get(message.name);
       if (own === undefined) continue;
+      if (!findings.spend(message.fields.length, message.name)) return { lives, numbers, latest };
       for (const held of message.fields) {
         const field = own.get(held.number);
         if (field === undefined) continue;
@@ -166,5 +177,5 @@ function livesOf(
       }
     }
   }
-  return lives;
+  return { lives, numbers, latest };
 }

@@ -1,5 +1,7 @@
 /** Trees of schemas, made when they are needed and forgotten when there are too many. */
 import type { Logger } from '../../core/log.ts';
+import { type Checks, Deferred, type Origin } from '../checks/checks.ts';
+import { charsOf, readSource, type Source } from '../checks/source.ts';
 import { registryError } from '../errors.ts';
 import {
   type Json,
@@ -11,7 +13,8 @@ import {
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
 import { isSchemaFormat, SCHEMA_FORMATS } from '../schemas/format.ts';
-import { parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
+import type { TextForm } from '../schemas/options.ts';
+import { type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
@@ -139,9 +142,10 @@ export interface Memo {
   schema?: Schema;
 }
 
-/** What a client sent, parsed, with all that counts for its identity. */
+/** What a client sent, with all that counts for its identity. */
 export interface Prepared {
-  readonly schema: Schema;
+  /** What was sent; it can be parsed. */
+  readonly origin: Origin;
   readonly content: SchemaContent;
 }
 
@@ -186,12 +190,14 @@ export class Parser {
   private readonly parsed = new ParsedSchemas();
   private readonly spellings = new WeakMap<Text, Spelling>();
   private readonly reported = new Set<string>();
+  readonly checks: Checks;
 
-  constructor(logger: Logger) {
+  constructor(logger: Logger, checks: Checks) {
     this.logger = logger;
+    this.checks = checks;
   }
 
-  /** @throws invalid_schema, schema_too_large */
+  /** @throws Deferred, invalid_schema, schema_too_large */
   prepare(
     state: State,
     subject: string,
@@ -210,19 +216,23 @@ export class Parser {
     const references = how.normalize ? normalReferences(given) : given;
     const resolved = resolve(state, subject, references);
     const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
-    let schema = memo.key === key ? memo.schema : this.parsed.get(key);
-    if (schema === undefined) {
-      schema = parseSchema(format, input.text, { ...how, references: resolved.references });
-      this.parsed.set(key, schema);
-    }
-    memo.key = key;
-    memo.schema = schema;
+    const source: Source = { format, text: input.text, ...how, references: resolved.references };
+    const tree = (): Schema | undefined => (memo.key === key ? memo.schema : this.parsed.get(key));
+    const read = (): Schema => {
+      const schema = tree() ?? this.parse(key, source);
+      memo.key = key;
+      memo.schema = schema;
+      return schema;
+    };
+    const isHere = tree() !== undefined || this.checks.takes(charsOf(source));
+    const { text } = isHere ? read() : this.checks.text({ key, source });
     const { metadata, ruleSet } = input;
     return {
-      schema,
+      // What cannot be parsed was refused above.
+      origin: { key, source, tree, read, report: () => undefined },
       content: {
         format,
-        text: schema.text,
+        text,
         references,
         ...(metadata === undefined || metadata === null ? {} : { metadata }),
         ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
@@ -230,51 +240,86 @@ export class Parser {
     };
   }
 
-  /** A stored schema, read as leniently as can be.
-   *  @param gaps goes without what is referred to and is gone; else that is an error
-   *  @throws invalid_schema */
-  stored(state: State, subject: string, text: Text, gaps = false): Schema {
-    const { content } = text;
-    const resolved = resolve(state, subject, content.references, gaps);
-    const key = `${text.key} ${resolved.key}`;
-    const known = this.parsed.get(key);
-    if (known !== undefined) return known;
-    if (!isSchemaFormat(content.format))
-      throw registryError('invalid_schema', `Invalid schema type ${content.format}`);
-    const schema = parseSchema(content.format, content.text, {
-      lenient: true,
-      references: resolved.references,
-    });
+  private parse(key: string, source: Source): Schema {
+    const schema = readSource(source);
     this.parsed.set(key, schema);
     return schema;
   }
 
+  /** A stored schema, to be read as leniently as can be.
+   *  @param gaps goes without what is referred to and is gone; else that is an error
+   *  @throws invalid_schema */
+  private stored(state: State, subject: string, text: Text, gaps: boolean): Origin {
+    const { content } = text;
+    const { format } = content;
+    const resolved = resolve(state, subject, content.references, gaps);
+    const key = `${text.key} ${resolved.key}`;
+    if (!isSchemaFormat(format)) throw registryError('invalid_schema', `Invalid schema type ${format}`);
+    const { references } = resolved;
+    const sourceOf = (): Source => ({
+      format,
+      text: content.text,
+      references,
+      lenient: true,
+      normalize: false,
+    });
+    const tree = (): Schema | undefined => this.parsed.get(key);
+    const report = (why: string): void => this.report(subject, text, why);
+    const read = (): Schema | undefined =>
+      this.orReported(subject, text, () => tree() ?? this.parse(key, sourceOf()));
+    return {
+      key,
+      get source() {
+        return sourceOf();
+      },
+      tree,
+      read,
+      report,
+    };
+  }
+
   /** Undefined, and said once in the log: what another registry kept and nobody can read here. */
-  storedOrNone(state: State, subject: string, text: Text, gaps = false): Schema | undefined {
+  storedOrNone(state: State, subject: string, text: Text, gaps = false): Origin | undefined {
+    return this.orReported(subject, text, () => this.stored(state, subject, text, gaps));
+  }
+
+  private orReported<T>(subject: string, text: Text, read: () => T): T | undefined {
     try {
-      return this.stored(state, subject, text, gaps);
+      return read();
     } catch (thrown) {
-      if (!this.reported.has(text.key)) {
-        this.reported.add(text.key);
-        this.logger.warn(
-          { subject, guid: text.guid, error: (thrown as Error).message },
-          isSchemaFormat(text.content.format)
-            ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
-            : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
-        );
-      }
+      if (thrown instanceof Deferred) throw thrown;
+      this.report(subject, text, (thrown as Error).message);
       return undefined;
     }
   }
 
-  /** The newest of the versions whose content is this one, in another spelling too. */
+  private report(subject: string, text: Text, error: string): void {
+    if (this.reported.has(text.key)) return;
+    this.reported.add(text.key);
+    this.logger.warn(
+      { subject, guid: text.guid, error },
+      isSchemaFormat(text.content.format)
+        ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
+        : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
+    );
+  }
+
+  /** A stored text in another form. @throws Deferred, invalid_schema */
+  textOf(state: State, subject: string, text: Text, form: TextForm): string {
+    const origin = this.stored(state, subject, text, false);
+    const tree = origin.tree();
+    if (tree !== undefined) return schemaText(tree, form);
+    return this.checks.text(origin, [form]).forms[0] as string;
+  }
+
+  /** The newest of the versions whose content is this one, in another spelling too. @throws Deferred */
   find(
     state: State,
     subject: string,
     prepared: Prepared,
     versions: readonly { readonly text: Text }[],
   ): number {
-    const { content, schema } = prepared;
+    const { content } = prepared;
     const exact = versions.findLastIndex(({ text }) => isSameContent(text.content, content));
     if (exact >= 0) return exact;
     return versions.findLastIndex(({ text }) => {
@@ -283,7 +328,7 @@ export class Parser {
       const spelling = this.spelling(state, subject, text);
       if (
         spelling === undefined ||
-        (written ? spelling.resolved : (spelling.text ?? text.content.text)) !== schema.text
+        (written ? spelling.resolved : (spelling.text ?? text.content.text)) !== content.text
       )
         return false;
       return isSameBeside(text.content, content, !written);
@@ -293,14 +338,34 @@ export class Parser {
   private spelling(state: State, subject: string, text: Text): Spelling | undefined {
     const known = this.spellings.get(text);
     if (known !== undefined) return known;
-    const schema = this.storedOrNone(state, subject, text);
-    if (schema === undefined) return undefined;
+    const origin = this.storedOrNone(state, subject, text);
+    const isAlone = text.content.references.length === 0;
+    const read = origin && this.orReported(subject, text, () => this.spelled(origin, isAlone));
+    if (read === undefined) return undefined;
     const spelling: Spelling = {
-      text: schema.text === text.content.text ? undefined : schema.text,
-      resolved: text.content.references.length === 0 ? undefined : schemaText(schema, 'resolved'),
+      text: read.text === text.content.text ? undefined : read.text,
+      resolved: read.resolved,
     };
     this.spellings.set(text, spelling);
     return spelling;
+  }
+
+  private spelled(
+    origin: Origin,
+    isAlone: boolean,
+  ): { readonly text: string; readonly resolved: string | undefined } {
+    const schema = origin.tree();
+    if (schema !== undefined)
+      return { text: schema.text, resolved: isAlone ? undefined : schemaText(schema, 'resolved') };
+    const { key, source } = origin;
+    const chars = charsOf(source);
+    if (this.checks.takes(chars)) {
+      const read = this.parse(key, source);
+      return { text: read.text, resolved: isAlone ? undefined : schemaText(read, 'resolved') };
+    }
+    this.checks.pauseFor(chars);
+    const { text, forms } = this.checks.text(origin, isAlone ? [] : ['resolved']);
+    return { text, resolved: forms[0] };
   }
 }
 

@@ -159,7 +159,7 @@ export function register(draft: Draft, parser: Parser, registering: Registering)
   const version = chooseVersion(versions, input, mode, subject);
   const config = configInForce(state, subject);
   const proposed: Prepared = {
-    schema: prepared.schema,
+    ...prepared,
     content: completed(state, registering, prepared.content, config, version),
   };
   const comparisons = takesNumbers(mode) ? [] : check(state, parser, subject, proposed, config);

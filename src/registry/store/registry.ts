@@ -5,12 +5,15 @@
  *  with its id before any check.
  */
 import type { Clock } from '../../core/clock.ts';
+import { invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { verdictOf } from '../compatibility/modes.ts';
+import { Checks, Deferred, type Verdictless } from '../checks/checks.ts';
+import type { TaskRunner } from '../checks/thread.ts';
+import { type Verdict, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import { schemaText } from '../schemas/schema.ts';
+import type { Schema } from '../schemas/schema.ts';
 import { metadataProperty } from './contracts.ts';
-import { comparedBy, everHeld, inGroup, judgeAgainst } from './judging.ts';
+import { comparedBy, inGroup, judgeAgainst, questionOf } from './judging.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
 import {
   checkScope,
@@ -60,6 +63,8 @@ export { verdictLines } from './judging.ts';
 
 export interface RegistryOptions {
   readonly clock?: Clock;
+  /** Checks of what is large run there; absent: here. The registry closes it. */
+  readonly checkRunner?: TaskRunner;
 }
 
 const SYSTEM_CLOCK: Clock = { wallNowMs: Date.now, monotonicMs: () => performance.now() };
@@ -73,6 +78,8 @@ export class Registry implements RegistryService {
   private readonly log: RegistryLog;
   private readonly logger: Logger;
   private readonly state = new State();
+  private readonly checks: Checks;
+  private readonly checkRunner: TaskRunner | undefined;
   private readonly parser: Parser;
   private readonly writer: Writer;
   private readonly notices: Notices;
@@ -82,7 +89,9 @@ export class Registry implements RegistryService {
   private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
     this.log = log;
     this.logger = logger;
-    this.parser = new Parser(logger);
+    this.checkRunner = options.checkRunner;
+    this.checks = new Checks(options.checkRunner);
+    this.parser = new Parser(logger, this.checks);
     const clock = options.clock ?? SYSTEM_CLOCK;
     this.notices = new Notices(log.name, logger, clock);
     this.writer = new Writer({ log, logger, clock, state: this.state, notices: this.notices });
@@ -107,6 +116,7 @@ export class Registry implements RegistryService {
   /** Answers what was asked for, then gives the store back. */
   async close(): Promise<void> {
     await this.writer.close();
+    await this.checkRunner?.close();
     await this.log.close();
   }
 
@@ -130,6 +140,10 @@ export class Registry implements RegistryService {
   trouble(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
     const { unread, failures, failing } = this.notices;
     return { unread, failures, failing };
+  }
+
+  step<T>(run: () => T): T {
+    return this.checks.step(run);
   }
 
   async fresh(): Promise<void> {
@@ -280,7 +294,7 @@ export class Registry implements RegistryService {
     if (format === '') return schema.content.text;
     const { guid, content, context, id } = schema;
     const text = this.state.textOfId(context, id) ?? { key: guid, guid, content };
-    return schemaText(this.parser.stored(this.state, anySubjectOf(context), text), format);
+    return this.parser.textOf(this.state, anySubjectOf(context), text, format);
   }
 
   lookup(
@@ -310,7 +324,9 @@ export class Registry implements RegistryService {
     const registering: Registering = { subject: checkSubject(name), input, normalize, memo: {} };
     const found = this.findNow(registering);
     if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
-    const registered = await this.writer.write((draft) => register(draft, this.parser, registering));
+    const registered = await this.writer.write((draft) =>
+      this.step(() => register(draft, this.parser, registering)),
+    );
     const { version, id, content } = registered.version;
     if (registered.created)
       this.logger.info({ subject: name, version, id, format: content.format }, 'schema registered');
@@ -323,7 +339,8 @@ export class Registry implements RegistryService {
     try {
       const prepared = prepare(this.state, this.parser, registering, { lenient: false });
       return findRegistered(this.state, this.parser, registering, prepared);
-    } catch {
+    } catch (thrown) {
+      if (thrown instanceof Deferred) throw thrown;
       // It may refer to what is still being written; the decision will tell.
       return undefined;
     }
@@ -359,12 +376,10 @@ export class Registry implements RegistryService {
       compared: compared.map(storedOf),
       level,
       policy: policyOf(config),
-      proposed: proposed.schema,
-      schemaOf: (version) => {
-        const entry = compared.find(({ stored }) => stored.version === version);
-        return entry === undefined ? undefined : this.parser.storedOrNone(this.state, name, entry.text);
+      explained: () => {
+        const question = questionOf(this.state, this.parser, name, proposed, config, compared);
+        return this.checks.explain(question) ?? explainedHere(question, verdict);
       },
-      ever: () => everHeld(this.state, this.parser, name).map(({ schema }) => schema),
     };
   }
 
@@ -408,4 +423,23 @@ export class Registry implements RegistryService {
     const scope = checkScope(subject);
     return this.writer.write((draft) => removeMode(draft, scope, recursive));
   }
+}
+
+/** What makes explanations runs codecs; a registry that nobody asks for one does not load them. */
+async function explainedHere(question: Verdictless, { comparisons }: Verdict): Promise<readonly object[]> {
+  const { explainedFindings } = await import('../proof/explained.ts');
+  const { against, ever = [], policy } = question;
+  const proposed = question.proposed.read();
+  invariant(proposed !== undefined, 'a proposed schema that was judged can be read');
+  return explainedFindings({
+    comparisons,
+    proposed,
+    policy,
+    schemaOf: (version) => against.find((one) => one.version === version)?.origin?.read(),
+    ever: (charsMax) => {
+      const origins = ever.flatMap(({ origin }) => origin ?? []);
+      const chars = origins.reduce((sum, { source }) => sum + source.text.length, 0);
+      return chars > charsMax ? [] : origins.flatMap(({ read }): Schema | readonly Schema[] => read() ?? []);
+    },
+  });
 }
