@@ -20,7 +20,10 @@ function check(call: Call, version: string | undefined): unknown {
   const verbose = call.flag('verbose');
   try {
     const input = call.schema();
-    const judgement = call.service.compatibility(call.subject, version, input, call.normalize());
+    const judgement = call.service.compatibility(call.subject, version, input, {
+      ...call.normalize(),
+      explain: verbose,
+    });
     const { compatible: is_compatible, comparisons } = judgement;
     if (!verbose) return { is_compatible };
     const verdict = { compatible: is_compatible, comparisons };

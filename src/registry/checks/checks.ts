@@ -25,7 +25,7 @@ import {
 import type { TaskRunner } from './thread.ts';
 
 /** Characters that one step may parse on the thread that serves requests. */
-export const INLINE_CHARS_MAX = 16 * 1024;
+export const INLINE_CHARS_MAX = 8 * 1024;
 /** Steps of comparisons that one step may take there. */
 export const INLINE_STEPS_MAX = 5_000;
 /** What a pause costs, so that no request pauses without end. */
@@ -142,8 +142,9 @@ export class Checks {
     return this.resultOf(`text ${forms} ${key}`, task, [{ source }]) as TextResult;
   }
 
-  /** @throws Deferred, invalid_schema, check_too_long */
-  judge(question: Verdictless): readonly Comparison[] {
+  /** @param explain a verdict that a runner reaches is explained there in one go
+   *  @throws Deferred, invalid_schema, check_too_long */
+  judge(question: Verdictless, explain = false): readonly Comparison[] {
     if (this.runner === undefined) return this.judgeHere(question, new StepBudget());
     if (this.steps > 0 && this.takes(charsToParse(question, INLINE_CHARS_MAX))) {
       const budget = new StepBudget(this.steps);
@@ -157,7 +158,7 @@ export class Checks {
         this.steps = 0;
       }
     }
-    return this.judgedBy(question, false).comparisons;
+    return this.judgedBy(question, explain).comparisons;
   }
 
   /** Undefined: nobody but the caller can explain. @throws Deferred, check_too_long */

@@ -145,6 +145,8 @@ async function judged(task: JudgeTask, sources: readonly Source[], budget: StepB
     unread: [...unread].map(([source, why]) => ({ source, why })),
   };
   if (!task.explain) return result;
+  if (comparisons.every(({ findings }) => findings.every(({ severity }) => severity === 'note')))
+    return { ...result, explained: [] };
   // A check that nobody wants explained loads no codec.
   const { explainedFindings } = await import('../proof/explained.ts');
   const schemaOf = (version: number): Schema | undefined =>

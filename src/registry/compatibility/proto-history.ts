@@ -81,7 +81,10 @@ export function checkNumberHistory(
   budget?: StepBudget,
 ): readonly Finding[] {
   const findings = new Findings(budget);
-  const { lives, numbers, latest } = livesOf(proposed, versions, findings);
+  const ever = livesOf(proposed, versions, findings);
+  // Of half a life nothing can be said.
+  if (ever === undefined) return findings.all();
+  const { lives, numbers, latest } = ever;
   for (const message of numberedOf(proposed)) {
     for (const field of message.fields) {
       const life = lives.get(field);
@@ -139,17 +142,19 @@ function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree
   }
 }
 
-/** One walk over all versions, which costs what they hold together. */
+interface Ever {
+  readonly lives: ReadonlyMap<ProtoField, Life>;
+  /** The numbers of the versions, by index. */
+  readonly numbers: readonly number[];
+  readonly latest: ProtoVersion | undefined;
+}
+
+/** One walk over all versions, which costs what they hold together. Undefined: it took too many steps. */
 function livesOf(
   proposed: ProtoFile,
   versions: Iterable<ProtoVersion>,
   findings: Findings,
-): {
-  readonly lives: ReadonlyMap<ProtoField, Life>;
-  /** Of the versions, by index. */
-  readonly numbers: readonly number[];
-  readonly latest: ProtoVersion | undefined;
-} {
+): Ever | undefined {
   const proposedFields = new Map<string, Map<number, ProtoField>>();
   for (const { name, fields } of numberedOf(proposed))
     proposedFields.set(name, new Map(fields.map((field) => [field.number, field])));
@@ -163,7 +168,7 @@ function livesOf(
     for (const message of numberedOf(tree)) {
       const own = proposedFields.get(message.name);
       if (own === undefined) continue;
-      if (!findings.spend(message.fields.length, message.name)) return { lives, numbers, latest };
+      if (!findings.spend(message.fields.length, message.name)) return undefined;
       for (const held of message.fields) {
         const field = own.get(held.number);
         if (field === undefined) continue;

@@ -99,8 +99,10 @@ export function judgeAgainst(
   proposed: Prepared,
   config: SubjectConfig,
   against: readonly VersionEntry[],
+  explain = false,
 ): Verdict {
-  const comparisons = parser.checks.judge(questionOf(state, parser, subject, proposed, config, against));
+  const question = questionOf(state, parser, subject, proposed, config, against);
+  const comparisons = parser.checks.judge(question, explain);
   const refusesLoss = config.lossy === 'REJECT';
   const compatible = comparisons.every(
     ({ findings }) =>

@@ -350,7 +350,7 @@ export class Registry implements RegistryService {
     subject: string,
     wanted: string | undefined,
     input: SchemaInput,
-    options: { readonly normalize?: boolean },
+    options: { readonly normalize?: boolean; readonly explain?: boolean },
   ): Judgement {
     const name = this.meant(subject);
     const config = configInForce(this.state, name);
@@ -368,14 +368,16 @@ export class Registry implements RegistryService {
       number === undefined ? comparedBy(config, against) : one.filter((v) => against.includes(v));
     // What the subject has already would be answered before any check.
     const isThere = same !== undefined && (number === undefined || same === one[0]);
+    const policy = policyOf(config);
+    const explain = options.explain === true && policy === 'PROVEN';
     const verdict = isThere
       ? verdictOf([])
-      : judgeAgainst(this.state, this.parser, name, proposed, config, compared);
+      : judgeAgainst(this.state, this.parser, name, proposed, config, compared, explain);
     return {
       ...verdict,
       compared: compared.map(storedOf),
       level,
-      policy: policyOf(config),
+      policy,
       explained: () => {
         const question = questionOf(this.state, this.parser, name, proposed, config, compared);
         return this.checks.explain(question) ?? explainedHere(question, verdict);

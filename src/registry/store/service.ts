@@ -154,13 +154,13 @@ export interface RegistryService {
     input: RegisterInput,
     options: { readonly normalize?: boolean },
   ): Promise<Registered>;
-  /** Against one version, or (`wanted` undefined) against all that the subject's level names.
+  /** `explain`: the explanation is asked for afterwards. Against one version, or (`wanted` undefined) against all that the subject's level names.
    *  @throws version_not_found, invalid_version, invalid_schema, check_too_long, Deferred */
   compatibility(
     subject: string,
     wanted: string | undefined,
     input: SchemaInput,
-    options: { readonly normalize?: boolean },
+    options: { readonly normalize?: boolean; readonly explain?: boolean },
   ): Judgement;
 
   /** Returns the deleted version's number. @throws subject_not_found, version_not_found, reference_exists,
