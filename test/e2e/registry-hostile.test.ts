@@ -109,6 +109,21 @@ it('no more checks wait for the thread than the limit, and those that wait are r
   expect(refused).toHaveLength(8);
 });
 
+it('a check that waited longer than it may run is refused, and the next one is run', async () => {
+  let now = 0;
+  const one = new CheckThread(1_000, () => now);
+  open.push(one);
+  const first = one.run(parse('true'));
+  const second = one.run(parse('false'));
+  now = 1_001;
+  await expect(first).rejects.toMatchObject({ code: 'checks_busy' });
+  await expect(second).rejects.toMatchObject({
+    code: 'checks_busy',
+    message: expect.stringContaining('waited longer than 1000 ms for others (the limit -check-timeout)'),
+  });
+  expect((await one.run(parse('true'))).reply.result).toMatchObject({ text: 'true' });
+});
+
 it('a closed thread refuses what comes, and what waits', async () => {
   const one = started();
   const waiting = one.run(parse('true'));

@@ -361,6 +361,27 @@ describe('one request', () => {
     expect(held.jobs).toEqual([]);
   });
 
+  it('refers to no more characters than the limit, which is told before they are read', async () => {
+    const one = await Registry.open(new TestLog(), silentLogger);
+    const text = JSON.stringify({ description: 'x'.repeat(500_000) });
+    const count = Math.ceil(CHECK_CHARS_MAX / text.length);
+    for (let i = 0; i < count; i++) await one.register(`part-${i}`, asJson(text), {});
+    const refer = (most: number) => ({
+      ...asJson('{"$ref":"r0"}'),
+      references: Array.from({ length: most }, (_, i) => ({
+        name: `r${i}`,
+        subject: `part-${i}`,
+        version: 1,
+      })),
+    });
+    await expect(one.register('s', refer(count), {})).rejects.toMatchObject({
+      code: 'invalid_schema',
+      message: expect.stringContaining('(the limit reference-chars)'),
+    });
+    expect(await one.register('s', refer(2), {})).toMatchObject({ created: true });
+    await one.close();
+  });
+
   it('pauses no more often than its steps allow', async () => {
     const checks = new Checks(new HeldRunner());
     const allowance = new Allowance(1_000);

@@ -32,8 +32,8 @@ export const INLINE_STEPS_MAX = 5_000;
 const PAUSE_STEPS = 100;
 /** Characters of all texts of one task, references among them. */
 export const CHECK_CHARS_MAX = 32 << 20;
-/** Time of all tasks of one request, ms. */
-export const CHECK_MS_MAX = 30_000;
+/** Time of all tasks of one request, ms; below what an instance waits for the leader's answer. */
+export const CHECK_MS_MAX = 15_000;
 /** Results that are kept for the requests that asked for them, and for whoever asks the same soon. */
 const RESULTS_MAX = 64;
 
@@ -85,7 +85,7 @@ export interface OriginOf {
 }
 
 /** A verdict to be reached. */
-export interface Verdictless {
+export interface JudgeRequest {
   readonly proposed: Origin;
   readonly level: Level;
   readonly policy: VerdictPolicy;
@@ -144,7 +144,7 @@ export class Checks {
 
   /** @param explain a verdict that a runner reaches is explained there in one go
    *  @throws Deferred, invalid_schema, check_too_long */
-  judge(question: Verdictless, explain = false): readonly Comparison[] {
+  judge(question: JudgeRequest, explain = false): readonly Comparison[] {
     if (this.runner === undefined) return this.judgeHere(question, new StepBudget());
     if (this.steps > 0 && this.takes(charsToParse(question, INLINE_CHARS_MAX))) {
       const budget = new StepBudget(this.steps);
@@ -162,11 +162,11 @@ export class Checks {
   }
 
   /** Undefined: nobody but the caller can explain. @throws Deferred, check_too_long */
-  explain(question: Verdictless): readonly object[] | undefined {
+  explain(question: JudgeRequest): readonly object[] | undefined {
     return this.runner === undefined ? undefined : this.judgedBy(question, true).explained;
   }
 
-  private judgeHere(question: Verdictless, budget: StepBudget): Comparison[] {
+  private judgeHere(question: JudgeRequest, budget: StepBudget): Comparison[] {
     const { level, policy } = question;
     const proposed = question.proposed.read();
     if (proposed === undefined) throw new Error('a proposed schema is read or refused');
@@ -182,7 +182,7 @@ export class Checks {
     return judgeSchemas({ proposed, level, policy, against, ever }, budget);
   }
 
-  private judgedBy(question: Verdictless, explain: boolean): JudgeResult {
+  private judgedBy(question: JudgeRequest, explain: boolean): JudgeResult {
     const { task, origins, key } = judgeTask(question, explain);
     const result = this.resultOf(key, task, origins) as JudgeResult;
     for (const { source, why } of result.unread) origins[source]?.report(why);
@@ -236,7 +236,7 @@ function sourcesOf(origins: readonly Sourced[]): readonly Source[] {
 }
 
 /** Characters of what is not parsed yet; counted no further than to one above `most`. */
-function charsToParse({ proposed, against, ever = [] }: Verdictless, most: number): number {
+function charsToParse({ proposed, against, ever = [] }: JudgeRequest, most: number): number {
   let chars = 0;
   for (const { origin } of [{ origin: proposed }, ...against, ...ever]) {
     if (origin !== undefined && origin.tree() === undefined) chars += charsOf(origin.source);
@@ -247,7 +247,7 @@ function charsToParse({ proposed, against, ever = [] }: Verdictless, most: numbe
 
 /** Each origin once, by its key. */
 function judgeTask(
-  { proposed, level, policy, against, ever }: Verdictless,
+  { proposed, level, policy, against, ever }: JudgeRequest,
   explain: boolean,
 ): { readonly task: JudgeTask; readonly origins: readonly Origin[]; readonly key: string } {
   const origins: Origin[] = [];

@@ -40,28 +40,27 @@ export interface TaskRunner {
 }
 
 export class CheckThread implements TaskRunner {
-  /** The longest that one request may keep the thread, ms; named in the error. */
+  /** The longest that one request may keep the thread, or wait for it, ms. */
   private readonly mostMs: number;
+  private readonly nowMs: () => number;
   private worker: Worker | undefined;
   private waiting = 0;
   private last: Promise<unknown> = Promise.resolve();
   private closed = false;
 
-  constructor(mostMs: number) {
+  constructor(mostMs: number, nowMs = () => performance.now()) {
     this.mostMs = mostMs;
+    this.nowMs = nowMs;
   }
 
   run(job: Job): Promise<Ran> {
-    if (this.waiting >= CHECKS_WAITING_MAX) {
-      const error = registryError(
-        'checks_busy',
-        `${this.waiting} checks of large schemas wait already (the limit checks-waiting)`,
-        { next: 'send the request again in a few seconds' },
+    if (this.waiting >= CHECKS_WAITING_MAX)
+      return Promise.reject(
+        busy(`${this.waiting} checks of large schemas wait already (the limit checks-waiting)`),
       );
-      return Promise.reject(error);
-    }
     this.waiting++;
-    const ran = this.last.then(() => this.runNow(job)).finally(() => this.waiting--);
+    const asked = this.nowMs();
+    const ran = this.last.then(() => this.runNow(job, asked)).finally(() => this.waiting--);
     this.last = ran.catch(() => undefined);
     return ran;
   }
@@ -71,16 +70,20 @@ export class CheckThread implements TaskRunner {
     await this.worker?.terminate();
   }
 
-  private async runNow(job: Job): Promise<Ran> {
+  private async runNow(job: Job, asked: number): Promise<Ran> {
     if (this.closed) throw registryError('store_failed', 'the registry is closing');
-    const started = performance.now();
+    const started = this.nowMs();
+    if (started - asked > this.mostMs)
+      throw busy(
+        `the check of this schema waited longer than ${this.mostMs} ms for others (the limit -check-timeout)`,
+      );
     const worker = this.started();
     const reply = this.replyOf(worker, job.limitMs);
     // It is waited for below; a thread that ends during the copy must not be an unhandled rejection.
     reply.catch(() => undefined);
     await copy(worker, job.sources);
     worker.postMessage({ task: job.task, steps: job.steps } satisfies CheckMessage);
-    return { reply: await reply, tookMs: performance.now() - started };
+    return { reply: await reply, tookMs: this.nowMs() - started };
   }
 
   private started(): Worker {
@@ -128,6 +131,8 @@ export class CheckThread implements TaskRunner {
     });
   }
 }
+
+const busy = (why: string) => registryError('checks_busy', `${why}; send the request again in a few seconds`);
 
 async function copy(worker: Worker, sources: readonly Source[]): Promise<void> {
   let chars = 0;

@@ -1,5 +1,5 @@
 /** The verdict on a proposed schema, by what its subject holds, ever held and demands. */
-import type { OriginOf, Verdictless } from '../checks/checks.ts';
+import type { JudgeRequest, OriginOf } from '../checks/checks.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
 import type { Verdict } from '../compatibility/modes.ts';
 import { guidOf } from '../schemas/guid.ts';
@@ -76,7 +76,7 @@ export function questionOf(
   proposed: Prepared,
   config: SubjectConfig,
   against: readonly VersionEntry[],
-): Verdictless {
+): JudgeRequest {
   const isNumbered = proposed.content.format === 'PROTOBUF' && !hasContent(state, subject, proposed);
   return {
     proposed: proposed.origin,

@@ -1,6 +1,6 @@
 /** Trees of schemas, made when they are needed and forgotten when there are too many. */
 import type { Logger } from '../../core/log.ts';
-import { type Checks, Deferred, type Origin } from '../checks/checks.ts';
+import { CHECK_CHARS_MAX, type Checks, Deferred, type Origin } from '../checks/checks.ts';
 import { charsOf, readSource, type Source } from '../checks/source.ts';
 import { registryError } from '../errors.ts';
 import {
@@ -22,6 +22,9 @@ import { isSameContent, type State, type Text } from './state.ts';
 /** Characters of the texts whose trees are held, and how many trees. */
 const PARSED_CHARS_MAX = 2_000_000;
 const PARSED_COUNT_MAX = 2_000;
+
+/** Characters of all that one schema refers to; as much as one check may read. */
+const REFERENCE_CHARS_MAX = CHECK_CHARS_MAX;
 
 /** Slots of the keys that were met once. */
 const MET_SLOTS = 1 << 13;
@@ -82,6 +85,7 @@ class Resolver {
   private readonly keys: string[] = [];
   private readonly path = new Set<string>();
   private readonly gaps: boolean;
+  private chars = 0;
 
   /** @param gaps leaves out what is not there */
   constructor(state: State, gaps: boolean) {
@@ -124,9 +128,17 @@ class Resolver {
     this.path.add(at);
     this.keys.push(`${at}${entry.text.key}`);
     const { content } = entry.text;
+    const { text } = content;
+    this.chars += text.length;
+    if (this.chars > REFERENCE_CHARS_MAX)
+      throw registryError(
+        'invalid_schema',
+        `the schemas that a schema refers to have more than ${REFERENCE_CHARS_MAX} characters together (the limit reference-chars)`,
+        { next: 'refer to fewer or smaller schemas' },
+      );
     const references = this.all(subject, content.references);
     this.path.delete(at);
-    const made = { ...reference, subject, format: content.format, text: content.text, references };
+    const made = { ...reference, subject, format: content.format, text, references };
     this.met.set(at, made);
     return made;
   }

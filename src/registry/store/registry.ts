@@ -7,7 +7,7 @@
 import type { Clock } from '../../core/clock.ts';
 import { invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { Checks, Deferred, type Verdictless } from '../checks/checks.ts';
+import { Checks, Deferred, type JudgeRequest } from '../checks/checks.ts';
 import type { TaskRunner } from '../checks/thread.ts';
 import { type Verdict, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
@@ -428,7 +428,7 @@ export class Registry implements RegistryService {
 }
 
 /** What makes explanations runs codecs; a registry that nobody asks for one does not load them. */
-async function explainedHere(question: Verdictless, { comparisons }: Verdict): Promise<readonly object[]> {
+async function explainedHere(question: JudgeRequest, { comparisons }: Verdict): Promise<readonly object[]> {
   const { explainedFindings } = await import('../proof/explained.ts');
   const { against, ever = [], policy } = question;
   const proposed = question.proposed.read();
