@@ -114,7 +114,11 @@ async function attack(target: Started, schemas: readonly Hostile[], versions: nu
   }
   for (const body of bodies()) answers.push(post(target.url, '/subjects/deep/versions', body));
   for (const { status, text } of await Promise.all(answers)) {
-    const known = VERDICTS.includes(status) || (status === 404 && text.includes('40403'));
+    const known =
+      VERDICTS.includes(status) ||
+      (status === 404 && text.includes('40403')) ||
+      // On a slow machine checks wait for each other.
+      (status === 503 && text.includes('50305'));
     invariant(known, `a hostile schema is answered: ${status} ${text.slice(0, 200)}`);
     invariant(status !== 422 || /limit|nests/.test(text), `a refusal names its limit: ${text.slice(0, 200)}`);
   }
