@@ -96,6 +96,10 @@ describe('a comparison of JSON Schemas visits each pair of nodes once', () => {
     ['twice by anyOf', (next) => ({ anyOf: [next, next] })],
     ['twice by allOf', (next) => ({ allOf: [next, next] })],
     ['twice by oneOf', (next) => ({ oneOf: [next, next] })],
+    [
+      'by properties and by what it excludes',
+      (next) => ({ not: { properties: { a: next } }, properties: { a: next } }),
+    ],
     ['and back to the first', (next) => ({ anyOf: [next, next], properties: { a: back, b: next } })],
     [
       'and back to the first by items',
@@ -284,7 +288,34 @@ describe('a registration that waits for its check', () => {
       code: 'invalid_schema',
       message: /the key "type" stands twice/,
     });
-    expect(runner.jobs).toHaveLength(1);
+    // Read as a new text, then leniently, as one that the registry may hold.
+    expect(runner.jobs).toHaveLength(2);
+  });
+
+  it('is answered with the version that holds the text in another spelling, though no new text may be like it', async () => {
+    await open();
+    const record = {
+      type: 'record',
+      name: 'R',
+      doc: 'x'.repeat(INLINE_CHARS_MAX),
+      fields: [{ name: 'n', type: 'int', default: 'none' }],
+    };
+    const step = <T>(run: () => T | Promise<T>): Promise<T> =>
+      Promise.resolve(untilDone(() => registry.step(run)));
+    const put = (text: string) => step(() => registry.register('s', { text }, {}));
+    await registry.setConfig(undefined, { validateNewSchemas: false });
+    expect((await put(JSON.stringify(record))).created).toBe(true);
+    await registry.setConfig(undefined, { validateNewSchemas: true });
+    runner.jobs.length = 0;
+    const spelled = JSON.stringify(record, null, 2);
+    const again = await put(spelled);
+    expect([again.created, again.version.version]).toEqual([false, 1]);
+    expect((await step(() => registry.compatibility('s', undefined, { text: spelled }, {}))).compatible).toBe(
+      true,
+    );
+    const leniences = runner.jobs.flatMap(({ sources }) => sources.map(({ lenient }) => lenient));
+    expect(leniences).toEqual([false, true]);
+    expect(await code(put(spelled.replace('"R"', '"Q"')))).toBe('invalid_schema');
   });
 });
 

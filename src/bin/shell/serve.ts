@@ -1,5 +1,7 @@
-/** The HTTP server every command runs: /metrics /health /ready /version, and the command's own routes beside them. */
-import type { HttpDriver, HttpRoute, HttpServer, HttpTls } from '../../io/http/port.ts';
+/** The HTTP servers of a command: its own routes with /metrics /health /ready /version beside them, or with
+ *  -metrics-listen those four on a server of their own. */
+import { coreError } from '../../core/errors.ts';
+import type { HttpDriver, HttpRoute, HttpServer, HttpServerOptions, HttpTls } from '../../io/http/port.ts';
 import { promExposition } from '../../io/metrics/prom.ts';
 import type { Command, CommandContext } from './command.ts';
 import { runsNative } from './drivers.ts';
@@ -42,9 +44,7 @@ function sharedRoutes(options: ServeOptions): HttpRoute[] {
   const { command, context, readiness } = options;
   const version = packageVersion();
   const exposition = promExposition(context.metrics, context.clock, {
-    version,
-    command: command.name,
-    node: process.version,
+    build: { version, command: command.name, node: process.version },
   });
   return [
     {
@@ -87,12 +87,52 @@ export function addressOf(listen: string): { readonly host: string; readonly por
   return { host: listen.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(listen.slice(colon + 1)) };
 }
 
-/** @throws busy_port */
-export async function serve(options: ServeOptions): Promise<HttpServer> {
+export interface Served {
+  /** Undefined where -metrics-listen takes the only routes that the command has. */
+  readonly main: HttpServer | undefined;
+  /** Undefined without -metrics-listen. */
+  readonly metrics: HttpServer | undefined;
+}
+
+/** @throws busy_port, usage where -listen would serve nothing */
+export async function serve(options: ServeOptions): Promise<Served> {
   const { command, context, driver, tls } = options;
-  const own = command.routes?.(context) ?? [];
-  const taken = new Set(own.map((route) => `${route.method} ${route.path}`));
-  const shared = sharedRoutes(options).filter((route) => !taken.has(`${route.method} ${route.path}`));
+  const { 'metrics-listen': metricsListen } = context.settings;
+  const onAnswer = answerMeter(context);
+  const listen = async (
+    by: HttpDriver,
+    address: string,
+    routes: readonly HttpRoute[],
+    over: Partial<HttpServerOptions> = {},
+  ): Promise<HttpServer> =>
+    by.listen({ ...DEFAULTS, ...over, ...addressOf(address), routes, log: context.log, onAnswer });
+  const own = command.routes?.(context);
+  const forCommand = { ...command.http?.(context), ...(tls === undefined ? {} : { tls }) };
+  const shared = sharedRoutes(options);
+  if (metricsListen === undefined) {
+    const taken = new Set(own?.map((route) => `${route.method} ${route.path}`));
+    const rest = shared.filter((route) => !taken.has(`${route.method} ${route.path}`));
+    const main = await listen(driver, context.settings.listen, [...(own ?? []), ...rest], forCommand);
+    return { main, metrics: undefined };
+  }
+  if (own === undefined && (tls !== undefined || context.isFlag('listen'))) {
+    throw coreError('usage', `${command.name} serves nothing on -listen beside -metrics-listen`, {
+      next: tls === undefined ? 'leave -listen out' : 'leave -metrics-listen out: -listen can speak TLS',
+    });
+  }
+  const { wireDriver } = await import('../../io/http/wire.ts');
+  const metrics = await listen(wireDriver, metricsListen, shared);
+  try {
+    const main = own && (await listen(driver, context.settings.listen, own, forCommand));
+    return { main, metrics };
+  } catch (thrown) {
+    await metrics.drain(0);
+    throw thrown;
+  }
+}
+
+/** Counts and times what is answered. */
+function answerMeter(context: ServeOptions['context']): NonNullable<HttpServerOptions['onAnswer']> {
   const requests = context.metrics.counter('http_requests_total', 'HTTP requests answered.', [
     'method',
     'route',
@@ -103,32 +143,24 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
   ]);
   // Looked up by what an answer is, so that counting one makes no text.
   const known = new Map<string, KnownSeries>();
-  return driver.listen({
-    ...DEFAULTS,
-    ...command.http?.(context),
-    ...addressOf(context.settings.listen),
-    ...(tls === undefined ? {} : { tls }),
-    routes: [...own, ...shared],
-    log: context.log,
-    onAnswer: ({ method, route, status, seconds: took }) => {
-      let series = known.get(route);
-      if (series === undefined) {
-        series = { took: seconds.series(route), requests: new Map() };
-        known.set(route, series);
-      }
-      let byStatus = series.requests.get(method);
-      if (byStatus === undefined) {
-        byStatus = new Map();
-        // A client may invent methods without end.
-        if (series.requests.size < METHODS_MAX) series.requests.set(method, byStatus);
-      }
-      let count = byStatus.get(status);
-      if (count === undefined) {
-        count = requests.series(method, route, String(status));
-        byStatus.set(status, count);
-      }
-      requests.add(1, count);
-      seconds.observe(took, series.took);
-    },
-  });
+  return ({ method, route, status, seconds: took }) => {
+    let series = known.get(route);
+    if (series === undefined) {
+      series = { took: seconds.series(route), requests: new Map() };
+      known.set(route, series);
+    }
+    let byStatus = series.requests.get(method);
+    if (byStatus === undefined) {
+      byStatus = new Map();
+      // A client may invent methods without end.
+      if (series.requests.size < METHODS_MAX) series.requests.set(method, byStatus);
+    }
+    let count = byStatus.get(status);
+    if (count === undefined) {
+      count = requests.series(method, route, String(status));
+      byStatus.set(status, count);
+    }
+    requests.add(1, count);
+    seconds.observe(took, series.took);
+  };
 }

@@ -2,12 +2,15 @@
  *
  *  Budget: the handler itself takes a few microseconds; nothing is made a request that all can share.
  */
+import { type Caller, type Need, openGate, type RequestGate } from '../../access/access.ts';
+import { refusalHeaders } from '../../access/headers.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Counter } from '../../core/metrics.ts';
-import type { HttpFallbacks, HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import type { HttpFallbacks, HttpHandler, HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
+import { CREATE_NEED, READ_NEED } from './access.ts';
 import {
   readIdempotencyKey,
   readRequestId,
@@ -42,6 +45,8 @@ export interface OrdersHttpOptions {
   readonly outcomes: Counter;
   /** `canonical`: the fields guard a key; `raw`: the bytes of the body do. */
   readonly hash?: 'canonical' | 'raw';
+  /** Absent: every caller may do everything. */
+  readonly gate?: RequestGate;
   /** Of the package, for the description. */
   readonly version?: string;
 }
@@ -115,6 +120,34 @@ class OrdersHttp {
     return orders;
   }
 
+  /** Judges the head of a request: undefined lets it in, a response refuses it. */
+  private admission(need: Need, gate: RequestGate) {
+    return (head: HttpRequest): HttpResponse | undefined | Promise<HttpResponse | undefined> => {
+      try {
+        const access = gate.authorise(head, need);
+        if (!(access instanceof Promise)) return undefined;
+        return access.then(
+          () => undefined,
+          (thrown: unknown) => this.refused(head, thrown),
+        );
+      } catch (thrown) {
+        return this.refused(head, thrown);
+      }
+    };
+  }
+
+  /** Asks the gate before `handler` sees the request: a refused body is never parsed. */
+  admitted(need: Need, handler: HttpHandler): HttpHandler {
+    const { gate = openGate } = this.options;
+    if (gate === openGate) return handler;
+    const admit = this.admission(need, gate);
+    return (request) => {
+      const refusal = admit(request);
+      if (refusal instanceof Promise) return refusal.then((one) => one ?? handler(request));
+      return refusal ?? handler(request);
+    };
+  }
+
   /** POST /orders. Nothing is asked of the service before all of the request is known to be good. */
   readonly create = (request: HttpRequest): HttpResponse | Promise<HttpResponse> => {
     try {
@@ -163,13 +196,14 @@ class OrdersHttp {
     if (requestId !== undefined) headers['x-request-id'] = requestId;
   }
 
-  private refused(request: HttpRequest, thrown: unknown): HttpResponse {
+  private refused(request: Caller, thrown: unknown): HttpResponse {
     const { log, requestId: next } = this.options;
     const requestId = readRequestId(request.header('x-request-id')) ?? next();
     const { code, row, detail, extra } = publicError(thrown);
     this.count(code);
     if (row.status >= 500) log.error({ requestId, code, cause: describe(thrown) }, 'request failed');
-    return problemResponse({ row, detail, instance: request.path, requestId, extra });
+    const headers = refusalHeaders(thrown);
+    return problemResponse({ row, detail, instance: request.path, requestId, headers, extra });
   }
 
   /** GET /orders/{order_id} */
@@ -196,8 +230,8 @@ export function ordersRoutes(options: OrdersHttpOptions): readonly HttpRoute[] {
     body: `${JSON.stringify(ordersDescription(options.version ?? '0'))}\n`,
   };
   return [
-    { method: 'POST', path: '/orders', handler: surface.create },
-    { method: 'GET', path: '/orders/{order_id}', handler: surface.show },
+    { method: 'POST', path: '/orders', handler: surface.admitted(CREATE_NEED, surface.create) },
+    { method: 'GET', path: '/orders/{order_id}', handler: surface.admitted(READ_NEED, surface.show) },
     { method: 'GET', path: '/openapi.json', handler: () => description },
   ];
 }

@@ -188,7 +188,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ruleSet: { type: 'object', minProperties: 1 },
     schema: TEXT,
   };
-  const always = [...Object.keys(guid), 'schemaType', 'schema'];
+  const always = [...Object.keys(guid), ...(wire === 7 ? [] : ['schemaType']), 'schema'];
   return {
     Error: closed({ error_code: { type: 'integer' }, message: TEXT }, ['error_code', 'message']),
     Reference: closed({ name: TEXT, subject: TEXT, version: { type: 'integer' } }, [
@@ -199,7 +199,10 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ...DOCUMENTS,
     SchemaRequest: open(
       {
-        schema: { type: 'string', minLength: 1 },
+        schema: {
+          type: ['string', 'null'],
+          description: 'The text. A registration without one is of the text that the subject has.',
+        },
         schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
         references: {
           ...arrayOf(
@@ -215,7 +218,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
         id: { type: ['integer', 'null'], description: 'Only in mode IMPORT.' },
         version: { type: ['integer', 'null'], description: 'The next one; any in mode IMPORT.' },
       },
-      ['schema'],
+      [],
       'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
     ),
     Registered:
@@ -236,8 +239,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     Schema: closed(
       {
         ...content,
-        subject: TEXT,
-        version: NUMBER,
+        ...(wire === 7 ? {} : { subject: TEXT, version: NUMBER }),
         maxId: { type: 'integer', minimum: 0 },
       },
       always,

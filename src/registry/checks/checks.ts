@@ -11,7 +11,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { CHECK_STEPS_MAX, StepBudget } from '../compatibility/finding.ts';
 import type { Comparison, EarlierVersion, Level, VerdictPolicy } from '../compatibility/modes.ts';
 import type { TextForm } from '../schemas/options.ts';
-import { type Schema, schemaText } from '../schemas/schema.ts';
+import type { Schema } from '../schemas/schema.ts';
 import { judgeSchemas, tooManyChars, tooManySteps, tooMuchTime } from './judge.ts';
 import { charsOf, readSource, type Source } from './source.ts';
 import {
@@ -21,6 +21,7 @@ import {
   type Task,
   type TaskResult,
   type TextResult,
+  textResult,
 } from './task.ts';
 import type { TaskRunner } from './thread.ts';
 
@@ -135,8 +136,7 @@ export class Checks {
   /** The text as it is stored, and in other forms. @throws Deferred, invalid_schema */
   text({ key, source }: Pick<Origin, 'key' | 'source'>, forms: readonly TextForm[] = []): TextResult {
     if (this.takes(charsOf(source))) {
-      const schema = readSource(source);
-      return { kind: 'text', text: schema.text, forms: forms.map((form) => schemaText(schema, form)) };
+      return textResult(readSource(source), forms);
     }
     const task: Task = { kind: 'text', source: 0, forms };
     return this.resultOf(`text ${forms} ${key}`, task, [{ source }]) as TextResult;

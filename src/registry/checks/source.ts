@@ -1,9 +1,10 @@
 /** A schema as plain data, which can be handed to another thread and read there. */
 import type { ResolvedReference } from '../schemas/content.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
+import type { ParseOptions } from '../schemas/options.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
 
-export interface Source {
+export interface Source extends Pick<ParseOptions, 'unvalidated' | 'looseImports'> {
   readonly format: SchemaFormat;
   readonly text: string;
   readonly references: readonly ResolvedReference[];

@@ -20,6 +20,8 @@ export interface TextResult {
   readonly kind: 'text';
   /** As it is stored. */
   readonly text: string;
+  /** As a look-up compares it; absent: as it is stored. */
+  readonly lookupText?: string;
   /** As it was asked for, in the order of the forms. */
   readonly forms: readonly string[];
 }
@@ -104,8 +106,17 @@ export function errorOf({ code, message, next, details }: NonNullable<Reply['err
 }
 
 function textOf({ source, forms }: TextTask, sources: readonly Source[]): TextResult {
-  const schema = readSource(sources[source] as Source);
-  return { kind: 'text', text: schema.text, forms: forms.map((form) => schemaText(schema, form)) };
+  return textResult(readSource(sources[source] as Source), forms);
+}
+
+export function textResult(schema: Schema, forms: readonly TextForm[]): TextResult {
+  const { text, lookupText } = schema;
+  return {
+    kind: 'text',
+    text,
+    ...(lookupText === undefined ? {} : { lookupText }),
+    forms: forms.map((form) => schemaText(schema, form)),
+  };
 }
 
 async function judged(task: JudgeTask, sources: readonly Source[], budget: StepBudget): Promise<JudgeResult> {

@@ -43,7 +43,8 @@ export function checkPair(
     return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree, budget);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
     return (policy === 'STRICT' ? checkStrictProto : checkProto)(reader.tree, writer.tree, budget);
-  if (reader.format === 'JSON' && writer.format === 'JSON') return checkJson(reader, writer, budget);
+  if (reader.format === 'JSON' && writer.format === 'JSON')
+    return checkJson(reader, writer, policy === 'STRICT', budget);
   return [
     {
       rule: 'FORMAT_CHANGED',

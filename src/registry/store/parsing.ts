@@ -12,9 +12,9 @@ import {
   type SchemaContent,
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
-import { isSchemaFormat, SCHEMA_FORMATS } from '../schemas/format.ts';
-import type { TextForm } from '../schemas/options.ts';
-import { type Schema, schemaText } from '../schemas/schema.ts';
+import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../schemas/format.ts';
+import type { ParseOptions, TextForm } from '../schemas/options.ts';
+import { lookupTextOf, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
@@ -154,11 +154,18 @@ export interface Memo {
   schema?: Schema;
 }
 
+/** The options of a parser that a registration decides. */
+export type HowParsed = Readonly<
+  Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
+>;
+
 /** What a client sent, with all that counts for its identity. */
 export interface Prepared {
   /** What was sent; it can be parsed. */
   readonly origin: Origin;
   readonly content: SchemaContent;
+  /** The text that a look-up compares. */
+  readonly lookupText: string;
 }
 
 /** What is compared where the exact content is not found. */
@@ -197,6 +204,28 @@ function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): 
   return isSameContent(plain(a), plain(b));
 }
 
+/** What a client sent as the content that stores this very text. Parses nothing, so texts that no parser here accepts
+ *  are found by it. @throws invalid_schema for a reference to the latest version of a subject without versions */
+export function verbatimContent(state: State, subject: string, input: SchemaInput): SchemaContent {
+  const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+  return contentOf({ ...input, format: input.format ?? 'AVRO' }, input.text, references);
+}
+
+function contentOf(
+  { format, metadata, ruleSet }: SchemaInput & { readonly format: string },
+  text: string,
+  references: readonly Reference[],
+): SchemaContent {
+  return {
+    // A log may hold a format that is unknown here; it is compared like any other.
+    format: format as SchemaFormat,
+    text,
+    references,
+    ...(metadata === undefined || metadata === null ? {} : { metadata }),
+    ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
+  };
+}
+
 export class Parser {
   private readonly logger: Logger;
   private readonly parsed = new ParsedSchemas();
@@ -204,19 +233,17 @@ export class Parser {
   private readonly reported = new Set<string>();
   readonly checks: Checks;
 
-  constructor(logger: Logger, checks: Checks) {
+  /** Whether new Avro texts are validated where no setting says so. */
+  readonly validatesNewSchemas: boolean;
+
+  constructor(logger: Logger, checks: Checks, options: { readonly validatesNewSchemas: boolean }) {
     this.logger = logger;
     this.checks = checks;
+    this.validatesNewSchemas = options.validatesNewSchemas;
   }
 
   /** @throws Deferred, invalid_schema, schema_too_large */
-  prepare(
-    state: State,
-    subject: string,
-    input: SchemaInput,
-    how: { readonly normalize: boolean; readonly lenient: boolean },
-    memo: Memo = {},
-  ): Prepared {
+  prepare(state: State, subject: string, input: SchemaInput, how: HowParsed, memo: Memo = {}): Prepared {
     const format = input.format ?? 'AVRO';
     if (!isSchemaFormat(format)) {
       throw registryError('invalid_schema', `Invalid schema type ${format}`, {
@@ -227,7 +254,8 @@ export class Parser {
     const given = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
     const references = how.normalize ? normalReferences(given) : given;
     const resolved = resolve(state, subject, references);
-    const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
+    const asked = [how.normalize, how.lenient, how.unvalidated, how.looseImports].join();
+    const key = `${format} ${asked} ${resolved.key} ${input.text}`;
     const source: Source = { format, text: input.text, ...how, references: resolved.references };
     const tree = (): Schema | undefined => (memo.key === key ? memo.schema : this.parsed.get(key));
     const read = (): Schema => {
@@ -237,18 +265,12 @@ export class Parser {
       return schema;
     };
     const isHere = tree() !== undefined || this.checks.takes(charsOf(source));
-    const { text } = isHere ? read() : this.checks.text({ key, source });
-    const { metadata, ruleSet } = input;
+    const { text, lookupText = text } = isHere ? read() : this.checks.text({ key, source });
     return {
       // What cannot be parsed was refused above.
       origin: { key, source, tree, read, report: () => undefined },
-      content: {
-        format,
-        text,
-        references,
-        ...(metadata === undefined || metadata === null ? {} : { metadata }),
-        ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
-      },
+      content: contentOf({ ...input, format }, text, references),
+      lookupText,
     };
   }
 
@@ -331,18 +353,18 @@ export class Parser {
     prepared: Prepared,
     versions: readonly { readonly text: Text }[],
   ): number {
-    const { content } = prepared;
-    const exact = versions.findLastIndex(({ text }) => isSameContent(text.content, content));
+    const { content, lookupText } = prepared;
+    const exact = state.newestWith(content, versions);
     if (exact >= 0) return exact;
     return versions.findLastIndex(({ text }) => {
       if (text.content.format !== content.format) return false;
       const written = content.references.length === 0 && text.content.references.length > 0;
       const spelling = this.spelling(state, subject, text);
-      if (
-        spelling === undefined ||
-        (written ? spelling.resolved : (spelling.text ?? text.content.text)) !== content.text
-      )
-        return false;
+      if (spelling === undefined) return false;
+      const isSame = written
+        ? spelling.resolved === content.text
+        : (spelling.text ?? text.content.text) === lookupText;
+      if (!isSame) return false;
       return isSameBeside(text.content, content, !written);
     });
   }
@@ -366,18 +388,18 @@ export class Parser {
     origin: Origin,
     isAlone: boolean,
   ): { readonly text: string; readonly resolved: string | undefined } {
+    const spelled = (schema: Schema) => ({
+      text: lookupTextOf(schema),
+      resolved: isAlone ? undefined : schemaText(schema, 'resolved'),
+    });
     const schema = origin.tree();
-    if (schema !== undefined)
-      return { text: schema.text, resolved: isAlone ? undefined : schemaText(schema, 'resolved') };
+    if (schema !== undefined) return spelled(schema);
     const { key, source } = origin;
     const chars = charsOf(source);
-    if (this.checks.takes(chars)) {
-      const read = this.parse(key, source);
-      return { text: read.text, resolved: isAlone ? undefined : schemaText(read, 'resolved') };
-    }
+    if (this.checks.takes(chars)) return spelled(this.parse(key, source));
     this.checks.pauseFor(chars);
-    const { text, forms } = this.checks.text(origin, isAlone ? [] : ['resolved']);
-    return { text, resolved: forms[0] };
+    const { text, lookupText = text, forms } = this.checks.text(origin, isAlone ? [] : ['resolved']);
+    return { text: lookupText, resolved: forms[0] };
   }
 }
 
