@@ -22,4 +22,5 @@ export const BENCHES: Readonly<Record<string, () => Promise<{ readonly bench: Be
   inbox: () => import('./inbox.ts'),
   parsers: () => import('./parsers.ts'),
   compatibility: () => import('./compatibility.ts'),
+  hostile: () => import('./hostile.ts'),
 };

@@ -1,7 +1,10 @@
 /** `millrace registry`: the schema registry over HTTP. */
 import { setFlagsFromString } from 'node:v8';
 import { EXIT } from '../core/errors.ts';
+import { formatDuration } from '../core/quantity.ts';
 import {
+  CHECK_MS_MAX,
+  CheckThread,
   REGISTRY_BODY_BYTES_MAX,
   REGISTRY_PAGE_MAX,
   Registry,
@@ -61,6 +64,13 @@ const SETTINGS = {
     min: 0,
     max: SCHEMA_LIMITS.referencesMax,
     help: 'references inside references of a schema',
+  },
+  'check-timeout': {
+    type: 'duration',
+    default: formatDuration(CHECK_MS_MAX),
+    min: 100,
+    max: 600_000,
+    help: 'time of a request on the thread that parses and compares large schemas, over all versions; a longer check is answered 422',
   },
   'page-max': {
     type: 'int',
@@ -157,6 +167,7 @@ export const command = defineCommand({
         nestingMax: settings['nesting-max'],
         referencesMax: settings['references-max'],
       },
+      checkMs: settings['check-timeout'],
       version: packageVersion(),
       ...(gate === undefined ? {} : { gate }),
       writeAtLeader: (request, here) => runningOf(context).store.writeAtLeader(request, here),
@@ -179,7 +190,9 @@ export const command = defineCommand({
     const open = await storesOf(context, 'serves', context.settings['auth-rules'] !== undefined);
     const store = open();
     context.onClose(() => store.close());
+    const checkRunner = new CheckThread(context.settings['check-timeout']);
     const registry = await Registry.open(store.log, context.log, {
+      checkRunner,
       validatesNewSchemas: context.settings.wire !== '7',
     });
     context.onClose(() => registry.close());

@@ -30,6 +30,10 @@ export const REGISTRY_ERRORS = {
   invalid_subject: errorRow('invalid', { http: 422, number: 42208 }),
   /** Rules that go with a schema; they are kept, and clients run them. */
   invalid_rule_set: errorRow('invalid', { http: 422, number: 42210 }),
+  /** A check that takes more than one request may, over all versions that it compares. */
+  check_too_long: errorRow('invalid', { http: 422, number: 42201 }),
+  /** Checks of large schemas that wait for the thread that runs them. */
+  checks_busy: errorRow('unavailable', { number: 50305 }),
   schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
   malformed_request: errorRow('invalid', { number: 400 }),
   ...ACCESS_ERRORS,

@@ -10,6 +10,8 @@ export {
   registryRoutes,
 } from './api/routes.ts';
 export { warnOfStale } from './api/stale.ts';
+export { CHECK_MS_MAX } from './checks/checks.ts';
+export { CheckThread } from './checks/thread.ts';
 export { registryError } from './errors.ts';
 export { FileLog, REGISTRY_LOG_FILE } from './store/file-log.ts';
 export { KafkaLog, type KafkaLogOptions } from './store/kafka-log.ts';

@@ -328,7 +328,7 @@ describe('field numbers', () => {
     await registry.deleteVersion('p', '1', true);
     await open(log.records);
     // It stood in version 2 of the first life and vanished in version 1 of the second.
-    expect(await code(put('p', proto('int32 a = 1; int32 b = 2;')))).toBe('incompatible');
+    expect(await code(put('p', proto('int32 a = 1; int32 bb = 2;')))).toBe('incompatible');
     expect(await put('p', proto('int32 a = 1; int32 c = 3;'))).toMatchObject({ created: true });
   });
 

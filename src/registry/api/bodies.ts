@@ -7,6 +7,7 @@ import { readMetadata, readRuleSet } from '../schemas/contract.ts';
 import { SUBJECT_CHARS_MAX } from '../store/names.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import type { RegisterInput } from '../store/service.ts';
+import { bodyExcess } from './body-bound.ts';
 import { bodyMayBeRaw } from './media.ts';
 
 /** Half of a pair is no character, and no UTF-8 text can hold it. */
@@ -34,6 +35,8 @@ const isObject = (value: unknown): value is Body =>
 /** The body as an object. @throws unsupported_media_type, malformed_request */
 export function readBody(request: HttpRequest): Body {
   bodyMayBeRaw(request);
+  const excess = bodyExcess(request.body);
+  if (excess !== undefined) throw malformed(excess);
   return objectOf(jsonOf(textOf(request)));
 }
 
@@ -60,7 +63,11 @@ function objectOf(value: unknown): Body {
 export function readSchemaBody(request: HttpRequest): RegisterInput {
   const raw = bodyMayBeRaw(request);
   const text = textOf(request);
-  const value = raw ? rawValueOf(text) : jsonOf(text);
+  const excess = bodyExcess(request.body);
+  if (excess !== undefined && !raw)
+    throw registryError('invalid_schema', `${excess}; send the schema as a string in "schema"`);
+  // What is too large to look into here is no document about a schema.
+  const value = raw ? (excess === undefined ? rawValueOf(text) : undefined) : jsonOf(text);
   if (raw && (!isObject(value) || definesType(value)))
     return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: filled(text) };
   if (Array.isArray(value) && value.length > 0) return { format: 'AVRO', text };

@@ -20,7 +20,10 @@ function check(call: Call, version: string | undefined): unknown {
   const verbose = call.flag('verbose');
   try {
     const input = call.schema();
-    const judgement = call.service.compatibility(call.subject, version, input, call.normalize());
+    const judgement = call.service.compatibility(call.subject, version, input, {
+      ...call.normalize(),
+      explain: verbose,
+    });
     const { compatible: is_compatible, comparisons } = judgement;
     if (!verbose) return { is_compatible };
     const verdict = { compatible: is_compatible, comparisons };
@@ -40,10 +43,11 @@ const isTold = ({ policy, comparisons }: Judgement): boolean =>
   policy === 'PROVEN' &&
   comparisons.some(({ findings }) => findings.some(({ severity }) => severity !== 'note'));
 
-/** What makes explanations runs codecs; a registry that nobody asks for one does not load them. */
-async function tell(said: object, judgement: Judgement): Promise<unknown> {
-  const { findingsOf } = await import('./explained.ts');
-  return { ...said, findings: await findingsOf(judgement) };
+function tell(said: object, judgement: Judgement): unknown {
+  const findings = judgement.explained();
+  return findings instanceof Promise
+    ? findings.then((all) => ({ ...said, findings: all }))
+    : { ...said, findings };
 }
 
 /** An error of a registration, as clients know it: a refusal tells all that stands against the schema. */
@@ -73,6 +77,8 @@ export const COMPATIBILITY_OPERATIONS: readonly Operation[] = [
       'version_not_found',
       'invalid_version',
       'invalid_schema',
+      'check_too_long',
+      'checks_busy',
       'schema_too_large',
     ],
     run: (call) => check(call, call.param('version')),
@@ -87,7 +93,14 @@ export const COMPATIBILITY_OPERATIONS: readonly Operation[] = [
     query: ['verbose', 'normalize'],
     body: 'SchemaRequest',
     answer: ref('Compatibility'),
-    errors: ['subject_not_found', 'version_not_found', 'invalid_schema', 'schema_too_large'],
+    errors: [
+      'subject_not_found',
+      'version_not_found',
+      'invalid_schema',
+      'check_too_long',
+      'checks_busy',
+      'schema_too_large',
+    ],
     run: (call) => check(call, undefined),
   },
 ];

@@ -1,4 +1,6 @@
 /** Documents about schemas and versions, in both generations. Empty collections are left out. */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { untilDone } from '../checks/checks.ts';
 import { registryError } from '../errors.ts';
 import type { Json, Reference } from '../schemas/content.ts';
 import { qualify, qualifyWith } from '../store/names.ts';
@@ -70,14 +72,35 @@ export function versionDocument(call: Call, version: StoredVersion, form: Form):
 }
 
 /** @throws page_too_large */
-export function versionDocuments(call: Call, versions: readonly StoredVersion[], form: Form): unknown[] {
+export function versionDocuments(
+  call: Call,
+  versions: readonly StoredVersion[],
+  form: Form,
+): unknown[] | Promise<unknown[]> {
   let chars = 0;
-  return versions.map((version) => {
+  for (const version of versions) {
     chars += version.content.text.length;
     if (chars > LIST_TEXT_CHARS_MAX)
       throw pageTooLarge('so many schemas', `of ${LIST_TEXT_CHARS_MAX} characters of schema text`);
-    return versionDocument(call, version, form);
-  });
+  }
+  return form.format === ''
+    ? versions.map((version) => versionDocument(call, version, form))
+    : parsedDocuments(call, versions, form);
+}
+
+/** Texts in a form that has to be made of the parsed schema: one after the other, each a step of its own. */
+async function parsedDocuments(
+  call: Call,
+  versions: readonly StoredVersion[],
+  form: Form,
+): Promise<unknown[]> {
+  const documents: unknown[] = [];
+  for (const version of versions) {
+    await nextTurn();
+    const make = (): unknown => call.service.step(() => versionDocument(call, version, form));
+    documents.push(await untilDone(make, call.api.checkMs));
+  }
+  return documents;
 }
 
 /** Answer to a registration. */

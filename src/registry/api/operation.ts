@@ -22,6 +22,8 @@ export interface ApiSettings {
   /** Bytes of a request body; enforced by the server, described here. */
   readonly bodyBytesMax: number;
   readonly limits: SchemaLimits;
+  /** Time of one request on the thread that checks schemas, ms. */
+  readonly checkMs: number;
   /** Of this program. */
   readonly version: string;
   readonly clusterId: string;
@@ -158,9 +160,16 @@ export class Call {
     return this.api.limits;
   }
 
-  /** The schema of the body, within the limits. What it refers to is read with it.
+  /** The schema of the body, within the limits, read once. What it refers to is read with it.
    *  @throws unsupported_media_type, malformed_request, invalid_schema, schema_too_large, forbidden */
   schema(): RegisterInput {
+    this.input ??= this.readSchema();
+    return this.input;
+  }
+
+  private input: RegisterInput | undefined;
+
+  private readSchema(): RegisterInput {
     const input = readSchemaBody(this.request);
     const references = input.references ?? [];
     // They stand in the context of the subject behind an alias.

@@ -4,9 +4,9 @@
  *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
-
 import { openGate, type RequestGate } from '../../access/access.ts';
 import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import { CHECK_MS_MAX, untilDone } from '../checks/checks.ts';
 import type { RegistryService } from '../store/service.ts';
 import { ABOUT_OPERATIONS } from './about.ts';
 import { answer, answerOf, Ready, type Wire } from './answers.ts';
@@ -30,6 +30,8 @@ export interface RegistryApiOptions {
   readonly pageMax?: number;
   readonly bodyBytesMax?: number;
   readonly limits?: SchemaLimits;
+  /** Time of one request on the thread that checks schemas, ms. */
+  readonly checkMs?: number;
   readonly version?: string;
   readonly clusterId?: string;
   /** Absent: everybody may do everything. */
@@ -54,6 +56,7 @@ function settingsOf(options: RegistryApiOptions): ApiSettings {
     pageMax: options.pageMax ?? REGISTRY_PAGE_MAX,
     bodyBytesMax: options.bodyBytesMax ?? REGISTRY_BODY_BYTES_MAX,
     limits: options.limits ?? SCHEMA_LIMITS,
+    checkMs: options.checkMs ?? CHECK_MS_MAX,
     version: options.version ?? '0.0.0',
     clusterId: options.clusterId ?? 'schema-registry',
     gate: options.gate ?? openGate,
@@ -113,10 +116,16 @@ export function registryRoutes(
 
   const execute = (call: Call, type: string): HttpResponse | Promise<HttpResponse> => {
     const { operation, service } = call;
-    const finish = (): HttpResponse | Promise<HttpResponse> => {
+    // An alias may name another subject when a step runs again.
+    const run = (): unknown => {
       call.demandBehind();
-      return after(operation.run(call), (value) => answer(value, type));
+      return operation.run(call);
     };
+    const finish = (): HttpResponse | Promise<HttpResponse> =>
+      after(
+        untilDone(() => service.step(run), api.checkMs),
+        (value) => answer(value, type),
+      );
     if (operation.write === true) return atLeader(call.request, async () => finish());
     return operation.settled === true ? finish() : service.fresh().then(finish);
   };

@@ -65,7 +65,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
       'limit',
     ],
     answer: arrayOf(ref('Version')),
-    errors: ['malformed_request', 'page_too_large', 'invalid_schema'],
+    errors: ['malformed_request', 'page_too_large', 'invalid_schema', 'check_too_long', 'checks_busy'],
     run: (call) => {
       const deleted = deletedOf(call.request);
       const all = call.service.browse({
@@ -104,7 +104,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['subject', 'format', 'fetchMaxId', 'referenceFormat', 'findTags'],
     answer: ref('Schema'),
-    errors: ['path_not_found', 'schema_not_found', 'invalid_schema'],
+    errors: ['path_not_found', 'schema_not_found', 'invalid_schema', 'check_too_long', 'checks_busy'],
     settled: true,
     run: schemaById,
   },
@@ -117,7 +117,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['subject', 'format'],
     answer: 'text',
-    errors: ['path_not_found', 'schema_not_found', 'invalid_schema'],
+    errors: ['path_not_found', 'schema_not_found', 'invalid_schema', 'check_too_long', 'checks_busy'],
     settled: true,
     run: (call) =>
       settled(call, () => {
@@ -160,7 +160,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['format', 'referenceFormat', 'findTags'],
     answer: ref('Schema'),
-    errors: ['schema_not_found', 'invalid_schema'],
+    errors: ['schema_not_found', 'invalid_schema', 'check_too_long', 'checks_busy'],
     settled: true,
     run: (call) => settled(call, () => new Ready(schemaBytes(call, byGuid(call), formOf(call)))),
   },

@@ -70,7 +70,14 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     query: ['normalize', 'deleted', 'format', 'findTags'],
     body: 'SchemaRequest',
     answer: ref('Version'),
-    errors: ['subject_not_found', 'schema_not_found', 'invalid_schema', 'schema_too_large'],
+    errors: [
+      'subject_not_found',
+      'schema_not_found',
+      'invalid_schema',
+      'check_too_long',
+      'checks_busy',
+      'schema_too_large',
+    ],
     run: (call) => {
       const input = call.schema();
       const options = { ...call.normalize(), deleted: call.flag('deleted') };
@@ -125,6 +132,8 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     errors: [
       'incompatible',
       'invalid_schema',
+      'check_too_long',
+      'checks_busy',
       'invalid_version',
       'not_permitted',
       'id_mismatch',
@@ -142,7 +151,14 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['deleted', 'format', 'referenceFormat', 'findTags'],
     answer: ref('Version'),
-    errors: ['subject_not_found', 'version_not_found', 'invalid_version', 'invalid_schema'],
+    errors: [
+      'subject_not_found',
+      'version_not_found',
+      'invalid_version',
+      'invalid_schema',
+      'check_too_long',
+      'checks_busy',
+    ],
     run: (call) => versionDocument(call, wanted(call), formOf(call)),
   },
   {
@@ -175,7 +191,14 @@ export const SUBJECT_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['deleted', 'format'],
     answer: 'text',
-    errors: ['subject_not_found', 'version_not_found', 'invalid_version', 'invalid_schema'],
+    errors: [
+      'subject_not_found',
+      'version_not_found',
+      'invalid_version',
+      'invalid_schema',
+      'check_too_long',
+      'checks_busy',
+    ],
     run: (call) => new Ready(call.service.textOf(wanted(call), formOf(call).format)),
   },
   {

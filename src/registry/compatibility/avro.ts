@@ -22,12 +22,12 @@ import { neverWritten } from './avro-inhabited.ts';
 import { isNamed, Names, typeWords, unqualified } from './avro-names.ts';
 import { fieldPlace, inward, pathOf, placeOf, rootTrail, type Trail, usePlace } from './avro-trail.ts';
 import { BranchIndex, PROMOTIONS } from './avro-union.ts';
-import { type Finding, Findings, type Severity, someOf } from './finding.ts';
+import { type Finding, Findings, type Severity, type StepBudget, someOf } from './finding.ts';
 
-export function checkAvro(reader: AvroNode, writer: AvroNode): readonly Finding[] {
+export function checkAvro(reader: AvroNode, writer: AvroNode, budget?: StepBudget): readonly Finding[] {
   // A schema reads itself, whatever its aliases say.
   if (reader === writer) return [];
-  const walk = new Walk(neverWritten(writer));
+  const walk = new Walk(neverWritten(writer), budget);
   walk.pair(reader, writer, rootTrail(unqualified(avroTypeName(reader))));
   walk.run();
   return inTextOrder(walk.findings.all());
@@ -47,7 +47,7 @@ interface Pair {
 }
 
 class Walk {
-  readonly findings = new Findings();
+  readonly findings: Findings;
   private readonly never: ReadonlySet<AvroNode>;
   private readonly seen = new Map<AvroNode, Set<AvroNode>>();
   /** Met, and one step further inwards than those that are compared. */
@@ -56,7 +56,8 @@ class Walk {
   private readonly unions = new Map<AvroUnionNode, BranchIndex>();
   private readonly misfits = new Map<AvroField, Misfit | undefined>();
 
-  constructor(never: ReadonlySet<AvroNode>) {
+  constructor(never: ReadonlySet<AvroNode>, budget: StepBudget | undefined) {
+    this.findings = new Findings(budget);
     this.never = never;
   }
 

@@ -81,9 +81,9 @@ export function findingLine(finding: Finding): string {
 
 /** Findings of one comparison, bounded: a hostile pair must not answer with megabytes. */
 export const FINDINGS_MAX = 100;
-/** Steps of one comparison. A pair of texts can name more pairs of types than anyone waits for; all that people write
- *  stays far below. */
-const COMPARISON_STEPS_MAX = 1_000_000;
+/** Steps of all comparisons of one check. Two texts can name more pairs of types than anyone waits for; all that people
+ *  write stays far below. */
+export const CHECK_STEPS_MAX = 2_000_000;
 /** Names listed in one message. */
 const NAMES_SHOWN_MAX = 10;
 
@@ -95,11 +95,31 @@ export function someOf(names: readonly string[]): string {
 
 const RANKS: Readonly<Record<Severity, number>> = { note: 0, lossy: 1, fail: 2, unjudged: 3 };
 
+/** Steps that the comparisons of one check share. A step is one pair of fields, symbols or the like. */
+export class StepBudget {
+  /** The most steps. */
+  readonly most: number;
+  used = 0;
+
+  constructor(most = CHECK_STEPS_MAX) {
+    this.most = most;
+  }
+
+  get isSpent(): boolean {
+    return this.used > this.most;
+  }
+}
+
 export class Findings {
   private readonly list: Finding[] = [];
   /** Of a full list: none in it ranks below. */
   private floor = -1;
-  private steps = 0;
+  private readonly budget: StepBudget;
+  private isTooLong = false;
+
+  constructor(budget = new StepBudget()) {
+    this.budget = budget;
+  }
 
   add(
     severity: Severity,
@@ -126,17 +146,19 @@ export class Findings {
     return this.list.length < FINDINGS_MAX || RANKS[severity] > this.floor;
   }
 
-  /** Counts steps. False: there were too many, so the comparison ends here, refused. */
+  /** Counts steps. False: the check took too many, so the comparison ends here, refused. */
   spend(steps: number, path: string | (() => string)): boolean {
-    if (this.steps > COMPARISON_STEPS_MAX) return false;
-    this.steps += steps;
-    if (this.steps <= COMPARISON_STEPS_MAX) return true;
-    this.add(
-      'unjudged',
-      'COMPARISON_TOO_LONG',
-      typeof path === 'string' ? path : path(),
-      `the schemas combine their types in more than ${COMPARISON_STEPS_MAX} ways; make them simpler`,
-    );
+    this.budget.used += steps;
+    if (!this.budget.isSpent) return true;
+    if (!this.isTooLong) {
+      this.isTooLong = true;
+      this.add(
+        'unjudged',
+        'COMPARISON_TOO_LONG',
+        typeof path === 'string' ? path : path(),
+        `the schemas combine their types in more than ${this.budget.most} ways; make them simpler`,
+      );
+    }
     return false;
   }
 

@@ -20,6 +20,7 @@ import {
   numberOf,
   sameValue,
   stringOf,
+  valueKey,
 } from './json-node.ts';
 
 export interface Wrong {
@@ -64,7 +65,8 @@ function listed(reader: JsonObject, written: Written, keyword: 'enum' | 'const')
   const wrong = (message: string): Wrong[] => [{ severity: 'fail', rule, message, keyword }];
   if (written.values === undefined)
     return wrong(`the reader takes only ${someOf(allowed.map(shown))}, and the writer may write others`);
-  const missing = written.values.filter((value) => !allowed.some((one) => sameValue(one, value)));
+  const taken = new Set(allowed.map(valueKey));
+  const missing = written.values.filter((value) => !taken.has(valueKey(value)));
   return missing.length === 0 ? [] : wrong(`the reader does not take ${someOf(missing.map(shown))}`);
 }
 

@@ -52,6 +52,13 @@ const ANNOTATIONS = new Set([
 ]);
 const isAnnotation = (keyword: string): boolean => ANNOTATIONS.has(keyword);
 
+interface Resolution {
+  /** Undefined: a reference leads nowhere, or in a circle. */
+  readonly node: SchemaNode | undefined;
+  /** Keywords that stand with the references, which count in some dialects. */
+  readonly beside: readonly string[];
+}
+
 /** A document with its own root, against which `#/…` is resolved. */
 export class JsonDocument {
   readonly root: JsonNode;
@@ -61,6 +68,7 @@ export class JsonDocument {
   readonly outside: string;
   /** A part with an identifier of its own is a root of its own: then nobody knows here what `#/…` means. */
   private readonly isOne: boolean;
+  private readonly resolutions = new Map<SchemaNode, Resolution>();
 
   constructor({ tree, references }: JsonSchemaTree) {
     this.root = tree;
@@ -91,9 +99,16 @@ export class JsonDocument {
     return node;
   }
 
-  /** Behind references. Undefined: one leads nowhere, or in a circle. `beside`: what stands with them, which counts in
-   *  some dialects. */
-  resolved(from: SchemaNode): { readonly node: SchemaNode | undefined; readonly beside: readonly string[] } {
+  /** The schema behind references; each chain is followed once. */
+  resolved(from: SchemaNode): Resolution {
+    const known = this.resolutions.get(from);
+    if (known !== undefined) return known;
+    const made = this.follow(from);
+    this.resolutions.set(from, made);
+    return made;
+  }
+
+  private follow(from: SchemaNode): Resolution {
     let at: JsonNode | undefined = from;
     const beside: string[] = [];
     for (let steps = 0; steps < REFERENCES_MAX; steps++) {
@@ -174,6 +189,33 @@ export function compareNumbers(a: JsonNumber, b: JsonNumber): number | undefined
 export function dividesAll(a: JsonNumber, b: JsonNumber): boolean {
   const pair = aligned(a, b);
   return pair !== undefined && pair[1] !== 0n && pair[0] % pair[1] === 0n;
+}
+
+/** Equal exactly where two values of JSON are. @cost linear in the value */
+export function valueKey(node: JsonNode): string {
+  switch (node.kind) {
+    case 'number': {
+      const decimal = decimalOf(node);
+      if (decimal === undefined) return `far ${node.digits}`;
+      if (decimal.digits === 0n) return '0';
+      const [, digits, zeros = ''] = /^(-?[0-9]*[1-9])(0*)$/.exec(String(decimal.digits)) ?? [];
+      return `${digits}e${decimal.power + zeros.length}`;
+    }
+    case 'string':
+      return JSON.stringify(node.value);
+    case 'array':
+      return `[${node.items.map(valueKey).join()}]`;
+    case 'object': {
+      const members = [...node.members].map(
+        ([key, { value }]) => `${JSON.stringify(key)}:${valueKey(value)}`,
+      );
+      return `{${members.sort().join()}}`;
+    }
+    case 'boolean':
+      return String(node.value);
+    case 'null':
+      return 'null';
+  }
 }
 
 /** Equal as values of JSON: 1 is 1.0, and objects have no order. */

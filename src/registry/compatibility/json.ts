@@ -10,7 +10,7 @@
  */
 import { JSON_TYPES, type JsonType } from '../schemas/json-shape.ts';
 import { type JsonObject, memberOf } from '../schemas/json-text.ts';
-import { type Finding, Findings, type Place, type Severity, someOf } from './finding.ts';
+import { type Finding, Findings, type Place, type Severity, type StepBudget, someOf } from './finding.ts';
 import { boundsUnmet, listedOf, type Written } from './json-bounds.ts';
 import {
   ANYTHING,
@@ -46,6 +46,19 @@ const GROUPS: ReadonlyArray<readonly string[]> = [
   ['dependentRequired'],
   ['dependentSchemas'],
 ];
+/** Keywords whose lists are walked when their schema is compared. */
+const LISTING = [
+  'properties',
+  'patternProperties',
+  'required',
+  'enum',
+  'type',
+  'allOf',
+  'anyOf',
+  'oneOf',
+  'items',
+  'prefixItems',
+];
 /** What these mean depends on all that stands beside them. */
 const WHOLE = ['unevaluatedProperties', 'unevaluatedItems', '$dynamicRef', '$recursiveRef'];
 
@@ -57,8 +70,10 @@ export function checkJson(
   reader: JsonSchemaTree,
   writer: JsonSchemaTree,
   isStrict = false,
+  budget?: StepBudget,
 ): readonly Finding[] {
-  const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), isStrict);
+  const findings = new Findings(budget);
+  const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), isStrict, findings);
   walk.run();
   // A part that is referred to from several places says the same from each.
   const met = new Set<string>();
@@ -78,16 +93,26 @@ class Walk {
   readonly negations: number;
   readonly same: Sameness;
   readonly decided = new Decided();
+  /** Types that schemas of the writer let through. */
+  readonly types = new Map<JsonObject, readonly JsonType[]>();
   /** The outermost pair under way that was taken for granted since this was set. */
   granted = Number.POSITIVE_INFINITY;
+  private opposite: Walk | undefined;
 
-  /** @param outer the walk that meets a `not`: its steps are counted on */
-  constructor(reader: JsonDocument, writer: JsonDocument, isStrict: boolean, outer?: Walk) {
+  /** @param findings also counts the steps
+   *  @param negations number of `not` around this walk */
+  constructor(
+    reader: JsonDocument,
+    writer: JsonDocument,
+    isStrict: boolean,
+    findings: Findings,
+    negations = 0,
+  ) {
+    this.findings = findings;
+    this.negations = negations;
     this.reader = reader;
     this.writer = writer;
     this.isStrict = isStrict;
-    this.findings = outer?.findings ?? new Findings();
-    this.negations = outer === undefined ? 0 : outer.negations + 1;
     this.same = new Sameness(reader, writer, this.findings);
   }
 
@@ -98,9 +123,11 @@ class Walk {
     return found.all().length === 0;
   }
 
-  /** The same documents with their parts exchanged. */
-  reversed(): Walk {
-    return new Walk(this.writer, this.reader, this.isStrict, this);
+  /** The same documents with their parts exchanged. Its steps count on, and it decides on a pair once for every `not`. */
+  get reversed(): Walk {
+    const { writer, reader, isStrict, findings, negations } = this;
+    this.opposite ??= new Walk(writer, reader, isStrict, findings, negations + 1);
+    return this.opposite;
   }
 
   run(): void {
@@ -189,14 +216,29 @@ class Pairing {
       this.take(known);
       return;
     }
+    const assumed = walk.decided.assumed(reader, writer, this.inside);
+    if (assumed !== undefined) {
+      walk.granted = Math.min(walk.granted, assumed.granted);
+      return;
+    }
+    this.take(this.decideOnce(reader, writer));
+  }
+
+  /** Decides on a pair that is not under way, and keeps what was decided. */
+  private decideOnce(reader: SchemaNode, writer: SchemaNode): readonly Finding[] {
+    const { walk, around, inside } = this;
+    const { mark } = walk.decided;
     const before = walk.granted;
     walk.granted = Number.POSITIVE_INFINITY;
     const found = this.decide(reader, writer);
-    const isOwn = walk.granted >= around.length;
+    const { granted } = walk;
+    const isOwn = granted >= around.length;
     // What is refused though something was taken for granted is refused anyway.
-    if (found.length > 0 || isOwn) walk.decided.set(reader, writer, found);
-    walk.granted = Math.min(before, isOwn ? Number.POSITIVE_INFINITY : walk.granted);
-    this.take(found);
+    if (found.length > 0) walk.decided.refuse(reader, writer, found, mark);
+    else if (isOwn) walk.decided.accept(reader, writer, mark);
+    else walk.decided.assume({ reader, writer, granted, inside }, mark);
+    walk.granted = Math.min(before, isOwn ? Number.POSITIVE_INFINITY : granted);
+    return found;
   }
 
   private take(findings: readonly Finding[]): void {
@@ -262,6 +304,7 @@ class Pairing {
     const types = this.typesOf(writer, 0);
     const values = listedOf(writer, isDraft4) ?? fewOf(types);
     const written: Written = { schema: writer, types, values, isDraft4 };
+    if (!this.spendOn(reader, writer)) return;
     this.types(reader, writer, types);
     const place = (schema: JsonObject, keyword: string): Place => ({
       at: (memberOf(schema, keyword) ?? schema).at,
@@ -274,15 +317,32 @@ class Pairing {
     this.others(reader, writer);
   }
 
-  /** What a schema lets through, by its types. */
+  /** Counts what two schemas list, which is looked at for each pair that they are in. */
+  private spendOn(...schemas: readonly JsonObject[]): boolean {
+    let listed = 0;
+    for (const schema of schemas) {
+      for (const keyword of LISTING) {
+        const node = memberOf(schema, keyword);
+        if (node?.kind === 'array') listed += node.items.length;
+        else if (node?.kind === 'object') listed += node.members.size;
+      }
+    }
+    return this.walk.findings.spend(listed, this.path);
+  }
+
+  /** What a schema lets through, by its types; each schema is looked at once. */
   private typesOf(schema: JsonObject, depth: number): readonly JsonType[] {
+    const known = this.walk.types.get(schema);
+    if (known !== undefined) return known;
     let types = typesNamed(schema) ?? JSON_TYPES;
     const values = listedOf(schema, this.walk.writer.isDraft4);
     if (values !== undefined) {
       const met = new Set(values.map(typeOfValue));
       types = types.filter((one) => met.has(one));
     }
-    if (depth > 8) return types;
+    // Inside itself a schema lets through no more than this.
+    this.walk.types.set(schema, types);
+    if (depth > DEPTH_MAX) return types;
     const ofPart = (part: SchemaNode): readonly JsonType[] => {
       const resolved = this.walk.writer.resolved(part).node;
       if (resolved === undefined || (resolved.kind === 'boolean' && resolved.value)) return JSON_TYPES;
@@ -294,6 +354,7 @@ class Pairing {
       const some = new Set(parts.flatMap(ofPart));
       types = types.filter((one) => some.has(one));
     }
+    this.walk.types.set(schema, types);
     return types;
   }
 
@@ -454,7 +515,7 @@ class Pairing {
     if (other !== undefined && this.walk.same.of(node, other)) return;
     const { walk } = this;
     if (isSchemaNode(node) && isSchemaNode(other) && walk.negations < NEGATIONS_MAX)
-      if (walk.reversed().takes(other, node)) return;
+      if (walk.reversed.takes(other, node)) return;
     this.add(
       'unjudged',
       'JSON_KEYWORD_NOT_JUDGED',

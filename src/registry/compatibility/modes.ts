@@ -1,10 +1,10 @@
 /** The compatibility levels, and which pairs of versions each of them compares. */
 import type { Schema } from '../schemas/schema.ts';
 import { checkAvro } from './avro.ts';
-import { type Finding, isCompatible } from './finding.ts';
+import { type Finding, isCompatible, StepBudget } from './finding.ts';
 import { checkJson } from './json.ts';
 import { checkProto } from './proto.ts';
-import { checkNumberHistory } from './proto-history.ts';
+import { checkNumberHistory, type ProtoVersion } from './proto-history.ts';
 import { checkStrictAvro } from './strict-avro.ts';
 import { checkStrictProto } from './strict-proto.ts';
 
@@ -36,14 +36,15 @@ export function checkPair(
   reader: Schema,
   writer: Schema,
   policy: VerdictPolicy = 'PROVEN',
+  budget = new StepBudget(),
 ): readonly Finding[] {
   if (reader.identity === writer.identity) return [];
   if (reader.format === 'AVRO' && writer.format === 'AVRO')
-    return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree);
+    return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree, budget);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
-    return (policy === 'STRICT' ? checkStrictProto : checkProto)(reader.tree, writer.tree);
+    return (policy === 'STRICT' ? checkStrictProto : checkProto)(reader.tree, writer.tree, budget);
   if (reader.format === 'JSON' && writer.format === 'JSON')
-    return checkJson(reader, writer, policy === 'STRICT');
+    return checkJson(reader, writer, policy === 'STRICT', budget);
   return [
     {
       rule: 'FORMAT_CHANGED',
@@ -72,34 +73,50 @@ export interface Verdict {
   readonly comparisons: readonly Comparison[];
 }
 
-/** Compares a proposed schema with each of the given versions, in the directions the level asks for. */
+/** Compares a proposed schema with each of the given versions, in the directions the level asks for.
+ *  @param budget what all comparisons of one check take together */
 export function compareWith(
   proposed: Schema,
   level: Level,
   versions: readonly EarlierVersion[],
   policy: VerdictPolicy = 'PROVEN',
+  budget = new StepBudget(),
 ): Comparison[] {
   const comparisons: Comparison[] = [];
   const backward = level.startsWith('BACKWARD') || level.startsWith('FULL');
   const forward = level.startsWith('FORWARD') || level.startsWith('FULL');
   for (const { version, schema } of versions) {
     if (backward)
-      comparisons.push({ version, direction: 'BACKWARD', findings: checkPair(proposed, schema, policy) });
+      comparisons.push({
+        version,
+        direction: 'BACKWARD',
+        findings: checkPair(proposed, schema, policy, budget),
+      });
     if (forward)
-      comparisons.push({ version, direction: 'FORWARD', findings: checkPair(schema, proposed, policy) });
+      comparisons.push({
+        version,
+        direction: 'FORWARD',
+        findings: checkPair(schema, proposed, policy, budget),
+      });
   }
   return comparisons;
 }
 
 /** The rules that no level switches off, over every version the subject ever had. */
-export function compareHistory(proposed: Schema, ever: readonly EarlierVersion[]): Comparison[] {
+export function compareHistory(
+  proposed: Schema,
+  ever: Iterable<EarlierVersion>,
+  budget = new StepBudget(),
+): Comparison[] {
   if (proposed.format !== 'PROTOBUF') return [];
-  const versions = ever.flatMap(({ version, schema }) =>
-    schema.format === 'PROTOBUF' ? [{ version, tree: schema.tree }] : [],
-  );
-  return [
-    { version: undefined, direction: 'HISTORY', findings: checkNumberHistory(proposed.tree, versions) },
-  ];
+  const findings = checkNumberHistory(proposed.tree, protoVersions(ever), budget);
+  return [{ version: undefined, direction: 'HISTORY', findings }];
+}
+
+/** One tree at a time. */
+function* protoVersions(ever: Iterable<EarlierVersion>): Generator<ProtoVersion> {
+  for (const { version, schema } of ever)
+    if (schema.format === 'PROTOBUF') yield { version, tree: schema.tree };
 }
 
 /** What a registration is judged by: the level's pairs and the history. `versions` oldest first. */
@@ -110,9 +127,10 @@ export function judge(
   policy: VerdictPolicy = 'PROVEN',
 ): Verdict {
   const compared = level.endsWith('_TRANSITIVE') ? versions : versions.slice(-1);
+  const budget = new StepBudget();
   return verdictOf([
-    ...compareWith(proposed, level, compared, policy),
-    ...compareHistory(proposed, versions),
+    ...compareWith(proposed, level, compared, policy, budget),
+    ...compareHistory(proposed, versions, budget),
   ]);
 }
 

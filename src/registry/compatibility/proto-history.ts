@@ -1,11 +1,12 @@
 /** The life of field numbers over all versions a subject ever had.
  *
- *  Invariants: (1) a number that vanished from a later version never comes back; (2) a number never changes to a type
- *  that reads other bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
+ *  Invariants: (1) a number that vanished from a later version comes back only as the field that it was, with the same
+ *  name and type, because then old events mean what they meant; (2) a number never changes to a type that reads other
+ *  bytes. Both hold in every mode, NONE included: data with the old meaning may still be in a topic.
  *  An extension is a field of what it extends. Numbers of enums are free: a reader shows what has no name as a number.
  */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
-import { type Finding, Findings } from './finding.ts';
+import { type Finding, Findings, type StepBudget } from './finding.ts';
 import { placeOf } from './proto-trail.ts';
 import { familyOf, wordOf } from './proto-values.ts';
 
@@ -43,6 +44,11 @@ function hasSameForm(a: ProtoField, b: ProtoField): boolean {
   return familyOf(here as string) === familyOf(there as string) && a.delimited === b.delimited;
 }
 
+/** Same name, and same type with its label; the fields of a message type have histories of their own. */
+function isSameField(a: ProtoField, b: ProtoField): boolean {
+  return a.name === b.name && wordOf(a) === wordOf(b) && a.delimited === b.delimited;
+}
+
 export interface ProtoVersion {
   readonly version: number;
   readonly tree: ProtoFile;
@@ -68,20 +74,24 @@ interface Life {
   retyped: Held | undefined;
 }
 
-/** @param versions every version the subject ever had, oldest first */
+/** @param versions every version the subject ever had, oldest first; each tree is let go before the next is asked for */
 export function checkNumberHistory(
   proposed: ProtoFile,
-  versions: readonly ProtoVersion[],
+  versions: Iterable<ProtoVersion>,
+  budget?: StepBudget,
 ): readonly Finding[] {
-  const findings = new Findings();
-  const lives = livesOf(proposed, versions, findings);
+  const findings = new Findings(budget);
+  const ever = livesOf(proposed, versions, findings);
+  // Of half a life nothing can be said.
+  if (ever === undefined) return findings.all();
+  const { lives, numbers, latest } = ever;
   for (const message of numberedOf(proposed)) {
     for (const field of message.fields) {
       const life = lives.get(field);
       if (life === undefined) continue;
       const path = `${message.name}.${field.name}`;
       const place = placeOf(proposed, message.name, field.number);
-      const gone = versions[life.last + 1];
+      const gone = numbers[life.last + 1];
       if (life.retyped !== undefined) {
         const { version, field: held } = life.retyped;
         findings.add(
@@ -91,18 +101,19 @@ export function checkNumberHistory(
           `number ${field.number} was ${wordOf(held)} "${held.name}" in version ${version} and can never be ${wordOf(field)} "${field.name}"`,
           { place, reader: field.at, writer: held.at },
         );
-      } else if (gone !== undefined) {
+      } else if (gone !== undefined && !isSameField(life.held, field)) {
+        const isTyped = life.held.name === field.name;
+        const [was, is] = [life.held, field].map((one) => `${isTyped ? `${wordOf(one)} ` : ''}"${one.name}"`);
         findings.add(
           'fail',
           'PROTO_NUMBER_REUSED',
           path,
-          `number ${field.number} was "${life.held.name}" until version ${versions[life.last]?.version}, vanished in version ${gone.version}, and never comes back as "${field.name}"`,
+          `number ${field.number} was ${was} until version ${numbers[life.last]}, vanished in version ${gone}, and never comes back as ${is}`,
           { place, reader: field.at, writer: life.held.at },
         );
       }
     }
   }
-  const latest = versions.at(-1);
   if (latest !== undefined) noteUnreserved(findings, proposed, latest);
   return findings.all();
 }
@@ -124,27 +135,40 @@ function noteUnreserved(findings: Findings, proposed: ProtoFile, { version, tree
         'note',
         'PROTO_NUMBER_NOT_RESERVED',
         `${name}.${field.name}`,
-        `number ${field.number} was "${field.name}" in version ${version}, is gone and not reserved; nobody may use it again`,
+        `number ${field.number} was "${field.name}" in version ${version}, is gone and not reserved; no other field may use it again`,
         { place: placeOf(proposed, name, field.number), reader: message.at, writer: field.at },
       );
     }
   }
 }
 
-/** One walk over all versions, which costs what they hold together. */
+interface Ever {
+  readonly lives: ReadonlyMap<ProtoField, Life>;
+  /** The numbers of the versions, by index. */
+  readonly numbers: readonly number[];
+  readonly latest: ProtoVersion | undefined;
+}
+
+/** One walk over all versions, which costs what they hold together. Undefined: it took too many steps. */
 function livesOf(
   proposed: ProtoFile,
-  versions: readonly ProtoVersion[],
+  versions: Iterable<ProtoVersion>,
   findings: Findings,
-): ReadonlyMap<ProtoField, Life> {
-  const numbers = new Map<string, Map<number, ProtoField>>();
+): Ever | undefined {
+  const proposedFields = new Map<string, Map<number, ProtoField>>();
   for (const { name, fields } of numberedOf(proposed))
-    numbers.set(name, new Map(fields.map((field) => [field.number, field])));
+    proposedFields.set(name, new Map(fields.map((field) => [field.number, field])));
   const lives = new Map<ProtoField, Life>();
-  for (const [index, { version, tree }] of versions.entries()) {
+  const numbers: number[] = [];
+  let latest: ProtoVersion | undefined;
+  for (const one of versions) {
+    const { version, tree } = one;
+    const index = numbers.push(version) - 1;
+    latest = one;
     for (const message of numberedOf(tree)) {
-      const own = numbers.get(message.name);
+      const own = proposedFields.get(message.name);
       if (own === undefined) continue;
+      if (!findings.spend(message.fields.length, message.name)) return undefined;
       for (const held of message.fields) {
         const field = own.get(held.number);
         if (field === undefined) continue;
@@ -158,5 +182,5 @@ function livesOf(
       }
     }
   }
-  return lives;
+  return { lives, numbers, latest };
 }

@@ -6,7 +6,7 @@
  *  Source: protobuf.dev, "Updating A Message Type", "Encoding", "Field Presence" and "Enum Behavior".
  */
 import type { ProtoField, ProtoFile, ProtoMessage } from '../schemas/proto-tree.ts';
-import { type Finding, Findings, type Severity } from './finding.ts';
+import { type Finding, Findings, type Severity, type StepBudget } from './finding.ts';
 import { FieldRules, type Said } from './proto-field.ts';
 import { neverWritten } from './proto-inhabited.ts';
 import {
@@ -20,12 +20,12 @@ import {
   stepInto,
 } from './proto-trail.ts';
 
-export function checkProto(reader: ProtoFile, writer: ProtoFile): readonly Finding[] {
-  return new Walk(reader, writer).run();
+export function checkProto(reader: ProtoFile, writer: ProtoFile, budget?: StepBudget): readonly Finding[] {
+  return new Walk(reader, writer, budget).run();
 }
 
 class Walk {
-  private readonly findings = new Findings();
+  private readonly findings: Findings;
   private readonly file: ProtoFile;
   private readonly from: ProtoFile;
   private readonly never: ReadonlySet<ProtoMessage>;
@@ -42,7 +42,8 @@ class Walk {
     },
   });
 
-  constructor(reader: ProtoFile, writer: ProtoFile) {
+  constructor(reader: ProtoFile, writer: ProtoFile, budget: StepBudget | undefined) {
+    this.findings = new Findings(budget);
     this.file = reader;
     this.from = writer;
     this.never = neverWritten(writer);
@@ -93,8 +94,7 @@ class Walk {
   }
 
   private removed(message: ProtoMessage, route: MessagePair['route']): void {
-    const local = message.name.slice(message.name.lastIndexOf('.') + 1);
-    const like = this.file.messages.find(({ name }) => name === local || name.endsWith(`.${local}`));
+    const like = this.withLocalName(message.name.slice(message.name.lastIndexOf('.') + 1));
     const hint = like === undefined ? '' : `; it has ${like.name}, but the full name decides`;
     this.findings.add(
       'fail',
@@ -103,6 +103,16 @@ class Walk {
       `message ${message.name} is not in the reader's schema, so none of its events can be read${hint}`,
       { place: placeOf(this.from, message.name), writer: message.at, route },
     );
+  }
+
+  private localNames: ReadonlyMap<string, ProtoMessage> | undefined;
+
+  /** The first message of the reader that has this name in some package or message. */
+  private withLocalName(local: string): ProtoMessage | undefined {
+    this.localNames ??= new Map(
+      this.file.messages.toReversed().map((one) => [one.name.slice(one.name.lastIndexOf('.') + 1), one]),
+    );
+    return this.localNames.get(local);
   }
 
   /** Both lists of fields are by number. */

@@ -26,8 +26,8 @@ export const GENERAL_RULES: readonly Rule[] = [
     severity: 'unjudged',
     title: 'The schemas combine their types in more ways than are looked at',
     why: 'A verdict that is not reached says nothing about any event, so the schema is refused rather than waved through.',
-    fix: 'Make the schemas simpler: fewer named types that all refer to each other.',
-    source: 'A limit of this registry, COMPARISON_STEPS_MAX.',
+    fix: 'Make the schemas simpler: fewer named types that all refer to each other. Or compare with fewer versions.',
+    source: 'A limit of this registry, CHECK_STEPS_MAX. Its HTTP interface answers 422 then.',
   },
   {
     id: 'STORED_SCHEMA_UNREADABLE',

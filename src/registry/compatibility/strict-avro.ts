@@ -19,7 +19,15 @@ import {
 import { isNamed, Names, unqualified } from './avro-names.ts';
 import { fieldPlace, placeOf } from './avro-trail.ts';
 import { PROMOTIONS } from './avro-union.ts';
-import { type Finding, Findings, type Place, type Route, type Step, someOf } from './finding.ts';
+import {
+  type Finding,
+  Findings,
+  type Place,
+  type Route,
+  type Step,
+  type StepBudget,
+  someOf,
+} from './finding.ts';
 
 type StrictRule =
   | 'NAME_MISMATCH'
@@ -67,8 +75,8 @@ interface Question {
 
 const COMPATIBLE: Answer = [];
 
-export function checkStrictAvro(reader: AvroNode, writer: AvroNode): readonly Finding[] {
-  const strict = new Strict();
+export function checkStrictAvro(reader: AvroNode, writer: AvroNode, budget?: StepBudget): readonly Finding[] {
+  const strict = new Strict(budget);
   const way = {
     outer: undefined,
     token: undefined,
@@ -134,9 +142,13 @@ const kindWord = (node: AvroNode): string =>
 const typeOf = (node: AvroNode): string => (node.kind === 'primitive' ? node.type : node.kind);
 
 class Strict {
-  readonly findings = new Findings();
+  readonly findings: Findings;
   private readonly names = new Names();
   private readonly answers = new Map<AvroNode, Map<AvroNode, Answer>>();
+
+  constructor(budget: StepBudget | undefined) {
+    this.findings = new Findings(budget);
+  }
 
   /** Undefined: it ended without an answer, and a finding says why. */
   run(root: Question): Answer | undefined {

@@ -15,7 +15,7 @@ import {
   mapKeyOf,
 } from '../schemas/proto-model.ts';
 import { type ProtoFile, placeIn } from '../schemas/proto-tree.ts';
-import { type Finding, Findings, type Place, type Route, someOf } from './finding.ts';
+import { type Finding, Findings, type Place, type Route, type StepBudget, someOf } from './finding.ts';
 
 /** Differences that are refused, by the registries' own names. */
 const REFUSED = {
@@ -56,8 +56,12 @@ const scalarKind = ({ type }: LinkedField): string => SCALAR_KINDS[type] ?? type
 
 /** The registries list differences from an original to its update. Whichever direction is asked about, the original is
  *  what was written and the update is what reads. @returns only what is refused */
-export function checkStrictProto(reader: ProtoFile, writer: ProtoFile): readonly Finding[] {
-  return new Diff().run(writer.link.root, reader.link.root);
+export function checkStrictProto(
+  reader: ProtoFile,
+  writer: ProtoFile,
+  budget?: StepBudget,
+): readonly Finding[] {
+  return new Diff(budget).run(writer.link.root, reader.link.root);
 }
 
 /** Two messages, or two files, and all that is nested in them. Those that fields lead to are units of their own. */
@@ -90,10 +94,14 @@ interface Pair {
 }
 
 class Diff {
-  private readonly findings = new Findings();
+  private readonly findings: Findings;
   private readonly units = new Map<LinkedMessage, Map<LinkedMessage, Unit>>();
   private readonly waiting: Array<{ readonly unit: Unit; readonly pair: Pair }> = [];
   private readonly refusedUnits: Unit[] = [];
+
+  constructor(budget: StepBudget | undefined) {
+    this.findings = new Findings(budget);
+  }
 
   run(original: LinkedFile, update: LinkedFile): readonly Finding[] {
     const root: Unit = { refused: false, uses: [] };

@@ -1,5 +1,5 @@
 /** The verdict on a proposed schema without a registry's store: the same rules over what a client was given. */
-import { isCompatible } from '../compatibility/finding.ts';
+import { isCompatible, StepBudget } from '../compatibility/finding.ts';
 import {
   type Comparison,
   compareHistory,
@@ -45,16 +45,17 @@ export function judgeProposed(question: Question): Judgement {
   const everyone = question.all || level.endsWith('_TRANSITIVE');
   const compared = level === 'NONE' ? [] : everyone ? live : live.slice(-1);
   if (question.known) return { compatible: true, comparisons: [], compared };
+  const budget = new StepBudget();
   const comparisons = compared.flatMap((one) =>
     'unreadable' in one.schema
       ? [unreadable(one, one.schema.unreadable)]
-      : compareWith(proposed, level, [{ version: one.version, schema: one.schema }], policy),
+      : compareWith(proposed, level, [{ version: one.version, schema: one.schema }], policy, budget),
   );
   const ever = earlier.flatMap((one): EarlierVersion[] => {
     const schema = readable(one);
     return schema === undefined ? [] : [{ version: one.version, schema }];
   });
-  comparisons.push(...compareHistory(proposed, ever));
+  comparisons.push(...compareHistory(proposed, ever, budget));
   const refusesLoss = question.lossy === 'REJECT';
   const compatible = comparisons.every(
     ({ findings }) =>

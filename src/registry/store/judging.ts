@@ -1,13 +1,7 @@
 /** The verdict on a proposed schema, by what its subject holds, ever held and demands. */
+import type { JudgeRequest, OriginOf } from '../checks/checks.ts';
 import { type Finding, findingLine, isCompatible } from '../compatibility/finding.ts';
-import {
-  type Comparison,
-  compareHistory,
-  compareWith,
-  type EarlierVersion,
-  type Verdict,
-} from '../compatibility/modes.ts';
-import { isSchemaFormat } from '../schemas/format.ts';
+import type { Verdict } from '../compatibility/modes.ts';
 import { guidOf } from '../schemas/guid.ts';
 import { metadataProperty } from './contracts.ts';
 import { hasSameText } from './packed.ts';
@@ -15,9 +9,6 @@ import type { Parser, Prepared } from './parsing.ts';
 import type { SubjectConfig } from './service.ts';
 import { levelOf, policyOf } from './settings.ts';
 import type { State, Text, VersionEntry } from './state.ts';
-
-/** Of a type that nobody knows, in a message. */
-const TYPE_CHARS_MAX = 40;
 
 /** One line for each thing that stands against a schema. */
 export function verdictLines(verdict: Verdict): string[] {
@@ -53,16 +44,16 @@ export function inGroup(
 }
 
 /** All that the subject ever had, in order: what is gone for good by the lives it had, then what is there. */
-export function everHeld(state: State, parser: Parser, subject: string): EarlierVersion[] {
-  const ever: EarlierVersion[] = [];
+function everHeld(state: State, parser: Parser, subject: string): readonly OriginOf[] {
+  const ever: OriginOf[] = [];
   let life: Array<{ readonly version: number; readonly text: Text }> = [];
   const close = (): void => {
     life.sort((a, b) => a.version - b.version);
     for (const { version, text } of life) {
-      if (text.content.format !== 'PROTOBUF') continue;
+      const { format } = text.content;
+      if (format !== 'PROTOBUF') continue;
       // The numbers stand in the text itself, whatever it refers to.
-      const schema = parser.storedOrNone(state, subject, text, true);
-      if (schema !== undefined) ever.push({ version, schema });
+      ever.push({ version, format, origin: parser.storedOrNone(state, subject, text, true) });
     }
     life = [];
   };
@@ -77,6 +68,30 @@ export function everHeld(state: State, parser: Parser, subject: string): Earlier
   return ever;
 }
 
+/** What has to be judged before a schema may follow these versions. */
+export function questionOf(
+  state: State,
+  parser: Parser,
+  subject: string,
+  proposed: Prepared,
+  config: SubjectConfig,
+  against: readonly VersionEntry[],
+): JudgeRequest {
+  const isNumbered = proposed.content.format === 'PROTOBUF' && !hasContent(state, subject, proposed);
+  return {
+    proposed: proposed.origin,
+    level: levelOf(config),
+    policy: policyOf(config),
+    against: against.map(({ stored, text }) => ({
+      version: stored.version,
+      format: text.content.format,
+      origin: parser.storedOrNone(state, subject, text),
+    })),
+    ever: isNumbered ? everHeld(state, parser, subject) : undefined,
+  };
+}
+
+/** @throws Deferred, check_too_long */
 export function judgeAgainst(
   state: State,
   parser: Parser,
@@ -84,23 +99,10 @@ export function judgeAgainst(
   proposed: Prepared,
   config: SubjectConfig,
   against: readonly VersionEntry[],
+  explain = false,
 ): Verdict {
-  const level = levelOf(config);
-  const policy = policyOf(config);
-  const comparisons: Comparison[] = [];
-  for (const { stored, text } of against) {
-    const schema = parser.storedOrNone(state, subject, text);
-    if (schema === undefined) {
-      if (level !== 'NONE') comparisons.push(unreadable(stored.version, text.content.format));
-      continue;
-    }
-    const found = compareWith(proposed.schema, level, [{ version: stored.version, schema }], policy);
-    comparisons.push(...found);
-    // It is refused then, and each further version may take as long.
-    if (found.some(isTooLong)) break;
-  }
-  if (proposed.schema.format === 'PROTOBUF' && !hasContent(state, subject, proposed))
-    comparisons.push(...compareHistory(proposed.schema, everHeld(state, parser, subject)));
+  const question = questionOf(state, parser, subject, proposed, config, against);
+  const comparisons = parser.checks.judge(question, explain);
   const refusesLoss = config.lossy === 'REJECT';
   const compatible = comparisons.every(
     ({ findings }) =>
@@ -109,22 +111,7 @@ export function judgeAgainst(
   return { compatible, comparisons };
 }
 
-const isTooLong = ({ findings }: Comparison): boolean =>
-  findings.some(({ rule }) => rule === 'COMPARISON_TOO_LONG');
-
 /** A text that comes back from a soft delete means by its numbers what it meant then. */
 function hasContent(state: State, subject: string, proposed: Prepared): boolean {
   return state.versions(subject).some(({ text }) => hasSameText(text.content, proposed.content));
-}
-
-function unreadable(version: number, format: string): Comparison {
-  const why = isSchemaFormat(format)
-    ? 'cannot be parsed'
-    : `is of the type ${format.slice(0, TYPE_CHARS_MAX)}, which is not known here`;
-  const message = `the stored schema of version ${version} ${why}, so nothing can be said about it`;
-  return {
-    version,
-    direction: 'BACKWARD',
-    findings: [{ rule: 'STORED_SCHEMA_UNREADABLE', severity: 'unjudged', path: '', message }],
-  };
 }

@@ -1,5 +1,7 @@
 /** Trees of schemas, made when they are needed and forgotten when there are too many. */
 import type { Logger } from '../../core/log.ts';
+import { CHECK_CHARS_MAX, type Checks, Deferred, type Origin } from '../checks/checks.ts';
+import { charsOf, readSource, type Source } from '../checks/source.ts';
 import { registryError } from '../errors.ts';
 import {
   type Json,
@@ -11,7 +13,8 @@ import {
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
 import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../schemas/format.ts';
-import { lookupTextOf, type ParseOptions, parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
+import type { ParseOptions, TextForm } from '../schemas/options.ts';
+import { lookupTextOf, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
@@ -19,6 +22,9 @@ import { isSameContent, type State, type Text } from './state.ts';
 /** Characters of the texts whose trees are held, and how many trees. */
 const PARSED_CHARS_MAX = 2_000_000;
 const PARSED_COUNT_MAX = 2_000;
+
+/** Characters of all that one schema refers to; as much as one check may read. */
+const REFERENCE_CHARS_MAX = CHECK_CHARS_MAX;
 
 /** Slots of the keys that were met once. */
 const MET_SLOTS = 1 << 13;
@@ -79,6 +85,7 @@ class Resolver {
   private readonly keys: string[] = [];
   private readonly path = new Set<string>();
   private readonly gaps: boolean;
+  private chars = 0;
 
   /** @param gaps leaves out what is not there */
   constructor(state: State, gaps: boolean) {
@@ -121,9 +128,17 @@ class Resolver {
     this.path.add(at);
     this.keys.push(`${at}${entry.text.key}`);
     const { content } = entry.text;
+    const { text } = content;
+    this.chars += text.length;
+    if (this.chars > REFERENCE_CHARS_MAX)
+      throw registryError(
+        'invalid_schema',
+        `the schemas that a schema refers to have more than ${REFERENCE_CHARS_MAX} characters together (the limit reference-chars)`,
+        { next: 'refer to fewer or smaller schemas' },
+      );
     const references = this.all(subject, content.references);
     this.path.delete(at);
-    const made = { ...reference, subject, format: content.format, text: content.text, references };
+    const made = { ...reference, subject, format: content.format, text, references };
     this.met.set(at, made);
     return made;
   }
@@ -144,10 +159,13 @@ export type HowParsed = Readonly<
   Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
 >;
 
-/** What a client sent, parsed, with all that counts for its identity. */
+/** What a client sent, with all that counts for its identity. */
 export interface Prepared {
-  readonly schema: Schema;
+  /** What was sent; it can be parsed. */
+  readonly origin: Origin;
   readonly content: SchemaContent;
+  /** The text that a look-up compares. */
+  readonly lookupText: string;
 }
 
 /** What is compared where the exact content is not found. */
@@ -213,16 +231,18 @@ export class Parser {
   private readonly parsed = new ParsedSchemas();
   private readonly spellings = new WeakMap<Text, Spelling>();
   private readonly reported = new Set<string>();
+  readonly checks: Checks;
 
   /** Whether new Avro texts are validated where no setting says so. */
   readonly validatesNewSchemas: boolean;
 
-  constructor(logger: Logger, options: { readonly validatesNewSchemas: boolean }) {
+  constructor(logger: Logger, checks: Checks, options: { readonly validatesNewSchemas: boolean }) {
     this.logger = logger;
+    this.checks = checks;
     this.validatesNewSchemas = options.validatesNewSchemas;
   }
 
-  /** @throws invalid_schema, schema_too_large */
+  /** @throws Deferred, invalid_schema, schema_too_large */
   prepare(state: State, subject: string, input: SchemaInput, how: HowParsed, memo: Memo = {}): Prepared {
     const format = input.format ?? 'AVRO';
     if (!isSchemaFormat(format)) {
@@ -236,61 +256,104 @@ export class Parser {
     const resolved = resolve(state, subject, references);
     const asked = [how.normalize, how.lenient, how.unvalidated, how.looseImports].join();
     const key = `${format} ${asked} ${resolved.key} ${input.text}`;
-    let schema = memo.key === key ? memo.schema : this.parsed.get(key);
-    if (schema === undefined) {
-      schema = parseSchema(format, input.text, { ...how, references: resolved.references });
-      this.parsed.set(key, schema);
-    }
-    memo.key = key;
-    memo.schema = schema;
-    return { schema, content: contentOf({ ...input, format }, schema.text, references) };
+    const source: Source = { format, text: input.text, ...how, references: resolved.references };
+    const tree = (): Schema | undefined => (memo.key === key ? memo.schema : this.parsed.get(key));
+    const read = (): Schema => {
+      const schema = tree() ?? this.parse(key, source);
+      memo.key = key;
+      memo.schema = schema;
+      return schema;
+    };
+    const isHere = tree() !== undefined || this.checks.takes(charsOf(source));
+    const { text, lookupText = text } = isHere ? read() : this.checks.text({ key, source });
+    return {
+      // What cannot be parsed was refused above.
+      origin: { key, source, tree, read, report: () => undefined },
+      content: contentOf({ ...input, format }, text, references),
+      lookupText,
+    };
   }
 
-  /** A stored schema, read as leniently as can be.
-   *  @param gaps goes without what is referred to and is gone; else that is an error
-   *  @throws invalid_schema */
-  stored(state: State, subject: string, text: Text, gaps = false): Schema {
-    const { content } = text;
-    const resolved = resolve(state, subject, content.references, gaps);
-    const key = `${text.key} ${resolved.key}`;
-    const known = this.parsed.get(key);
-    if (known !== undefined) return known;
-    if (!isSchemaFormat(content.format))
-      throw registryError('invalid_schema', `Invalid schema type ${content.format}`);
-    const schema = parseSchema(content.format, content.text, {
-      lenient: true,
-      references: resolved.references,
-    });
+  private parse(key: string, source: Source): Schema {
+    const schema = readSource(source);
     this.parsed.set(key, schema);
     return schema;
   }
 
+  /** A stored schema, to be read as leniently as can be.
+   *  @param gaps goes without what is referred to and is gone; else that is an error
+   *  @throws invalid_schema */
+  private stored(state: State, subject: string, text: Text, gaps: boolean): Origin {
+    const { content } = text;
+    const { format } = content;
+    const resolved = resolve(state, subject, content.references, gaps);
+    const key = `${text.key} ${resolved.key}`;
+    if (!isSchemaFormat(format)) throw registryError('invalid_schema', `Invalid schema type ${format}`);
+    const { references } = resolved;
+    const sourceOf = (): Source => ({
+      format,
+      text: content.text,
+      references,
+      lenient: true,
+      normalize: false,
+    });
+    const tree = (): Schema | undefined => this.parsed.get(key);
+    const report = (why: string): void => this.report(subject, text, why);
+    const read = (): Schema | undefined =>
+      this.orReported(subject, text, () => tree() ?? this.parse(key, sourceOf()));
+    return {
+      key,
+      get source() {
+        return sourceOf();
+      },
+      tree,
+      read,
+      report,
+    };
+  }
+
   /** Undefined, and said once in the log: what another registry kept and nobody can read here. */
-  storedOrNone(state: State, subject: string, text: Text, gaps = false): Schema | undefined {
+  storedOrNone(state: State, subject: string, text: Text, gaps = false): Origin | undefined {
+    return this.orReported(subject, text, () => this.stored(state, subject, text, gaps));
+  }
+
+  private orReported<T>(subject: string, text: Text, read: () => T): T | undefined {
     try {
-      return this.stored(state, subject, text, gaps);
+      return read();
     } catch (thrown) {
-      if (!this.reported.has(text.key)) {
-        this.reported.add(text.key);
-        this.logger.warn(
-          { subject, guid: text.guid, error: (thrown as Error).message },
-          isSchemaFormat(text.content.format)
-            ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
-            : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
-        );
-      }
+      if (thrown instanceof Deferred) throw thrown;
+      this.report(subject, text, (thrown as Error).message);
       return undefined;
     }
   }
 
-  /** The newest of the versions whose content is this one, in another spelling too. */
+  private report(subject: string, text: Text, error: string): void {
+    if (this.reported.has(text.key)) return;
+    this.reported.add(text.key);
+    this.logger.warn(
+      { subject, guid: text.guid, error },
+      isSchemaFormat(text.content.format)
+        ? 'a stored schema cannot be parsed; it is served as it is and nothing is compatible with it'
+        : 'a stored schema is of an unknown type; it is served as it is and nothing is compatible with it',
+    );
+  }
+
+  /** A stored text in another form. @throws Deferred, invalid_schema */
+  textOf(state: State, subject: string, text: Text, form: TextForm): string {
+    const origin = this.stored(state, subject, text, false);
+    const tree = origin.tree();
+    if (tree !== undefined) return schemaText(tree, form);
+    return this.checks.text(origin, [form]).forms[0] as string;
+  }
+
+  /** The newest of the versions whose content is this one, in another spelling too. @throws Deferred */
   find(
     state: State,
     subject: string,
     prepared: Prepared,
     versions: readonly { readonly text: Text }[],
   ): number {
-    const { content, schema } = prepared;
+    const { content, lookupText } = prepared;
     const exact = state.newestWith(content, versions);
     if (exact >= 0) return exact;
     return versions.findLastIndex(({ text }) => {
@@ -299,8 +362,8 @@ export class Parser {
       const spelling = this.spelling(state, subject, text);
       if (spelling === undefined) return false;
       const isSame = written
-        ? spelling.resolved === schema.text
-        : (spelling.text ?? text.content.text) === lookupTextOf(schema);
+        ? spelling.resolved === content.text
+        : (spelling.text ?? text.content.text) === lookupText;
       if (!isSame) return false;
       return isSameBeside(text.content, content, !written);
     });
@@ -309,14 +372,34 @@ export class Parser {
   private spelling(state: State, subject: string, text: Text): Spelling | undefined {
     const known = this.spellings.get(text);
     if (known !== undefined) return known;
-    const schema = this.storedOrNone(state, subject, text);
-    if (schema === undefined) return undefined;
+    const origin = this.storedOrNone(state, subject, text);
+    const isAlone = text.content.references.length === 0;
+    const read = origin && this.orReported(subject, text, () => this.spelled(origin, isAlone));
+    if (read === undefined) return undefined;
     const spelling: Spelling = {
-      text: lookupTextOf(schema) === text.content.text ? undefined : lookupTextOf(schema),
-      resolved: text.content.references.length === 0 ? undefined : schemaText(schema, 'resolved'),
+      text: read.text === text.content.text ? undefined : read.text,
+      resolved: read.resolved,
     };
     this.spellings.set(text, spelling);
     return spelling;
+  }
+
+  private spelled(
+    origin: Origin,
+    isAlone: boolean,
+  ): { readonly text: string; readonly resolved: string | undefined } {
+    const spelled = (schema: Schema) => ({
+      text: lookupTextOf(schema),
+      resolved: isAlone ? undefined : schemaText(schema, 'resolved'),
+    });
+    const schema = origin.tree();
+    if (schema !== undefined) return spelled(schema);
+    const { key, source } = origin;
+    const chars = charsOf(source);
+    if (this.checks.takes(chars)) return spelled(this.parse(key, source));
+    this.checks.pauseFor(chars);
+    const { text, lookupText = text, forms } = this.checks.text(origin, isAlone ? [] : ['resolved']);
+    return { text: lookupText, resolved: forms[0] };
   }
 }
 

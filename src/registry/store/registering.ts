@@ -1,5 +1,6 @@
 /** The decision on a registration: is it there already, may it be, under which id and version. */
 import { findMillraceError } from '../../core/errors.ts';
+import { Deferred } from '../checks/checks.ts';
 import type { Comparison } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { SchemaContent } from '../schemas/content.ts';
@@ -84,7 +85,8 @@ export function prepareNewOrHeld(state: State, parser: Parser, registering: Regi
 function prepareLeniently(state: State, parser: Parser, registering: Registering): Prepared | undefined {
   try {
     return prepare(state, parser, registering, { lenient: true });
-  } catch {
+  } catch (thrown) {
+    if (thrown instanceof Deferred) throw thrown;
     // The strict reader's refusal names the first thing to correct.
     return undefined;
   }
@@ -265,7 +267,7 @@ export function register(draft: Draft, parser: Parser, registering: Registering)
   const version = chooseVersion(versions, input, mode, subject);
   const config = configInForce(state, subject);
   const proposed: Prepared = {
-    schema: prepared.schema,
+    ...prepared,
     content: completed(state, registering, prepared.content, config, version),
   };
   const comparisons = takesNumbers(mode) ? [] : check(state, parser, subject, proposed, config);

@@ -5,12 +5,15 @@
  *  with its id before any check.
  */
 import type { Clock } from '../../core/clock.ts';
+import { invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
-import { type VerdictPolicy, verdictOf } from '../compatibility/modes.ts';
+import { Checks, Deferred, type JudgeRequest } from '../checks/checks.ts';
+import type { TaskRunner } from '../checks/thread.ts';
+import { type Verdict, type VerdictPolicy, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
-import { schemaText } from '../schemas/schema.ts';
+import type { Schema } from '../schemas/schema.ts';
 import { metadataProperty } from './contracts.ts';
-import { comparedBy, everHeld, inGroup, judgeAgainst } from './judging.ts';
+import { comparedBy, inGroup, judgeAgainst, questionOf } from './judging.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
 import {
   checkScope,
@@ -68,6 +71,8 @@ export { verdictLines } from './judging.ts';
 
 export interface RegistryOptions {
   readonly clock?: Clock;
+  /** Checks of what is large run there; absent: here. The registry closes it. */
+  readonly checkRunner?: TaskRunner;
   /** False: new Avro texts may have defaults that do not fit and any namespace, where no setting says otherwise.
    *  Default true. */
   readonly validatesNewSchemas?: boolean;
@@ -84,6 +89,8 @@ export class Registry implements RegistryService {
   private readonly log: RegistryLog;
   private readonly logger: Logger;
   private readonly state = new State();
+  private readonly checks: Checks;
+  private readonly checkRunner: TaskRunner | undefined;
   private readonly parser: Parser;
   private readonly writer: Writer;
   private readonly notices: Notices;
@@ -93,7 +100,10 @@ export class Registry implements RegistryService {
   private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
     this.log = log;
     this.logger = logger;
-    this.parser = new Parser(logger, { validatesNewSchemas: options.validatesNewSchemas ?? true });
+    this.checkRunner = options.checkRunner;
+    this.checks = new Checks(options.checkRunner);
+    const { validatesNewSchemas = true } = options;
+    this.parser = new Parser(logger, this.checks, { validatesNewSchemas });
     const clock = options.clock ?? SYSTEM_CLOCK;
     this.notices = new Notices(log.name, logger, clock);
     this.writer = new Writer({ log, logger, clock, state: this.state, notices: this.notices });
@@ -121,6 +131,7 @@ export class Registry implements RegistryService {
   /** Answers what was asked for, then gives the store back. */
   async close(): Promise<void> {
     await this.writer.close();
+    await this.checkRunner?.close();
     await this.log.close();
   }
 
@@ -144,6 +155,10 @@ export class Registry implements RegistryService {
   trouble(): { readonly unread: number; readonly failures: number; readonly failing: boolean } {
     const { unread, failures, failing } = this.notices;
     return { unread, failures, failing };
+  }
+
+  step<T>(run: () => T): T {
+    return this.checks.step(run);
   }
 
   async fresh(): Promise<void> {
@@ -294,7 +309,7 @@ export class Registry implements RegistryService {
     if (format === '') return schema.content.text;
     const { guid, content, context, id } = schema;
     const text = this.state.textOfId(context, id) ?? { key: guid, guid, content };
-    return schemaText(this.parser.stored(this.state, anySubjectOf(context), text), format);
+    return this.parser.textOf(this.state, anySubjectOf(context), text, format);
   }
 
   lookup(
@@ -326,7 +341,9 @@ export class Registry implements RegistryService {
     const registering: Registering = { subject: checkSubject(name), input, normalize, memo: {} };
     const found = this.findNow(registering);
     if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
-    const registered = await this.writer.write((draft) => register(draft, this.parser, registering));
+    const registered = await this.writer.write((draft) =>
+      this.step(() => register(draft, this.parser, registering)),
+    );
     const { version, id, content } = registered.version;
     if (registered.created)
       this.logger.info({ subject: name, version, id, format: content.format }, 'schema registered');
@@ -338,7 +355,8 @@ export class Registry implements RegistryService {
     if (this.state.latest(registering.subject) === undefined) return undefined;
     try {
       return lookUp(this.state, this.parser, registering).found;
-    } catch {
+    } catch (thrown) {
+      if (thrown instanceof Deferred) throw thrown;
       // It may refer to what is still being written; the decision will tell.
       return undefined;
     }
@@ -348,7 +366,7 @@ export class Registry implements RegistryService {
     subject: string,
     wanted: string | undefined,
     input: SchemaInput,
-    options: { readonly normalize?: boolean },
+    options: { readonly normalize?: boolean; readonly explain?: boolean },
   ): Judgement {
     const name = this.meant(subject);
     const config = configInForce(this.state, name);
@@ -370,21 +388,21 @@ export class Registry implements RegistryService {
     const against = inGroup(config, { content }, live);
     const compared =
       number === undefined ? comparedBy(config, against) : one.filter((v) => against.includes(v));
-    const verdict =
-      proposed === undefined || (same !== undefined && isAnswer(same))
-        ? verdictOf([])
-        : judgeAgainst(this.state, this.parser, name, proposed, config, compared);
+    const policy = policyOf(config);
+    const base = { compared: compared.map(storedOf), level, policy };
+    if (proposed === undefined || (same !== undefined && isAnswer(same)))
+      return { ...verdictOf([]), ...base, explained: () => [] };
+    const explain = options.explain === true && policy === 'PROVEN';
+    const verdict = judgeAgainst(this.state, this.parser, name, proposed, config, compared, explain);
     return {
       ...verdict,
       compared: compared.map(storedOf),
       level,
-      policy: policyOf(config),
-      proposed: proposed?.schema,
-      schemaOf: (version) => {
-        const entry = compared.find(({ stored }) => stored.version === version);
-        return entry === undefined ? undefined : this.parser.storedOrNone(this.state, name, entry.text);
+      policy,
+      explained: () => {
+        const question = questionOf(this.state, this.parser, name, proposed, config, compared);
+        return this.checks.explain(question) ?? explainedHere(question, verdict);
       },
-      ever: () => everHeld(this.state, this.parser, name).map(({ schema }) => schema),
     };
   }
 
@@ -432,4 +450,23 @@ export class Registry implements RegistryService {
     const scope = checkScope(subject);
     return this.writer.write((draft) => removeMode(draft, scope, recursive));
   }
+}
+
+/** What makes explanations runs codecs; a registry that nobody asks for one does not load them. */
+async function explainedHere(question: JudgeRequest, { comparisons }: Verdict): Promise<readonly object[]> {
+  const { explainedFindings } = await import('../proof/explained.ts');
+  const { against, ever = [], policy } = question;
+  const proposed = question.proposed.read();
+  invariant(proposed !== undefined, 'a proposed schema that was judged can be read');
+  return explainedFindings({
+    comparisons,
+    proposed,
+    policy,
+    schemaOf: (version) => against.find((one) => one.version === version)?.origin?.read(),
+    ever: (charsMax) => {
+      const origins = ever.flatMap(({ origin }) => origin ?? []);
+      const chars = origins.reduce((sum, { source }) => sum + source.text.length, 0);
+      return chars > charsMax ? [] : origins.flatMap(({ read }): Schema | readonly Schema[] => read() ?? []);
+    },
+  });
 }

@@ -1,11 +1,11 @@
 /** What the registry does, in one interface between its rules and its HTTP routes.
  *
  *  A subject is written with its context where that is not the default one: `:.staging:orders-value`. Reads are
- *  synchronous and answer from memory; `fresh` before a read makes it see every write acknowledged anywhere.
+ *  synchronous and answer from memory; `fresh` before a read makes it see every write acknowledged anywhere. A registry
+ *  that has a thread for checks throws `Deferred` where that thread has work to do first: `step` begins what is run again.
  */
 import type { Comparison, Verdict, VerdictPolicy } from '../compatibility/modes.ts';
 import type { Json, Reference, SchemaContent } from '../schemas/content.ts';
-import type { Schema } from '../schemas/schema.ts';
 
 /** What a client sends. */
 export interface SchemaInput {
@@ -52,12 +52,8 @@ export interface Judgement extends Verdict {
   readonly compared: readonly StoredVersion[];
   readonly level: string;
   readonly policy: VerdictPolicy;
-  /** Undefined where a version stores this very text: then nothing is compared, hence nothing parsed. */
-  readonly proposed: Schema | undefined;
-  /** One of the versions that were compared; undefined where it cannot be read. */
-  readonly schemaOf: (version: number) => Schema | undefined;
-  /** All the subject ever had whose numbers count, oldest first. */
-  readonly ever: () => readonly Schema[];
+  /** The findings in a form for programs, some with an event that shows them. @throws Deferred, check_too_long */
+  readonly explained: () => readonly object[] | Promise<readonly object[]>;
 }
 
 /** Which of the soft-deleted ones are meant. */
@@ -97,6 +93,8 @@ export interface RegistryCounts {
 }
 
 export interface RegistryService {
+  /** Begins a synchronous step with inline limits of its own; see checks.ts. */
+  step<T>(run: () => T): T;
   /** Settles when reads see every write that was acknowledged, by any instance, before this call. */
   fresh(): Promise<void>;
   counts(): RegistryCounts;
@@ -140,10 +138,11 @@ export interface RegistryService {
     readonly deleted: boolean;
     readonly latestOnly: boolean;
   }): readonly StoredVersion[];
-  /** The stored text in another form. @throws invalid_schema when a reference is gone */
+  /** The stored text in another form. @throws invalid_schema when a reference is gone, Deferred */
   textOf(schema: StoredSchema, format: SchemaTextFormat): string;
 
-  /** The version of this subject with this content. @throws subject_not_found, schema_not_found, invalid_schema */
+  /** The version of this subject with this content. @throws subject_not_found, schema_not_found, invalid_schema,
+   *  Deferred */
   lookup(
     subject: string,
     input: SchemaInput,
@@ -152,19 +151,20 @@ export interface RegistryService {
   /** True where a version of the subject, soft-deleted or not, stores this very text; nothing is parsed. A text that is
    *  to be normalised first is never found. @throws invalid_schema */
   holds(subject: string, input: SchemaInput, options: { readonly normalize?: boolean }): boolean;
-  /** @throws invalid_subject, invalid_schema, schema_too_large, incompatible, not_permitted, not_leader, store_failed */
+  /** @throws invalid_subject, invalid_schema, schema_too_large, incompatible, not_permitted, not_leader, store_failed,
+   *  check_too_long, Deferred */
   register(
     subject: string,
     input: RegisterInput,
     options: { readonly normalize?: boolean },
   ): Promise<Registered>;
-  /** Against one version, or (`wanted` undefined) against all that the subject's level names.
-   *  @throws version_not_found, invalid_version, invalid_schema */
+  /** `explain`: the explanation is asked for afterwards. Against one version, or (`wanted` undefined) against all that the subject's level names.
+   *  @throws version_not_found, invalid_version, invalid_schema, check_too_long, Deferred */
   compatibility(
     subject: string,
     wanted: string | undefined,
     input: SchemaInput,
-    options: { readonly normalize?: boolean },
+    options: { readonly normalize?: boolean; readonly explain?: boolean },
   ): Judgement;
 
   /** Returns the deleted version's number. @throws subject_not_found, version_not_found, reference_exists,

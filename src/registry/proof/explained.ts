@@ -6,12 +6,11 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Finding, Severity } from '../compatibility/finding.ts';
-import type { Comparison } from '../compatibility/modes.ts';
-import type { Counterexample } from '../proof/counterexample.ts';
-import { cpuMs } from '../proof/effort.ts';
-import { type ExplainedFinding, explain, type Fragment } from '../proof/explain.ts';
+import type { Comparison, VerdictPolicy } from '../compatibility/modes.ts';
 import type { Schema } from '../schemas/schema.ts';
-import type { Judgement } from '../store/service.ts';
+import type { Counterexample } from './counterexample.ts';
+import { cpuMs } from './effort.ts';
+import { type ExplainedFinding, explain, type Fragment } from './explain.ts';
 
 /** Findings of one answer; those that refuse come first. */
 const FINDINGS_MAX = 100;
@@ -21,6 +20,17 @@ const EXPLAIN_MS = 250;
 const EXPLAIN_CHARS_MAX = 64 * 1024;
 /** Of all texts of the past, which each mend that is tried is held against. */
 const EVER_CHARS_MAX = 256 * 1024;
+
+/** A verdict with the schemas that it is about. */
+export interface Told {
+  readonly comparisons: readonly Comparison[];
+  readonly proposed: Schema;
+  readonly policy: VerdictPolicy;
+  /** One of the versions that were compared; undefined where it cannot be read. */
+  readonly schemaOf: (version: number) => Schema | undefined;
+  /** All the subject ever had whose numbers count, oldest first; none where their texts have more characters. */
+  readonly ever: (charsMax: number) => readonly Schema[];
+}
 
 const ORDER: Readonly<Record<Severity, number>> = { fail: 0, unjudged: 1, lossy: 2, note: 3 };
 
@@ -57,35 +67,27 @@ function eventOf({ outcome, json, hex, bytes, at, got, promised, alone }: Counte
   return { outcome, json, hex, bytes, ...offset, got, promised, ...(alone ? { alone } : {}) };
 }
 
-function explained(
-  finding: Finding,
-  comparison: Comparison,
-  judgement: Judgement,
-  ever: readonly Schema[],
-): object {
-  const { proposed, schemaOf } = judgement;
+function explained(finding: Finding, comparison: Comparison, told: Told, ever: readonly Schema[]): object {
+  const { proposed, schemaOf } = told;
   const other = comparison.version === undefined ? undefined : schemaOf(comparison.version);
-  if (proposed === undefined || proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX)
-    return {};
-  const how = { ever, policy: judgement.policy };
+  if (proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX) return {};
+  const how = { ever, policy: told.policy };
   const [one] = explain({ ...comparison, findings: [finding] }, proposed, other, {}, how);
   return one === undefined ? {} : shown(one);
 }
 
-export async function findingsOf(judgement: Judgement): Promise<readonly object[]> {
-  const all = judgement.comparisons
+export async function explainedFindings(told: Told): Promise<readonly object[]> {
+  const all = told.comparisons
     .flatMap((comparison) => comparison.findings.map((finding) => ({ finding, comparison })))
     .sort((a, b) => ORDER[a.finding.severity] - ORDER[b.finding.severity])
     .slice(0, FINDINGS_MAX);
-  const past = judgement.ever();
-  const chars = past.reduce((sum, { text }) => sum + text.length, 0);
-  const ever = chars > EVER_CHARS_MAX ? [] : past;
+  const ever = told.ever(EVER_CHARS_MAX);
   const until = cpuMs() + EXPLAIN_MS;
   const answer: object[] = [];
   for (const [i, { finding, comparison }] of all.entries()) {
     const more =
       i < EXPLAINED_MAX && finding.severity !== 'note' && cpuMs() < until
-        ? explained(finding, comparison, judgement, ever)
+        ? explained(finding, comparison, told, ever)
         : {};
     answer.push({ ...bare(finding, comparison), ...more });
     if (i < EXPLAINED_MAX) await nextTurn();

@@ -1,0 +1,19 @@
+/** The thread that checks schemas. A message is a source or the task that the sources before it belong to; the answer to
+ *  a task is its reply. The thread that asks ends this one when a task takes too long. */
+import { parentPort } from 'node:worker_threads';
+import type { Source } from './source.ts';
+import { runTask, type Task } from './task.ts';
+
+export type CheckMessage = { readonly source: Source } | { readonly task: Task; readonly steps: number };
+
+let sources: Source[] = [];
+
+parentPort?.on('message', (message: CheckMessage) => {
+  if ('source' in message) {
+    sources.push(message.source);
+    return;
+  }
+  const own = sources;
+  sources = [];
+  void runTask(message.task, own, message.steps).then((reply) => parentPort?.postMessage(reply));
+});
