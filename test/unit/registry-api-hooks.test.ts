@@ -43,7 +43,7 @@ async function setUp(options: RegistryApiOptions = {}) {
     const response = await found.handler(requestOf(params, rest.query, rest.body, rest.user));
     return { ...response, document: JSON.parse(Buffer.from(response.body ?? '').toString()) as unknown };
   };
-  return { registry, call };
+  return { registry, routes, call };
 }
 
 /** Rights by user: operation and beginning of a subject. */
@@ -258,4 +258,37 @@ it('a registry that still reads its store says so', async () => {
       { error_code: 503, message: 'the registry still reads its store' },
     ]);
   }
+});
+
+describe('a request under access rules', () => {
+  const path = '/subjects/{subject}/versions';
+  const body = JSON.stringify({ schema: SCHEMA });
+
+  it('is refused on its head, before there is a body', async () => {
+    const needs: Need[] = [];
+    const { routes } = await setUp({ gate: gateOf(needs) });
+    const route = routes.find((one) => one.method === 'POST' && one.path === path);
+    const head = requestOf({ subject: 'a-value' });
+    expect(await route?.admit?.(head)).toMatchObject({
+      status: 401,
+      headers: { 'www-authenticate': 'Basic' },
+    });
+    expect(needs).toEqual([{ operation: 'write', subject: 'a-value' }]);
+  });
+
+  it('that was let in on its head is not judged a second time with its body', async () => {
+    const needs: Need[] = [];
+    const { routes } = await setUp({ gate: gateOf(needs) });
+    const route = routes.find((one) => one.method === 'POST' && one.path === path);
+    const request = requestOf({ subject: 'a-value' }, '', body, 'alice');
+    expect(await route?.admit?.(request)).toBe(undefined);
+    expect((await route?.handler(request))?.status).toBe(200);
+    expect(needs).toEqual([{ operation: 'write', subject: 'a-value' }]);
+    expect((await route?.handler(requestOf({ subject: 'a-value' }, '', body)))?.status).toBe(401);
+  });
+
+  it('has no admission where nobody is asked who they are', async () => {
+    const { routes } = await setUp();
+    expect(routes.filter(({ admit }) => admit !== undefined)).toEqual([]);
+  });
 });

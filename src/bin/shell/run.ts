@@ -5,6 +5,7 @@
  *  a second SIGINT ends the process with 130 at once; -drain-timeout ends it with 70.
  */
 
+import { isLoopback } from '../../core/client-address.ts';
 import { coreError, EXIT, invariant } from '../../core/errors.ts';
 import { Metrics } from '../../core/metrics.ts';
 import { renderHelp } from '../../core/settings.ts';
@@ -17,8 +18,8 @@ import { packageVersion } from './package.ts';
 import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
 import { failureOf } from './report.ts';
-import { serve } from './serve.ts';
-import { loadTls } from './tls.ts';
+import { addressOf, serve } from './serve.ts';
+import { loadTls, watchTls } from './tls.ts';
 import type { World } from './world.ts';
 
 /** How long the HTTP server waits for scrapes under way when the command ended by itself. */
@@ -189,11 +190,13 @@ class Run {
 
   private async listen(): Promise<void> {
     const { context, command, world } = this;
+    watchTls(context, (fresh) => this.server?.reloadTls(fresh));
     const tls = loadTls(context.settings);
     const asked = context.settings.http;
     const driver = await httpDriver(context, {
       asked,
       tls: tls !== undefined,
+      loopback: isLoopback(addressOf(context.settings.listen).host),
       needs: command.httpNeeds?.(context),
     });
     this.server = await serve({ command, context, readiness: this.readiness, driver, tls });

@@ -1,8 +1,11 @@
 /** The HTTP server every command runs: /metrics /health /ready /version, and the command's own routes beside them. */
+import { METHODS } from 'node:http';
+import type { Metrics } from '../../core/metrics.ts';
 import type { HttpDriver, HttpRoute, HttpServer, HttpTls } from '../../io/http/port.ts';
 import { promExposition } from '../../io/metrics/prom.ts';
 import type { Command, CommandContext } from './command.ts';
 import { runsNative } from './drivers.ts';
+import { httpLimits } from './http-limits.ts';
 import { packageVersion } from './package.ts';
 import type { Readiness } from './readiness.ts';
 
@@ -22,8 +25,9 @@ export interface ServeOptions {
   readonly tls?: HttpTls | undefined;
 }
 
-/** Methods of a route whose series are kept at hand. */
-const METHODS_MAX = 32;
+/** A client may invent methods without end; metrics name those of the registry of methods. */
+const METHODS_NAMED: ReadonlySet<string> = new Set([...METHODS, 'QUERY']);
+const METHOD_OTHER = 'other';
 
 /** The series of one route. */
 interface KnownSeries {
@@ -87,7 +91,20 @@ export function addressOf(listen: string): { readonly host: string; readonly por
   return { host: listen.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(listen.slice(colon + 1)) };
 }
 
-/** @throws busy_port */
+/** Counts of connections and held bytes, read at each scrape. */
+function measureServer(metrics: Metrics, server: HttpServer): void {
+  const connections = metrics.gauge('http_connections', 'Open connections of -listen.');
+  const held = metrics.gauge(
+    'http_held_bytes',
+    'Bytes of unanswered requests in memory, counted against -held-max.',
+  );
+  metrics.onCollect(() => {
+    connections.set(server.connections());
+    held.set(server.heldBytes());
+  });
+}
+
+/** @throws busy_port, bad_value */
 export async function serve(options: ServeOptions): Promise<HttpServer> {
   const { command, context, driver, tls } = options;
   const own = command.routes?.(context) ?? [];
@@ -101,16 +118,24 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
   const seconds = context.metrics.histogram('http_request_duration_seconds', 'Time from request to answer.', [
     'route',
   ]);
+  const refused = context.metrics.counter(
+    'http_connections_refused_total',
+    'Connections refused, by limit: total (-connections-max) or address (-connections-per-address).',
+    ['limit'],
+  );
   // Looked up by what an answer is, so that counting one makes no text.
   const known = new Map<string, KnownSeries>();
-  return driver.listen({
+  const server = await driver.listen({
     ...DEFAULTS,
+    ...httpLimits(context.settings),
     ...command.http?.(context),
     ...addressOf(context.settings.listen),
     ...(tls === undefined ? {} : { tls }),
     routes: [...own, ...shared],
     log: context.log,
-    onAnswer: ({ method, route, status, seconds: took }) => {
+    onConnectionRefused: (limit) => refused.add(1, refused.series(limit)),
+    onAnswer: ({ method: sent, route, status, seconds: took }) => {
+      const method = METHODS_NAMED.has(sent) || sent === '' ? sent : METHOD_OTHER;
       let series = known.get(route);
       if (series === undefined) {
         series = { took: seconds.series(route), requests: new Map() };
@@ -119,8 +144,7 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
       let byStatus = series.requests.get(method);
       if (byStatus === undefined) {
         byStatus = new Map();
-        // A client may invent methods without end.
-        if (series.requests.size < METHODS_MAX) series.requests.set(method, byStatus);
+        series.requests.set(method, byStatus);
       }
       let count = byStatus.get(status);
       if (count === undefined) {
@@ -131,4 +155,6 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
       seconds.observe(took, series.took);
     },
   });
+  measureServer(context.metrics, server);
+  return server;
 }

@@ -213,9 +213,14 @@ function orderJson(order: OrderView): string {
 /** The answers the server gives without a handler, in the same shape. */
 export function ordersFallbacks(requestId: () => string): HttpFallbacks {
   return {
-    error(status, request) {
+    error(status, request, detail) {
       const row = PROBLEMS_BY_STATUS[status] ?? { ...PROBLEMS_BY_CODE.internal, status };
-      return problemResponse({ row, detail: row.title, instance: request.path, requestId: requestId() });
+      return problemResponse({
+        row,
+        detail: detail ?? row.title,
+        instance: request.path,
+        requestId: requestId(),
+      });
     },
   };
 }

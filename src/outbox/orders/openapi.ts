@@ -17,7 +17,7 @@ const ORDER_ID = '019aa5d2-7c40-7a3e-9b51-0c2f6d8e4a17';
 const REQUEST_ID = '019aa5d2-7c41-7bb0-8d10-3e5a9c7f2b64';
 
 /** What the server itself can answer to any request. */
-const BY_SERVER: readonly number[] = [400, 408, 431, 500, 503];
+const BY_SERVER: readonly number[] = [400, 403, 408, 431, 500, 503];
 const BY_SERVER_WITH_BODY: readonly number[] = [413, 417];
 
 export interface OrdersOperation {

@@ -35,6 +35,7 @@ const WHEN_WRITING: readonly RegistryErrorCode[] = [
 ];
 /** Answers of the server itself. */
 const BY_SERVER: Readonly<Record<number, string>> = {
+  403: 'The Origin of the request is another site; or no rule allows it.',
   408: 'The request did not arrive in time.',
   413: 'The body is over the limit.',
   431: 'The head is over the limit.',

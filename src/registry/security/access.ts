@@ -3,7 +3,7 @@
  *  A route asks `authorise` before it touches the registry, with the operation and the qualified subject
  *  (`:.staging:orders-value`; the default context unqualified). What it lists afterwards it filters with `may`.
  */
-import type { HttpRequest } from '../../io/http/port.ts';
+import type { HttpRequestHead } from '../../io/http/port.ts';
 
 /** `admin` is config and mode, of one subject or of all. */
 export const OPERATIONS = ['read', 'write', 'delete', 'admin'] as const;
@@ -36,10 +36,10 @@ export interface RequestGate {
   /** Finds out who asks and refuses what they may not. An answer that needs no waiting comes as it is.
    *  @throws unauthenticated (401), forbidden (403), rate_limited (429), auth_unavailable (503); `refusalHeaders` has
    *  the headers of that answer */
-  authorise(request: HttpRequest, need: Need): Access | Promise<Access>;
+  authorise(request: HttpRequestHead, need: Need): Access | Promise<Access>;
   /** A second need of a request that was let in: the subjects a schema refers to, the target of an alias.
    *  @throws unauthenticated, forbidden */
-  demand(request: HttpRequest, access: Access, need: Need): void;
+  demand(request: HttpRequestHead, access: Access, need: Need): void;
 }
 
 /** The gate of a registry that asks nobody who they are. */

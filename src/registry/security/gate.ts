@@ -4,14 +4,15 @@
  *  `anonymous`; (2) a check that costs something is paid for from the client address's own bucket, and given back only
  *  when it succeeds; (3) what no rule allows is refused; (4) no credential reaches a log line, a message or a metric.
  */
+import { clientOf } from '../../core/client-address.ts';
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { LogFields, Logger } from '../../core/log.ts';
 import type { Counter, Metrics } from '../../core/metrics.ts';
-import type { HttpRequest } from '../../io/http/port.ts';
+import type { HttpRequestHead } from '../../io/http/port.ts';
 import type { Access, Need, RequestGate, Scheme } from './access.ts';
 import type { BasicScheme } from './basic.ts';
-import { Buckets, clientOf } from './bucket.ts';
+import { Buckets } from './bucket.ts';
 import type { JwtScheme } from './jwt.ts';
 import { BadCredentials, forbidden, rateLimited, unauthenticated } from './refusal.ts';
 import { ANONYMOUS, type Principal, type Rules } from './rules.ts';
@@ -81,7 +82,7 @@ export class Gate implements RequestGate {
     this.challenge = challengeOf(options);
   }
 
-  authorise(request: HttpRequest, need: Need): Access | Promise<Access> {
+  authorise(request: HttpRequestHead, need: Need): Access | Promise<Access> {
     let scheme: Scheme | 'none' | 'unknown' = 'unknown';
     try {
       const credentials = this.credentialsOf(request);
@@ -94,7 +95,7 @@ export class Gate implements RequestGate {
     }
   }
 
-  demand(request: HttpRequest, access: Access, need: Need): void {
+  demand(request: HttpRequestHead, access: Access, need: Need): void {
     if (access.may(need)) {
       this.audit(request, need, access.principal);
       return;
@@ -103,7 +104,7 @@ export class Gate implements RequestGate {
   }
 
   private async checkThenAdmit(
-    request: HttpRequest,
+    request: HttpRequestHead,
     need: Need,
     scheme: Scheme,
     check: () => Promise<string>,
@@ -132,7 +133,12 @@ export class Gate implements RequestGate {
   }
 
   /** @param name undefined: no credentials were sent */
-  private admit(request: HttpRequest, need: Need, scheme: Scheme | 'none', name: string | undefined): Access {
+  private admit(
+    request: HttpRequestHead,
+    need: Need,
+    scheme: Scheme | 'none',
+    name: string | undefined,
+  ): Access {
     const { rules } = this.options;
     const principal = name === undefined ? ANONYMOUS : `${scheme}:${name}`;
     const waitS = this.clients?.take(name === undefined ? clientOf(request.remoteAddress) : principal) ?? 0;
@@ -144,7 +150,7 @@ export class Gate implements RequestGate {
     return access;
   }
 
-  private audit(request: HttpRequest, need: Need, principal: string): void {
+  private audit(request: HttpRequestHead, need: Need, principal: string): void {
     const { rules, log } = this.options;
     if (rules !== undefined && need.operation !== 'read')
       log.info({ ...auditOf(request, need), principal }, 'audit: allowed');
@@ -159,7 +165,7 @@ export class Gate implements RequestGate {
 
   /** How the request identifies itself. A certificate counts where no Authorization is sent.
    *  @throws BadCredentials */
-  private credentialsOf(request: HttpRequest): {
+  private credentialsOf(request: HttpRequestHead): {
     readonly scheme: Scheme | 'none';
     readonly name: string | (() => Promise<string>) | undefined;
   } {
@@ -183,7 +189,7 @@ export class Gate implements RequestGate {
   }
 
   /** Credentials that are refused without a check count as an attempt all the same. */
-  private priced(request: HttpRequest, thrown: unknown): unknown {
+  private priced(request: HttpRequestHead, thrown: unknown): unknown {
     if (!(thrown instanceof BadCredentials)) return thrown;
     try {
       this.payForAttempt(clientOf(request.remoteAddress));
@@ -194,7 +200,7 @@ export class Gate implements RequestGate {
   }
 
   /** The error of the answer, after it was counted and logged. */
-  private refuse(request: HttpRequest, need: Need, scheme: string, thrown: unknown): unknown {
+  private refuse(request: HttpRequestHead, need: Need, scheme: string, thrown: unknown): unknown {
     const bad = thrown instanceof BadCredentials ? thrown : undefined;
     const error =
       bad === undefined ? findMillraceError(thrown) : unauthenticated(bad.message, this.challenge);
@@ -232,7 +238,7 @@ function targetOf(need: Need): string {
 }
 
 /** What is said of a request. Its query and headers are not: they may hold what no log should. */
-function auditOf(request: HttpRequest, need: Need): LogFields {
+function auditOf(request: HttpRequestHead, need: Need): LogFields {
   return {
     method: request.method,
     path: request.path,
