@@ -80,7 +80,7 @@ function stampOf(settings: TlsSettings): string {
 
 /** Applies the files of `-tls-*` again when one of them changes. Files that do not fit, such as a new certificate whose key
  *  is not written yet, leave the old ones in force until the next change. */
-export class TlsFiles {
+class TlsFiles {
   private readonly context: Pick<TlsContext, 'settings' | 'log' | 'metrics'>;
   private readonly apply: (tls: HttpTls) => void;
   private seen: string;

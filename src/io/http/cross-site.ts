@@ -14,9 +14,9 @@ const HOSTS_KNOWN_MAX = 64;
 const HOST = /^(\[[\da-f:.]+\]|[^:[\]]+)(?::\d*)?$/;
 const IP = /^(\d{1,3}(\.\d{1,3}){3}|\[[\da-f:.]+\])$/;
 
-export const ORIGIN_REFUSED =
+const ORIGIN_REFUSED =
   'the Origin of the request is another site; a server that serves its pages lists it with -allowed-origins';
-export const HOST_REFUSED =
+const HOST_REFUSED =
   'the Host of the request is no name of this server, which listens on loopback; ask for localhost, or list https://THE-HOST with -allowed-origins';
 
 export interface CrossSiteOptions {
