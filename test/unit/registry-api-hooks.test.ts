@@ -292,3 +292,59 @@ describe('a request under access rules', () => {
     expect(routes.filter(({ admit }) => admit !== undefined)).toEqual([]);
   });
 });
+
+describe('the description of names', () => {
+  const schemaOf = (path: string, method: string, name: string) => {
+    const { paths } = registryDescription() as {
+      readonly paths: Record<string, Record<string, { readonly parameters: readonly Parameter[] }>>;
+    };
+    const found = paths[path]?.[method]?.parameters.find((one) => one.name === name);
+    if (found === undefined) throw new Error(`${method} ${path} has no ${name}`);
+    return found.schema;
+  };
+  interface Parameter {
+    readonly name: string;
+    readonly schema: {
+      readonly pattern: string;
+      readonly maxLength?: number;
+      readonly not?: { readonly enum: readonly string[] };
+    };
+  }
+  const names = [
+    'a',
+    'orders-value',
+    'zażółć',
+    ' ',
+    '.staging',
+    'a\u0000b',
+    '\u001f',
+    'a\u007f',
+    '\u0080',
+    'x\u009f',
+    '\u00a0',
+  ];
+
+  it('of a subject admits what a setting may belong to, and nothing else', async () => {
+    const { call } = await setUp();
+    const { pattern, maxLength = 0 } = schemaOf('/config/{subject}', 'put', 'subject');
+    for (const subject of [...names, 'x'.repeat(1024), 'x'.repeat(1025)]) {
+      const { status } = await call(
+        'PUT /config/{subject}',
+        { subject },
+        { body: '{"compatibility":"NONE"}' },
+      );
+      const described = new RegExp(pattern, 'u').test(subject) && subject.length <= maxLength;
+      expect([subject.slice(0, 20), status]).toEqual([subject.slice(0, 20), described ? 200 : 422]);
+    }
+  });
+
+  it('of a context admits what may be listed, and nothing else', async () => {
+    const { call } = await setUp();
+    const { pattern, not } = schemaOf('/contexts/{context}/subjects', 'get', 'context');
+    for (const context of [...names, ':.staging:', 'a:b', '*', ':*:', '.', '::a']) {
+      const { status } = await call('GET /contexts/{context}/subjects', { context });
+      const described = new RegExp(pattern, 'u').test(context) && not?.enum.includes(context) !== true;
+      expect([context, status]).toEqual([context, described ? 200 : 422]);
+    }
+  });
+});
