@@ -105,7 +105,6 @@ describe('a registry process', () => {
     expect(await ask(client, 'GET', '/version')).toMatchObject({ http: 'node:net' });
     expect(logOf(process)).toContain('it serves no TLS');
     await expect(ask(clientOf(target), 'GET', '/version')).rejects.toThrow('no reply');
-    client.close();
     // Between the two writes the pair does not fit: the old one stays.
     file('cert.pem', renewed.cert);
     file('key.pem', renewed.key);
@@ -113,6 +112,9 @@ describe('a registry process', () => {
     await until('the new certificate', async () =>
       (await subjectServed(port)) === 'CN=renewed' ? true : undefined,
     );
+    const page = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
+    expect(Buffer.from(page.body).toString()).toMatch(/^tls_reloads_total\{outcome="done"\} 1$/m);
+    client.close();
     process.kill('SIGTERM');
     expect((await process.ended).code).toBe(0);
   });
@@ -145,6 +147,8 @@ describe('a registry process', () => {
       client.close();
       return status === 200 ? Buffer.from(body).toString() : undefined;
     });
+    expect(scraped).toMatch(/^http_connections \d+$/m);
+    expect(scraped).toMatch(/^http_held_bytes \d+$/m);
     expect(scraped).toMatch(/^http_connections_refused_total\{limit="total"\} [1-9]/m);
     process.kill('SIGTERM');
     expect((await process.ended).code).toBe(0);

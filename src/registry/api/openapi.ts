@@ -78,7 +78,7 @@ const ACCEPT: JsonSchema = {
   in: 'header',
   required: false,
   description: 'Where it is sent it must admit one of the types of the answer, or the answer is 406.',
-  schema: { enum: ['', '*/*', 'application/*', ...JSON_BODY_TYPES] },
+  schema: { type: 'string', examples: JSON_BODY_TYPES },
 };
 
 function parametersOf(operation: Operation, path: string): JsonSchema[] {
@@ -116,7 +116,8 @@ function describe(operation: Operation, path: string, wire: Wire): JsonSchema {
       ? {}
       : {
           requestBody: {
-            required: true,
+            // A check of nothing is answered: an empty schema is not compatible.
+            required: operation.tag !== 'compatibility',
             content: {
               ...contentOf(ref(operation.body), JSON_BODY_TYPES),
               [RAW_BODY_TYPE]: { schema: operation.body === 'SchemaRequest' ? {} : ref(operation.body) },
