@@ -116,8 +116,7 @@ function describe(operation: Operation, path: string, wire: Wire): JsonSchema {
       ? {}
       : {
           requestBody: {
-            // A check of nothing is answered: an empty schema is not compatible.
-            required: operation.tag !== 'compatibility',
+            required: true,
             content: {
               ...contentOf(ref(operation.body), JSON_BODY_TYPES),
               [RAW_BODY_TYPE]: { schema: operation.body === 'SchemaRequest' ? {} : ref(operation.body) },
