@@ -514,7 +514,7 @@ export class WireLine {
     if (nowMs < this.deadlineMs) return;
     if (this.phase === 'head' && this.startMs === 0) this.close();
     else if (this.phase === 'head' || this.phase === 'body') this.refuse(408);
-    else if (this.phase !== 'handling') this.socket.destroy();
+    else if (this.phase !== 'handling' && this.phase !== 'admitting') this.socket.destroy();
   }
 
   /** A drain begins: a connection that has nothing under way ends. */

@@ -314,6 +314,34 @@ describe('a connection', () => {
     }
   });
 
+  test('whose head is judged for longer than a request may take is served', async () => {
+    const door = gate();
+    const judged = gate();
+    const server = await start(
+      [
+        {
+          method: 'POST',
+          path: '/',
+          admit: async () => {
+            judged.open();
+            await door.opened;
+            return undefined;
+          },
+          handler: ({ body }) => ({ status: 200, body }),
+        },
+      ],
+      { requestTimeoutMs: 100 },
+    );
+    const client = await open(server);
+    client.send(post('/', 'x'));
+    await judged.opened;
+    // Times out meanwhile, and shows by it that the time is over.
+    const other = await open(server);
+    expect((await other.send('GET / HTTP/1.1\r\n').answer()).status).toBe(408);
+    door.open();
+    expect((await client.answer()).body.toString()).toBe('x');
+  });
+
   test('that reads slowly gets a long answer whole, and its end', async () => {
     const body = Buffer.alloc(6 * 1024 * 1024, 'l');
     const server = await start([{ method: 'GET', path: '/long', handler: () => ({ status: 200, body }) }]);
