@@ -1,4 +1,4 @@
-// Imports only point down: bin -> products -> (native, io ports, core). Drivers are chosen in bin alone.
+// Imports only point down: bin -> products -> access -> (native, io ports, core). Drivers are chosen in bin alone.
 const products = '(registry|outbox|engine)';
 module.exports = {
   forbidden: [
@@ -40,9 +40,16 @@ module.exports = {
     {
       name: 'products-import-down',
       severity: 'error',
-      comment: 'products import core, native and ports',
+      comment: 'products import core, native, access and ports',
       from: { path: `^src/${products}/` },
-      to: { path: '^src', pathNot: `^src/(core|native|$1)/|^src/io/[^/]+/(client-)?port\\.ts$` },
+      to: { path: '^src', pathNot: `^src/(core|native|access|$1)/|^src/io/[^/]+/(client-)?port\\.ts$` },
+    },
+    {
+      name: 'access-imports-down',
+      severity: 'error',
+      comment: 'the gate stands below the products',
+      from: { path: '^src/access/' },
+      to: { path: '^src', pathNot: '^src/(core|access)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
       name: 'gen-imports-down',
@@ -51,10 +58,11 @@ module.exports = {
       to: { path: '^src', pathNot: '^src/(core|native|gen)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
-      name: 'devstack-imports-core',
+      name: 'devstack-imports-down',
       severity: 'error',
+      comment: 'devstack imports core and ports: its folder is locked by the driver that bin chose',
       from: { path: '^src/devstack/' },
-      to: { path: '^src', pathNot: '^src/(core|devstack)/' },
+      to: { path: '^src', pathNot: '^src/(core|devstack)/|^src/io/[^/]+/(client-)?port\\.ts$' },
     },
     {
       name: 'sim-imports-ports',

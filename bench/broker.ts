@@ -3,6 +3,7 @@
  *  All three use the same librdkafka and the same properties, and sum every payload byte as 32-bit words; the sums are
  *  compared. The clock starts when the first batch has been taken, and that batch is not counted.
  */
+
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { Message } from 'node-rdkafka';
@@ -14,6 +15,8 @@ import { librdkafkaDriver } from '../src/io/broker/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../src/io/broker/node-rdkafka.ts';
 import { OFFSET_BEGINNING } from '../src/io/broker/port.ts';
 import { consumerProperties, producerProperties } from '../src/io/broker/properties.ts';
+import { flockDriver } from '../src/io/lock/flock.ts';
+import { chooseNative } from '../src/native/load.ts';
 import { compilePeer } from './compile.ts';
 import { type Bench, type BenchContext, type BenchResult, result, seriesOf, takeTurns } from './harness.ts';
 
@@ -252,6 +255,7 @@ async function brokersOf(context: BenchContext): Promise<string> {
     kafkaPort: undefined,
     postgresPort: undefined,
     kafkaHeapBytes: 2 * DEFAULT_KAFKA_HEAP_BYTES,
+    locks: flockDriver(chooseNative(process.env['MILLRACE_NATIVE']).mode),
     environment: process.env,
     startTimeoutMs: START_TIMEOUT_MS,
     onStep: (step) => context.say(step),

@@ -1,7 +1,7 @@
 /** `millrace bench engine`: the whole window engine as its users run it, a real process beside a real broker.
  *
  *  Its kernel alone is the bench engine-kernel, its pauses and restarts are engine-checkpoint, its results results. Parts:
- *  kafka, sliding, disk, disk-sliding, disk-sessions, rss, accumulate, firing, postgres.
+ *  kafka, sliding, disk, disk-sliding, disk-sessions, disk-fits, rss, accumulate, firing, session-firing, postgres.
  */
 import { openParts, type Part } from './effects/parts.ts';
 import type { World } from './effects/world.ts';
@@ -28,12 +28,14 @@ function parts(): Readonly<Record<string, Part>> {
     disk: (world) => drains(world).disk(),
     'disk-sliding': (world) => drains(world).diskFired('sliding'),
     'disk-sessions': (world) => drains(world).diskFired('sessions'),
+    'disk-fits': (world) => drains(world).diskFits(),
     rss: (world) => drains(world).rss(),
     async accumulate(world): Promise<readonly BenchResult[]> {
       alone ??= await drains(world).ceiling();
       return new Latencies(world).accumulate(alone);
     },
     firing: (world) => new Latencies(world).firing(),
+    'session-firing': (world) => new Latencies(world).sessionFiring(),
     postgres: postgresSink,
   };
 }

@@ -4,7 +4,6 @@
  *  any machine; (2) inputs are made outside the timed part; (3) a result is a median of several runs with its spread;
  *  (4) a bench says a digest of its answer, so that nobody wins by changing the answer.
  */
-import { execFileSync } from 'node:child_process';
 import { arch, cpus, platform, release, totalmem } from 'node:os';
 import { Bench as Tinybench } from 'tinybench';
 import { invariant } from '../src/core/errors.ts';
@@ -43,7 +42,8 @@ export interface Machine {
 
 export interface BenchReport {
   readonly bench: string;
-  readonly commit: string;
+  /** Digest of the code that was measured, as `millrace version` prints it; null in reports from before it was recorded. */
+  readonly build: string | null;
   readonly machine: Machine;
   /** Flags that decide what was measured, beside the name; absent: none. */
   readonly flags?: readonly string[];
@@ -236,20 +236,6 @@ export function machine(): Machine {
   };
 }
 
-/** Commit of the working tree, `-dirty` when it has changes; `unknown` outside a repository. */
-export function commitOf(root: string): string {
-  try {
-    const args = ['describe', '--always', '--dirty', '--exclude=*'];
-    return execFileSync('git', args, {
-      cwd: root,
-      encoding: 'utf8',
-      stdio: ['ignore', 'pipe', 'ignore'],
-    }).trim();
-  } catch {
-    return 'unknown';
-  }
-}
-
 /** Four significant figures, with a separator between thousands. */
 export function figure(value: number): string {
   if (!Number.isFinite(value)) return '-';
@@ -299,6 +285,6 @@ export function renderTable(report: BenchReport): string {
   const line = (row: readonly string[]): string => `| ${row.map(pad).join(' | ')} |`;
   const rule = `|${widths.map((width, column) => (RIGHT.has(column) ? `${'-'.repeat(width + 1)}:` : '-'.repeat(width + 2))).join('|')}|`;
   const { cpu, cores, node, os } = report.machine;
-  const title = `${report.bench} at ${report.commit}, ${cores} x ${cpu}, ${os}, Node ${node}`;
+  const title = `${report.bench}, build ${report.build}, ${cores} x ${cpu}, ${os}, Node ${node}`;
   return [title, '', line(head), rule, ...rows.slice(1).map(line)].join('\n');
 }

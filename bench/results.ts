@@ -68,7 +68,7 @@ class ResultsBench {
         ? ({ kind, sizeMs: MINUTE_MS, slideMs: MINUTE_MS } as const)
         : ({ kind, gapMs: GAP_MS } as const);
     try {
-      return await work(await FiredStore.open(store, { shape, role: 'sink', retainMs: 3_600_000 }));
+      return await work(await FiredStore.open(store, { shape, role: 'sink' }));
     } finally {
       await store.close();
       rmSync(folder, { recursive: true });

@@ -8,6 +8,7 @@ import { Metrics } from './core/metrics.ts';
 import type { BrokerDriver } from './io/broker/port.ts';
 import type { HttpClientDriver } from './io/http/client-port.ts';
 import type { KvDriver } from './io/kv/port.ts';
+import type { Exposition as MetricsPage } from './io/metrics/prom.ts';
 import type { ReplicationDriver } from './io/replication/port.ts';
 import type { SqlDriver } from './io/sql/port.ts';
 import type { WakeDriver } from './io/wake/port.ts';
@@ -21,6 +22,7 @@ export { type LogFields, type Logger, silentLogger } from './core/log.ts';
 export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/broker/port.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
 export type { KvDriver, KvStore } from './io/kv/port.ts';
+export type { Exposition as MetricsPage } from './io/metrics/prom.ts';
 export type { ReplicationDriver } from './io/replication/port.ts';
 export type { SqlDriver, SqlPool, SqlSession } from './io/sql/port.ts';
 export type { WakeDriver } from './io/wake/port.ts';
@@ -64,10 +66,21 @@ export async function openWake(): Promise<WakeDriver> {
   return (await import('./io/wake/unix.ts')).unixWake;
 }
 
+/** The metrics of a service as a page for Prometheus, to be served by the service itself. A page may be asked for at any rate: its
+ *  text is kept for a quarter of a second.
+ *  @param options process: false leaves out the metrics of the Node.js process, where the service has a prom-client of its own */
+export async function openMetricsPage(
+  metrics: Metrics,
+  options: { readonly process?: boolean } = {},
+): Promise<MetricsPage> {
+  return (await import('./io/metrics/prom.ts')).promExposition(metrics, systemClock, options);
+}
+
 /** What a service hands to the library where it has no wishes: drivers as they load, metrics, and warnings on stderr. */
 export async function openDrivers(): Promise<{
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
+  readonly replication: ReplicationDriver;
   readonly clock: Clock;
   readonly metrics: Metrics;
   readonly log: Logger;
@@ -75,6 +88,7 @@ export async function openDrivers(): Promise<{
   return {
     sql: await openSql(),
     broker: await openBroker(),
+    replication: await openReplication(),
     clock: systemClock,
     metrics: new Metrics(),
     log: stderrLogger('warn'),

@@ -15,7 +15,13 @@ const nativeSources = () =>
 
 const CHECKS = [
   { name: 'format and lint (biome)', run: () => [tool('biome'), ['ci', '--error-on-warnings', '.']] },
-  { name: 'types (tsc)', run: () => [tool('tsc'), ['-p', 'tsconfig.check.json']] },
+  {
+    name: 'types (tsc)',
+    run: () => [
+      process.execPath,
+      [join(root, 'node_modules/typescript-native/bin/tsc'), '-p', 'tsconfig.check.json'],
+    ],
+  },
   {
     name: 'imports only point down (dependency-cruiser)',
     run: () => [

@@ -63,6 +63,26 @@ function exampleLines(): string[] {
   ];
 }
 
+const ACCESS = [
+  '## Who may call',
+  '',
+  'Without `-auth-rules` every client that reaches the port may do everything; `-listen` is 127.0.0.1 by default, and the log warns',
+  'where another address has neither rules nor required client certificates. With rules, over HTTP and gRPC alike:',
+  '',
+  ...table(
+    ['request', 'needs the rule'],
+    [
+      ['`POST /orders`, `Create`', '`PRINCIPAL write orders`'],
+      ['`GET /orders/{order_id}`, `Get`', '`PRINCIPAL read orders`'],
+      ['`/openapi.json`; `/metrics`, `/health`, `/ready`, `/version`; gRPC health and reflection', 'none'],
+    ],
+  ),
+  '',
+  'A request is judged before its body is read. [security.md](security.md) has principals, rules, rates and `-metrics-listen`, which takes',
+  'the four paths of the process off the public port.',
+  '',
+];
+
 const RULES = [
   '## What a key means',
   '',
@@ -119,6 +139,7 @@ export function ordersApiPage(note: string, cell: Cell): string {
     'header `X-Request-Id`. Match on `type`. A document names fields and never repeats their values. 429 and 503 carry',
     '`Retry-After`. A known path answers OPTIONS with 204 and `Allow`, another method with 405 and `Allow`.',
     '',
+    ...ACCESS,
     ...RULES,
     ...orders.flatMap((operation) => operationLines(operation, cell)),
     '## The process',

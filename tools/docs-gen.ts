@@ -4,6 +4,7 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { ACCESS_ERRORS } from '../src/access/errors.ts';
 import { GATE_ERRORS } from '../src/bin/compat-check/errors.ts';
 import { COMMANDS } from '../src/bin/main.ts';
 import { type Command, HTTP_SETTINGS, SHARED_SETTINGS } from '../src/bin/shell/command.ts';
@@ -26,6 +27,7 @@ const NOTE = '<!-- Generated from the tables in src by `npm run generate`; do no
 
 const ERROR_TABLES: ReadonlyArray<readonly [string, string, ErrorTable]> = [
   ['Every command', 'src/core/errors.ts', CORE_ERRORS],
+  ['Access', 'src/access/errors.ts', ACCESS_ERRORS],
   ['Broker', 'src/io/broker/errors.ts', BROKER_ERRORS],
   ['SQL', 'src/io/sql/port.ts', SQL_ERRORS],
   ['Replication', 'src/io/replication/port.ts', REPLICATION_ERRORS],
@@ -127,6 +129,8 @@ function errors(): string {
       '| --- | --- | --- | --- | --- | --- | --- |',
     );
     for (const [name, row] of Object.entries(table)) {
+      // A product's table takes the rows of the gate in; they stand in one section.
+      if (table !== ACCESS_ERRORS && Object.hasOwn(ACCESS_ERRORS, name)) continue;
       lines.push(
         `| ${code(name)} | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} | ${row.number ?? ''} | ${code(row.reason ?? '')} |`,
       );

@@ -3,8 +3,7 @@ import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { until, type World } from '../bench/effects/world.ts';
-import { commitOf } from '../bench/harness.ts';
-import { packageRoot } from '../src/bin/shell/package.ts';
+import { buildDigest } from '../src/bin/shell/package.ts';
 import { coreError } from '../src/core/errors.ts';
 import {
   type CpuProfile,
@@ -132,7 +131,7 @@ export async function draw(
   const folded = await recording.stacks();
   const samples = [...folded.values()].reduce((sum, count) => sum + count, 0);
   if (samples < samplesMin) return false;
-  const note = `${samples} samples at ${SAMPLES_A_SECOND} Hz: ${sharesOf(folded)}; commit ${commitOf(packageRoot())}, Node.js ${process.version}`;
+  const note = `${samples} samples at ${SAMPLES_A_SECOND} Hz: ${sharesOf(folded)}; build ${buildDigest()}, Node.js ${process.version}`;
   const path = join(studio.into, `${name}.svg`);
   writeFileSync(path, flameSvg(folded, title, note));
   process.stderr.write(`${path}: ${note}\n`);

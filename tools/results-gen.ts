@@ -29,7 +29,7 @@ function section(name: string, report: BenchReport): string[] {
   return [
     `## ${name}`,
     '',
-    `\`millrace bench ${report.bench}${flags} -json\`, commit ${report.commit.slice(0, 12)}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
+    `\`millrace bench ${report.bench}${flags} -json\`, ${report.build === null ? 'build not recorded' : `build ${report.build}`}, ${machine.cores} x ${machine.cpu}, ${memory}, ${machine.os}, Node.js ${machine.node}`,
     '',
     '| what | value | spread | beside | its value | ratio | goal | |',
     '| --- | --- | --- | --- | --- | --- | --- | --- |',

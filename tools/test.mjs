@@ -1,8 +1,10 @@
-// What `npm test` runs after bin/bootstrap: the static checks, the whole suite on the addon, then what meets the addon on
-// the TypeScript twins (test/passes.ts). The last line is `N passed, N failed`. A skipped test and a pass that ran none
-// are failures.
+// The test runner, after bin/bootstrap: the static checks, the tests of a tier on the addon, then those that meet the addon
+// on the TypeScript reference implementation (test/tiers.ts). The last line is `N passed, N failed`. A skipped test and a
+// pass that ran no test are failures.
 //
-//   node tools/test.mjs [-pass=native|reference] [-report=NAME] [-- vitest arguments]
+//   node tools/test.mjs [-tier=fast|full] [-pass=native|reference] [-report=NAME] [-- vitest arguments]
+//
+// `npm test` runs the fast tier, `npm run test:all` the full one.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -12,8 +14,14 @@ import { clientsDir } from './clients.mjs';
 import { oracleCommand } from './oracles.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
-const only = process.argv.find((arg) => arg.startsWith('-pass='))?.slice('-pass='.length);
-const label = process.argv.find((arg) => arg.startsWith('-report='))?.slice('-report='.length) ?? 'test';
+const option = (name) => process.argv.find((arg) => arg.startsWith(`-${name}=`))?.slice(name.length + 2);
+const tier = option('tier') ?? 'fast';
+if (tier !== 'fast' && tier !== 'full') {
+  process.stderr.write(`test: -tier=${tier} is neither fast nor full\n`);
+  process.exit(2);
+}
+const only = option('pass');
+const label = option('report') ?? 'test';
 const cut = process.argv.indexOf('--');
 const vitestArguments = cut < 0 ? [] : process.argv.slice(cut + 1);
 
@@ -21,7 +29,7 @@ function runPass(name, native) {
   const reportPath = join(root, '.millrace', `${label}-${name}.json`);
   mkdirSync(dirname(reportPath), { recursive: true });
   rmSync(reportPath, { force: true });
-  process.stderr.write(`\n== ${name} pass: MILLRACE_NATIVE=${native}\n`);
+  process.stderr.write(`\n== ${tier} tier, ${name} pass: MILLRACE_NATIVE=${native}\n`);
   const started = Date.now();
   const result = spawnSync(
     process.execPath,
@@ -42,6 +50,7 @@ function runPass(name, native) {
         ...process.env,
         ...(process.stderr.isTTY ? {} : { NO_COLOR: '1' }),
         MILLRACE_NATIVE: native,
+        MILLRACE_TEST_TIER: tier,
       },
     },
   );
@@ -75,25 +84,30 @@ function runPass(name, native) {
   if (result.status !== 0 && failed === 0)
     complain(`the test runner ended with ${result.status ?? result.signal}`);
   process.stderr.write(
-    `${name} pass: ${report.numPassedTests} passed, ${failed} failed in ${((Date.now() - started) / 1000).toFixed(0)} s\n`,
+    `${tier} tier, ${name} pass: ${report.numPassedTests} passed, ${failed} failed in ${((Date.now() - started) / 1000).toFixed(0)} s\n`,
   );
   return { passed: report.numPassedTests, failed };
 }
 
-// Before the first test, so that a run without a network needs only one run with it. Where it fails, so do the tests
-// of the clients and those with an oracle, and they say the same.
+// Fetched before the first test, so that later runs need no network. Where a fetch fails, the tests that need it fail with
+// the same message.
 const say = (line) => process.stderr.write(`${line}\n`);
-for (const bring of only === undefined
-  ? [() => clientsDir(say), () => oracleCommand('AvroOracle', say)]
-  : []) {
+const fetches =
+  tier === 'full'
+    ? [clientsDir, (log) => oracleCommand('AvroOracle', log)]
+    : [(log) => oracleCommand('AvroOracle', log)];
+for (const fetchOne of only === undefined ? fetches : []) {
   try {
-    bring();
+    fetchOne(say);
   } catch (thrown) {
     say(thrown.message);
   }
 }
 const tallies = [];
-if (only === undefined) tallies.push(await runChecks());
+if (only === undefined) {
+  process.stderr.write(`== ${tier} tier, static checks\n`);
+  tallies.push(await runChecks());
+}
 if (only === undefined || only === 'native') tallies.push(runPass('native', 'on'));
 if (only === undefined || only === 'reference') tallies.push(runPass('reference', 'off'));
 const passed = tallies.reduce((sum, tally) => sum + tally.passed, 0);

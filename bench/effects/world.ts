@@ -1,5 +1,6 @@
 /** What a bench of the effects runs in: a broker and a database of its own (or given ones), a fresh database and topic a
  *  part, and real processes of the launcher that users type. */
+
 import { randomBytes } from 'node:crypto';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,8 +12,10 @@ import { packageRoot } from '../../src/bin/shell/package.ts';
 import { coreError } from '../../src/core/errors.ts';
 import { DEFAULT_KAFKA_HEAP_BYTES, START_TIMEOUT_MS, startStack } from '../../src/devstack/stack.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { flockDriver } from '../../src/io/lock/flock.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
+import { chooseNative } from '../../src/native/load.ts';
 import type { BenchContext } from '../harness.ts';
 import { CpuMeter, cpuSeconds, processAt } from './cpu.ts';
 
@@ -85,6 +88,7 @@ async function addresses(
     kafkaPort: undefined,
     postgresPort: undefined,
     kafkaHeapBytes: 2 * DEFAULT_KAFKA_HEAP_BYTES,
+    locks: flockDriver(chooseNative(process.env['MILLRACE_NATIVE']).mode),
     environment: process.env,
     startTimeoutMs: START_TIMEOUT_MS,
     onStep: (step) => context.say(step),

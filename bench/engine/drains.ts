@@ -31,6 +31,9 @@ const BUDGET_BYTES_SMOKE = 160 * 1024 ** 2;
 const RSS_BUDGET_BYTES = 1024 ** 3;
 const RSS_MAX_BYTES = 4 * 1024 ** 3;
 const RESTORE_GOAL_S = 5;
+/** The default is disk as long as it costs less than 1.1 times the CPU where memory would do. */
+const DISK_FITS_RATIO = 0.909;
+const DISK_FITS_REPEATS_MIN = 5;
 
 /** Two minutes of event time each. */
 const ZIPF: EventsSpec = { events: 9_000_000, accounts: 1_000_000, zipf: 1.1, perMs: 75 };
@@ -51,6 +54,7 @@ export function hasDiskState(): boolean {
   const choices: readonly string[] = engine.settings.state?.choices ?? [];
   return choices.includes('disk') && Object.hasOwn(engine.settings, 'mem-budget');
 }
+const IN_MEMORY = '-state=mem';
 const onDisk = (bytes: number): readonly string[] => ['-state=disk', `-mem-budget=${Math.ceil(bytes)}`];
 
 const mebibytes = (bytes: number): string => `${Math.round(bytes / 1024 ** 2)} MiB`;
@@ -204,6 +208,30 @@ export class Drains {
     return this.diskBesideMemory([...TUMBLING, UNFIRED], undefined);
   }
 
+  /** A state on disk whose budget holds all of it beside one in memory, with results leaving: what the choice of disk costs where
+   *  it is not needed. */
+  async diskFits(): Promise<readonly BenchResult[]> {
+    const { world, runs } = this;
+    const topic = await this.topics.of(this.spec(ZIPF));
+    const results: BenchResult[] = [];
+    for (const [title, windows] of [
+      ['tumbling 1m', TUMBLING],
+      ['sessions with a gap of 30s', FIRED.sessions.flags],
+    ] as const) {
+      const found = { memory: [] as Drained[], disk: [] as Drained[] };
+      const drain = (side: keyof typeof found, state: string) => async (): Promise<number> =>
+        found[side].push(await runs.drain(topic, { flags: [...windows, `-state=${state}`] }));
+      world.context.say(`draining into memory and into a budget that holds it: ${title}`);
+      await takeTurns(
+        { memory: drain('memory', 'mem'), disk: drain('disk', 'disk') },
+        world.context.smoke ? 1 : Math.max(DISK_FITS_REPEATS_MIN, world.context.repeats),
+      );
+      const what = `${title}, disk state within its budget, ${topic.events} events`;
+      results.push(...besideMemory(what, found));
+    }
+    return results;
+  }
+
   /** The same where results leave meanwhile: up to the last of them, or a state that lets them wait would be the faster one. */
   diskFired(kind: keyof typeof FIRED): Promise<readonly BenchResult[]> {
     const { flags, title } = FIRED[kind];
@@ -230,7 +258,8 @@ export class Drains {
         memory: async () => {
           const results = fired === undefined ? {} : ({ results: 'all' } as const);
           const answer = memory.length === 0;
-          const one = await runs.drain(topic, { flags, answer, gauges: answer, ...results });
+          const inMemory = [...flags, IN_MEMORY];
+          const one = await runs.drain(topic, { flags: inMemory, answer, gauges: answer, ...results });
           if (answer) {
             bytes = metricIn(one.end, 'engine_state_bytes');
             left = metricIn(one.end, 'engine_sink_rows_total');
@@ -284,7 +313,7 @@ export class Drains {
       return { peak: seriesOf([one.peakBytes]), restore: seriesOf([one.restoreSeconds as number]) };
     };
     world.context.say(`holding ${keys} keys`);
-    const memory = await drain([]);
+    const memory = await drain([IN_MEMORY]);
     const size = { unit: 'bytes', better: 'less' } as const;
     const time = { unit: 's', better: 'less', goal: { valueAtMost: RESTORE_GOAL_S } } as const;
     const load = `${keys / 1e6}M open keys, sliding 5m by 1m`;
@@ -315,4 +344,19 @@ export class Drains {
       }),
     ];
   }
+}
+
+/** Disk state that fits beside memory state. */
+function besideMemory(
+  what: string,
+  { memory, disk }: { readonly memory: readonly Drained[]; readonly disk: readonly Drained[] },
+): readonly BenchResult[] {
+  const beside = (pick: (one: Drained) => number) => ({
+    ours: of(disk, pick),
+    against: { name: 'memory state', series: of(memory, pick) },
+  });
+  return [
+    result({ ...CPU, metric: `${what}: CPU`, ...beside(cpuUs), goal: { ratioAtLeast: DISK_FITS_RATIO } }),
+    result({ ...RATE, metric: `${what}: rate`, ...beside(perSecond) }),
+  ];
 }

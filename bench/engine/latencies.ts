@@ -3,6 +3,7 @@
 import { rmSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { invariant } from '../../src/core/errors.ts';
+import { cpuSeconds } from '../effects/cpu.ts';
 import { until, type World } from '../effects/world.ts';
 import { type BenchResult, result, seriesOf } from '../harness.ts';
 import { EngineRuns, metricIn, type Scrape, scrape } from './engine-run.ts';
@@ -11,6 +12,7 @@ import { type EventsSpec, PARTITIONS, startSource } from './events-topic.ts';
 const SECONDS = 20;
 const SECONDS_SMOKE = 2;
 const WARMUP_SECONDS = 5;
+const SMOKE_WARMUP_MS_MAX = 500;
 const REPEATS_MAX = 3;
 /** Of the ceiling. */
 const SHARE = 0.8;
@@ -23,6 +25,14 @@ const SINK_GOAL_MS = 1000;
 const RUNNING: Omit<EventsSpec, 'events'> = { accounts: 1_000_000, zipf: 1.1, perMs: 1000 };
 /** A firing of so many windows every few seconds: five seconds of event time hold five events an account. */
 const FIRING = { rows: 100_000, accounts: 101_000, perMs: 100, rate: 200_000, sizeMs: 5000 } as const;
+/** Sessions of which some thousand end a second. The smallest budget sends them to disk, and in a small run the changelog. */
+const SESSIONS = {
+  ...{ rate: 20_000, accounts: 400_000, zipf: 1.1, gapMs: 30_000, gapMsSmoke: 2000 },
+  flags: [
+    ...['-state=disk', '-mem-budget=90MiB', '-batch-rows=2048', '-batch-bytes=1MiB', '-snapshot-after=64KiB'],
+    ...['-allowed-skew=1s', '-allowed-lateness=0'],
+  ],
+} as const;
 const FIRINGS_MS_MAX = 120_000;
 const FIRINGS_MIN = 3;
 
@@ -60,6 +70,8 @@ interface Steady {
   readonly sent: number;
   readonly before: Scrape;
   readonly after: Scrape;
+  /** CPU of all threads of the engine between the two. */
+  readonly cpuSeconds: number;
 }
 
 export class Latencies {
@@ -83,6 +95,7 @@ export class Latencies {
     rate: number,
     flags: readonly string[],
     isOver: (before: Scrape, now: Scrape) => boolean = hasRead,
+    warmUpMs = WARMUP_SECONDS * 1000,
   ): Promise<Steady> {
     const { world, runs } = this;
     const { smoke, drain } = world.context;
@@ -93,10 +106,11 @@ export class Latencies {
       const source = await startSource(world, topic, shape, rate);
       const events = async (): Promise<number> => metricIn(await scrape(engine), 'engine_events_total');
       await until('the first event', FIRST_EVENT_MS_MAX, async () => (await events()) > 0);
-      await sleep(smoke ? 500 : WARMUP_SECONDS * 1000);
+      await sleep(smoke ? Math.min(warmUpMs, SMOKE_WARMUP_MS_MAX) : warmUpMs);
       drain.throwIfAborted();
       const looked = async () => ({
         at: performance.now(),
+        cpu: cpuSeconds(engine.process.pid),
         engine: await scrape(engine),
         source: await scrape(source),
       });
@@ -117,6 +131,7 @@ export class Latencies {
         sent: grown('source', SOURCE_ROWS),
         before: before.engine,
         after: after.engine,
+        cpuSeconds: after.cpu - before.cpu,
       };
     } finally {
       engine.process.kill('SIGKILL');
@@ -169,6 +184,50 @@ export class Latencies {
       latency('p50', 0),
       latency('p99', 1, ACCUMULATE_GOAL_MS),
       latency('p999', 2),
+    ];
+  }
+
+  /** Sessions on disk, from the watermark's crossing to durable. */
+  async sessionFiring(): Promise<readonly BenchResult[]> {
+    const { world } = this;
+    const { smoke } = world.context;
+    const { rate, accounts, zipf, flags } = SESSIONS;
+    const gapMs = smoke ? SESSIONS.gapMsSmoke : SESSIONS.gapMs;
+    world.context.say(`sessions on disk, a gap of ${gapMs} ms`);
+    const more = ['-window=session', `-gap=${gapMs}ms`, ...flags];
+    const hasFired = (then: Scrape, now: Scrape): boolean =>
+      metricIn(now, 'engine_sink_rows_total') > metricIn(then, 'engine_sink_rows_total') + rate / 10;
+    // The first sessions end a gap behind the first event.
+    const warmUpMs = WARMUP_SECONDS * 1000 + gapMs;
+    const shape = { accounts, zipf, perMs: rate / 1000 };
+    const { before, after, cpuSeconds: cpu } = await this.steady(shape, rate, more, hasFired, warmUpMs);
+    const grown = (name: string): number => metricIn(after, name) - metricIn(before, name);
+    invariant(grown('engine_spill_bytes_total') > 0, 'sessions are on disk');
+    const events = grown('engine_events_total');
+    const quantiles = quantilesMs(before, after, 'sink', [0.5, 0.99, 0.999]);
+    const load = `${rate} events/s, a gap of ${gapMs} ms`;
+    const latency = (name: string, at: number): BenchResult =>
+      result({
+        metric: `a session on disk from its end to durable in the sink, ${load}, ${name} at most`,
+        unit: 'ms',
+        better: 'less',
+        ours: seriesOf([quantiles[at] as number]),
+        ...(name === 'p99' ? { goal: { valueBelow: SINK_GOAL_MS } } : {}),
+      });
+    return [
+      ...['p50', 'p99', 'p999'].map(latency),
+      result({
+        metric: `sessions on disk, ${load}: CPU`,
+        unit: 'us CPU/event',
+        better: 'less',
+        ours: seriesOf([(cpu / events) * 1e6]),
+      }),
+      result({
+        metric: `sessions on disk, ${load}: written to disk`,
+        unit: 'bytes/event',
+        better: 'less',
+        ours: seriesOf([grown('engine_spill_bytes_total') / events]),
+      }),
     ];
   }
 

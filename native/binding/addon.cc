@@ -12,7 +12,7 @@ namespace millrace::binding {
 namespace {
 
 // Grows when a function of the surface changes its meaning.
-constexpr std::uint32_t kAbi = 2;
+constexpr std::uint32_t kAbi = 3;
 
 void SetNumber(napi_env env, napi_value exports, const char* name, double value) {
   if (napi_set_named_property(env, exports, name, ToNumber(env, value)) != napi_ok) {
@@ -32,6 +32,7 @@ NAPI_MODULE_INIT() {
   RegisterGen(env, exports);
   RegisterWindows(env, exports);
   RegisterSessions(env, exports);
+  RegisterLocks(env, exports);
   RegisterBroker(env, exports);
   return exports;
 }

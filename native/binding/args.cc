@@ -20,6 +20,11 @@ void ThrowFormatted(napi_env env, const char* code, bool type_error, const char*
   }
 }
 
+// The greatest value of the enumeration's range, which no type has. A runtime leaves the type unset
+// for a kind of array that its Node-API does not know.
+constexpr auto kUnknownType = static_cast<napi_typedarray_type>(15);
+
+// 0 for a type that this code does not know, so that its size is not guessed.
 std::size_t CellBytes(napi_typedarray_type type) {
   switch (type) {
     case napi_int8_array:
@@ -33,8 +38,12 @@ std::size_t CellBytes(napi_typedarray_type type) {
     case napi_uint32_array:
     case napi_float32_array:
       return 4;
-    default:
+    case napi_float64_array:
+    case napi_bigint64_array:
+    case napi_biguint64_array:
       return 8;
+    default:
+      return 0;
   }
 }
 
@@ -96,10 +105,10 @@ bool BytesOf(napi_env env, napi_value value, Span<std::uint8_t>* out) {
       return false;
     }
   } else if (napi_is_typedarray(env, value, &is) == napi_ok && is) {
-    napi_typedarray_type type;
+    napi_typedarray_type type = kUnknownType;
     napi_value buffer;
     if (napi_get_typedarray_info(env, value, &type, &size, &data, &buffer, nullptr) != napi_ok ||
-        Detached(env, buffer)) {
+        CellBytes(type) == 0 || Detached(env, buffer)) {
       return false;
     }
     size *= CellBytes(type);
@@ -207,7 +216,7 @@ bool Call::Text(std::size_t index, const char* name, std::size_t bytes_max, std:
 
 bool Call::TypedArray(std::size_t index, const char* name, napi_typedarray_type type,
                       std::size_t cell_bytes, const char* type_name, Span<std::uint8_t>* out) {
-  napi_typedarray_type real;
+  napi_typedarray_type real = kUnknownType;
   std::size_t length = 0;
   void* data = nullptr;
   napi_value buffer;

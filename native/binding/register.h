@@ -11,6 +11,7 @@ void RegisterGen(napi_env env, napi_value exports);
 void RegisterWindows(napi_env env, napi_value exports);  // RegisterRuns is its last part
 void RegisterRuns(napi_env env, napi_value exports);
 void RegisterSessions(napi_env env, napi_value exports);
+void RegisterLocks(napi_env env, napi_value exports);
 void RegisterBroker(napi_env env, napi_value exports);
 
 }  // namespace millrace::binding

@@ -36,6 +36,7 @@ std::unique_ptr<Consumer> Consumer::Open(const Properties& properties, ConsumerH
       conf, [](rd_kafka_t* client, rd_kafka_resp_err_t code, List* list, void* opaque) {
         OnRebalance(client, code, list, opaque);
       });
+  consumer->receipts_.Watch(conf);
   char text[512];
   consumer->client_ = rd_kafka_new(RD_KAFKA_CONSUMER, conf, text, sizeof text);
   if (consumer->client_ == nullptr) {
@@ -49,6 +50,7 @@ std::unique_ptr<Consumer> Consumer::Open(const Properties& properties, ConsumerH
     *error = "a consumer needs a group.id";
     return nullptr;
   }
+  consumer->receipts_.Follow(consumer->queue_);
   return consumer;
 }
 
@@ -56,6 +58,7 @@ Consumer::~Consumer() {
   DropHeld(nullptr);
   for (const Rebalance& one : rebalances_) rd_kafka_topic_partition_list_destroy(one.partitions);
   for (const Topic& topic : topics_) rd_kafka_topic_destroy(topic.handle);
+  receipts_.Follow(nullptr);
   if (queue_ != nullptr) rd_kafka_queue_destroy(queue_);
   if (client_ != nullptr) rd_kafka_destroy_flags(client_, RD_KAFKA_DESTROY_F_NO_CONSUMER_CLOSE);
 }
@@ -145,7 +148,8 @@ void Consumer::Forget(const Partition& partition) {
 
 // Held records of one partition, or of all (null).
 void Consumer::DropHeld(const Partition* partition) {
-  const auto gone = [&](rd_kafka_message_t* message) {
+  const auto gone = [&](const Held& held) {
+    rd_kafka_message_t* message = held.message;
     if (partition != nullptr &&
         (message->rkt != partition->topic || message->partition != partition->partition)) {
       return false;
@@ -210,15 +214,22 @@ std::size_t Consumer::DrawBatch(rd_kafka_message_t** into, std::size_t most, int
 
 // Moves what is there to the end of `held_`, waiting for the first only.
 std::size_t Consumer::Draw(std::size_t most, int wait_ms) {
-  const std::size_t before = held_.size();
-  held_.resize(before + most);
-  rd_kafka_message_t** const into = held_.data() + before;
-  std::size_t taken = DrawBatch(into, most, 0);
+  drawn_.resize(most);
+  received_.clear();
+  rd_kafka_message_t** const into = drawn_.data();
+  const auto draw_now = [&](std::size_t from) {
+    receipts_.BeginDraw();
+    const std::size_t taken = DrawBatch(into + from, most - from, 0);
+    receipts_.EndDraw(taken, &received_);
+    return taken;
+  };
+  std::size_t taken = draw_now(0);
   if (taken == 0 && wait_ms > 0 && rebalances_.empty()) {
     taken = DrawBatch(into, 1, wait_ms);
-    if (taken == 1 && most > 1) taken += DrawBatch(into + 1, most - 1, 0);
+    receipts_.EndDraw(taken, &received_);
+    if (taken == 1 && most > 1) taken += draw_now(1);
   }
-  held_.resize(before + taken);
+  for (std::size_t i = 0; i < taken; i++) held_.push_back({into[i], received_[i]});
   return taken;
 }
 
@@ -258,7 +269,7 @@ void Consumer::Fill(Filling* filling) {
   std::size_t kept = 0;
   std::size_t at = 0;
   for (; at < held_.size(); at++) {
-    rd_kafka_message_t* message = held_[at];
+    rd_kafka_message_t* message = held_[at].message;
     if (message->rkt == nullptr || message->err != RD_KAFKA_RESP_ERR_NO_ERROR) {
       if (message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
         PartitionOf(message->rkt, message->partition)->end = message->offset;
@@ -281,8 +292,8 @@ void Consumer::Fill(Filling* filling) {
     if (!partition->assigned) {
       rd_kafka_message_destroy(message);
     } else if (partition->paused) {
-      held_[kept++] = message;
-    } else if (Append(filling, message, partition)) {
+      held_[kept++] = held_[at];
+    } else if (Append(filling, held_[at], partition)) {
       rd_kafka_message_destroy(message);
     } else {
       break;
@@ -294,7 +305,8 @@ void Consumer::Fill(Filling* filling) {
 }
 
 // False, and nothing written, when the record does not fit.
-bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* partition) {
+bool Consumer::Append(Filling* filling, const Held& held, Partition* partition) {
+  rd_kafka_message_t* message = held.message;
   const RecordRows& into = filling->into;
   if (filling->rows >= into.row_capacity) return false;
   rd_kafka_headers_t* headers = nullptr;
@@ -326,13 +338,19 @@ bool Consumer::Append(Filling* filling, rd_kafka_message_t* message, Partition* 
   bytes_a_row_ += (static_cast<double>(bytes) - bytes_a_row_) / 64;
   filling->used += static_cast<std::uint32_t>(bytes);
   filling->rows++;
+  std::vector<ReceiptRun>& receipts = filling->out->receipts;
+  if (receipts.empty() || receipts.back().at_us != held.received_us) {
+    receipts.push_back({0, held.received_us});
+  }
+  receipts.back().rows++;
   return true;
 }
 
 // From here on a resume may come: every position that an end moved too far is put right.
 Event Consumer::BeginResumes() {
   if (!ends_ || one_by_one_) return {};
-  for (const rd_kafka_message_t* message : held_) {
+  for (const Held& held : held_) {
+    const rd_kafka_message_t* message = held.message;
     if (message->rkt == nullptr) continue;
     const bool is_end = message->err == RD_KAFKA_RESP_ERR__PARTITION_EOF;
     PartitionOf(message->rkt, message->partition)->end = is_end ? message->offset : kNoEnd;

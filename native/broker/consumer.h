@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "broker/client.h"
+#include "broker/receipts.h"
 #include "kernel/batch.h"
 #include "layout/layouts.gen.h"
 
@@ -39,8 +40,17 @@ class ConsumerHost : public Waiter {
   virtual void OnRebalance(RebalanceKind kind, const std::vector<Place>& places) = 0;
 };
 
+// Rows in a row that were received together.
+struct ReceiptRun {
+  std::uint32_t rows;
+  // As NowUs tells it.
+  std::int64_t at_us;
+};
+
 struct ConsumeOutcome {
   std::uint32_t rows = 0;
+  // Of all rows, in their order.
+  std::vector<ReceiptRun> receipts;
   std::vector<Place> ends;
   std::vector<Event> events;
   // Names of the topics met since the last time; their indices go on where those ended.
@@ -90,6 +100,10 @@ class Consumer : public Journal {
     rd_kafka_topic_partition_list_s* partitions;
   };
   struct Filling;
+  struct Held {
+    rd_kafka_message_s* message;
+    std::int64_t received_us;
+  };
 
   explicit Consumer(ConsumerHost* host) : host_(host) {}
   static void OnRebalance(rd_kafka_s* client, int error, rd_kafka_topic_partition_list_s* list,
@@ -101,7 +115,7 @@ class Consumer : public Journal {
   std::size_t Draw(std::size_t most, int wait_ms);
   std::size_t DrawBatch(rd_kafka_message_s** into, std::size_t most, int wait_ms);
   void Fill(Filling* filling);
-  bool Append(Filling* filling, rd_kafka_message_s* message, Partition* partition);
+  bool Append(Filling* filling, const Held& held, Partition* partition);
   Partition* PartitionOf(rd_kafka_topic_s* topic, std::int32_t partition);
   Partition* PartitionOf(const Place& place);
   std::uint32_t TopicIndex(rd_kafka_topic_s* topic);
@@ -110,13 +124,18 @@ class Consumer : public Journal {
   void DropHeld(const Partition* partition);
 
   ConsumerHost* host_;
+  // Outlives the client, whose threads call it.
+  Receipts receipts_;
   rd_kafka_s* client_ = nullptr;
   rd_kafka_queue_s* queue_ = nullptr;
   std::vector<Topic> topics_;
   std::uint32_t topics_told_ = 0;
   std::vector<Partition> partitions_;
   std::uint32_t last_ = 0;
-  std::vector<rd_kafka_message_s*> held_;
+  std::vector<Held> held_;
+  // Of one draw.
+  std::vector<rd_kafka_message_s*> drawn_;
+  std::vector<std::int64_t> received_;
   std::vector<Rebalance> rebalances_;
   bool cooperative_ = true;
   // Ends of partitions are told.

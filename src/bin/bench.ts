@@ -1,12 +1,12 @@
 /** `millrace bench NAME`: measures us beside a peer or the raw limit in one run, and can demand the goals. */
 
-import { type Bench, type BenchReport, commitOf, machine, renderTable } from '../../bench/harness.ts';
+import { type Bench, type BenchReport, machine, renderTable } from '../../bench/harness.ts';
 import { BENCHES } from '../../bench/index.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import { nearest } from '../core/settings.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
-import { packageRoot } from './shell/package.ts';
+import { buildDigest } from './shell/package.ts';
 
 const REPEATS = 5;
 const REPEATS_SMOKE = 2;
@@ -165,7 +165,7 @@ export const benchCommand = (table: Benches) =>
       );
       const report: BenchReport = {
         bench: name,
-        commit: commitOf(packageRoot()),
+        build: buildDigest(),
         machine: machine(),
         ...(flags.length === 0 ? {} : { flags }),
         results,

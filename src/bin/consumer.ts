@@ -8,6 +8,7 @@ import {
   EndTracker,
   FileSink,
   GroupMember,
+  QUARANTINE_HEADER_BYTES_MAX,
   Quarantine,
   registryError,
   TopicSink,
@@ -20,6 +21,7 @@ import {
   registryClient,
   topicName,
   topicOf,
+  type WantedTopic,
 } from './registry-clients/shared.ts';
 import { defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels as chooseKernels } from './shell/drivers.ts';
@@ -67,6 +69,32 @@ function outputOf(out: string | undefined): Output | undefined {
   if (scheme === 'file') return { kind: 'file', path: rest as string };
   if (scheme === 'kafka') return { kind: 'kafka', topic: topicName('-out', rest as string) };
   throw coreError('bad_value', `-out=${out} is not an output`, { next: 'give file:PATH or kafka:TOPIC' });
+}
+
+/** Quarantined records are few and wanted for long. */
+const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
+/** The most that librdkafka sends as one record: the topic decides what is too large. */
+const PRODUCER_RECORD_BYTES_MAX = 1_000_000_000;
+/** The most that a topic can be told to accept: a signed number of 32 bits. */
+const TOPIC_RECORD_BYTES_MAX = 2_147_483_647;
+/** Bytes of JSON for one byte of a record: a control character is written as six. */
+const JSON_GROWTH = 6;
+
+/** @param recordBytesMax the largest record that is read */
+function quarantineSpec(topic: string, recordBytesMax: number): WantedTopic {
+  return {
+    topic,
+    partitions: 1,
+    config: {
+      'retention.ms': String(QUARANTINE_RETENTION_MS),
+      'max.message.bytes': String(recordBytesMax + QUARANTINE_HEADER_BYTES_MAX),
+    },
+  };
+}
+
+function outputTopic(topic: string, recordBytesMax: number): WantedTopic {
+  const bytes = Math.min(TOPIC_RECORD_BYTES_MAX, recordBytesMax * JSON_GROWTH);
+  return { topic, config: { 'max.message.bytes': String(bytes) } };
 }
 
 async function endsOf(
@@ -133,12 +161,12 @@ export const command = defineCommand({
     };
     const admin = await driver.admin(base);
     context.onClose(() => admin.close());
-    await createTopics(
-      context,
-      admin,
-      [topic, ...(output?.kind === 'kafka' ? [output.topic] : [])],
-      quarantineTopic,
-    );
+    const recordBytesMax = settings['batch-bytes'];
+    await createTopics(context, admin, [
+      { topic },
+      ...(output?.kind === 'kafka' ? [outputTopic(output.topic, recordBytesMax)] : []),
+      quarantineSpec(quarantineTopic, recordBytesMax),
+    ]);
     const info = (await admin.listTopics()).find((one) => one.topic === topic);
     if (info === undefined) {
       throw coreError('unreachable', `topic ${topic} does not exist`, {
@@ -150,6 +178,12 @@ export const command = defineCommand({
       clientId: 'millrace-consumer-out',
       acks: -1,
       idempotence: true,
+      properties: {
+        ...base.properties,
+        'message.max.bytes': PRODUCER_RECORD_BYTES_MAX,
+        // A batch is handed over whole, and the next one waits for it.
+        'linger.ms': 1,
+      },
     });
     context.onClose(() => producer.close());
     const sink: DecodedSink | undefined =
@@ -199,6 +233,11 @@ export const command = defineCommand({
           progress.error(failed);
         },
       });
+    });
+    context.readiness('delivery', () => {
+      const reason = members.map((member) => member.heldReason()).find((one) => one !== undefined);
+      if (reason !== undefined) throw new Error(reason);
+      return true;
     });
     context.setReady();
     await Promise.all(members.map((member) => member.run()));

@@ -10,6 +10,7 @@ import { Processes } from './demo/processes.ts';
 import { ready } from './demo/ready.ts';
 import { allHold, renderFacts } from './demo/table.ts';
 import { defineCommand } from './shell/command.ts';
+import { lockDriver } from './shell/drivers.ts';
 import { packageRoot } from './shell/package.ts';
 import { aborted } from './shell/wait.ts';
 
@@ -88,6 +89,7 @@ topics, the tables and an independent oracle say. Exit code 1 when a fact does n
       kafkaPort: undefined,
       postgresPort: undefined,
       kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+      locks: await lockDriver(context),
       environment: process.env,
       startTimeoutMs: START_TIMEOUT_MS,
       onStep: say,

@@ -2,6 +2,7 @@
 import { join, resolve } from 'node:path';
 import { stopStack } from '../devstack/stack.ts';
 import { defineCommand } from './shell/command.ts';
+import { lockDriver } from './shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 
@@ -20,7 +21,11 @@ export const command = defineCommand({
   },
   async run(context) {
     const folder = resolve(context.settings.dir ?? DEFAULT_FOLDER);
-    const { stopped, killed } = await stopStack(folder, context.settings['lock-timeout']);
+    const { stopped, killed } = await stopStack(
+      folder,
+      context.settings['lock-timeout'],
+      await lockDriver(context),
+    );
     const text =
       stopped.length === 0
         ? `nothing is running in ${folder}`

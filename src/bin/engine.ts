@@ -1,10 +1,12 @@
 /** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as CSV. */
+
 import { randomUUID } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineError } from '../engine/errors.ts';
 import {
   BrokerSource,
+  demandValidInput,
   Engine,
   engineMetrics,
   engineRoutes,
@@ -28,6 +30,7 @@ import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels, windowKernels } from './shell/drivers.ts';
 import { packageVersion } from './shell/package.ts';
 import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
+import { warnOfThinTopics } from './shell/topics.ts';
 
 /** Topics that are read or get copies, and a sink that is one. */
 const MAKES_TOPICS = ['create-topics', 'sink=kafka:*'] as const;
@@ -46,14 +49,14 @@ const SETTINGS = {
     type: 'duration',
     default: '10s',
     excludes: ['watermark=global'],
-    help: 'a partition that had nothing to read for so long holds no window back until its next event; 0: every partition always does',
+    help: 'a partition that had nothing to read for so long, or nothing but invalid records and tombstones, holds no window back until its next event; 0: every partition always does',
   },
   'partition-interval': {
     type: 'duration',
     default: '30s',
     max: 3_600_000,
     excludes: ['exit-at-end', 'bounded'],
-    help: 'how often the topic is asked whether it has more partitions, which are read from their first record on; 0: at the start only',
+    help: 'how often the topic is asked whether it has more partitions, which are read from their first record on, and whether it was made again, which ends the run; 0: at the start only',
   },
   'checkpoint-interval': { type: 'duration', default: '5s', min: 10, help: 'time between checkpoints' },
   'snapshot-after': {
@@ -172,11 +175,15 @@ async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string)
       next: 'create it, or leave -create-topics on',
     });
   }
+  await warnOfThinTopics(context.log, admin, [topic]);
   return found.partitions.length;
 }
 
 /** Asks over a connection of its own, which is opened when it is asked first. */
-function partitionCounter(context: Context, driver: BrokerDriver): () => Promise<number> {
+function topicFinder(
+  context: Context,
+  driver: BrokerDriver,
+): () => Promise<{ readonly partitions: number; readonly id: string | undefined }> {
   const { topic } = context.settings;
   let opening: Promise<BrokerAdmin> | undefined;
   context.onClose(async () => (await opening?.catch(() => undefined))?.close());
@@ -185,8 +192,10 @@ function partitionCounter(context: Context, driver: BrokerDriver): () => Promise
     opening.catch(() => {
       opening = undefined;
     });
-    const topics = await (await opening).listTopics();
-    return topics.find((one) => one.topic === topic)?.partitions.length ?? 0;
+    const admin = await opening;
+    const topics = await admin.listTopics();
+    const found = topics.find((one) => one.topic === topic);
+    return { partitions: found?.partitions.length ?? 0, id: await admin.topicId(topic) };
   };
 }
 
@@ -194,7 +203,7 @@ async function openSource(
   context: Context,
   driver: BrokerDriver,
   kernel: Kernels,
-  partitionCount: number,
+  found: { readonly partitionCount: number; readonly topicId: string | undefined },
   stages: Stages,
   shares: MemoryShares | undefined,
 ) {
@@ -227,8 +236,8 @@ async function openSource(
     clock: context.clock,
     stages,
     topic: settings.topic,
-    partitionCount,
-    countPartitions: partitionCounter(context, driver),
+    ...found,
+    findTopic: topicFinder(context, driver),
     rowCapacity: settings['batch-rows'],
     arenaBytes: settings['batch-bytes'],
     onEvent: (event) =>
@@ -260,17 +269,19 @@ async function runEngine(context: Context): Promise<number> {
   const kernel = await kernels(context);
   const admin = await driver.admin({ brokers, clientId: 'millrace-engine-admin' });
   const clusterId = await admin.clusterId();
-  const findTopics = async (): Promise<number> => {
+  const findTopics = async () => {
     if (lateName !== undefined) await partitionsOf(context, admin, lateName);
-    return partitionsOf(context, admin, job.topic);
+    const partitionCount = await partitionsOf(context, admin, job.topic);
+    return { partitionCount, topicId: await admin.topicId(job.topic) };
   };
-  const partitionCount = await findTopics().finally(() => admin.close());
-  log.info({ topic: job.topic, partitions: partitionCount, cluster: clusterId }, 'topic found');
+  const found = await findTopics().finally(() => admin.close());
+  const { partitionCount, topicId } = found;
+  log.info({ topic: job.topic, id: topicId, partitions: partitionCount, cluster: clusterId }, 'topic found');
   // Only where everything else is there is something made in the folder.
   const spill = shares && (await openSpill(context, shares, pieceOrderOf(job)));
   const { sinks, fired } = await openSinks(context, sink, shapeOf(job), shares?.firedStoreBytes);
   const stages = new Stages(clock);
-  const reader = await openSource(context, driver, kernel, partitionCount, stages, shares);
+  const reader = await openSource(context, driver, kernel, found, stages, shares);
   const { source, lease } =
     group === undefined
       ? { source: reader, lease: undefined }
@@ -292,6 +303,7 @@ async function runEngine(context: Context): Promise<number> {
   const engine = new Engine({
     job,
     clusterId,
+    topicId,
     source,
     watermarks: watermarksOf(job, windows, partitionCount),
     openState,
@@ -334,7 +346,11 @@ async function runEngine(context: Context): Promise<number> {
   const summary = await engine.run(context.drain);
   progress.done();
   const text = `consumed ${summary.consumed} events: ${summary.accepted} accepted, ${summary.droppedLate} dropped late, ${summary.invalid} invalid; fired ${summary.firedWindows} ${job.window === 'session' ? 'times' : 'windows'}; ${limitedText(summary.limitedBy)}`;
-  context.print(text, { ...summary, ...engine.watermark() });
+  const { before, ...printed } = summary;
+  context.print(text, { ...printed, ...engine.watermark() });
+  const hasEnd = settings.bounded || settings['exit-at-end'];
+  if (hasEnd && !context.drain.aborted)
+    demandValidInput(job.topic, { totals: summary, before, invalid: summary.invalidRecords });
   return EXIT.done;
 }
 
@@ -351,7 +367,7 @@ answers fired windows, with open=true the others too, GET /watermark how far eve
   millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1m -sink=postgres:postgres://me@127.0.0.1/shop -migrate
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=sliding -size=5m -slide=1m
   millrace engine -brokers=127.0.0.1:9092 -topic=events -window=session -gap=30s
-  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -state=disk -mem-budget=512MiB
+  millrace engine -brokers=127.0.0.1:9092 -topic=events -size=1h -mem-budget=512MiB
 `,
   settings: SETTINGS,
   positionalMax: 1,

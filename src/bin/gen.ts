@@ -1,4 +1,5 @@
 /** `millrace gen`: the seeded generator of events and orders, to a topic, a file or stdout. */
+
 import { type FileHandle, open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError, EXIT } from '../core/errors.ts';
@@ -21,6 +22,7 @@ import { CREDENTIAL_SETTINGS } from './registry-clients/credentials.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, kernels } from './shell/drivers.ts';
 import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
+import { makeTopics } from './shell/topics.ts';
 
 const SETTINGS = {
   kind: { type: 'string', choices: ['events', 'orders'], default: 'events', help: 'what is generated' },
@@ -265,7 +267,9 @@ async function demandTopic(context: Context, admin: BrokerAdmin, topic: string):
   if (settings['create-topics']) {
     const config = { 'retention.ms': String(settings.retention) };
     const replicationFactor = settings['replication-factor'];
-    await admin.createTopics([{ topic, partitions: settings.partitions, replicationFactor, config }]);
+    await makeTopics(context.log, admin, [
+      { topic, partitions: settings.partitions, replicationFactor, config },
+    ]);
     return;
   }
   const topics = await admin.listTopics();

@@ -2,7 +2,7 @@
 import { coreError, EXIT } from '../core/errors.ts';
 import { nearest } from '../core/settings.ts';
 import type { Command } from './shell/command.ts';
-import { packageVersion } from './shell/package.ts';
+import { buildDigest, packageVersion } from './shell/package.ts';
 import { fail, isJson, runCommand } from './shell/run.ts';
 import { processWorld, type World } from './shell/world.ts';
 
@@ -45,7 +45,7 @@ async function listing(): Promise<string> {
     '',
     ...lines,
     '',
-    'millrace COMMAND -help lists the flags of a command; millrace -version prints the version.',
+    'millrace COMMAND -help lists the flags of a command; millrace -version prints the version and the build.',
     '',
   ].join('\n');
 }
@@ -61,7 +61,7 @@ async function dispatch(argv: readonly string[], world: World): Promise<number> 
     return EXIT.done;
   }
   if (/^(--?version|version)$/.test(name)) {
-    await world.writeData(`${packageVersion()}\n`);
+    await world.writeData(`${packageVersion()} build ${buildDigest()}\n`);
     return EXIT.done;
   }
   const load = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;

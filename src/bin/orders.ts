@@ -1,5 +1,6 @@
 /** `millrace orders`: the HTTP service that creates orders and their outbox rows. */
 import { randomFillSync } from 'node:crypto';
+import type { RequestGate } from '../access/access.ts';
 import { coreError } from '../core/errors.ts';
 import type { SqlPool } from '../io/sql/port.ts';
 import { UuidV7 } from '../outbox/ids.ts';
@@ -9,31 +10,54 @@ import { KEY_TTL_TABLE } from '../outbox/orders/key-ttl.ts';
 import { BODY_BYTES_MAX } from '../outbox/orders/request.ts';
 import type { Orders } from '../outbox/orders/service.ts';
 import { ORDERS_TABLES } from '../outbox/orders/tables.ts';
-import { GRPC_SETTINGS, grpcDrainMs, serveGrpc } from './orders/grpc.ts';
+import { GRPC_SETTINGS, grpcDrainMs, grpcListen, serveGrpc } from './orders/grpc.ts';
 import { ORDERS_SETTINGS } from './orders/settings.ts';
 import { canWrite, openPlain, withPatientPool } from './orders/sql.ts';
 import { batchingOf, checkKeyTtl, openOrders } from './orders/writing.ts';
+import { ACCESS_SETTINGS, accessGate, warnOfExposure } from './shell/access.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { migrationsOf } from './shell/migrations.ts';
 import { packageVersion } from './shell/package.ts';
 import { aborted } from './shell/wait.ts';
 
-const SETTINGS = { ...ORDERS_SETTINGS, ...GRPC_SETTINGS } as const;
+const SETTINGS = { ...ORDERS_SETTINGS, ...GRPC_SETTINGS, ...ACCESS_SETTINGS } as const;
 
 type Context = CommandContext<typeof SETTINGS>;
 
 interface Parts {
   readonly ids: UuidV7;
+  /** Of both transports, so that a client has one rate. Undefined: every caller may do everything. */
+  readonly gate: RequestGate | undefined;
   orders: Orders | undefined;
 }
 
 /** Routes are asked for before the database is open; both look their parts up here. */
 const partsByContext = new WeakMap<object, Parts>();
 
-function partsOf(context: Pick<Context, 'clock'>): Parts {
+function partsOf(context: Context): Parts {
   let parts = partsByContext.get(context);
   if (parts === undefined) {
-    parts = { ids: new UuidV7(context.clock, (into) => randomFillSync(into)), orders: undefined };
+    const grpc = grpcListen(context.settings);
+    warnOfExposure(context, [context.settings.listen, ...(grpc === undefined ? [] : [grpc])]);
+    parts = {
+      ids: new UuidV7(context.clock, (into) => randomFillSync(into)),
+      gate: accessGate(context, {
+        logsAllowed: false,
+        counters: () => ({
+          decisions: context.metrics.counter(
+            'orders_auth_decisions_total',
+            'Requests by how they identified themselves and what was decided.',
+            ['scheme', 'outcome'],
+          ),
+          reloads: context.metrics.counter(
+            'orders_auth_reloads_total',
+            'Files that were read again after a change.',
+            ['file', 'outcome'],
+          ),
+        }),
+      }),
+      orders: undefined,
+    };
     partsByContext.set(context, parts);
   }
   return parts;
@@ -77,12 +101,18 @@ with the same body gets the stored answer byte for byte; with another body it ge
   millrace orders -postgres=postgres://me@127.0.0.1/shop -migrate
 `,
   settings: SETTINGS,
-  // Every byte of a key counts, and a client that pipelines gets every answer.
-  httpNeeds: () => ['header_bytes', 'pipeline_waits'],
-  routes: (context) =>
-    ordersRoutes({
-      orders: () => partsOf(context).orders,
-      requestId: () => partsOf(context).ids.next(),
+  // Every byte of a key counts, a client that pipelines gets every answer, and a token may be long.
+  httpNeeds: ({ settings }) => [
+    'header_bytes',
+    'pipeline_waits',
+    ...(settings['auth-jwks'] === undefined ? [] : (['long_heads'] as const)),
+  ],
+  routes: (context) => {
+    const parts = partsOf(context);
+    return ordersRoutes({
+      orders: () => parts.orders,
+      requestId: () => parts.ids.next(),
+      ...(parts.gate === undefined ? {} : { gate: parts.gate }),
       log: context.log,
       outcomes: context.metrics.counter(
         'orders_requests_total',
@@ -91,7 +121,8 @@ with the same body gets the stored answer byte for byte; with another body it ge
       ),
       hash: context.settings.hash as 'canonical' | 'raw',
       version: packageVersion(),
-    }),
+    });
+  },
   http: (context) => ({
     bodyBytesMax: BODY_BYTES_MAX,
     fallbacks: ordersFallbacks(() => partsOf(context).ids.next()),
@@ -99,7 +130,11 @@ with the same body gets the stored answer byte for byte; with another body it ge
   async run(context) {
     requireTimeToDrain(context.settings);
     const parts = partsOf(context);
-    const grpc = await serveGrpc(context, { orders: () => parts.orders, requestId: () => parts.ids.next() });
+    const grpc = await serveGrpc(context, {
+      orders: () => parts.orders,
+      requestId: () => parts.ids.next(),
+      gate: parts.gate,
+    });
     const pool = await open(context);
     parts.orders = await openOrders(context, pool, parts.ids);
     context.readiness('postgres', () => canWrite(pool));

@@ -1,4 +1,5 @@
 /** `millrace payments`: one charge an order, however often its event is delivered. */
+
 import { randomFillSync } from 'node:crypto';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
@@ -24,6 +25,7 @@ import { type PaymentsContext as Context, SETTINGS } from './payments/settings.t
 import { defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
+import { makeTopics } from './shell/topics.ts';
 
 const CONNECT_TIMEOUT_MS = 5000;
 /** A row that another transaction holds for longer is waited for outside, with the partitions paused. */
@@ -69,7 +71,7 @@ async function partitionsOf(context: Context, admin: BrokerAdmin): Promise<reado
   const { settings } = context;
   const { topic } = settings;
   if (settings['create-topics']) {
-    const [created] = await admin.createTopics([
+    const [created] = await makeTopics(context.log, admin, [
       {
         topic,
         partitions: settings.partitions,

@@ -7,6 +7,7 @@ import { type LedgerEntry, readLedger } from '../outbox/load/ledger.ts';
 import { reconcile } from '../outbox/reconcile/reconcile.ts';
 import { reconciliationText } from '../outbox/reconcile/report.ts';
 import { requirePlainSchema } from '../outbox/schema-name.ts';
+import { sleepUntil } from '../outbox/wait.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { sqlDriver } from './shell/drivers.ts';
 
@@ -30,6 +31,14 @@ const SETTINGS = {
     min: 1000,
     help: 'after how long keys may be gone, where orders had a shorter -key-ttl than it has: orders older than that are not judged by their key (default: what orders has)',
   },
+  settle: {
+    type: 'duration',
+    default: '15s',
+    max: 3_600_000,
+    help: 'how long an order may be in flight: where rows differ and some are younger, they are compared again once it is over; 0 compares once, all rows',
+  },
+  from: { type: 'string', help: 'judge rows from this time on, such as 2026-11-21T09:30:00Z' },
+  to: { type: 'string', help: 'judge rows up to this time' },
   ids: { type: 'int', default: '20', min: 0, max: IDS_MAX, help: 'ids listed for each class of delta' },
 } as const;
 
@@ -67,12 +76,27 @@ async function checkFiles(paths: readonly string[]): Promise<void> {
   }
 }
 
+const TIME = /^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2}(\.\d{1,9})?)?(Z|[+-]\d{2}:\d{2})$/;
+
+function timeOf(flag: string, text: string | undefined): Date | undefined {
+  if (text === undefined) return undefined;
+  const time = new Date(text);
+  if (TIME.test(text) && !Number.isNaN(time.getTime())) return time;
+  throw coreError('bad_value', `-${flag}=${text} is not a time`, {
+    next: 'give date, time and zone, such as 2026-11-21T09:30:00Z',
+  });
+}
+
 async function run(context: Context): Promise<number> {
   const { settings, metrics } = context;
   const paths = settings.ledger ?? [];
   const paymentsSchema = settings['payments-schema'] ?? settings.schema;
   requirePlainSchema(settings.schema);
   requirePlainSchema(paymentsSchema, '-payments-schema');
+  const from = timeOf('from', settings.from);
+  const to = timeOf('to', settings.to);
+  if (from !== undefined && to !== undefined && from > to)
+    throw coreError('bad_value', '-from is later than -to', { next: 'swap them' });
   await checkFiles(paths);
   const driver = await sqlDriver(context);
   const pool = await driver.connect({
@@ -98,7 +122,18 @@ async function run(context: Context): Promise<number> {
     pool,
     ordersSchema: settings.schema,
     paymentsSchema,
-    ledgers: paths.map(entriesOf),
+    ledgers: paths.map((path) => () => entriesOf(path)),
+    ...(from === undefined ? {} : { from }),
+    ...(to === undefined ? {} : { to }),
+    settleMs: settings.settle,
+    wait: async (ms) => {
+      context.log.info(
+        { wait_ms: Math.ceil(ms) },
+        'rows differ and may be in flight; they are compared again',
+      );
+      await sleepUntil(ms, context.drain);
+      goOn();
+    },
     ...(settings['key-ttl'] === undefined ? {} : { keyTtlMs: settings['key-ttl'] }),
     idsMax: settings.ids,
     onEntry: () => {
@@ -123,7 +158,7 @@ export const command = defineCommand({
   description: `
 Takes one snapshot of the database and compares what the clients intended (their ledgers), what was ordered and what was
 charged, row by row. Exit code 1 when the invariant is broken: an effect lost, done twice, or done with another amount.
-Run it when the clients are done and nothing is pending.
+During load, orders younger than the start are left out, and -settle decides how long one may be in flight.
 
   millrace reconcile -postgres=postgres://me@127.0.0.1/shop -ledger=/tmp/ledger.jsonl
 `,

@@ -10,11 +10,13 @@ import {
   registryRoutes,
   SCHEMA_LIMITS,
   signForwarded,
+  WIRES,
+  type Wire,
   warnOfStale,
 } from '../registry/server.ts';
 import type { Store } from './registry/opened-store.ts';
-import { registryGate, SECURITY_SETTINGS, warnOfPlainText } from './registry/security.ts';
 import { checkStore, STORE_SETTINGS, storesOf } from './registry/store.ts';
+import { ACCESS_SETTINGS, accessGate, warnOfExposure } from './shell/access.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { packageVersion } from './shell/package.ts';
 
@@ -27,11 +29,11 @@ const SETTINGS = {
   ...STORE_SETTINGS,
   wire: {
     type: 'string',
-    choices: ['7', '8'],
-    default: '7',
-    help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, 8 from 8.1 (guid, ts, 40901, whole answers to registrations)',
+    choices: ['own', '7', '8'],
+    default: 'own',
+    help: 'bodies and error codes like those of the existing registries: 7 up to 7.9, which also takes Avro defaults that do not fit and any namespace; 8 from 8.1 (guid, ts, 40901, whole answers to registrations); own: as 7 but schemaType also for AVRO, and by id with ?subject= its version there',
   },
-  ...SECURITY_SETTINGS,
+  ...ACCESS_SETTINGS,
   'body-max': {
     type: 'size',
     default: `${REGISTRY_BODY_BYTES_MAX >> 20}MiB`,
@@ -117,6 +119,8 @@ function measure(context: Context, { registry, store }: Running): void {
   });
 }
 
+const wireOf = (setting: string): Wire => WIRES.find((wire) => String(wire) === setting) ?? 'own';
+
 export const command = defineCommand({
   name: 'registry',
   summary: 'Serve the schema registry over HTTP.',
@@ -128,10 +132,24 @@ export const command = defineCommand({
   routes: (context) => {
     const { settings } = context;
     checkStore(context);
-    warnOfPlainText(context);
-    const gate = registryGate(context);
+    warnOfExposure(context, [settings.listen]);
+    const gate = accessGate(context, {
+      logsAllowed: true,
+      counters: () => ({
+        decisions: context.metrics.counter(
+          'registry_auth_decisions_total',
+          'Requests by how they identified themselves and what was decided.',
+          ['scheme', 'outcome'],
+        ),
+        reloads: context.metrics.counter(
+          'registry_auth_reloads_total',
+          'Files that were read again after a change.',
+          ['file', 'outcome'],
+        ),
+      }),
+    });
     const routes = registryRoutes(() => runningOf(context).registry, {
-      wire: settings.wire === '8' ? 8 : 7,
+      wire: wireOf(settings.wire),
       pageMax: settings['page-max'],
       bodyBytesMax: settings['body-max'],
       limits: {
@@ -147,7 +165,7 @@ export const command = defineCommand({
     const warning = warnOfStale(
       routes,
       () => running.get(context)?.store.stale?.() ?? false,
-      settings.wire === '8' ? 8 : 7,
+      wireOf(settings.wire),
     );
     return signForwarded(warning, () => running.get(context)?.store.instance);
   },
@@ -158,10 +176,12 @@ export const command = defineCommand({
   async run(context) {
     // A large registry is small objects that live for ever; V8's own growth would let as much garbage lie beside them.
     setFlagsFromString('--heap-growing-percent=20');
-    const open = await storesOf(context);
+    const open = await storesOf(context, 'serves', context.settings['auth-rules'] !== undefined);
     const store = open();
     context.onClose(() => store.close());
-    const registry = await Registry.open(store.log, context.log);
+    const registry = await Registry.open(store.log, context.log, {
+      validatesNewSchemas: context.settings.wire !== '7',
+    });
     context.onClose(() => registry.close());
     const started = { registry, store };
     running.set(context, started);

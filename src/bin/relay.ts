@@ -4,6 +4,7 @@ import { hostname } from 'node:os';
 import { coreError } from '../core/errors.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
 import { withSettings } from '../outbox/connection.ts';
+import { WAL_DEFAULTS } from '../outbox/defaults.ts';
 import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/relay/event.ts';
 import { Relay, type RelayOptions } from '../outbox/relay/relay.ts';
 import type { RelayCrashPoint } from '../outbox/relay/source.ts';
@@ -12,9 +13,6 @@ import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';
 import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
-
-/** Messages of the replication stream above this are passed over; their rows stay pending for the sweep. */
-const WAL_MESSAGE_BYTES_MAX = 64 * 1024 * 1024;
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
@@ -180,16 +178,15 @@ async function sourceOf(context: Context): Promise<RelayOptions['makeSource']> {
   const { slot, publication } = settings;
   return (parts) =>
     new WalSource(parts, {
+      ...WAL_DEFAULTS,
       driver: pgReplicationDriver,
       url: withSettings(settings.postgres, { schema: settings.schema }),
       names: {
         ...(slot === undefined ? {} : { slot }),
         ...(publication === undefined ? {} : { publication }),
       },
-      connectTimeoutMs: 5000,
       heartbeatMs: settings.heartbeat,
       auditMs: settings['sweep-interval'],
-      messageBytesMax: WAL_MESSAGE_BYTES_MAX,
     });
 }
 

@@ -1,9 +1,11 @@
 /** `millrace topic create|list|delete`: topics of a cluster, for set-up scripts and for a look. */
+
 import { coreError, EXIT } from '../core/errors.ts';
 import type { BrokerAdmin } from '../io/broker/port.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver } from './shell/drivers.ts';
 import { REPLICATION_FACTOR } from './shell/topic-settings.ts';
+import { makeTopics } from './shell/topics.ts';
 
 const SETTINGS = {
   brokers: { type: 'string', required: true, help: 'host:port of the brokers, with commas between' },
@@ -59,7 +61,9 @@ async function create(context: Context, admin: BrokerAdmin): Promise<void> {
   const names = topicNames(context, 'create');
   const { partitions } = context.settings;
   const replicationFactor = context.settings['replication-factor'];
-  const made = await admin.createTopics(
+  const made = await makeTopics(
+    context.log,
+    admin,
     names.map((topic) => ({ topic, partitions, replicationFactor, config })),
   );
   const results = names.map((topic, index) => ({ topic, created: made[index] === true }));

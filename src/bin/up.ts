@@ -3,6 +3,7 @@ import { join, resolve } from 'node:path';
 import { coreError } from '../core/errors.ts';
 import { START_TIMEOUT_MS, startStack } from '../devstack/stack.ts';
 import { defineCommand } from './shell/command.ts';
+import { lockDriver } from './shell/drivers.ts';
 
 const DEFAULT_FOLDER = join('.millrace', 'stack');
 
@@ -65,6 +66,7 @@ addresses, and starts again what was killed of it. Data outlives down and up.
       kafkaPort: settings['kafka-port'],
       postgresPort: settings['postgres-port'],
       kafkaHeapBytes: settings['kafka-heap'],
+      locks: await lockDriver(context),
       environment: process.env,
       startTimeoutMs: settings['start-timeout'],
       onStep: (step) => log.info({}, step),

@@ -43,7 +43,9 @@ export interface MetricSnapshot {
 abstract class Metric {
   protected cells: Float64Array;
   private readonly seriesByKey = new Map<string, number>();
-  private readonly seriesLabels: Array<Readonly<Record<string, string>>> = [];
+  /** Undefined: dropped, and free for the next combination of labels. */
+  private readonly seriesLabels: Array<Readonly<Record<string, string>> | undefined> = [];
+  private readonly freeSeries: number[] = [];
   readonly name: string;
   readonly help: string;
   readonly labelNames: readonly string[];
@@ -70,12 +72,19 @@ abstract class Metric {
     const key = values.join('\u0000');
     const known = this.seriesByKey.get(key);
     if (known !== undefined) return known;
-    if (this.seriesLabels.length >= SERIES_MAX - 1 && values.some((value) => value !== 'other')) {
+    const free = this.freeSeries.pop();
+    if (
+      free === undefined &&
+      this.seriesLabels.length >= SERIES_MAX - 1 &&
+      values.some((value) => value !== 'other')
+    ) {
       return this.series(...values.map(() => 'other'));
     }
-    const index = this.seriesLabels.length;
+    const index = free ?? this.seriesLabels.length;
     this.seriesByKey.set(key, index);
-    this.seriesLabels.push(Object.fromEntries(this.labelNames.map((name, i) => [name, values[i] as string])));
+    this.seriesLabels[index] = Object.fromEntries(
+      this.labelNames.map((name, i) => [name, values[i] as string]),
+    );
     if ((index + 1) * this.width > this.cells.length) {
       const grown = new Float64Array(this.cells.length * 2);
       grown.set(this.cells);
@@ -84,8 +93,22 @@ abstract class Metric {
     return index;
   }
 
+  /** Leaves the series with these label values out of the exposition until it is resolved again. An index that was
+   *  resolved before is invalid afterwards. */
+  drop(...values: readonly string[]): void {
+    const key = values.join('\u0000');
+    const index = this.seriesByKey.get(key);
+    if (index === undefined) return;
+    this.seriesByKey.delete(key);
+    this.seriesLabels[index] = undefined;
+    this.cells.fill(0, index * this.width, (index + 1) * this.width);
+    this.freeSeries.push(index);
+  }
+
   protected eachSeries<T>(make: (labels: Readonly<Record<string, string>>, base: number) => T): T[] {
-    return this.seriesLabels.map((labels, index) => make(labels, index * this.width));
+    return this.seriesLabels.flatMap((labels, index) =>
+      labels === undefined ? [] : [make(labels, index * this.width)],
+    );
   }
 }
 

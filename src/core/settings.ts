@@ -5,9 +5,12 @@
  *  nothing beside the others is an error that names them.
  *  Flags are accepted as `-format=avro`, `-format avro`, `--format=avro` and `--format avro`. A flag that takes a list
  *  may be given several times; any other is given once. An environment variable that is empty counts as unset.
+ *  No error repeats the value of a secret setting, nor a word behind one on the command line: that may be the rest of a
+ *  value whose blanks were not quoted.
  */
-import { coreError } from './errors.ts';
+import { coreError, type MillraceError } from './errors.ts';
 import { formatDuration, formatRate, formatSize, parseDuration, parseRate, parseSize } from './quantity.ts';
+import { HIDDEN } from './secrets.ts';
 
 export type SettingType =
   | 'string'
@@ -25,7 +28,10 @@ export type SettingType =
   /** Comma-separated integers. */
   | 'ints'
   /** `host:port`, `:port` or `port`, kept as text in the form host:port. */
-  | 'listen';
+  | 'listen'
+  /** `name=value`, parsed to an object: one a flag, a line, or an entry of a list in the config file. After a property of
+   *  `shown`, whose values hold no commas, a comma begins the next one; every other value reaches to the end. */
+  | 'properties';
 
 export interface Setting {
   readonly type: SettingType;
@@ -40,6 +46,8 @@ export interface Setting {
   readonly env?: readonly string[];
   /** Never printed. */
   readonly secret?: boolean;
+  /** Of `properties`: the names whose values may be printed. Every other value is secret. */
+  readonly shown?: ReadonlySet<string>;
   /** As a flag it is refused unless one of these is on: a setting's name (true, given, not zero), `name=value`, or `name=start*` where
    *  more may follow. What stands in the environment or the config file may be meant for other runs. */
   readonly needs?: readonly string[];
@@ -58,7 +66,12 @@ type ValueOfType<T extends SettingType> = T extends 'string' | 'listen'
       ? readonly string[]
       : T extends 'ints'
         ? readonly number[]
-        : number;
+        : T extends 'properties'
+          ? Properties
+          : number;
+
+/** Values by the names of properties. */
+export type Properties = Readonly<Record<string, string>>;
 
 type ValueOf<S extends Setting> = ValueOfType<S['type']>;
 
@@ -102,10 +115,48 @@ const FORMS: Readonly<Record<SettingType, string>> = {
   list: 'values with commas between',
   ints: 'whole numbers with commas between',
   listen: 'host:port',
+  properties: 'name=value',
 };
 
-function parseOne(type: SettingType, text: string): unknown {
+/** Between flags or entries of a list; no argument of a process can hold it. */
+const ENTRY_END = '\0';
+const ENTRY = /^\s*([A-Za-z][\w.-]*)=(.*)$/s;
+
+/** One entry each, without the line ends behind it. A line of a value, such as one of a PEM text, begins no entry: it has no
+ *  dotted name before an `=`. */
+function entriesOf(text: string, shown: ReadonlySet<string>): string[] {
+  const entries: string[] = [];
+  for (const part of text.split(ENTRY_END)) {
+    let within = false;
+    for (const line of part.split('\n')) {
+      const name = ENTRY.exec(line)?.[1];
+      const begins = name !== undefined && (name.includes('.') || shown.has(name));
+      if (within && !begins) entries.push(`${entries.pop()}\n${line}`);
+      else if (line.trim() !== '') entries.push(line);
+      within ||= line.trim() !== '';
+    }
+  }
+  return entries.map((entry) => entry.replace(/[\r\n]+$/, ''));
+}
+
+/** Undefined where an entry has no name. */
+function parseProperties(text: string, shown: ReadonlySet<string>): Properties | undefined {
+  const properties: Record<string, string> = {};
+  const entries = entriesOf(text, shown);
+  for (let entry = entries.shift(); entry !== undefined; entry = entries.shift()) {
+    const [, name, rest = ''] = ENTRY.exec(entry) ?? [];
+    if (name === undefined) return undefined;
+    const comma = shown.has(name) ? rest.indexOf(',') : -1;
+    properties[name] = comma < 0 ? rest : rest.slice(0, comma);
+    if (comma >= 0) entries.unshift(rest.slice(comma + 1));
+  }
+  return Object.freeze(properties);
+}
+
+function parseOne(type: SettingType, text: string, shown: ReadonlySet<string> = new Set()): unknown {
   switch (type) {
+    case 'properties':
+      return parseProperties(text, shown);
     case 'string':
       return text;
     case 'int':
@@ -146,6 +197,10 @@ function parseOne(type: SettingType, text: string): unknown {
 
 /** A value as a user would write it; parsing the text gives the value again. */
 export function formatValue(type: SettingType, value: unknown): string {
+  if (type === 'properties') {
+    const lines = Object.entries(value as Properties).map(([name, text]) => `${name}=${text}`);
+    return lines.join(ENTRY_END);
+  }
   if (Array.isArray(value)) return value.join(',');
   if (typeof value === 'number') {
     if (type === 'duration') return formatDuration(value);
@@ -155,17 +210,23 @@ export function formatValue(type: SettingType, value: unknown): string {
   return String(value);
 }
 
+/** Whether a text of this setting may hold a secret. */
+const isSecret = (setting: Setting): boolean => setting.secret === true || setting.type === 'properties';
+
+/** Between the texts of a flag that is given several times. */
+const JOINT: Readonly<Partial<Record<SettingType, string>>> = { list: ',', ints: ',', properties: ENTRY_END };
+
 function parseValue(name: string, setting: Setting, text: string, source: SettingSource): unknown {
   const where =
     source === 'flag' ? `-${name}` : source === 'environment' ? environmentName(name) : `${source} ${name}`;
   const bad = (why: string, next: string) =>
-    coreError('bad_value', `${where}=${setting.secret === true ? '***' : text} ${why}`, {
+    coreError('bad_value', `${where}=${isSecret(setting) ? HIDDEN : text} ${why}`, {
       next,
       details: { setting: name },
     });
   if (setting.required === true && text === '')
     throw bad('is empty', `give ${FORMS[setting.type]}: ${setting.help}`);
-  const value = parseOne(setting.type, text);
+  const value = parseOne(setting.type, text, setting.shown);
   if (value === undefined) throw bad(`is not ${FORMS[setting.type]}`, `give ${FORMS[setting.type]}`);
   if (setting.choices !== undefined) {
     const given = Array.isArray(value) ? value : [value];
@@ -215,6 +276,8 @@ export function nearest(given: string, known: readonly string[]): string | undef
 interface Flags {
   readonly values: ReadonlyMap<string, string>;
   readonly positional: readonly string[];
+  /** The secret flag that each positional argument follows, where it follows one. */
+  readonly behind: readonly (string | undefined)[];
 }
 
 const isTruth = (text: string | undefined): boolean => text !== undefined && /^(true|false)$/i.test(text);
@@ -241,6 +304,9 @@ function flagOf(table: SettingTable, token: string) {
 function readFlags(table: SettingTable, argv: readonly string[]): Flags {
   const values = new Map<string, string>();
   const positional: string[] = [];
+  const behind: (string | undefined)[] = [];
+  /** The last flag, where it was a secret one. */
+  let secret: string | undefined;
   for (let i = 0; i < argv.length; i++) {
     const token = argv[i] as string;
     if (token === '--') {
@@ -250,10 +316,12 @@ function readFlags(table: SettingTable, argv: readonly string[]): Flags {
     const flag = flagOf(table, token);
     if (flag === undefined) {
       positional.push(token);
+      behind[positional.length - 1] = secret;
       continue;
     }
     const { name, setting } = flag;
-    if (setting === undefined) throw unknownFlag(table, flag.given);
+    if (setting === undefined) throw unknownFlag(table, flag.given, secret);
+    secret = isSecret(setting) ? name : undefined;
     let value = flag.value;
     if (value === undefined && setting.type === 'bool') {
       value = isTruth(argv[i + 1]) ? (argv[++i] as string) : 'true';
@@ -266,21 +334,32 @@ function readFlags(table: SettingTable, argv: readonly string[]): Flags {
     }
     if (flag.negated) value = parseOne('bool', value) === false ? 'true' : 'false';
     const before = values.get(name);
-    if (before !== undefined && setting.type !== 'list' && setting.type !== 'ints') {
+    const joint = JOINT[setting.type];
+    if (before !== undefined && joint === undefined) {
       throw coreError('usage', `-${name} is given twice`, { next: 'give it once' });
     }
-    values.set(name, before === undefined ? value : `${before},${value}`);
+    values.set(name, before === undefined ? value : `${before}${joint}${value}`);
   }
-  return { values, positional };
+  return { values, positional, behind };
 }
 
-function unknownFlag(table: SettingTable, given: string) {
+const unquoted = (secret: string, what: string): MillraceError =>
+  coreError('usage', `${what} follows the value of -${secret}, which is secret and so not shown`, {
+    next: 'put a value that has blanks in quotes',
+  });
+
+function unknownFlag(table: SettingTable, given: string, secret: string | undefined) {
+  // A value that was joined by another character than = does not belong into the message.
+  const word = (/^[\w.-]*/.exec(given) as RegExpExecArray)[0].slice(0, NAME_LENGTH_MAX);
   const near = nearest(given, Object.keys(table));
+  // Behind a secret only a mistyped flag is sure to be none of its words.
+  if (secret !== undefined && (near === undefined || !/^[a-z-]+$/.test(word)))
+    return unquoted(secret, 'an unknown flag');
   const next =
     near === undefined
       ? 'see -help for the flags of this command'
       : `did you mean -${near}? (-help lists all)`;
-  return coreError('unknown_flag', `unknown flag -${given.slice(0, NAME_LENGTH_MAX)}`, { next });
+  return coreError('unknown_flag', `unknown flag -${word}`, { next });
 }
 
 function checkConfig(table: SettingTable, config: Readonly<Record<string, unknown>>): void {
@@ -309,7 +388,7 @@ function textOf(
   const config = inputs.config ?? {};
   if (Object.hasOwn(config, name)) {
     const raw = config[name];
-    return [Array.isArray(raw) ? raw.join(',') : String(raw), 'config'];
+    return [Array.isArray(raw) ? raw.join(JOINT[setting.type] ?? ',') : String(raw), 'config'];
   }
   return setting.default === undefined ? [undefined, 'unset'] : [setting.default, 'default'];
 }
@@ -364,6 +443,8 @@ export function parseSettings<const T extends SettingTable>(
   const { positional } = flags;
   const positionalMax = inputs.positionalMax ?? 0;
   if (positional.length > positionalMax) {
+    const secret = flags.behind[positionalMax];
+    if (secret !== undefined) throw unquoted(secret, 'an unexpected argument');
     throw coreError('usage', `unexpected argument ${JSON.stringify(positional[positionalMax])}`, {
       next: 'flags start with a dash; see -help',
     });

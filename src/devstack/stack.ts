@@ -13,6 +13,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { coreError } from '../core/errors.ts';
+import type { LockDriver } from '../io/lock/port.ts';
 import { stackError } from './errors.ts';
 import { writableFolder } from './files.ts';
 import { Guard } from './guard.ts';
@@ -68,6 +69,7 @@ export interface StackOptions {
   readonly postgresPort: number | undefined;
   /** Of each broker; undefined: 512 MiB for one, 384 MiB each for several. */
   readonly kafkaHeapBytes: number | undefined;
+  readonly locks: LockDriver;
   /** Where JAVA_HOME is looked up. */
   readonly environment: NodeJS.ProcessEnv;
   readonly startTimeoutMs: number;
@@ -152,8 +154,8 @@ async function chooseNodes(
 /** What a stack that was never formatted to the end may have left. */
 const OWN_ENTRY = /^(run|logs|postgres|kafka-\d+|lock.*|.*\.part|(identity|stack)\.json.*)$/;
 
-/** Formatting removes what lies in its way, so it happens in no folder that holds anything else. */
-export function prepareFolder(folder: string): void {
+/** Formatting removes what lies in its way, so it happens in no folder that holds anything else. @throws strange_folder */
+function demandOwnFolder(folder: string): void {
   const own = (name: string): boolean =>
     OWN_ENTRY.test(name) && (existsSync(join(folder, 'run')) || name.startsWith('lock'));
   if (
@@ -165,6 +167,11 @@ export function prepareFolder(folder: string): void {
       next: 'give an empty or a new folder with -dir',
     });
   }
+}
+
+/** @throws strange_folder */
+export function prepareFolder(folder: string): void {
+  demandOwnFolder(folder);
   for (const name of ['run', 'logs']) mkdirSync(join(folder, name), { recursive: true, mode: 0o755 });
 }
 
@@ -414,7 +421,9 @@ async function startOnce(options: StackOptions): Promise<Stack> {
   const wanted = options.folder ?? mkdtempSync(join(realpathSync(tmpdir()), 'millrace-'));
   writableFolder(wanted, '-dir');
   const folder = realpathSync(wanted);
-  const unlock = await lockFolder(folder, options.startTimeoutMs);
+  // Before the lock, which leaves a file in the folder, and again under it.
+  demandOwnFolder(folder);
+  const lock = await lockFolder(options.locks, folder, options.startTimeoutMs);
   try {
     prepareFolder(folder);
     brokerCount(options, folder);
@@ -452,7 +461,7 @@ async function startOnce(options: StackOptions): Promise<Stack> {
     if (ephemeral) rmSync(folder, { recursive: true, force: true });
     throw thrown;
   } finally {
-    unlock();
+    lock.release();
   }
 }
 
@@ -465,18 +474,18 @@ export interface StopReport {
 
 /** Ends the stack of a folder; data stays.
  *  @throws stack_locked */
-export async function stopStack(folder: string, lockBoundMs: number): Promise<StopReport> {
+export async function stopStack(folder: string, lockBoundMs: number, locks: LockDriver): Promise<StopReport> {
   if (!existsSync(folder)) return { stopped: [], killed: [] };
   const at = realpathSync(folder);
   if (!existsSync(join(at, 'run'))) return { stopped: [], killed: [] };
-  const unlock = await lockFolder(at, lockBoundMs);
+  const lock = await lockFolder(locks, at, lockBoundMs);
   try {
     const servers = runningServers(at);
     const killed = await stopServers(servers);
     forgetProcesses(at);
     return { stopped: servers.map((server) => server.name), killed };
   } finally {
-    unlock();
+    lock.release();
   }
 }
 

@@ -72,12 +72,16 @@ export interface WatermarkGenerator {
   ): number;
   /** The partition holds nothing back until its next valid event. */
   idle(partition: number): void;
+  /** Moves the frontier to where partitions and rules put it, which may differ from where a run was saved. */
+  refresh(): void;
   isIdle(partition: number): boolean;
   /** One more partition, which starts at the frontier: what lies before would meet fired windows. */
   added(offset: number): void;
   /** Rows of the partition from this offset on are not taken. */
   setLimit(partition: number, offset: number): void;
   position(partition: number): number;
+  /** Valid events of the partition so far, late ones included. */
+  validCount(partition: number): number;
   progress(): readonly PartitionProgress[];
   totals(): Totals;
   /** Goes on from cells that were saved; limits are gone. */
@@ -150,6 +154,10 @@ class KernelWatermarks {
 
   idle(partition: number): void {
     this.put(partition, IDLE, 1);
+    this.refresh();
+  }
+
+  refresh(): void {
     const { records, events, admitted } = this.nothing;
     this.admit(records, events, 0, admitted);
   }
@@ -173,6 +181,10 @@ class KernelWatermarks {
 
   position(partition: number): number {
     return this.read(partition, OFFSET);
+  }
+
+  validCount(partition: number): number {
+    return this.read(partition, CONSUMED) - this.read(partition, INVALID);
   }
 
   progress(): readonly PartitionProgress[] {

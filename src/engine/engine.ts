@@ -21,11 +21,12 @@ import {
 import { type Restored, restoreState } from './checkpoint/restore.ts';
 import type { StateManifest } from './checkpoint/state-manifest.ts';
 import type { StepHook } from './checkpoint/steps.ts';
-import { demandOffsets, demandSameJob } from './demands.ts';
+import { demandOffsets, validateCheckpoint } from './demands.ts';
 import { engineError } from './errors.ts';
 import type { WindowPage, WindowQuery } from './fired/lookup.ts';
 import { EngineGauges } from './gauges.ts';
 import { IdleWatch } from './idle.ts';
+import { INVALID_REASONS, type InvalidRecords, InvalidTally } from './invalid.ts';
 import type { Job } from './job.ts';
 import { LagWatch } from './lag.ts';
 import { LateOutlet, type LateTopic } from './late/outlet.ts';
@@ -34,7 +35,7 @@ import { WindowOperator } from './operator.ts';
 import { Outlet } from './outlet.ts';
 import { PartitionWatch } from './partitions.ts';
 import type { WindowSink } from './sink/port.ts';
-import type { EventSource } from './source.ts';
+import type { EventRows, EventSource } from './source.ts';
 import type { PieceStore } from './spill/pieces.ts';
 import { Spiller } from './spill/spiller.ts';
 import { type Limited, limitedBy, type StageShare, Stages, stripOf } from './stages.ts';
@@ -47,6 +48,8 @@ const WAIT_MS = 100;
 export interface EngineParts {
   readonly job: Job;
   readonly clusterId: string;
+  /** Id of the topic, which one made again under its name does not have; undefined: not known. */
+  readonly topicId?: string | undefined;
   readonly source: EventSource;
   readonly watermarks: WatermarkGenerator;
   /** Empty state of the job; called again where a checkpoint turns out to be none. */
@@ -87,6 +90,9 @@ export interface EngineParts {
 export type RunSummary = Totals & {
   /** Windows, or firings of sessions. */
   readonly firedWindows: number;
+  /** The counts when this process began. */
+  readonly before: Totals;
+  readonly invalidRecords: InvalidRecords;
   readonly limitedBy: Limited | undefined;
   readonly stages: readonly StageShare[];
 };
@@ -109,7 +115,8 @@ export class Engine implements EngineAnswers {
   private readonly stages: Stages;
   private readonly partitions: PartitionWatch;
   private firedCount = 0;
-  private consumedBefore = 0;
+  private before: Totals;
+  private readonly invalid = new InvalidTally();
   private targets: readonly number[] = [];
   private checkpointing: Promise<void> | undefined;
   private checkpointFailure: unknown;
@@ -119,6 +126,7 @@ export class Engine implements EngineAnswers {
   constructor(parts: EngineParts) {
     this.parts = parts;
     const { source, watermarks, rowCapacity, metrics } = parts;
+    this.before = watermarks.totals();
     this.idle = new IdleWatch(watermarks, source, parts.idleTimeoutMs);
     this.lag = new LagWatch({ source, positions: watermarks, rowCapacity });
     this.stages = parts.stages ?? new Stages(parts.clock);
@@ -147,7 +155,7 @@ export class Engine implements EngineAnswers {
   }
 
   /** Takes up what the folder holds, or starts at the first record of every partition. Call once, before `run`.
-   *  @throws state_corrupt, job_changed, offsets_gone, not_writable */
+   *  @throws state_corrupt, job_changed, topic_changed, offsets_gone, not_writable */
   async restore(): Promise<void> {
     const { parts } = this;
     const { watermarks, clock, log, metrics, disk, job, clusterId } = parts;
@@ -155,12 +163,17 @@ export class Engine implements EngineAnswers {
     const bounds = await parts.source.bounds();
     let opened: StateBackend | undefined;
     const open = (manifest: StateManifest) => {
-      demandSameJob(manifest, parts);
+      validateCheckpoint(manifest, parts);
       opened = parts.openState();
       return opened.live;
     };
     const onDisk = parts.spill === undefined ? {} : { pieces: parts.spill.pieces };
     const saved = await restoreState({ disk, log, open, ...onDisk });
+    for (const { flag, was, is } of saved === undefined ? [] : validateCheckpoint(saved.manifest, parts))
+      log.info(
+        { flag, was, is },
+        'a flag has changed since the checkpoint; its new value holds from here on',
+      );
     const state = opened ?? parts.openState();
     const standing = saved ?? freshStanding(freshCells(bounds.map(({ low }) => low)));
     demandOffsets(standing.progress, bounds);
@@ -171,6 +184,7 @@ export class Engine implements EngineAnswers {
           clock,
           job,
           clusterId,
+          topicId: parts.topicId ?? saved?.manifest.topicId,
           shards: state.shards,
           state: state.live,
           ...onDisk,
@@ -197,7 +211,7 @@ export class Engine implements EngineAnswers {
     this.take(operator.goOn(standing, clock.monotonicMs()));
     if (saved !== undefined && saved.manifest.spill === undefined) await this.moveToDisk();
     this.takeUp(bounds.slice(watermarks.partitionCount).map(({ low }) => low));
-    this.consumedBefore = watermarks.totals().consumed;
+    this.before = watermarks.totals();
     if (parts.stop !== 'never') {
       this.targets = bounds.map(({ high }) => high);
       this.targets.forEach((high, partition) => {
@@ -213,7 +227,7 @@ export class Engine implements EngineAnswers {
       {
         ...told(saved),
         offsets,
-        consumed: this.consumedBefore,
+        consumed: this.before.consumed,
         openWindows: state.openCount(),
         openKeys: state.keyCount(),
         seconds,
@@ -263,6 +277,8 @@ export class Engine implements EngineAnswers {
     return {
       ...this.parts.watermarks.totals(),
       firedWindows: this.firedCount,
+      before: this.before,
+      invalidRecords: this.invalid,
       limitedBy: limitedBy(times),
       stages: stripOf(times),
     };
@@ -280,6 +296,7 @@ export class Engine implements EngineAnswers {
     const { checkpointer, operator, outlet, spiller, late } = this.made;
     const { stages, lag } = this;
     let nextCheckpoint = clock.monotonicMs() + parts.checkpointIntervalMs;
+    let invalidBefore = this.before.invalid;
     while (!drain.aborted && !this.reachedEnd()) {
       stages.asksFor(lag.isAtEnd ? 'input' : 'fetch');
       const rows = await source.next(WAIT_MS);
@@ -288,13 +305,13 @@ export class Engine implements EngineAnswers {
         this.take(operator.step(rows.records, rows.events, from));
         const now = clock.monotonicMs();
         const { stage } = metrics;
-        stage.observeMany(
-          (now - source.receivedAtMs) / 1000,
-          rows.records.rowCount,
-          stage.series('accumulate'),
-        );
+        for (const { rows: count, atMs } of source.receipts)
+          stage.observeMany((now - atMs) / 1000, count, stage.series('accumulate'));
         stage.observe((now - from) / 1000, stage.series('step'));
-        parts.onConsumed?.(watermarks.totals().consumed - this.consumedBefore);
+        const { consumed, invalid } = watermarks.totals();
+        if (invalid > invalidBefore) this.noteInvalid(rows, now);
+        invalidBefore = invalid;
+        parts.onConsumed?.(consumed - this.before.consumed);
       }
       const now = clock.monotonicMs();
       for (const partition of this.idle.due(now)) {
@@ -340,6 +357,19 @@ export class Engine implements EngineAnswers {
       this.idle.unread(clock.monotonicMs() - waitsFrom);
     }
     if (!drain.aborted) await this.fireEnded();
+  }
+
+  /** The batch has invalid records. */
+  private noteInvalid({ records, events }: EventRows, now: number): void {
+    const { invalid, targets } = this;
+    const { log, metrics, job } = this.parts;
+    invalid.note(records, events, (partition) => targets[partition] ?? Number.POSITIVE_INFINITY);
+    const { reasons, sample } = invalid;
+    const { invalidReasons } = metrics;
+    for (const reason of INVALID_REASONS)
+      invalidReasons.setTotal(reasons[reason], invalidReasons.series(reason));
+    if (!invalid.isToWarn(now)) return;
+    log.warn({ topic: job.topic, ...reasons, first: sample }, 'records that are no events were skipped');
   }
 
   /** What ended on disk fires, however little that is: nothing that is to come would make it due. */

@@ -8,9 +8,11 @@ export const ENGINE_ERRORS = {
   restoring: errorRow('unavailable'),
   topic_missing: errorRow('not_found', { exit: EXIT.usage }),
   source_failed: errorRow('unavailable'),
+  no_valid_events: errorRow('corrupt'),
   oversize_record: errorRow('corrupt'),
   offsets_gone: errorRow('corrupt'),
   job_changed: errorRow('conflict', { exit: EXIT.usage }),
+  topic_changed: errorRow('conflict', { exit: EXIT.usage }),
   state_corrupt: errorRow('corrupt'),
   state_locked: errorRow('fenced'),
   late_waiting: errorRow('conflict', { exit: EXIT.usage }),
@@ -22,3 +24,13 @@ export const ENGINE_ERRORS = {
 } as const satisfies ErrorTable;
 
 export const engineError = errorsOf(ENGINE_ERRORS);
+
+/** The topic was deleted and made again: offsets and state belong to records that are gone. */
+export const topicChanged = (topic: string, was: string, is: string): Error =>
+  engineError(
+    'topic_changed',
+    `topic ${topic} was deleted and made again: the state belongs to the one with id ${was}, the topic now has id ${is}`,
+    {
+      next: 'give an empty -state-dir, and an empty sink where old results are not wanted, to compute the topic that exists now',
+    },
+  );

@@ -4,6 +4,8 @@
  *  (account_id, window_start, window_end) comes twice.
  */
 
+import type { ReachedTimes } from './state/reached.ts';
+
 /** Where the bounds of a row stand: one window for all rows, or sessions, whose start is in the spare cell of the row
  *  and whose end is last_update_ts + gap. */
 export type FiredBounds =
@@ -25,6 +27,8 @@ export interface Firing {
   readonly rowsMax: number;
   /** Monotonic ms at which it fired. */
   readonly firedAtMs: number;
+  /** Monotonic ms at which the frontier reached the end of each row, where that was before; rows ascend by end. */
+  readonly reached?: ReachedTimes | undefined;
   /** Copies the next rows, as many as fit; 0 at the end. One call at a time. */
   read(into: Uint8Array): Promise<number>;
   /** Lets go of the rows, which the state keeps until then; a second time it does nothing. */

@@ -10,6 +10,7 @@ export { SteadyStore } from './fired/steady.ts';
 export { FIRED_FAMILIES, FiredStore, readFired } from './fired/store.ts';
 export type { FiredPage, Firing } from './firing.ts';
 export { GroupLease } from './group.ts';
+export { demandValidInput } from './invalid.ts';
 export { checkJob, type Job, type JobWindows, pieceOrderOf, stateOf, watermarksOf } from './job.ts';
 export type { LateTopic } from './late/outlet.ts';
 export { KafkaLateTopic } from './late/topic.ts';

@@ -102,25 +102,44 @@ export function watermarksOf(job: Job, kernels: WindowKernels, partitionCount: n
     : new PartitionWatermarks(kernels, times, partitionCount);
 }
 
-/** Settings in which two jobs differ, as text for an error; empty when they compute the same. */
-export function jobDifferences(saved: Job, asked: Job): readonly string[] {
-  const flags: ReadonlyArray<readonly [name: string, flag: string]> = [
-    ['topic', 'topic'],
-    ['window', 'window'],
-    ['sizeMs', 'size'],
-    ['slideMs', 'slide'],
-    ['gapMs', 'gap'],
-    ['skewMs', 'allowed-skew'],
-    ['latenessMs', 'allowed-lateness'],
-    ['maxFutureMs', 'max-future'],
-    ['watermark', 'watermark'],
-  ];
-  const text = (job: Job, name: string): string => {
-    const value = (job as Readonly<Record<string, unknown>>)[name];
-    return value === undefined ? 'none' : `${value}${name.endsWith('Ms') ? ' ms' : ''}`;
+/** A flag that decides what is computed. `isSafe`: a run may resume with another value, which then holds from there on. */
+interface JobFlag {
+  readonly field: string;
+  readonly flag: string;
+  readonly isSafe: boolean;
+}
+
+/** The first six decide what a piece of state is a piece of, or which topic it is of. The watermark's kind decides whether
+ *  results depend on the order of partitions, which the results that left must not. The others only say which events are in
+ *  time: the frontier never falls, so no event that they let in meets a window that has fired. */
+const JOB_FLAGS: readonly JobFlag[] = [
+  { field: 'topic', flag: 'topic', isSafe: false },
+  { field: 'window', flag: 'window', isSafe: false },
+  { field: 'sizeMs', flag: 'size', isSafe: false },
+  { field: 'slideMs', flag: 'slide', isSafe: false },
+  { field: 'gapMs', flag: 'gap', isSafe: false },
+  { field: 'watermark', flag: 'watermark', isSafe: false },
+  { field: 'skewMs', flag: 'allowed-skew', isSafe: true },
+  { field: 'latenessMs', flag: 'allowed-lateness', isSafe: true },
+  { field: 'maxFutureMs', flag: 'max-future', isSafe: true },
+];
+
+export interface FlagChange {
+  readonly flag: string;
+  /** As the flag takes it; undefined: not given. */
+  readonly was: string | undefined;
+  readonly is: string | undefined;
+  readonly isSafe: boolean;
+}
+
+/** Flags in which two jobs differ; empty when they compute the same. */
+export function jobChanges(saved: Job, asked: Job): FlagChange[] {
+  const text = (job: Job, field: string): string | undefined => {
+    const value = (job as Readonly<Record<string, unknown>>)[field];
+    return value === undefined ? undefined : `${value}${field.endsWith('Ms') ? 'ms' : ''}`;
   };
-  return flags
-    .map(([name, flag]) => ({ flag, was: text(saved, name), is: text(asked, name) }))
-    .filter(({ was, is }) => was !== is)
-    .map(({ flag, was, is }) => `-${flag} was ${was}, is ${is}`);
+  return JOB_FLAGS.map(({ field, flag, isSafe }) => ({
+    ...{ flag, isSafe },
+    ...{ was: text(saved, field), is: text(asked, field) },
+  })).filter(({ was, is }) => was !== is);
 }

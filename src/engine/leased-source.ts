@@ -1,6 +1,6 @@
 /** A source that hands rows out only while the lease on its partitions is whole. What was read ahead stays until then. */
 import type { Lease } from './group.ts';
-import type { Bounds, EventRows, EventSource } from './source.ts';
+import type { Bounds, EventRows, EventSource, Receipt } from './source.ts';
 
 export class LeasedSource implements EventSource {
   private readonly source: EventSource;
@@ -18,8 +18,8 @@ export class LeasedSource implements EventSource {
   get partitionCount(): number {
     return this.source.partitionCount;
   }
-  get receivedAtMs(): number {
-    return this.source.receivedAtMs;
+  get receipts(): readonly Receipt[] {
+    return this.source.receipts;
   }
 
   bounds(): Promise<readonly Bounds[]> {

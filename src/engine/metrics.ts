@@ -1,4 +1,4 @@
-/** The engine's metrics. Latencies: `accumulate` is batch received to accumulators updated, counted for every event; `step`
+/** The engine's metrics. Latencies: `accumulate` is record received by the broker client to accumulators updated, for every event; `step`
  *  the operator's part of it, for every batch; `sink` window fired to result durable, for every result; the others are the
  *  pieces of work of their stages. */
 import {
@@ -21,6 +21,7 @@ export interface EngineMetrics {
   readonly events: Counter;
   readonly ingestRate: Gauge;
   readonly invalid: Counter;
+  readonly invalidReasons: Counter;
   readonly droppedLate: Counter;
   readonly droppedAfterIdle: Counter;
   readonly futureClamped: Counter;
@@ -67,6 +68,11 @@ export function engineMetrics(metrics: Metrics): EngineMetrics {
     invalid: metrics.counter(
       'engine_invalid_events_total',
       'Events that could not be read: wrong length, null, timestamp out of range.',
+    ),
+    invalidReasons: metrics.counter(
+      'engine_invalid_records_total',
+      'Invalid records that this process read, by reason: null_value, value_length or event_ts.',
+      ['reason'],
     ),
     droppedLate: metrics.counter(
       'dropped_late',

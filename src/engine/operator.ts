@@ -87,11 +87,15 @@ export class WindowOperator {
     this.refused = parts.late === undefined ? undefined : RefusedBatch.create(parts.rowCapacity);
   }
 
-  /** Goes on where a run stands; gives what it may not have handed out. Once, before the first batch. */
+  /** Resumes from where a run stands; gives what it may not have handed out. Once, before the first batch. */
   goOn(standing: OperatorStanding, atMs: number): readonly StateFiring[] {
+    const { watermarks } = this;
     const { progress, frontier, maxSeen, fired } = standing;
-    this.watermarks.restore(progress, frontier, maxSeen);
+    watermarks.restore(progress, frontier, maxSeen);
     this.state.goOn(fired);
+    // A shorter skew or lateness than before moves the frontier; the changelog has that before what fires by it.
+    watermarks.refresh();
+    this.journal.afterBatch(watermarks.cells, watermarks.clock, 0);
     return this.fired(atMs);
   }
 

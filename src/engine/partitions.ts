@@ -1,4 +1,5 @@
-/** Partitions that the topic is given while the engine runs: looked for every so often, beside the reading. */
+/** Checks the topic beside the reading: for partitions that it was given, and that it is still the same one. */
+import { findMillraceError } from '../core/errors.ts';
 import type { Logger } from '../core/log.ts';
 import type { EventSource } from './source.ts';
 
@@ -9,6 +10,7 @@ export class PartitionWatch {
   private nextLook: number | undefined;
   private isLooking = false;
   private found: readonly number[] = [];
+  private failure: unknown;
 
   /** `intervalMs` 0: never looks. */
   constructor(source: PartitionWatch['source'], intervalMs: number, log: Logger) {
@@ -17,8 +19,10 @@ export class PartitionWatch {
     this.log = log;
   }
 
-  /** First offsets of the partitions that were found; whoever asks starts to read them. `now`: monotonic. */
+  /** First offsets of the partitions that were found; the caller starts to read them. `now`: monotonic.
+   *  @throws topic_changed */
   due(now: number): readonly number[] {
+    if (this.failure !== undefined) throw this.failure;
     const { found } = this;
     this.found = [];
     this.nextLook ??= now + this.intervalMs;
@@ -36,6 +40,7 @@ export class PartitionWatch {
     try {
       this.found = await this.source.added();
     } catch (thrown) {
+      if (findMillraceError(thrown)?.code === 'topic_changed') this.failure = thrown;
       this.log.info({ error: String(thrown) }, 'the topic could not be asked for its partitions');
     } finally {
       this.isLooking = false;

@@ -8,13 +8,20 @@ import { EventBatch } from '../core/layout/event-batch.ts';
 import { RecordBatch } from '../core/layout/record-batch.ts';
 import type { BatchConsumer, BrokerEvent, ConsumeResult } from '../io/broker/port.ts';
 import type { Kernels } from '../native/surface.ts';
-import { engineError } from './errors.ts';
+import { engineError, topicChanged } from './errors.ts';
 import type { Stages } from './stages.ts';
 
 /** Records, and row by row the events in them. */
 export interface EventRows {
   readonly records: RecordBatch;
   readonly events: EventBatch;
+}
+
+/** Rows that this process received from the broker together. */
+export interface Receipt {
+  readonly rows: number;
+  /** Monotonic ms. */
+  readonly atMs: number;
 }
 
 /** First and next offset of a partition at the broker. */
@@ -28,7 +35,7 @@ export interface EventSource {
   /** Of every partition, now. */
   bounds(): Promise<readonly Bounds[]>;
   /** First offsets of the partitions that the topic was given since, in order behind those that are read.
-   *  @throws what the broker client throws; ask again later */
+   *  @throws topic_changed when it was deleted and made again; what the broker client throws: ask again later */
   added(): Promise<readonly number[]>;
   /** Reads on from these offsets, one a partition; there may be more than before. What was read ahead is dropped. */
   start(offsets: readonly number[]): Promise<void>;
@@ -37,8 +44,8 @@ export interface EventSource {
   /** Offset up to which a partition is known to hold nothing more to read, which may lie behind the last record; -1 before
    *  its end was met. */
   endOf(partition: number): number;
-  /** Monotonic ms at which the rows returned last had arrived in this process. */
-  readonly receivedAtMs: number;
+  /** All rows that were returned last, in their order. */
+  readonly receipts: readonly Receipt[];
   /** A restart goes on at these offsets, one a partition, or behind them. */
   saved?(offsets: readonly number[]): void;
   /** Settles when no read is under way; the rows handed out are no longer valid. */
@@ -51,8 +58,10 @@ export interface BrokerSourceParts {
   readonly clock: Clock;
   readonly topic: string;
   readonly partitionCount: number;
-  /** How many partitions the topic has at the broker now. */
-  readonly countPartitions: () => Promise<number>;
+  /** Undefined: not known. */
+  readonly topicId?: string | undefined;
+  /** The topic at the broker now. */
+  readonly findTopic: () => Promise<{ readonly partitions: number; readonly id: string | undefined }>;
   readonly rowCapacity: number;
   readonly arenaBytes: number;
   readonly onEvent: (event: BrokerEvent) => void;
@@ -70,7 +79,7 @@ interface Filled {
 const BOUNDS_TIMEOUT_MS = 10_000;
 
 export class BrokerSource implements EventSource {
-  receivedAtMs = 0;
+  receipts: readonly Receipt[] = [];
   private readonly parts: BrokerSourceParts;
   private readonly pairs: readonly [EventRows, EventRows];
   /** One a partition. */
@@ -98,7 +107,9 @@ export class BrokerSource implements EventSource {
 
   async added(): Promise<readonly number[]> {
     const known = this.partitionCount;
-    const count = await this.parts.countPartitions();
+    const { topic, topicId, findTopic } = this.parts;
+    const { partitions: count, id } = await findTopic();
+    if (topicId !== undefined && id !== undefined && id !== topicId) throw topicChanged(topic, topicId, id);
     const more = Array.from({ length: Math.max(0, count - known) }, (_, i) => this.boundsOf(known + i));
     return (await Promise.all(more)).map(({ low }) => low);
   }
@@ -118,7 +129,10 @@ export class BrokerSource implements EventSource {
   async next(waitMs: number): Promise<EventRows | undefined> {
     const pair = this.pairs[this.turn];
     const { result, askedMs, readyMs } = await (this.filling ?? this.fill(pair, waitMs));
-    this.receivedAtMs = readyMs;
+    // A client that does not say when it received a record counts it from the batch that was ready.
+    this.receipts = (result.receipts ?? [{ rows: result.rowCount, ageMs: 0 }]).map(({ rows, ageMs }) => ({
+      ...{ rows, atMs: readyMs - ageMs },
+    }));
     this.parts.stages.arrived(askedMs, readyMs);
     this.turn = this.turn === 0 ? 1 : 0;
     this.filling = this.fill(this.pairs[this.turn], waitMs);

@@ -17,9 +17,9 @@ export const timedDisk = (disk: Disk, stages: Stages): Disk => ({
   read: (name) => disk.read(name),
   write: (name, chunks) => stages.during('changelog', () => disk.write(name, chunks)),
   append: async (name) => timedFile(await stages.during('changelog', () => disk.append(name)), stages),
+  edit: (name) => disk.edit(name),
   readPiece: (name, from, bytesMax) => disk.readPiece(name, from, bytesMax),
   truncate: (name, bytes) => disk.truncate(name, bytes),
   rename: (from, to) => stages.during('changelog', () => disk.rename(from, to)),
   remove: (name) => disk.remove(name),
-  lock: () => disk.lock(),
 });

@@ -1,4 +1,5 @@
-/** The raw addon, in the order of native/binding: identity, kernels, generator, windows, broker client.
+/** The raw addon, in the order of native/binding: identity, kernels, generator, windows, locks,
+ *  broker client.
  *
  *  A batch crosses as its bytes: the ArrayBuffer itself, or a Uint8Array over all of a SharedArrayBuffer. Every call
  *  checks what it gets: a wrong type is a TypeError, everything else an Error with a code of core/errors.ts. Only
@@ -140,16 +141,22 @@ interface SessionFunctions {
   sessionBytes(state: SessionStateHandle): number;
 }
 
+interface LockFunctions {
+  /** Takes an exclusive flock(2) on an open file without waiting. Returns 0 or the errno. */
+  tryLockFile(fd: number): number;
+}
+
 export interface Addon
   extends Identity,
     KernelFunctions,
     GenFunctions,
     WindowFunctions,
     SessionFunctions,
+    LockFunctions,
     BrokerFunctions {}
 
 /** Grows when a function of the addon changes its meaning; native/binding/addon.cc has the same number. */
-export const ADDON_ABI = 2;
+export const ADDON_ABI = 3;
 
 /** The form in which a batch crosses: Node-API can look into an ArrayBuffer, into shared memory only through a view. */
 export function batchBytes(batch: { readonly buffer: ArrayBufferLike }): BatchBytes {

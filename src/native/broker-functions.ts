@@ -28,12 +28,22 @@ export interface BrokerFunctions {
     onRebalance: (kind: 'assigned' | 'revoked' | 'lost', places: readonly NativePlace[]) => void,
   ): ConsumerHandle;
   brokerConsumerConnect(handle: ConsumerHandle, timeoutMs: number): Promise<NativeAnswer>;
-  /** Rows, ends, events, the names of topics met since the last call, and the milliseconds it took. */
+  /** Rows, ends, events, the names of topics met since the last call, the milliseconds it took, and runs of rows that were
+   *  received together: how many rows, how many milliseconds before the end of the call, and so on. */
   brokerConsumerConsume(
     handle: ConsumerHandle,
     into: BatchBytes,
     waitMs: number,
-  ): Promise<readonly [number, readonly NativePlace[], readonly NativeEvent[], readonly string[], number]>;
+  ): Promise<
+    readonly [
+      number,
+      readonly NativePlace[],
+      readonly NativeEvent[],
+      readonly string[],
+      number,
+      readonly number[],
+    ]
+  >;
   brokerConsumerSubscribe(handle: ConsumerHandle, topics: readonly string[]): Promise<NativeAnswer>;
   brokerConsumerAssign(handle: ConsumerHandle, ...places: Places): Promise<NativeAnswer>;
   brokerConsumerPause(handle: ConsumerHandle, ...places: Places): Promise<NativeAnswer>;

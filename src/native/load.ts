@@ -80,7 +80,7 @@ export function chooseNative(setting: string | undefined, found: string | null =
 const loaded = new Map<string, Addon>();
 
 /** The addon, loaded once a thread.
- *  @throws addon_missing when it was not built or does not load, layout_mismatch when built from other sources */
+ *  @throws addon_missing when it was not built or does not load, addon_mismatch when built from other sources */
 export function loadAddon(path: string | null = findAddon()): Addon {
   if (path === null) throw coreError('addon_missing', 'the native addon is not built', { next: BUILD });
   const known = loaded.get(path);
@@ -96,7 +96,7 @@ export function loadAddon(path: string | null = findAddon()): Addon {
     const is = `layout=${hex(addon.layoutFingerprint)} abi=${addon.abi}`;
     const should = `layout=${hex(LAYOUT_FINGERPRINT)} abi=${ADDON_ABI}`;
     throw coreError(
-      'layout_mismatch',
+      'addon_mismatch',
       `the native addon was built from other sources: ${is}, not ${should}`,
       {
         next: BUILD,
@@ -143,7 +143,7 @@ function nativeKernels(addon: Addon): Kernels {
   };
 }
 
-/** The kernels of the addon, or their twins. @throws addon_missing, layout_mismatch as `loadAddon` does */
+/** The kernels of the addon, or their twins. @throws addon_missing, addon_mismatch as `loadAddon` does */
 export function loadKernels(mode: NativeMode): Kernels {
   return mode === 'native' ? nativeKernels(loadAddon()) : referenceKernels;
 }

@@ -15,7 +15,7 @@ export function findStateAddon(root?: string): string | null {
 const loaded = new Map<string, StateAddon>();
 
 /** The state addon, loaded once a thread.
- *  @throws addon_missing when it was not built or does not load, layout_mismatch when built from other sources */
+ *  @throws addon_missing when it was not built or does not load, addon_mismatch when built from other sources */
 export function loadStateAddon(path: string | null = findStateAddon()): StateAddon {
   if (path === null) throw coreError('addon_missing', 'the state addon is not built', { next: BUILD });
   const known = loaded.get(path);
@@ -29,7 +29,7 @@ export function loadStateAddon(path: string | null = findStateAddon()): StateAdd
   }
   if (addon.stateAbi !== STATE_ABI) {
     const message = `the state addon was built from other sources: abi=${addon.stateAbi}, not ${STATE_ABI}`;
-    throw coreError('layout_mismatch', message, { next: BUILD });
+    throw coreError('addon_mismatch', message, { next: BUILD });
   }
   loaded.set(path, addon as StateAddon);
   return addon as StateAddon;

@@ -120,7 +120,7 @@ function nativeWindowKernels(addon: Addon): WindowKernels {
   };
 }
 
-/** @throws addon_missing, layout_mismatch as `loadAddon` does */
+/** @throws addon_missing, addon_mismatch as `loadAddon` does */
 export function loadWindowKernels(mode: NativeMode): WindowKernels {
   return mode === 'native' ? nativeWindowKernels(loadAddon()) : referenceWindowKernels;
 }

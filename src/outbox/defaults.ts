@@ -1,6 +1,7 @@
 /** Settings that fit most services, for spreading under one's own; the library itself assumes none. */
 import type { InboxConsumerOptions } from './inbox/consumer.ts';
 import type { RelaySettings } from './relay/relay.ts';
+import type { WalSourceOptions } from './relay/wal-source.ts';
 
 /** Of a relay that polls, beside its addresses, table, topic and name. */
 export const RELAY_DEFAULTS = {
@@ -20,12 +21,29 @@ export const RELAY_DEFAULTS = {
   exitWhenDrained: false,
 } as const satisfies Partial<RelaySettings>;
 
-/** Of a consumer: up to 1,000 records a transaction, four attempts at a record that fails alone. */
+/** Options of a relay in wal mode, beside its driver and address. */
+export const WAL_DEFAULTS = {
+  names: {},
+  connectTimeoutMs: 5000,
+  heartbeatMs: 5000,
+  auditMs: 30_000,
+  messageBytesMax: 64 * 1024 * 1024,
+} as const satisfies Partial<WalSourceOptions>;
+
+/** Of a consumer: up to 1,000 records a transaction, four attempts at a record that the database refuses, five minutes for an effect
+ *  that fails by itself. */
 export const CONSUMER_DEFAULTS = {
   batchRows: 1000,
   batchBytes: 8 * 1024 * 1024,
   batchWaitMs: 100,
   attempts: 4,
+  retry: {
+    firstDelayMs: 100,
+    maxDelayMs: 30_000,
+    budgetMs: 5 * 60_000,
+    waitingRowsMax: 10_000,
+    waitingBytesMax: 64 * 1024 * 1024,
+  },
 } as const satisfies Partial<InboxConsumerOptions>;
 
 export const SERVICE_DEFAULTS = {

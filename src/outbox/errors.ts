@@ -31,6 +31,8 @@ export const OUTBOX_ERRORS = {
   ttl_below_horizon: errorRow('invalid'),
   /** A table name that would need quoting, or is too long for the names made from it. */
   bad_table_name: errorRow('invalid'),
+  /** An option of the library that is unknown, missing or without effect beside the others. */
+  bad_option: errorRow('invalid'),
   bad_message_id: errorRow('invalid'),
   /** A width (-inbox-width) that cuts the remembered time into too many tables. */
   too_many_partitions: errorRow('invalid'),

@@ -11,6 +11,7 @@ export {
   KEEPER_DEFAULTS,
   RELAY_DEFAULTS,
   SERVICE_DEFAULTS,
+  WAL_DEFAULTS,
 } from './defaults.ts';
 export { OUTBOX_ERRORS, outboxError } from './errors.ts';
 export { canonicalUuid, UuidV7 } from './ids.ts';
@@ -36,6 +37,7 @@ export {
 export { type InboxNames, inboxNames } from './inbox/names.ts';
 export type { Claim, InboxPort, InboxRecord, Once, ParkReason, RecordPlace } from './inbox/port.ts';
 export { type Redriven, type RedriveOptions, redriveParked } from './inbox/redrive.ts';
+export type { RetrySettings } from './inbox/retries.ts';
 export { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts';
 export { readTopicAges, type TopicAgesOptions } from './inbox/topic-ages.ts';
 // What the load kept of its intents, and the comparison with what the tables have.
@@ -59,7 +61,7 @@ export {
   type OutboxEvent,
   PAYLOAD_BYTES_MAX,
 } from './outbox/append.ts';
-export { outboxTableSql } from './outbox/table.ts';
+export { outboxJsonSql, outboxTableSql } from './outbox/table.ts';
 export type { ServiceParts } from './parts.ts';
 export type { LedgerEntries } from './reconcile/ledger.ts';
 export { type Delta, type ReconcileOptions, type Reconciliation, reconcile } from './reconcile/reconcile.ts';
@@ -69,5 +71,5 @@ export { ORDER_EVENTS_TOPIC, toRecord } from './relay/event.ts';
 export { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
 export type { RelayCrashPoint } from './relay/source.ts';
 export { WalSource, type WalSourceOptions } from './relay/wal-source.ts';
-export { Service, type ServiceConsumer, type ServiceOptions } from './service.ts';
+export { Service, type ServiceConsumer, type ServiceOptions, type ServiceRelay } from './service.ts';
 export type { OpenTransaction } from './transaction.ts';

@@ -2,7 +2,7 @@
  *  A table that the service's scripts made is taken as it is and brought up to date. */
 import { inboxTableSql, parkedDigestSql, parkedTableSql } from './inbox/table.ts';
 import type { Migration } from './migrations.ts';
-import { outboxTableSql } from './outbox/table.ts';
+import { outboxJsonSql, outboxTableSql } from './outbox/table.ts';
 
 /** Tables by `name` or `schema.name`. */
 export interface ServiceParts {
@@ -26,7 +26,7 @@ export function partMigrations({
 }: ServiceParts): ReadonlyArray<{ readonly owner: string; readonly migrations: readonly Migration[] }> {
   const made = (sqlOf: (table: string) => string) => (table: string) => whereMissing(table, sqlOf(table));
   const parts: Readonly<Record<string, Part>> = {
-    outbox: [outboxTable, made(outboxTableSql)],
+    outbox: [outboxTable, made(outboxTableSql), outboxJsonSql],
     inbox: [inbox, made(inboxTableSql)],
     parked: [parkedTable, made(parkedTableSql), parkedDigestSql],
   };

@@ -6,6 +6,7 @@ import type { Clock } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
 import type { BrokerDriver } from '../io/broker/port.ts';
+import type { ReplicationDriver } from '../io/replication/port.ts';
 import type { SqlDriver, SqlPool, SqlSession } from '../io/sql/port.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
 import { withSettings } from './connection.ts';
@@ -15,18 +16,23 @@ import {
   KEEPER_DEFAULTS,
   RELAY_DEFAULTS,
   SERVICE_DEFAULTS,
+  WAL_DEFAULTS,
 } from './defaults.ts';
+import { outboxError } from './errors.ts';
 import { InboxConsumer } from './inbox/consumer.ts';
 import { checkTtl } from './inbox/horizon.ts';
 import { Inbox } from './inbox/inbox.ts';
 import { InboxKeeper, readDatabaseNowMs, readOldestUnmarkedMs } from './inbox/keeper.ts';
 import { inboxNames, plainTableName } from './inbox/names.ts';
 import type { InboxRecord } from './inbox/port.ts';
+import type { RetrySettings } from './inbox/retries.ts';
 import { readTopicAges } from './inbox/topic-ages.ts';
 import { migrationsOf } from './migration-files.ts';
 import { migrate } from './migrations.ts';
+import { type KnownNames, refuseUnknown } from './options.ts';
 import { partMigrations, type ServiceParts } from './parts.ts';
-import { Relay, type RelaySettings } from './relay/relay.ts';
+import { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
+import { WalSource, type WalSourceOptions } from './relay/wal-source.ts';
 import { sleepUntil } from './wait.ts';
 
 export interface ServiceOptions {
@@ -42,6 +48,8 @@ export interface ServiceOptions {
   /** How long the database may leave a statement of `pool` unanswered before its connection is given up, in ms. Default:
    *  SERVICE_DEFAULTS. */
   readonly answerTimeoutMs?: number;
+  /** For a relay in wal mode. */
+  readonly replication?: ReplicationDriver;
   /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
   readonly wake?: WakeDriver;
   readonly clock: Clock;
@@ -63,9 +71,81 @@ export interface ServiceConsumer {
   readonly sessionTimeoutMs?: number;
   /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry back. */
   readonly outboxTable?: string;
+  /** How an effect that fails by itself is tried again: what is not as in CONSUMER_DEFAULTS. */
+  readonly retry?: Partial<RetrySettings>;
   /** The effect, through this session alone. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
 }
+
+/** A relay of the service: what is left out is as in RELAY_DEFAULTS. */
+export type ServiceRelay = Pick<RelaySettings, 'table' | 'topic'> &
+  Partial<RelaySettings> & {
+    /** With mode `wal`: what is not as in WAL_DEFAULTS. */
+    readonly wal?: Partial<Omit<WalSourceOptions, 'driver' | 'url'>>;
+  };
+
+const SERVICE_NAMES: KnownNames<ServiceOptions> = {
+  name: true,
+  brokers: true,
+  postgres: true,
+  schema: true,
+  sql: true,
+  broker: true,
+  replication: true,
+  answerTimeoutMs: true,
+  wake: true,
+  clock: true,
+  metrics: true,
+  log: true,
+};
+const CONSUMER_NAMES: KnownNames<ServiceConsumer & ServiceParts> = {
+  topic: true,
+  inbox: true,
+  parkedTable: true,
+  ttlMs: true,
+  topicRetentionMs: true,
+  sessionTimeoutMs: true,
+  retry: true,
+  outboxTable: true,
+  handle: true,
+};
+const RETRY_NAMES: KnownNames<RetrySettings> = {
+  firstDelayMs: true,
+  maxDelayMs: true,
+  budgetMs: true,
+  waitingRowsMax: true,
+  waitingBytesMax: true,
+};
+const RELAY_NAMES: KnownNames<ServiceRelay> = {
+  postgres: true,
+  brokers: true,
+  schema: true,
+  table: true,
+  topic: true,
+  source: true,
+  mode: true,
+  name: true,
+  shards: true,
+  leaseMs: true,
+  fence: true,
+  rowsMax: true,
+  pollIntervalMs: true,
+  rescanMs: true,
+  inFlightBytesMax: true,
+  answerTimeoutMs: true,
+  deliveryTimeoutMs: true,
+  horizonWarnMs: true,
+  createTopic: true,
+  exitWhenDrained: true,
+  wal: true,
+};
+const WAL_NAMES: KnownNames<Required<ServiceRelay>['wal']> = {
+  names: true,
+  connectTimeoutMs: true,
+  heartbeatMs: true,
+  auditMs: true,
+  messageBytesMax: true,
+};
 
 const CONNECT_TIMEOUT_MS = 5000;
 const CONNECTIONS = 6;
@@ -78,6 +158,21 @@ const poolOf = (name: string, url: string, connectionsMax: number) => ({
   applicationName: name,
   connectTimeoutMs: CONNECT_TIMEOUT_MS,
 });
+
+/** @throws bad_option */
+function retryOf(given: Partial<RetrySettings> = {}): RetrySettings {
+  refuseUnknown('retry of Service.consume', given, RETRY_NAMES);
+  const retry = { ...CONSUMER_DEFAULTS.retry, ...given };
+  const wrong = Object.entries(retry).find(([, value]) => !(Number.isFinite(value) && value >= 0));
+  if (wrong === undefined) return retry;
+  throw outboxError(
+    'bad_option',
+    `retry.${wrong[0]} of Service.consume is ${wrong[1]}, not a number from 0 on`,
+    {
+      next: 'give times in ms, rows and bytes',
+    },
+  );
+}
 
 export class Service {
   /** Connections with the schema first in their search path; a statement that is not answered in `answerTimeoutMs` is unreachable. */
@@ -96,6 +191,7 @@ export class Service {
 
   /** @throws unreachable, bad_value */
   static async open(options: ServiceOptions): Promise<Service> {
+    refuseUnknown('Service.open', options, SERVICE_NAMES);
     const url = withSettings(options.postgres, { schema: options.schema });
     const pool = await options.sql.connect({
       ...poolOf(options.name, url, CONNECTIONS),
@@ -129,10 +225,13 @@ export class Service {
   }
 
   /** Opens a relay over this table and runs it until `close`; makes the relay's own tables and the topic where they are missing.
-   *  @throws what Relay.open throws */
-  async relay(settings: Pick<RelaySettings, 'table' | 'topic'> & Partial<RelaySettings>): Promise<void> {
+   *  With mode `wal` it follows a replication slot, which needs the driver `replication`.
+   *  @throws bad_option; what Relay.open throws */
+  async relay({ wal, ...settings }: ServiceRelay): Promise<void> {
     const { name, brokers, postgres, schema, sql, broker, wake, clock, metrics, log } = this.options;
+    refuseUnknown('Service.relay', settings, RELAY_NAMES);
     const relay = new Relay({
+      makeSource: this.sourceOf(settings, wal),
       sql,
       broker,
       wake,
@@ -159,6 +258,7 @@ export class Service {
    *  @throws ttl_below_horizon, bad_table_name */
   consume(consumer: ServiceConsumer): void {
     const { name, brokers, broker, clock, metrics, log } = this.options;
+    refuseUnknown('Service.consume', consumer, CONSUMER_NAMES);
     const { topic, handle, parkedTable, sessionTimeoutMs } = consumer;
     const names = inboxNames(consumer.inbox);
     const group = `${name}-${names.local}`;
@@ -170,6 +270,7 @@ export class Service {
       log,
       pool: this.pool,
       inbox: new Inbox(consumer.inbox),
+      retry: retryOf(consumer.retry),
       parkedTable,
       topics: [topic],
       handle,
@@ -206,6 +307,32 @@ export class Service {
     // Told by failure() and close(); until one of them is called it is not unheard.
     run.catch(() => {});
     this.running.push(run);
+  }
+
+  /** Undefined: the relay polls. */
+  private sourceOf(
+    { mode, postgres, schema }: Partial<RelaySettings>,
+    wal: ServiceRelay['wal'],
+  ): RelayOptions['makeSource'] {
+    if (mode !== 'wal') {
+      if (wal === undefined) return undefined;
+      throw outboxError('bad_option', 'the options wal of Service.relay have no effect without mode: wal', {
+        next: "give mode: 'wal', or leave them out",
+      });
+    }
+    refuseUnknown('wal of Service.relay', wal ?? {}, WAL_NAMES);
+    const { replication: driver } = this.options;
+    if (driver === undefined) {
+      throw outboxError(
+        'bad_option',
+        'a relay in wal mode needs the driver `replication`, which the service was opened without',
+        {
+          next: 'give Service.open replication: await openReplication() of millrace/drivers',
+        },
+      );
+    }
+    const url = withSettings(postgres ?? this.options.postgres, { schema: schema ?? this.options.schema });
+    return (parts) => new WalSource(parts, { ...WAL_DEFAULTS, ...wal, driver, url });
   }
 
   private keeperOf(consumer: ServiceConsumer, group: string): InboxKeeper {

@@ -1,5 +1,6 @@
 /** Errors of the registry and its clients: one table, from which HTTP bodies, exit codes and metric reasons follow.
  *  `number` is the error_code of the HTTP body; its first three digits are the status. */
+import { ACCESS_ERRORS } from '../access/errors.ts';
 import { type ErrorTable, EXIT, errorRow, errorsOf } from '../core/errors.ts';
 
 export const REGISTRY_ERRORS = {
@@ -7,6 +8,8 @@ export const REGISTRY_ERRORS = {
   subject_not_found: errorRow('not_found', { number: 40401, exit: EXIT.usage }),
   version_not_found: errorRow('not_found', { number: 40402, exit: EXIT.usage }),
   schema_not_found: errorRow('not_found', { number: 40403 }),
+  /** A part of a path that should be a number is none, so no resource has it. */
+  path_not_found: errorRow('not_found', { number: 404, exit: EXIT.usage }),
   subject_soft_deleted: errorRow('not_found', { number: 40404 }),
   subject_not_soft_deleted: errorRow('not_found', { number: 40405 }),
   version_soft_deleted: errorRow('not_found', { number: 40406 }),
@@ -29,13 +32,7 @@ export const REGISTRY_ERRORS = {
   invalid_rule_set: errorRow('invalid', { http: 422, number: 42210 }),
   schema_too_large: errorRow('invalid', { http: 413, number: 413 }),
   malformed_request: errorRow('invalid', { number: 400 }),
-  /** No credentials where some are needed, or ones that are not accepted. */
-  unauthenticated: errorRow('invalid', { http: 401, number: 40101 }),
-  /** Known, and not allowed to. */
-  forbidden: errorRow('invalid', { http: 403, number: 40301 }),
-  rate_limited: errorRow('unavailable', { http: 429, number: 42901 }),
-  /** Credentials cannot be checked at the moment: no key was ever loaded, or too many checks wait. */
-  auth_unavailable: errorRow('unavailable', { number: 50302 }),
+  ...ACCESS_ERRORS,
   /** A list longer than one answer may be. */
   page_too_large: errorRow('invalid', { number: 400 }),
   not_acceptable: errorRow('invalid', { http: 406, number: 406 }),
@@ -46,6 +43,8 @@ export const REGISTRY_ERRORS = {
   store_timeout: errorRow('unavailable', { http: 500, number: 50002 }),
   forwarding_failed: errorRow('unavailable', { http: 500, number: 50003 }),
   leader_unknown: errorRow('unavailable', { http: 500, number: 50004 }),
+  /** The leader's address is none that credentials may be sent to. */
+  leader_untrusted: errorRow('unavailable', { number: 50303 }),
   /** This instance lost, or never had, the right to write. */
   not_leader: errorRow('unavailable', { http: 500, number: 50003 }),
   store_corrupt: errorRow('corrupt', { http: 500, number: 50001 }),

@@ -1,4 +1,6 @@
 /** Product 1: contracts. A schema registry, framed producers and consumers, and the rules between versions. */
+/** The gate, for a server that mounts the registry's routes itself. */
+export * from '../access/index.ts';
 export {
   isRegistryAway,
   RegistryClient,
@@ -21,13 +23,14 @@ export {
 } from './consumer/consumer.ts';
 export { BatchDecoder, type DecodedBatch, type DecodedRow, type FailedRow } from './consumer/decoder.ts';
 export { EndTracker } from './consumer/ends.ts';
-export { QUARANTINE_HEADER, Quarantine } from './consumer/quarantine.ts';
+export { QUARANTINE_HEADER, QUARANTINE_HEADER_BYTES_MAX, Quarantine } from './consumer/quarantine.ts';
 export { type DecodedSink, FileSink, TopicSink } from './consumer/sink.ts';
 export { QUARANTINE_REASONS, type QuarantineReason, REGISTRY_ERRORS } from './errors.ts';
 export { FramedProducer, type FramedProducerOptions, producerMetrics } from './producer/producer.ts';
 export { type ProducerRun, runProducers } from './producer/run.ts';
+export { readerCodec } from './proof/reader.ts';
 export type { Reference, ResolvedReference } from './schemas/content.ts';
 export { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from './schemas/format.ts';
 export { parseSchema, type Schema } from './schemas/schema.ts';
-export { readerCodec, type WriterCodec, writerCodec } from './serde/codec.ts';
+export { type WriterCodec, writerCodec } from './serde/codec.ts';
 export * from './server.ts';

@@ -83,7 +83,10 @@ export class SimCluster {
   readonly options: SimOptions;
   readonly messageBytesMax: number;
   readonly topics = new Map<string, StoredRecord[][]>();
+  readonly topicIds = new Map<string, string>();
+  lastTopicId = 0;
   readonly configs = new Map<string, ReadonlyMap<string, string>>();
+  readonly replicas = new Map<string, number>();
   private readonly groups = new Map<string, Group>();
   private readonly faults: BrokerFaults;
   private state: number;

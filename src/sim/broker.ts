@@ -1,6 +1,8 @@
 /** The broker port in memory, with the faults of a seed; the same contract as the real drivers. */
+
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
+import { newTopicConfig } from '../core/topics.ts';
 import type {
   BatchProducer,
   BrokerAdmin,
@@ -139,22 +141,28 @@ class SimAdmin implements BrokerAdmin {
 
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
     this.checkOpen();
-    return specs.map(({ topic, partitions, config }) => {
+    return specs.map(({ topic, partitions, replicationFactor, config }) => {
       if (!/^[\w.-]{1,249}$/.test(topic))
         throw simError('broker_refused', `create topic ${topic}: invalid topic`);
       if (this.cluster.topics.has(topic)) return false;
+      this.cluster.topicIds.set(topic, `id-${++this.cluster.lastTopicId}`);
       this.cluster.topics.set(
         topic,
         Array.from({ length: partitions }, () => []),
       );
-      this.cluster.configs.set(topic, new Map(Object.entries(config ?? {})));
+      const replicas = replicationFactor || 1;
+      this.cluster.replicas.set(topic, replicas);
+      this.cluster.configs.set(topic, new Map(Object.entries(newTopicConfig(replicas, config))));
       return true;
     });
   }
 
   async deleteTopics(topics: readonly string[]): Promise<void> {
     this.checkOpen();
-    for (const topic of topics) this.cluster.topics.delete(topic);
+    for (const topic of topics) {
+      this.cluster.topics.delete(topic);
+      this.cluster.topicIds.delete(topic);
+    }
   }
 
   async listTopics() {
@@ -169,7 +177,16 @@ class SimAdmin implements BrokerAdmin {
     const partitions = this.cluster.topics.get(topic)?.length;
     return partitions === undefined
       ? undefined
-      : { partitions, config: this.cluster.configs.get(topic) ?? new Map() };
+      : {
+          partitions,
+          replicas: this.cluster.replicas.get(topic) ?? 1,
+          config: this.cluster.configs.get(topic) ?? new Map(),
+        };
+  }
+
+  async topicId(topic: string): Promise<string | undefined> {
+    this.checkOpen();
+    return this.cluster.topicIds.get(topic);
   }
 
   async isLed(topic: string): Promise<boolean> {

@@ -2,14 +2,18 @@
  *  later change of the folder made durable. A process sees the folder through a view, which dies with it.
  */
 import { coreError } from '../core/errors.ts';
-import type { AppendFile, Disk } from '../io/disk/port.ts';
+import type { AppendFile, Disk, RandomFile } from '../io/disk/port.ts';
 
 interface File {
   bytes: Uint8Array<ArrayBuffer>;
   length: number;
-  /** Bytes that a crash leaves as they are. */
+  /** Bytes that a crash leaves as they are, but for sectors that were overwritten. */
   durable: number;
+  /** Sectors overwritten since the last sync, as they were before: a crash leaves either. */
+  overwritten: Map<number, Uint8Array<ArrayBuffer>>;
 }
+
+const SECTOR_BYTES = 512;
 
 const UNFINISHED = '.tmp';
 
@@ -17,6 +21,7 @@ const fileOf = (bytes: Uint8Array): File => ({
   bytes: Uint8Array.from(bytes),
   length: bytes.length,
   durable: bytes.length,
+  overwritten: new Map(),
 });
 
 export class SimDisk {
@@ -42,6 +47,11 @@ export class SimDisk {
   put(name: string, bytes: Uint8Array): void {
     this.files.set(name, fileOf(bytes));
   }
+  /** Flips one bit of a file in place, under whoever has it open. */
+  damage(name: string, at: number): void {
+    const file = this.files.get(name);
+    if (file !== undefined) file.bytes[at] = (file.bytes[at] as number) ^ 1;
+  }
   drop(name: string): void {
     this.files.delete(name);
   }
@@ -62,6 +72,8 @@ export class SimDisk {
         const at = durable + draw(file.length - durable);
         file.bytes[at] = (file.bytes[at] as number) ^ (1 + draw(255));
       }
+      for (const [at, before] of file.overwritten) if (draw(2) === 0) file.bytes.set(before, at);
+      file.overwritten.clear();
       file.durable = file.length;
     }
     for (const [name, file] of this.removed) {
@@ -93,15 +105,55 @@ export class SimDisk {
       if (file === undefined) throw coreError('not_writable', `cannot write ${name}: there is no such file`);
       return file;
     };
+    const widen = (file: File, bytes: number): void => {
+      if (bytes <= file.bytes.length) return;
+      const wider = new Uint8Array(2 * bytes);
+      wider.set(file.bytes.subarray(0, file.length));
+      file.bytes = wider;
+    };
     const extend = (file: File, chunk: Uint8Array): void => {
-      if (file.length + chunk.length > file.bytes.length) {
-        const wider = new Uint8Array(2 * (file.length + chunk.length));
-        wider.set(file.bytes.subarray(0, file.length));
-        file.bytes = wider;
-      }
+      widen(file, file.length + chunk.length);
       file.bytes.set(chunk, file.length);
       file.length += chunk.length;
     };
+    const overwrite = (file: File, chunk: Uint8Array, at: number): void => {
+      const end = at + chunk.length;
+      const last = Math.ceil(end / SECTOR_BYTES) * SECTOR_BYTES;
+      widen(file, last);
+      // What an earlier, longer file left behind the end is no content.
+      if (end > file.length) file.bytes.fill(0, file.length, last);
+      for (let sector = at - (at % SECTOR_BYTES); sector < end; sector += SECTOR_BYTES)
+        if (!file.overwritten.has(sector))
+          file.overwritten.set(sector, file.bytes.slice(sector, sector + SECTOR_BYTES));
+      file.bytes.set(chunk, at);
+      file.length = Math.max(file.length, end);
+    };
+    const editing = (name: string, file: File): RandomFile => ({
+      get size() {
+        return file.length;
+      },
+      read: async (into, at) => {
+        const found = file.bytes.subarray(at, Math.max(at, Math.min(file.length, at + into.length)));
+        into.set(found);
+        return found.length;
+      },
+      write: async (bytes, at) => {
+        demandPower();
+        demandRoom(name, Math.max(0, at + bytes.length - file.length));
+        overwrite(file, bytes, at);
+      },
+      sync: async () => {
+        demandPower();
+        file.durable = file.length;
+        file.overwritten.clear();
+      },
+      truncate: async (bytes) => {
+        demandPower();
+        file.length = Math.min(file.length, bytes);
+        file.durable = Math.min(file.durable, bytes);
+      },
+      close: async () => {},
+    });
     /** The folder itself was synced. */
     const settle = (): void => this.removed.clear();
     const appending = (name: string, file: File): AppendFile => ({
@@ -151,6 +203,12 @@ export class SimDisk {
         await rename(name + UNFINISHED, name);
       },
       append,
+      edit: async (name) => {
+        const found = this.files.get(name);
+        if (found !== undefined) demandAlive();
+        else await append(name);
+        return editing(name, this.files.get(name) as File);
+      },
       readPiece: async (name, from, bytesMax) => {
         const file = this.files.get(name);
         return file === undefined
@@ -171,7 +229,6 @@ export class SimDisk {
         this.files.delete(name);
         this.removed.set(name, file);
       },
-      lock: async () => ({ release: async () => {}, holder: 'this process' }),
     };
   }
 }

@@ -221,6 +221,6 @@ it('answers for the ids of another registry up to what a frame can hold, and giv
     error_code: 50001,
     message: expect.stringMatching(/ids of context \. are used up at 2147483647/),
   });
-  expect(await get(`/schemas/ids/${id + 1}`)).toMatchObject({ error_code: 40403 });
+  expect(await get(`/schemas/ids/${id + 1}`)).toMatchObject({ error_code: 404 });
   await other.close();
 });

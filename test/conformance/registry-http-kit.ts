@@ -12,6 +12,7 @@ import {
   registryFallbacks,
   registryRoutes,
 } from '../../src/registry/index.ts';
+import type { RegistryOptions } from '../../src/registry/store/registry.ts';
 
 export const TYPE = 'application/vnd.schemaregistry.v1+json';
 export const BODY_BYTES_MAX = 100_000;
@@ -53,6 +54,8 @@ export interface RawOptions {
 }
 
 const AGENT = new Agent({ keepAlive: true, maxSockets: 64 });
+/** Requests in flight of one client: a connection of fetch has 10 s to open, and a stalled machine opens few at a time. */
+const IN_FLIGHT_MAX = 128;
 /** An answer that takes longer is a hang. */
 const HANG_MS = 240_000;
 
@@ -119,9 +122,12 @@ export interface ServerOptions {
   readonly requestTimeoutMs?: number;
   /** Absent: an empty one in memory. */
   readonly log?: RegistryLog;
+  readonly registry?: RegistryOptions;
 }
 
 export class Conformance {
+  private inFlight = 0;
+  private readonly waiting: (() => void)[] = [];
   readonly base: string;
   readonly description: Description;
   readonly registry: Registry;
@@ -148,9 +154,14 @@ export class Conformance {
 
   static async start(
     options: RegistryApiOptions = {},
-    { driver = nodeHttpDriver, requestTimeoutMs = 10_000, log = new MemoryLog() }: ServerOptions = {},
+    {
+      driver = nodeHttpDriver,
+      requestTimeoutMs = 10_000,
+      log = new MemoryLog(),
+      registry: how,
+    }: ServerOptions = {},
   ): Promise<Conformance> {
-    const registry = await Registry.open(log, silentLogger);
+    const registry = await Registry.open(log, silentLogger, how);
     const server = await driver.listen({
       host: '127.0.0.1',
       port: 0,
@@ -159,7 +170,8 @@ export class Conformance {
       bodyBytesMax: BODY_BYTES_MAX,
       headerBytesMax: 16_384,
       requestTimeoutMs,
-      keepAliveTimeoutMs: 5000,
+      // A client that stalls must not find its connection closed when it sends the next request.
+      keepAliveTimeoutMs: 600_000,
       log: silentLogger,
     });
     const base = `http://127.0.0.1:${server.port}`;
@@ -185,17 +197,31 @@ export class Conformance {
     return undefined;
   }
 
+  /** Waits for its turn among the requests of this client. */
+  private async slot(): Promise<void> {
+    while (this.inFlight >= IN_FLIGHT_MAX) await new Promise<void>((resolve) => this.waiting.push(resolve));
+    this.inFlight++;
+  }
+
   /** Sends and validates: the status is described, the body fits its schema, the error_code is one of the listed. */
   async call(method: string, path: string, options: CallOptions = {}): Promise<Answer> {
     const { body } = options;
-    const response = await fetch(this.base + path, {
-      method,
-      headers: options.headers ?? { 'content-type': TYPE },
-      ...(body === undefined
-        ? {}
-        : { body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body) }),
-    });
-    const text = await response.text();
+    await this.slot();
+    let response: Response;
+    let text: string;
+    try {
+      response = await fetch(this.base + path, {
+        method,
+        headers: options.headers ?? { 'content-type': TYPE },
+        ...(body === undefined
+          ? {}
+          : { body: typeof body === 'string' || body instanceof Uint8Array ? body : JSON.stringify(body) }),
+      });
+      text = await response.text();
+    } finally {
+      this.inFlight--;
+      this.waiting.shift()?.();
+    }
     const type = response.headers.get('content-type');
     const answer: Answer = {
       status: response.status,

@@ -239,6 +239,32 @@ export function consumerContract(subject: BrokerSubject): void {
       }
     });
 
+    it('an admin client names the id of a topic, which a topic made again under its name does not have', async () => {
+      const admin = await world.admin();
+      const [topic, other] = [fresh('id'), fresh('id-other')];
+      expect(await admin.topicId(topic)).toBeUndefined();
+      await admin.createTopics([
+        { topic, partitions: 1 },
+        { topic: other, partitions: 1 },
+      ]);
+      const first = await admin.topicId(topic);
+      expect(first).toMatch(/^[\w-]{4,64}$/);
+      expect(await admin.topicId(topic)).toBe(first);
+      const otherAdmin = await world.admin();
+      expect(await otherAdmin.topicId(topic)).toBe(first);
+      expect(await admin.topicId(other)).not.toBe(first);
+      await admin.deleteTopics([topic]);
+      await expect
+        .poll(async () => (await admin.listTopics()).some((one) => one.topic === topic))
+        .toBe(false);
+      await admin.createTopics([{ topic, partitions: 1 }]);
+      // A client that knows the old one hears of the new one with the next answer that has it.
+      await expect.poll(() => admin.topicId(topic)).not.toBe(first);
+      const second = await (await world.admin()).topicId(topic);
+      expect(second).not.toBe(first);
+      expect(await admin.topicId(topic)).toBe(second);
+    });
+
     it('creates topics once, lists and deletes them, and names the cluster', async () => {
       const admin = await world.admin();
       const topic = fresh('admin');

@@ -53,6 +53,32 @@ describe.each(DRIVERS)('the disk over %s', (_, open) => {
     await expect(disk.rename('log', 'x')).rejects.toMatchObject({ code: 'not_writable' });
     await expect(disk.truncate('log', 1)).rejects.toMatchObject({ code: 'not_writable' });
   });
+
+  it('edits a file at any place, and finds it again with its length', async () => {
+    const disk = await open();
+    const file = await disk.edit('pages');
+    expect(file.size).toBe(0);
+    await file.write(bytes('abcdef'), 0);
+    await file.write(bytes('XY'), 2);
+    await file.write(bytes('end'), 8);
+    await file.sync();
+    await file.sync({ offThread: true });
+    expect(file.size).toBe(11);
+    await file.truncate(9);
+    await file.close();
+    const again = await disk.edit('pages');
+    expect(again.size).toBe(9);
+    const into = new Uint8Array(20);
+    expect(await again.read(into, 1)).toBe(8);
+    expect(text(into.subarray(0, 8))).toBe('bXYef\0\0e');
+    expect(await again.read(into, 9)).toBe(0);
+    const long = new Uint8Array(200_000).fill(7);
+    await again.write(long, 5);
+    await again.sync();
+    expect(again.size).toBe(200_005);
+    expect(await again.read(into, 200_000)).toBe(5);
+    await again.close();
+  });
 });
 
 describe('a folder that is to be there', () => {
@@ -90,6 +116,26 @@ describe('a disk in memory', () => {
     expect(found).toContain('abcd');
     expect(found).toContain('abcde');
     expect(found.size).toBeGreaterThan(3);
+  });
+
+  it('leaves each overwritten sector as it was or as it is, until the file was synced', async () => {
+    const found = new Set<string>();
+    for (let seed = 0; seed < 8; seed++) {
+      const disk = new SimDisk();
+      const file = await disk.view().edit('pages');
+      await file.write(new Uint8Array(1024).fill(1), 0);
+      await file.sync();
+      await file.write(new Uint8Array(514).fill(2), 511);
+      let draws = seed;
+      disk.crash((below) => {
+        const drawn = draws % below;
+        draws = Math.floor(draws / below);
+        return drawn;
+      });
+      const left = disk.bytesOf('pages') as Uint8Array;
+      found.add([511, 512, 1023].map((at) => left[at]).join());
+    }
+    expect([...found].sort()).toEqual(['1,1,1', '1,2,2', '2,1,1', '2,2,2']);
   });
 
   it('may bring a removed file back, until the folder was synced', async () => {

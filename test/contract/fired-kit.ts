@@ -3,6 +3,7 @@ import { ACCUMULATOR } from '../../src/core/layout/layouts.gen.ts';
 import type { WindowResult } from '../../src/engine/accumulator.ts';
 import type { FiredBounds, FiredPage, Firing } from '../../src/engine/firing.ts';
 import { ResultRows } from '../../src/engine/sink/rows.ts';
+import type { ReachedTimes } from '../../src/engine/state/reached.ts';
 
 const CELLS = ACCUMULATOR.BYTES / 8;
 
@@ -68,13 +69,18 @@ export class TestFiring implements Firing {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
   readonly firedAtMs: number;
+  readonly reached: ReachedTimes | undefined;
   closed = 0;
   private readonly rows: Uint8Array;
   private readonly readMax: number;
   private at = 0;
 
   /** @param readMax rows of one read, at most; `rowsMax` may be more than there are */
-  constructor(page: FiredPage, options: { firedAtMs?: number; readMax?: number; rowsMax?: number } = {}) {
+  constructor(
+    page: FiredPage,
+    options: { firedAtMs?: number; readMax?: number; rowsMax?: number; reached?: ReachedTimes } = {},
+  ) {
+    this.reached = options.reached;
     this.bounds = page.bounds;
     this.rows = page.rows.subarray(0, page.rowCount * ACCUMULATOR.BYTES);
     this.rowsMax = options.rowsMax ?? page.rowCount;

@@ -1,6 +1,6 @@
 /** What the gRPC port promises of a driver beside the answers of a product: bounds in time and number, and ends. */
 import { once } from 'node:events';
-import type { ClientHttp2Session, Settings } from 'node:http2';
+import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -405,6 +405,38 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(await served()).toBe('CN=second');
     const plain = await listen();
     expect(() => plain.reloadTls({ cert: first.cert, key: first.key })).toThrow('speaks no TLS');
+  });
+
+  it('gives a handler the address of its client, and the subject of a verified client certificate', async () => {
+    const seen: unknown[] = [];
+    const handler = (call: GrpcCall): GrpcReply => {
+      seen.push([call.remoteAddress, call.peer]);
+      return OK;
+    };
+    await bareCall(sessionOf(await listen({ handler })), {}, MESSAGE);
+    const authority = certificate({ subject: [['CN', 'authority']], authority: true });
+    const own = certificate({ subject: [['CN', 'server']], issuer: authority, ips: ['127.0.0.1'] });
+    const till = certificate({
+      subject: [
+        ['O', 'acme, inc'],
+        ['CN', 'till'],
+      ],
+      issuer: authority,
+    });
+    const { port } = await listen({
+      handler,
+      tls: { cert: own.cert, key: own.key, clientCa: authority.cert, clientCertificateRequired: false },
+    });
+    for (const client of [{}, { cert: till.cert, key: till.key }]) {
+      const session = connectH2(`https://127.0.0.1:${port}`, { ca: authority.cert, ...client });
+      expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
+      session.close();
+    }
+    expect(seen).toEqual([
+      ['127.0.0.1', undefined],
+      ['127.0.0.1', undefined],
+      ['127.0.0.1', { subject: 'O=acme\\, inc,CN=till' }],
+    ]);
   });
 
   it('names the port that is taken and the certificate that does not fit', async () => {

@@ -1,8 +1,10 @@
+import { expect, it } from 'vitest';
+import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { brokerContract } from '../contract/broker.contract.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
 import { transactionContract } from '../contract/broker-transactions.contract.ts';
-import type { BrokerSubject } from '../contract/broker-world.ts';
+import { type BrokerSubject, batchOf, fresh, World } from '../contract/broker-world.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
@@ -15,3 +17,28 @@ const subject: BrokerSubject = {
 };
 brokerContract(subject);
 transactionContract(subject);
+
+const world = new World(subject);
+
+it('a consumer says when it received a record, however long that was in its queue', async () => {
+  const topic = await world.topic(1);
+  const producer = await world.producer();
+  const records = Array.from({ length: 200 }, (_, i) => ({ partition: 0, value: Buffer.from(String(i)) }));
+  expect((await producer.produce(batchOf(records), [topic])).failed).toBe(0);
+  const consumer = await world.consumer({ group: fresh('receipts') });
+  await consumer.assign([{ topic, partition: 0, offset: 0n }]);
+  const one = RecordBatch.create(1, 1024);
+  let waited = 0;
+  for (let row = 0; row < records.length; ) {
+    const { rowCount, receipts, tookMs } = await consumer.consume(one, 1000);
+    expect(receipts?.reduce((sum, { rows }) => sum + rows, 0)).toBe(rowCount);
+    for (const { ageMs } of receipts ?? []) {
+      expect(ageMs).toBeGreaterThanOrEqual(0);
+      // It was in the queue before it was asked for.
+      if (ageMs > (tookMs as number)) waited++;
+    }
+    row += rowCount;
+  }
+  // All come with a few answers of the broker, and only the first of each answer can have been waited for.
+  expect(waited).toBeGreaterThan(records.length / 2);
+});

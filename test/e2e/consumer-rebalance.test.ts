@@ -78,8 +78,10 @@ function start(topic: string) {
     subject: 's',
     decoder: new BatchDecoder(client, referenceKernels, READER, 64),
     sink: {
+      target: 'memory',
       write: async ({ columns: { partition, offset } }, rows) => {
         for (const { row } of rows) seen.push(`${partition[row]}/${offset[row]}`);
+        return [];
       },
       close: async () => {},
     },

@@ -8,6 +8,7 @@ import type { Fact, SliceContext } from '../../src/bin/demo/fact.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
+import { itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 import { topicGone } from './topic-gone.ts';
@@ -98,7 +99,7 @@ describe('contracts slice', () => {
     expect(facts.some((fact) => fact.seen.includes('4000 orders compared'))).toBe(true);
   });
 
-  it.each([0, 1, 2, 3])('crosses an altered decoded order of flow %i', async (index) => {
+  itFull.each([0, 1, 2, 3])('crosses an altered decoded order of flow %i', async (index) => {
     const found = await withLines(index, ([first = '', ...rest]) => [
       first.replace(
         /"amount_cents":"(\d)/,
@@ -109,7 +110,7 @@ describe('contracts slice', () => {
     expect(found).toContain('equal');
   });
 
-  it('crosses an altered digit of a number beyond 2^53', async () => {
+  itFull('crosses an altered digit of a number beyond 2^53', async () => {
     const found = await withLines(0, ([first = '', ...rest]) => [
       first.replace(
         /"account_id":"(\d+)(\d)"/,
@@ -120,17 +121,17 @@ describe('contracts slice', () => {
     expect(found).toContain('equal');
   });
 
-  it('crosses a wrong default of the newer reader', async () => {
+  itFull('crosses a wrong default of the newer reader', async () => {
     expect(
       await withLines(0, ([first = '', ...rest]) => [first.replace('"coupon":null', '"coupon":""'), ...rest]),
     ).toContain('equal');
   });
 
-  it('crosses an order that is missing from the decoded file', async () => {
+  itFull('crosses an order that is missing from the decoded file', async () => {
     expect(await withLines(1, (lines) => lines.slice(1))).toEqual(['complete']);
   });
 
-  it('crosses an order decoded in the place of another', async () => {
+  itFull('crosses an order decoded in the place of another', async () => {
     const found = await withLines(2, ([first = '', second = '', ...rest]) => {
       const value = second.slice(second.indexOf('"value"'));
       return [first.slice(0, first.indexOf('"value"')) + value, second, ...rest];
@@ -138,14 +139,14 @@ describe('contracts slice', () => {
     expect(found).toEqual(['complete']);
   });
 
-  it('crosses a counter that disagrees with the topic', async () => {
+  itFull('crosses a counter that disagrees with the topic', async () => {
     const flows = run.flows.map((one, i) =>
       i === 0 ? { ...one, counted: { ...one.counted, bad_magic: 3 } } : one,
     );
     expect(await crosses({ ...run, flows })).toEqual(['counter']);
   });
 
-  it('crosses a refusal that does not name the field, or was none', async () => {
+  itFull('crosses a refusal that does not name the field, or was none', async () => {
     const [first, second] = run.refusals as [
       ContractsRun['refusals'][number],
       ContractsRun['refusals'][number],
@@ -156,7 +157,7 @@ describe('contracts slice', () => {
     expect(await crosses({ ...run, refusals: [first, { ...second, status: 200 }] })).toEqual(['refused']);
   });
 
-  it('crosses a registry that calls the breaking version compatible', async () => {
+  itFull('crosses a registry that calls the breaking version compatible', async () => {
     const subject = subjectOf('avro');
     await ask(run.registry, 'PUT', `/config/${subject}`, { compatibility: 'NONE' });
     expect(await crosses()).toEqual(['refused']);
@@ -164,7 +165,7 @@ describe('contracts slice', () => {
     expect(await crosses()).toEqual([]);
   });
 
-  it('crosses a record in quarantine that is none of the bad ones', async () => {
+  itFull('crosses a record in quarantine that is none of the bad ones', async () => {
     const { quarantine, topic } = flow(3);
     const headers = (place: string): Array<[string, Uint8Array]> =>
       Object.entries({
@@ -180,7 +181,7 @@ describe('contracts slice', () => {
     expect(await crosses()).toEqual(expect.arrayContaining(['complete', 'quarantine', 'counter']));
   });
 
-  it('crosses a quarantined record that was dropped', async () => {
+  itFull('crosses a quarantined record that was dropped', async () => {
     await rewriteTopic(flow(2).quarantine, (index) => index !== 3);
     const facts = await judge();
     const seen = facts.find((fact) => CLAIM.quarantine.test(fact.claim));
@@ -188,7 +189,7 @@ describe('contracts slice', () => {
     expect(facts.find((fact) => CLAIM.complete.test(fact.claim))).toMatchObject({ holds: false });
   });
 
-  it('crosses a quarantined record whose bytes were changed', async () => {
+  itFull('crosses a quarantined record whose bytes were changed', async () => {
     const [bad, ...rest] = flow(1).bad;
     const flows = run.flows.map((one, i) =>
       i === 1 && bad !== undefined
@@ -199,7 +200,7 @@ describe('contracts slice', () => {
     expect(facts.find((fact) => CLAIM.quarantine.test(fact.claim))?.seen).toMatch(/was changed/);
   });
 
-  it('crosses a record that was produced and never read', async () => {
+  itFull('crosses a record that was produced and never read', async () => {
     await append(stack.brokers, flow(0).topic, [
       { partition: 1, key: null, value: Buffer.from([0, 0, 0, 0, 1, 2]) },
     ]);
@@ -209,7 +210,7 @@ describe('contracts slice', () => {
     );
   });
 
-  it('crosses a third version', async () => {
+  itFull('crosses a third version', async () => {
     await ask(run.registry, 'POST', `/subjects/${subjectOf('protobuf')}/versions`, {
       schema: orderSchema(3, 'protobuf'),
       schemaType: 'PROTOBUF',

@@ -13,6 +13,9 @@ import { ready } from '../../src/bin/demo/ready.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { logicalOrder } from '../../src/gen/order.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
+import { parseSchema, writerCodec } from '../../src/registry/index.ts';
+import { Payloads } from '../../src/registry/serde/payloads.ts';
+import { describeFull, itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
@@ -104,7 +107,7 @@ describe('a group', () => {
     expect(JSON.parse(again.stdout)).toMatchObject({ records: 0, quarantined: 0 });
   });
 
-  it('drains on SIGTERM: what it wrote is committed, so the next one repeats nothing', async () => {
+  itFull('drains on SIGTERM: what it wrote is committed, so the next one repeats nothing', async () => {
     const subject = name('drain-value');
     const count = 5000;
     expect(await produce(subject, count)).toMatchObject({ code: 0 });
@@ -122,7 +125,7 @@ describe('a group', () => {
     expect(ids(all)).toEqual(wanted(count));
   });
 
-  it('writes decoded records to a topic under their keys', async () => {
+  itFull('writes decoded records to a topic under their keys', async () => {
     const subject = name('out-value');
     const out = name('decoded');
     expect(await produce(subject, 500)).toMatchObject({ code: 0 });
@@ -165,50 +168,90 @@ describe('the registry', () => {
     expect((await second.child.ended).code).toBe(0);
   });
 
-  it('that goes away pauses the consumer: nothing is quarantined, and all is read when it is back', async () => {
-    const subject = name('away-value');
-    const store = `file:${join(own.dir, 'away')}`;
-    // Not one of the system's own choice: another test might be given it while the registry is away.
-    const first = await startRegistry(store, `127.0.0.1:${await freePort()}`);
-    const at = (base: string): readonly string[] => [
-      `-brokers=${stack.brokers}`,
-      `-registry=${base}`,
-      '-format=avro',
-      `-subject=${subject}`,
-      '-connect-timeout=10s',
-    ];
-    const out = join(own.dir, 'away.jsonl');
-    await createTopics(stack.brokers, [{ topic: subject.replace(/-value$/, ''), partitions: 3 }]);
-    for (const version of [1, 2] as const) {
-      await registerOrder(first.url, subject, version);
-    }
-    // The consumer knows its reader schema, version 2, and not yet the writer's.
-    const reading = own.spawn('away', ['consumer', ...at(first.url), `-out=file:${out}`]);
-    const address = await reading.address();
-    const metric = async (line: RegExp): Promise<number> =>
-      Number(line.exec(await scrape(address))?.[1] ?? 0);
-    await until('the consumer to be ready', async () =>
-      (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
+  itFull(
+    'that goes away pauses the consumer: nothing is quarantined, and all is read when it is back',
+    async () => {
+      const subject = name('away-value');
+      const store = `file:${join(own.dir, 'away')}`;
+      // Not one of the system's own choice: another test might be given it while the registry is away.
+      const first = await startRegistry(store, `127.0.0.1:${await freePort()}`);
+      const at = (base: string): readonly string[] => [
+        `-brokers=${stack.brokers}`,
+        `-registry=${base}`,
+        '-format=avro',
+        `-subject=${subject}`,
+        '-connect-timeout=10s',
+      ];
+      const out = join(own.dir, 'away.jsonl');
+      await createTopics(stack.brokers, [{ topic: subject.replace(/-value$/, ''), partitions: 3 }]);
+      for (const version of [1, 2] as const) {
+        await registerOrder(first.url, subject, version);
+      }
+      // The consumer knows its reader schema, version 2, and not yet the writer's.
+      const reading = own.spawn('away', ['consumer', ...at(first.url), `-out=file:${out}`]);
+      const address = await reading.address();
+      const metric = async (line: RegExp): Promise<number> =>
+        Number(line.exec(await scrape(address))?.[1] ?? 0);
+      await until('the consumer to be ready', async () =>
+        (await fetch(`http://${address}/ready`)).status === 200 ? true : undefined,
+      );
+      // Version 1 was registered, so the producer gets its id from another instance that is still up.
+      const other = await startRegistry('memory');
+      await registerOrder(other.url, subject, 1);
+      first.child.kill('SIGKILL');
+      await first.child.ended;
+      expect(
+        await own.run(['producer', ...at(other.url), `-schema=${schemaFile(1)}`, '-count=300']),
+      ).toMatchObject({ code: 0 });
+      await until('the pause', async () =>
+        (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
+      );
+      await sleep(500);
+      expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
+      await startRegistry(store, new URL(first.url).host);
+      await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
+      expect(await metric(/^registry_unavailable_total (\d+)/m)).toBe(1);
+      expect(await scrape(address)).not.toMatch(/^deserialize_errors_total\{/m);
+      reading.kill('SIGTERM');
+      expect((await reading.ended).code).toBe(0);
+    },
+  );
+});
+
+describe('records above the usual megabyte', () => {
+  it('are quarantined untouched, or decoded into the output topic, which are created large enough', async () => {
+    const subject = name('large-value');
+    const topic = subject.replace(/-value$/, '');
+    const out = name('large-decoded');
+    const schema = JSON.stringify({ type: 'record', name: 'L', fields: [{ name: 'text', type: 'string' }] });
+    const { body } = await ask(url, 'POST', `/subjects/${subject}/versions`, { schema });
+    const text = 'x'.repeat(1_500_000);
+    const payloads = new Payloads(1, 2_000_000);
+    writerCodec(parseSchema('AVRO', schema)).encode({ text }, payloads);
+    const head = Buffer.alloc(5);
+    head.writeUInt32BE((body as { id: number }).id, 1);
+    const garbage = Buffer.alloc(2_000_000, 'garbage');
+    await createTopics(stack.brokers, [{ topic, partitions: 1, config: { 'max.message.bytes': '8000000' } }]);
+    await append(
+      stack.brokers,
+      topic,
+      [garbage, Buffer.concat([head, payloads.bytes.subarray(0, payloads.used)])].map((value) => ({
+        partition: 0,
+        key: null,
+        value,
+      })),
     );
-    // Version 1 was registered, so the producer gets its id from another instance that is still up.
-    const other = await startRegistry('memory');
-    await registerOrder(other.url, subject, 1);
-    first.child.kill('SIGKILL');
-    await first.child.ended;
-    expect(
-      await own.run(['producer', ...at(other.url), `-schema=${schemaFile(1)}`, '-count=300']),
-    ).toMatchObject({ code: 0 });
-    await until('the pause', async () =>
-      (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
-    );
-    await sleep(500);
-    expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
-    await startRegistry(store, new URL(first.url).host);
-    await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
-    expect(await metric(/^registry_unavailable_total (\d+)/m)).toBe(1);
-    expect(await scrape(address)).not.toMatch(/^deserialize_errors_total\{/m);
-    reading.kill('SIGTERM');
-    expect((await reading.ended).code).toBe(0);
+    const ran = await own.run(['consumer', ...shared(subject), '-exit-at-end', `-out=kafka:${out}`, '-json']);
+    expect(ran.code, ran.stderr).toBe(0);
+    expect(JSON.parse(ran.stdout)).toMatchObject({ records: 2, quarantined: 1 });
+    const found = new Map<string, Buffer>();
+    const reader = await TopicReader.open(stack.brokers);
+    await reader.read([`${topic}.quarantine`, out], (from, { value }) => {
+      found.set(from, Buffer.from(value ?? []));
+    });
+    await reader.close();
+    expect(found.get(`${topic}.quarantine`)?.equals(garbage)).toBe(true);
+    expect((JSON.parse(String(found.get(out))) as { value: unknown }).value).toEqual({ text });
   });
 });
 
@@ -228,7 +271,7 @@ function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
   return [...held.values()];
 }
 
-describe('cold start', () => {
+describeFull('cold start', () => {
   it('asks the registry at most once an id, and counts its cache', async () => {
     const subject = name('cold-value');
     await registerOrder(url, subject, 1);
@@ -305,7 +348,7 @@ describe('bad input gives one line and its exit code', () => {
     }).map(([flag, value]) => `-${flag}=${value}`);
   const dead = '127.0.0.1:9';
 
-  it.concurrent.each<readonly [string, () => string[], number, RegExp]>([
+  itFull.concurrent.each<readonly [string, () => string[], number, RegExp]>([
     [
       'producer: a broken schema file',
       () => ['producer', ...base(), `-schema=${join(own.dir, 'broken')}`],
@@ -449,10 +492,13 @@ describe('bad input gives one line and its exit code', () => {
     expect(result.stderr).toMatch(/amount_cents/);
   });
 
-  it('registry: a second process on the same folder', async () => {
+  itFull('registry: a second process on the same folder', async () => {
     const store = `file:${join(own.dir, 'held')}`;
     const { child } = await startRegistry(store);
-    await until('the lock', async () => readFile(join(own.dir, 'held', 'registry.lock'), 'utf8'));
+    await until('the lock', async () => {
+      const owner = await readFile(join(own.dir, 'held', 'lock'), 'utf8');
+      return owner === '' ? undefined : owner;
+    });
     const second = await own.run(['registry', `-store=${store}`, '-listen=127.0.0.1:0', '-log-level=silent']);
     expect(second.code).toBe(3);
     expect(second.stderr).toMatch(/is in use by process \d+/);

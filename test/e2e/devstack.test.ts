@@ -19,6 +19,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { askBroker, type ClusterView } from '../../src/devstack/kafka/wire.ts';
 import { startOf, waitForEnd } from '../../src/devstack/process.ts';
 import { readState, runningServers, type ServerState } from '../../src/devstack/state.ts';
+import { describeFull, itFull } from '../tier.ts';
 import { sharedStack } from './stack.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
@@ -124,7 +125,7 @@ describe('a stack that stays', () => {
     expect(clusterId).toMatch(/^[\w-]{22}$/);
   });
 
-  it('keeps its secret from other users', async () => {
+  itFull('keeps its secret from other users', async () => {
     const stranger = first.postgres.replace(/:[0-9a-f]+@/, ':wrong@');
     await expect(query(stranger, 'select 1')).rejects.toThrow(/password authentication failed/);
   });
@@ -136,7 +137,7 @@ describe('a stack that stays', () => {
     expect(outcome.stdout).toContain(first.postgres);
   });
 
-  it('does not pretend to have moved to another port', async () => {
+  itFull('does not pretend to have moved to another port', async () => {
     const outcome = await millrace('up', `-dir=${folder}`, '-kafka-port=1');
     expect(outcome.code).toBe(2);
     expect(outcome.stderr).toMatch(
@@ -144,7 +145,7 @@ describe('a stack that stays', () => {
     );
   });
 
-  it('does not start beside another one that was asked for the same port', async () => {
+  itFull('does not start beside another one that was asked for the same port', async () => {
     const port = first.brokers.split(':')[1] as string;
     const outcome = await millrace('up', `-dir=${folderOf('busy')}`, `-kafka-port=${port}`);
     expect(outcome.code).toBe(3);
@@ -153,7 +154,7 @@ describe('a stack that stays', () => {
     expect(runningServers(folderOf('busy'))).toEqual([]);
   });
 
-  it('keeps tables and the cluster through down and up, on the same ports', async () => {
+  itFull('keeps tables and the cluster through down and up, on the same ports', async () => {
     await query(first.postgres, 'create table kept as select 42 as answer');
     const servers = runningServers(folder);
     expect(servers.map((server) => server.name).sort()).toEqual(['kafka-1', 'postgres']);
@@ -165,7 +166,7 @@ describe('a stack that stays', () => {
     expect((await clusterAt(first.brokers))?.clusterId).toBe(clusterId);
   });
 
-  it.each([
+  itFull.each([
     ['kafkaClusterId', 'AAAAAAAAAAAAAAAAAAAAAA', 'the broker'],
     ['postgresSystemId', '1', 'PostgreSQL'],
   ])('refuses servers that are not the recorded ones: %s', async (field, value, named) => {
@@ -182,7 +183,7 @@ describe('a stack that stays', () => {
     }
   });
 
-  it.each(['postgres', 'kafka-1'])('starts again what was killed, and that alone: %s', async (name) => {
+  itFull.each(['postgres', 'kafka-1'])('starts again what was killed, and that alone: %s', async (name) => {
     const before = runningServers(folder);
     const killed = before.find((server) => server.name === name) as ServerState;
     process.kill(killed.process.pid, 'SIGKILL');
@@ -209,7 +210,7 @@ describe('a stack that stays', () => {
     ).toEqual(after.map((server) => server.process.pid).sort());
   });
 
-  it('moves what was killed to another port where a stranger has taken its own', async () => {
+  itFull('moves what was killed to another port where a stranger has taken its own', async () => {
     const postgres = runningServers(folder).find((server) => server.name === 'postgres') as ServerState;
     process.kill(postgres.process.pid, 'SIGKILL');
     expect(await waitForEnd([postgres.process], DEATH_BOUND_MS)).toBe(true);
@@ -234,7 +235,7 @@ describe('a stack that stays', () => {
     expect(outcome.stdout).toContain('nothing is running');
   });
 
-  it('refuses, before it writes, a database that answers in the place of its own', async () => {
+  itFull('refuses, before it writes, a database that answers in the place of its own', async () => {
     // The recorded identity is swapped while nothing runs: the freshly started servers are the strangers.
     const path = join(folder, 'identity.json');
     const recorded = readFileSync(path, 'utf8');
@@ -250,7 +251,7 @@ describe('a stack that stays', () => {
   });
 });
 
-describe('an ephemeral stack', () => {
+describeFull('an ephemeral stack', () => {
   it('stands beside another one, dies with SIGKILL on its owner, and leaves no folder', async () => {
     const before = new Set(readdirSync(tmpdir()));
     const { child, ready } = foreground('-ephemeral', '-kafka-heap=300MiB');
@@ -285,7 +286,7 @@ describe('an ephemeral stack', () => {
   });
 });
 
-describe('a start that is cut off', () => {
+describeFull('a start that is cut off', () => {
   it('leaves no process, and the folder can be started', async () => {
     let folder = '';
     let servers: readonly ServerState[] = [];
@@ -325,7 +326,7 @@ describe('a start that is cut off', () => {
   });
 });
 
-describe('folders that are no stack', () => {
+describeFull('folders that are no stack', () => {
   it('refuses one with other files', async () => {
     const folder = folderOf('others');
     mkdirSync(folder);
@@ -382,7 +383,7 @@ describe('the doctor', () => {
     expect(outcome.code).toBe(0);
   });
 
-  it('exits 1 and names the server that does not answer', async () => {
+  itFull('exits 1 and names the server that does not answer', async () => {
     const outcome = await millrace('doctor', '-brokers=127.0.0.1:1');
     expect(outcome.code).toBe(1);
     expect(outcome.stdout).toMatch(/^fail +broker-listeners +no broker answers .*127\.0\.0\.1:1;/m);

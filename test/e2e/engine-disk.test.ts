@@ -137,7 +137,7 @@ describe('state on disk', () => {
       ['sessions', sessions],
     ] as const) {
       const [inMemory, spilled] = await Promise.all([
-        run(`${name}-mem`, [...windows, '-native=auto']),
+        run(`${name}-mem`, [...windows, '-native=auto', '-state=mem']),
         run(`${name}-disk`, [...windows, '-native=off', '-state=disk', '-snapshot-after=4KiB']),
       ]);
       expect(spilled.length).toBeGreaterThan(10_000);
@@ -171,7 +171,7 @@ describe('state on disk', () => {
       return stdout.trim().split('\n').sort();
     };
     await generate(1_750_000_000_000);
-    await ran('both', ['-exit-at-end', '-snapshot-after=4KiB', '-checkpoint-interval=20ms']);
+    await ran('both', ['-exit-at-end', '-state=mem', '-snapshot-after=4KiB', '-checkpoint-interval=20ms']);
     // A move that was interrupted leads nowhere but on: what went to disk is in no file of a state in memory.
     const killed = await own.run(of('both', ['-bounded', '-state=disk', '-chaos=at-barrier']));
     expect(killed.signal).toBe('SIGKILL');

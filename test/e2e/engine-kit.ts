@@ -9,6 +9,8 @@ import { afterAll, afterEach, beforeEach } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 
+export { until } from '../wait.ts';
+
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const STARTED_WITHIN_MS = 60_000;
 /** Of each log that a failure is told with. */
@@ -104,19 +106,4 @@ function toldOf(logPath: string): string {
   if (!existsSync(logPath)) return '';
   const lines = readFileSync(logPath, 'utf8').trimEnd().split('\n').slice(-TOLD_LINES);
   return `\n${basename(logPath)}:\n${lines.map((line) => `  ${line.slice(0, TOLD_LINE_CHARS)}`).join('\n')}`;
-}
-
-/** Asks again until the answer is there. */
-export async function until<T>(
-  what: string,
-  ask: () => Promise<T | undefined>,
-  withinMs = 60_000,
-): Promise<T> {
-  const deadline = Date.now() + withinMs;
-  for (;;) {
-    const found = await ask().catch(() => undefined);
-    if (found !== undefined) return found;
-    if (Date.now() > deadline) throw new Error(`${what} did not come`);
-    await sleep(50);
-  }
 }

@@ -51,7 +51,7 @@ for (const native of ['on', 'off'] as const) {
       const store = await driver.open(folder(place), options);
       const sink = await FiredStore.open(
         failing(store, () => away),
-        { shape: SHAPE, role: 'sink', retainMs: 3_600_000 },
+        { shape: SHAPE, role: 'sink' },
       );
       return {
         sink,

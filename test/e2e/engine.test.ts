@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { describeFull, itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -79,34 +80,38 @@ beforeAll(async () => {
 });
 
 describe('ends', () => {
-  it('-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it', async () => {
-    const first = await own.run(args('end', '-exit-at-end', '-json'));
-    expect(first).toMatchObject({ code: 0 });
-    expect(JSON.parse(first.stdout)).toMatchObject({
-      consumed: EVENTS,
-      droppedLate: Number(dropped),
-      invalid: 0,
-      limitedBy: { by: expect.stringMatching(/^[a-z]+$/), share: expect.any(Number) },
-      stages: ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'].map((stage) =>
-        expect.objectContaining({ stage, ...(stage === 'spill' ? { busy: 0, blocked: 0, idle: 1 } : {}) }),
-      ),
-    });
-    const rows = await exported('end');
-    expect([...rows].sort()).toEqual(expectedFinal);
-    expect(rows.length).toBeLessThan(expected.length);
-    const second = await own.run(args('end', '-bounded', '-shards=3'));
-    expect(second.code).toBe(0);
-    expect(second.stderr).toContain('restored from a checkpoint');
-    const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/g;
-    // A long run tells of its progress meanwhile as well.
-    const [, said] = [...second.stderr.matchAll(limited)].at(-1) ?? [];
-    expect(said).toBeDefined();
-    expect(second.stdout).toContain(`; ${said}\n`);
-    expect((await exported('end')).sort()).toEqual(expected);
-    const third = await own.run(args('end', '-bounded'));
-    expect(third.code).toBe(0);
-    expect((await exported('end')).sort()).toEqual(expected);
-  });
+  itFull(
+    '-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it',
+    async () => {
+      const first = await own.run(args('end', '-state=mem', '-exit-at-end', '-json'));
+      expect(first).toMatchObject({ code: 0 });
+      expect(JSON.parse(first.stdout)).toMatchObject({
+        consumed: EVENTS,
+        droppedLate: Number(dropped),
+        invalid: 0,
+        limitedBy: { by: expect.stringMatching(/^[a-z]+$/), share: expect.any(Number) },
+        stages: ['fetch', 'decode', 'route', 'update', 'spill', 'changelog', 'sink'].map((stage) =>
+          expect.objectContaining({ stage, ...(stage === 'spill' ? { busy: 0, blocked: 0, idle: 1 } : {}) }),
+        ),
+      });
+      const rows = await exported('end');
+      expect([...rows].sort()).toEqual(expectedFinal);
+      expect(rows.length).toBeLessThan(expected.length);
+      const second = await own.run(args('end', '-state=mem', '-bounded', '-shards=3'));
+      expect(second.code).toBe(0);
+      expect(second.stderr).toContain('restored from a checkpoint');
+      const limited = / watermark lag \S+, \S+ keys open, \S+ late, (limited by: [a-z]+ \(\d+%\))\n/g;
+      // A long run tells of its progress meanwhile as well.
+      const [, said] = [...second.stderr.matchAll(limited)].at(-1) ?? [];
+      expect(said).toBeDefined();
+      expect(second.stdout).toContain(`; ${said}\n`);
+      expect((await exported('end')).sort()).toEqual(expected);
+      // It moves to disk, which is the default.
+      const third = await own.run(args('end', '-bounded'));
+      expect(third.code).toBe(0);
+      expect((await exported('end')).sort()).toEqual(expected);
+    },
+  );
 
   it('is drained by SIGTERM with a checkpoint, and survives its own kill', async () => {
     const killed = await own.run(
@@ -219,7 +224,7 @@ describe('answers', () => {
   });
 });
 
-describe('a partition from which nothing comes', () => {
+describeFull('a partition from which nothing comes', () => {
   const quiet = `engine-quiet-${own.suffix}`;
   const quietArgs = (name: string, ...more: readonly string[]): readonly string[] =>
     args(name, ...more).map((flag) => (flag.startsWith('-topic=') ? `-topic=${quiet}` : flag));
@@ -257,7 +262,7 @@ describe('a partition from which nothing comes', () => {
   });
 });
 
-describe('damaged checkpoints', () => {
+describeFull('damaged checkpoints', () => {
   it('falls back past a flipped bit and refuses to start empty, each in one line', async () => {
     expect(
       (await own.run(args('torn', '-exit-at-end', '-batch-rows=5000', '-checkpoint-interval=10ms'))).code,
@@ -282,7 +287,7 @@ describe('damaged checkpoints', () => {
   });
 });
 
-describe('bad input', () => {
+describeFull('bad input', () => {
   const cases: readonly (readonly [string, readonly string[], number, RegExp])[] = [
     ['an unknown window', ['-window=hopping'], 2, /choose from tumbling, sliding, session/],
     ['sliding windows without a slide', ['-window=sliding'], 2, /-window=sliding needs -slide/],
@@ -292,7 +297,12 @@ describe('bad input', () => {
     ['a size of sessions', ['-window=session', '-gap=1s'], 2, /-size has no meaning for -window=session/],
     ['sessions without a gap', ['-window=session'], 2, /-window=session needs -gap/],
     ['an unknown state', ['-state=tape'], 2, /choose from mem, disk/],
-    ['a budget that bounds nothing', ['-mem-budget=1GiB'], 2, /changes nothing without -state=disk/],
+    [
+      'a budget that bounds nothing',
+      ['-state=mem', '-mem-budget=1GiB'],
+      2,
+      /changes nothing without -state=disk/,
+    ],
     [
       'a budget too small',
       ['-state=disk', '-mem-budget=20MiB'],
@@ -316,12 +326,6 @@ describe('bad input', () => {
       ['-sink=rocksdb', '-migrate'],
       2,
       /-migrate changes nothing without -sink=postgres… or -sink=kafka:…/,
-    ],
-    [
-      'a sink that forgets nothing',
-      ['-sink=rocksdb', '-retain=1h'],
-      2,
-      /-retain changes nothing without -sink=/,
     ],
     [
       'a wait for a copy of no folder',

@@ -17,6 +17,7 @@ import {
   type Stack,
   startStack,
 } from '../../src/devstack/stack.ts';
+import { locks } from '../locks.ts';
 
 declare module 'vitest' {
   export interface ProvidedContext {
@@ -47,6 +48,7 @@ async function start(): Promise<Stack> {
     kafkaPort: undefined,
     postgresPort: undefined,
     kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+    locks,
     environment: process.env,
     startTimeoutMs: START_TIMEOUT_MS,
     onStep: () => {},

@@ -1,6 +1,7 @@
 /** A service's connections and its tables of the library: made by name, brought up to date, and given up when nobody answers. */
 import { describe, expect, it } from 'vitest';
-import { silentLogger } from '../../src/core/log.ts';
+import { type LogFields, silentLogger } from '../../src/core/log.ts';
+import { Metrics } from '../../src/core/metrics.ts';
 import { openDrivers } from '../../src/drivers.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
@@ -9,11 +10,16 @@ import { insertParked, recordDigest, requireDigest } from '../../src/outbox/inbo
 import type { Parked, UnreadRecord } from '../../src/outbox/inbox/port.ts';
 import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
 import { inboxTableSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
+import { append } from '../../src/outbox/outbox/append.ts';
 import { outboxTableSql } from '../../src/outbox/outbox/table.ts';
+import { IdleSlots } from '../../src/outbox/relay/idle-slots.ts';
+import type { OutboxTable } from '../../src/outbox/relay/store.ts';
 import { Service, type ServiceOptions } from '../../src/outbox/service.ts';
 import { silentGate } from '../contract/sql-gate.ts';
+import { until } from './engine-kit.ts';
 import { idAt, inboxWorld, v4 } from './inbox-kit.ts';
 import { sharedStack } from './stack.ts';
+import { dropSlots } from './wal-kit.ts';
 
 const stack = await sharedStack();
 const drivers = await openDrivers();
@@ -56,8 +62,8 @@ describe('migrate', () => {
     );
     expect(rows).toEqual([
       { owner: 'inbox received', n: 1 },
-      { owner: 'outbox other', n: 1 },
-      { owner: 'outbox sent', n: 1 },
+      { owner: 'outbox other', n: 2 },
+      { owner: 'outbox sent', n: 2 },
       { owner: 'parked aside', n: 2 },
       { owner: 'parts', n: 2 },
     ]);
@@ -167,5 +173,150 @@ describe('a database that falls silent', () => {
     const service = await serviceIn(schema, { sql });
     await service.close();
     expect(asked).toBe(60_000);
+  });
+});
+
+describe('a relay in wal mode', () => {
+  it('follows a replication slot and publishes what was appended', async () => {
+    const { schema, pool } = await inboxWorld();
+    const metrics = new Metrics();
+    const service = await serviceIn(schema, { metrics });
+    try {
+      await service.migrate([], { outboxTable: 'sent' });
+      await service.relay({
+        table: 'sent',
+        topic: `${schema}.events`,
+        mode: 'wal',
+        wal: { heartbeatMs: 100 },
+        pollIntervalMs: 60_000,
+      });
+      const active = metrics.gauge('relay_wal_active', '');
+      await until('the slot to be read', async () => active.value() === 1 || undefined);
+      await service.pool.transaction((tx) =>
+        append(tx, 'sent', [{ aggregateId: v4(), eventType: 'made.v1', payload: { n: 1 } }]),
+      );
+      await until('the row to be marked', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NOT NULL');
+        return rowCount === 1 || undefined;
+      });
+      expect(metrics.counter('relay_wal_rows_total', '').value()).toBe(1);
+      expect(metrics.counter('sweeper_found_total', '').value()).toBe(0);
+    } finally {
+      await service.close();
+      await dropSlots(pool, schema);
+    }
+  });
+});
+
+describe('a relay that polls', () => {
+  it('warns of the slot that a relay in wal mode left behind, and shows what it retains until it is dropped', async () => {
+    const { schema, pool } = await inboxWorld();
+    const settings = { table: 'sent', topic: `${schema}.events` };
+    const former = await serviceIn(schema);
+    await former.migrate([], { outboxTable: 'sent' });
+    await former.relay({ ...settings, mode: 'wal' });
+    const slots = () =>
+      pool.query<{ slot: string }>(
+        'SELECT slot_name::text AS slot FROM pg_replication_slots WHERE slot_name LIKE $1 AND NOT active',
+        [`millrace\\_${schema}\\_%`],
+      );
+    await until('a slot', async () => {
+      const { rowCount } = await pool.query('SELECT FROM relay_slots WHERE confirmed_lsn > $1::pg_lsn', [
+        '0/0',
+      ]);
+      return rowCount === 1 || undefined;
+    });
+    await former.close();
+    const slot = await until('an idle slot', async () => (await slots()).rows[0]?.slot);
+    const metrics = new Metrics();
+    const warnings: LogFields[] = [];
+    const log = { ...silentLogger, warn: (fields: LogFields) => void warnings.push(fields) };
+    const service = await serviceIn(schema, { metrics, log });
+    try {
+      await service.relay(settings);
+      const warning = await until('a warning', async () =>
+        warnings.find((fields) => fields['slot'] === slot),
+      );
+      expect(warning['drop']).toBe(`SELECT pg_drop_replication_slot('${slot}')`);
+      const retained = metrics.gauge('relay_idle_slot_retained_bytes', '', ['slot']);
+      expect(warning['retained_bytes']).toBe(retained.value(retained.series(slot)));
+      // Another outbox of the same relay tables is not the slot's.
+      await pool.query(outboxTableSql('other'));
+      const other = { name: 'other', fullName: `${schema}.other`, hasTraceparent: true, sequence: undefined };
+      const look = (table: OutboxTable) =>
+        new IdleSlots(pool, table, drivers.clock, metrics, silentLogger).check();
+      expect(await look(other)).toEqual([]);
+      const own = { ...other, name: 'sent', fullName: `${schema}.sent` };
+      expect(await look(own)).toEqual([{ slot, retained: expect.any(Number) as number }]);
+      const watch = new IdleSlots(pool, own, drivers.clock, metrics, silentLogger);
+      await watch.check();
+      await dropSlots(pool, schema);
+      expect(await watch.check()).toEqual([]);
+      expect(retained.value(retained.series(slot))).toBe(0);
+    } finally {
+      await service.close();
+      await dropSlots(pool, schema);
+    }
+  });
+});
+
+describe('a payload that is not JSON', () => {
+  const insert = (pool: SqlPool, key: string, payload: string) =>
+    pool.query(
+      `INSERT INTO sent (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, gen_random_uuid(), 'made.v1', $2::bytea)`,
+      [key, bytes(payload)],
+    );
+
+  it('is refused by the outbox table, whoever inserts it', async () => {
+    const { schema, pool } = await inboxWorld();
+    const service = await serviceIn(schema);
+    await service.migrate([], { outboxTable: 'sent' });
+    await service.close();
+    await insert(pool, v4(), '{"n": "\\u0000 é"}');
+    for (const payload of ['', 'n=1', '{"n":1', '\ufeff{}'])
+      await expect(insert(pool, v4(), payload), payload).rejects.toMatchObject({ code: 'sql_failed' });
+  });
+
+  it('is set aside by the relay where a row has it all the same, and its key continues', async () => {
+    const { schema, pool } = await inboxWorld();
+    await pool.query(outboxTableSql('sent'));
+    const [broken, other] = [v4(), v4()];
+    for (const [key, payload] of [
+      [broken, '1'],
+      [broken, '{"n":1},"msg_id":"forged"'],
+      [broken, '2'],
+      [other, '3'],
+    ] as const)
+      await insert(pool, key, payload);
+    const metrics = new Metrics();
+    const service = await serviceIn(schema, { metrics });
+    try {
+      await service.relay({ table: 'sent', topic: `${schema}.events`, rescanMs: 100 });
+      await until('no pending row', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NULL');
+        return rowCount === 0 || undefined;
+      });
+      const { rows } = await pool.query(
+        `SELECT outbox, aggregate_id::text AS key, convert_from(payload, 'UTF8') AS payload, reason FROM relay_dead_letters`,
+      );
+      expect(rows).toEqual([
+        {
+          outbox: `${schema}.sent`,
+          key: broken,
+          payload: '{"n":1},"msg_id":"forged"',
+          reason: 'payload_not_json',
+        },
+      ]);
+      expect(metrics.counter('relay_published_total', '').value()).toBe(3);
+      // Mended and pending again, it is published like any other row.
+      await pool.query(`UPDATE sent SET payload = '{"n":1}', published_at = NULL WHERE id = 2`);
+      await until('no pending row', async () => {
+        const { rowCount } = await pool.query('SELECT FROM sent WHERE published_at IS NULL');
+        return rowCount === 0 || undefined;
+      });
+      expect(metrics.counter('relay_published_total', '').value()).toBe(4);
+    } finally {
+      await service.close();
+    }
   });
 });

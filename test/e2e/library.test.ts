@@ -117,6 +117,7 @@ describe('append', () => {
     ['a function as payload', [{ ...event(), payload: () => 1 }]],
     ['a bigint in the payload', [{ ...event(), payload: { n: 1n } }]],
     ['a payload that is no number', [{ ...event(), payload: { n: Number.NaN } }]],
+    ['a payload that JSON would lose', [{ ...event(), payload: { n: new Map([[1, 2]]) } }]],
     ['a circular payload', [{ ...event(), payload: circle }]],
     ['bytes that are no JSON', [event({ payload: Buffer.from('{"a":') })]],
     ['bytes that are no UTF-8', [event({ payload: Buffer.from([0x22, 0xff, 0x22]) })]],

@@ -1,6 +1,6 @@
 /** `millrace load` against the real orders service: what the ledger says is what the database has, through a restart. */
 import { createHash } from 'node:crypto';
-import { createReadStream, mkdtempSync, rmSync } from 'node:fs';
+import { createReadStream, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, expect, test } from 'vitest';
@@ -10,6 +10,7 @@ import { freePort } from '../../src/devstack/ports.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import { readLedger, summarizeLedger } from '../../src/outbox/load/ledger.ts';
 import { start } from '../unit/shell/fake-world.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const { postgres } = await sharedStack();
@@ -24,6 +25,11 @@ afterAll(async () => {
   await pool.close();
   rmSync(dir, { recursive: true, force: true });
 });
+
+/** Nine seconds of requests: enough for the service to go away and come back among them, also on a machine that stalls. */
+const INTENTS = 2000;
+const ordersIn = async (at: string): Promise<number> =>
+  Number((await pool.query(`SELECT count(*) FROM ${at}.orders`)).rows[0]?.['count']);
 
 const schema = `load_${process.pid}_${Date.now().toString(36)}`;
 
@@ -57,7 +63,8 @@ test('the ledger, the orders and the stored answers agree, also when the service
   const client = start(load, [
     `-target=${first.address}`,
     '-rate=300',
-    '-count=600',
+    `-count=${INTENTS}`,
+    '-duration=5m',
     '-retry-rate=0.15',
     '-keys=100',
     '-retry-within=300ms',
@@ -65,27 +72,27 @@ test('the ledger, the orders and the stored answers agree, also when the service
     '-json',
     '-log-level=warn',
   ]);
-  await new Promise((resolve) => setTimeout(resolve, 700));
+  await until('orders of the first service', async () => (await ordersIn(schema)) > INTENTS / 20);
   first.service.world.signal('SIGTERM');
   expect(await first.service.code).toBe(0);
-  await new Promise((resolve) => setTimeout(resolve, 300));
+  await until('a request that found no service', () => readFileSync(ledger, 'utf8').includes('"failure"'));
   const second = await serve(port);
   expect(await client.code).toBe(0);
   second.service.world.signal('SIGTERM');
   expect(await second.service.code).toBe(0);
 
   const report = JSON.parse(client.world.stdout());
-  expect(report).toMatchObject({ intents: 600, unknown: 0, refused: 0 });
+  expect(report).toMatchObject({ intents: INTENTS, unknown: 0, refused: 0 });
   expect(report.failures).toBeGreaterThan(0);
   expect(report.replayed).toBeGreaterThan(20);
 
   const { intents, end } = await summarizeLedger(readLedger(createReadStream(ledger)));
-  expect(end).toMatchObject({ intents: 600, unknown: 0 });
+  expect(end).toMatchObject({ intents: INTENTS, unknown: 0 });
   const { rows } = await pool.query(
     `SELECT k.idem_key, k.response_code, k.response_body::text AS body, o.account_id, o.amount_cents
        FROM ${schema}.idempotency_keys k JOIN ${schema}.orders o USING (order_id)`,
   );
-  expect(rows.length).toBe(600);
+  expect(rows.length).toBe(INTENTS);
   for (const row of rows) {
     const record = intents.get(row['idem_key'] as string);
     expect(record).toMatchObject({
@@ -98,5 +105,5 @@ test('the ledger, the orders and the stored answers agree, also when the service
       .digest('hex');
     expect(record?.answer).toBe(`${row['response_code']} ${hash}`);
   }
-  expect(Number((await pool.query(`SELECT count(*) FROM ${schema}.orders`)).rows[0]?.['count'])).toBe(600);
+  expect(await ordersIn(schema)).toBe(INTENTS);
 });

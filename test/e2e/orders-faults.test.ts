@@ -4,6 +4,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
+import { describeFull, itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import {
   createdOf,
@@ -84,7 +85,7 @@ async function fresh(
   return { ...world, service: await kit.serve(world.schema, flags, postgres) };
 }
 
-describe('a key that another process is writing', () => {
+describeFull('a key that another process is writing', () => {
   it('waits, and gets the stored answer byte for byte when that commits', async () => {
     const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
@@ -146,7 +147,7 @@ describe('a key that another process is writing', () => {
   });
 });
 
-describe('the same keys in opposite orders at two processes', () => {
+describeFull('the same keys in opposite orders at two processes', () => {
   it('make one order each and never a deadlock', async () => {
     // A database of its own: the server counts deadlocks for each.
     const { schema, pool } = await kit.schema();
@@ -190,7 +191,7 @@ describe('the same keys in opposite orders at two processes', () => {
   });
 });
 
-describe('overload', () => {
+describeFull('overload', () => {
   it('is shed with 429 before any work, and reads go on', async () => {
     const { schema, pool, service } = await fresh(['-in-flight-max=1', ...PATIENT]);
     const key = newKey();
@@ -236,7 +237,7 @@ describe('overload', () => {
 });
 
 describe('signals', () => {
-  it('SIGTERM lets requests under way finish and takes no new ones', async () => {
+  itFull('SIGTERM lets requests under way finish and takes no new ones', async () => {
     const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
     const held = await hold(pool, key);
@@ -304,7 +305,7 @@ describe('signals', () => {
   });
 });
 
-describe('the database', () => {
+describeFull('the database', () => {
   it('goes away: 503 and not ready; comes back: the same keys are orders', async () => {
     const gate = await gateBefore(stack.postgres);
     const { pool, service } = await fresh([], gate.url);

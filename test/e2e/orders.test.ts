@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { type Migration, migrate, requireTables } from '../../src/outbox/migrations.ts';
+import { describeFull, itFull } from '../tier.ts';
 import { launcher } from './engine-kit.ts';
 import {
   createdOf,
@@ -105,7 +106,7 @@ describe('an order', () => {
     expect(await rowCounts(pool)).toEqual(counts);
   });
 
-  it('is answered again after a restart, and whatever became of it since', async () => {
+  itFull('is answered again after a restart, and whatever became of it since', async () => {
     const key = newKey();
     const one = await kit.serve(schema);
     const first = await one.order(key);
@@ -119,7 +120,7 @@ describe('an order', () => {
     expect(await stop(again)).toBe(0);
   });
 
-  it('is answered again also when its row was removed since', async () => {
+  itFull('is answered again also when its row was removed since', async () => {
     const key = newKey();
     const first = await service.order(key);
     await pool.query('DELETE FROM orders WHERE order_id = $1', [createdOf(first, false)]);
@@ -135,7 +136,7 @@ describe('an order', () => {
     expect(document['differs']).toEqual([]);
   });
 
-  it.each([
+  itFull.each([
     ['one process', () => [service]],
     ['two processes', () => [service, other]],
   ])('comes to be once when 50 requests of one key are at %s at once', async (_, services) => {
@@ -158,7 +159,7 @@ describe('an order', () => {
     expect(await rowCounts(pool)).toEqual(before.map((count) => count + 3 * (1 + 10 * to.length)));
   });
 
-  it('is not overwritten by another request with its key', async () => {
+  itFull('is not overwritten by another request with its key', async () => {
     const key = newKey();
     const first = await service.order(key);
     const snapshot = async (): Promise<string> => {
@@ -189,7 +190,7 @@ describe('an order', () => {
     expect((await service.order(key)).body.equals(first.body)).toBe(true);
   });
 
-  it('wins or is refused as a whole when different requests race for one key', async () => {
+  itFull('wins or is refused as a whole when different requests race for one key', async () => {
     const key = newKey();
     const before = await rowCounts(pool);
     const amounts = Array.from({ length: 20 }, (_, i) => 100 + (i % 4));
@@ -209,7 +210,7 @@ describe('an order', () => {
     expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
   });
 
-  it('is the same whether orders share transactions or not', async () => {
+  itFull('is the same whether orders share transactions or not', async () => {
     const outcome = async (flags: readonly string[]): Promise<unknown> => {
       const world = await kit.schema();
       const one = await kit.serve(world.schema, flags);
@@ -259,7 +260,7 @@ describe('a refused request', () => {
     body,
   });
 
-  it.each<[string, number, string, () => Parameters<Service['ask']>[0]]>([
+  itFull.each<[string, number, string, () => Parameters<Service['ask']>[0]]>([
     ['no key', 400, 'bad-idempotency-key', () => ({ ...send, headers: json, body })],
     ['an empty key', 400, 'bad-idempotency-key', withKey('')],
     ['no UUID', 400, 'bad-idempotency-key', withKey('order-17')],
@@ -313,13 +314,13 @@ describe('a refused request', () => {
     createdOf(await service.order(key), false);
   });
 
-  it('has a request id of its own', async () => {
+  itFull('has a request id of its own', async () => {
     const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x')));
     expect(new Set(replies.map((reply) => reply.headers['x-request-id'])).size).toBe(10);
   });
 });
 
-describe('GET /orders/{id}', () => {
+describeFull('GET /orders/{id}', () => {
   it('shows the order with all its digits', async () => {
     const big = '9223372036854775807';
     const orderId = createdOf(
@@ -354,7 +355,7 @@ describe('GET /orders/{id}', () => {
   });
 });
 
-describe('migrations', () => {
+describeFull('migrations', () => {
   const FIRST: Migration = { number: 1, name: 'first', sql: 'CREATE TABLE one (id int)' };
   const SECOND: Migration = { number: 2, name: 'second', sql: 'CREATE TABLE two (id int)' };
   const refusal = async (work: Promise<unknown>) =>
@@ -401,7 +402,7 @@ describe('migrations', () => {
   });
 });
 
-describe('a start that cannot succeed', () => {
+describeFull('a start that cannot succeed', () => {
   const fails = (flags: readonly string[], code: number, line: RegExp) => kit.fails(code, line, flags);
 
   it('names a database that is not there', () =>

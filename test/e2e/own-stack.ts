@@ -11,6 +11,7 @@ import {
   startStack,
 } from '../../src/devstack/stack.ts';
 import { readState } from '../../src/devstack/state.ts';
+import { locks } from '../locks.ts';
 
 export interface OwnStack {
   /** @param kafkaPort undefined: a free one */
@@ -39,6 +40,7 @@ export function ownStack(name: string): OwnStack {
         kafkaPort,
         postgresPort: undefined,
         kafkaHeapBytes: DEFAULT_KAFKA_HEAP_BYTES,
+        locks,
         environment: process.env,
         startTimeoutMs: START_TIMEOUT_MS,
         onStep: () => {},

@@ -1,6 +1,7 @@
 /** `millrace payments` as a user runs it, on a real broker and database; every verdict is read from the tables. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
+import { describeFull, itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import {
   bytes,
@@ -21,7 +22,7 @@ const stack = await sharedStack();
 const { pool, world } = await paymentsKit(own, stack);
 
 describe('one charge an order', () => {
-  it.each([0.05, 0.3])('whatever is delivered twice, at a rate of %d', async (rate) => {
+  itFull.each([0.05, 0.3])('whatever is delivered twice, at a rate of %d', async (rate) => {
     const at = world(`dup${rate * 100}`);
     const orders = events(2000);
     await at.create();
@@ -50,7 +51,7 @@ describe('one charge an order', () => {
     expect(kinds.map((row) => row.reason).sort()).toEqual(['same_batch', 'seen']);
   });
 
-  it('a new group reads the whole topic again and charges nothing', async () => {
+  itFull('a new group reads the whole topic again and charges nothing', async () => {
     const at = world('again');
     const orders = events(500);
     await at.create();
@@ -63,7 +64,7 @@ describe('one charge an order', () => {
     expect(reasons).toEqual([{ reason: 'seen', injected: false }]);
   });
 
-  it('the same msg_id at two offsets, and a new msg_id for a charged order, charge nothing', async () => {
+  itFull('the same msg_id at two offsets, and a new msg_id for a charged order, charge nothing', async () => {
     const at = world('twice');
     const [one, other] = events(2) as [Event, Event];
     await at.create();
@@ -95,7 +96,7 @@ describe('one charge an order', () => {
   });
 });
 
-describe('records that cannot become a charge', () => {
+describeFull('records that cannot become a charge', () => {
   it('are parked among good ones, and their partition goes on', async () => {
     const at = world('poison');
     const orders = events(300);
@@ -155,7 +156,7 @@ describe('records that cannot become a charge', () => {
   });
 });
 
-describe('while the database is away', () => {
+describeFull('while the database is away', () => {
   it('payments waits, reads on where it stopped, and repeats nothing', async () => {
     const at = world('outage');
     const orders = events(1500);
@@ -256,7 +257,7 @@ describe('as a process', () => {
     await at.expectCharged(orders);
   });
 
-  it('two members that stop at the end wait for what the other reads', async () => {
+  itFull('two members that stop at the end wait for what the other reads', async () => {
     const at = world('ends');
     const orders = events(3000);
     await at.create();
@@ -270,7 +271,7 @@ describe('as a process', () => {
     await at.expectCharged(orders);
   });
 
-  it('refuses a TTL below the horizon with the sum, and goes on with -unsafe-ttl', async () => {
+  itFull('refuses a TTL below the horizon with the sum, and goes on with -unsafe-ttl', async () => {
     const at = world('ttl');
     const refused = await own.run(at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
     expect(refused.code).toBe(2);
@@ -298,7 +299,7 @@ describe('as a process', () => {
     expect(settings.get('message.timestamp.type')).toBe('LogAppendTime');
   });
 
-  it('says in one line and seconds that a server is away or a table or topic missing', async () => {
+  itFull('says in one line and seconds that a server is away or a table or topic missing', async () => {
     const at = world('away');
     const quiet = '-log-level=silent';
     const args = at.args('a', quiet);

@@ -34,6 +34,7 @@ const args = (address: string): readonly string[] => [
   'reconcile',
   `-postgres=${address}`,
   `-schema=${schema}`,
+  '-settle=0',
   '-json',
 ];
 

@@ -14,6 +14,7 @@ import { withSettings } from '../../src/outbox/connection.ts';
 import { LEDGER_FORMAT, type LedgerEntry, ledgerLine } from '../../src/outbox/load/ledger.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
+import { itFull } from '../tier.ts';
 import { start } from '../unit/shell/fake-world.ts';
 import { explained } from './explained.ts';
 import { sharedStack } from './stack.ts';
@@ -254,7 +255,13 @@ const found = (result: Reconciliation): Record<string, readonly string[]> =>
   );
 
 const compared = (ledgers: LedgerEntry[][], idsMax: number, on = pool): Promise<Reconciliation> =>
-  reconcile({ pool: on, ordersSchema: schema, paymentsSchema: schema, ledgers, idsMax });
+  reconcile({
+    pool: on,
+    ordersSchema: schema,
+    paymentsSchema: schema,
+    ledgers: ledgers.map((entries) => () => entries),
+    idsMax,
+  });
 const ask = (world: World, hasLedger: boolean, idsMax = 1000): Promise<Reconciliation> =>
   compared(hasLedger ? [ledgerOf(world)] : [], idsMax);
 
@@ -274,7 +281,7 @@ describe('reconcile', () => {
     });
   });
 
-  it.each(Object.keys(FAULTS))('names exactly the rows of one fault: %s', async (fault) => {
+  itFull.each(Object.keys(FAULTS))('names exactly the rows of one fault: %s', async (fault) => {
     const world = honest(12);
     FAULTS[fault]?.(world, 5);
     await store(world);
@@ -286,7 +293,7 @@ describe('reconcile', () => {
     expect(result.holds).toBe(harmless.includes(fault));
   });
 
-  it('agrees with the oracle on any mixture of faults', { timeout: 300_000 }, async () => {
+  itFull('agrees with the oracle on any mixture of faults', { timeout: 300_000 }, async () => {
     const faults = fc.array(fc.tuple(fc.constantFrom(...Object.keys(FAULTS)), fc.nat(40)), {
       minLength: 1,
       maxLength: 6,
@@ -299,13 +306,25 @@ describe('reconcile', () => {
         const result = await ask(world, hasLedger);
         expect(found(result)).toEqual(oracle(world, hasLedger));
         expect(result.distinct_orders).toBe(world.orders.length);
-        expect(result.distinct_charges).toBe(world.charges.length);
+        expect(result.distinct_charges).toBe(new Set(world.charges.map(({ orderId }) => orderId)).size);
       }),
       { numRuns: 40 },
     );
   });
 
-  it('does not miss inbox rows that went by age', async () => {
+  itFull(
+    'counts an order that was charged twice once, where no UNIQUE stopped the second charge',
+    async () => {
+      const world = honest(3);
+      world.charges.push(pick(world.charges, 1));
+      await store(world);
+      const result = await ask(world, true);
+      expect(result).toMatchObject({ holds: false, distinct_orders: 3, distinct_charges: 3 });
+      expect(found(result)).toEqual({ double_charge: [world.orders[1]?.orderId] });
+    },
+  );
+
+  itFull('does not miss inbox rows that went by age', async () => {
     const world = honest(10);
     world.inbox = world.inbox.filter(({ at }) => at >= 6);
     await store(world);
@@ -315,7 +334,7 @@ describe('reconcile', () => {
     expect(found(await ask(world, true))).toEqual({ charge_without_inbox: [world.orders[8]?.orderId] });
   });
 
-  it('takes a key that its TTL has ended for no delta, and one that is gone before for one', async () => {
+  itFull('takes a key that its TTL has ended for no delta, and one that is gone before for one', async () => {
     const world = honest(10);
     const old = world.keys.slice(0, 3).map(({ orderId }) => orderId);
     world.keys.splice(0, 3);
@@ -337,29 +356,32 @@ describe('reconcile', () => {
     expect(result).toMatchObject({ produced_intents: 10, distinct_orders: 10, distinct_charges: 10 });
   });
 
-  it('tells of an order whose record is set aside, and counts what was absorbed and set aside', async () => {
-    const world = honest(4);
-    const [parkedOrder, lostOrder] = world.charges.splice(0, 2).map(({ orderId }) => orderId) as [
-      string,
-      string,
-    ];
-    world.inbox.splice(0, 2);
-    await store(world);
-    await pool.query('CREATE TABLE payments_parked (key bytea, reason text)');
-    try {
-      await pool.query(
-        `INSERT INTO payments_parked VALUES (convert_to($1, 'UTF8'), 'refused'), ('\\xff', 'malformed_payload')`,
-        [parkedOrder],
-      );
-      const result = await ask(world, true);
-      expect(found(result)).toEqual({ order_parked: [parkedOrder], order_without_charge: [lostOrder] });
-      expect(result.parked).toEqual({ malformed_payload: 1, refused: 1 });
-    } finally {
-      await pool.query('DROP TABLE payments_parked');
-    }
-  });
+  itFull(
+    'tells of an order whose record is set aside, and counts what was absorbed and set aside',
+    async () => {
+      const world = honest(4);
+      const [parkedOrder, lostOrder] = world.charges.splice(0, 2).map(({ orderId }) => orderId) as [
+        string,
+        string,
+      ];
+      world.inbox.splice(0, 2);
+      await store(world);
+      await pool.query('CREATE TABLE payments_parked (key bytea, reason text)');
+      try {
+        await pool.query(
+          `INSERT INTO payments_parked VALUES (convert_to($1, 'UTF8'), 'refused'), ('\\xff', 'malformed_payload')`,
+          [parkedOrder],
+        );
+        const result = await ask(world, true);
+        expect(found(result)).toEqual({ order_parked: [parkedOrder], order_without_charge: [lostOrder] });
+        expect(result.parked).toEqual({ malformed_payload: 1, refused: 1 });
+      } finally {
+        await pool.query('DROP TABLE payments_parked');
+      }
+    },
+  );
 
-  it('counts all and lists only as many ids as asked for', async () => {
+  itFull('counts all and lists only as many ids as asked for', async () => {
     const world = honest(30);
     world.charges = [];
     await store(world);
@@ -369,24 +391,27 @@ describe('reconcile', () => {
     expect(delta).toMatchObject({ count: 30, ids: ids.slice(0, 3) });
   });
 
-  it('tells of a second charge that only the constraint stopped, where payments keeps such a record', async () => {
-    const world = honest(4);
-    await store(world);
-    expect((await ask(world, true)).classes).not.toContain('charge_attempted_again');
-    const orderId = world.orders[1]?.orderId as string;
-    await pool.query('CREATE TABLE payments_suppressed (order_id uuid, reason text)');
-    try {
-      for (const reason of ['seen', 'same_batch', 'order_charged'])
-        await pool.query('INSERT INTO payments_suppressed VALUES ($1, $2)', [orderId, reason]);
-      const result = await ask(world, true);
-      expect(found(result)).toEqual({ charge_attempted_again: [orderId] });
-      expect(result.holds).toBe(false);
-    } finally {
-      await pool.query('DROP TABLE payments_suppressed');
-    }
-  });
+  itFull(
+    'tells of a second charge that only the constraint stopped, where payments keeps such a record',
+    async () => {
+      const world = honest(4);
+      await store(world);
+      expect((await ask(world, true)).classes).not.toContain('charge_attempted_again');
+      const orderId = world.orders[1]?.orderId as string;
+      await pool.query('CREATE TABLE payments_suppressed (order_id uuid, reason text)');
+      try {
+        for (const reason of ['seen', 'same_batch', 'order_charged'])
+          await pool.query('INSERT INTO payments_suppressed VALUES ($1, $2)', [orderId, reason]);
+        const result = await ask(world, true);
+        expect(found(result)).toEqual({ charge_attempted_again: [orderId] });
+        expect(result.holds).toBe(false);
+      } finally {
+        await pool.query('DROP TABLE payments_suppressed');
+      }
+    },
+  );
 
-  it('takes time in proportion to the rows, also on tables without statistics', async () => {
+  itFull('takes time in proportion to the rows, also on tables without statistics', async () => {
     /** Of the server, the rows that it looked at; of this process, its time on a processor. */
     const costOf = async (intents: number) => {
       const world = honest(intents);
@@ -410,7 +435,138 @@ describe('reconcile', () => {
     expect(whole.cpuMs).toBeLessThan(45_000);
   });
 
-  it('refuses a ledger that is put together from parts', async () => {
+  describe('during load', () => {
+    const SETTLE_MS = 600_000;
+    /** Rows of orders that were committed and have not come any further. */
+    const inFlight = (world: World): World => ({ ...world, inbox: [], charges: [], outbox: pending(world) });
+    const pending = (world: World) => world.outbox.map((row) => ({ ...row, published: false }));
+    const together = (a: World, b: World): World => {
+      const shifted = <T extends { intent: number }>(rows: readonly T[]): T[] =>
+        rows.map((row) => ({ ...row, intent: row.intent + a.intents.length }));
+      const more: World = { ...b, intents: shifted(b.intents), replies: shifted(b.replies) };
+      return Object.fromEntries(
+        Object.entries(a).map(([name, rows]) => [name, [...rows, ...more[name as keyof World]]]),
+      ) as unknown as World;
+    };
+
+    /** What the tables and the ledger hold at the first comparison, and once the settle window is over. */
+    async function whileLoadRuns(before: World, told: World, after: World) {
+      await store(before);
+      let ledger = ledgerOf(told);
+      const waits: number[] = [];
+      const result = await reconcile({
+        pool,
+        ordersSchema: schema,
+        paymentsSchema: schema,
+        ledgers: [() => ledger],
+        idsMax: 100,
+        settleMs: SETTLE_MS,
+        wait: async (ms) => {
+          waits.push(ms);
+          const { rows } = await pool.query<{ order_id: string; created_at: Date }>(
+            'SELECT order_id, created_at FROM orders',
+          );
+          await store(after);
+          // What was there keeps its time.
+          for (const { order_id, created_at } of rows) {
+            await pool.query('UPDATE orders SET created_at = $2 WHERE order_id = $1', [order_id, created_at]);
+            await pool.query('UPDATE outbox SET created_at = $2 WHERE aggregate_id = $1', [
+              order_id,
+              created_at,
+            ]);
+          }
+          ledger = ledgerOf(after);
+        },
+      });
+      return { result, waits };
+    }
+
+    it('an order in flight is no delta, and one that begins meanwhile is left out', async () => {
+      const [old, young, next] = [honest(5), honest(3), honest(2)];
+      const settled = together(old, young);
+      // The client has not written down what it sent last.
+      const { result, waits } = await whileLoadRuns(
+        together(old, inFlight(young)),
+        old,
+        together(settled, inFlight(next)),
+      );
+      expect(result).toMatchObject({
+        holds: true,
+        comparisons: 2,
+        produced_intents: 8,
+        distinct_orders: 8,
+        distinct_charges: 8,
+      });
+      expect(waits).toHaveLength(1);
+      expect(waits[0]).toBeLessThanOrEqual(SETTLE_MS);
+    });
+
+    it('an order that is never charged is a delta, however young it was', async () => {
+      const [old, lost] = [honest(5), honest(1)];
+      const told = together(old, lost);
+      const { result } = await whileLoadRuns(
+        together(old, inFlight(lost)),
+        told,
+        together(old, inFlight(lost)),
+      );
+      expect(result.holds).toBe(false);
+      expect(found(result)).toEqual({
+        order_without_charge: [lost.orders[0]?.orderId],
+        pending_outbox: [lost.outbox[0]?.msgId],
+      });
+    });
+
+    it('an old difference is told without a wait', async () => {
+      const world = honest(3);
+      world.charges.pop();
+      world.inbox.pop();
+      await store(world);
+      await pool.query(`UPDATE outbox SET created_at = now() - interval '1 day'`);
+      const result = await reconcile({
+        pool,
+        ordersSchema: schema,
+        paymentsSchema: schema,
+        ledgers: [() => ledgerOf(world)],
+        idsMax: 100,
+        settleMs: SETTLE_MS,
+        wait: () => Promise.reject(new Error('nothing is in flight')),
+      });
+      expect(found(result)).toEqual({ order_without_charge: [world.orders[2]?.orderId] });
+      expect(result.comparisons).toBe(1);
+    });
+  });
+
+  it('judges only rows of the time range that it is given', async () => {
+    const world = honest(4);
+    const [kept] = world.charges.splice(0, 2);
+    await store(world);
+    const days = async (table: string, column: string, id: string, ago: number): Promise<void> => {
+      await pool.query(
+        `UPDATE ${table} SET ${column} = now() - $2::int * interval '1 day' WHERE ${id} = $1::uuid`,
+        [world.orders[0]?.orderId as string, ago],
+      );
+    };
+    await days('orders', 'created_at', 'order_id', 2);
+    await days('idempotency_keys', 'created_at', 'order_id', 2);
+    const judge = (from?: Date, to?: Date): Promise<Reconciliation> =>
+      reconcile({
+        pool,
+        ordersSchema: schema,
+        paymentsSchema: schema,
+        ledgers: [],
+        idsMax: 10,
+        ...(from === undefined ? {} : { from }),
+        ...(to === undefined ? {} : { to }),
+      });
+    const yesterday = new Date(Date.now() - 86_400_000);
+    const [before, since] = [await judge(undefined, yesterday), await judge(yesterday)];
+    expect(before).toMatchObject({ produced_intents: 1, distinct_orders: 1, distinct_charges: 0 });
+    expect(found(before)['order_without_charge']).toEqual([kept?.orderId]);
+    expect(since).toMatchObject({ produced_intents: 3, distinct_orders: 3, distinct_charges: 2 });
+    expect(found(since)['order_without_charge']).toEqual([world.orders[1]?.orderId]);
+  });
+
+  itFull('refuses a ledger that is put together from parts', async () => {
     const world = honest(3);
     await store(world);
     for (const change of [
@@ -439,7 +595,9 @@ describe('millrace reconcile', () => {
 
   it('prints the ground truth and ends with 0', async () => {
     const { code, stdout } = await run(`-ledger=${ledger}`);
-    expect(stdout).toMatch(/^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\n/);
+    expect(stdout).toMatch(
+      /^produced_intents +5 .*\ndistinct_orders +5\ndistinct_charges +5\ndeltas +0\njudged +rows up to /,
+    );
     expect(code).toBe(0);
   });
 
@@ -447,10 +605,10 @@ describe('millrace reconcile', () => {
     await pool.query('UPDATE charges SET amount_cents = amount_cents + 1 WHERE order_id = $1', [
       world.orders[2]?.orderId as string,
     ]);
-    const text = await run(`-ledger=${ledger}`);
+    const text = await run(`-ledger=${ledger}`, '-settle=0');
     expect(text.code).toBe(1);
     expect(text.stdout).toContain(`order_id ${world.orders[2]?.orderId}`);
-    const { code, stdout } = await run('-json');
+    const { code, stdout } = await run('-json', '-settle=0');
     expect(code).toBe(1);
     expect(JSON.parse(stdout)).toMatchObject({
       holds: false,
@@ -459,7 +617,7 @@ describe('millrace reconcile', () => {
     });
   });
 
-  it('says what is missing in one line and with the right exit code', async () => {
+  itFull('says what is missing in one line and with the right exit code', async () => {
     const lines = async (args: readonly string[]): Promise<readonly [number, string]> => {
       const one = start(command, args);
       const code = await one.code;
@@ -476,6 +634,15 @@ describe('millrace reconcile', () => {
     expect(why).not.toContain('secret');
     expect((await lines([`-postgres=${postgres}`, '-schema=no_such_schema']))[0]).toBe(3);
     expect((await lines([`-postgres=${postgres}`, '-schema=x"y']))[0]).toBe(2);
+    expect(await lines([`-postgres=${postgres}`, '-from=yesterday'])).toEqual([
+      2,
+      expect.stringContaining('-from=yesterday is not a time'),
+    ]);
+    const swapped = ['-from=2026-01-02T00:00:00Z', '-to=2026-01-01T00:00:00Z'];
+    expect(await lines([`-postgres=${postgres}`, ...swapped])).toEqual([
+      2,
+      expect.stringContaining('-from is later than -to'),
+    ]);
     expect((await lines([`-postgres=${postgres}`, `-schema=${schema}`, '-payments-schema=a b']))[0]).toBe(2);
     expect(await lines([`-postgres=${postgres}`, `-ledger=${dir}/none`])).toEqual([
       2,

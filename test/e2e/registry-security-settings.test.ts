@@ -3,9 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { parsePasswords, passwordMatches } from '../../src/access/password.ts';
 import { packageRoot } from '../../src/bin/shell/package.ts';
-import { parsePasswords } from '../../src/registry/index.ts';
-import { passwordMatches } from '../../src/registry/security/password.ts';
 import { launcher } from './engine-kit.ts';
 
 const own = launcher();

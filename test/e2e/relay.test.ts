@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { describeFull, itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import { drained, firsts, insert, pending, readTopic, type World, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -43,7 +44,7 @@ describe('relay', () => {
     for (const key of keys) expect(firsts(seen, key)).toEqual(sent.get(key));
   });
 
-  it('does not skip a lower id that commits after a higher one', async () => {
+  itFull('does not skip a lower id that commits after a higher one', async () => {
     const { pool, args, topic } = await world();
     const relay = own.spawn('relay', args);
     await relay.address();
@@ -81,7 +82,7 @@ describe('relay', () => {
     expect(new Set(seen.map(({ partition }) => partition)).size).toBe(1);
   });
 
-  it('loses nothing when it dies between a commit and the publish', async () => {
+  itFull('loses nothing when it dies between a commit and the publish', async () => {
     const { pool, args, topic } = await world();
     const sent = await insert(pool, randomUUID(), '{}');
     const dying = own.spawn('relay', [...args, '-crash-point=commit']);
@@ -95,7 +96,7 @@ describe('relay', () => {
     expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId)).toEqual([sent]);
   });
 
-  it('publishes nothing twice that it had marked when it died', async () => {
+  itFull('publishes nothing twice that it had marked when it died', async () => {
     const { pool, args, topic } = await world();
     const sent: string[] = [];
     for (let i = 0; i < 20; i++) sent.push(await insert(pool, randomUUID(), '{}'));
@@ -112,34 +113,37 @@ describe('relay', () => {
     expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId).sort()).toEqual(sent.sort());
   });
 
-  it('works on a table of another name and schema, and carries the trace of the row that has one', async () => {
-    const { pool, args, topic, schema } = await world();
-    const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
-    await pool.query('ALTER TABLE outbox ADD COLUMN IF NOT EXISTS traceparent text');
-    await pool.query(
-      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
+  itFull(
+    'works on a table of another name and schema, and carries the trace of the row that has one',
+    async () => {
+      const { pool, args, topic, schema } = await world();
+      const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
+      await pool.query('ALTER TABLE outbox ADD COLUMN IF NOT EXISTS traceparent text');
+      await pool.query(
+        `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
        VALUES (gen_random_uuid(), gen_random_uuid(), 'shipped', '{"a":1}', $1)`,
-      [traceparent],
-    );
-    await pool.query('ALTER TABLE outbox RENAME TO parcels');
-    const result = await own.run([
-      ...args,
-      `-table=${schema}.parcels`,
-      '-source=/parcels',
-      '-exit-when-drained',
-    ]);
-    expect(result.code).toBe(0);
-    const [seen] = await readTopic({ stack, topic });
-    expect(seen?.headers).toMatchObject({
-      traceparent,
-      ce_source: '/parcels',
-      ce_type: 'shipped',
-      relay_mode: 'poll',
-    });
-    expect(Number(seen?.headers['relay_epoch'])).toBeGreaterThan(0);
-  });
+        [traceparent],
+      );
+      await pool.query('ALTER TABLE outbox RENAME TO parcels');
+      const result = await own.run([
+        ...args,
+        `-table=${schema}.parcels`,
+        '-source=/parcels',
+        '-exit-when-drained',
+      ]);
+      expect(result.code).toBe(0);
+      const [seen] = await readTopic({ stack, topic });
+      expect(seen?.headers).toMatchObject({
+        traceparent,
+        ce_source: '/parcels',
+        ce_type: 'shipped',
+        relay_mode: 'poll',
+      });
+      expect(Number(seen?.headers['relay_epoch'])).toBeGreaterThan(0);
+    },
+  );
 
-  it('lets a second relay stand by and take over when the first is killed', async () => {
+  itFull('lets a second relay stand by and take over when the first is killed', async () => {
     const { pool, args, topic } = await world();
     const both = [own.spawn('relay', args), own.spawn('relay', args)];
     await Promise.all(both.map((one) => one.address()));
@@ -155,7 +159,7 @@ describe('relay', () => {
     expect(new Set(seen.map(({ msgId }) => msgId))).toEqual(new Set(sent));
   });
 
-  it('goes on after its database connections are cut', async () => {
+  itFull('goes on after its database connections are cut', async () => {
     const { pool, args, topic, schema } = await world();
     // A user of its own, so that no other relay on this server is met.
     await pool.query(`CREATE ROLE ${schema} SUPERUSER LOGIN PASSWORD 'cut'`);
@@ -184,7 +188,7 @@ describe('relay', () => {
   });
 });
 
-describe('relay, refused', () => {
+describeFull('relay, refused', () => {
   const oneLine = /^error: .+ \[\w+\]$/m;
 
   it.concurrent.each([

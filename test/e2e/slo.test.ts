@@ -13,6 +13,7 @@ import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
 import { readRules } from '../../src/bin/slo/rules.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
+import { itFull } from '../tier.ts';
 import { launcher, until } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
@@ -89,7 +90,7 @@ afterAll(async () => {
 });
 
 describe('slo', () => {
-  it('names no metric that the processes do not serve', async () => {
+  itFull('names no metric that the processes do not serve', async () => {
     const pages = await Promise.all(
       addresses.map(async (address) => parseExposition(await scrape(address), address)),
     );
@@ -140,7 +141,7 @@ describe('slo', () => {
     expect(report?.ok).toBe(false);
   });
 
-  it('ends with 0 where what it is asked for is met, as a table too', async () => {
+  itFull('ends with 0 where what it is asked for is met, as a table too', async () => {
     const only = '-only=lookup_once,registry_requests_bounded,broken_consumers,replay_decodes';
     const { code, stdout, stderr } = await own.run([
       'slo',
@@ -156,7 +157,7 @@ describe('slo', () => {
     expect(stdout).toMatch(/4 met, 0 missed, 0 without data, over \d/);
   });
 
-  it('has a verdict of its own for what nobody serves', async () => {
+  itFull('has a verdict of its own for what nobody serves', async () => {
     const registryAlone = `-scrape=${addresses[0]}`;
     const missing = await slo(registryAlone, '-for=0', '-only=broken_consumers');
     expect(missing.code).toBe(1);
@@ -168,7 +169,7 @@ describe('slo', () => {
     expect((await slo(registryAlone, '-for=0', '-only=broken_consumers', '-allow-missing')).code).toBe(0);
   });
 
-  it('sees a record that no consumer can read', async () => {
+  itFull('sees a record that no consumer can read', async () => {
     await append(stack.brokers, topic, [{ key: null, value: Buffer.from('no frame at all') }]);
     const consumers = `-scrape=${addresses.slice(2).join()}`;
     await until('the error to be counted', async () => {
@@ -202,7 +203,7 @@ describe('slo', () => {
     server.close();
   });
 
-  it('judges what it has when it is told to stop', async () => {
+  itFull('judges what it has when it is told to stop', async () => {
     const child = own.spawn('stopped', [
       'slo',
       `-scrape=${addresses.join()}`,

@@ -5,7 +5,7 @@ import { validate } from 'dockerfile-utils';
 import { describe, expect, it } from 'vitest';
 import { parseDocument } from 'yaml';
 import { alertRules, dashboards, everyExpression, usesOf, yamlOf } from './monitoring.ts';
-import { projectRoot } from './root.ts';
+import { projectRoot, read } from './root.ts';
 
 const dockerfile = readFileSync(join(projectRoot, 'docker/Dockerfile'), 'utf8');
 const composeText = readFileSync(join(projectRoot, 'docker/compose.yaml'), 'utf8');
@@ -124,6 +124,12 @@ describe('Prometheus', () => {
     for (const target of targets) expect(target).toMatch(/^host\.docker\.internal:\d+$/);
     expect(config.rule_files).toEqual(['/etc/prometheus/alerts/*.yml']);
     expect(composeText).toContain('./prometheus/alerts:/etc/prometheus/alerts:ro');
+  });
+
+  it('is told to scrape -metrics-listen, so that no service has to open its own port to be monitored', () => {
+    const told = [composeText, read('docker/prometheus/prometheus.yml')];
+    for (const text of told) expect(text).not.toMatch(/-listen=0\.0\.0\.0/);
+    for (const text of told) expect(text).toContain('-metrics-listen=');
   });
 
   it('has alerts for the three products, each with a summary and a section of the runbook', () => {

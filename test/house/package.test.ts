@@ -1,8 +1,19 @@
 /** Promises of the package itself: what package.json, the lockfile and the compiled client library must hold. */
-import { existsSync, readFileSync } from 'node:fs';
+import { execFile } from 'node:child_process';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, it } from 'vitest';
 import { GENERATED, projectRoot, repositoryFiles } from './root.ts';
 
 const manifest = JSON.parse(readFileSync(join(projectRoot, 'package.json'), 'utf8'));
@@ -49,6 +60,74 @@ describe('package.json', () => {
       expect(existsSync(join(projectRoot, path)), path).toBe(true);
     }
   });
+});
+
+/** A service of a user, that is compiled and run. */
+const SERVICE = `
+import { Metrics, openMetricsPage } from 'millrace/drivers';
+import * as engine from 'millrace/engine';
+import { append, type OutboxEvent, Service } from 'millrace/outbox';
+import * as registry from 'millrace/registry';
+
+interface Place { readonly lat: number; readonly lon?: number }
+interface Moved { readonly parcel: string; readonly at: Place; readonly tags: readonly string[] }
+
+const payload: Moved = { parcel: 'p', at: { lat: 1 }, tags: [] };
+const event: OutboxEvent = { aggregateId: '01890a5d-ac96-774b-bcce-b302099a8057', eventType: 'moved.v1', payload };
+
+async function main(): Promise<void> {
+  const appended: unknown[] = [];
+  const tx = { _queryable: true, query: async (...all: unknown[]) => { appended.push(all); return { rows: [], rowCount: 0 }; } };
+  await append(tx as never, 'sent', [event]).catch((thrown: Error) => appended.push(thrown));
+  const metrics = new Metrics();
+  metrics.counter('moves_total', 'Moves.').add(3);
+  const page = await openMetricsPage(metrics);
+  console.log(page.contentType);
+  console.log(await page.text());
+  console.log(typeof Service.open, Object.keys(engine).length > 0, Object.keys(registry).length > 0, appended.length);
+}
+void main();
+`;
+const run = promisify(execFile);
+
+describe('a service in TypeScript', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'millrace-types-'));
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+  mkdirSync(join(folder, 'node_modules', '@types'), { recursive: true });
+  symlinkSync(projectRoot, join(folder, 'node_modules', 'millrace'));
+  symlinkSync(join(projectRoot, 'node_modules/@types/node'), join(folder, 'node_modules/@types/node'));
+
+  it.each([
+    ['commonjs', 'node16', 'node16'],
+    ['commonjs', 'nodenext', 'nodenext'],
+    ['commonjs', 'commonjs', 'bundler'],
+    ['module', 'node16', 'node16'],
+  ])(
+    'of type %s compiles with module %s, payloads declared as interfaces included, and serves its metrics',
+    async (type, module, resolution) => {
+      const own = join(folder, `${type}-${module}`);
+      mkdirSync(own);
+      writeFileSync(join(own, 'package.json'), JSON.stringify({ type }));
+      writeFileSync(join(own, 'service.ts'), SERVICE);
+      const flags = ['--strict', '--exactOptionalPropertyTypes', '--target', 'es2022', '--types', 'node'];
+      const compiled = await run(
+        process.execPath,
+        [
+          join(projectRoot, 'node_modules/typescript/bin/tsc'),
+          ...flags,
+          ...['--module', module, '--moduleResolution', resolution, '--outDir', own, join(own, 'service.ts')],
+        ],
+        { cwd: folder },
+      ).catch((thrown: { stdout: string }) => thrown);
+      expect(compiled.stdout).toBe('');
+      const { stdout } = await run(process.execPath, [join(own, 'service.js')]);
+      expect(stdout).toContain('text/plain; version=0.0.4');
+      expect(stdout).toContain('\nmoves_total 3\n');
+      expect(stdout).toMatch(/\nprocess_cpu_seconds_total \d/);
+      expect(stdout).toContain('\nfunction true true 1\n');
+    },
+    120_000,
+  );
 });
 
 describe('package-lock.json', () => {

@@ -16,7 +16,7 @@ import type { FiredPage } from '../../src/engine/firing.ts';
 import { type Job, pieceOrderOf, stateOf, watermarksOf } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
 import type { WindowSink } from '../../src/engine/sink/port.ts';
-import type { EventRows, EventSource } from '../../src/engine/source.ts';
+import type { EventRows, EventSource, Receipt } from '../../src/engine/source.ts';
 import { PIECE_FAMILIES, PieceStore } from '../../src/engine/spill/pieces.ts';
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
 import { loadWindowKernels } from '../../src/native/windows.ts';
@@ -184,7 +184,7 @@ export class MemorySink implements WindowSink {
 /** A topic in memory: events by partition, handed out in the order given, `batchRows` at a time. */
 export class MemorySource implements EventSource {
   readonly partitionCount: number;
-  receivedAtMs = 0;
+  receipts: readonly Receipt[] = [];
   private readonly log: readonly (TestEvent & { readonly offset: number })[];
   private readonly batchRows: number;
   private queue: (TestEvent & { readonly offset: number })[] = [];

@@ -4,12 +4,12 @@ import { join } from 'node:path';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
-import { FileLog, REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
-import { FRAME_HEADER_BYTES } from '../../src/registry/store/frames.ts';
+import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
 import type { LogRecord, LogSink, RegistryLog } from '../../src/registry/store/log.ts';
 import { decodeRecord, encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { State } from '../../src/registry/store/state.ts';
+import { fileLog, frameEnds } from '../unit/registry-file-kit.ts';
 import { type Answer, Model } from './registry-store-model.ts';
 
 /** Two families: inside one everything reads everything, between them nothing. */
@@ -321,19 +321,9 @@ describe('the records of a registry', () => {
   });
 });
 
-/** Where each frame of a file ends. */
-function frameEnds(bytes: Buffer): number[] {
-  const ends: number[] = [];
-  for (let at = 8; at < bytes.length; ) {
-    at += FRAME_HEADER_BYTES + bytes.readUInt32LE(at);
-    ends.push(at);
-  }
-  return ends;
-}
-
 describe('the file of a registry', () => {
   async function write(dir: string, operations: readonly Operation[]): Promise<Map<number, unknown>> {
-    const log = new FileLog(dir);
+    const log = fileLog(dir);
     let appends = 0;
     const append = log.append.bind(log);
     log.append = async (records) => {
@@ -360,7 +350,7 @@ describe('the file of a registry', () => {
   };
 
   async function reopened(dir: string): Promise<unknown> {
-    const registry = await Registry.open(new FileLog(dir), silentLogger);
+    const registry = await Registry.open(fileLog(dir), silentLogger);
     const state = whole(registry);
     await registry.close();
     return state;
@@ -373,7 +363,7 @@ describe('the file of a registry', () => {
           const after = await write(dir, operations);
           const path = join(dir, REGISTRY_LOG_FILE);
           const bytes = readFileSync(path);
-          const ends = [8, ...frameEnds(bytes)];
+          const ends = frameEnds(bytes);
           const from = ends.at(-2) ?? 8;
           // Every byte of the last append, and some before it.
           const cuts = Array.from({ length: bytes.length - from }, (_, i) => from + i);

@@ -1,11 +1,22 @@
 /** The raw addon and valid arguments for every kernel function, for tests that spoil them. */
+import { existsSync } from 'node:fs';
 import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { findAddon } from '../../src/native/load.ts';
 
 export const addonPath = findAddon() ?? '';
+
+/** Folder of the headers of the running Node. */
+export function includeFolder(): string {
+  const beside = join(dirname(dirname(process.execPath)), 'include', 'node');
+  const given = process.env['npm_config_nodedir'];
+  return [beside, ...(given === undefined ? [] : [join(given, 'include', 'node')])].find((path) =>
+    existsSync(join(path, 'node_api.h')),
+  ) as string;
+}
 
 /** The addon as JavaScript sees it: functions that take anything. */
 export type RawFunction = (...args: readonly unknown[]) => unknown;

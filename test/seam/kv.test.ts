@@ -55,7 +55,7 @@ describe('the state addon', () => {
       expect.objectContaining({ next: expect.stringContaining('librocksdb') }),
     );
     expect(() => loadStateAddon(join(projectRoot, 'LICENSE'))).toThrow(code('addon_missing'));
-    expect(() => loadStateAddon(addonPath)).toThrow(code('layout_mismatch'));
+    expect(() => loadStateAddon(addonPath)).toThrow(code('addon_mismatch'));
   });
 });
 

@@ -1,6 +1,6 @@
 /** How the addon is found and loaded, who is refused, and that nobody loads it who was told not to. */
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -9,19 +9,10 @@ import { LAYOUT_FINGERPRINT } from '../../src/core/layout/layouts.gen.ts';
 import { ADDON_ABI } from '../../src/native/addon.ts';
 import { chooseNative, findAddon, loadAddon, loadKernels } from '../../src/native/load.ts';
 import { projectRoot } from '../house/root.ts';
-import { addonPath, raw } from './kit.ts';
+import { addonPath, includeFolder, raw } from './kit.ts';
 
 const scratch = mkdtempSync(join(tmpdir(), 'millrace-seam-'));
 afterAll(() => rmSync(scratch, { recursive: true, force: true }));
-
-/** Where the headers of the running node are. */
-function includeFolder(): string {
-  const beside = join(dirname(dirname(process.execPath)), 'include', 'node');
-  const given = process.env['npm_config_nodedir'];
-  return [beside, ...(given === undefined ? [] : [join(given, 'include', 'node')])].find((path) =>
-    existsSync(join(path, 'node_api.h')),
-  ) as string;
-}
 
 function buildStranger(name: string, defines: readonly string[]): string {
   const path = join(scratch, `${name}.node`);
@@ -79,7 +70,7 @@ describe('the addon', () => {
     ['no identity', []],
   ])('is refused with %s, and the message says what to do', (name, defines) => {
     const path = buildStranger(name.replaceAll(' ', '-'), defines);
-    expect(() => loadAddon(path)).toThrow(code('layout_mismatch'));
+    expect(() => loadAddon(path)).toThrow(code('addon_mismatch'));
     expect(() => loadAddon(path)).toThrow(
       expect.objectContaining({ next: expect.stringContaining('build:native') }),
     );

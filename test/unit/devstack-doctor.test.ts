@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { askAll, fail, ok, renderFindings, warn } from '../../src/bin/doctor/check.ts';
-import { judgeFeatures, judgeLimits, judgeNode } from '../../src/bin/doctor/host.ts';
+import { judgeFeatures, judgeLimits, judgeNode, judgeUws } from '../../src/bin/doctor/host.ts';
 import { coreError } from '../../src/core/errors.ts';
 
 describe('what the doctor judges', () => {
@@ -18,6 +18,15 @@ describe('what the doctor judges', () => {
     const lacking = judgeFeatures('2.12.0', ['ssl', 'gzip']);
     expect(lacking.verdict).toBe('fail');
     expect(lacking.found).toContain('without zstd, lz4, sasl');
+  });
+
+  it('the doctor warns where uWebSockets.js has no binary for this Node.js', () => {
+    expect(judgeUws(() => ({})).verdict).toBe('ok');
+    const answer = judgeUws(() => {
+      throw coreError('addon_missing', 'uWebSockets.js does not load here (uws_linux_x64_137.node)');
+    });
+    expect(answer.verdict).toBe('warn');
+    expect(answer.found).toContain('uws_linux_x64_137.node');
   });
 
   it.each([

@@ -21,6 +21,7 @@ import { choosePort, freePort } from '../../src/devstack/ports.ts';
 import { identify, isAlive, signalProcess, startOf, waitForEnd } from '../../src/devstack/process.ts';
 import { prepareFolder } from '../../src/devstack/stack.ts';
 import { readIdentity, writeIdentity } from '../../src/devstack/state.ts';
+import { locks } from '../locks.ts';
 
 const base = mkdtempSync(join(tmpdir(), 'devstack unit '));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -115,44 +116,40 @@ describe('ports', () => {
   });
 });
 
-describe('the lock of a folder', () => {
-  it('is held by one at a time', async () => {
+describe('the lock of a stack folder', () => {
+  it('is held by one of several callers at a time', async () => {
     const at = folder();
     let holders = 0;
     let most = 0;
     await Promise.all(
       Array.from({ length: 5 }, async () => {
-        const unlock = await lockFolder(at, 10_000);
+        const lock = await lockFolder(locks, at, 300_000);
         most = Math.max(most, ++holders);
-        await new Promise((resolve) => setTimeout(resolve, 5));
+        await new Promise((resolve) => setImmediate(resolve));
         holders--;
-        unlock();
+        lock.release();
       }),
     );
     expect(most).toBe(1);
-    expect(readdirSync(at)).toEqual([]);
   });
 
-  it('gives up after its bound and names the holder', async () => {
+  it('is refused after the bound with an error that names the holder', async () => {
     const at = folder();
-    const unlock = await lockFolder(at, 1_000);
-    await expect(lockFolder(at, 60)).rejects.toMatchObject({
+    const lock = await lockFolder(locks, at, 300_000);
+    await expect(lockFolder(locks, at, 0)).rejects.toMatchObject({
       code: 'stack_locked',
-      message: expect.stringContaining(String(process.pid)),
+      message: expect.stringContaining(`process ${process.pid} on `),
     });
-    unlock();
+    lock.release();
   });
 
   it.each([
-    ['a process that is gone', '999999999 boot/1 abc\n'],
-    ['a pid that belongs to another process', `${process.pid} boot/1 abc\n`],
-    ['nonsense', 'x'],
-  ])('is not held by %s', async (_what, text) => {
+    ['an earlier release', '999999999 boot/1 abc\n'],
+    ['another host', JSON.stringify({ pid: process.pid, host: 'another-machine' })],
+  ])('is free where %s left a lock file', async (_what, text) => {
     const at = folder();
     writeFileSync(join(at, 'lock'), text);
-    const unlock = await lockFolder(at, 100);
-    unlock();
-    expect(readdirSync(at)).toEqual([]);
+    (await lockFolder(locks, at, 0)).release();
   });
 });
 

@@ -7,8 +7,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openOrCopy, serveCopies } from '../../src/bin/engine/copies.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openKv } from '../../src/drivers.ts';
-import { openDisk } from '../../src/io/disk/node.ts';
 import { type KvStore, kvError } from '../../src/io/kv/port.ts';
+import { locks } from '../locks.ts';
 
 const driver = await openKv();
 const open = (folder: string): Promise<KvStore> =>
@@ -47,13 +47,13 @@ async function keysOf(from: KvStore): Promise<number[]> {
 }
 
 const ask = (waitMs = 60_000, signal = new AbortController().signal) =>
-  openOrCopy({ folder, open, waitMs, signal });
+  openOrCopy({ folder, open, locks, waitMs, signal });
 const left = (): string[] => (existsSync(`${folder}.copies`) ? readdirSync(`${folder}.copies`) : []);
 
 describe('a store that is open elsewhere', () => {
   it('is copied as it stands, for several readers, and goes on by itself', async () => {
     await put(store, 1);
-    const stop = serveCopies(store, silentLogger);
+    const stop = serveCopies(store, locks, silentLogger);
     const first = await ask();
     await put(store, 2);
     const [second, third] = await Promise.all([ask(), ask()]);
@@ -74,7 +74,7 @@ describe('a store that is open elsewhere', () => {
           ? () => Promise.reject(kvError('kv_full', 'no space left'))
           : (Reflect.get(of, name) as unknown),
     });
-    const stop = serveCopies(full, silentLogger);
+    const stop = serveCopies(full, locks, silentLogger);
     await expect(ask()).rejects.toMatchObject({
       code: 'kv_io',
       message: `no copy of ${folder} could be made: no space left`,
@@ -92,8 +92,8 @@ describe('a store that is open elsewhere', () => {
       mkdirSync(request, { recursive: true });
       writeFileSync(join(request, 'wanted'), '');
     }
-    mkdirSync(join(unlocked, `lock.${process.pid}.tmp`));
-    await (await openDisk(untold)).lock();
+    mkdirSync(join(unlocked, 'lock'));
+    await locks.tryLock(untold);
     mkdirSync(join(untold, 'failed.tmp'));
     const tried: string[] = [];
     const part = new Proxy(store, {
@@ -107,7 +107,7 @@ describe('a store that is open elsewhere', () => {
     });
     const warned: unknown[] = [];
     const log: Logger = { ...silentLogger, warn: (fields) => void warned.push(fields) };
-    const stop = serveCopies(part, log);
+    const stop = serveCopies(part, locks, log);
     await expect.poll(() => tried.filter((request) => request === untold).length).toBeGreaterThan(1);
     const { store: copy, done } = await ask();
     expect(await keysOf(copy)).toEqual([1]);

@@ -43,7 +43,7 @@ const U64_MAX = (1n << 64n) - 1n;
 const place = (): string => join(root, `store-${folders++}`);
 const sim = (): Promise<KvStore> => new SimKv().open('f', OPTIONS);
 const sinkOf = (store: KvStore, shape: FiredShape): Promise<FiredStore> =>
-  FiredStore.open(store, { shape, role: 'sink', retainMs: HOUR });
+  FiredStore.open(store, { shape, role: 'sink' });
 
 interface Asked {
   readonly from?: number;
@@ -147,7 +147,7 @@ describe('look-ups', () => {
     );
     await fc.assert(
       fc.asyncProperty(spans, fc.array(asking, { minLength: 1, maxLength: 6 }), async (spec, asked) => {
-        const fired = await FiredStore.open(await sim(), { shape: SESSIONS, role: 'sink', retainMs: 60_000 });
+        const fired = await FiredStore.open(await sim(), { shape: SESSIONS, role: 'sink' });
         const ends = new Map<bigint, number>();
         const rows = spec.map(({ accountId, pause, length }) => {
           const start = (ends.get(accountId) ?? -2_000_000) + pause;
@@ -376,11 +376,26 @@ describe('retention', () => {
     expect((await pages(fired, 1n)).rows.map((row) => row.windowStart)).toEqual([1000, 9 * HOUR + 100]);
   });
 
-  it('does not touch a sink', async () => {
-    const fired = await FiredStore.open(await sim(), { shape: TUMBLING, role: 'sink', retainMs: 100 });
-    for (const start of [0, 1_000_000])
-      await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
-    expect((await pages(fired, 7n, { to: 10 })).rows).toHaveLength(1);
+  it('expires the rows of a sink, for its readers and its exports, and only where it is given', async () => {
+    const write = async (fired: FiredStore): Promise<void> => {
+      for (const start of [0, 999_900, 1_000_000])
+        await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
+    };
+    const startsIn = async (store: KvStore): Promise<number[]> => {
+      const starts: number[] = [];
+      for await (const rows of readFired(store)) starts.push(...rows.map(({ windowStart }) => windowStart));
+      return starts;
+    };
+    const [bounded, whole] = [await sim(), await sim()];
+    const fired = await FiredStore.open(bounded, { shape: TUMBLING, role: 'sink', retainMs: 1000 });
+    await write(fired);
+    expect(await startsIn(bounded)).toEqual([999_900, 1_000_000]);
+    expect((await pages(fired, 7n, { to: 2_000_000 })).rows).toHaveLength(2);
+    // It is the sink still, also without a retention.
+    await write(await sinkOf(bounded, TUMBLING));
+    expect(await startsIn(bounded)).toEqual([0, 999_900, 1_000_000]);
+    await write(await sinkOf(whole, TUMBLING));
+    expect(await startsIn(whole)).toEqual([0, 999_900, 1_000_000]);
   });
 });
 

@@ -1,4 +1,4 @@
-/** When a partition is taken for idle, and in which order several are. */
+/** When a partition becomes idle, and in which order several do. */
 import { describe, expect, it } from 'vitest';
 import { IdleWatch } from '../../src/engine/idle.ts';
 
@@ -8,16 +8,19 @@ const NEVER = Number.NEGATIVE_INFINITY;
 function world(seen: readonly number[], mode: 'partition' | 'global' = 'partition') {
   const idle = new Set<number>();
   const ends = seen.map(() => 5);
+  const positions = seen.map(() => 5);
+  const valid = seen.map(() => 3);
   const watermarks = {
     mode,
     partitionCount: seen.length,
-    position: () => 5,
+    position: (partition: number) => positions[partition] as number,
+    validCount: (partition: number) => valid[partition] as number,
     isIdle: (partition: number) => idle.has(partition),
     progress: () => seen.map((maxSeenTs) => ({ maxSeenTs }) as never),
   };
   const watch = (timeoutMs: number) =>
     new IdleWatch(watermarks, { endOf: (partition) => ends[partition] as number }, timeoutMs);
-  return { idle, ends, watch };
+  return { idle, ends, positions, valid, watch };
 }
 
 describe('a partition is idle', () => {
@@ -70,5 +73,33 @@ describe('a partition is idle', () => {
     expect([one.due(1000), one.due(1200)]).toEqual([[], [1, 0, 2]]);
     for (const partition of [0, 1, 2]) idle.add(partition);
     expect(one.due(1400)).toEqual([]);
+  });
+
+  it('when only invalid records came for the timeout, and not before the last valid event is so old', () => {
+    const { ends, positions, valid, watch } = world([10]);
+    const one = watch(10_000);
+    ends[0] = -1;
+    const due: number[] = [];
+    // A record every 300 ms, so that the end of the partition is never reported. The event at 4 s is valid.
+    for (let now = 0; now <= 30_000 && due.length === 0; now += 100) {
+      if (now % 300 === 0) positions[0] = (positions[0] as number) + 1;
+      if (now === 4_200) valid[0] = 4;
+      if (one.due(now).length > 0) due.push(now);
+    }
+    // The quiet time begins with the first record behind it.
+    expect(due).toEqual([14_500]);
+  });
+
+  it('not by an invalid record behind which the partition is not read', () => {
+    const { ends, positions, watch } = world([10]);
+    const one = watch(10_000);
+    ends[0] = -1;
+    one.due(0);
+    positions[0] = 6;
+    for (let now = 100; now <= 100_000; now += 100) expect(one.due(now)).toEqual([]);
+    // All but the second behind the record counts from here.
+    ends[0] = 6;
+    for (let now = 100_100; now < 109_100; now += 100) expect(one.due(now)).toEqual([]);
+    expect(one.due(109_100)).toEqual([0]);
   });
 });

@@ -82,8 +82,9 @@ function slowDisk(disk: Disk, time: VirtualTime, ms: number): Disk {
   };
 }
 
-/** What the engine says after it has read everything; with `waits`, the source has nothing between two batches. */
-async function limitIn(slow: Partial<Costs>, waits = false) {
+/** What the engine says after it has read everything; with `waits`, the source has nothing between two batches. `queuedMs`:
+ *  how long the second half of a batch has been in the queue of the broker client. */
+async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
   const costs = { ...QUICK, ...slow };
   const time = new VirtualTime();
   const stages = new Stages(time);
@@ -103,7 +104,8 @@ async function limitIn(slow: Partial<Costs>, waits = false) {
         into.columns.offset[row] = BigInt(next++);
       }
       into.rowCount = BATCH;
-      return { rowCount: BATCH, ends: [], events: [], tookMs };
+      const receipts = [0, queuedMs].map((ageMs) => ({ rows: BATCH / 2, ageMs }));
+      return { rowCount: BATCH, ends: [], events: [], tookMs, receipts };
     },
   } as Pick<BatchConsumer, 'watermarkOffsets' | 'assign' | 'consume'> as BatchConsumer;
   const source = new BrokerSource({
@@ -112,7 +114,7 @@ async function limitIn(slow: Partial<Costs>, waits = false) {
     stages,
     topic: 'events',
     partitionCount: 1,
-    countPartitions: async () => 1,
+    findTopic: async () => ({ partitions: 1, id: undefined }),
     rowCapacity: BATCH,
     arenaBytes: 64,
     onEvent: () => {},
@@ -185,7 +187,7 @@ async function limitIn(slow: Partial<Costs>, waits = false) {
     expect(busy + blocked + idle).toBeCloseTo(1, 9);
   }
   const strip = new Map(summary.stages.map((one) => [one.stage, one]));
-  return { limited: summary.limitedBy, strip };
+  return { limited: summary.limitedBy, strip, metrics };
 }
 
 describe('the engine says that it is limited by', () => {
@@ -214,4 +216,17 @@ describe('the engine says that it is limited by', () => {
     expect(strip.get('fetch')?.idle).toBeGreaterThan(0.5);
     expect(strip.get('update')?.idle).toBeGreaterThan(0.5);
   });
+});
+
+it('an event is timed from its receipt by the broker client until its accumulator is updated', async () => {
+  const { metrics } = await limitIn({}, false, 700);
+  const quantileMs = (quantile: string): number | undefined =>
+    metrics
+      .snapshot()
+      .find(({ name }) => name === 'engine_stage_quantile_seconds')
+      ?.samples.filter((sample) => 'value' in sample)
+      .find(({ labels }) => labels['stage'] === 'accumulate' && labels['quantile'] === quantile)?.value;
+  // Half of the events were in the queue of the client; bounds of buckets.
+  expect(quantileMs('0.5')).toBeLessThan(0.1);
+  expect(quantileMs('0.99')).toBe(1);
 });

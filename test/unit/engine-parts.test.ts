@@ -8,7 +8,7 @@ import {
   PartitionWatermarks,
   type WatermarkGenerator,
 } from '../../src/engine/admission.ts';
-import { checkJob, jobDifferences } from '../../src/engine/job.ts';
+import { checkJob, jobChanges } from '../../src/engine/job.ts';
 import { SlidingWindows, windowsOver } from '../../src/engine/windows.ts';
 import { batchOf, KERNELS } from '../property/engine-kit.ts';
 
@@ -181,18 +181,21 @@ describe('job', () => {
     expect(() => checkJob({ ...session, gapMs: 0 })).toThrow(/-gap of 0 ms/);
     expect(() => checkJob({ ...session, maxFutureMs: -1 })).toThrow(/-max-future/);
   });
-  it('names every setting in which a checkpoint differs', () => {
-    expect(jobDifferences(job, job)).toEqual([]);
+  it('names every flag in which two jobs differ, and which of them may', () => {
+    expect(jobChanges(job, job)).toEqual([]);
     const { sizeMs: _, ...rest } = job;
-    expect(jobDifferences(job, { ...rest, window: 'session', gapMs: 5, maxFutureMs: 7 })).toEqual([
-      '-window was tumbling, is session',
-      '-size was 1000 ms, is none',
-      '-gap was none, is 5 ms',
-      '-max-future was none, is 7 ms',
+    const other = { ...rest, window: 'session', gapMs: 5, maxFutureMs: 7, skewMs: 3, latenessMs: 4 } as const;
+    expect(jobChanges(job, other)).toEqual([
+      { flag: 'window', was: 'tumbling', is: 'session', isSafe: false },
+      { flag: 'size', was: '1000ms', is: undefined, isSafe: false },
+      { flag: 'gap', was: undefined, is: '5ms', isSafe: false },
+      { flag: 'allowed-skew', was: '0ms', is: '3ms', isSafe: true },
+      { flag: 'allowed-lateness', was: '0ms', is: '4ms', isSafe: true },
+      { flag: 'max-future', was: undefined, is: '7ms', isSafe: true },
     ]);
-    expect(jobDifferences(job, { ...job, sizeMs: 2000, topic: 'u' })).toEqual([
-      '-topic was t, is u',
-      '-size was 1000 ms, is 2000 ms',
+    expect(jobChanges(job, { ...job, watermark: 'global', topic: 'u' })).toEqual([
+      { flag: 'topic', was: 't', is: 'u', isSafe: false },
+      { flag: 'watermark', was: 'partition', is: 'global', isSafe: false },
     ]);
   });
 });

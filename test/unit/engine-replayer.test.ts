@@ -32,6 +32,7 @@ const MANIFEST: StateManifest = {
     gapMs: GAP_MS,
   },
   clusterId: 'test',
+  topicId: undefined,
   shards: 1,
   base: undefined,
   spill: undefined,

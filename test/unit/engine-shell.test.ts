@@ -1,5 +1,5 @@
 /** The parts of the engine that touch the world: HTTP answers, the folder and its lock, restore checks. */
-import { spawn } from 'node:child_process';
+
 import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import type { WindowResult } from '../../src/engine/accumulator.ts';
 import { type EngineAnswers, engineRoutes } from '../../src/engine/api.ts';
-import type { Engine } from '../../src/engine/engine.ts';
+import type { Engine, EngineParts } from '../../src/engine/engine.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import type { HttpRequest } from '../../src/io/http/port.ts';
@@ -337,6 +337,16 @@ describe('restore', () => {
     checkpointIntervalMs: 1,
     ...over,
   });
+  /** A run that leaves another checkpoint. */
+  const started = async (over: Partial<EngineParts>, disk = new SimDisk()) => {
+    const count = disk.names().length;
+    const events = Array.from({ length: 1 + count }, (_, i) => event(BigInt(i)));
+    const one = world({ disk, source: new MemorySource(events, 1, 3) });
+    const engine = engineIn(one, { ...over, stop: 'end' });
+    await engine.restore();
+    await engine.run(new AbortController().signal);
+    return one;
+  };
   const finished = async () => {
     const first = world();
     const engine = engineIn(first);
@@ -349,7 +359,8 @@ describe('restore', () => {
     const disk = await finished();
     await expect(engineIn(world({ disk, job: { ...JOB, sizeMs: 20 } })).restore()).rejects.toMatchObject({
       code: 'job_changed',
-      message: expect.stringContaining('-size was 10 ms, is 20 ms'),
+      message: expect.stringContaining('-size was 10ms, is 20ms'),
+      next: 'start with -size=10ms again, or give an empty -state-dir to compute everything anew',
     });
     await expect(engineIn(world({ disk }), { clusterId: 'other' }).restore()).rejects.toMatchObject({
       code: 'job_changed',
@@ -362,6 +373,27 @@ describe('restore', () => {
     await engine.restore();
     await engine.run(new AbortController().signal);
     await expect(engineIn(world({ disk: more.disk })).restore()).rejects.toThrow(/had 2 partitions, has 1/);
+  });
+
+  it('refuses the state of a topic that was deleted and made again under its name', async () => {
+    const { disk } = await started({ topicId: 'old' });
+    const again = engineIn(world({ disk }), { topicId: 'new' });
+    await expect(again.restore()).rejects.toMatchObject({
+      code: 'topic_changed',
+      message: expect.stringContaining(
+        'topic t was deleted and made again: the state belongs to the one with id old, the topic now has id new',
+      ),
+      next: expect.stringContaining('give an empty -state-dir'),
+    });
+    // A broker that gives no ids says nothing, and what is known stays in the checkpoint.
+    await started({}, disk);
+    await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(/made again/);
+  });
+
+  it('takes up a state without an id of its topic, and writes the id into its checkpoints from there on', async () => {
+    const { disk } = await started({});
+    await started({ topicId: 'one' }, disk);
+    await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(/made again/);
   });
 
   it('goes on with one watermark over partitions that it meets in another order', async () => {
@@ -421,30 +453,6 @@ describe('folder', () => {
     await disk.remove('empty');
     await disk.remove('empty');
     expect(await disk.list()).toEqual(['c']);
-  });
-
-  it('is taken by one process at a time, and taken over from a dead one', async () => {
-    const disk = await openDisk(join(dir, 'locked'));
-    const first = await disk.lock();
-    expect(first.release).toBeDefined();
-    expect(await disk.lock()).toMatchObject({ holder: expect.stringContaining(String(process.pid)) });
-    expect((await disk.lock()).release).toBeUndefined();
-    await first.release?.();
-    const dead = spawn(process.execPath, ['-e', '']);
-    await new Promise((resolve) => dead.once('exit', resolve));
-    const { hostname } = await import('node:os');
-    await writeFile(
-      join(dir, 'locked', 'lock'),
-      JSON.stringify({ pid: dead.pid, start: '1', host: hostname() }),
-    );
-    const taken = await disk.lock();
-    expect(taken.release).toBeDefined();
-    await taken.release?.();
-    await writeFile(
-      join(dir, 'locked', 'lock'),
-      JSON.stringify({ pid: process.pid, start: 'another', host: hostname() }),
-    );
-    expect((await disk.lock()).release).toBeDefined();
   });
 
   it('says which folder it cannot write', async () => {

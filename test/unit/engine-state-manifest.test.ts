@@ -37,6 +37,7 @@ function manifestOf(id: number, over: Partial<StateManifest> = {}): StateManifes
     ts: 1000,
     job: { topic: 't', window: 'tumbling', sizeMs: 10, skewMs: 1, latenessMs: 2, watermark: 'partition' },
     clusterId: 'c',
+    topicId: 'id-1',
     shards: 2,
     base: baseNamed(4),
     spill: undefined,
@@ -102,9 +103,10 @@ describe('the manifest', () => {
   it('says what is wrong, whatever its checksum says', () => {
     const good = bodyOf(manifestOf(3));
     expect(faultOf(good)).toBe('none');
-    expect(faultOf({ ...good, version: 6 })).toBe(
-      'has form millrace-engine-checkpoint 6, this build reads millrace-engine-checkpoint 5',
+    expect(faultOf({ ...good, version: 7 })).toBe(
+      'has form millrace-engine-checkpoint 7, this build reads millrace-engine-checkpoint 5 to 6',
     );
+    expect(faultOf({ ...good, topic_id: 7 })).toBe('does not say what it is a checkpoint of');
     expect(faultOf(pointing(good, { durable: 9 }))).toBe('replays from record 11, durable up to 9');
     const base = pointerOf(good)['base'] as object;
     expect(faultOf(pointing(good, { base: { ...base, covered: 99 } }))).toBe(
@@ -175,8 +177,16 @@ describe('the manifest', () => {
   it('of a form before is refused by its version', () => {
     for (const version of [1, 2, 3, 4])
       expect(faultOf({ format: 'millrace-engine-checkpoint', version, id: 1 })).toBe(
-        `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5`,
+        `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5 to 6`,
       );
+  });
+
+  it('of the form before, which had no id of the topic, is read', () => {
+    const { topic_id: id, ...before } = bodyOf(manifestOf(3));
+    expect(id).toBe('id-1');
+    const decoded = decodeStateManifest(signed(JSON.stringify({ ...before, version: 5 })));
+    expect(decoded).toEqual({ manifest: manifestOf(3, { topicId: undefined }) });
+    expect(faultOf(before)).toBe('does not say what it is a checkpoint of');
   });
 });
 

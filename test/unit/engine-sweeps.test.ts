@@ -19,10 +19,10 @@ const stages = new Stages({ monotonicMs: () => 0 });
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const never = new AbortController().signal;
 
-async function onDisk() {
+async function onDisk(gap = GAP) {
   const kv = await new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES });
   const pieces = await PieceStore.open(async () => kv, 'start');
-  const state = new SessionsState(native, GAP, 1, pieces);
+  const state = new SessionsState(native, gap, 1, pieces);
   let id = 0;
   const swept: SweepEntry[] = [];
   const parts = {
@@ -90,6 +90,8 @@ describe('a sweep over sessions on disk', () => {
       [7, 2],
     ]);
     expect([swept[0]?.lastId, state.keyCount()]).toEqual([9, 9]);
+    // The sweep took no time.
+    expect(state.isDue(0)).toBe(false);
     // The part of 2 that ended on its own is not swept again and again while nothing comes.
     expect([fire(450, 5000), state.isDue(60_000)]).toEqual([[], false]);
     const later = fire(490, 5000).concat(fire(490, 6000));
@@ -158,6 +160,50 @@ describe('a sweep over sessions on disk', () => {
     state.endOfInput();
     expect(state.isDue(0)).toBe(true);
     expect(await textOf(fire(440))).toEqual(['1: 0 to 400']);
+    state.close();
+  });
+
+  it('lets sessions of a long gap leave soon behind their ends, and times them from the move that made them due', async () => {
+    const gap = 30_000;
+    const { state, spacious, piece, accumulate, fire } = await onDisk(gap);
+    await piece([[0n, 0]]);
+    const late: number[] = [];
+    let count = 0;
+    // Event time passes as the clock does, in steps of 100 ms; sweeps and writes take none of it.
+    for (let now = 100; now <= 100_000; now += 100) {
+      if (now < 60_000) accumulate([[BigInt((now / 100) % 97), now]]);
+      for (const firing of fire(now, now)) {
+        const rows = await rowsOfFirings([firing]);
+        count += rows.length;
+        const endOf = (row: number): number => Number(rows[row]?.windowEnd);
+        let at = 0;
+        firing.reached?.runs(rows.length, endOf, (some, atMs) => {
+          for (const end = at + some; at < end; at++) expect(atMs).toBe(Math.ceil(endOf(at) / 100) * 100);
+          late.push(now - atMs);
+        });
+        expect(at).toBe(rows.length);
+      }
+      spacious.advance();
+      await spacious.settled();
+    }
+    expect(count).toBe(97);
+    expect(Math.max(...late)).toBeLessThanOrEqual(500);
+    state.close();
+  });
+
+  it('takes half of the time at most, unless what ended is an eighth of a gap old', async () => {
+    const { state, piece, fire } = await onDisk(30_000);
+    await piece([0, 500, 4_000, 4_200].map((at, account) => [BigInt(account), at] as const));
+    const [first] = fire(30_400, 1_000);
+    expect(first).toBeDefined();
+    expect(await textOf([first as StateFiring])).toEqual(['0: 0 to 30000']);
+    // The sweep took a second.
+    expect(state.isDue(2_000)).toBe(false);
+    expect(fire(30_900, 2_900)).toEqual([]);
+    expect(await textOf(fire(30_900, 3_000))).toEqual(['1: 500 to 30500']);
+    expect(state.isDue(4_000)).toBe(false);
+    expect(fire(37_749, 4_100)).toEqual([]);
+    expect(await textOf(fire(37_750, 4_100))).toEqual(['2: 4000 to 34000', '3: 4200 to 34200']);
     state.close();
   });
 });

@@ -10,7 +10,8 @@ import {
   SinkWriter,
   type SinkWriterParts,
 } from '../../src/engine/sink/writer.ts';
-import { manyRows, sessionBounds, TestFiring, textsOf, windowBounds } from '../contract/fired-kit.ts';
+import { FrontierTimes } from '../../src/engine/state/reached.ts';
+import { manyRows, pageOf, sessionBounds, TestFiring, textsOf, windowBounds } from '../contract/fired-kit.ts';
 import { tickingClock } from '../property/engine-kit.ts';
 
 class ScriptedSink implements WindowSink {
@@ -210,6 +211,43 @@ describe('sink writer', () => {
     broken.read = () => Promise.reject(new Error('the run is gone'));
     writer.offer([broken]);
     await expect(writer.flushed()).rejects.toThrow('the run is gone');
+  });
+
+  it('times sessions that fired together each from the moment in which the watermark made it due', async () => {
+    const told: (readonly [number, number])[] = [];
+    const clock = { wallNowMs: () => 0, monotonicMs: () => 5000 };
+    const writer = writerOn([new ScriptedSink()], {
+      clock,
+      onWritten: (rows, seconds) => told.push([rows, seconds]),
+    });
+    const times = new FrontierTimes();
+    // Moves within 10 ms are one.
+    for (const [frontier, atMs] of [
+      [20, 1000],
+      [30, 1009],
+      [40, 2000],
+      [90, 3000],
+    ] as const)
+      times.note(frontier, atMs);
+    const bounds = { kind: 'sessions', gapMs: 10 } as const;
+    const rows = [5, 20, 21, 30, 31].map((last, i) => ({
+      accountId: BigInt(i),
+      start: 0n,
+      last: BigInt(last),
+    }));
+    const page = pageOf(bounds, rows);
+    writer.offer([new TestFiring(page, { firedAtMs: 4000, reached: times.take(40, 4000) })]);
+    // The move to 90 reached what was left.
+    writer.offer([
+      new TestFiring(pageOf(bounds, rows.slice(4)), { firedAtMs: 4500, reached: times.take(50, 4500) }),
+    ]);
+    await writer.flushed();
+    expect(told).toEqual([
+      [2, 4],
+      [2, 3],
+      [1, 1],
+      [1, 2],
+    ]);
   });
 
   it('tells rows and the seconds since they fired, for each firing of a write', async () => {

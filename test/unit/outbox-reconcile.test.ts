@@ -98,6 +98,9 @@ describe('reconciliationText', () => {
     parked: {},
     classes: [],
     deltas: [],
+    from: null,
+    to: null,
+    comparisons: 1,
   };
 
   it('names the ground truth as the requirements spell it', () => {

@@ -71,6 +71,7 @@ function pipeline(
   time: Clock = clock,
 ) {
   const marked: bigint[] = [];
+  const dead: bigint[] = [];
   const metrics = new Metrics();
   const made = new Publishing({
     sender,
@@ -79,6 +80,7 @@ function pipeline(
       onDone: () => {},
       add(entry) {
         marked.push(entry.row.id);
+        if (entry.dead !== undefined) dead.push(entry.row.id);
         if (marks) setImmediate(() => this.onDone(entry));
         else later(() => this.onDone(entry));
       },
@@ -95,7 +97,7 @@ function pipeline(
     onTopicMissing: () => {},
     onFenced: () => {},
   });
-  return { made, marked, metrics };
+  return { made, marked, dead, metrics };
 }
 
 describe('pipeline', () => {
@@ -353,6 +355,21 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_oversize_total', '').value()).toBe(1);
   });
 
+  it('sets a row aside whose payload is not JSON, and publishes the other rows of its key and of others', async () => {
+    const { sender, log } = broker(
+      () => false,
+      () => 0,
+    );
+    const { made, marked, dead, metrics } = pipeline(sender, 4);
+    const rows = [row(1, 1), row(2, 1, '1,"amount":2'), row(3, 1), row(4, 2, ''), row(5, 3)];
+    expect(await made.deliver(rows)).toMatchObject({ published: 3, left: [] });
+    await made.idle();
+    expect(log).toEqual([1, 3, 5].map((n) => uuid(1_000_000 + n)));
+    expect([...marked].sort()).toEqual([1n, 2n, 3n, 4n, 5n]);
+    expect(dead).toEqual([2n, 4n]);
+    expect(metrics.counter('relay_dead_letters_total', '').value()).toBe(2);
+  });
+
   it('takes nothing of a shard that is not its own, and drops what was queued when the shard goes', async () => {
     let owned = true;
     const { sender, log } = broker(
@@ -481,8 +498,10 @@ describe('record of a row', () => {
 describe('a broker that does not answer', () => {
   it('is not blamed on what the client remarks on its settings', () => {
     const remark = 'CONFWARN: [thrd:app]: Configuration property enable.gapless.guarantee is experimental';
-    expect(unreachable('kafka:9092', remark).message).toBe('no broker answers at kafka:9092');
+    expect(unreachable({ brokers: 'kafka:9092' }, remark).message).toBe('no broker answers at kafka:9092');
     const refused = 'FAIL: [thrd:kafka:9092/bootstrap]: Connect failed: Connection refused';
-    expect(unreachable('kafka:9092', refused).message).toBe(`no broker answers at kafka:9092: ${refused}`);
+    expect(unreachable({ brokers: 'kafka:9092' }, refused).message).toBe(
+      `no broker answers at kafka:9092: ${refused}`,
+    );
   });
 });

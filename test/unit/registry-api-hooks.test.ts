@@ -1,5 +1,7 @@
 /** What stands between a route and its handler: who asks, the leader, what others wrote, and a registry that starts. */
 import { describe, expect, it, vi } from 'vitest';
+import type { Access, Need, RequestGate } from '../../src/access/access.ts';
+import { withHeaders } from '../../src/access/headers.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
 import {
@@ -10,8 +12,6 @@ import {
   registryError,
   registryRoutes,
 } from '../../src/registry/index.ts';
-import type { Access, Need, RequestGate } from '../../src/registry/security/access.ts';
-import { withHeaders } from '../../src/registry/security/headers.ts';
 
 const SCHEMA = '{"type":"record","name":"R","fields":[]}';
 

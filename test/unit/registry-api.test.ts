@@ -191,7 +191,7 @@ describe('refusals', () => {
     ['a version that is none', 'GET', '/subjects/orders-value/versions/0', undefined, 422, 42202],
     ['a version that is a word', 'GET', '/subjects/orders-value/versions/newest', undefined, 422, 42202],
     ['an unknown id', 'GET', '/schemas/ids/4000', undefined, 404, 40403],
-    ['an id that is none', 'GET', '/schemas/ids/abc', undefined, 404, 40403],
+    ['an id that is none', 'GET', '/schemas/ids/abc', undefined, 404, 404],
     ['an unknown level', 'PUT', '/config', { compatibility: 'SIDEWAYS' }, 422, 42203],
     ['a level that is not set', 'GET', '/config/orders-value', undefined, 404, 40408],
     [

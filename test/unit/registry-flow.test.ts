@@ -212,8 +212,10 @@ function setUp(
   const producer = new MemoryProducer();
   const lines: unknown[] = [];
   const sink: DecodedSink = {
+    target: 'memory',
     write: async (_records, decoded) => {
       lines.push(...decoded.map(({ value }) => value));
+      return [];
     },
     close: async () => {},
   };
@@ -298,7 +300,28 @@ describe('the consumer', () => {
     });
     expect(errors()).toEqual(Object.fromEntries(reasons.map((reason) => [`s/${reason}`, 1])));
     expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 8n }]);
-    expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/9', '/schemas/ids/3']);
+    expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/3', '/schemas/ids/9']);
+  });
+
+  it('keeps a record whose header name is not UTF-8', async () => {
+    const bad = Buffer.from('garbage');
+    const [record] = rows(bad) as [RecordInput];
+    // Read from the broker, each byte that is not UTF-8 becomes a character of three.
+    const source = RecordBatch.create(1, 256);
+    source.append({ ...record, headers: [['own', Buffer.from('h')]] });
+    const { arena, headersStart } = source.columns;
+    arena.fill(0xff, (headersStart[0] as number) + 8, (headersStart[0] as number) + 11);
+    const producer = new MemoryProducer();
+    const quarantine = new Quarantine({ producer, topic: 't.quarantine', readerVersion: 2 });
+    const failed = {
+      row: 0,
+      schemaId: 0,
+      reason: 'bad_magic',
+      error: registryError('bad_magic', 'no'),
+    } as const;
+    expect(await quarantine.write(source, 't', [failed])).toEqual([]);
+    expect(producer.stored.map(({ value }) => value)).toEqual([bad]);
+    expect(producer.stored[0]?.headers['\ufffd\ufffd\ufffd']).toBe('h');
   });
 
   it('commits nothing of a batch whose quarantine failed', async () => {
@@ -385,12 +408,12 @@ describe('the file sink', () => {
 });
 
 describe('the producer', () => {
-  const make = (producer: BatchProducer, batchRows = 8): FramedProducer =>
+  const make = (producer: BatchProducer, batchRows = 8, schemaId = async () => 0x01020304): FramedProducer =>
     new FramedProducer({
       producer,
       topic: 'out',
       codec: writerCodec(WRITER),
-      schemaId: 0x01020304,
+      schemaId,
       kernels: referenceKernels,
       clock,
       batchRows,
@@ -430,6 +453,35 @@ describe('the producer', () => {
     producer.fails = true;
     await framed.send([{ n: 3, text: 'ok' }]);
     await expect(framed.finish()).rejects.toMatchObject({ code: 'not_delivered' });
+  });
+
+  it('counts a hit of the write cache for each batch that looked its id up there', async () => {
+    const producer = new MemoryProducer();
+    const metrics = new Metrics();
+    let requests = 0;
+    const client = new RegistryClient({
+      transport: {
+        async request() {
+          requests++;
+          return { status: 200, body: '{"id":7}' };
+        },
+      },
+      clock,
+      metrics,
+      unknownForMs: 1000,
+      retries: 0,
+      retryDelayMs: 1,
+    });
+    const lookups = metrics.counter('schema_cache_lookups_total', '', ['cache', 'result']);
+    const count = (result: string): number => lookups.value(lookups.series('schema_to_id', result));
+    const id = (): Promise<number> => client.register('s', 'AVRO', WRITER.text);
+    await id();
+    expect([count('miss'), count('hit')]).toEqual([1, 0]);
+    const framed = make(producer, 8, id);
+    await framed.send(Array.from({ length: 20 }, (_, n) => ({ n, text: '' })));
+    await framed.finish();
+    expect([count('miss'), count('hit'), requests]).toEqual([1, 3, 1]);
+    expect(producer.stored[19]?.value.subarray(0, 5)).toEqual(Buffer.from([0, 0, 0, 0, 7]));
   });
 
   it('several instances share one count, each value once', async () => {

@@ -1,11 +1,13 @@
 /** Which writes go where, which are sent again, and which are not. */
 import { describe, expect, it, vi } from 'vitest';
-import { coreError } from '../../src/core/errors.ts';
-import type { HttpClientReply } from '../../src/io/http/client-port.ts';
+import { coreError, type MillraceError } from '../../src/core/errors.ts';
+import type { HttpClientDriver, HttpClientReply } from '../../src/io/http/client-port.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
 import {
   type ForwardTransport,
+  ForwardTrust,
   forwardToLeader,
+  forwardTransport,
   signForwarded,
   writeAtLeader,
 } from '../../src/registry/api/forward.ts';
@@ -94,6 +96,50 @@ describe('a write that arrives at a follower', () => {
       },
     ]);
     expect(log.caughtUp).toBe(1);
+  });
+
+  it('is sent with access rules to an address on the list alone, and refused with the way out otherwise', async () => {
+    const targets: string[] = [];
+    const driver: HttpClientDriver = {
+      name: 'fake',
+      open: ({ target }) => ({
+        send: async () => {
+          targets.push(target);
+          return reply(200, { id: 1 });
+        },
+        close() {},
+      }),
+    };
+    const forward = (to: string, allowed: readonly string[], authorities?: string) => {
+      const log = new FakeLog();
+      log.current = { leader: false, url: to, instance };
+      const trust = new ForwardTrust(allowed, authorities !== undefined);
+      return forwardToLeader(log, forwardTransport(driver, { trust, authorities }), requestOf());
+    };
+    const leader = 'http://registry-1:8081';
+    for (const allowed of [[leader], ['http://registry-1:*'], ['http://other:1', `${leader}/`]])
+      expect((await forward(leader, allowed))?.status).toBe(200);
+    expect((await forward('https://registry-1', [], 'authority'))?.status).toBe(200);
+    const sent = targets.length;
+    const wrong = [
+      [leader, []],
+      [leader, ['http://registry-1:8082']],
+      [leader, ['https://registry-1:8081']],
+      ['http://registry-1.evil.example:8081', ['http://registry-1:*']],
+      ['http://registry-1@evil.example:8081', ['http://registry-1:*', leader]],
+      // Any name on the internet has a certificate of some authority.
+      ['https://evil.example', []],
+      ['no address', [leader]],
+    ] as const;
+    for (const [to, allowed] of wrong) {
+      const refused = await forward(to, allowed).catch((thrown: MillraceError) => thrown);
+      expect(refused).toMatchObject({
+        code: 'leader_untrusted',
+        row: { http: 503 },
+        next: expect.stringContaining('-forward-to'),
+      });
+    }
+    expect(targets.length).toBe(sent);
   });
 
   it('is not sent anywhere by the leader itself', async () => {

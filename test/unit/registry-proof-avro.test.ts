@@ -321,7 +321,7 @@ describe('defaults', () => {
     ['boolean', 0],
     [{ type: 'fixed', name: 'F', size: 2 }, 'abc'],
     [enumeration(['A']), 'B'],
-    [['null', 'string'], 'x'],
+    [['null', 'int'], 'x'],
     [{ type: 'array', items: 'int' }, [1, null]],
     [{ type: 'map', values: 'int' }, { k: 'x' }],
     [{ type: 'record', name: 'I', fields: [{ name: 'a', type: 'long' }] }, {}],

@@ -52,12 +52,25 @@ describe('unions of several number types', () => {
     [['null', 'int', 'long', 'float', 'double'], 7n, '040e'],
     [['null', 'int', 'float', 'string'], 'x', '060278'],
     [['boolean', 'int', 'double'], true, '0001'],
+    [['long', 'double'], 5, '020000000000001440'],
+    [['long', 'double'], 5n, '000a'],
   ])('%j takes %s', (branches, value, hex) => {
     const schema = avro(record('R', { name: 'a', type: branches }));
     const bytes = encoded(schema, { a: value });
     expect(bytes.toString('hex')).toBe(hex);
     const { a } = decoded(schema, schema, bytes) as { a: unknown };
     expect(Object.is(a, value)).toBe(true);
+  });
+
+  it.each<readonly [readonly string[], number, string, bigint]>([
+    [['null', 'long'], 5, '020a', 5n],
+    [['long', 'string'], -5, '0009', -5n],
+    [['int', 'long'], 2 ** 31, '028080808010', 2n ** 31n],
+    [['float', 'long'], 2 ** 24 + 1, '0282808010', 2n ** 24n + 1n],
+  ])('%j takes the number %d as a long where no other branch holds it', (branches, value, hex, read) => {
+    const schema = avro(record('R', { name: 'a', type: branches }));
+    expect(encoded(schema, { a: value }).toString('hex')).toBe(hex);
+    expect(roundTrip(schema, { a: value })).toEqual({ a: read });
   });
 
   it('takes a wrapped value, which names its branch', () => {
@@ -91,13 +104,100 @@ describe('unions of several number types', () => {
     expect(into.count).toBe(0);
   });
 
-  it('fills a default of its first branch', () => {
+  it('fills a default of the first branch that it fits', () => {
     const writer = avro(record('R', { name: 'b', type: 'int' }));
-    const reader = avro(
-      record('R', { name: 'b', type: 'int' }, { name: 'a', type: ['int', 'double'], default: 7 }),
-    );
-    expect(decoded(reader, writer, encoded(writer, { b: 1 }))).toEqual({ b: 1, a: 7 });
+    for (const [type, value] of [
+      [['int', 'double'], 7],
+      [['int', 'double'], 7.5],
+      [['null', 'string'], ''],
+      [
+        ['null', { type: 'array', items: ['null', 'string'] }],
+        ['x', null],
+      ],
+    ]) {
+      const reader = avro(record('R', { name: 'b', type: 'int' }, { name: 'a', type, default: value }));
+      expect(decoded(reader, writer, encoded(writer, { b: 1 }))).toEqual({ b: 1, a: value });
+    }
   });
+
+  it('writes a value of each branch where the default is of a later one', () => {
+    const schema = avro(record('R', { name: 'a', type: ['null', 'string'], default: 'x' }));
+    for (const a of [null, 'y']) expect(decoded(schema, schema, encoded(schema, { a }))).toEqual({ a });
+  });
+});
+
+describe('an Avro long', () => {
+  const schema = avro(record('R', { name: 'a', type: 'long' }));
+
+  it.each([5, -1, 0, 2 ** 48, 2 ** 48 + 1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER])(
+    'takes the safe integer %d as the bigint of the same value',
+    (value) => {
+      expect(encoded(schema, { a: value })).toEqual(encoded(schema, { a: BigInt(value) }));
+      expect(roundTrip(schema, { a: value })).toEqual({ a: BigInt(value) });
+    },
+  );
+
+  it.each([2 ** 53, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 2n ** 63n, '5'])(
+    'refuses %s, which it cannot hold exactly',
+    (value) => {
+      expect(codeOf(() => encoded(schema, { a: value }))).toBe('value_refused');
+    },
+  );
+});
+
+describe('the error of an Avro value that does not fit', () => {
+  const schema = avro(
+    record(
+      'shop.Order',
+      {
+        name: 'items',
+        type: {
+          type: 'array',
+          items: record(
+            'Item',
+            { name: 'price', type: 'long' },
+            { name: 'kind', type: ['null', { type: 'enum', name: 'Kind', symbols: ['A'] }] },
+          ),
+        },
+      },
+      { name: 'labels', type: { type: 'map', values: ['int', 'double'] } },
+    ),
+  );
+  const item = { price: 1n, kind: null };
+
+  it.each<readonly [string, unknown, string]>([
+    [
+      'in a list',
+      { items: [item, { ...item, price: 1.5 }], labels: {} },
+      'shop.Order.items[1].price cannot hold 1.5: it is long',
+    ],
+    [
+      'that is missing',
+      { items: [{ price: 1n }], labels: {} },
+      'shop.Order.items[0].kind cannot hold undefined: it is one of null, enum shop.Kind',
+    ],
+    [
+      'in a union',
+      { items: [{ ...item, kind: 'B' }], labels: {} },
+      'shop.Order.items[0].kind cannot hold "B": it is enum shop.Kind',
+    ],
+    [
+      'in a map',
+      { items: [], labels: { 'a b': 'x' } },
+      'shop.Order.labels["a b"] cannot hold "x": it is one of int, double',
+    ],
+    ['of another kind', { items: 5n, labels: {} }, 'shop.Order.items cannot hold 5n: it is array'],
+    ['that is the whole value', null, 'shop.Order cannot hold null: it is record shop.Order'],
+  ])('names the path of a field %s', (_where, value, message) => {
+    expect(() => encoded(schema, value)).toThrow(message);
+  });
+});
+
+it('a value that holds itself is refused', () => {
+  const list = avro(record('N', { name: 'next', type: ['null', 'N'] }));
+  const circular: Record<string, unknown> = {};
+  circular['next'] = circular;
+  expect(codeOf(() => encoded(list, circular))).toBe('value_refused');
 });
 
 describe('references', () => {

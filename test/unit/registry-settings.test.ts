@@ -20,9 +20,11 @@ const WRONG = [
   ['-store=redis:x', '-store=redis:x is not a store'],
   ['-store=kafka:', '-store=kafka: is not a store'],
   ['-advertise=foo', '-advertise=foo is not an http address'],
-  ['-broker-property=foo', '-broker-property=foo is not a property'],
+  ['-broker-property=foo', '-broker-property=*** is not name=value'],
   ['-schemas-topic=a b', '-schemas-topic=a b is not a name of a topic'],
   ['-schemas-topic=..', '-schemas-topic=.. is not a name of a topic'],
+  ['-forward-to=registry-1:8081', '-forward-to=registry-1:8081 is not an address of an instance'],
+  ['-forward-to=http://*:8081', '-forward-to=http://*:8081 is not an address of an instance'],
   ['-forward-ca=/nowhere/ca.pem', '-forward-ca=/nowhere/ca.pem cannot be read'],
 ] as const;
 

@@ -2,13 +2,15 @@ import { execFileSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { hostname, tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { gunzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { type LogFields, type Logger, silentLogger } from '../../src/core/log.ts';
-import { FileLog, REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
-import { encodeFrame, FRAME_HEADER_BYTES, judgeTail } from '../../src/registry/store/frames.ts';
+import { REGISTRY_LOG_FILE } from '../../src/registry/store/file-log.ts';
+import { CHAIN_START, encodeFrame, FRAMES, judgeTail } from '../../src/registry/store/frames.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { fileLog, frameEnds } from './registry-file-kit.ts';
 
 let dir: string;
 beforeEach(() => {
@@ -38,7 +40,7 @@ async function withFile<T>(
   work: (registry: Registry) => T | Promise<T>,
   logger: Logger = silentLogger,
 ): Promise<T> {
-  const registry = await Registry.open(new FileLog(dir), logger);
+  const registry = await Registry.open(fileLog(dir), logger);
   try {
     return await work(registry);
   } finally {
@@ -53,7 +55,49 @@ async function reopened<T>(work: (registry: Registry) => T): Promise<{ result: T
   return { result: await withFile(work, logger), warnings };
 }
 
+/** A file of format 2, gzipped, as the release before wrote it: versions 1 (deleted) and 2 of `a` at level NONE, and a Protobuf
+ *  schema of `p`, deleted for good. */
+const OLD_FILE = gunzipSync(
+  Buffer.from(
+    [
+      'H4sIAAAAAAAAA92TMWzTQBSGHwxIhIW1gsF6K1bVJEhFrlqpSZ0QlNhRmkClXihX55Ia7HOwL1GCZWBjhYWBrYhKrMDKhOjCxIaE',
+      'xNIZkOiKRJCdgBLSQESYuOV0793du+//3xVKJTWbzyY+A4D/Yn9Fe/a8dwEA9iAcdy9/e9lJ+XiDdUW3yVDB9fRFtbCKMnqt7evM',
+      'EKggRRnbzPVMh6MSl9GmDdNAJR74v9lk1qLJM3aYTVFBn2BYgaBC0GWG49YIygQ5tfuxUrSsm8yqeQSVTX8o14lyP497wjV5I4rV',
+      'WJ22LBGFCQbVAGWsMYsJVkOlTi2PBbGQ/Pb+49PxvVt8FvLENOSJPnniH5F3ZyL/BADVe4V88eSVRyH5k//fc+G2WBDbAYD5O6/P',
+      'Hv/w9ZUMAOcmgKd1LZPLjoEPYBfGYA3HblJhbpuWKbp51mYWKqjpmopB7D0AfDmotncXF96GYj+YXuzmNGL/uikUO/lD7HL/7mJJ',
+      'L+upSgaHTPC6XNCOtCwRbLqOcJIElwgn3GaeRxtMKkg+4ZJkcpFMSA2HM2lZWlwiPCD8iJa6BgAfD0+cOth4evU8AJyZQLmm5tWy',
+      'urVeSV1S0+Ux2iMVHiUMYg+PAbxLH+bmdp03KwAwN6GWpuvFoTtltE3LcqkR5gqrG1u5tcg6LlgnLDOPgT+yDI92cqGcQQYA7v9F',
+      'mVSlpKlrY5geu/knG+uOa1Mx6t3gZbM557I6cxk3mIfKZlVGi3pi8D/C9uz1er1Z2zP2HXrPQ51dBgAA',
+    ].join(''),
+    'base64',
+  ),
+);
+
 describe('the file store', () => {
+  it('opens a file that the release before wrote, and keeps all of it in the present format', async () => {
+    const look = (registry: Registry): unknown => [
+      registry.versions('a', 'also').map(({ version, id, deleted, ts }) => [version, id, deleted, ts]),
+      registry.config('a', true).compatibilityLevel,
+      subjects(registry),
+      registry.maxId('.'),
+    ];
+    const versions = [
+      [1, 1, true, 1_700_000_000_000],
+      [2, 2, false, 1_700_000_000_000],
+    ];
+    writeFileSync(path(), OLD_FILE);
+    for (let start = 0; start < 2; start++) {
+      await withFile(async (registry) => {
+        expect(look(registry)).toEqual([versions, 'NONE', ['a'], 3]);
+        const other = 'syntax = "proto3"; message M { string other = 7; }';
+        expect(await code(registry.register('p', { format: 'PROTOBUF', text: other }, {}))).toBe(
+          'incompatible',
+        );
+      });
+      expect(readFileSync(path()).subarray(0, FRAMES.magic.length)).toEqual(FRAMES.magic);
+    }
+  });
+
   it('gives everything back after a restart', async () => {
     const before = await withFile(async (registry) => {
       await register(registry, 'a/b c"{é', 'x');
@@ -104,10 +148,11 @@ describe('the file store', () => {
   it('cuts off a last append that stops at any byte, says so, and keeps what was acknowledged', async () => {
     await withFile((registry) => register(registry, 'a', 'x'));
     const whole = readFileSync(path());
-    const torn = encodeFrame([
+    const records = [
       encodeRecord({ kind: 'config', subject: 'a', value: { compatibilityLevel: 'NONE' } }),
       encodeRecord({ kind: 'mode', subject: 'a', value: 'READONLY' }),
-    ]);
+    ];
+    const torn = encodeFrame(records, CHAIN_START).frame;
     for (let cut = 1; cut < torn.length; cut++) {
       for (const room of [torn.length - cut, 700]) {
         writeFileSync(path(), Buffer.concat([whole, torn.subarray(0, cut), Buffer.alloc(room)]));
@@ -129,13 +174,12 @@ describe('the file store', () => {
       for (let i = 0; i < 3; i++) await register(registry, `s${i}`, 'x');
     });
     const whole = readFileSync(path());
-    const borders = new Set([0, 8]);
-    for (let at = 8; at < whole.length; borders.add(at)) at += FRAME_HEADER_BYTES + whole.readUInt32LE(at);
+    const borders = new Set([0, ...frameEnds(whole)]);
     for (let cut = 1; cut < whole.length; cut += 3) {
       if (borders.has(cut)) continue;
       const short = whole.subarray(0, cut);
       writeFileSync(path(), short);
-      expect(await code(Registry.open(new FileLog(dir), silentLogger)), `byte ${cut}`).toBe('store_corrupt');
+      expect(await code(Registry.open(fileLog(dir), silentLogger)), `byte ${cut}`).toBe('store_corrupt');
       expect(readFileSync(path())).toEqual(short);
     }
   });
@@ -158,15 +202,13 @@ describe('the file store', () => {
         await register(registry, 'b', 'y');
       });
       const whole = readFileSync(path());
-      const first = 8 + FRAME_HEADER_BYTES + whole.readUInt32LE(8);
+      const first = frameEnds(whole)[1] as number;
       const [from, to] = which === 'the first' ? [8, first] : [first, whole.length];
       for (let at = from; at < to; at += 3) {
         const damaged = Buffer.from(whole);
         damaged[at] = (damaged[at] as number) ^ (1 << (at % 8));
-        // A bit that makes the last byte of a header zero leaves nothing to tell it from a write cut short.
-        if (judgeTail(damaged.subarray(which === 'the first' ? 8 : first), 0) === 'torn') continue;
         writeFileSync(path(), damaged);
-        expect(await code(Registry.open(new FileLog(dir), silentLogger)), `byte ${at}`).toBe('store_corrupt');
+        expect(await code(Registry.open(fileLog(dir), silentLogger)), `byte ${at}`).toBe('store_corrupt');
         expect(readFileSync(path())).toEqual(damaged);
       }
     },
@@ -174,12 +216,12 @@ describe('the file store', () => {
 
   it('refuses a file that is no registry log', async () => {
     writeFileSync(path(), 'something else entirely');
-    expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_corrupt');
+    expect(await code(Registry.open(fileLog(dir), silentLogger))).toBe('store_corrupt');
   });
 
   it('reads appends larger than what it reads at once', async () => {
     const big = 'x'.repeat(400_000);
-    const log = new FileLog(dir);
+    const log = fileLog(dir);
     await log.open({ apply: () => {} });
     const records: LogRecord[] = Array.from({ length: 24 }, (_, i) => ({
       key: Buffer.from(`{"keytype":"NOOP","magic":0,"n":${i}}`),
@@ -188,7 +230,7 @@ describe('the file store', () => {
     await log.append(records.slice(0, 20));
     await log.append(records.slice(20));
     await log.close();
-    const again = new FileLog(dir);
+    const again = fileLog(dir);
     let read = 0;
     await again.open({
       apply: (batch) => {
@@ -203,18 +245,23 @@ describe('the file store', () => {
     expect(read).toBe(records.length);
   });
 
-  it('refuses a second owner while the first lives, and takes over from a dead one', async () => {
+  it('refuses a second registry on the folder of a live one, whatever the lock file says', async () => {
     await withFile(async () => {
-      expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
+      await expect(Registry.open(fileLog(dir), silentLogger)).rejects.toMatchObject({
+        code: 'store_locked',
+        message: expect.stringContaining(`process ${process.pid} on ${hostname()}`),
+      });
+      // A process of another PID namespace sees a pid that no process has there.
+      writeFileSync(join(dir, 'lock'), JSON.stringify({ pid: 2 ** 22 + 1, host: hostname() }));
+      expect(await code(Registry.open(fileLog(dir), silentLogger))).toBe('store_locked');
     });
-    const lock = join(dir, 'registry.lock');
-    writeFileSync(lock, JSON.stringify({ pid: 2 ** 22 + 1, host: hostname(), started: '1' }));
     await withFile((registry) => expect(subjects(registry)).toEqual([]));
-    // The pid lives, but it is not the process that took the lock.
-    writeFileSync(lock, JSON.stringify({ pid: process.pid, host: hostname(), started: '1' }));
+  });
+
+  it('opens a folder in which another host or an earlier release left its lock files', async () => {
+    const owner = JSON.stringify({ pid: 1, host: 'another-machine', started: '' });
+    for (const name of ['lock', 'registry.lock']) writeFileSync(join(dir, name), owner);
     await withFile((registry) => expect(subjects(registry)).toEqual([]));
-    writeFileSync(lock, JSON.stringify({ pid: 1, host: 'another-machine', started: '' }));
-    expect(await code(Registry.open(new FileLog(dir), silentLogger))).toBe('store_locked');
   });
 
   it.each([
@@ -222,7 +269,7 @@ describe('the file store', () => {
     ['plain/sub', 'one of the folders above it is a file'],
   ])('refuses %s as a folder, and says that a file is in the way', async (name, why) => {
     writeFileSync(join(dir, 'plain'), '');
-    const opened = Registry.open(new FileLog(join(dir, name)), silentLogger);
+    const opened = Registry.open(fileLog(join(dir, name)), silentLogger);
     await expect(opened).rejects.toMatchObject({
       code: 'not_writable',
       message: expect.stringContaining(why),
@@ -230,18 +277,18 @@ describe('the file store', () => {
   });
 
   it('refuses one in a file system that takes no folders, at once', async () => {
-    expect(await code(Registry.open(new FileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
+    expect(await code(Registry.open(fileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
   });
 
   it('writes all of a log or nothing', async () => {
     const records = Array.from({ length: 50 }, (_, i) =>
       encodeRecord({ kind: 'context', context: `.c${i}`, value: true }, 5),
     );
-    const log = new FileLog(dir);
+    const log = fileLog(dir);
     await log.open({ apply: () => {} });
-    mkdirSync(`${path()}.filling`);
+    mkdirSync(`${path()}.new`);
     expect(await code(log.fill(records))).toBe('store_failed');
-    rmSync(`${path()}.filling`, { recursive: true });
+    rmSync(`${path()}.new`, { recursive: true });
     expect(statSync(path()).size).toBe(8);
     await log.fill(records);
     await log.append([encodeRecord({ kind: 'context', context: '.later', value: true }, 6)]);
@@ -251,9 +298,10 @@ describe('the file store', () => {
 });
 
 describe('what stands behind the last append', () => {
-  const frame = encodeFrame([
-    { key: Buffer.from('{"keytype":"NOOP","magic":0}'), value: Buffer.from('x'.repeat(3000)) },
-  ]);
+  const { frame } = encodeFrame(
+    [{ key: Buffer.from('{"keytype":"NOOP","magic":0}'), value: Buffer.from('x'.repeat(3000)) }],
+    CHAIN_START,
+  );
   const zeroed = (from: number, to: number): Buffer => Buffer.from(frame).fill(0, from, to);
   const flipped = (at: number): Buffer => {
     const bytes = Buffer.from(frame);
@@ -266,8 +314,12 @@ describe('what stands behind the last append', () => {
     ['nothing', Buffer.alloc(0), 'clean'],
     ['room', room, 'clean'],
     ['one byte, and the end of the file', frame.subarray(0, 1), 'cut'],
-    ['a header alone, and the end of the file', frame.subarray(0, 12), 'cut'],
-    ['a header alone, and room', Buffer.concat([frame.subarray(0, 12), Buffer.alloc(4000)]), 'torn'],
+    ['a header alone, and the end of the file', frame.subarray(0, FRAMES.headerBytes), 'cut'],
+    [
+      'a header alone, and room',
+      Buffer.concat([frame.subarray(0, FRAMES.headerBytes), Buffer.alloc(4000)]),
+      'torn',
+    ],
     ['a part of a header, and room', Buffer.concat([frame.subarray(0, 7), room]), 'torn'],
     ['a part of a payload, and the end of the file', frame.subarray(0, 900), 'cut'],
     [

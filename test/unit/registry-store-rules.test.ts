@@ -173,12 +173,15 @@ describe('settings', () => {
   it.each([
     [{ compatibility: 'SIDEWAYS' }],
     [{ compatibility: 5 }],
-    [{}],
-    [{ unknown: 1 }],
     [{ normalize: 'yes' }],
     [{ lossy: 'SOME' }],
   ])('refuses %j', async (update) => {
     expect(await code(registry.setConfig('a', update))).toBe('invalid_level');
+  });
+
+  it.each([[{}], [{ unknown: 1 }]])('changes nothing by %j', async (update) => {
+    expect(await registry.setConfig('nothing', update)).toEqual({});
+    expect(await code(registry.deleteConfig('nothing'))).toBe('subject_not_found');
   });
 
   it.each([

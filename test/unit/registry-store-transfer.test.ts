@@ -17,11 +17,12 @@ import { Writable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { exportToStream, transfer } from '../../src/bin/registry/transfer.ts';
 import { silentLogger } from '../../src/core/log.ts';
-import { FileLog } from '../../src/registry/store/file-log.ts';
+import type { FileLog } from '../../src/registry/store/file-log.ts';
 import type { LogRecord, RegistryLog } from '../../src/registry/store/log.ts';
 import { encodeRecord, type StoreRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
+import { fileLog } from './registry-file-kit.ts';
 import { avro, code, everything, TestLog, typed } from './registry-store-kit.ts';
 
 let dir: string;
@@ -32,7 +33,7 @@ afterEach(() => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-const file = (name: string): FileLog => new FileLog(join(dir, name));
+const file = (name: string): FileLog => fileLog(join(dir, name));
 
 /** A log that keeps its records when it is opened again, as a topic does. */
 class SharedLog extends TestLog {
@@ -81,6 +82,23 @@ async function fillStore(log: RegistryLog): Promise<void> {
   await registry.deleteSubject(':.c:a', false);
   await registry.close();
 }
+
+describe('an export', () => {
+  it('does not bring a version back that a replaced deletion had deleted', async () => {
+    const registry = await Registry.open(file('one'), silentLogger);
+    await registry.setConfig('s', { compatibility: 'NONE' });
+    await registry.register('s', { text: avro('a') }, {});
+    await registry.register('s', { text: avro('b') }, {});
+    await registry.deleteSubject('s', false);
+    await registry.setMode('s', 'IMPORT', false);
+    await registry.register('s', { text: avro('a'), version: 1, id: 1 }, {});
+    await registry.deleteSubject('s', false);
+    await registry.close();
+    const before = await shown(file('one'));
+    await importStore(() => file('two'), linesOf(await exported(file('one'))));
+    expect(await shown(file('two'))).toEqual(before);
+  });
+});
 
 const STRANGE: readonly LogRecord[] = [
   { key: Buffer.from([0xff, 0x00, 0x41]), value: Buffer.from([0xc3]), ts: 12 },

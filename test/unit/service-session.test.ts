@@ -1,36 +1,46 @@
-/** What a service asks of the group for its consumers. */
+/** What a service asks of the group for its consumers, and which options it refuses. */
 import { describe, expect, it } from 'vitest';
-import { coreError } from '../../src/core/errors.ts';
+import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { Service, type ServiceOptions } from '../../src/outbox/index.ts';
+import {
+  RELAY_DEFAULTS,
+  Relay,
+  type RelayOptions,
+  Service,
+  type ServiceOptions,
+  type ServiceRelay,
+} from '../../src/outbox/index.ts';
 
-/** The session timeout that the broker client of a consumer is made with. */
-async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<unknown> {
-  const pool = {
-    query: async () => ({ rows: [{ present: true, at: 'x' }], rowCount: 1 }),
-    close: async () => {},
-  };
-  let made: (properties: unknown) => void = () => {};
-  const properties = new Promise<unknown>((resolve) => {
-    made = resolve;
-  });
-  const service = await Service.open({
+const POOL = {
+  query: async () => ({ rows: [{ present: true, at: 'x' }], rowCount: 1 }),
+  close: async () => {},
+};
+const options = (more: object = {}): ServiceOptions =>
+  ({
     name: 'shop',
     brokers: 'nowhere:1',
     postgres: 'postgres://me@nowhere/shop',
     schema: 'shop',
-    sql: { name: 'fake', connect: async () => pool },
-    broker: {
-      consumer: async (options: { readonly properties: unknown }) => {
-        made(options.properties);
-        throw coreError('unreachable', 'nobody is there');
-      },
-    },
+    sql: { name: 'fake', connect: async () => POOL },
+    broker: {},
     clock: { wallNowMs: () => 0, monotonicMs: () => 0 },
     metrics: new Metrics(),
     log: silentLogger,
-  } as unknown as ServiceOptions);
+    ...more,
+  }) as unknown as ServiceOptions;
+
+/** The session timeout that the broker client of a consumer is made with. */
+async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<unknown> {
+  let made: (properties: unknown) => void = () => {};
+  const properties = new Promise<unknown>((resolve) => {
+    made = resolve;
+  });
+  const consumer = async ({ properties: given }: { readonly properties: unknown }) => {
+    made(given);
+    throw coreError('unreachable', 'nobody is there');
+  };
+  const service = await Service.open(options({ broker: { consumer } }));
   service.consume({ topic: 't', inbox: 'inbox', parkedTable: 'parked', handle: async () => {}, ...more });
   const seen = await properties;
   await service.close().catch(() => {});
@@ -41,5 +51,57 @@ describe('the session of a service in its group', () => {
   it('is as long as that of payments, or as the service says', async () => {
     expect(await sessionOf({})).toEqual({ 'session.timeout.ms': 10_000 });
     expect(await sessionOf({ sessionTimeoutMs: 45_000 })).toEqual({ 'session.timeout.ms': 45_000 });
+  });
+});
+
+describe('the options of a service', () => {
+  const base = { table: 'outbox', topic: 'events' };
+  const refused = async (settings: object, more: object = {}): Promise<string> => {
+    const service = await Service.open(options(more));
+    try {
+      await service.relay({ ...base, ...settings } as ServiceRelay);
+    } catch (thrown) {
+      expect(thrown).toMatchObject({ code: 'bad_option' });
+      return (thrown as MillraceError).toLine();
+    } finally {
+      await service.close();
+    }
+    throw new Error('it was not refused');
+  };
+
+  it('a relay in wal mode without a replication driver is refused, and polls never', async () => {
+    const why = await refused({ mode: 'wal' });
+    expect(why).toContain('needs the driver `replication`');
+    expect(why).toContain('openReplication()');
+  });
+
+  it.each([
+    [{ mode: 'WAL' }, 'a relay has no mode "WAL"'],
+    [{ polInterval: 5 }, 'Service.relay has no option polInterval'],
+    [{ wal: { heartbeatMs: 100 } }, 'have no effect without mode: wal'],
+    [{ mode: 'wal', wal: { slot: 'mine' } }, 'wal of Service.relay has no option slot'],
+  ])('a relay with %j is refused', async (settings, why) => {
+    expect(await refused(settings, { replication: {} })).toContain(why);
+  });
+
+  it('a relay in wal mode that is made by hand without a source is refused', () => {
+    const settings = { ...RELAY_DEFAULTS, ...base, mode: 'wal', name: 'r', source: '/r' };
+    expect(() => new Relay({ ...options(), settings } as unknown as RelayOptions)).toThrow(
+      'needs makeSource',
+    );
+  });
+
+  it('an unknown option of the service or of a consumer is refused', async () => {
+    await expect(Service.open(options({ broker_url: 'x' }))).rejects.toMatchObject({ code: 'bad_option' });
+    const service = await Service.open(options());
+    const consumer = {
+      topic: 't',
+      inbox: 'inbox',
+      parkedTable: 'parked',
+      handle: async () => {},
+      retries: 3,
+    };
+    expect(() => service.consume(consumer)).toThrow('Service.consume has no option retries');
+    await service.close();
   });
 });

@@ -54,8 +54,8 @@ describe('the client', () => {
     await client.version('s', 'latest');
     await Promise.all([client.schemaById(1), client.schemaById(1)]);
     for (let i = 0; i < 5; i++) await client.schemaById(1);
-    client.countHits('read', 100, 0.5);
-    client.countHits('read', 0, 0.5);
+    client.countHits(100, 0.5);
+    client.countHits(0, 0.5);
     await client.schemaById(404).catch(() => {});
     const seconds = samples(metrics, 'schema_lookup_seconds');
     expect(seconds.get('warm')).toMatchObject({ count: 105 });
@@ -108,7 +108,7 @@ describe('the producer', () => {
       } as never,
       topic: 't',
       codec: writerCodec(parseSchema('AVRO', TEXT)),
-      schemaId: 1,
+      schemaId: async () => 1,
       kernels: referenceKernels,
       // Each look at the clock is a hundredth of a millisecond later.
       clock: {

@@ -131,4 +131,19 @@ describe('the rules of the outbox', () => {
     const missed = [...verdicts({ ...HEALTHY, ...broken })].filter(([, verdict]) => verdict !== 'met');
     expect(missed).toEqual([[id, 'missed']]);
   });
+
+  it('judge no ratio between two processes by one scrape, because a restarted relay counts from its restart', () => {
+    const scraped = (target: string, text: string): Scraped => ({
+      target,
+      scrapes: [{ atMs: 0, page: parseExposition(text, target) }],
+    });
+    const orders = scraped('orders', 'orders_requests_total{outcome="created"} 250000');
+    const relay = scraped('relay', 'relay_published_total 1200');
+    const keepsUp = rules.filter(({ id }) => id === 'relay_keeps_up');
+    const [verdict] = judge(keepsUp, [orders, relay]);
+    expect(verdict).toMatchObject({ verdict: 'no_data', note: expect.stringContaining('give -for') });
+    // One process that has both counted them over the same time.
+    const both = scraped('both', 'orders_requests_total{outcome="created"} 1000\nrelay_published_total 900');
+    expect(judge(keepsUp, [both])[0]).toMatchObject({ verdict: 'missed', value: 0.9 });
+  });
 });

@@ -75,7 +75,7 @@ describe('an exposition', () => {
             expected.set(label, (expected.get(label) ?? 0) + value);
           }
           const clock = { wallNowMs: () => 0, monotonicMs: () => 0 };
-          const text = await promExposition(metrics, clock, { version: '1', command: 'c', node: 'n' }).text();
+          const text = await promExposition(metrics, clock).text();
           const found = page(text).samples.get('x_total') ?? [];
           expect(new Map(found.map(({ labels, value }) => [labels['l'], value]))).toEqual(expected);
         },

@@ -190,10 +190,13 @@ class OperatorRun implements EngineRun {
     const { operator, checkpointer, state, spiller } = this.opened;
     const rows = [...(await this.handOut([]))];
     if (spiller === undefined) return rows;
+    // Sweeps are over when their rows have been read, so that none of them took any time.
+    state.isDue(AT_MS);
     for (;;) {
       if (Number.isFinite(state.firedTo)) checkpointer.fired(state.firedTo);
       const fired = operator.due(LATER_MS);
       rows.push(...(await rowsOfFirings(fired)));
+      state.isDue(LATER_MS);
       spiller.advance();
       const isBusy = spiller.isBusy;
       await spiller.settled();

@@ -37,9 +37,13 @@ export async function append(
   topic: string,
   records: readonly RecordInput[],
 ): Promise<ReadonlyArray<{ readonly partition: number; readonly offset: bigint }>> {
-  const producer = await nodeRdkafkaDriver.producer({ ...clientOf(brokers), acks: -1 });
+  const producer = await nodeRdkafkaDriver.producer({
+    ...clientOf(brokers),
+    acks: -1,
+    properties: { 'message.max.bytes': BATCH_BYTES },
+  });
   try {
-    const batch = RecordBatch.create(records.length, 1 << 20);
+    const batch = RecordBatch.create(records.length, BATCH_BYTES);
     for (const record of records) batch.append(record);
     const report = await producer.produce(batch, [topic]);
     if (report.failed > 0)

@@ -119,7 +119,7 @@ async function reconcilerFact(pool: SqlPool, run: EffectsRun): Promise<Fact> {
     pool,
     ordersSchema: schema,
     paymentsSchema: schema,
-    ledgers: [readLedger(createReadStream(run.ledgerPath))],
+    ledgers: [() => readLedger(createReadStream(run.ledgerPath))],
     idsMax: 1,
   });
   const deltas = result.deltas.map((delta) => `${delta.class} ${n(delta.count)} (${delta.ids[0]})`);

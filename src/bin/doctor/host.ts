@@ -6,6 +6,7 @@ import { presentKafka } from '../../devstack/kafka/jars.ts';
 import { checkJava, javaProgram } from '../../devstack/kafka/server.ts';
 import { postgresPackage } from '../../devstack/postgres/binaries.ts';
 import { runs } from '../../devstack/process.ts';
+import { loadUws } from '../../io/http/uws-load.ts';
 import { findAddon, loadAddon } from '../../native/load.ts';
 import { packageRoot } from '../shell/package.ts';
 import { type Answer, type Check, fail, ok, warn } from './check.ts';
@@ -61,9 +62,17 @@ function rdkafka(): Answer {
   return judgeFeatures(librdkafkaVersion, features);
 }
 
-function uws(): Answer {
-  const module = load('uWebSockets.js') as { readonly App?: unknown };
-  return typeof module.App === 'function' ? ok('loads') : fail('loads, but has no App', REBUILD);
+/** The binary by its name, as the driver loads it: the package's own entry falls back to an imitation in JavaScript. */
+export function judgeUws(load: () => unknown = loadUws): Answer {
+  try {
+    load();
+    return ok('the binary of this Node.js loads');
+  } catch (thrown) {
+    return warn(
+      `${(thrown as Error).message}; HTTP is served by another driver`,
+      'nothing to do; uWebSockets.js has no binary for this Node.js',
+    );
+  }
 }
 
 function jars(): Answer {
@@ -143,7 +152,7 @@ export function hostChecks(native: string): readonly Check[] {
     { id: 'package', ask: () => ok(packageRoot()) },
     { id: 'addon', ask: () => addon(native) },
     { id: 'librdkafka', ask: rdkafka },
-    { id: 'uwebsockets', ask: uws },
+    { id: 'uwebsockets', ask: () => judgeUws() },
     { id: 'java', ask: async () => ok(`Java ${await checkJava(javaProgram(process.env))}`) },
     { id: 'kafka-jars', ask: jars },
     { id: 'embedded-postgres', ask: embeddedPostgres },

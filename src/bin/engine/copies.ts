@@ -13,6 +13,7 @@ import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { existingDisk, openDisk } from '../../io/disk/node.ts';
 import { type KvStore, kvError } from '../../io/kv/port.ts';
+import type { FolderLock, LockDriver } from '../../io/lock/port.ts';
 
 const LOOK_MS = 200;
 /** A reader looks so often for its copy before it tries the store itself again. */
@@ -32,10 +33,14 @@ const copiesOf = (folder: string): string => `${folder}.copies`;
 const isWanted = (request: string): boolean => existsSync(join(request, WANTED));
 
 /** Whether the request is of a living reader and has no answer; what a dead one left goes. */
-async function isOpen(request: string): Promise<boolean> {
-  const { release } = await (await existingDisk(request)).lock();
-  if (release === undefined) return !existsSync(join(request, STORE)) && !existsSync(join(request, FAILED));
-  await removeFolder(request);
+async function isOpen(request: string, locks: LockDriver): Promise<boolean> {
+  const outcome = await locks.tryLock(request);
+  if ('holder' in outcome) return !existsSync(join(request, STORE)) && !existsSync(join(request, FAILED));
+  try {
+    await removeFolder(request);
+  } finally {
+    outcome.lock.release();
+  }
   return false;
 }
 
@@ -56,14 +61,14 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
 }
 
 /** Makes the copies that are asked for, until it is called off; that settles when none is being made. */
-export function serveCopies(store: KvStore, log: Logger): () => Promise<void> {
+export function serveCopies(store: KvStore, locks: LockDriver, log: Logger): () => Promise<void> {
   const off = new AbortController();
   const copies = copiesOf(store.folder);
   /** Requests that could not be served, which is said once. They are tried again, and stand in no other's way. */
   const failing = new Set<string>();
   const serveOne = async (request: string): Promise<void> => {
     try {
-      if (isWanted(request) && (await isOpen(request))) await answer(store, request, log);
+      if (isWanted(request) && (await isOpen(request, locks))) await answer(store, request, log);
     } catch (thrown) {
       // Its reader may be removing it meanwhile.
       if (!isWanted(request) || failing.has(request)) return;
@@ -90,6 +95,7 @@ export interface CopyRequest {
   readonly folder: string;
   /** Opens the store where it stands. @throws kv_locked */
   readonly open: (folder: string) => Promise<KvStore>;
+  readonly locks: LockDriver;
   readonly waitMs: number;
   readonly signal: AbortSignal;
 }
@@ -112,10 +118,12 @@ export async function openOrCopy(
   const found = await itself();
   if (found !== undefined) return found;
   const request = join(copiesOf(folder), randomUUID());
-  const remove = (): Promise<void> => removeFolder(request);
+  let lock: FolderLock | undefined;
+  const remove = (): Promise<void> => removeFolder(request).finally(() => lock?.release());
   try {
     const disk = await openDisk(request);
-    await disk.lock();
+    const outcome = await ask.locks.tryLock(request);
+    if ('lock' in outcome) lock = outcome.lock;
     await disk.write(WANTED, []);
     for (let looks = 0; looks * LOOK_MS < ask.waitMs && !ask.signal.aborted; looks++) {
       if (existsSync(join(request, STORE))) {

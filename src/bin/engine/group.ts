@@ -8,6 +8,7 @@ import type { BrokerDriver } from '../../io/broker/port.ts';
 import { openDisk } from '../../io/disk/node.ts';
 import type { Disk } from '../../io/disk/port.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { lockDriver } from '../shell/drivers.ts';
 
 export const SOURCE_SETTINGS = {
   source: {
@@ -28,6 +29,7 @@ const LOCK_POLL_MS = 500;
 const COMMIT_SHARE = 0.5;
 
 type Settings = SettingsOf<typeof SOURCE_SETTINGS> & {
+  readonly native: string;
   readonly 'state-dir': string;
   readonly 'partition-interval': number;
   readonly 'drain-timeout': number;
@@ -44,16 +46,18 @@ export function groupName({ settings }: Context): string | undefined {
 }
 
 /** The folder of the state, locked. As a member of a group it waits for the process that has it; undefined: ended meanwhile.
- *  @throws state_locked */
+ *  @throws state_locked, not_writable, lock_unavailable */
 export async function openStateDir(context: Context): Promise<Disk | undefined> {
   const disk = await openDisk(context.settings['state-dir']);
+  const locks = await lockDriver(context);
   const isStandby = groupName(context) !== undefined;
   for (let waited = 0; ; waited++) {
-    const { release, holder } = await disk.lock();
-    if (release !== undefined) {
-      context.onClose(release);
+    const outcome = await locks.tryLock(disk.where);
+    if ('lock' in outcome) {
+      context.onClose(() => outcome.lock.release());
       return disk;
     }
+    const { holder } = outcome;
     if (!isStandby) {
       throw engineError('state_locked', `${disk.where} is in use by ${holder}`, {
         next: 'stop that engine, or give another -state-dir',

@@ -15,8 +15,8 @@ export const MEMORY_SETTINGS = {
   state: {
     type: 'string',
     choices: ['mem', 'disk'],
-    default: 'mem',
-    help: 'where open windows are held: mem, or disk for what does not fit into -mem-budget (the folder spill in -state-dir)',
+    default: 'disk',
+    help: 'where open windows are held: disk for what does not fit into -mem-budget (the folder spill in -state-dir), or mem, which nothing bounds',
   },
   'mem-budget': {
     type: 'size',

@@ -20,7 +20,7 @@ import {
 } from '../../engine/index.ts';
 import type { KvStore } from '../../io/kv/port.ts';
 import type { CommandContext } from '../shell/command.ts';
-import { brokerDriver, kvDriver, sqlDriver } from '../shell/drivers.ts';
+import { brokerDriver, kvDriver, lockDriver, sqlDriver } from '../shell/drivers.ts';
 import { openOrCopy, serveCopies } from './copies.ts';
 
 /** Sinks that stand elsewhere: the engine keeps a store of fired windows of its own beside them. */
@@ -47,9 +47,8 @@ export const SINK_SETTINGS = {
   },
   retain: {
     type: 'duration',
-    default: '1h',
-    needs: ELSEWHERE,
-    help: 'stretch of event time whose fired windows GET /windows answers beside another sink; a rocksdb sink answers all it has',
+    min: 1,
+    help: 'stretch of event time, back from the newest window, whose results the store of fired windows keeps: the rocksdb sink, which keeps all of them unless given, or what GET /windows answers from beside another sink, 1h unless given',
   },
   'export-wait': {
     type: 'duration',
@@ -75,6 +74,8 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 const CONNECT_TIMEOUT_MS = 5000;
 /** A server that says nothing for so long counts as away; COPY and upsert of one write take far less. */
 const ANSWER_TIMEOUT_MS = 120_000;
+/** What the store beside another sink keeps. */
+const RETAIN_MS_BESIDE = 3_600_000;
 /** Cache and memtables of the store of fired windows. */
 const FIRED_BUDGET_BYTES = 64 * 1024 * 1024;
 /** Of the store in which an export of a topic finds the newest value of each key. */
@@ -190,6 +191,7 @@ async function openKafka(context: Context, topic: string): Promise<WindowSink> {
     topic,
     partitions: settings.partitions,
     replicationFactor: settings['replication-factor'],
+    log: context.log,
     scratch: () => openScratch(context),
   });
   context.onClose(() => sink.close());
@@ -225,9 +227,10 @@ export async function openSinks(
   const folder = what.kind === 'rocksdb' ? what.folder : firedFolder(context);
   const store = await openStore(context, folder, 'make', budgetBytes);
   const role = sink === undefined ? 'sink' : 'beside';
-  const fired = await FiredStore.open(store, { shape, role, retainMs: context.settings.retain });
+  const retainMs = context.settings.retain ?? (sink === undefined ? undefined : RETAIN_MS_BESIDE);
+  const fired = await FiredStore.open(store, { shape, role, retainMs });
   if (sink !== undefined) return { sinks: [sink, fired], fired };
-  context.onClose(serveCopies(store, context.log));
+  context.onClose(serveCopies(store, await lockDriver(context), context.log));
   return { sinks: [fired], fired };
 }
 
@@ -238,6 +241,7 @@ export async function readSink(context: Context): Promise<AsyncIterable<readonly
     const { store, done } = await openOrCopy({
       folder: what.folder,
       open: (folder) => openStore(context, folder, 'refuse'),
+      locks: await lockDriver(context),
       waitMs: context.settings['export-wait'],
       signal: context.drain,
     });

@@ -82,7 +82,6 @@ export async function framedOrders(options: FramedOrdersOptions): Promise<Encode
       codec.messageIndexes,
       frame,
     );
-    client.countHits('write', 1);
     return { key: Buffer.from(order.order_id), value: frame.value(0) as Uint8Array };
   };
 }

@@ -1,5 +1,6 @@
 /** The gRPC side of `millrace orders`: its flag, its server, its metrics. */
 import { join } from 'node:path';
+import type { RequestGate } from '../../access/access.ts';
 import { coreError } from '../../core/errors.ts';
 import type { GrpcServer, GrpcTls } from '../../io/grpc/port.ts';
 import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/orders/grpc.ts';
@@ -66,9 +67,16 @@ const DRAIN_SHARE = 0.8;
 export const grpcDrainMs = (settings: Pick<Context['settings'], 'drain-timeout'>): number =>
   Math.floor(DRAIN_SHARE * settings['drain-timeout']);
 
+/** host:port of gRPC; undefined: off. @throws bad_value */
+export function grpcListen(settings: Context['settings']): string | undefined {
+  const address = listenAddress(settings);
+  return address === undefined ? undefined : `${address.host}:${address.port}`;
+}
+
 export interface GrpcParts {
   readonly orders: () => Orders | undefined;
   readonly requestId: () => string;
+  readonly gate: RequestGate | undefined;
 }
 
 /** Serves until the drain; undefined where -grpc-listen is off. @throws bad_value, busy_port */

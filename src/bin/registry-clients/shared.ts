@@ -1,10 +1,12 @@
 /** What the producer and the consumer command share: their common settings, the registry client, topics. */
+
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import type { BrokerAdmin, BrokerOptions } from '../../io/broker/port.ts';
+import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/broker/port.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
+import { makeTopics } from '../shell/topics.ts';
 import { CREDENTIAL_SETTINGS, credentialsOf } from './credentials.ts';
 
 export const CLIENT_SETTINGS = {
@@ -90,31 +92,22 @@ export function topicOf(context: Context): string {
   return topicName('-topic', context.settings.topic ?? context.settings.subject.replace(/-value$/, ''));
 }
 
-/** Quarantined records are few and wanted for long. */
-const QUARANTINE_RETENTION_MS = 28 * 24 * 3_600_000;
+/** A topic to create where it is missing; absent settings are those of the command. */
+export type WantedTopic = Pick<TopicSpec, 'topic' | 'config'> & Partial<Pick<TopicSpec, 'partitions'>>;
 
 export async function createTopics(
   context: Context,
   admin: BrokerAdmin,
-  topics: readonly string[],
-  quarantine?: string,
+  topics: readonly WantedTopic[],
 ): Promise<void> {
   if (!context.settings['create-topics']) return;
   const { partitions } = context.settings;
   const replicationFactor = context.settings['replication-factor'];
-  await admin.createTopics([
-    ...topics.map((topic) => ({ topic, partitions, replicationFactor })),
-    ...(quarantine === undefined
-      ? []
-      : [
-          {
-            topic: quarantine,
-            partitions: 1,
-            replicationFactor,
-            config: { 'retention.ms': String(QUARANTINE_RETENTION_MS) },
-          },
-        ]),
-  ]);
+  await makeTopics(
+    context.log,
+    admin,
+    topics.map((wanted) => ({ partitions, replicationFactor, ...wanted })),
+  );
 }
 
 /** librdkafka waits for a broker for minutes by default; a command says so sooner. */

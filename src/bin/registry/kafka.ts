@@ -3,7 +3,8 @@ import { readFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
-import { forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
+import { SHOWN_PROPERTIES } from '../../io/broker/properties.ts';
+import { ForwardTrust, forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
 import type { Store } from './opened-store.ts';
@@ -22,6 +23,11 @@ export const KAFKA_STORE_SETTINGS = {
     type: 'string',
     help: 'PEM file of the authorities that vouch for the other instances, where they speak https; default: those of the system',
   },
+  'forward-to': {
+    type: 'list',
+    default: '',
+    help: 'addresses of the other instances, http://host:port as they advertise them or http://host:* for any port: with -auth-rules writes are forwarded to these alone, and over https to those that -forward-ca vouches for',
+  },
   'stale-reads': {
     type: 'string',
     choices: ['allow', 'refuse'],
@@ -29,9 +35,10 @@ export const KAFKA_STORE_SETTINGS = {
     help: 'while the brokers of -store=kafka:… do not answer: reads with what is known here and a Warning header, or 50002',
   },
   'broker-property': {
-    type: 'list',
+    type: 'properties',
     default: '',
-    help: 'properties of the Kafka client as name=value, by the names of librdkafka (security.protocol=sasl_ssl)',
+    shown: SHOWN_PROPERTIES,
+    help: 'property of the Kafka client as name=value, by the name of librdkafka (security.protocol=sasl_ssl): one a flag, or one a line in the environment. Values are secret but for harmless names, and a secret value reaches to the end, commas and blanks included',
   },
 } as const satisfies SettingTable;
 
@@ -40,18 +47,6 @@ const TOPIC_CHARS_MAX = 242;
 const TOPIC = new RegExp(`^[a-zA-Z0-9._-]{1,${TOPIC_CHARS_MAX}}$`);
 
 type Context = CommandContext<typeof KAFKA_STORE_SETTINGS>;
-
-function propertiesOf(given: readonly string[]): Record<string, string> {
-  const properties: Record<string, string> = {};
-  for (const one of given) {
-    if (one === '') continue;
-    const at = one.indexOf('=');
-    if (at < 1)
-      throw coreError('bad_value', `-broker-property=${one} is not a property`, { next: 'give name=value' });
-    properties[one.slice(0, at)] = one.slice(at + 1);
-  }
-  return properties;
-}
 
 /** An address that others can reach: a server that listens everywhere is known by the name of its machine. */
 function urlOf({ settings, address }: Context): string | undefined {
@@ -81,13 +76,17 @@ function authorities(path: string | undefined): string | undefined {
   }
 }
 
+/** @throws bad_value */
+const trustOf = ({ settings }: Context): ForwardTrust =>
+  new ForwardTrust(settings['forward-to'], settings['forward-ca'] !== undefined);
+
 /** Refuses what would not do before anything is opened, whichever store is asked: a wrong setting stays wrong.
  *  @throws bad_value, bad_file */
 export function checkKafkaSettings(context: Context): void {
   const { settings } = context;
   urlOf(context);
-  propertiesOf(settings['broker-property']);
   authorities(settings['forward-ca']);
+  trustOf(context);
   const topic = settings['schemas-topic'];
   if (!TOPIC.test(topic) || /^\.\.?$/.test(topic)) {
     throw coreError('bad_value', `-schemas-topic=${topic} is not a name of a topic`, {
@@ -99,20 +98,30 @@ export function checkKafkaSettings(context: Context): void {
 /** What a run does with the store: `transfers` writes it and answers nobody. */
 export type StoreUse = 'serves' | 'reads' | 'transfers';
 
-/** Settles with what opens the store, as often as it is called. @param brokers what follows `kafka:` in -store */
-export async function kafkaStores(context: Context, brokers: string, use: StoreUse): Promise<() => Store> {
+/** Settles with what opens the store, as often as it is called.
+ *  @param brokers what follows `kafka:` in -store
+ *  @param hasRules clients show credentials, which go with a forwarded write */
+export async function kafkaStores(
+  context: Context,
+  brokers: string,
+  use: StoreUse,
+  hasRules: boolean,
+): Promise<() => Store> {
   const { settings, log } = context;
   const driver = await brokerDriver(context);
   const { nodeHttpClientDriver } = await import('../../io/http/client.ts');
   const url = use === 'serves' ? urlOf(context) : undefined;
-  const properties = propertiesOf(settings['broker-property']);
+  const properties = settings['broker-property'];
   const stale = context.metrics.counter(
     'registry_stale_reads_total',
     'Reads answered with what is known here, because the broker does not tell the end of the log.',
   );
   const believed = authorities(settings['forward-ca']);
   return () => {
-    const transport = forwardTransport(nodeHttpClientDriver, believed);
+    const transport = forwardTransport(nodeHttpClientDriver, {
+      authorities: believed,
+      trust: hasRules ? trustOf(context) : undefined,
+    });
     const store = new KafkaLog({
       driver,
       brokers,

@@ -1,7 +1,9 @@
 /** Where the registry's log is kept: -store, and what makes it. */
 import { coreError } from '../../core/errors.ts';
+import { openDisk } from '../../io/disk/node.ts';
 import { FileLog, MemoryLog, type RegistryLog } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
+import { lockDriver } from '../shell/drivers.ts';
 import { checkKafkaSettings, KAFKA_STORE_SETTINGS, kafkaStores, type StoreUse } from './kafka.ts';
 import type { Store } from './opened-store.ts';
 
@@ -44,8 +46,14 @@ export function checkStore(context: Context): Place {
 }
 
 /** Settles with what opens the store of -store, as often as it is called. @throws bad_value, bad_file */
-export async function storesOf(context: Context, use: StoreUse = 'serves'): Promise<() => Store> {
+export async function storesOf(
+  context: Context,
+  use: StoreUse = 'serves',
+  hasRules = false,
+): Promise<() => Store> {
   const { kind, where } = checkStore(context);
   if (kind === 'memory') return () => alone(new MemoryLog());
-  return kind === 'file' ? () => alone(new FileLog(where)) : kafkaStores(context, where, use);
+  if (kind === 'kafka') return kafkaStores(context, where, use, hasRules);
+  const parts = { dir: where, openDisk, locks: await lockDriver(context), log: context.log };
+  return () => alone(new FileLog(parts));
 }

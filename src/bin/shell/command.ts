@@ -36,6 +36,10 @@ export const SHARED_SETTINGS = {
 
 /** Settings of every command that serves `-listen`. */
 export const HTTP_SETTINGS = {
+  'metrics-listen': {
+    type: 'listen',
+    help: 'host:port that serves /metrics /health /ready /version instead of -listen, in plain HTTP and without access rules: bind it where only monitoring and the orchestrator reach it; port 0 takes a free one and prints it on stderr',
+  },
   http: {
     type: 'string',
     choices: ['node', 'net', 'uws', 'auto'],

@@ -8,6 +8,7 @@ import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { GrpcDriver } from '../../io/grpc/port.ts';
 import type { HttpCapability, HttpDriver } from '../../io/http/port.ts';
 import type { KvDriver } from '../../io/kv/port.ts';
+import type { LockDriver } from '../../io/lock/port.ts';
 import type { SqlDriver } from '../../io/sql/port.ts';
 import { chooseNative, loadKernels } from '../../native/load.ts';
 import type { Kernels } from '../../native/surface.ts';
@@ -55,6 +56,12 @@ export async function kvDriver(context: DriverContext): Promise<KvDriver> {
   const driver = await openKv(native === 'on' || native === 'off' ? native : 'auto');
   context.log.debug({ port: 'kv', driver: driver.name }, 'driver chosen');
   return driver;
+}
+
+/** Folder locks through the addon, or through flock(1). */
+export async function lockDriver(context: Pick<DriverContext, 'settings'>): Promise<LockDriver> {
+  const { flockDriver } = await import('../../io/lock/flock.ts');
+  return flockDriver(runsNative(context) ? 'native' : 'reference');
 }
 
 export async function sqlDriver(context: DriverContext): Promise<SqlDriver> {

@@ -50,7 +50,10 @@ function readConfig(path: string): Record<string, unknown> {
   try {
     parsed = JSON.parse(text.replace(/^\uFEFF/, ''));
   } catch (cause) {
-    throw bad(`is not JSON (${(cause as Error).message})`, cause);
+    // The parser's own words would quote the file, which may hold secrets.
+    const at = /position (\d+)/.exec((cause as Error).message)?.[1];
+    const line = at === undefined ? undefined : text.slice(0, Number(at)).split('\n').length;
+    throw bad(`is not JSON${line === undefined ? '' : ` (line ${line})`}`);
   }
   if (typeof parsed !== 'object' || parsed === null || Array.isArray(parsed))
     throw bad('is not a JSON object');
@@ -96,7 +99,8 @@ export function describeSettings(
   for (const [name, setting] of Object.entries(table)) {
     const value = redactSetting(setting, (parsed.values as Record<string, unknown>)[name]);
     if (value === undefined) continue;
-    shown[name] = `${formatValue(setting.type, value)} (${parsed.sources[name]})`;
+    const text = formatValue(setting.type, value).replaceAll('\0', ', ');
+    shown[name] = `${text} (${parsed.sources[name]})`;
   }
   return shown;
 }

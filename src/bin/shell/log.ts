@@ -4,24 +4,26 @@ import type { LogFields, Logger } from '../../core/log.ts';
 import { visibleLine } from './redact.ts';
 import type { Screen } from './screen.ts';
 
-/** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. */
-function plain(fields: LogFields): Record<string, unknown> {
+/** bigint as decimal text, errors as their message: what JSON.stringify cannot carry. Texts lose their secrets here, before
+ *  they are escaped a further time. */
+function plain(fields: LogFields, hide: Screen['hide']): Record<string, unknown> {
   const out: Record<string, unknown> = {};
   for (const [name, value] of Object.entries(fields)) {
     if (typeof value === 'bigint') out[name] = value.toString();
-    else if (value instanceof Error) out[name] = value.message;
-    else out[name] = value;
+    else if (value instanceof Error) out[name] = hide(value.message);
+    else out[name] = typeof value === 'string' ? hide(value) : value;
   }
   return out;
 }
 
-function wrap(inner: PinoLogger): Logger {
+function wrap(inner: PinoLogger, screen: Screen): Logger {
+  const clean = (fields: LogFields): Record<string, unknown> => plain(fields, screen.hide);
   return {
-    debug: (fields, message) => inner.debug(plain(fields), message),
-    info: (fields, message) => inner.info(plain(fields), message),
-    warn: (fields, message) => inner.warn(plain(fields), message),
-    error: (fields, message) => inner.error(plain(fields), message),
-    child: (fields) => wrap(inner.child(plain(fields))),
+    debug: (fields, message) => inner.debug(clean(fields), message),
+    info: (fields, message) => inner.info(clean(fields), message),
+    warn: (fields, message) => inner.warn(clean(fields), message),
+    error: (fields, message) => inner.error(clean(fields), message),
+    child: (fields) => wrap(inner.child(clean(fields)), screen),
   };
 }
 
@@ -48,11 +50,11 @@ export function pinoLogger(level: string, screen: Screen, base: LogFields): Logg
   const inner = pino(
     {
       level,
-      base: plain(base),
+      base: plain(base, screen.hide),
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
     },
     { write },
   );
-  return wrap(inner);
+  return wrap(inner, screen);
 }

@@ -19,15 +19,15 @@ export interface Failure {
   readonly stack: string;
 }
 
-const oneLine = (text: string): string => redactText(visibleLine(text));
-
 const textOf = (thrown: unknown): string =>
   typeof thrown === 'string' ? thrown : inspect(thrown, { depth: 1 });
 
-/** Total for any value thrown. */
-export function failureOf(thrown: unknown): Failure {
+/** Total for any value thrown.
+ *  @param hide takes the secrets of the process out of a text */
+export function failureOf(thrown: unknown, hide: (text: string) => string = (text) => text): Failure {
+  const oneLine = (text: string): string => redactText(visibleLine(hide(text)));
   const known = findMillraceError(thrown);
-  const stack = thrown instanceof Error ? (thrown.stack ?? thrown.message) : textOf(thrown);
+  const stack = hide(thrown instanceof Error ? (thrown.stack ?? thrown.message) : textOf(thrown));
   if (known !== undefined) {
     const message = oneLine(known.message);
     const next = known.next === undefined ? {} : { next: oneLine(known.next) };

@@ -17,8 +17,9 @@ import { pinoLogger } from './log.ts';
 import { packageVersion } from './package.ts';
 import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
+import { secretsOf } from './redact.ts';
 import { failureOf } from './report.ts';
-import { addressOf, serve } from './serve.ts';
+import { addressOf, type Served, serve } from './serve.ts';
 import { loadTls, watchTls } from './tls.ts';
 import type { World } from './world.ts';
 
@@ -49,7 +50,7 @@ export function helpText(command: Command): string {
 
 /** Ends a failed run: one line, with -json the document, the stack at level debug. */
 export async function fail(world: World, thrown: unknown, json: boolean, debug: boolean): Promise<number> {
-  const failure = failureOf(thrown);
+  const failure = failureOf(thrown, world.screen.hide);
   world.screen.clear();
   world.screen.line(failure.line);
   if (debug) world.screen.line(failure.stack);
@@ -73,9 +74,9 @@ export async function runCommand(command: Command, argv: readonly string[], worl
 }
 
 /** Of a command that has the flag for its other runs. */
-const listensNowhere = ({ name }: Command, positional: readonly string[]): Error =>
-  coreError('usage', `-listen changes nothing for ${[name, ...positional].join(' ')}`, {
-    next: 'leave -listen out',
+const listensNowhere = ({ name }: Command, positional: readonly string[], flag: string): Error =>
+  coreError('usage', `-${flag} changes nothing for ${[name, ...positional].join(' ')}`, {
+    next: `leave -${flag} out`,
   });
 
 const isAbort = (thrown: unknown): boolean => thrown instanceof Error && thrown.name === 'AbortError';
@@ -91,7 +92,7 @@ class Run {
   private readonly context: CommandContext<Command['settings']>;
   private data: Promise<void> = Promise.resolve();
   private printedDocument = false;
-  private server: HttpServer | undefined;
+  private served: Served | undefined;
   private interrupted = false;
   private watchdog: NodeJS.Timeout | undefined;
 
@@ -101,6 +102,8 @@ class Run {
     this.world = world;
     this.readiness = new Readiness(world.clock);
     const settings = loaded.values;
+    const secrets = secretsOf(wholeTable(command), settings);
+    if (!secrets.isEmpty) world.screen.hide = (text) => secrets.hide(text);
     const level = settings['log-level'] as string;
     // Children inherit the choice.
     world.env['MILLRACE_NATIVE'] = runsNative({ settings }) ? 'on' : 'off';
@@ -115,7 +118,7 @@ class Run {
       clock: world.clock,
       drain: this.drain.signal,
       get address() {
-        return run.server;
+        return run.served?.main ?? run.served?.metrics;
       },
       readiness: (name, check) => this.readiness.add(name, check),
       setReady: () => this.readiness.setReady(),
@@ -161,8 +164,9 @@ class Run {
       const shown = describeSettings(wholeTable(command), this.loaded);
       const level = serves ? 'info' : 'debug';
       context.log[level]({ version: packageVersion(), settings: shown }, 'start');
+      const needless = ['listen', 'metrics-listen'].find((flag) => context.isFlag(flag));
       if (serves) await this.listen();
-      else if (context.isFlag('listen')) throw listensNowhere(command, context.positional);
+      else if (needless !== undefined) throw listensNowhere(command, context.positional, needless);
       code = (await command.run(context)) ?? EXIT.done;
       this.endProgress();
     } catch (thrown) {
@@ -190,7 +194,7 @@ class Run {
 
   private async listen(): Promise<void> {
     const { context, command, world } = this;
-    watchTls(context, (fresh) => this.server?.reloadTls(fresh));
+    watchTls(context, (fresh) => this.served?.main?.reloadTls(fresh));
     const tls = loadTls(context.settings);
     const asked = context.settings.http;
     const driver = await httpDriver(context, {
@@ -199,9 +203,13 @@ class Run {
       loopback: isLoopback(addressOf(context.settings.listen).host),
       needs: command.httpNeeds?.(context),
     });
-    this.server = await serve({ command, context, readiness: this.readiness, driver, tls });
-    const host = this.server.host.includes(':') ? `[${this.server.host}]` : this.server.host;
-    world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${host}:${this.server.port}`);
+    this.served = await serve({ command, context, readiness: this.readiness, driver, tls });
+    const shownAddress = ({ host, port }: HttpServer): string =>
+      `${host.includes(':') ? `[${host}]` : host}:${port}`;
+    const { main, metrics } = this.served;
+    if (metrics !== undefined) world.screen.line(`metrics on http://${shownAddress(metrics)}`);
+    if (main !== undefined)
+      world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${shownAddress(main)}`);
   }
 
   private startDrain(signal: string): void {
@@ -234,8 +242,10 @@ class Run {
     };
     // In a drain by signal requests under way have the whole -drain-timeout, whose watchdog ends the process.
     const drainMs = this.drain.signal.aborted ? 2 * this.context.settings['drain-timeout'] : SERVER_DRAIN_MS;
-    await step(() => this.server?.drain(drainMs));
+    await step(() => this.served?.main?.drain(drainMs));
     for (const close of this.closers.reverse()) await step(close);
+    // Last: an orchestrator asks during the drain whether the process still lives.
+    await step(() => this.served?.metrics?.drain(SERVER_DRAIN_MS));
     return result;
   }
 

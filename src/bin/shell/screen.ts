@@ -1,7 +1,7 @@
 /** stderr as one screen: plain lines, log lines and at most one progress line that is rewritten in place on a TTY.
  *
  *  Invariants: (1) a line that is printed while a progress line stands is printed above it; (2) a broken stderr never
- *  ends the process.
+ *  ends the process; (3) every text passes `hide`.
  */
 
 export interface ScreenOutput {
@@ -16,6 +16,8 @@ export class Screen {
   readonly isTty: boolean;
   private readonly output: ScreenOutput;
   private standing = '';
+  /** Takes secrets out of a text. */
+  hide: (text: string) => string = (text) => text;
 
   constructor(output: ScreenOutput) {
     this.output = output;
@@ -24,8 +26,9 @@ export class Screen {
 
   /** Prints text that already ends in a line feed. */
   write(text: string): void {
-    if (this.standing === '') this.output.write(text);
-    else this.output.write(`${CLEAR_LINE}${text}${this.standing}`);
+    const shown = this.hide(text);
+    if (this.standing === '') this.output.write(shown);
+    else this.output.write(`${CLEAR_LINE}${shown}${this.standing}`);
   }
 
   line(text: string): void {
@@ -35,7 +38,8 @@ export class Screen {
   /** Replaces the progress line; only on a TTY. */
   stand(text: string): void {
     const room = (this.output.columns ?? 80) - 1;
-    this.standing = text.length > room ? text.slice(0, room) : text;
+    const shown = this.hide(text);
+    this.standing = shown.length > room ? shown.slice(0, room) : shown;
     this.output.write(`${CLEAR_LINE}${this.standing}`);
   }
 

@@ -1,7 +1,10 @@
-/** The HTTP server every command runs: /metrics /health /ready /version, and the command's own routes beside them. */
+/** The HTTP servers of a command: its own routes with /metrics /health /ready /version beside them, or with
+ *  -metrics-listen those four on a server of their own. */
 import { METHODS } from 'node:http';
+import type { ConnectionLimit } from '../../core/connection-limits.ts';
+import { coreError } from '../../core/errors.ts';
 import type { Metrics } from '../../core/metrics.ts';
-import type { HttpDriver, HttpRoute, HttpServer, HttpTls } from '../../io/http/port.ts';
+import type { HttpDriver, HttpRoute, HttpServer, HttpServerOptions, HttpTls } from '../../io/http/port.ts';
 import { promExposition } from '../../io/metrics/prom.ts';
 import type { Command, CommandContext } from './command.ts';
 import { runsNative } from './drivers.ts';
@@ -46,9 +49,7 @@ function sharedRoutes(options: ServeOptions): HttpRoute[] {
   const { command, context, readiness } = options;
   const version = packageVersion();
   const exposition = promExposition(context.metrics, context.clock, {
-    version,
-    command: command.name,
-    node: process.version,
+    build: { version, command: command.name, node: process.version },
   });
   return [
     {
@@ -92,24 +93,83 @@ export function addressOf(listen: string): { readonly host: string; readonly por
 }
 
 /** Counts of connections and held bytes, read at each scrape. */
-function measureServer(metrics: Metrics, server: HttpServer): void {
-  const connections = metrics.gauge('http_connections', 'Open connections of -listen.');
+function measureServers(metrics: Metrics, { main, metrics: beside }: Served): void {
+  const servers = [main, beside].filter((server) => server !== undefined);
+  const sum = (of: (server: HttpServer) => number): number =>
+    servers.reduce((total, server) => total + of(server), 0);
+  const connections = metrics.gauge('http_connections', 'Open connections of -listen and -metrics-listen.');
   const held = metrics.gauge(
     'http_held_bytes',
-    'Bytes of unanswered requests in memory, counted against -held-max.',
+    'Bytes of unanswered requests in memory; -held-max bounds those of each of -listen and -metrics-listen.',
   );
   metrics.onCollect(() => {
-    connections.set(server.connections());
-    held.set(server.heldBytes());
+    connections.set(sum((server) => server.connections()));
+    held.set(sum((server) => server.heldBytes()));
   });
 }
 
-/** @throws busy_port, bad_value */
-export async function serve(options: ServeOptions): Promise<HttpServer> {
+export interface Served {
+  /** Undefined where -metrics-listen takes the only routes that the command has. */
+  readonly main: HttpServer | undefined;
+  /** Undefined without -metrics-listen. */
+  readonly metrics: HttpServer | undefined;
+}
+
+/** @throws busy_port, bad_value, usage where -listen would serve nothing */
+export async function serve(options: ServeOptions): Promise<Served> {
+  const served = await listenAll(options);
+  measureServers(options.context.metrics, served);
+  return served;
+}
+
+async function listenAll(options: ServeOptions): Promise<Served> {
   const { command, context, driver, tls } = options;
-  const own = command.routes?.(context) ?? [];
-  const taken = new Set(own.map((route) => `${route.method} ${route.path}`));
-  const shared = sharedRoutes(options).filter((route) => !taken.has(`${route.method} ${route.path}`));
+  const { 'metrics-listen': metricsListen } = context.settings;
+  const refused = context.metrics.counter(
+    'http_connections_refused_total',
+    'Connections refused, by limit: total (-connections-max) or address (-connections-per-address).',
+    ['limit'],
+  );
+  const guarded = {
+    ...DEFAULTS,
+    ...httpLimits(context.settings),
+    log: context.log,
+    onConnectionRefused: (limit: ConnectionLimit) => refused.add(1, refused.series(limit)),
+    onAnswer: answerMeter(context),
+  };
+  const listen = async (
+    by: HttpDriver,
+    address: string,
+    routes: readonly HttpRoute[],
+    over: Partial<HttpServerOptions> = {},
+  ): Promise<HttpServer> => by.listen({ ...guarded, ...over, ...addressOf(address), routes });
+  const own = command.routes?.(context);
+  const forCommand = { ...command.http?.(context), ...(tls === undefined ? {} : { tls }) };
+  const shared = sharedRoutes(options);
+  if (metricsListen === undefined) {
+    const taken = new Set(own?.map((route) => `${route.method} ${route.path}`));
+    const rest = shared.filter((route) => !taken.has(`${route.method} ${route.path}`));
+    const main = await listen(driver, context.settings.listen, [...(own ?? []), ...rest], forCommand);
+    return { main, metrics: undefined };
+  }
+  if (own === undefined && (tls !== undefined || context.isFlag('listen'))) {
+    throw coreError('usage', `${command.name} serves nothing on -listen beside -metrics-listen`, {
+      next: tls === undefined ? 'leave -listen out' : 'leave -metrics-listen out: -listen can speak TLS',
+    });
+  }
+  const { wireDriver } = await import('../../io/http/wire.ts');
+  const metrics = await listen(wireDriver, metricsListen, shared);
+  try {
+    const main = own && (await listen(driver, context.settings.listen, own, forCommand));
+    return { main, metrics };
+  } catch (thrown) {
+    await metrics.drain(0);
+    throw thrown;
+  }
+}
+
+/** Counts and times what is answered. */
+function answerMeter(context: ServeOptions['context']): NonNullable<HttpServerOptions['onAnswer']> {
   const requests = context.metrics.counter('http_requests_total', 'HTTP requests answered.', [
     'method',
     'route',
@@ -118,43 +178,26 @@ export async function serve(options: ServeOptions): Promise<HttpServer> {
   const seconds = context.metrics.histogram('http_request_duration_seconds', 'Time from request to answer.', [
     'route',
   ]);
-  const refused = context.metrics.counter(
-    'http_connections_refused_total',
-    'Connections refused, by limit: total (-connections-max) or address (-connections-per-address).',
-    ['limit'],
-  );
   // Looked up by what an answer is, so that counting one makes no text.
   const known = new Map<string, KnownSeries>();
-  const server = await driver.listen({
-    ...DEFAULTS,
-    ...httpLimits(context.settings),
-    ...command.http?.(context),
-    ...addressOf(context.settings.listen),
-    ...(tls === undefined ? {} : { tls }),
-    routes: [...own, ...shared],
-    log: context.log,
-    onConnectionRefused: (limit) => refused.add(1, refused.series(limit)),
-    onAnswer: ({ method: sent, route, status, seconds: took }) => {
-      const method = METHODS_NAMED.has(sent) || sent === '' ? sent : METHOD_OTHER;
-      let series = known.get(route);
-      if (series === undefined) {
-        series = { took: seconds.series(route), requests: new Map() };
-        known.set(route, series);
-      }
-      let byStatus = series.requests.get(method);
-      if (byStatus === undefined) {
-        byStatus = new Map();
-        series.requests.set(method, byStatus);
-      }
-      let count = byStatus.get(status);
-      if (count === undefined) {
-        count = requests.series(method, route, String(status));
-        byStatus.set(status, count);
-      }
-      requests.add(1, count);
-      seconds.observe(took, series.took);
-    },
-  });
-  measureServer(context.metrics, server);
-  return server;
+  return ({ method: sent, route, status, seconds: took }) => {
+    const method = METHODS_NAMED.has(sent) || sent === '' ? sent : METHOD_OTHER;
+    let series = known.get(route);
+    if (series === undefined) {
+      series = { took: seconds.series(route), requests: new Map() };
+      known.set(route, series);
+    }
+    let byStatus = series.requests.get(method);
+    if (byStatus === undefined) {
+      byStatus = new Map();
+      series.requests.set(method, byStatus);
+    }
+    let count = byStatus.get(status);
+    if (count === undefined) {
+      count = requests.series(method, route, String(status));
+      byStatus.set(status, count);
+    }
+    requests.add(1, count);
+    seconds.observe(took, series.took);
+  };
 }

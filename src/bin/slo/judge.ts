@@ -36,7 +36,7 @@ const meets: Readonly<Record<Bound, (value: number, limit: number) => boolean>> 
   atLeast: (value, limit) => value >= limit,
 };
 
-/** With one scrape alone, every rule is judged over the life of the processes. */
+/** With one scrape alone, every rule is judged over the life of the processes, except a ratio between two of them. */
 export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): readonly Verdict[] {
   const isOneLook = scraped.every(({ scrapes }) => scrapes.length <= 1);
   return rules.map((given) => {
@@ -45,7 +45,11 @@ export function judge(rules: readonly Rule[], scraped: readonly Scraped[]): read
       .map(({ metric }) => metric)
       .filter((metric) => !scraped.some(({ scrapes }) => scrapes.some(({ page }) => serves(page, metric))));
     const measured: Measured =
-      unserved.length > 0 ? { missing: `no process serves ${unserved.join(', ')}` } : measure(rule, scraped);
+      unserved.length > 0
+        ? { missing: `no process serves ${unserved.join(', ')}` }
+        : isOneLook && given.over === 'window' && spansProcesses(given, scraped)
+          ? { missing: 'its counters belong to processes that started at different times; give -for' }
+          : measure(rule, scraped);
     if ('missing' in measured)
       return { rule, verdict: 'no_data', value: undefined, from: undefined, note: measured.missing };
     const { value, from, note } = measured;
@@ -121,6 +125,18 @@ function rateOf(rule: Rule, scraped: readonly Scraped[]): Measured {
   if (seconds <= 0) return { missing: 'a rate needs two scrapes; give -for' };
   // Over the same time for all: a process that ended early made nothing after it.
   return { value: sum(scraped.map((one) => totalOf(one, rule.of, 'window'))) / seconds };
+}
+
+/** A ratio whose two sides are counted by different processes. Each counts since its own start, so the totals of one scrape do not
+ *  compare: a relay that was restarted has published less than orders has created, and keeps up all the same. */
+function spansProcesses({ measure: kind, each, of, to }: Rule, scraped: readonly Scraped[]): boolean {
+  if (kind !== 'ratio' || each === 'process') return false;
+  const servers = (side: readonly Selection[]): string =>
+    scraped
+      .filter(({ scrapes }) => side.some(({ metric }) => scrapes.some(({ page }) => serves(page, metric))))
+      .map(({ target }) => target)
+      .join();
+  return servers(of) !== servers(to);
 }
 
 function ratioOf(rule: Rule, scraped: readonly Scraped[]): Measured {

@@ -45,6 +45,20 @@ export interface RecordInput {
 const utf8 = new TextEncoder();
 const utf8Decoder = new TextDecoder();
 
+/** Header names in the cache, and characters of one; a program has few, and other names are encoded each time. */
+const NAMES_CACHED_MAX = 256;
+const NAME_CHARS_CACHED_MAX = 128;
+const encodedNames = new Map<string, Uint8Array>();
+
+function encodedName(name: string): Uint8Array {
+  const known = encodedNames.get(name);
+  if (known !== undefined) return known;
+  const bytes = utf8.encode(name);
+  if (encodedNames.size < NAMES_CACHED_MAX && name.length <= NAME_CHARS_CACHED_MAX)
+    encodedNames.set(name, bytes);
+  return bytes;
+}
+
 export class RecordBatch {
   readonly buffer: ArrayBufferLike;
   readonly columns: RecordBatchViews;
@@ -123,7 +137,7 @@ export class RecordBatch {
     const key = record.key ?? null;
     const value = record.value ?? null;
     const headers = record.headers ?? [];
-    const names = headers.map(([name]) => utf8.encode(name));
+    const names = headers.map(([name]) => encodedName(name));
     let headerBytes = 0;
     headers.forEach(([, headerValue], i) => {
       headerBytes += RECORD_HEADER.BYTES + (names[i] as Uint8Array).length + (headerValue?.length ?? 0);

@@ -73,6 +73,7 @@ export interface CheckpointerParts {
   readonly clock: Clock;
   readonly job: Job;
   readonly clusterId: string;
+  readonly topicId?: string | undefined;
   readonly shards: number;
   readonly state: LiveState;
   /** Where the state goes that is on disk. */
@@ -411,7 +412,7 @@ export class Checkpointer implements SpillLog {
   }
 
   private async makeCheckpoint(): Promise<CheckpointReport> {
-    const { disk, clock, job, clusterId, shards } = this.parts;
+    const { disk, clock, job, clusterId, topicId, shards } = this.parts;
     const startedMs = clock.monotonicMs();
     const isNewBase = this.takeBase();
     if (this.underWay === undefined && this.isBaseDue()) this.beginBase();
@@ -427,6 +428,7 @@ export class Checkpointer implements SpillLog {
       ts: clock.wallNowMs(),
       job,
       clusterId,
+      topicId,
       shards,
       base: entry === undefined ? undefined : { ...entry, runs },
       spill: ledger && { lastId: ledger.lastId, pieces: ledger.pieces },

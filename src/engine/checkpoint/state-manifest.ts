@@ -14,7 +14,9 @@ import type { PieceEntry } from '../spill/pieces.ts';
 import type { FileEntry } from './whole-file.ts';
 
 const STATE_FORMAT = 'millrace-engine-checkpoint';
-const STATE_VERSION = 5;
+const STATE_VERSION = 6;
+/** Before 6 there was no topic_id. */
+const STATE_VERSION_LEAST = 5;
 
 /** Of a partition, beside its offset. */
 const COUNTED_CELLS = SAVED_CELLS.filter(([, cell]) => cell !== OFFSET_CELL);
@@ -48,6 +50,8 @@ export interface StateManifest {
   readonly job: Job;
   /** Cluster that holds the topic. */
   readonly clusterId: string;
+  /** Id that the cluster gave the topic when it was made; undefined: not known. */
+  readonly topicId: string | undefined;
   readonly shards: number;
   /** undefined: the changelog alone is the state. */
   readonly base: BaseEntry | undefined;
@@ -102,6 +106,7 @@ export function encodeStateManifest(manifest: StateManifest): Uint8Array {
       ts: manifest.ts,
       job: manifest.job,
       cluster_id: manifest.clusterId,
+      topic_id: manifest.topicId ?? null,
       shards: manifest.shards,
       watermark: finite(frontier + manifest.job.latenessMs),
       frontier_ms: finite(frontier),
@@ -146,12 +151,14 @@ export function decodeStateManifest(bytes: Uint8Array): Decoded {
     return { fault: 'is not JSON' };
   }
   if (!isObject(read)) return { fault: 'is not a manifest' };
-  if (read['format'] !== STATE_FORMAT || read['version'] !== STATE_VERSION) {
+  const { format, version } = read;
+  const isKnown = isCount(version) && version >= STATE_VERSION_LEAST && version <= STATE_VERSION;
+  if (format !== STATE_FORMAT || !isKnown) {
     return {
-      fault: `has form ${shown(read['format'])} ${shown(read['version'])}, this build reads ${STATE_FORMAT} ${STATE_VERSION}`,
+      fault: `has form ${shown(format)} ${shown(version)}, this build reads ${STATE_FORMAT} ${STATE_VERSION_LEAST} to ${STATE_VERSION}`,
     };
   }
-  return manifestOf(read);
+  return manifestOf(version < 6 ? { ...read, topic_id: null } : read);
 }
 
 type Fields = Readonly<Record<string, unknown>>;
@@ -166,9 +173,10 @@ const shown = (value: unknown): string => (typeof value === 'object' ? 'an objec
 
 function manifestOf(read: Fields): Decoded {
   const { checkpoint_id: id, ts, job, shards } = read;
-  const clusterId = read['cluster_id'];
+  const { cluster_id: clusterId, topic_id: topicId } = read;
   const pointer = read['state_snapshot_ptr'];
-  if (!isCount(id) || !isCount(ts) || !isCount(shards) || !isObject(job) || typeof clusterId !== 'string')
+  const isNamed = typeof clusterId === 'string' && (typeof topicId === 'string' || topicId === null);
+  if (!isCount(id) || !isCount(ts) || !isCount(shards) || !isObject(job) || !isNamed)
     return { fault: 'does not say what it is a checkpoint of' };
   if (!isObject(pointer)) return { fault: 'does not say where the state is' };
   const { replay_from: replayFrom, durable } = pointer;
@@ -193,6 +201,7 @@ function manifestOf(read: Fields): Decoded {
     ts,
     job: job as unknown as Job,
     clusterId,
+    topicId: topicId ?? undefined,
     shards,
     base,
     spill,

@@ -1,8 +1,8 @@
 /** The engine's own store of fired windows: what GET /windows answers from, and the sink where no other is given.
  *
- *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing a reader sees; (2) as a sink
- *  it keeps every row; beside another sink it forgets windows that end `retainMs` of event time behind the newest; (3) a
- *  store that has forgotten rows never becomes a sink, and one that has been a sink forgets nothing.
+ *  Invariants: (1) a write is durable when it settles, and the same rows again change nothing a reader sees; (2) it expires
+ *  windows that end `retainMs` of event time behind the newest, and none without that; (3) a store that expired rows beside
+ *  another sink never becomes a sink, and one that has been a sink expires nothing beside another one.
  */
 import { floorTo } from '../../core/time.ts';
 import type { KvFamilyUse, KvStore } from '../../io/kv/port.ts';
@@ -41,15 +41,17 @@ const READ_ROWS = 8_192;
 /** Buckets of sessions that a retention has, and the shortest one. */
 const BUCKETS = 32;
 const BUCKET_MS_MIN = 60_000;
+/** Of a store that keeps every row. */
+const BUCKET_MS_KEPT = 120_000;
 /** What is forgotten goes in steps of this part of the retention. */
 const FORGET_STEPS = 64;
 
 interface FiredOptions {
   readonly shape: FiredShape;
-  /** `sink`: every row is kept. `beside`: the results stand in another sink. */
+  /** `sink`: the results are nowhere else. `beside`: another sink has them. */
   readonly role: 'sink' | 'beside';
-  /** How far the end of a window may lie behind the newest. */
-  readonly retainMs: number;
+  /** How far the end of a window may lie behind the newest; absent: every row is kept. */
+  readonly retainMs?: number | undefined;
 }
 
 export class FiredStore implements WindowSink {
@@ -65,7 +67,7 @@ export class FiredStore implements WindowSink {
   private constructor(store: KvStore, retainMs: number, mark: Mark, held: Places) {
     this.store = store;
     this.mark = mark;
-    this.retainMs = mark.role === 'sink' ? Number.POSITIVE_INFINITY : retainMs;
+    this.retainMs = retainMs;
     this.family = mark.shape.kind;
     this.held = held;
     // The greatest end in the newest bucket is not known; the next write says it.
@@ -75,7 +77,8 @@ export class FiredStore implements WindowSink {
   /** Takes over the store, which has FIRED_FAMILIES. @throws job_changed, bad_setting, state_corrupt */
   static async open(store: KvStore, { shape, role, retainMs }: FiredOptions): Promise<FiredStore> {
     const found = await readMark(store);
-    const bucketMs = Math.max(BUCKET_MS_MIN, Math.ceil(retainMs / BUCKETS));
+    const bucketMs =
+      retainMs === undefined ? BUCKET_MS_KEPT : Math.max(BUCKET_MS_MIN, Math.ceil(retainMs / BUCKETS));
     let mark = found ?? { shape, bucketMs, role, trimmed: false };
     if (shapeText(mark.shape) !== shapeText(shape)) {
       throw engineError(
@@ -84,7 +87,7 @@ export class FiredStore implements WindowSink {
         { next: 'start with the same windows, or give another folder' },
       );
     }
-    if (role === 'sink' && mark.trimmed) {
+    if (role === 'sink' && mark.role === 'beside' && mark.trimmed) {
       throw engineError(
         'bad_setting',
         `${store.folder} cannot be the sink: it stood beside another one and has forgotten windows older than its -retain`,
@@ -93,7 +96,9 @@ export class FiredStore implements WindowSink {
     }
     if (role === 'sink') mark = { ...mark, role };
     if (found === undefined || found.role !== mark.role) await writeMark(store, mark);
-    return new FiredStore(store, retainMs, mark, await findPlaces(store, mark.shape.kind));
+    const isKept = retainMs === undefined || mark.role !== role;
+    const keptMs = isKept ? Number.POSITIVE_INFINITY : retainMs;
+    return new FiredStore(store, keptMs, mark, await findPlaces(store, mark.shape.kind));
   }
 
   async migrate(): Promise<void> {}

@@ -5,9 +5,12 @@
  *  The partition is that of the key as the Java client picks it. Writing a result again appends an equal record, which
  *  compaction removes.
  */
+
 import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { Logger } from '../../core/log.ts';
 import { getOrdered } from '../../core/ordered.ts';
 import type { FixedRows } from '../../core/rows.ts';
+import { warnOfThinTopic } from '../../core/topics.ts';
 import {
   type BatchConsumer,
   type BatchProducer,
@@ -61,6 +64,8 @@ export interface KafkaSinkParts {
   readonly partitions: number;
   /** 0: three, or as many as there are brokers where they are fewer. */
   readonly replicationFactor: number;
+  /** For a warning about a topic that can lose acknowledged results. */
+  readonly log?: Logger;
   /** An empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
   readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;
 }
@@ -101,6 +106,7 @@ export class KafkaSink implements WindowSink {
         next: 'run the engine with -migrate once',
       });
     }
+    if (this.parts.log !== undefined) warnOfThinTopic(this.parts.log, topic, found);
     // A driver that cannot ask says nothing.
     const policy = found.config?.get('cleanup.policy') ?? 'compact';
     if (policy !== 'compact') {

@@ -13,6 +13,7 @@ import { engineError } from '../errors.ts';
 import type { FiredPage, Firing } from '../firing.ts';
 import type { Stages } from '../stages.ts';
 import type { WindowSink } from './port.ts';
+import { ResultRows } from './rows.ts';
 
 const ROW_BYTES = ACCUMULATOR.BYTES;
 /** Rows of fired windows that may wait beside the firing under way; more, and reading pauses. They are memory of the state:
@@ -37,6 +38,8 @@ interface Batch {
   readonly parts: ReadonlyArray<{
     readonly waiting: Waiting;
     readonly rows: number;
+    /** Absent where there are no rows. */
+    readonly page: FiredPage | undefined;
     /** These are its last rows. */
     readonly ended: boolean;
   }>;
@@ -48,7 +51,7 @@ export interface SinkWriterParts {
   readonly clock: Clock;
   readonly log: Logger;
   readonly sleep: (ms: number) => Promise<void>;
-  /** After each write, for each firing in it: its rows, and the seconds since it fired. */
+  /** After each write, for rows in it that were due together: how many, and the seconds since the watermark made them due. */
   readonly onWritten: (rows: number, seconds: number) => void;
   /** Is told when the sinks are at work; absent: nobody. */
   readonly stages?: Pick<Stages, 'during'>;
@@ -210,8 +213,10 @@ export class SinkWriter {
         ended = rows === 0;
       }
       const rows = (used - from) / ROW_BYTES;
-      if (rows > 0) pages.push({ bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows });
-      parts.push({ waiting, rows, ended });
+      const page =
+        rows > 0 ? { bounds: firing.bounds, rows: copy.subarray(from, used), rowCount: rows } : undefined;
+      if (page !== undefined) pages.push(page);
+      parts.push({ waiting, rows, page, ended });
       if (!ended) break;
       read++;
     }
@@ -265,15 +270,29 @@ export class SinkWriter {
     return false;
   }
 
+  private report({ firedAtMs, reached }: Firing, page: FiredPage, now: number): void {
+    const { onWritten } = this.parts;
+    if (reached === undefined) {
+      onWritten(page.rowCount, (now - firedAtMs) / 1000);
+      return;
+    }
+    const rows = new ResultRows(page);
+    reached.runs(
+      page.rowCount,
+      (row) => rows.windowEnd(row),
+      (count, atMs) => onWritten(count, (now - atMs) / 1000),
+    );
+  }
+
   private settle({ parts }: Batch): void {
     const now = this.parts.clock.monotonicMs();
     let gone = 0;
-    for (const { waiting, rows, ended } of parts) {
+    for (const { waiting, rows, page, ended } of parts) {
       const { firing } = waiting;
       const less = ended ? waiting.left : Math.min(rows, waiting.left);
       waiting.left -= less;
       this.rowsWaiting -= less;
-      if (rows > 0) this.parts.onWritten(rows, (now - firing.firedAtMs) / 1000);
+      if (page !== undefined) this.report(firing, page, now);
       if (!ended) continue;
       firing.close();
       gone++;

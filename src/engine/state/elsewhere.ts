@@ -74,7 +74,17 @@ export class Elsewhere {
   private comesTo(sessions: Int32Array, row: number): boolean {
     const { words, count } = this;
     if (count === 0 || byAccount(words, count - 1, sessions, row) < 0) return false;
-    while (byAccount(words, this.at, sessions, row) < 0) this.at++;
+    // By growing steps, then by halves: mostly it is near, and where few sessions ended it is far.
+    let high = this.at;
+    for (let step = 1; byAccount(words, high, sessions, row) < 0; step *= 2) {
+      this.at = high + 1;
+      high = Math.min(high + step, count - 1);
+    }
+    while (this.at < high) {
+      const middle = (this.at + high) >> 1;
+      if (byAccount(words, middle, sessions, row) < 0) this.at = middle + 1;
+      else high = middle;
+    }
     return true;
   }
 

@@ -5,6 +5,7 @@ import { ROW_BYTES, type WindowResult } from '../accumulator.ts';
 import type { FiredBounds } from '../firing.ts';
 import { ResultRows } from '../sink/rows.ts';
 import type { StateFiring } from './port.ts';
+import type { ReachedTimes } from './reached.ts';
 import { foldedRow, mergedRows, type RowStream } from './rows.ts';
 import type { HeldRows, HeldStream } from './run.ts';
 
@@ -18,11 +19,19 @@ abstract class RowsFiring<H extends HeldStream> implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
   readonly firedAtMs: number;
+  readonly reached: ReachedTimes | undefined;
   protected readonly kernels: Merge;
   protected held: readonly H[];
   private rows: Promise<RowStream> | undefined;
 
-  constructor(kernels: Merge, bounds: FiredBounds, held: readonly H[], firedAtMs: number) {
+  constructor(
+    kernels: Merge,
+    bounds: FiredBounds,
+    held: readonly H[],
+    firedAtMs: number,
+    reached?: ReachedTimes,
+  ) {
+    this.reached = reached;
     this.kernels = kernels;
     this.bounds = bounds;
     this.held = held;

@@ -18,16 +18,20 @@ import { type Piece, type PieceStore, refusePiece } from '../spill/pieces.ts';
 import type { Spillable, StateMemory } from '../spill/port.ts';
 import { SessionFiring } from './firings.ts';
 import { OPEN_RESULTS_MAX, type StateBackend, type StateFiring, type StateJournal } from './port.ts';
+import { FrontierTimes } from './reached.ts';
 import { HeldRun } from './run.ts';
 import { type SessionPart, SessionPiece, SessionRun } from './session-parts.ts';
 import { wholeSessions } from './session-rows.ts';
 import { LEFT_PIECES_MAX, type LeftPiece, Sweeper, type SweepOrder, SweptFiring } from './sweeper.ts';
 
-/** A sweep looks into everything, so it waits until what ended is this part of a gap old … */
+/** A sweep reads all sessions that began. It begins when one ended so much event time ago, or the frontier has stood still for
+ *  as long … */
+const DUE_MS = 400;
+/** … but not before this many times the duration of the sweep before has passed since it ended, so that sweeps take half of the
+ *  time at most … */
+const REST = 1;
+/** … unless one ended this part of a gap ago, or there are more parts than are good to read. */
 const SWEEPS_A_GAP = 8;
-/** … or the frontier has stood still for so long … */
-const STILL_MS = 1000;
-/** … or there are more parts than are good to read. */
 const PARTS_MAX = 64;
 /** Reading waits for a sweep that it is this part of a gap ahead of: else what ended would pile up on disk. */
 const AHEAD_GAPS = 1 / 2;
@@ -53,10 +57,14 @@ export class SessionsState implements StateBackend, Spillable {
   /** As the last `fire` had it, and since when. */
   private frontier = Number.NEGATIVE_INFINITY;
   private frontierAtMs = 0;
+  private readonly times = new FrontierTimes();
   private nowMs = 0;
   /** What is in the live table came at this frontier or behind it. */
   private cutTo = Number.NEGATIVE_INFINITY;
   private isSweeping = false;
+  /** Monotonic ms: when the newest sweep began, and how long it took; undefined while it runs. */
+  private sweptFromMs = Number.NEGATIVE_INFINITY;
+  private sweepMs: number | undefined = 0;
   /** Nothing is waited for before a sweep. */
   private isLast = false;
   /** Frontier of the sweep that is being read and written; undefined when none is. */
@@ -86,7 +94,10 @@ export class SessionsState implements StateBackend, Spillable {
   }
 
   fire(frontier: number, atMs: number, journal: StateJournal): readonly StateFiring[] {
-    if (frontier > this.frontier) this.frontierAtMs = atMs;
+    if (frontier > this.frontier) {
+      this.frontierAtMs = atMs;
+      this.times.note(frontier, atMs);
+    }
     this.frontier = Math.max(this.frontier, frontier);
     if (this.parts.length === 0 && !this.isSweeping) return this.fireTable(frontier, atMs, journal);
     if (frontier === Number.POSITIVE_INFINITY) return [this.sweepAll(atMs)];
@@ -97,6 +108,7 @@ export class SessionsState implements StateBackend, Spillable {
   /** Whether something would fire: from a sweep over what is on disk, or from the table where the last one left nothing. */
   isDue(atMs: number): boolean {
     this.nowMs = atMs;
+    if (!this.isSweeping) this.sweepMs ??= atMs - this.sweptFromMs;
     if (this.parts.length === 0 && !this.isSweeping) return this.table.leastEnd() <= this.frontier;
     const { parts, cut } = this.sweepable();
     if (parts.length === 0 || this.isSweeping || !Number.isFinite(cut)) return false;
@@ -190,7 +202,11 @@ export class SessionsState implements StateBackend, Spillable {
 
   /** How much event time passes behind an end before a sweep is worth it. */
   private get waitMs(): number {
-    return this.isLast || this.nowMs - this.frontierAtMs >= STILL_MS ? 0 : this.grainMs;
+    if (this.isLast) return 0;
+    const sweepMs = this.sweepMs ?? 0;
+    const isRested = this.nowMs - this.sweptFromMs >= (1 + REST) * sweepMs;
+    if (!isRested) return this.grainMs;
+    return this.nowMs - this.frontierAtMs >= DUE_MS ? 0 : Math.min(DUE_MS, this.grainMs);
   }
 
   private held(piece: Piece, cut: number, leastEnd?: number): SessionPiece {
@@ -222,7 +238,8 @@ export class SessionsState implements StateBackend, Spillable {
     }
     this.runs.add(held);
     journal.tookOut(frontier);
-    return [new SessionFiring(this.kernels, { kind: 'sessions', gapMs: this.gapMs }, [held], atMs)];
+    const bounds = { kind: 'sessions', gapMs: this.gapMs } as const;
+    return [new SessionFiring(this.kernels, bounds, [held], atMs, this.times.take(frontier, atMs))];
   }
 
   /** Takes note of a frontier at which the live table holds nothing. */
@@ -254,6 +271,8 @@ export class SessionsState implements StateBackend, Spillable {
     const standing = parts.filter((part) => !swept.includes(part) && startOf(part) < frontier);
     const ids = journal.sweeping(LEFT_PIECES_MAX);
     this.isSweeping = true;
+    this.sweptFromMs = atMs;
+    this.sweepMs = undefined;
     const onDone = (left: readonly LeftPiece[]): void => {
       const gone = swept.map((part) => (part as SessionPiece).piece.id);
       this.parts = [
@@ -298,6 +317,7 @@ export class SessionsState implements StateBackend, Spillable {
       bounds: { kind: 'sessions', gapMs },
       rowsMax: order.inputs().reduce((sum, { rowCount }) => sum + rowCount, 0),
       firedAtMs: atMs,
+      reached: this.times.take(order.frontier, atMs),
       ended,
       letGo: (rows) => {
         for (const part of held) part.release();

@@ -7,6 +7,7 @@ import type { FiredBounds } from '../firing.ts';
 import type { Piece, PieceStore, PieceWriter } from '../spill/pieces.ts';
 import { EndedRows } from './ended.ts';
 import type { StateFiring } from './port.ts';
+import type { ReachedTimes } from './reached.ts';
 import { pageRowsOf, type RowStream } from './rows.ts';
 import type { SessionPart } from './session-parts.ts';
 import { type RowsTaker, sweep } from './sweep.ts';
@@ -157,6 +158,7 @@ interface SweptParts {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
   readonly firedAtMs: number;
+  readonly reached: ReachedTimes;
   readonly ended: Promise<EndedRows>;
   /** Once; without rows where the sweep failed. */
   readonly letGo: (ended: EndedRows | undefined) => void;
@@ -168,6 +170,7 @@ export class SweptFiring implements StateFiring {
   readonly bounds: FiredBounds;
   readonly rowsMax: number;
   readonly firedAtMs: number;
+  readonly reached: ReachedTimes;
   isClosed = false;
   private readonly parts: SweptParts;
   private rows: Promise<RowStream> | undefined;
@@ -177,6 +180,7 @@ export class SweptFiring implements StateFiring {
     this.bounds = parts.bounds;
     this.rowsMax = parts.rowsMax;
     this.firedAtMs = parts.firedAtMs;
+    this.reached = parts.reached;
     parts.ended.catch(() => {});
   }
 

@@ -5,7 +5,8 @@
  */
 import { coreError, errorRow, errorsOf, type MillraceError } from '../../core/errors.ts';
 import { ERROR_CODES } from './codes.ts';
-import type { BrokerEvent, TransactionFailure } from './port.ts';
+import type { BrokerEvent, BrokerOptions, TransactionFailure } from './port.ts';
+import { SHOWN_PROPERTIES, secretsOf } from './properties.ts';
 
 export const BROKER_ERRORS = {
   /** The broker said no. */
@@ -142,12 +143,27 @@ export function thrownEvent(thrown: unknown): BrokerEvent {
 /** What the client remarks on its own settings where it has nothing to say of a connection. */
 const REMARK = /^CONFWARN\b/;
 
-export function unreachable(brokers: string, why: string): MillraceError {
-  const cause = REMARK.test(why) ? '' : `: ${why}`;
+export function unreachable(
+  { brokers, properties }: Pick<BrokerOptions, 'brokers' | 'properties'>,
+  why: string,
+): MillraceError {
+  const cause = REMARK.test(why) ? '' : `: ${secretsOf(properties).hide(why)}`;
   return coreError('unreachable', `no broker answers at ${brokers}${cause}`, {
     next: 'check the address and that the broker runs',
     details: { brokers },
   });
+}
+
+/** The error of properties that librdkafka refuses. Its words quote values, or pieces of them: they are passed on only where
+ *  they are about no secret property. */
+export function badProperty(properties: BrokerOptions['properties'] = {}, why: string): MillraceError {
+  const secret = Object.keys(properties).filter((name) => !SHOWN_PROPERTIES.has(name) && why.includes(name));
+  const unknown = /^No such configuration property/i.test(why);
+  const text =
+    secret.length === 0
+      ? secretsOf(properties).hide(why)
+      : `librdkafka ${unknown ? 'has no property' : 'refuses the value of'} ${secret.join(' or ')}`;
+  return brokerError('bad_broker_property', text, { next: 'see the configuration page of librdkafka' });
 }
 
 export function closedError(what: string): MillraceError {

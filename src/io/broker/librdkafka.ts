@@ -17,6 +17,7 @@ import { callAddon, loadAddon } from '../../native/load.ts';
 import { commitToGroup, groupAnswerMs } from './commit.ts';
 import {
   type BROKER_ERRORS,
+  badProperty,
   brokerError,
   brokerEvent,
   closedError,
@@ -92,17 +93,13 @@ function demand(what: string, [failure, places]: NativeAnswer): readonly NativeP
 const pairs = (properties: Readonly<Record<string, string>>): string[] => Object.entries(properties).flat();
 
 /** Opens a native client; what librdkafka refuses is the caller's mistake. */
-function open<H>(make: () => H): H {
+function open<H>({ properties }: BrokerOptions, make: () => H): H {
   try {
     return callAddon(make);
   } catch (thrown) {
-    if ((thrown as { code?: unknown }).code !== 'bad_broker_property') throw thrown;
-    const options = { next: 'see the configuration page of librdkafka', cause: thrown };
-    throw brokerError(
-      'bad_broker_property' satisfies keyof typeof BROKER_ERRORS,
-      (thrown as Error).message,
-      options,
-    );
+    if ((thrown as { code?: unknown }).code !== ('bad_broker_property' satisfies keyof typeof BROKER_ERRORS))
+      throw thrown;
+    throw badProperty(properties, (thrown as Error).message);
   }
 }
 
@@ -127,7 +124,9 @@ class NativeConsumer implements BatchConsumer {
     this.addon = addon;
     this.options = options;
     this.onRebalance = (kind, places) => void this.rebalance(kind, places);
-    this.handle = open(() => addon.brokerConsumerOpen(pairs(consumerProperties(options)), this.onRebalance));
+    this.handle = open(options, () =>
+      addon.brokerConsumerOpen(pairs(consumerProperties(options)), this.onRebalance),
+    );
   }
 
   async connect(): Promise<void> {
@@ -142,7 +141,7 @@ class NativeConsumer implements BatchConsumer {
   async reach(timeoutMs: number): Promise<void> {
     this.checkOpen();
     const [failure] = await this.addon.brokerConsumerConnect(this.handle, timeoutMs);
-    if (failure !== null) throw unreachable(this.options.brokers, failure[1]);
+    if (failure !== null) throw unreachable(this.options, failure[1]);
   }
 
   async assign(partitions: readonly TopicPartitionOffset[]): Promise<void> {
@@ -165,7 +164,7 @@ class NativeConsumer implements BatchConsumer {
     this.consuming = true;
     into.clear();
     try {
-      const [rowCount, ends, events, topics, tookMs] = await callAddon(() =>
+      const [rowCount, ends, events, topics, tookMs, runs] = await callAddon(() =>
         this.addon.brokerConsumerConsume(this.handle, batchBytes(into), Math.max(0, Math.ceil(waitMs))),
       );
       this.topics.push(...topics);
@@ -174,7 +173,11 @@ class NativeConsumer implements BatchConsumer {
       this.fatal ??= noted.find((event) => event.fatal);
       if (this.fatal !== undefined && rowCount === 0)
         throw errorOfEvent('the consumer cannot go on', this.fatal);
-      return { rowCount, ends: ends.map(placeOf), events: noted, tookMs };
+      const receipts = Array.from({ length: runs.length / 2 }, (_, i) => ({
+        rows: runs[2 * i] as number,
+        ageMs: runs[2 * i + 1] as number,
+      }));
+      return { rowCount, ends: ends.map(placeOf), events: noted, tookMs, receipts };
     } finally {
       this.consuming = false;
     }
@@ -316,7 +319,7 @@ class NativeProducer implements BatchProducer {
     this.addon = addon;
     this.options = options;
     this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
-    this.handle = open(() => addon.brokerProducerOpen(pairs(properties)));
+    this.handle = open(options, () => addon.brokerProducerOpen(pairs(properties)));
   }
 
   async connect(): Promise<void> {
@@ -326,7 +329,7 @@ class NativeProducer implements BatchProducer {
     );
     if (failure === null) return;
     this.addon.brokerProducerClose(this.handle);
-    throw unreachable(this.options.brokers, failure[1]);
+    throw unreachable(this.options, failure[1]);
   }
 
   async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {

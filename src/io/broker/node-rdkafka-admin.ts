@@ -1,6 +1,7 @@
 /** Topics and cluster facts through node-rdkafka; serves both data drivers. */
 import type { IAdminClient, LibrdKafkaError, Metadata, Producer } from 'node-rdkafka';
 import { coreError } from '../../core/errors.ts';
+import { newTopicConfig } from '../../core/topics.ts';
 import { closedError, ERR, errorOfEvent, thrownEvent, unreachable } from './errors.ts';
 import type { BrokerAdmin, BrokerOptions, TopicDescription, TopicInfo, TopicSpec } from './port.ts';
 import { topicConfig } from './topic-config.ts';
@@ -11,6 +12,9 @@ const LEADERS_TIMEOUT_MS = 15_000;
 /** Copies of a topic where nobody says how many. */
 const USUAL_COPIES = 3;
 const CLUSTER_ID_TIMEOUT_MS = 5000;
+/** The id of a topic is logged before the metadata that has it is answered; the line travels on its own. */
+const TOPIC_ID_TIMEOUT_MS = 2000;
+const TOPIC_ID_AGAIN_MS = 100;
 /** Who asks is about to ask again. */
 const LED_TIMEOUT_MS = 5000;
 const POLL_MS = 20;
@@ -23,18 +27,23 @@ export class NodeAdmin implements BrokerAdmin {
   private readonly openControl: () => IAdminClient;
   private control: IAdminClient | undefined;
   private readonly openLogging: (seen: (clusterId: string) => void) => Promise<Producer>;
+  private readonly openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>;
   private readonly options: BrokerOptions;
+  private topicLog: Promise<Producer> | undefined;
+  private readonly topicIds = new Map<string, string>();
   private closing: Promise<void> | undefined;
 
   constructor(
     client: Producer,
     openControl: () => IAdminClient,
     openLogging: (seen: (clusterId: string) => void) => Promise<Producer>,
+    openTopicLog: (seen: (topic: string, id: string) => void) => Promise<Producer>,
     options: BrokerOptions,
   ) {
     this.client = client;
     this.openControl = openControl;
     this.openLogging = openLogging;
+    this.openTopicLog = openTopicLog;
     this.options = options;
   }
 
@@ -53,7 +62,7 @@ export class NodeAdmin implements BrokerAdmin {
     } finally {
       await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
     }
-    throw unreachable(this.options.brokers, 'it did not tell its cluster id');
+    throw unreachable(this.options, 'it did not tell its cluster id');
   }
 
   async createTopics(specs: readonly TopicSpec[]): Promise<readonly boolean[]> {
@@ -64,13 +73,14 @@ export class NodeAdmin implements BrokerAdmin {
       ? 0
       : Math.min(USUAL_COPIES, await this.brokerCount());
     for (const spec of specs) {
+      const copies = isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies;
       const error = await this.ask((control, done) =>
         control.createTopic(
           {
             topic: spec.topic,
             num_partitions: spec.partitions,
-            replication_factor: isGiven(spec.replicationFactor) ? spec.replicationFactor : usualCopies,
-            config: { ...spec.config },
+            replication_factor: copies,
+            config: newTopicConfig(copies, spec.config),
           },
           ANSWER_TIMEOUT_MS,
           done,
@@ -107,12 +117,37 @@ export class NodeAdmin implements BrokerAdmin {
 
   async describeTopic(topic: string): Promise<TopicDescription | undefined> {
     // Asking for the topic by its name would create it at a broker that creates what is asked for.
-    const found = (await this.listTopics()).find((one) => one.topic === topic);
+    this.checkOpen();
+    const { topics } = await this.metadata({ allTopics: true, timeout: ANSWER_TIMEOUT_MS });
+    const found = topics.find((one) => one.name === topic);
     if (found === undefined) return undefined;
     return {
       partitions: found.partitions.length,
+      replicas: found.partitions.reduce(
+        (least, { replicas }) => Math.min(least, replicas.length),
+        found.partitions[0]?.replicas.length ?? 0,
+      ),
       config: await topicConfig(this.options, topic, ANSWER_TIMEOUT_MS),
     };
+  }
+
+  async topicId(topic: string): Promise<string | undefined> {
+    // Asking for the topic by its name would create it at a broker that creates what is asked for.
+    if ((await this.listTopics()).every((one) => one.topic !== topic)) return undefined;
+    this.topicLog ??= this.openTopicLog((name, id) => void this.topicIds.set(name, id));
+    this.topicLog.catch(() => {
+      this.topicLog = undefined;
+    });
+    const client = await this.topicLog;
+    const isFirst = !this.topicIds.has(topic);
+    await this.metadata({ topic, allTopics: false, timeout: ANSWER_TIMEOUT_MS }, client);
+    // Only a change is logged: what is known already stands unless a line follows.
+    for (let waited = 0; waited < (isFirst ? TOPIC_ID_TIMEOUT_MS : TOPIC_ID_AGAIN_MS); waited += POLL_MS) {
+      client.poll();
+      await sleep(POLL_MS);
+      if (isFirst && this.topicIds.has(topic)) break;
+    }
+    return this.topicIds.get(topic);
   }
 
   async isLed(topic: string): Promise<boolean> {
@@ -134,7 +169,9 @@ export class NodeAdmin implements BrokerAdmin {
 
   private async end(): Promise<void> {
     this.control?.disconnect();
-    await new Promise<void>((resolve) => this.client.disconnect(1, () => resolve()));
+    const topicLog = await this.topicLog?.catch(() => undefined);
+    for (const client of [this.client, topicLog])
+      if (client !== undefined) await new Promise<void>((resolve) => client.disconnect(1, () => resolve()));
   }
 
   private checkOpen(): void {
@@ -149,10 +186,13 @@ export class NodeAdmin implements BrokerAdmin {
     return new Promise((resolve) => act(control, (error) => resolve(error ?? undefined)));
   }
 
-  private metadata(what: { topic?: string; allTopics?: boolean; timeout: number }): Promise<Metadata> {
+  private metadata(
+    what: { topic?: string; allTopics?: boolean; timeout: number },
+    client = this.client,
+  ): Promise<Metadata> {
     return new Promise((resolve, reject) => {
-      this.client.getMetadata(what, (error, metadata) =>
-        error ? reject(unreachable(this.options.brokers, thrownEvent(error).message)) : resolve(metadata),
+      client.getMetadata(what, (error, metadata) =>
+        error ? reject(unreachable(this.options, thrownEvent(error).message)) : resolve(metadata),
       );
     });
   }

@@ -230,7 +230,7 @@ export class NodeConsumer implements BatchConsumer {
     this.checkOpen();
     await new Promise<void>((resolve, reject) => {
       this.client.getMetadata({ allTopics: false, timeout: timeoutMs }, (error) =>
-        error ? reject(unreachable(this.options.brokers, thrownEvent(error).message)) : resolve(),
+        error ? reject(unreachable(this.options, thrownEvent(error).message)) : resolve(),
       );
     });
   }

@@ -1,9 +1,10 @@
 /** The node-rdkafka driver: works without the addon, on the main thread only, at the price of an object a message. */
 import { isMainThread } from 'node:worker_threads';
 import type { KafkaConsumer, LibrdKafkaError, Producer } from 'node-rdkafka';
-import { brokerError, thrownEvent, unreachable } from './errors.ts';
+import { badProperty, thrownEvent, unreachable } from './errors.ts';
 import { NodeAdmin } from './node-rdkafka-admin.ts';
 import { mainThreadOnly, NodeConsumer } from './node-rdkafka-consumer.ts';
+import { loadNodeRdkafka } from './node-rdkafka-load.ts';
 import { NodeProducer } from './node-rdkafka-producer.ts';
 import { NodeTransactionalProducer } from './node-rdkafka-transactions.ts';
 import type {
@@ -61,15 +62,12 @@ async function connect<C extends KafkaConsumer | Producer>(
   try {
     client = make();
   } catch (thrown) {
-    throw brokerError('bad_broker_property', thrownEvent(thrown).message, {
-      next: 'see the configuration page of librdkafka',
-      cause: thrown,
-    });
+    throw badProperty(options.properties, thrownEvent(thrown).message);
   }
   await new Promise<void>((resolve, reject) => {
     const metadata = { allTopics: false, timeout: options.connectTimeoutMs ?? CONNECT_TIMEOUT_MS };
     client.connect(metadata, (error: LibrdKafkaError | undefined) => {
-      if (error) reject(unreachable(options.brokers, thrownEvent(error).message));
+      if (error) reject(unreachable(options, thrownEvent(error).message));
       else resolve();
     });
   });
@@ -78,7 +76,7 @@ async function connect<C extends KafkaConsumer | Producer>(
 
 async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
   mainThreadOnly(isMainThread);
-  const { KafkaConsumer: Consumer } = (await import('node-rdkafka')).default;
+  const { KafkaConsumer: Consumer } = await loadNodeRdkafka();
   const { global, topic } = split(consumerProperties(options));
   const callbacks = { rebalance_cb: () => {}, offset_commit_cb: true };
   const client = await connect(
@@ -90,7 +88,7 @@ async function consumer(options: ConsumerOptions): Promise<BatchConsumer> {
 
 async function producer(options: ProducerOptions): Promise<BatchProducer> {
   mainThreadOnly(isMainThread);
-  const { Producer: Client } = (await import('node-rdkafka')).default;
+  const { Producer: Client } = await loadNodeRdkafka();
   const { global, topic } = split(producerProperties(options));
   const client = await connect(
     () => new Client({ ...global, dr_cb: true } as never, topic as never),
@@ -101,7 +99,7 @@ async function producer(options: ProducerOptions): Promise<BatchProducer> {
 
 async function transactional(options: TransactionalOptions): Promise<TransactionalProducer> {
   mainThreadOnly(isMainThread);
-  const { Producer: Client } = (await import('node-rdkafka')).default;
+  const { Producer: Client } = await loadNodeRdkafka();
   const { global, topic } = split(transactionalProperties(options));
   const client = await connect(
     () => new Client({ ...global, dr_cb: true } as never, topic as never),
@@ -112,7 +110,7 @@ async function transactional(options: TransactionalOptions): Promise<Transaction
 
 async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
   mainThreadOnly(isMainThread);
-  const library = (await import('node-rdkafka')).default;
+  const library = await loadNodeRdkafka();
   const properties = clientProperties(options);
   const client = await connect(() => new library.Producer({ ...properties } as never), options);
   return new NodeAdmin(
@@ -127,6 +125,22 @@ async function admin(options: BrokerOptions): Promise<BrokerAdmin> {
         made.on('event.log', (line: { fac?: string; message?: string }) => {
           const found = line.fac === 'CLUSTERID' ? /-> "([^"]+)"/.exec(line.message ?? '') : null;
           if (found !== null) seen(found[1] as string);
+        });
+        return made;
+      }, options);
+    },
+    // There is no call for the id of a topic either; librdkafka logs the ids of the topics a client asks for.
+    async (seen) => {
+      return connect(() => {
+        const made = new library.Producer({ ...properties, debug: 'topic' } as never);
+        made.on('event.log', (line: { fac?: string; message?: string }) => {
+          const found =
+            line.fac === 'METADATA'
+              ? /Topic (\S+) changed id from \S+ to (\S+)/.exec(line.message ?? '')
+              : null;
+          // As Kafka's own tools print it.
+          const id = found?.[2]?.replaceAll('+', '-').replaceAll('/', '_');
+          if (id !== undefined) seen(found?.[1] as string, id);
         });
         return made;
       }, options);

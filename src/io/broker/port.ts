@@ -63,6 +63,9 @@ export interface ConsumeResult {
   readonly events: readonly BrokerEvent[];
   /** Milliseconds from the call until the batch was ready, where that may be long before the promise settles. */
   readonly tookMs?: number;
+  /** Runs of rows, in their order and all of them: how long before the batch was ready this process received them from the
+   *  broker. Absent where the client does not say. */
+  readonly receipts?: ReadonlyArray<{ readonly rows: number; readonly ageMs: number }>;
 }
 
 export interface ConsumerOptions extends BrokerOptions {
@@ -194,6 +197,7 @@ export interface TopicSpec {
   readonly partitions: number;
   /** Absent or 0: three, or as many as there are brokers where they are fewer. */
   readonly replicationFactor?: number;
+  /** Beside `min.insync.replicas=2`, which a topic of three replicas or more gets where this does not say otherwise. */
   readonly config?: Readonly<Record<string, string>>;
 }
 
@@ -204,6 +208,8 @@ export interface TopicInfo {
 
 export interface TopicDescription {
   readonly partitions: number;
+  /** Of the partition that has the fewest. */
+  readonly replicas: number;
   /** Undefined where the driver cannot ask (see its description of limits). */
   readonly config: ReadonlyMap<string, string> | undefined;
 }
@@ -217,6 +223,9 @@ export interface BrokerAdmin {
   listTopics(): Promise<readonly TopicInfo[]>;
   /** Undefined where there is no such topic. */
   describeTopic(topic: string): Promise<TopicDescription | undefined>;
+  /** Id that the cluster gave the topic when it was made: a topic made again under the same name has another one.
+   *  Undefined where there is no such topic, or the broker gives no ids (before Kafka 2.8). */
+  topicId(topic: string): Promise<string | undefined>;
   /** Whether the topic is there and each of its partitions has a leader. */
   isLed(topic: string): Promise<boolean>;
   /** How many brokers the cluster has. */

@@ -1,5 +1,6 @@
 /** Properties of both drivers: defaults, then the options, then whatever the caller gives by librdkafka's own names. */
 import { coreError } from '../../core/errors.ts';
+import { Secrets } from '../../core/secrets.ts';
 import type {
   BrokerOptions,
   BrokerProperties,
@@ -42,6 +43,70 @@ const PRODUCER: BrokerProperties = {
   'batch.num.messages': 10_000,
   'queue.buffering.max.messages': 1_000_000,
 };
+
+/** Properties whose values may be printed; none of these values has a comma in it. Every other value is secret. */
+export const SHOWN_PROPERTIES: ReadonlySet<string> = new Set([
+  'acks',
+  'api.version.request',
+  'batch.num.messages',
+  'batch.size',
+  'broker.address.family',
+  'broker.address.ttl',
+  'check.crcs',
+  'client.dns.lookup',
+  'client.id',
+  'client.rack',
+  'compression.codec',
+  'compression.level',
+  'compression.type',
+  'connections.max.idle.ms',
+  'enable.idempotence',
+  'enable.ssl.certificate.verification',
+  'fetch.error.backoff.ms',
+  'fetch.max.bytes',
+  'fetch.message.max.bytes',
+  'fetch.min.bytes',
+  'fetch.wait.max.ms',
+  'heartbeat.interval.ms',
+  'isolation.level',
+  'linger.ms',
+  'max.in.flight.requests.per.connection',
+  'max.partition.fetch.bytes',
+  'max.poll.interval.ms',
+  'message.max.bytes',
+  'message.timeout.ms',
+  'metadata.max.age.ms',
+  'queue.buffering.max.kbytes',
+  'queue.buffering.max.messages',
+  'queue.buffering.max.ms',
+  'queued.max.messages.kbytes',
+  'queued.min.messages',
+  'receive.message.max.bytes',
+  'reconnect.backoff.max.ms',
+  'reconnect.backoff.ms',
+  'request.timeout.ms',
+  'retry.backoff.max.ms',
+  'retry.backoff.ms',
+  'sasl.mechanism',
+  'sasl.mechanisms',
+  'security.protocol',
+  'session.timeout.ms',
+  'socket.connection.setup.timeout.ms',
+  'socket.keepalive.enable',
+  'socket.nagle.disable',
+  'socket.timeout.ms',
+  'ssl.endpoint.identification.algorithm',
+  'statistics.interval.ms',
+  'transaction.timeout.ms',
+]);
+
+/** The secret values among a caller's properties, which messages of librdkafka may quote. */
+export const secretsOf = (properties: BrokerProperties = {}): Secrets =>
+  new Secrets(
+    Object.entries(properties).flatMap(([name, value]) =>
+      SHOWN_PROPERTIES.has(name) ? [] : [String(value)],
+    ),
+  );
 
 type Properties = Record<string, string>;
 

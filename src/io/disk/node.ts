@@ -1,27 +1,21 @@
-/** A folder on this machine. The lock is a file that names its process; one left by a dead process is taken over. */
-import { constants } from 'node:fs';
-import {
-  access,
-  type FileHandle,
-  link,
-  mkdir,
-  open,
-  readdir,
-  readFile,
-  rename,
-  rm,
-  stat,
-  unlink,
-  writeFile,
-} from 'node:fs/promises';
-import { hostname } from 'node:os';
+/** A folder on this machine. */
+import fs, { constants } from 'node:fs';
+import { access, type FileHandle, mkdir, open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
 import { coreError } from '../../core/errors.ts';
-import type { AppendFile, Disk } from './port.ts';
+import type { AppendFile, Disk, RandomFile } from './port.ts';
 
-const LOCK = 'lock';
+/** A longer write, and the sync of more bytes, is left to another thread. */
+const WRITE_SYNC_BYTES_MAX = 64 << 10;
+/** A sync that takes no longer than this is made in place: handing it to another thread and back takes as long. */
+const SYNC_IN_PLACE_MS_MAX = 0.5;
+/** After a longer sync, syncs are left to another thread for this time. */
+const SYNC_ELSEWHERE_MS = 1_000;
 /** Written under this ending and renamed; what a crash leaves behind is never read. */
 const UNFINISHED = '.tmp';
+
+const fdatasync = promisify(fs.fdatasync);
 
 const codeOf = (thrown: unknown): string | undefined => (thrown as NodeJS.ErrnoException).code;
 
@@ -30,30 +24,6 @@ function notWritable(where: string, thrown: unknown): Error {
     next: 'check the folder, its owner and the free space',
     cause: thrown,
   });
-}
-
-/** When the process started, in clock ticks since boot; tells a process from a later one with the same number. */
-async function startOf(pid: number): Promise<string> {
-  try {
-    const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? '';
-  } catch {
-    return '';
-  }
-}
-
-async function isAlive(holder: {
-  readonly pid: number;
-  readonly start: string;
-  readonly host: string;
-}): Promise<boolean> {
-  if (holder.host !== hostname()) return true;
-  try {
-    process.kill(holder.pid, 0);
-  } catch (thrown) {
-    return codeOf(thrown) === 'EPERM';
-  }
-  return holder.start === '' || (await startOf(holder.pid)) === holder.start;
 }
 
 class NodeAppendFile implements AppendFile {
@@ -83,6 +53,61 @@ class NodeAppendFile implements AppendFile {
     } catch (thrown) {
       throw notWritable(this.path, thrown);
     }
+  }
+
+  close(): Promise<void> {
+    return this.file.close();
+  }
+}
+
+class NodeRandomFile implements RandomFile {
+  size: number;
+  private readonly file: FileHandle;
+  /** Bytes written since the last sync. */
+  private unsynced = 0;
+  /** Until then the disk counts as slow. */
+  private slowUntilMs = 0;
+
+  constructor(file: FileHandle, size: number) {
+    this.file = file;
+    this.size = size;
+  }
+
+  async read(into: Uint8Array, at: number): Promise<number> {
+    let filled = 0;
+    while (filled < into.length) {
+      const { bytesRead } = await this.file.read(into, filled, into.length - filled, at + filled);
+      if (bytesRead === 0) break;
+      filled += bytesRead;
+    }
+    return filled;
+  }
+
+  async write(bytes: Uint8Array, at: number): Promise<void> {
+    const inPlace = bytes.length <= WRITE_SYNC_BYTES_MAX;
+    for (let written = 0; written < bytes.length; ) {
+      const left = bytes.length - written;
+      written += inPlace
+        ? fs.writeSync(this.file.fd, bytes, written, left, at + written)
+        : (await this.file.write(bytes, written, left, at + written)).bytesWritten;
+      this.size = Math.max(this.size, at + written);
+    }
+    this.unsynced += bytes.length;
+  }
+
+  async sync(options?: { readonly offThread: boolean }): Promise<void> {
+    const started = performance.now();
+    const isLong = options?.offThread === true || this.unsynced > WRITE_SYNC_BYTES_MAX;
+    this.unsynced = 0;
+    if (isLong || started < this.slowUntilMs) return fdatasync(this.file.fd);
+    fs.fdatasyncSync(this.file.fd);
+    const ended = performance.now();
+    if (ended - started > SYNC_IN_PLACE_MS_MAX) this.slowUntilMs = ended + SYNC_ELSEWHERE_MS;
+  }
+
+  async truncate(bytes: number): Promise<void> {
+    await this.file.truncate(bytes);
+    this.size = bytes;
   }
 
   close(): Promise<void> {
@@ -147,6 +172,22 @@ class NodeDisk implements Disk {
     }
   }
 
+  async edit(name: string): Promise<RandomFile> {
+    const path = join(this.where, name);
+    try {
+      const file = await open(path, constants.O_RDWR | constants.O_CREAT, 0o644);
+      try {
+        await this.syncFolder();
+        return new NodeRandomFile(file, (await file.stat()).size);
+      } catch (thrown) {
+        await file.close();
+        throw thrown;
+      }
+    } catch (thrown) {
+      throw notWritable(path, thrown);
+    }
+  }
+
   async readPiece(name: string, from: number, bytesMax: number): Promise<Uint8Array<ArrayBuffer>> {
     let file: FileHandle;
     try {
@@ -197,66 +238,37 @@ class NodeDisk implements Disk {
     await rm(join(this.where, name), { force: true });
   }
 
-  async lock(): Promise<{ readonly release?: () => Promise<void>; readonly holder: string }> {
-    const path = join(this.where, LOCK);
-    const own = JSON.stringify({ pid: process.pid, start: await startOf(process.pid), host: hostname() });
-    const draft = join(this.where, `${LOCK}.${process.pid}${UNFINISHED}`);
-    try {
-      await writeFile(draft, own);
-      try {
-        for (let attempt = 0; attempt < 3; attempt++) {
-          try {
-            // A link fails when the name exists, so the file is there whole or not at all.
-            await link(draft, path);
-            return { release: () => unlink(path).catch(() => {}), holder: own };
-          } catch (thrown) {
-            if (codeOf(thrown) !== 'EEXIST') throw thrown;
-          }
-          const text = await readFile(path, 'utf8').catch(() => '');
-          let holder = { pid: 0, start: '', host: hostname() };
-          try {
-            holder = { ...holder, ...(JSON.parse(text) as Partial<typeof holder>) };
-          } catch {
-            // A lock that cannot be read names no living process.
-          }
-          if (holder.pid > 0 && (await isAlive(holder)))
-            return { holder: `process ${holder.pid} on ${holder.host}` };
-          // Moved aside first: only one of several takers gets it, and only if it still is the dead one's.
-          const aside = `${draft}.old`;
-          await rename(path, aside).catch(() => {});
-          const moved = await readFile(aside, 'utf8').catch(() => '');
-          if (moved !== '' && moved !== text) await link(aside, path).catch(() => {});
-          await rm(aside, { force: true });
-        }
-        return { holder: 'another process that is starting' };
-      } finally {
-        await rm(draft, { force: true });
-      }
-    } catch (thrown) {
-      throw notWritable(path, thrown);
-    }
-  }
-
-  private async syncFolder(): Promise<void> {
-    const folder = await open(this.where, 'r');
-    try {
-      await folder.sync();
-    } finally {
-      await folder.close();
-    }
+  private syncFolder(): Promise<void> {
+    return syncFolder(this.where);
   }
 }
 
-/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
+/** Makes the names in a folder durable. */
+async function syncFolder(path: string): Promise<void> {
+  const folder = await open(path, 'r');
+  try {
+    await folder.sync();
+  } finally {
+    await folder.close();
+  }
+}
+
+/** Makes a folder and its parents, each durable by name: a crash must not take away a folder that holds acknowledged data.
+ *  Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
 async function makeFolder(path: string): Promise<void> {
   try {
     await mkdir(path);
   } catch (thrown) {
-    if (codeOf(thrown) === 'EEXIST') return;
+    if (codeOf(thrown) === 'EEXIST' && (await stat(path)).isDirectory()) {
+      // An earlier process may have ended before it synced the name. Not every parent can be opened or synced.
+      await syncFolder(dirname(path)).catch(() => {});
+      return;
+    }
     if (codeOf(thrown) !== 'ENOENT' || dirname(path) === path) throw thrown;
     await makeFolder(dirname(path));
     await mkdir(path);
   }
+  await syncFolder(dirname(path));
 }
 
 /** Makes the folder where it is missing. @throws not_writable */

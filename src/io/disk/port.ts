@@ -13,6 +13,23 @@ export interface AppendFile {
   close(): Promise<void>;
 }
 
+/** A file that is read and written at any place. One write, sync or truncation at a time. Its errors are those of the system,
+ *  with a `code` such as ENOSPC; after one, what was being written is unknown. */
+export interface RandomFile {
+  /** Length of the file as far as this process wrote or found it. */
+  readonly size: number;
+  /** Fills `into` from `at` on; returns fewer bytes at the end of the file. */
+  read(into: Uint8Array, at: number): Promise<number>;
+  /** Borrows the bytes until it settles. A write behind the end makes the file longer. */
+  write(bytes: Uint8Array, at: number): Promise<void>;
+  /** Settles when everything written and the length are durable. A sync that is expected to be short may block the thread, unless
+   *  it is `offThread`. */
+  sync(options?: { readonly offThread: boolean }): Promise<void>;
+  /** Cuts the file off behind so many bytes; durable after the next sync. */
+  truncate(bytes: number): Promise<void>;
+  close(): Promise<void>;
+}
+
 export interface Disk {
   /** Path for messages. */
   readonly where: string;
@@ -27,13 +44,12 @@ export interface Disk {
   append(name: string): Promise<AppendFile>;
   /** Bytes of a file from `from` on, at most `bytesMax`; fewer at its end, none behind it or without the file. */
   readPiece(name: string, from: number, bytesMax: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** Opens a file, or makes it, empty and durable by name. @throws not_writable */
+  edit(name: string): Promise<RandomFile>;
   /** Cuts a file off behind so many bytes, durable. @throws not_writable */
   truncate(name: string, bytes: number): Promise<void>;
   /** @throws not_writable */
   rename(from: string, to: string): Promise<void>;
   /** A file that is gone already is fine. */
   remove(name: string): Promise<void>;
-  /** Takes the folder for this process; undefined when a living process holds it, else a function that gives it back.
-   *  `holder` says who has it. */
-  lock(): Promise<{ readonly release?: () => Promise<void>; readonly holder: string }>;
 }

@@ -4,6 +4,7 @@
  *  connections, on what calls hold and on how long they wait for their client (calls.ts), deadlines that are checked before
  *  the handler runs, health that follows the process, and a drain that ends.
  */
+import { X509Certificate } from 'node:crypto';
 import type { Http2Server, IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { Server as NetServer, Socket } from 'node:net';
 import {
@@ -28,13 +29,14 @@ import type {
   GrpcCode,
   GrpcDriver,
   GrpcMethod,
+  GrpcPeer,
   GrpcReply,
   GrpcServer,
   GrpcServerOptions,
   GrpcTls,
 } from './port.ts';
 import { addReflection } from './reflection.ts';
-import { listenOn, reloadTls, socketServer } from './socket.ts';
+import { listenOn, peerOfCertificate, reloadTls, socketServer } from './socket.ts';
 
 /** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
 const SESSION_MEMORY_MB = 64;
@@ -62,6 +64,16 @@ class Call implements GrpcCall {
 
   metadata(name: string): readonly string[] {
     return splitValues(this.inner.metadata.get(name) as readonly string[]);
+  }
+
+  get remoteAddress(): string {
+    return this.inner.getPeer().replace(/:\d+$/, '');
+  }
+
+  /** Read where it is asked for: it costs a parse of the certificate. */
+  get peer(): GrpcPeer | undefined {
+    const raw = this.inner.getAuthContext().sslPeerCertificate?.raw;
+    return raw === undefined ? undefined : peerOfCertificate(new X509Certificate(raw));
   }
 
   cancelled(): boolean {

@@ -54,8 +54,17 @@ export interface GrpcCall {
   metadata(name: string): readonly string[];
   /** The bytes of the one message. */
   readonly message: Uint8Array;
+  /** IP address of the client. */
+  readonly remoteAddress: string;
+  /** Name in the client's certificate. Only where the server asked for one and its chain was verified. */
+  readonly peer?: GrpcPeer | undefined;
   /** Whether the client has gone away or its deadline has passed. */
   cancelled(): boolean;
+}
+
+export interface GrpcPeer {
+  /** `CN=relay,O=acme`: attributes in the certificate's order, commas between. */
+  readonly subject: string;
 }
 
 export interface GrpcReply {

@@ -1,21 +1,34 @@
 /** The listening socket of a gRPC server: plain, or TLS with HTTP/2 agreed in the handshake. */
+import type { X509Certificate } from 'node:crypto';
 import { createServer, type Server, type Socket } from 'node:net';
 import {
   createSecureContext,
   createServer as createTlsServer,
-  type TLSSocket,
+  TLSSocket,
   type TlsOptions,
   type Server as TlsServer,
 } from 'node:tls';
 import { type ConnectionLimit, ConnectionLimits } from '../../core/connection-limits.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
 import { ENHANCE_YOUR_CALM } from './frames.ts';
-import type { GrpcServerOptions, GrpcTls } from './port.ts';
+import type { GrpcPeer, GrpcServerOptions, GrpcTls } from './port.ts';
 import { goAway, NO_SETTINGS } from './wire-control.ts';
 
 /** A certificate came and did not verify. */
 const isImpostor = (socket: TLSSocket): boolean =>
   !socket.authorized && socket.getPeerX509Certificate() !== undefined;
+
+/** One attribute a line in the certificate's text; commas and line feeds in values are escaped there. */
+export const peerOfCertificate = ({ subject }: Pick<X509Certificate, 'subject'>): GrpcPeer => ({
+  subject: subject.split('\n').join(','),
+});
+
+/** Undefined where no certificate came, or none was asked for. */
+export function peerOf(socket: Socket): GrpcPeer | undefined {
+  if (!(socket instanceof TLSSocket && socket.authorized)) return undefined;
+  const certificate = socket.getPeerX509Certificate();
+  return certificate === undefined ? undefined : peerOfCertificate(certificate);
+}
 
 /** @throws bad_value for TLS that does not fit */
 function tlsOptions(tls: GrpcTls, requestTimeoutMs: number): TlsOptions {

@@ -6,13 +6,19 @@
  *  A streaming call is `receiving` until its client's end, and `answering` as soon as something waits for a window.
  */
 import { CALL_BYTES, LONG_CALL_MS_MAX, LONG_SHARE, REFUSED_SHARE, splitValues } from './common.ts';
-import type { GrpcCall } from './port.ts';
+import type { GrpcCall, GrpcPeer } from './port.ts';
 import type { CallHead } from './wire-head.ts';
 import { MessageReader } from './wire-message.ts';
 import type { Outgoing } from './wire-out.ts';
 import type { Route, Streaming } from './wire-served.ts';
 
 const EMPTY = new Uint8Array(0);
+
+/** The client of a connection. */
+export interface WireClient {
+  readonly remoteAddress: string;
+  readonly peer: GrpcPeer | undefined;
+}
 
 /** Counts what is held against what may be. */
 export class Account {
@@ -41,6 +47,7 @@ export class WireCall implements GrpcCall, Outgoing {
   readonly id: number;
   readonly route: Route;
   readonly fields: readonly string[];
+  private readonly client: WireClient;
   readonly reader: MessageReader;
   message: Uint8Array = EMPTY;
   hasMessage = false;
@@ -75,6 +82,7 @@ export class WireCall implements GrpcCall, Outgoing {
     readonly route: Route;
     readonly head: CallHead;
     readonly fields: readonly string[];
+    readonly client: WireClient;
     readonly fieldBytes: number;
     readonly messageBytesMax: number;
     readonly requestTimeoutMs: number;
@@ -85,6 +93,7 @@ export class WireCall implements GrpcCall, Outgoing {
     this.id = options.id;
     this.route = options.route;
     this.fields = options.fields;
+    this.client = options.client;
     this.reader = new MessageReader(options.messageBytesMax);
     const nowMs = performance.now();
     this.deadlineMs = nowMs + head.timeoutMs;
@@ -111,6 +120,14 @@ export class WireCall implements GrpcCall, Outgoing {
     const values: string[] = [];
     for (let i = 0; i < fields.length; i += 2) if (fields[i] === wanted) values.push(fields[i + 1] as string);
     return splitValues(values);
+  }
+
+  get remoteAddress(): string {
+    return this.client.remoteAddress;
+  }
+
+  get peer(): GrpcPeer | undefined {
+    return this.client.peer;
   }
 
   isLate(): boolean {

@@ -21,7 +21,7 @@ import {
   framedMessage,
   httpBlock,
 } from './wire-answer.ts';
-import { type Account, WireCall } from './wire-call.ts';
+import { type Account, WireCall, type WireClient } from './wire-call.ts';
 import { encodingOf, type HeadRefusal, readHead } from './wire-head.ts';
 import { PREFIX_BYTES, type Taken } from './wire-message.ts';
 import type { WireOut } from './wire-out.ts';
@@ -44,6 +44,7 @@ export interface LineOwner {
 /** What the calls of a connection need of it. */
 export interface CallsLine {
   readonly owner: LineOwner;
+  readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed: ClosedStreams;
   /** Ends the connection. */
@@ -87,7 +88,7 @@ export class LineCalls {
 
   /** A client has begun a call. */
   begin(id: number, ended: boolean, list: HeaderList): void {
-    const { owner, out } = this.line;
+    const { owner, out, client } = this.line;
     const { options } = owner;
     // Whoever resets calls to make others waits for their handlers all the same.
     if (this.open.size + this.orphans >= options.streamsMax) {
@@ -120,6 +121,7 @@ export class LineCalls {
       route,
       head,
       fields: list.fields,
+      client,
       fieldBytes: list.bytes,
       messageBytesMax,
       requestTimeoutMs,

@@ -44,7 +44,8 @@ import {
   WITH_PRIORITY,
 } from './frames.ts';
 import { HEADER_BYTES_MAX, HeaderList, HpackDecoder } from './hpack.ts';
-import type { WireCall } from './wire-call.ts';
+import { peerOf } from './socket.ts';
+import type { WireCall, WireClient } from './wire-call.ts';
 import { type CallsLine, callWindow, LineCalls, type LineOwner } from './wire-calls.ts';
 import { ALIVE, goAway, LEAVING, ourSettings, SETTING_BYTES, SETTINGS_ACK } from './wire-control.ts';
 import { areTrailers } from './wire-head.ts';
@@ -72,6 +73,7 @@ interface Block {
 export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
   readonly socket: Socket;
   readonly owner: LineOwner;
+  readonly client: WireClient;
   readonly out: WireOut<WireCall>;
   readonly closed = new ClosedStreams();
   readonly calls: LineCalls;
@@ -105,6 +107,7 @@ export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
   constructor(owner: LineOwner, socket: Socket, onGone: (line: WireLine) => void) {
     this.owner = owner;
     this.socket = socket;
+    this.client = { remoteAddress: socket.remoteAddress ?? '', peer: peerOf(socket) };
     this.onGone = onGone;
     this.out = new WireOut<WireCall>(socket, this);
     this.calls = new LineCalls(this);

@@ -26,13 +26,17 @@ async function writeMark(folder: string, driver: string): Promise<void> {
     await file.close();
   }
   await rename(`${path}.tmp`, path);
-  for (const one of [folder, dirname(folder)]) {
-    const handle = await open(one, 'r');
-    await handle.sync().finally(() => handle.close());
-  }
+  for (const one of [folder, dirname(folder)]) await syncFolder(one);
 }
 
-/** Node's own recursive mkdir never returns where a parent exists and takes no entries. */
+/** Makes the names in a folder durable. */
+async function syncFolder(path: string): Promise<void> {
+  const handle = await open(path, 'r');
+  await handle.sync().finally(() => handle.close());
+}
+
+/** Makes a folder and its parents, each durable by name. Node's own recursive mkdir never returns where a parent exists and takes
+ *  no entries. */
 async function makeFolder(path: string): Promise<void> {
   try {
     await mkdir(path);
@@ -43,6 +47,7 @@ async function makeFolder(path: string): Promise<void> {
     await makeFolder(dirname(path));
     await mkdir(path);
   }
+  await syncFolder(dirname(path));
 }
 
 /** Whether the folder holds a store that this version and driver can open; makes and marks it where there is none.

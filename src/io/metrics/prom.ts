@@ -61,15 +61,25 @@ export interface Exposition {
   text(): Promise<string>;
 }
 
-export function promExposition(metrics: Metrics, clock: Clock, build: BuildInfo): Exposition {
+export interface ExpositionOptions {
+  /** Adds the metric build_info. */
+  readonly build?: BuildInfo;
+  /** false: leaves out the metrics of the Node.js process, which another registry of the process serves. */
+  readonly process?: boolean;
+}
+
+export function promExposition(metrics: Metrics, clock: Clock, options: ExpositionOptions = {}): Exposition {
   const processRegistry = new Registry();
-  collectDefaultMetrics({ register: processRegistry });
-  const info = metrics.gauge('build_info', 'Version of this build; the value is 1.', [
-    'version',
-    'command',
-    'node',
-  ]);
-  info.set(1, info.series(build.version, build.command, build.node));
+  if (options.process !== false) collectDefaultMetrics({ register: processRegistry });
+  if (options.build !== undefined) {
+    const { version, command, node } = options.build;
+    const info = metrics.gauge('build_info', 'Version of this build; the value is 1.', [
+      'version',
+      'command',
+      'node',
+    ]);
+    info.set(1, info.series(version, command, node));
+  }
 
   let cached: Promise<string> | undefined;
   let cachedAtMs = Number.NEGATIVE_INFINITY;

@@ -1,5 +1,6 @@
 /** What every driver makes of the server's and the socket's faults. */
 import { coreError, MillraceError } from '../../core/errors.ts';
+import { Secrets } from '../../core/secrets.ts';
 import { type SqlOptions, sqlError } from './port.ts';
 
 /** Classes and codes that say the connection, not the statement, is at fault; 25P03 and what follows it end a session that
@@ -38,11 +39,14 @@ export interface Where {
   /** host:port */
   readonly address: string;
   readonly flag: string;
+  /** Credentials of the address, which a message of a server or library may quote. */
+  readonly secrets: Secrets;
 }
 
 /** The row of the tables for a fault. @param lost the connection is gone, whatever the sqlstate */
 export function errorOf(fault: ServerFault, where: Where, lost: boolean, cause: unknown): MillraceError {
-  const { sqlstate, message } = fault;
+  const { sqlstate } = fault;
+  const message = where.secrets.hide(fault.message);
   if (sqlstate !== undefined && REFUSED.test(sqlstate)) {
     return coreError('unreachable', `PostgreSQL at ${where.address} refuses the connection: ${message}`, {
       next: `check user, password and database in ${where.flag}`,
@@ -101,21 +105,43 @@ export function rolledBackAtCommit(): MillraceError {
   });
 }
 
+/** Parameters of an address whose values are secret. */
+const SECRET_PARAMS = ['password', 'sslpassword'];
+
+function badAddress(why: string, next = 'give postgres://user:password@host:port/database'): MillraceError {
+  return coreError('bad_value', `the PostgreSQL address ${why}`, { next });
+}
+
+/** The credentials in an address. @throws bad_value for those that readers of URLs would take for something else */
+function secretsOf(url: string, parsed: URL): Secrets {
+  const behindHost = url.replace(/^[^:]*:\/\/[^/?#]*/, '').replace(/([?&]user=)[^&]*/, '$1');
+  if (behindHost.includes('@')) {
+    throw badAddress(
+      'has an @ behind the host',
+      'write / ? # and @ of a user or password as %2F %3F %23 %40',
+    );
+  }
+  const secrets = [parsed.password, ...SECRET_PARAMS.map((name) => parsed.searchParams.get(name) ?? '')];
+  try {
+    for (const text of [parsed.username, parsed.password, parsed.pathname]) decodeURIComponent(text);
+  } catch {
+    throw badAddress('has a percent sign that begins no character', 'write %25 for a percent sign');
+  }
+  return new Secrets(secrets);
+}
+
 /** @throws bad_value */
 export function whereOf({ url, flag = '-postgres' }: Pick<SqlOptions, 'url' | 'flag'>): Where {
   let parsed: URL;
   try {
     parsed = new URL(url);
   } catch {
-    throw coreError('bad_value', 'the PostgreSQL address is not a URL', {
-      next: 'give postgres://user:password@host:port/database',
-    });
+    throw badAddress('is not a URL');
   }
   if (parsed.protocol !== 'postgres:' && parsed.protocol !== 'postgresql:') {
-    throw coreError('bad_value', `the PostgreSQL address starts with ${parsed.protocol}`, {
-      next: 'give postgres://user:password@host:port/database',
-    });
+    throw badAddress('does not start with postgres://');
   }
   const host = parsed.searchParams.get('host') ?? (parsed.hostname === '' ? 'localhost' : parsed.hostname);
-  return { address: `${host}:${parsed.port === '' ? 5432 : parsed.port}`, flag };
+  const secrets = secretsOf(url, parsed);
+  return { address: `${host}:${parsed.port === '' ? 5432 : parsed.port}`, flag, secrets };
 }

@@ -1,18 +1,21 @@
 /** A member of a consumer group whose every message has its effect once: wraps a handler per record in an inbox.
  *
- *  Invariants: those of a member (member.ts), and: a batch is one transaction of inbox rows, effects and parked records.
+ *  Invariants: those of a member (member.ts), and: (1) a batch is one transaction of inbox rows, effects and parked records;
+ *  (2) no offset is committed at or behind a record that waits for another attempt (retries.ts), so a crash loses none.
  */
 import type { Clock } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
+import type { TopicPartitionOffset } from '../../io/broker/port.ts';
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import { canonicalUuid } from '../ids.ts';
 import { Member, type MemberOptions, placeKey, RecordIntake } from './member.ts';
 import { plainTableName } from './names.ts';
 import { insertParked, requireDigest } from './parked.ts';
 import type { InboxPort, InboxRecord, Parked, UnreadRecord } from './port.ts';
+import { Retries, type RetryQueue, type RetrySettings } from './retries.ts';
 import { faultOfEffect, Settler, type Work } from './settle.ts';
 
 export interface InboxConsumerOptions {
@@ -24,9 +27,9 @@ export interface InboxConsumerOptions {
   readonly inbox: InboxPort;
   /** Made with parkedTableSql. */
   readonly parkedTable: string;
-  /** The effect of one record, through this session alone; records come in the order of their partition. What it throws rolls
-   *  the batch back: a record that fails `attempts` times by itself is parked, with poison_record at once; what is
-   *  `unavailable` is waited for. */
+  /** The effect of one record, through this session alone; records of a key come in their order. What it throws rolls the
+   *  batch back. A record that the database refuses `attempts` times is parked; one whose effect throws an error of its own is tried
+   *  again as `retry` says, and then parked; with poison_record it is parked immediately. What is `unavailable` is waited for. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;
   /** A record's id; undefined: it has none and is parked. Default: the header ce_id. */
   readonly messageId?: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
@@ -40,6 +43,9 @@ export interface InboxConsumerOptions {
   /** How long a batch waits for its first record. */
   readonly batchWaitMs: number;
   readonly attempts: number;
+  readonly retry: RetrySettings;
+  /** Uniform in [0, 1), for the jitter of retries. Default: Math.random. */
+  readonly random?: () => number;
 }
 
 type Aside = Parked<UnreadRecord>;
@@ -50,6 +56,13 @@ interface Settled {
   readonly seen: number;
   readonly parked: readonly Aside[];
 }
+
+/** How long records that wait are tried before the next read, so that the member stays in its group. */
+const RETRY_TURN_MS = 1000;
+/** After this long since the first failure in a batch, what is left of it is postponed: the member has to read again. */
+const FAILING_BATCH_MS = 10_000;
+/** How often a consumer that is full looks whether a record is due. */
+const FULL_WAIT_MS = 100;
 
 const utf8 = new TextDecoder();
 
@@ -68,6 +81,14 @@ export class InboxConsumer {
   /** Partitions that left while the batch under way was not finished. */
   private readonly left = new Set<string>();
   private processing: Promise<boolean> | undefined;
+  private readonly retries: Retries;
+  /** Next offset behind what was settled or waits, by partition. */
+  private readonly reached = new Map<string, TopicPartitionOffset>();
+  /** Time of the first failure of an effect in the batch that is being settled. */
+  private failingSinceMs: number | undefined;
+  private isDatabaseAway = false;
+  /** Reads nothing, because too many records wait for another attempt. */
+  private isHalted = false;
 
   /** @throws bad_table_name */
   constructor(options: InboxConsumerOptions) {
@@ -75,11 +96,16 @@ export class InboxConsumer {
     plainTableName(options.parkedTable, 'a plain name of a table of parked records');
     this.messageId = options.messageId ?? idOfHeader;
     this.intake = new RecordIntake(options.batchRows, options.batchBytes);
+    this.retries = new Retries(options.retry, options.random ?? Math.random);
     this.member = new Member({
       ...options,
       underWay: () => this.processing,
       onMoved: (kind, partitions) => {
-        if (kind !== 'assigned') for (const at of partitions) this.left.add(placeKey(at));
+        for (const at of partitions) {
+          if (kind !== 'assigned') this.left.add(placeKey(at));
+          this.reached.delete(placeKey(at));
+          this.retries.forget(at);
+        }
       },
     });
     const { metrics } = options;
@@ -91,12 +117,23 @@ export class InboxConsumer {
         'inbox_batch_seconds',
         'Time of one batch transaction, commit included.',
       ),
+      retries: metrics.counter(
+        'inbox_retries_total',
+        'Effects that failed by themselves and are tried again.',
+      ),
+      waitingRecords: metrics.gauge(
+        'inbox_waiting_records',
+        'Records that wait for another attempt, or behind one of their key.',
+      ),
+      waitingKeys: metrics.gauge('inbox_waiting_keys', 'Keys of which a record waits for another attempt.'),
       waiting: metrics.gauge('inbox_database_waiting', '1 while the consumer waits for its database.'),
     };
     this.settler = new Settler({
       commit: (work) => options.pool.transaction((session) => this.apply(session, work)),
       faultOf: faultOfEffect,
       park: (delivery, detail) => ({ delivery, reason: 'refused', detail }),
+      defer: (record, thrown) => this.defer(record, thrown),
+      follows: (record) => this.follows(record),
       log: options.log,
       attempts: options.attempts,
       idle: async (ms) => void (await this.member.idle(ms)),
@@ -104,7 +141,8 @@ export class InboxConsumer {
       isOurs: (one) => !this.left.has(placeKey('delivery' in one ? one.delivery : one)),
       onWait: async (waiting) => {
         this.counters.waiting.set(waiting ? 1 : 0);
-        await this.member.wait(waiting);
+        this.isDatabaseAway = waiting;
+        await this.member.wait(waiting || this.isHalted);
       },
       onCommitted: (settled, seconds) => this.count(settled, seconds),
       monotonicMs: () => options.clock.monotonicMs(),
@@ -113,7 +151,7 @@ export class InboxConsumer {
 
   /** The database answered the last time it was asked. */
   isHealthy(): boolean {
-    return !this.member.isWaiting;
+    return !this.isDatabaseAway;
   }
 
   /** Why it may not be reading what comes; undefined: it is a member of its group, and a broker answers. */
@@ -123,22 +161,114 @@ export class InboxConsumer {
 
   /** Reads until the drain. @throws tables_missing; what no attempt can cure: a fatal client error, a statement that does not fit the tables */
   async run(): Promise<void> {
-    const { member, intake } = this;
+    const { member } = this;
     await this.checkTables();
     try {
       await member.join();
       while (!this.options.drain.aborted) {
-        const { rowCount } = await member.read(intake);
-        if (rowCount > 0) {
-          this.processing = this.process(intake.records);
-          if (!(await this.processing)) break;
-        }
+        await this.haltWhileFull();
+        if (!this.isHalted && !(await this.readOnce())) break;
+        this.processing = this.retryDue();
+        if (!(await this.processing)) break;
         await member.commitIfDue();
       }
       await member.commit();
     } finally {
       await member.leave();
     }
+  }
+
+  /** false: given up, the drain came before the database did. */
+  private async readOnce(): Promise<boolean> {
+    const { clock, batchWaitMs } = this.options;
+    const waitMs = Math.min(batchWaitMs, this.retries.dueInMs(clock.monotonicMs()));
+    const { rowCount } = await this.member.read(this.intake, waitMs);
+    if (rowCount === 0) return true;
+    this.processing = this.process(this.intake.records);
+    return this.processing;
+  }
+
+  /** Pauses the partitions while too much waits, and stays a member of the group. */
+  private async haltWhileFull(): Promise<void> {
+    const { member, retries, options } = this;
+    if (retries.isFull !== this.isHalted) {
+      this.isHalted = retries.isFull;
+      const fields = { records: retries.waitingRows, keys: retries.waitingKeys };
+      if (this.isHalted)
+        options.log.warn(fields, 'too many records wait for another attempt; nothing more is read');
+      else options.log.info(fields, 'records are read again');
+      await member.wait(this.isHalted);
+    }
+    if (this.isHalted)
+      await member.idle(Math.min(FULL_WAIT_MS, retries.dueInMs(options.clock.monotonicMs())));
+  }
+
+  /** Tries records that are due, for a turn. false: given up, the drain came before the database did. */
+  private async retryDue(): Promise<boolean> {
+    const { retries, options } = this;
+    const endMs = options.clock.monotonicMs() + RETRY_TURN_MS;
+    this.left.clear();
+    this.failingSinceMs = undefined;
+    let finished = true;
+    for (const queue of retries.due(options.clock.monotonicMs()))
+      if (finished) finished = await this.retryQueue(queue, endMs);
+    this.advance();
+    return finished;
+  }
+
+  /** Tries the records of one key until one fails or the turn ends, each in a transaction of its own. */
+  private async retryQueue(queue: RetryQueue, endMs: number): Promise<boolean> {
+    const { retries, options } = this;
+    for (;;) {
+      const nowMs = options.clock.monotonicMs();
+      const [record] = queue.records;
+      if (record === undefined || nowMs >= endMs || options.drain.aborted || this.left.has(queue.place))
+        return true;
+      const { failures } = queue;
+      if (!(await this.settler.settle({ records: [record], parked: [] }))) return false;
+      if (queue.failures !== failures) return true;
+      retries.settled(queue, options.clock.monotonicMs());
+    }
+  }
+
+  /** Takes a record whose effect failed, to try it again. false: its time is over. */
+  private defer(record: InboxRecord, thrown: unknown): boolean {
+    // Its next owner reads it again.
+    if (this.left.has(placeKey(record))) return true;
+    const nowMs = this.options.clock.monotonicMs();
+    this.failingSinceMs ??= nowMs;
+    if (!this.retries.failed(record, nowMs)) return false;
+    this.counters.retries.add();
+    const { topic, partition, offset } = record;
+    this.options.log.info(
+      {
+        topic,
+        partition,
+        offset: offset.toString(),
+        error: thrown instanceof Error ? thrown.message : String(thrown),
+      },
+      'an effect failed and is tried again; later records of its key wait',
+    );
+    return true;
+  }
+
+  private follows(record: InboxRecord): boolean {
+    if (this.left.has(placeKey(record))) return false;
+    if (this.retries.follow(record)) return true;
+    const nowMs = this.options.clock.monotonicMs();
+    if (this.failingSinceMs === undefined || nowMs - this.failingSinceMs < FAILING_BATCH_MS) return false;
+    this.retries.postpone(record, nowMs);
+    return true;
+  }
+
+  /** Offsets may be committed up to the first record that waits. */
+  private advance(): void {
+    for (const [place, { topic, partition, offset }] of this.reached) {
+      const lowest = this.retries.lowest(place);
+      this.member.finished({ topic, partition }, lowest !== undefined && lowest < offset ? lowest : offset);
+    }
+    this.counters.waitingRecords.set(this.retries.waitingRows);
+    this.counters.waitingKeys.set(this.retries.waitingKeys);
   }
 
   /** A database that is away is waited for later, with the first batch. */
@@ -193,10 +323,16 @@ export class InboxConsumer {
   /** false: given up, the drain came before the database did. */
   private async process(batch: RecordBatch): Promise<boolean> {
     this.left.clear();
+    this.failingSinceMs = undefined;
     const work = this.workOf(batch);
     if (!(await this.settler.settle(work))) return false;
-    for (const at of [...work.records, ...work.parked.map(({ delivery }) => delivery)])
-      if (!this.left.has(placeKey(at))) this.member.finished(at, at.offset + 1n);
+    for (const at of [...work.records, ...work.parked.map(({ delivery }) => delivery)]) {
+      const place = placeKey(at);
+      const { topic, partition, offset } = at;
+      if (!this.left.has(place) && offset >= (this.reached.get(place)?.offset ?? 0n))
+        this.reached.set(place, { topic, partition, offset: offset + 1n });
+    }
+    this.advance();
     return true;
   }
 

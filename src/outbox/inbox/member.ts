@@ -126,9 +126,9 @@ export class Member {
     return this.client === undefined ? 'no broker was asked yet' : this.presence.whyNot(this.client);
   }
 
-  /** Reads what is there; what was read is of no account before it is `took`. */
-  async read(into: Intake): Promise<ConsumeResult> {
-    const consumed = this.consume(into.records);
+  /** Reads what is there; records do not advance the position until `took` is called. @param waitMs for the first record */
+  async read(into: Intake, waitMs = this.options.batchWaitMs): Promise<ConsumeResult> {
+    const consumed = this.consume(into.records, waitMs);
     this.consuming = consumed.catch(() => {});
     const result = await consumed;
     if (result.rowCount > 0) this.presence.heard();
@@ -224,9 +224,9 @@ export class Member {
   }
 
   /** Waits for a first record in parts: a client's wait cannot be cut short, and a drain must not stand behind it. */
-  private async consume(into: RecordBatch): Promise<ConsumeResult> {
-    const { clock, drain, batchWaitMs } = this.options;
-    const untilMs = clock.monotonicMs() + batchWaitMs;
+  private async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
+    const { clock, drain } = this.options;
+    const untilMs = clock.monotonicMs() + waitMs;
     for (;;) {
       const restMs = Math.max(0, untilMs - clock.monotonicMs());
       const result = await this.consumer.consume(into, Math.min(restMs, WAIT_PART_MS));

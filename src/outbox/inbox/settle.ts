@@ -1,9 +1,9 @@
 /** Brings a batch into the database: one transaction, whatever fails. Every consumer with an inbox, payments too, has this loop; what
  *  the transaction holds is its own.
  *
- *  Invariants: (1) a record has its effect, is skipped or is parked in a transaction that committed before `settle` returns;
- *  (2) a batch with a record that cannot be carried out is split until that record is alone, and it is parked; (3) a database
- *  that is away is waited for.
+ *  Invariants: (1) a record has its effect, is skipped or is parked in a transaction that committed before `settle` returns, or
+ *  `defer` or `follows` has taken it; (2) a batch with a record that cannot be carried out is split until that record is alone, and
+ *  it is parked or deferred; (3) a database that is away is waited for.
  */
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
@@ -22,8 +22,12 @@ export interface SettlerOptions<R extends RecordPlace, P, C> {
   /** The record as it is parked. */
   readonly park: (record: R, why: string) => P;
   readonly isOurs: (one: R | P) => boolean;
+  /** Takes a record that failed with fault `effect` for a later attempt; false: it is parked. Absent: every such record is parked. */
+  readonly defer?: (record: R, thrown: unknown) => boolean;
+  /** Takes a record that has to wait behind a deferred one. */
+  readonly follows?: (record: R) => boolean;
   readonly log: Logger;
-  /** How often a record that fails alone is tried before it is parked. */
+  /** How often a record that the database refuses is tried alone before it is parked. */
   readonly attempts: number;
   /** Waits between two attempts, staying a member of the group; may resolve early. */
   readonly idle: (ms: number) => Promise<void>;
@@ -32,6 +36,12 @@ export interface SettlerOptions<R extends RecordPlace, P, C> {
   readonly onWait: (waiting: boolean) => Promise<void>;
   readonly onCommitted: (committed: C, seconds: number) => void;
   readonly monotonicMs: () => number;
+}
+
+/** What a record of the work failed with. */
+interface Failure {
+  readonly thrown: unknown;
+  readonly fault: Fault;
 }
 
 const RETRY_MS = 50;
@@ -47,9 +57,10 @@ const OF_THE_RECORD = /^(?:22|23|44|54|P0|25P02$)/;
 /** A statement that does not fit the tables, or may not: no attempt can cure it. */
 const OF_THE_SCHEMA = /^(?:42|0A|28|3D|3F)/;
 
-/** `away` the database is waited for, `contention` the same again soon, `record` a record of the batch is at fault, `poison` it says so
- *  itself and is not tried again, `fatal` no attempt can cure it. */
-export type Fault = 'away' | 'contention' | 'record' | 'poison' | 'fatal';
+/** `away` the database is waited for, `contention` the same again soon, `record` the database refuses a record of the batch, `effect` the
+ *  effect of a record failed outside of the database, `poison` a record is declared unusable and is not tried again, `fatal` no
+ *  attempt can cure it. */
+export type Fault = 'away' | 'contention' | 'record' | 'effect' | 'poison' | 'fatal';
 
 /** What the database says without blaming the record is waited for: a record is parked only for its own fault. */
 export function faultOfState(sqlstate: string): Fault {
@@ -58,14 +69,14 @@ export function faultOfState(sqlstate: string): Fault {
   return OF_THE_SCHEMA.test(sqlstate) ? 'fatal' : 'away';
 }
 
-/** What an effect throws by itself is its record's fault. A transaction whose COMMIT got no answer is simply repeated: what it did is
- *  then seen. */
+/** An error of the effect's own may pass (a third party that answers 503), so its record is tried again later. A transaction whose
+ *  COMMIT got no answer is simply repeated: what it did is then seen. */
 export function faultOfEffect(thrown: unknown): Fault {
   const error = findMillraceError(thrown);
-  if (error === undefined) return 'record';
+  if (error === undefined) return 'effect';
   if (error.code === 'poison_record') return 'poison';
   if (error.code === 'commit_unknown' || error.kind === 'unavailable') return 'away';
-  if (error.code !== 'sql_failed') return error.kind === 'internal' ? 'fatal' : 'record';
+  if (error.code !== 'sql_failed') return error.kind === 'internal' ? 'fatal' : 'effect';
   const sqlstate = error.details['sqlstate'];
   // Without one, the driver refused what an effect handed it: the server never saw it.
   return typeof sqlstate === 'string' ? faultOfState(sqlstate) : 'record';
@@ -84,7 +95,12 @@ export class Settler<R extends RecordPlace, P, C> {
   }
 
   /** false: given up before everything was committed. @throws what no attempt can cure */
-  async settle(work: Work<R, P>): Promise<boolean> {
+  async settle(given: Work<R, P>): Promise<boolean> {
+    const { defer, follows } = this.options;
+    const work =
+      follows === undefined
+        ? given
+        : { records: given.records.filter((record) => !follows(record)), parked: given.parked };
     const single = work.records.length + work.parked.length <= 1;
     const failure = await this.attempt(work, single ? this.options.attempts : 1);
     if (failure === 'given_up') return false;
@@ -96,6 +112,7 @@ export class Settler<R extends RecordPlace, P, C> {
     const [record] = work.records;
     // A record that even the table of parked records refuses leaves nothing to do but to stop before it.
     if (record === undefined) throw failure.thrown;
+    if (failure.fault === 'effect' && defer?.(record, failure.thrown) === true) return true;
     return this.settle({ records: [], parked: [this.refused(record, failure.thrown)] });
   }
 
@@ -124,10 +141,7 @@ export class Settler<R extends RecordPlace, P, C> {
   }
 
   /** Commits the work, waiting for the database as long as it takes. Returns what a record of it failed with. */
-  private async attempt(
-    work: Work<R, P>,
-    attempts: number,
-  ): Promise<{ readonly thrown: unknown } | 'given_up' | undefined> {
+  private async attempt(work: Work<R, P>, attempts: number): Promise<Failure | 'given_up' | undefined> {
     const { options } = this;
     let ownFailures = 0;
     for (let failures = 0; ; failures++) {
@@ -147,9 +161,9 @@ export class Settler<R extends RecordPlace, P, C> {
       } catch (thrown) {
         const fault = options.faultOf(thrown);
         if (fault === 'fatal') throw thrown;
-        if (fault === 'record' || fault === 'poison') {
+        if (fault === 'record' || fault === 'effect' || fault === 'poison') {
           await this.endWait();
-          if (fault === 'poison' || ++ownFailures >= attempts) return { thrown };
+          if (fault !== 'record' || ++ownFailures >= attempts) return { thrown, fault };
         }
         // Somebody who holds rows for long: the group must not take this member for dead meanwhile.
         if (fault === 'away' || (fault === 'contention' && failures >= CONTENTION_SOON))

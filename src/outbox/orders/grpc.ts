@@ -1,4 +1,6 @@
 /** The gRPC surface of the orders service: parse, call, answer. The same intents and the same refusals as over HTTP. */
+import { type Caller, type Need, openGate, type RequestGate } from '../../access/access.ts';
+import { refusalHeaders } from '../../access/headers.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Counter } from '../../core/metrics.ts';
@@ -9,10 +11,12 @@ import {
   type GrpcMethod,
   type GrpcReply,
 } from '../../io/grpc/port.ts';
-import { OUTBOX_ERRORS, outboxError } from '../errors.ts';
+import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
+import { CREATE_NEED, READ_NEED } from './access.ts';
 import { readCreateMessage, readGetMessage, writeCreateMessage, writeOrderMessage } from './grpc-messages.ts';
 import { readTraceparent } from './headers.ts';
+import { ORDERS_ERRORS } from './problems.ts';
 import type { Orders } from './service.ts';
 
 export const ORDERS_SERVICE = 'orders.v1.Orders';
@@ -31,6 +35,8 @@ export interface OrdersGrpcOptions {
   /** Undefined until the database answered at start. */
   readonly orders: () => Orders | undefined;
   readonly requestId: () => string;
+  /** Absent: every caller may do everything. */
+  readonly gate?: RequestGate | undefined;
   readonly log: Logger;
   /** By outcome: created, replayed, or the error's code. */
   readonly outcomes: Counter;
@@ -63,14 +69,14 @@ interface Failure {
 /** The error a client sees: ours as it is, a lost database as UNAVAILABLE, anything else without its inner words. */
 function publicError(thrown: unknown): Failure {
   const error = findMillraceError(thrown);
-  if (error !== undefined && error.code in OUTBOX_ERRORS) {
+  if (error !== undefined && error.code in ORDERS_ERRORS) {
     const text = error.next === undefined ? error.message : `${error.message}; ${error.next}`;
     return { code: error.code, grpc: error.row.grpc, text, error };
   }
   if (error?.kind === 'unavailable') {
     return {
       code: 'database_unavailable',
-      grpc: OUTBOX_ERRORS.database_unavailable.grpc,
+      grpc: ORDERS_ERRORS.database_unavailable.grpc,
       text: 'the database is not reachable; make the same call with the same key again',
       error: undefined,
     };
@@ -82,6 +88,20 @@ function publicError(thrown: unknown): Failure {
     error: undefined,
   };
 }
+
+/** As Retry-After over HTTP. */
+function retryDelayMs(error: MillraceError | undefined): number {
+  const seconds = refusalHeaders(error)['retry-after'];
+  return seconds === undefined ? RETRY_DELAY_MS : Number(seconds) * 1000;
+}
+
+const callerOf = (call: GrpcCall, method: string): Caller => ({
+  method: 'gRPC',
+  path: `/${ORDERS_SERVICE}/${method}`,
+  header: (name) => call.metadata(name),
+  remoteAddress: call.remoteAddress,
+  peer: call.peer,
+});
 
 function detailsOf(failure: Failure, requestId: string): readonly GrpcDetail[] {
   const { field, differs } = failure.error?.details ?? {};
@@ -101,7 +121,7 @@ function detailsOf(failure: Failure, requestId: string): readonly GrpcDetail[] {
     metadata: Array.isArray(differs) ? { differs: differs.join(',') } : {},
   });
   if (code === 'UNAVAILABLE' || code === 'RESOURCE_EXHAUSTED')
-    details.push({ kind: 'retry_info', delayMs: RETRY_DELAY_MS });
+    details.push({ kind: 'retry_info', delayMs: retryDelayMs(failure.error) });
   details.push({ kind: 'request_info', requestId });
   return details;
 }
@@ -124,45 +144,42 @@ export function ordersMethods(options: OrdersGrpcOptions): readonly GrpcMethod[]
       options.log.error({ requestId, code: failure.code, cause: describe(thrown) }, 'call failed');
     return { code, message: EMPTY, text: failure.text, details: detailsOf(failure, requestId) };
   };
-  const guarded =
-    (handle: (call: GrpcCall) => Promise<GrpcReply>) =>
-    async (call: GrpcCall): Promise<GrpcReply> => {
+  const { gate = openGate } = options;
+  /** Asks the gate before the message is read. */
+  const guarded = (name: string, need: Need, handle: (call: GrpcCall) => Promise<GrpcReply>): GrpcMethod => ({
+    service: ORDERS_SERVICE,
+    name,
+    handler: async (call) => {
       try {
+        if (gate !== openGate) await gate.authorise(callerOf(call, name), need);
         return await handle(call);
       } catch (thrown) {
         return refuse(thrown);
       }
-    };
+    },
+  });
   return [
-    {
-      service: ORDERS_SERVICE,
-      name: 'Create',
-      handler: guarded(async (call) => {
-        const key = readKey(call);
-        const request = readCreateMessage(call.message);
-        const traceparent = readTraceparent(call.metadata('traceparent'));
-        const answer = await service().create(key, request, { traceparent });
-        count(answer.replayed ? 'replayed' : 'created');
-        return {
-          code: 'OK',
-          message: writeCreateMessage(answer.body),
-          trailers: answer.replayed ? TRAILERS_REPLAYED : TRAILERS_FIRST,
-        };
-      }),
-    },
-    {
-      service: ORDERS_SERVICE,
-      name: 'Get',
-      handler: guarded(async (call) => {
-        const given = readGetMessage(call.message);
-        const orderId = canonicalUuid(given);
-        if (orderId === undefined) {
-          throw outboxError('bad_body', 'order_id is not a UUID', { details: { field: 'order_id' } });
-        }
-        const order = await service().find(orderId);
-        if (order === undefined) throw outboxError('order_not_found', 'there is no order with this id');
-        return { code: 'OK', message: writeOrderMessage(order) };
-      }),
-    },
+    guarded('Create', CREATE_NEED, async (call) => {
+      const key = readKey(call);
+      const request = readCreateMessage(call.message);
+      const traceparent = readTraceparent(call.metadata('traceparent'));
+      const answer = await service().create(key, request, { traceparent });
+      count(answer.replayed ? 'replayed' : 'created');
+      return {
+        code: 'OK',
+        message: writeCreateMessage(answer.body),
+        trailers: answer.replayed ? TRAILERS_REPLAYED : TRAILERS_FIRST,
+      };
+    }),
+    guarded('Get', READ_NEED, async (call) => {
+      const given = readGetMessage(call.message);
+      const orderId = canonicalUuid(given);
+      if (orderId === undefined) {
+        throw outboxError('bad_body', 'order_id is not a UUID', { details: { field: 'order_id' } });
+      }
+      const order = await service().find(orderId);
+      if (order === undefined) throw outboxError('order_not_found', 'there is no order with this id');
+      return { code: 'OK', message: writeOrderMessage(order) };
+    }),
   ];
 }

@@ -2,12 +2,22 @@
  *
  *  Budget: the handler itself takes a few microseconds; nothing is made a request that all can share.
  */
+import { type Caller, type Need, openGate, type RequestGate } from '../../access/access.ts';
+import { refusalHeaders } from '../../access/headers.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Counter } from '../../core/metrics.ts';
-import type { HttpFallbacks, HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import type {
+  HttpAdmission,
+  HttpFallbacks,
+  HttpRequest,
+  HttpRequestHead,
+  HttpResponse,
+  HttpRoute,
+} from '../../io/http/port.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
+import { CREATE_NEED, READ_NEED } from './access.ts';
 import {
   readIdempotencyKey,
   readRequestId,
@@ -42,6 +52,8 @@ export interface OrdersHttpOptions {
   readonly outcomes: Counter;
   /** `canonical`: the fields guard a key; `raw`: the bytes of the body do. */
   readonly hash?: 'canonical' | 'raw';
+  /** Absent: every caller may do everything. */
+  readonly gate?: RequestGate;
   /** Of the package, for the description. */
   readonly version?: string;
 }
@@ -115,6 +127,22 @@ class OrdersHttp {
     return orders;
   }
 
+  /** The `admit` of a route: the gate judges the head, so that a refused body is never read. */
+  admission(need: Need, gate: RequestGate) {
+    return (head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> => {
+      try {
+        const access = gate.authorise(head, need);
+        if (!(access instanceof Promise)) return undefined;
+        return access.then(
+          () => undefined,
+          (thrown: unknown) => this.refused(head, thrown),
+        );
+      } catch (thrown) {
+        return this.refused(head, thrown);
+      }
+    };
+  }
+
   /** POST /orders. Nothing is asked of the service before all of the request is known to be good. */
   readonly create = (request: HttpRequest): HttpResponse | Promise<HttpResponse> => {
     try {
@@ -163,13 +191,14 @@ class OrdersHttp {
     if (requestId !== undefined) headers['x-request-id'] = requestId;
   }
 
-  private refused(request: HttpRequest, thrown: unknown): HttpResponse {
+  private refused(request: Caller, thrown: unknown): HttpResponse {
     const { log, requestId: next } = this.options;
     const requestId = readRequestId(request.header('x-request-id')) ?? next();
     const { code, row, detail, extra } = publicError(thrown);
     this.count(code);
     if (row.status >= 500) log.error({ requestId, code, cause: describe(thrown) }, 'request failed');
-    return problemResponse({ row, detail, instance: request.path, requestId, extra });
+    const headers = refusalHeaders(thrown);
+    return problemResponse({ row, detail, instance: request.path, requestId, headers, extra });
   }
 
   /** GET /orders/{order_id} */
@@ -195,9 +224,12 @@ export function ordersRoutes(options: OrdersHttpOptions): readonly HttpRoute[] {
     headers: { 'content-type': JSON_TYPE, 'cache-control': 'no-cache' },
     body: `${JSON.stringify(ordersDescription(options.version ?? '0'))}\n`,
   };
+  const { gate = openGate } = options;
+  const admits = (need: Need): Pick<HttpRoute, 'admit'> =>
+    gate === openGate ? {} : { admit: surface.admission(need, gate) };
   return [
-    { method: 'POST', path: '/orders', handler: surface.create },
-    { method: 'GET', path: '/orders/{order_id}', handler: surface.show },
+    { method: 'POST', path: '/orders', ...admits(CREATE_NEED), handler: surface.create },
+    { method: 'GET', path: '/orders/{order_id}', ...admits(READ_NEED), handler: surface.show },
     { method: 'GET', path: '/openapi.json', handler: () => description },
   ];
 }

@@ -21,13 +21,28 @@ const REQUEST_ID = '019aa5d2-7c41-7bb0-8d10-3e5a9c7f2b64';
 const BY_SERVER: readonly number[] = [400, 403, 408, 431, 500, 503];
 const BY_SERVER_WITH_BODY: readonly number[] = [413, 417];
 
+/** Refusals of the gate. */
+const BY_ACCESS: readonly ProblemCode[] = [
+  'unauthenticated',
+  'forbidden',
+  'rate_limited',
+  'auth_unavailable',
+];
+const SECURITY_SCHEMES: Json = {
+  basic: { type: 'http', scheme: 'basic', description: 'With -auth-basic.' },
+  bearer: { type: 'http', scheme: 'bearer', bearerFormat: 'JWT', description: 'With -auth-jwks.' },
+  certificate: { type: 'mutualTLS', description: 'With -tls-client-ca; a principal with -auth-mtls.' },
+};
+/** No credentials at all are enough without access rules, or where they allow it. */
+const SECURITY: readonly Json[] = [{}, ...Object.keys(SECURITY_SCHEMES).map((name) => ({ [name]: [] }))];
+
 export interface OrdersOperation {
   readonly method: 'get' | 'post';
   readonly path: string;
   readonly id: string;
   readonly summary: string;
   readonly tag: 'orders' | 'process';
-  /** Problems of its own; those of the server are added. */
+  /** Problems of its own; those of the server, and with the tag `orders` those of the gate, are added. */
   readonly problems: readonly ProblemCode[];
   readonly parameters: readonly Json[];
   readonly requestBody?: Json;
@@ -43,6 +58,11 @@ const REQUEST_ID_HEADER = header(
     type: 'string',
   },
 );
+const RETRY_AFTER = header(`Seconds; ${RETRY_AFTER_S}, or more where a rate was passed.`, {
+  type: 'string',
+  pattern: '^[1-9][0-9]*$',
+});
+const CHALLENGE = header('The schemes that are accepted.', { type: 'string' });
 const NO_STORE = header('Answers are not cached.', { const: 'no-store' });
 const text = (type: string): Json => ({ [type]: { schema: { type: 'string' } } });
 
@@ -259,6 +279,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
 export function problemsOf(operation: OrdersOperation): ReadonlyMap<number, readonly ProblemRow[]> {
   const server = [...BY_SERVER, ...(operation.requestBody === undefined ? [] : BY_SERVER_WITH_BODY)];
   const rows = new Set<ProblemRow>([
+    ...(operation.tag === 'orders' ? BY_ACCESS : []).map((code) => PROBLEMS_BY_CODE[code]),
     ...operation.problems.map((code) => PROBLEMS_BY_CODE[code]),
     ...server.map((status) => PROBLEMS_BY_STATUS[status] as ProblemRow),
   ]);
@@ -294,7 +315,8 @@ function problemAnswer(status: number, rows: readonly ProblemRow[], operation: O
     headers: {
       'X-Request-Id': REQUEST_ID_HEADER,
       'Cache-Control': NO_STORE,
-      ...(retry ? { 'Retry-After': header('Seconds.', { const: RETRY_AFTER_S }) } : {}),
+      ...(retry ? { 'Retry-After': RETRY_AFTER } : {}),
+      ...(status === 401 ? { 'WWW-Authenticate': CHALLENGE } : {}),
     },
     content: {
       [PROBLEM_JSON]: {
@@ -337,6 +359,7 @@ function describe(operation: OrdersOperation): Json {
     operationId: operation.id,
     summary: operation.summary,
     tags: [operation.tag],
+    ...(operation.tag === 'orders' ? { security: SECURITY } : {}),
     parameters: operation.parameters,
     ...(operation.requestBody === undefined ? {} : { requestBody: operation.requestBody }),
     responses,
@@ -422,6 +445,6 @@ export function ordersDescription(version: string): Json {
     },
     tags: [{ name: 'orders' }, { name: 'process' }],
     paths,
-    components: { schemas: SCHEMAS },
+    components: { schemas: SCHEMAS, securitySchemes: SECURITY_SCHEMES },
   };
 }

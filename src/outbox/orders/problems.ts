@@ -1,5 +1,7 @@
 /** Every problem document the orders service answers with (RFC 9457): one table for the answers, the description under
  *  /openapi.json and the page in docs. A document never repeats a value of an order. */
+
+import { ACCESS_ERRORS } from '../../access/errors.ts';
 import type { HttpResponse } from '../../io/http/port.ts';
 import { OUTBOX_ERRORS } from '../errors.ts';
 
@@ -17,17 +19,42 @@ export interface ProblemRow {
   readonly when: string;
 }
 
-type OutboxErrorCode = keyof typeof OUTBOX_ERRORS;
+/** Rows of the errors that a client is told of, over HTTP and gRPC. */
+export const ORDERS_ERRORS = { ...OUTBOX_ERRORS, ...ACCESS_ERRORS } as const;
 
-const row = (code: OutboxErrorCode, type: string, title: string, when: string): ProblemRow => ({
+const row = (code: keyof typeof ORDERS_ERRORS, type: string, title: string, when: string): ProblemRow => ({
   type,
-  status: OUTBOX_ERRORS[code].http,
+  status: ORDERS_ERRORS[code].http,
   title,
   when,
 });
 
 /** By the code of the error behind it. */
 export const PROBLEMS_BY_CODE = {
+  unauthenticated: row(
+    'unauthenticated',
+    'unauthenticated',
+    'The request needs credentials',
+    'With access rules on: no credentials were sent, or none that are accepted. WWW-Authenticate names the schemes. Nothing of the body was read.',
+  ),
+  forbidden: row(
+    'forbidden',
+    'forbidden',
+    'The caller is not allowed to do this',
+    'The credentials are accepted, and no access rule allows the request.',
+  ),
+  rate_limited: row(
+    'rate_limited',
+    'rate-limited',
+    'The client sends too many requests',
+    'It has passed -client-rate, or tries too many wrong credentials. Retry-After says when to send the request again.',
+  ),
+  auth_unavailable: row(
+    'auth_unavailable',
+    'auth-unavailable',
+    'Credentials cannot be checked at the moment',
+    'The keys of tokens could not be read yet, or too many passwords wait for their check. Retry-After says when to send the request again.',
+  ),
   bad_idempotency_key: row(
     'bad_idempotency_key',
     'bad-idempotency-key',
@@ -173,11 +200,13 @@ export interface Problem {
   /** The path of the request. */
   readonly instance: string;
   readonly requestId: string;
+  /** Headers of this problem alone. */
+  readonly headers?: Readonly<Record<string, string>>;
   /** Members of this problem alone. */
   readonly extra?: Readonly<Record<string, unknown>>;
 }
 
-export function problemResponse({ row, detail, instance, requestId, extra }: Problem): HttpResponse {
+export function problemResponse({ row, detail, instance, requestId, headers, extra }: Problem): HttpResponse {
   const { status } = row;
   const body = {
     type: `${PROBLEM_TYPE_PREFIX}${row.type}`,
@@ -195,6 +224,7 @@ export function problemResponse({ row, detail, instance, requestId, extra }: Pro
       'cache-control': 'no-store',
       'x-request-id': requestId,
       ...(status === 429 || status === 503 ? { 'retry-after': RETRY_AFTER_S } : {}),
+      ...headers,
     },
     body: JSON.stringify(body),
   };

@@ -9,6 +9,7 @@ import { randomFillSync } from 'node:crypto';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid, UuidV7 } from '../ids.ts';
 import { plainTableName } from '../inbox/names.ts';
+import { isJsonText } from '../json-text.ts';
 import { type OpenTransaction, requireOpen } from '../transaction.ts';
 
 /** What JSON.stringify writes without loss. */
@@ -25,8 +26,9 @@ export interface OutboxEvent {
   readonly aggregateId: string;
   /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
   readonly eventType: string;
-  /** A JSON value, or one as UTF-8 text; it stands in the record's value as it is. */
-  readonly payload: Uint8Array | Json;
+  /** A JSON value, or one as UTF-8 text; it stands in the record's value as it is. Any object that JSON.stringify writes will do: a type
+   *  declared as `interface` has no index signature, so `Json` alone would refuse it. What JSON cannot hold is refused by `append`. */
+  readonly payload: Uint8Array | Json | object;
   /** W3C trace context of whatever caused the event. */
   readonly traceparent?: string;
 }
@@ -159,8 +161,6 @@ function traceparentOf(value: unknown, index: number): string | null {
   throw bad(`traceparent of event ${index} is not of the form 00-TRACE-SPAN-FLAGS: ${shown(value)}`);
 }
 
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
 /** The payload as bytes of its own, so that what the caller does with its buffer meanwhile changes nothing. */
 function payloadOf(value: unknown, index: number): Buffer {
   let bytes: Buffer;
@@ -171,7 +171,7 @@ function payloadOf(value: unknown, index: number): Buffer {
   } else {
     let text: string | undefined;
     try {
-      text = JSON.stringify(value, finite);
+      text = JSON.stringify(value, lossless);
     } catch (thrown) {
       throw bad(`payload of event ${index} is no JSON value: ${(thrown as Error).message.split('\n')[0]}`);
     }
@@ -185,17 +185,10 @@ function payloadOf(value: unknown, index: number): Buffer {
   );
 }
 
-/** JSON.stringify writes null for these. */
-function finite(_name: string, value: unknown): unknown {
+/** Refuses values that JSON.stringify writes as null, as an empty object or as an object of indices. */
+function lossless(_name: string, value: unknown): unknown {
   if (typeof value === 'number' && !Number.isFinite(value)) throw new Error(`${value} is no JSON number`);
+  if (value instanceof Map || value instanceof Set || ArrayBuffer.isView(value))
+    throw new Error(`JSON has no ${value.constructor.name}`);
   return value;
-}
-
-function isJsonText(bytes: Buffer): boolean {
-  try {
-    JSON.parse(utf8.decode(bytes));
-    return true;
-  } catch {
-    return false;
-  }
 }

@@ -35,3 +35,19 @@ export function outboxTableSql(table: string): string {
 CREATE INDEX ${local}_pending ON ${name} (id) WHERE published_at IS NULL;
 `;
 }
+
+/** Has the database refuse a payload that is not JSON, whoever inserts it; changes nothing where it does already. Rows that are there
+ *  are not looked at: the relay sets those aside. A database in another encoding than UTF-8 could not read every payload, so it gets
+ *  no constraint. A script of its own, because outboxTableSql was applied before. @throws bad_table_name */
+export function outboxJsonSql(table: string): string {
+  const name = plainTableName(table, 'a plain name of an outbox table');
+  const constraint = `${name.slice(name.indexOf('.') + 1)}_json`;
+  return `DO $$
+BEGIN
+  IF current_setting('server_encoding') = 'UTF8' AND NOT EXISTS (
+    SELECT FROM pg_constraint WHERE conrelid = '${name}'::regclass AND conname = '${constraint}') THEN
+    ALTER TABLE ${name} ADD CONSTRAINT ${constraint} CHECK (convert_from(payload, 'UTF8')::json IS NOT NULL) NOT VALID;
+  END IF;
+END $$;
+`;
+}

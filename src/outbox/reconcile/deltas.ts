@@ -3,6 +3,7 @@
  *  Every query gives the ids of one class and nothing else, so that the classes are sets, not counts. What a client
  *  knows stands in the temporary table `ledger` (ledger.ts), one row an intent. What was forgotten by rule (keys by their
  *  TTL, outbox partitions by their retention, inbox rows by the redelivery horizon) is no delta: see kept.ts.
+ *  Each class judges the rows whose own time lies in the range; what they are compared with is not limited.
  */
 import { isUuidV7Sql } from '../inbox/names.ts';
 import type { Kept } from './kept.ts';
@@ -36,12 +37,29 @@ export interface Tables {
   readonly hasParked: boolean;
   readonly hasLedger: boolean;
   readonly kept: Kept;
+  readonly range: TimeRange;
+  /** Condition: this timestamp lies in the range. */
+  in(column: string): string;
+}
+
+/** Bounds as timestamps in text, both inclusive; undefined: not bounded. */
+export interface TimeRange {
+  readonly from: string | undefined;
+  readonly to: string | undefined;
+}
+
+function condition({ from, to }: TimeRange, column: string): string {
+  const bounds = [
+    from === undefined ? '' : `${column} >= '${from}'::timestamptz`,
+    to === undefined ? '' : `${column} <= '${to}'::timestamptz`,
+  ].filter((bound) => bound !== '');
+  return bounds.length === 0 ? 'true' : `(${bounds.join(' AND ')})`;
 }
 
 export function tablesOf(
   ordersSchema: string,
   paymentsSchema: string,
-  { hasLedger, hasParked, kept }: Pick<Tables, 'hasLedger' | 'hasParked' | 'kept'>,
+  { hasLedger, hasParked, kept, range }: Pick<Tables, 'hasLedger' | 'hasParked' | 'kept' | 'range'>,
 ): Tables {
   return {
     orders: `${ordersSchema}.orders`,
@@ -54,6 +72,8 @@ export function tablesOf(
     hasParked,
     hasLedger,
     kept,
+    range,
+    in: (column) => condition(range, column),
   };
 }
 
@@ -73,11 +93,13 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     ids: 'idempotency key',
     needsLedger: false,
     sql: (t) => `
-      SELECT k.idem_key AS id FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id) WHERE o.order_id IS NULL
+      SELECT k.idem_key AS id FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id)
+      WHERE o.order_id IS NULL AND ${t.in('k.created_at')}
       ${
         t.hasLedger
           ? `UNION SELECT l.key FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key
-             WHERE l.acknowledged > 0 AND k.idem_key IS NULL AND l.sent_at >= ${t.kept.keysFrom}`
+             WHERE l.acknowledged > 0 AND k.idem_key IS NULL AND l.sent_at >= ${t.kept.keysFrom}
+               AND ${t.in('l.sent_at')}`
           : ''
       }`,
   },
@@ -87,7 +109,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     ids: 'order_id',
     needsLedger: false,
     sql: (t) => `
-      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.kept.keysFrom} AND NOT EXISTS (
+      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE o.created_at >= ${t.kept.keysFrom} AND ${t.in('o.created_at')} AND NOT EXISTS (
         SELECT FROM ${t.keys} k ${t.hasLedger ? `JOIN ledger l ON l.key = k.idem_key AND ${MAY_EXIST}` : ''}
         WHERE k.order_id = o.order_id)`,
   },
@@ -96,7 +118,9 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     meaning: 'one order for two keys',
     ids: 'order_id',
     needsLedger: false,
-    sql: (t) => `SELECT order_id::text AS id FROM ${t.keys} GROUP BY order_id HAVING count(*) > 1`,
+    sql: (t) => `
+      SELECT order_id::text AS id FROM ${t.keys} GROUP BY order_id
+      HAVING count(*) > 1 AND bool_or(${t.in('created_at')})`,
   },
   {
     name: 'order_amount_differs',
@@ -106,7 +130,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     sql: (t) => `
       SELECT DISTINCT o.order_id::text AS id
       FROM ledger l JOIN ${t.keys} k ON k.idem_key = l.key JOIN ${t.orders} o USING (order_id)
-      WHERE ${MAY_EXIST} AND (l.account_id, l.amount_cents) IS DISTINCT FROM (o.account_id, o.amount_cents)`,
+      WHERE ${t.in('o.created_at')} AND ${MAY_EXIST} AND (l.account_id, l.amount_cents) IS DISTINCT FROM (o.account_id, o.amount_cents)`,
   },
   {
     name: 'order_without_outbox',
@@ -115,7 +139,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE o.created_at >= ${t.kept.outboxFrom}
+      WHERE o.created_at >= ${t.kept.outboxFrom} AND ${t.in('o.created_at')}
         AND NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.aggregate_id = o.order_id)`,
   },
   {
@@ -125,14 +149,15 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT x.msg_id::text AS id FROM ${t.outbox} x
-      WHERE NOT EXISTS (SELECT FROM ${t.orders} o WHERE o.order_id = x.aggregate_id)`,
+      WHERE ${t.in('x.created_at')} AND NOT EXISTS (SELECT FROM ${t.orders} o WHERE o.order_id = x.aggregate_id)`,
   },
   {
     name: 'pending_outbox',
     meaning: 'an outbox row that is not marked as published',
     ids: 'msg_id',
     needsLedger: false,
-    sql: (t) => `SELECT msg_id::text AS id FROM ${t.outbox} WHERE published_at IS NULL`,
+    sql: (t) => `
+      SELECT msg_id::text AS id FROM ${t.outbox} WHERE published_at IS NULL AND ${t.in('created_at')}`,
   },
   {
     name: 'order_without_charge',
@@ -141,7 +166,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT o.order_id::text AS id FROM ${t.orders} o
-      WHERE ${NOT_CHARGED(t)}${t.hasParked ? ` AND NOT ${IS_PARKED(t)}` : ''}`,
+      WHERE ${t.in('o.created_at')} AND ${NOT_CHARGED(t)}${t.hasParked ? ` AND NOT ${IS_PARKED(t)}` : ''}`,
   },
   {
     name: 'order_parked',
@@ -150,7 +175,8 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     needsParked: true,
     sql: (t) => `
-      SELECT o.order_id::text AS id FROM ${t.orders} o WHERE ${NOT_CHARGED(t)} AND ${IS_PARKED(t)}`,
+      SELECT o.order_id::text AS id FROM ${t.orders} o
+      WHERE ${t.in('o.created_at')} AND ${NOT_CHARGED(t)} AND ${IS_PARKED(t)}`,
   },
   {
     name: 'charge_without_order',
@@ -159,14 +185,16 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c
-      WHERE NOT EXISTS (SELECT FROM ${t.orders} o WHERE o.order_id = c.order_id)`,
+      WHERE ${t.in('c.created_at')} AND NOT EXISTS (SELECT FROM ${t.orders} o WHERE o.order_id = c.order_id)`,
   },
   {
     name: 'double_charge',
     meaning: 'an order that was charged more than once',
     ids: 'order_id',
     needsLedger: false,
-    sql: (t) => `SELECT order_id::text AS id FROM ${t.charges} GROUP BY order_id HAVING count(*) > 1`,
+    sql: (t) => `
+      SELECT order_id::text AS id FROM ${t.charges} GROUP BY order_id
+      HAVING count(*) > 1 AND bool_or(${t.in('created_at')})`,
   },
   {
     name: 'charge_amount_differs',
@@ -175,7 +203,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT DISTINCT c.order_id::text AS id FROM ${t.charges} c JOIN ${t.orders} o USING (order_id)
-      WHERE c.amount_cents IS DISTINCT FROM o.amount_cents`,
+      WHERE c.amount_cents IS DISTINCT FROM o.amount_cents AND ${t.in('c.created_at')}`,
   },
   {
     name: 'charge_attempted_again',
@@ -184,7 +212,9 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     ids: 'order_id',
     needsLedger: false,
     needsSuppressed: true,
-    sql: (t) => `SELECT DISTINCT order_id::text AS id FROM ${t.suppressed} WHERE reason = 'order_charged'`,
+    sql: (t) => `
+      SELECT DISTINCT order_id::text AS id FROM ${t.suppressed}
+      WHERE reason = 'order_charged' AND ${t.in('seen_at')}`,
   },
   {
     name: 'charge_without_inbox',
@@ -198,7 +228,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
         WHERE NOT EXISTS (SELECT FROM ${t.inbox} i WHERE i.msg_id = x.msg_id)),
       candidates AS MATERIALIZED (
         SELECT c.order_id, max(c.created_at) AS created_at FROM ${t.charges} c
-        WHERE c.order_id IN (SELECT aggregate_id FROM unseen) GROUP BY c.order_id),
+        WHERE c.order_id IN (SELECT aggregate_id FROM unseen) AND ${t.in('c.created_at')} GROUP BY c.order_id),
       excused AS (
         SELECT x.aggregate_id FROM ${t.outbox} x JOIN candidates c ON c.order_id = x.aggregate_id
         WHERE EXISTS (SELECT FROM ${t.inbox} i WHERE i.msg_id = x.msg_id)
@@ -215,7 +245,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT i.msg_id::text AS id FROM ${t.inbox} i
-      WHERE NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.msg_id = i.msg_id)
+      WHERE ${t.in('i.processed_at')} AND NOT EXISTS (SELECT FROM ${t.outbox} x WHERE x.msg_id = i.msg_id)
         ${t.kept.outboxDropped ? `AND ${isUuidV7Sql('i.msg_id')} AND i.msg_id >= ${t.kept.outboxFromId}` : ''}`,
   },
   {
@@ -225,15 +255,15 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: false,
     sql: (t) => `
       SELECT i.msg_id::text AS id FROM ${t.inbox} i JOIN ${t.outbox} x USING (msg_id)
-      WHERE NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = x.aggregate_id)`,
+      WHERE ${t.in('i.processed_at')} AND NOT EXISTS (SELECT FROM ${t.charges} c WHERE c.order_id = x.aggregate_id)`,
   },
   {
     name: 'differing_replies',
     meaning: 'a key whose acknowledged replies are not all the same in status and body',
     ids: 'idempotency key',
     needsLedger: true,
-    sql: () => `
-      SELECT l.key AS id FROM ledger l WHERE l.acknowledged > 0
+    sql: (t) => `
+      SELECT l.key AS id FROM ledger l WHERE l.acknowledged > 0 AND ${t.in('l.sent_at')}
       GROUP BY l.key HAVING min(l.answer) IS DISTINCT FROM max(l.other_answer) OR max(l.refused) > 0`,
   },
   {
@@ -243,7 +273,7 @@ export const DELTA_CLASSES: readonly DeltaClass[] = [
     needsLedger: true,
     sql: (t) => `
       SELECT DISTINCT l.key AS id FROM ledger l JOIN ${t.keys} k ON k.idem_key = l.key
-      WHERE l.acknowledged > 0 AND l.answer IS DISTINCT FROM
+      WHERE l.acknowledged > 0 AND ${t.in('l.sent_at')} AND l.answer IS DISTINCT FROM
         k.response_code || ' ' || encode(sha256(convert_to(k.response_body::text, 'UTF8')), 'hex')`,
   },
 ];

@@ -2,15 +2,18 @@
  *
  *  Invariants: (1) all classes and counts come from one REPEATABLE READ snapshot; (2) the invariant holds when no class
  *  has a member and the three counts are the same; (3) ids are listed up to a bound, counts are never bounded.
- *  Ledgers are read first: what a client knows is committed before the snapshot is taken. Run it when the clients are
- *  done; intents that begin meanwhile show as ghosts. Source: spec/outbox.txt 1.8.
+ *  Ledgers are read first: what a client knows is committed before the snapshot is taken. Source: spec/outbox.txt 1.8.
+ *
+ *  The settle window makes this usable during load. Rows younger than the first comparison are not judged. Where that comparison
+ *  finds a difference and some of its rows are younger than the window, the same rows are compared again when the window is
+ *  over: what was in flight is then complete, and what is still different is a delta. No difference is hidden by its age.
  */
 
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
 import { requireTables } from '../migrations.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
 import { requirePlainSchema } from '../schema-name.ts';
-import { DELTA_CLASSES, type DeltaClass, type Tables, tablesOf } from './deltas.ts';
+import { DELTA_CLASSES, type DeltaClass, type Tables, type TimeRange, tablesOf } from './deltas.ts';
 import { readKept } from './kept.ts';
 import { type LedgerEntries, loadLedgers } from './ledger.ts';
 
@@ -19,16 +22,27 @@ export interface ReconcileOptions {
   readonly ordersSchema: string;
   readonly paymentsSchema: string;
   /** What the clients know; without any, the stored idempotency keys are the intents, and each order whose key has expired. */
-  readonly ledgers: readonly LedgerEntries[];
+  readonly ledgers: readonly LedgerSource[];
   /** After how long keys may be gone, whatever older ones are left; left out: what orders has in its database. */
   readonly keyTtlMs?: number;
   /** Ids listed for each class. */
   readonly idsMax: number;
+  /** Only rows from this time on are judged. */
+  readonly from?: Date;
+  /** Only rows up to this time are judged. */
+  readonly to?: Date;
+  /** How long an order may be in flight from its commit to its charge, ms. 0 or absent: one comparison, of all rows. */
+  readonly settleMs?: number;
+  /** Waits until the settle window is over. */
+  readonly wait?: (ms: number) => Promise<void>;
   readonly onEntry?: () => void;
   readonly onClass?: (name: string) => void;
   /** A class was compared, and has so many members. */
   readonly onCompared?: (name: string, count: number) => void;
 }
+
+/** Opens a ledger; called once for each comparison, because a ledger grows while its client runs. */
+export type LedgerSource = () => LedgerEntries;
 
 export interface Delta {
   readonly class: string;
@@ -59,6 +73,11 @@ export interface Reconciliation {
   readonly classes: readonly string[];
   /** Classes with members. */
   readonly deltas: readonly Delta[];
+  /** Rows outside of these times were not judged; null: no bound. */
+  readonly from: string | null;
+  readonly to: string | null;
+  /** 2: the first one found differences, and rows that may have been in flight. */
+  readonly comparisons: number;
 }
 
 const PAYMENTS_TABLES = ['inbox', 'charges'] as const;
@@ -67,11 +86,60 @@ const WORK_MEM = '256MB';
 
 /** @throws tables_missing, bad_value, bad_file, unreachable */
 export async function reconcile(options: ReconcileOptions): Promise<Reconciliation> {
-  const { pool, ordersSchema, paymentsSchema, ledgers } = options;
+  const { pool, ordersSchema, paymentsSchema } = options;
   requirePlainSchema(ordersSchema);
   requirePlainSchema(paymentsSchema, '-payments-schema');
   await requireTables(pool, ordersSchema, ORDERS_TABLES, 'orders');
   await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
+  const settleMs = options.settleMs ?? 0;
+  const startMs = settleMs > 0 ? await databaseNowMs(pool) : Number.POSITIVE_INFINITY;
+  const range = {
+    from: options.from?.toISOString(),
+    to: boundOf(Math.min(startMs, options.to?.getTime() ?? Number.POSITIVE_INFINITY)),
+  };
+  const first = await compareOnce(options, range, 1);
+  if (first.holds || settleMs === 0) return first;
+  const youngFromMs = startMs - settleMs;
+  if (!(await hasYoung(pool, `${ordersSchema}.outbox`, youngFromMs, range.to))) return first;
+  await (options.wait ?? plainSleep)(Math.max(0, startMs + settleMs - (await databaseNowMs(pool))));
+  return compareOnce(options, range, 2);
+}
+
+const plainSleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+const boundOf = (ms: number): string | undefined =>
+  Number.isFinite(ms) ? new Date(ms).toISOString() : undefined;
+
+async function databaseNowMs(pool: SqlPool): Promise<number> {
+  const { rows } = await pool.query<{ ms: number }>(
+    'SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS ms',
+  );
+  return (rows[0] as { ms: number }).ms;
+}
+
+/** An outbox row in the range is younger than this: its order may still be in flight. By the database's clock, which `created_at` of
+ *  an order is not. */
+async function hasYoung(
+  pool: SqlPool,
+  outbox: string,
+  fromMs: number,
+  to: string | undefined,
+): Promise<boolean> {
+  const { rows } = await pool.query<{ young: boolean }>(
+    `SELECT EXISTS (SELECT FROM ${outbox} WHERE created_at > to_timestamp($1::float8 / 1000)
+       AND ($2::text IS NULL OR created_at <= $2::text::timestamptz)) AS young`,
+    [fromMs, to ?? null],
+  );
+  return rows[0]?.young === true;
+}
+
+/** One comparison, in one snapshot. */
+function compareOnce(
+  options: ReconcileOptions,
+  range: TimeRange,
+  comparisons: number,
+): Promise<Reconciliation> {
+  const { pool, ordersSchema, paymentsSchema, ledgers } = options;
   return pool.transaction(async (session) => {
     // The isolation stands for the whole transaction, the snapshot is taken by the first statement that needs one.
     await session.query('SET TRANSACTION ISOLATION LEVEL REPEATABLE READ');
@@ -79,13 +147,18 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
     await session.query('SET LOCAL enable_nestloop = off');
     // Each class is a few joins of whole tables: hashing them in memory once beats spilling.
     await session.query(`SET LOCAL work_mem = '${WORK_MEM}'`);
-    if (ledgers.length > 0) await loadLedgers(session, ledgers, options.onEntry ?? (() => {}));
+    if (ledgers.length > 0) {
+      const opened = ledgers.map((open) => open());
+      await loadLedgers(session, opened, options.onEntry ?? (() => {}));
+    }
     const tables = tablesOf(ordersSchema, paymentsSchema, {
       hasLedger: ledgers.length > 0,
       hasParked: await exists(session, `${paymentsSchema}.payments_parked`),
       kept: await readKept(session, ordersSchema, paymentsSchema, options.keyTtlMs),
+      range,
     });
-    return compare(session, tables, options);
+    const compared = await compare(session, tables, options);
+    return { ...compared, from: range.from ?? null, to: range.to ?? null, comparisons };
   });
 }
 
@@ -93,7 +166,7 @@ async function compare(
   session: SqlSession,
   tables: Tables,
   options: ReconcileOptions,
-): Promise<Reconciliation> {
+): Promise<Omit<Reconciliation, 'from' | 'to' | 'comparisons'>> {
   const counts = await readCounts(session, tables);
   const hasSuppressed = await exists(session, tables.suppressed);
   const classes = DELTA_CLASSES.filter(
@@ -148,20 +221,35 @@ type Counts = Pick<
   | 'expired_keys'
 >;
 
-async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
-  const stored = `EXISTS (SELECT FROM ${t.keys} k WHERE k.idem_key = l.key)`;
-  const intents = t.hasLedger
-    ? `count(DISTINCT key) FILTER (WHERE done) AS produced, count(DISTINCT key) FILTER (WHERE NOT done AND refused = 0) AS unanswered,
+/** An intent is counted where its order is, a charge as well: their own times differ by the time between processes. */
+const countedIn = (t: Tables, own: string): string =>
+  // Without a bound the planner drops the join, as nothing refers to it.
+  t.range.from === undefined && t.range.to === undefined
+    ? 'true'
+    : `CASE WHEN o.order_id IS NULL THEN ${t.in(own)} ELSE ${t.in('o.created_at')} END`;
+
+function intentsSql(t: Tables): string {
+  if (!t.hasLedger) {
+    return `count(*) AS produced, 0::bigint AS unanswered, 0::bigint AS refused
+       FROM ${t.keys} k LEFT JOIN ${t.orders} o USING (order_id) WHERE ${countedIn(t, 'k.created_at')}`;
+  }
+  return `count(DISTINCT key) FILTER (WHERE done) AS produced, count(DISTINCT key) FILTER (WHERE NOT done AND refused = 0) AS unanswered,
        count(DISTINCT key) FILTER (WHERE NOT done AND refused > 0) AS refused
-       FROM (SELECT l.key, l.refused, l.acknowledged > 0 OR (l.refused = 0 AND ${stored}) AS done FROM ledger l) AS intents`
-    : `count(*) AS produced, 0::bigint AS unanswered, 0::bigint AS refused FROM ${t.keys}`;
+       FROM (SELECT l.key, l.refused, l.acknowledged > 0 OR (l.refused = 0 AND k.idem_key IS NOT NULL) AS done
+             FROM ledger l LEFT JOIN ${t.keys} k ON k.idem_key = l.key LEFT JOIN ${t.orders} o USING (order_id)
+             WHERE ${countedIn(t, 'l.sent_at')}) AS intents`;
+}
+
+async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
   const { rows } = await session.query<
     Record<'produced' | 'unanswered' | 'refused' | 'orders' | 'charges' | 'expired', bigint>
   >(
-    `SELECT *, (SELECT count(*) FROM ${t.orders}) AS orders, (SELECT count(*) FROM ${t.charges}) AS charges,
-       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.kept.keysFrom}
+    `SELECT *, (SELECT count(*) FROM ${t.orders} o WHERE ${t.in('o.created_at')}) AS orders,
+       (SELECT count(DISTINCT c.order_id) FROM ${t.charges} c LEFT JOIN ${t.orders} o USING (order_id)
+          WHERE ${countedIn(t, 'c.created_at')}) AS charges,
+       (SELECT count(*) FROM ${t.orders} o WHERE o.created_at < ${t.kept.keysFrom} AND ${t.in('o.created_at')}
           AND NOT EXISTS (SELECT FROM ${t.keys} k WHERE k.order_id = o.order_id)) AS expired
-     FROM (SELECT ${intents}) AS counted`,
+     FROM (SELECT ${intentsSql(t)}) AS counted`,
   );
   const row = rows[0];
   const expired = Number(row?.expired);

@@ -46,6 +46,8 @@ export function reconciliationText(result: Reconciliation): string {
     for (const id of ids) lines.push(`    ${idsOf} ${id}`);
     if (count > ids.length) lines.push(`    and ${count - ids.length} more`);
   }
+  if (result.from !== null || result.to !== null)
+    lines.push(`${'judged'.padEnd(LABEL_WIDTH)} rows ${rangeText(result)}`);
   lines.push(
     result.holds
       ? 'The invariant holds: distinct effects equal distinct intents.'
@@ -53,3 +55,8 @@ export function reconciliationText(result: Reconciliation): string {
   );
   return lines.join('\n');
 }
+
+const rangeText = ({ from, to }: Reconciliation): string =>
+  [from === null ? '' : `from ${from}`, to === null ? '' : `up to ${to}`]
+    .filter((part) => part !== '')
+    .join(' ');

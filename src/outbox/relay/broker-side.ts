@@ -1,8 +1,10 @@
 /** The relay's side to the broker: the topic, the producer that publishes, and the fencing of producers that others left behind. */
+
 import { createHash } from 'node:crypto';
 import type { Clock } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
+import { warnOfThinTopic } from '../../core/topics.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import { eventTopicConfig } from '../event-topic.ts';
 import { PLAIN_PROPERTIES, PlainSender, type Sender, TransactionalSender } from './sender.ts';
@@ -143,6 +145,7 @@ export class BrokerSide {
           next: 'create it, or leave -create-topics on',
         });
       }
+      warnOfThinTopic(log, settings.topic, found);
       return Number(found?.config?.get('max.message.bytes') ?? RECORD_BYTES_DEFAULT);
     } finally {
       await admin.close();

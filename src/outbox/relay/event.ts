@@ -16,7 +16,8 @@ import type { OutboxRow } from './store.ts';
 export const ORDER_EVENTS_TOPIC = 'order.events';
 export const EVENT_SOURCE = '/orders';
 
-export type RelayMode = 'poll' | 'wal';
+export const RELAY_MODES = ['poll', 'wal'] as const;
+export type RelayMode = (typeof RELAY_MODES)[number];
 
 const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 /** Event types whose bytes are kept; a table has a handful. */

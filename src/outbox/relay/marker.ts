@@ -1,6 +1,6 @@
 /** Marks rows as published: exactly the acknowledged ids, in batches, each under the epoch in which its shard was ours.
  *
- *  Invariants: (1) an id is marked only after the broker acknowledged it; (2) a statement marks nothing of a shard whose lease row
+ *  Invariants: (1) an id is marked only after the broker acknowledged it, or together with its copy as a dead letter; (2) a statement marks nothing of a shard whose lease row
  *  has another epoch, also when that changes while the statement waits; (3) a row that is not there to be marked is asked for
  *  again: a decoded row may not be visible yet.
  */
@@ -30,6 +30,8 @@ export interface MarkRow {
   readonly row: { readonly id: bigint };
   readonly shard: number;
   readonly epoch: bigint;
+  /** Why the row can never be published: it is marked and copied into relay_dead_letters in one statement. */
+  readonly dead?: string;
 }
 
 const RETRY_MS = 20;
@@ -136,24 +138,43 @@ export class Marker<T extends MarkRow> {
 
   /** Marks what can be marked; returns what is to be tried again. */
   private async mark(batch: readonly T[]): Promise<T[]> {
+    const again: T[] = [];
+    for (const reason of new Set(batch.map(({ dead }) => dead)))
+      again.push(
+        ...(await this.markAll(
+          batch.filter(({ dead }) => dead === reason),
+          reason,
+        )),
+      );
+    return again;
+  }
+
+  private async markAll(batch: readonly T[], dead: string | undefined): Promise<T[]> {
     const { pool, table } = this.options;
-    const held = new Map<string, T>();
-    for (const one of batch) held.set(`${one.shard} ${one.epoch}`, one);
-    const leases = [...held.values()];
+    const byLease = new Map<string, T>();
+    for (const one of batch) byLease.set(`${one.shard} ${one.epoch}`, one);
+    const leases = [...byLease.values()];
     // All or nothing: with one lease gone the rows are looked at one by one below.
-    const { rowCount } = await pool.query(
-      `WITH held AS MATERIALIZED (
+    const held = `held AS MATERIALIZED (
          SELECT l.shard FROM relay_leases l
          JOIN unnest($2::int[], $3::bigint[]) AS h(shard, epoch) ON h.shard = l.shard AND h.epoch = l.epoch
-         WHERE l.outbox = $4 FOR SHARE OF l)
-       UPDATE ${table.name} SET published_at = now()
-       WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND (SELECT count(*) FROM held) = $5::int`,
+         WHERE l.outbox = $4 FOR SHARE OF l)`;
+    const mark = `UPDATE ${table.name} SET published_at = now()
+       WHERE id = ANY($1::bigint[]) AND published_at IS NULL AND (SELECT count(*) FROM held) = $5::int`;
+    const { rowCount } = await pool.query(
+      dead === undefined
+        ? `WITH ${held} ${mark}`
+        : `WITH ${held}, dead AS (${mark} RETURNING id, msg_id, aggregate_id, event_type, payload)
+       INSERT INTO relay_dead_letters AS known (outbox, id, msg_id, aggregate_id, event_type, payload, reason)
+       SELECT $4, id, msg_id, aggregate_id, event_type, payload, $6 FROM dead
+       ON CONFLICT (outbox, id) DO UPDATE SET payload = excluded.payload, reason = excluded.reason, dead_at = now()`,
       [
         `{${batch.map(({ row }) => row.id).join()}}`,
         leases.map(({ shard }) => shard),
         leases.map(({ epoch }) => epoch),
         table.fullName,
         leases.length,
+        ...(dead === undefined ? [] : [dead]),
       ],
     );
     this.counters.batches.add();

@@ -15,6 +15,10 @@ export const publishingMetrics = (metrics: Metrics) => ({
     'relay_oversize_total',
     'Attempts at rows that are larger than a record may be; they stay pending.',
   ),
+  deadLetters: metrics.counter(
+    'relay_dead_letters_total',
+    'Outbox rows set aside in relay_dead_letters because they can never be published.',
+  ),
   gaps: metrics.counter(
     'relay_order_gaps_total',
     'Rows acknowledged though a row of their key before them was not; stays 0.',

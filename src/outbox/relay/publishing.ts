@@ -5,13 +5,15 @@
  *
  *  Invariants: (1) rows of a key go out in id order; (2) after a row was left, nothing of its key goes out before a call that covers
  *  what was left; (3) a row goes out only under an epoch that is valid when its flight starts; (4) only what the broker
- *  acknowledged is handed to the marker.
+ *  acknowledged is handed to the marker; (5) a row whose payload is not JSON is never sent, because it would break the JSON of the
+ *  record: the marker sets it aside, and its key continues without it.
  */
 import type { Clock } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
+import { isJsonText } from '../json-text.ts';
 import type { EventEncoder } from './event.ts';
 import { begins, type Hold, Holds } from './holds.ts';
 import type { Leases } from './leases.ts';
@@ -66,6 +68,8 @@ export interface Entry {
   readonly shard: number;
   readonly epoch: bigint;
   readonly ticket: Ticket;
+  /** Why the row can never be published. */
+  readonly dead?: string;
 }
 
 interface Flight {
@@ -114,7 +118,7 @@ export class Publishing implements CountingPipeline {
   private startedMs = Number.NEGATIVE_INFINITY;
   private sparse: NodeJS.Timeout | undefined;
   /** Why the last row did not go into the batch. */
-  private appended: 'full' | 'too large' = 'full';
+  private appended: 'full' | 'too large' | 'not json' = 'full';
   private failure: { readonly thrown: unknown } | undefined;
   private abandoned = false;
 
@@ -307,6 +311,7 @@ export class Publishing implements CountingPipeline {
         if (at === undefined) this.aloft.set(key, flight);
         flight.entries.push(entry);
       } else if (this.appended === 'full') break;
+      else if (this.appended === 'not json') this.setAside(entry);
       else this.tooLarge(entry);
       this.line.shift();
     }
@@ -318,8 +323,9 @@ export class Publishing implements CountingPipeline {
     const before = batch.arenaUsed;
     const rows = batch.rowCount;
     const fits = encoder.append(batch, entry.row, entry.epoch);
-    if (fits && batch.arenaUsed - before <= recordBytesMax) return true;
-    this.appended = fits || rows === 0 ? 'too large' : 'full';
+    const isSendable = fits && batch.arenaUsed - before <= recordBytesMax;
+    if (isSendable && isJsonText(entry.row.payload)) return true;
+    this.appended = isSendable ? 'not json' : fits || rows === 0 ? 'too large' : 'full';
     batch.arenaUsed = before;
     batch.rowCount = rows;
     return false;
@@ -445,6 +451,17 @@ export class Publishing implements CountingPipeline {
       'an outbox row is larger than a record may be; its key waits',
     );
     this.leave(entry);
+  }
+
+  private setAside(entry: Entry): void {
+    const { id, msgId, aggregateId } = entry.row;
+    this.counters.deadLetters.add();
+    this.options.log.error(
+      { id: id.toString(), msg_id: msgId, aggregate_id: aggregateId },
+      'the payload of an outbox row is not JSON; the row is set aside in relay_dead_letters and its key continues',
+    );
+    this.options.marker.add({ ...entry, dead: 'payload_not_json' });
+    this.settleOne(entry.ticket);
   }
 
   private leave(entry: Entry): void {

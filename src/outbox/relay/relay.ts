@@ -15,10 +15,12 @@ import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { SqlDriver, SqlPool } from '../../io/sql/port.ts';
 import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
 import { withSettings } from '../connection.ts';
+import { outboxError } from '../errors.ts';
 import { type Migration, migrate, requireColumn, requireTables } from '../migrations.ts';
 import { sleepUntil } from '../wait.ts';
 import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
-import { EventEncoder, type RelayMode } from './event.ts';
+import { EventEncoder, RELAY_MODES, type RelayMode } from './event.ts';
+import { IdleSlots } from './idle-slots.ts';
 import { exposeLeases } from './lease-metrics.ts';
 import { Leases } from './leases.ts';
 import { Marker } from './marker.ts';
@@ -102,6 +104,7 @@ const ANSWER_LEAST_MS = 1000;
 const CONNECTIONS = 3;
 const LOOK_EVERY_MS = 1000;
 const HORIZON_EVERY_MS = 5000;
+const SLOTS_EVERY_MS = 60_000;
 const MARK_ROWS_MAX = 2000;
 const MARK_WITHIN_MS = 25;
 const MARK_MISSING_MS = 30_000;
@@ -148,6 +151,7 @@ export class Relay {
         next: 'give 1, 2, 4, … 256',
       });
     }
+    checkMode(options);
   }
 
   /** Connects, checks the tables and makes the topic. @throws unreachable, tables_missing, table_unusable, lease_mismatch */
@@ -451,13 +455,19 @@ export class Relay {
     const { clock, metrics, log, settings } = this.options;
     const lag = new LagMeter(pool, table, clock, metrics);
     const horizon = new HorizonWatch(pool, clock, metrics, log, settings.horizonWarnMs);
+    const slots = settings.mode === 'poll' ? new IdleSlots(pool, table, clock, metrics, log) : undefined;
     let horizonMs = Number.NEGATIVE_INFINITY;
+    let slotsMs = Number.NEGATIVE_INFINITY;
     while (!this.drain.signal.aborted) {
       try {
         await lag.look();
         if (clock.monotonicMs() - horizonMs >= HORIZON_EVERY_MS) {
           horizonMs = clock.monotonicMs();
           await horizon.look();
+        }
+        if (clock.monotonicMs() - slotsMs >= SLOTS_EVERY_MS) {
+          slotsMs = clock.monotonicMs();
+          await slots?.check();
         }
       } catch (thrown) {
         // The source meets the same database and reports it.
@@ -492,6 +502,24 @@ export class Relay {
       this.woken = undefined;
     }
     this.wakePending = false;
+  }
+}
+
+/** A relay that leases and labels its records as wal, and polls, would hide that its slot is not read. */
+function checkMode({ settings: { mode }, makeSource }: RelayOptions): void {
+  if (!RELAY_MODES.includes(mode)) {
+    throw outboxError('bad_option', `a relay has no mode ${JSON.stringify(mode)}`, {
+      next: `use one of ${RELAY_MODES.join(', ')}`,
+    });
+  }
+  if (mode === 'wal' && makeSource === undefined) {
+    throw outboxError(
+      'bad_option',
+      'a relay in wal mode needs makeSource, which reads the replication slot',
+      {
+        next: 'hand in makeSource: (parts) => new WalSource(parts, { driver: await openReplication(), url, ...WAL_DEFAULTS })',
+      },
+    );
   }
 }
 

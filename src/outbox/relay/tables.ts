@@ -1,2 +1,2 @@
 /** Tables of the relay, made by sql/. */
-export const RELAY_TABLES = ['relay_members', 'relay_leases', 'relay_slots'] as const;
+export const RELAY_TABLES = ['relay_members', 'relay_leases', 'relay_slots', 'relay_dead_letters'] as const;

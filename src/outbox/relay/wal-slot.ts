@@ -295,6 +295,13 @@ export class WalSlot {
   }
 }
 
+/** Digest of a table, from pg_class `c` and pg_namespace `n`. Slots belong to the whole server, so it covers the database, too. */
+export const SLOT_DIGEST_SQL = `substr(md5(current_database() || '.' || coalesce(n.nspname, '') || '.' || coalesce(c.relname, '')), 1, 8)`;
+
+/** The slot of a table, where no other name is given. */
+export const slotName = (schema: string, table: string, digest: string): string =>
+  `millrace_${schema}_${table}`.slice(0, NAME_BYTES_MAX - TAIL_BYTES).concat('_', digest);
+
 export interface NameOptions {
   readonly slot?: string;
   readonly publication?: string;
@@ -313,7 +320,7 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
     `SELECT current_setting('wal_level') AS level, current_setting('server_version_num')::int AS version,
             n.nspname::text AS schema, c.relname::text AS name,
             EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'traceparent' AND NOT a.attisdropped) AS traced,
-            substr(md5(current_database() || '.' || coalesce(n.nspname, '') || '.' || coalesce(c.relname, '')), 1, 8) AS tail
+            ${SLOT_DIGEST_SQL} AS tail
      FROM (SELECT to_regclass($1) AS oid) t LEFT JOIN pg_class c ON c.oid = t.oid LEFT JOIN pg_namespace n ON n.oid = c.relnamespace`,
     [table],
   );
@@ -335,10 +342,7 @@ export async function walNames(pool: SqlPool, table: string, options: NameOption
         next: 'use lower-case letters, digits and _ (at most 63)',
       });
   }
-  // Slots belong to the whole server, so the name holds a digest of the database, too.
-  const name = `millrace_${row.schema}_${row.name}`
-    .slice(0, NAME_BYTES_MAX - TAIL_BYTES)
-    .concat('_', row.tail);
+  const name = slotName(row.schema, row.name, row.tail);
   return {
     schema: row.schema,
     table: row.name,

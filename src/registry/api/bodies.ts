@@ -93,18 +93,22 @@ function rawValueOf(text: string): unknown {
   }
 }
 
-function filled(text: unknown): string {
-  if (text === undefined || text === null || text === '')
-    throw registryError('invalid_schema', 'Empty schema');
-  if (typeof text !== 'string') throw registryError('invalid_schema', 'schema is not a string');
+function filled(text: string): string {
   if (text.trim() === '') throw registryError('invalid_schema', 'Empty schema');
+  return textOrNone(text);
+}
+
+/** A registration without a text is one of the text that the subject has. */
+function textOrNone(text: unknown): string {
+  if (text === undefined || text === null) return '';
+  if (typeof text !== 'string') throw registryError('invalid_schema', 'schema is not a string');
   if (LONE_SURROGATE.test(text))
     throw registryError('invalid_schema', 'schema holds half of a surrogate pair, which no UTF-8 text can');
   return text;
 }
 
 function schemaInput(body: Body): RegisterInput {
-  const text = filled(body['schema']);
+  const text = textOrNone(body['schema']);
   const format = body['schemaType'] ?? undefined;
   if (format !== undefined && typeof format !== 'string')
     throw registryError('invalid_schema', 'schemaType is not a string');

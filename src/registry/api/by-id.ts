@@ -74,7 +74,8 @@ export function schemaById(call: Call): Ready | Promise<Ready> {
     const bytes = schemaBytes(call, schema, formOf(call));
     return new Ready(
       withMore(bytes, {
-        ...(use === undefined ? {} : { subject: use.subject, version: use.version }),
+        // Java clients up to 5.4 do not know the two.
+        ...(use === undefined || call.api.wire === 7 ? {} : { subject: use.subject, version: use.version }),
         ...(call.flag('fetchMaxId') ? { maxId: call.service.maxId(schema.context) } : {}),
       }),
     );

@@ -207,7 +207,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ruleSet: { type: 'object', minProperties: 1 },
     schema: TEXT,
   };
-  const always = [...Object.keys(guid), 'schemaType', 'schema'];
+  const always = [...Object.keys(guid), ...(wire === 7 ? [] : ['schemaType']), 'schema'];
   return {
     Error: closed({ error_code: { type: 'integer' }, message: TEXT }, ['error_code', 'message']),
     Reference: closed({ name: TEXT, subject: TEXT, version: { type: 'integer' } }, [
@@ -218,7 +218,10 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     ...DOCUMENTS,
     SchemaRequest: open(
       {
-        schema: { type: 'string', minLength: 1 },
+        schema: {
+          type: ['string', 'null'],
+          description: 'The text. A registration without one is of the text that the subject has.',
+        },
         schemaType: { type: ['string', 'null'], default: 'AVRO', description: 'AVRO, PROTOBUF or JSON.' },
         references: {
           ...arrayOf(
@@ -242,7 +245,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
           description: 'The next one; any in mode IMPORT; -1 is none.',
         },
       },
-      ['schema'],
+      [],
       'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',
     ),
     Registered:
@@ -263,8 +266,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
     Schema: closed(
       {
         ...content,
-        subject: TEXT,
-        version: NUMBER,
+        ...(wire === 7 ? {} : { subject: TEXT, version: NUMBER }),
         maxId: { type: 'integer', minimum: 0 },
       },
       always,

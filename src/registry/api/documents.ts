@@ -40,7 +40,8 @@ function contentOf(call: Call, schema: StoredSchema, form: Form): Record<string,
   const references = referencesOf(schema, form.qualified);
   return {
     ...(call.api.wire === 8 ? { guid: schema.guid } : {}),
-    schemaType: format,
+    // Java clients up to 5.4 fail on a property that they do not know, and to them no type means Avro.
+    ...(call.api.wire === 7 && format === 'AVRO' ? {} : { schemaType: format }),
     ...(references.length === 0 ? {} : { references }),
     ...(isEmpty(metadata) ? {} : { metadata }),
     ...(isEmpty(ruleSet) ? {} : { ruleSet }),
@@ -81,7 +82,7 @@ export function versionDocuments(call: Call, versions: readonly StoredVersion[],
 
 /** Answer to a registration. */
 export function registeredDocument(call: Call, version: StoredVersion, form: Form): Record<string, unknown> {
-  if (call.api.wire === 7) return { id: version.id };
+  if (call.api.wire !== 8) return { id: version.id };
   return {
     id: version.id,
     version: version.version,
@@ -112,10 +113,12 @@ export function configEcho(
   return echo;
 }
 
-/** @throws schema_not_found for what can be no id */
+/** @throws path_not_found for what is no whole number of 32 bits, as the existing registries answer; schema_not_found for
+ *  what can be no id */
 export function idOf(text: string): number {
   const id = Number(text);
-  if (!/^\d{1,10}$/.test(text) || id > READ_ID_MAX)
-    throw registryError('schema_not_found', `Schema ${text.slice(0, 64)} not found`);
+  if (!/^[+-]?\d{1,10}$/.test(text) || id > READ_ID_MAX || id < -READ_ID_MAX - 1)
+    throw registryError('path_not_found', 'HTTP 404 Not Found');
+  if (id < 0) throw registryError('schema_not_found', `Schema ${id} not found`);
   return id;
 }

@@ -65,7 +65,8 @@ function explained(
 ): object {
   const { proposed, schemaOf } = judgement;
   const other = comparison.version === undefined ? undefined : schemaOf(comparison.version);
-  if (proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX) return {};
+  if (proposed === undefined || proposed.source.length + (other?.source.length ?? 0) > EXPLAIN_CHARS_MAX)
+    return {};
   const how = { ever, policy: judgement.policy };
   const [one] = explain({ ...comparison, findings: [finding] }, proposed, other, {}, how);
   return one === undefined ? {} : shown(one);

@@ -2,9 +2,10 @@
  *
  *  Invariants: (1) a request is sent again only when it wrote nothing for sure, or when doing it twice comes to the same
  *  as once (a registration, a setting; never a deletion); (2) a forwarded request is never forwarded again; (3) what was
- *  written through this instance can be read here when the answer arrives.
+ *  written through this instance can be read here when the answer arrives; (4) with access rules, credentials leave only
+ *  for an address that the operator vouches for.
  */
-import { findMillraceError, MillraceError } from '../../core/errors.ts';
+import { coreError, findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
 import type {
   HttpAdmission,
@@ -62,16 +63,71 @@ const NOT_SENT = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EHOSTUNREACH', 'ENETUNRE
 const NOTHING_KEPT = new Set([50003, 50004]);
 
 export interface ForwardTransport {
+  /** Why nothing may be sent to this address; undefined: it may. */
+  refusal?(url: string): MillraceError | undefined;
   /** @throws unreachable, timeout */
   send(url: string, request: Parameters<HttpClient['send']>[0]): Promise<HttpClientReply>;
   close(): void;
 }
 
-/** Keeps connections to the leaders there were lately.
- *  @param authorities PEM of who vouches for them over https; absent: those of the system */
-export function forwardTransport(driver: HttpClientDriver, authorities?: string): ForwardTransport {
+export interface ForwardOptions {
+  /** PEM of the authorities of the other instances over https; absent: those of the system. */
+  readonly authorities?: string | undefined;
+  /** Absent: any address of a leader is forwarded to. */
+  readonly trust?: ForwardTrust | undefined;
+}
+
+/** The addresses that may get the credentials of clients. Whoever can write to the topic of leaders names an address there. */
+export class ForwardTrust {
+  /** Origins, the port `*` for any. */
+  private readonly allowed: ReadonlySet<string>;
+  private readonly verified: boolean;
+
+  /** @param allowed `http://host:port`, `http://host:*`
+   *  @param verified https addresses are verified against authorities of our own: those of the system vouch for every
+   *  name on the internet
+   *  @throws bad_value */
+  constructor(allowed: readonly string[], verified: boolean) {
+    this.allowed = new Set(allowed.map(originOf));
+    this.verified = verified;
+  }
+
+  trusts(text: string): boolean {
+    if (!URL.canParse(text)) return false;
+    const url = new URL(text);
+    if (this.verified && url.protocol === 'https:') return true;
+    return this.allowed.has(url.origin) || this.allowed.has(`${url.protocol}//${url.hostname}:*`);
+  }
+}
+
+function originOf(text: string): string {
+  const anyPort = /^(https?:\/\/[^/?#@*]+):\*\/?$/i.exec(text)?.[1];
+  const given = anyPort ?? text;
+  const url = /^https?:\/\/[^/?#@*]+\/?$/i.test(given) && URL.canParse(given) ? new URL(given) : undefined;
+  if (url === undefined || (anyPort !== undefined && url.port !== '')) {
+    throw coreError('bad_value', `-forward-to=${text} is not an address of an instance`, {
+      next: 'give http://host:port as the others advertise it, or http://host:* for any port',
+    });
+  }
+  return anyPort === undefined ? url.origin : `${url.protocol}//${url.hostname}:*`;
+}
+
+function untrusted(url: string): MillraceError {
+  return registryError(
+    'leader_untrusted',
+    `the write was not forwarded to the leader at ${url}: access rules are on, and credentials are not sent to an address that only the topic names`,
+    {
+      next: 'give every instance -forward-to with the addresses of the others, or let them speak https and give -forward-ca',
+    },
+  );
+}
+
+/** Keeps connections to the leaders there were lately. */
+export function forwardTransport(driver: HttpClientDriver, options: ForwardOptions = {}): ForwardTransport {
+  const { authorities, trust } = options;
   const clients = new Map<string, HttpClient>();
   return {
+    refusal: (url) => (trust === undefined || trust.trusts(url) ? undefined : untrusted(url)),
     async send(url, request) {
       let client = clients.get(url);
       if (client === undefined) {
@@ -280,7 +336,7 @@ function responseOf(reply: HttpClientReply): HttpResponse {
 }
 
 /** The leader's answer to a request that changes something; undefined where this instance is the leader and has to
- *  answer itself. @throws forwarding_failed, leader_unknown */
+ *  answer itself. @throws forwarding_failed, leader_unknown, leader_untrusted */
 export async function forwardToLeader(
   log: RegistryLog,
   transport: ForwardTransport,
@@ -291,6 +347,8 @@ export async function forwardToLeader(
     const leader = await leaderOf(log, request, deadline);
     if (leader === 'here') return undefined;
     const { url } = leader;
+    const refusal = transport.refusal?.(url);
+    if (refusal !== undefined) throw refusal;
     const reply = await sendWhileLeading(log, url, transport, request);
     const late = performance.now() >= deadline || request.signal.aborted;
     if (reply === 'not sent') {
@@ -321,7 +379,7 @@ export async function forwardToLeader(
 
 /** Answers a request that changes something: by `here` at the leader, by the leader otherwise. Leadership that is lost
  *  before anything was kept sends the request to the next leader, as often as an election takes to settle.
- *  @throws forwarding_failed, leader_unknown, and whatever `here` throws */
+ *  @throws forwarding_failed, leader_unknown, leader_untrusted, and whatever `here` throws */
 export async function writeAtLeader(
   log: RegistryLog,
   transport: ForwardTransport,

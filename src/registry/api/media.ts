@@ -32,7 +32,8 @@ function qualityOf(part: string): number {
 function specificity(range: string, type: string): number {
   if (range === type) return 3;
   if (range === 'application/*') return 2;
-  return range === '*/*' || range === '*' ? 1 : 0;
+  // A range of any type is one of any subtype, whatever it says of it: the existing registries read it so.
+  return range === '*' || range.startsWith('*/') ? 1 : 0;
 }
 
 /** The best type for an Accept header, by the client's quality and then by ours. */
@@ -88,9 +89,9 @@ export function negotiate(request: HttpRequest): string {
 export function bodyMayBeRaw(request: HttpRequest): boolean {
   const lines = request.header('content-type');
   const type = lines.length === 0 ? RAW_BODY_TYPE : mediaType(lines[0] as string);
-  const charset = /;\s*charset\s*=\s*"?([^;"\s]+)/i.exec(lines[0] ?? '')?.[1] ?? 'utf-8';
+  // A body is UTF-8 whatever a charset says of it, as JSON is.
   const known = type === RAW_BODY_TYPE || JSON_BODY_TYPES.includes(type);
-  if (lines.length > 1 || !known || !/^(utf-?8|us-ascii)$/i.test(charset)) {
+  if (lines.length > 1 || !known) {
     throw registryError('unsupported_media_type', 'HTTP 415 Unsupported Media Type', {
       next: `send ${REGISTRY_CONTENT_TYPE}`,
     });

@@ -30,6 +30,7 @@ const WHEN_WRITING: readonly RegistryErrorCode[] = [
   'store_unknown',
   'store_timeout',
   'forwarding_failed',
+  'leader_untrusted',
   'leader_unknown',
   'not_leader',
 ];
@@ -158,7 +159,7 @@ export function openApi(
       title: 'Millrace schema registry',
       version: api.version,
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
-      description: `Bodies of generation ${api.wire}. A request body has at most ${api.bodyBytesMax} bytes, a schema at most ${api.limits.schemaMax} bytes, ${api.limits.nestingMax} brackets inside brackets and ${api.limits.referencesMax} references inside references, a list at most ${api.pageMax} items. What a browser sends from the page of another site is answered 403. Every error is {"error_code", "message"}.`,
+      description: `Bodies as -wire=${api.wire} has them. A request body has at most ${api.bodyBytesMax} bytes, a schema at most ${api.limits.schemaMax} bytes, ${api.limits.nestingMax} brackets inside brackets and ${api.limits.referencesMax} references inside references, a list at most ${api.pageMax} items. What a browser sends from the page of another site is answered 403. Every error is {"error_code", "message"}.`,
     },
     tags: [...new Set(operations.map(({ tag }) => tag))].map((name) => ({ name })),
     paths,

@@ -96,6 +96,10 @@ export const QUERY_PARAMETERS = {
   },
   permanent: { schema: FLAG, description: '`true`: remove what was soft-deleted before, for good.' },
   defaultToGlobal: { schema: FLAG, description: '`true`: what is in force, where nothing is set here.' },
+  verdictPolicy: {
+    schema: FLAG,
+    description: '`true`: the verdict policy in force too, where no setting names one.',
+  },
   force: { schema: FLAG, description: '`true`: mode IMPORT although there are schemas.' },
   recursive: { schema: FLAG, description: '`true`: the subjects below lose theirs too.' },
   latestOnly: { schema: FLAG, description: '`true`: the latest version of each subject only.' },

@@ -4,6 +4,7 @@
  *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
+import { type Access, openGate, type RequestGate } from '../../access/access.ts';
 import type {
   HttpAdmission,
   HttpRequest,
@@ -11,7 +12,6 @@ import type {
   HttpResponse,
   HttpRoute,
 } from '../../io/http/port.ts';
-import { type Access, openGate, type RequestGate } from '../security/access.ts';
 import type { RegistryService } from '../store/service.ts';
 import { ABOUT_OPERATIONS } from './about.ts';
 import { answer, answerOf, Ready, type Wire } from './answers.ts';
@@ -55,7 +55,7 @@ const OPERATIONS: readonly Operation[] = [
 
 function settingsOf(options: RegistryApiOptions): ApiSettings {
   return {
-    wire: options.wire ?? 7,
+    wire: options.wire ?? 'own',
     pageMax: options.pageMax ?? REGISTRY_PAGE_MAX,
     bodyBytesMax: options.bodyBytesMax ?? REGISTRY_BODY_BYTES_MAX,
     limits: options.limits ?? SCHEMA_LIMITS,

@@ -104,7 +104,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['subject', 'format', 'fetchMaxId', 'referenceFormat', 'findTags'],
     answer: ref('Schema'),
-    errors: ['schema_not_found', 'invalid_schema'],
+    errors: ['path_not_found', 'schema_not_found', 'invalid_schema'],
     settled: true,
     run: schemaById,
   },
@@ -117,7 +117,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['subject', 'format'],
     answer: 'text',
-    errors: ['schema_not_found', 'invalid_schema'],
+    errors: ['path_not_found', 'schema_not_found', 'invalid_schema'],
     settled: true,
     run: (call) =>
       settled(call, () => {
@@ -136,7 +136,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['subject', 'deleted', 'offset', 'limit'],
     answer: STRINGS,
-    errors: ['schema_not_found', 'malformed_request', 'page_too_large'],
+    errors: ['path_not_found', 'schema_not_found', 'malformed_request', 'page_too_large'],
     run: (call) => call.page([...new Set(uses(call).map(({ subject }) => subject))]),
   },
   {
@@ -148,7 +148,7 @@ export const SCHEMA_OPERATIONS: readonly Operation[] = [
     right: 'read',
     query: ['subject', 'deleted', 'offset', 'limit'],
     answer: arrayOf(ref('SubjectVersion')),
-    errors: ['schema_not_found', 'malformed_request', 'page_too_large'],
+    errors: ['path_not_found', 'schema_not_found', 'malformed_request', 'page_too_large'],
     run: (call) => call.page(uses(call).map(({ subject, version }) => ({ subject, version }))),
   },
   {

@@ -46,10 +46,13 @@ export const SETTING_OPERATIONS: readonly Operation[] = [
     id: 'getConfig',
     method: 'GET',
     summary: 'The compatibility level OF, with what else is set.',
-    query: ['defaultToGlobal'],
+    query: ['defaultToGlobal', 'verdictPolicy'],
     answer: ref('Config'),
     errors: ['subject_level_not_set', 'subject_not_found'],
-    run: (call) => configDocument(call.service.config(call.scope(), inForce(call))),
+    run: (call) => ({
+      ...configDocument(call.service.config(call.scope(), inForce(call))),
+      ...(call.flag('verdictPolicy') ? { verdictPolicy: call.service.verdictPolicy(call.scope()) } : {}),
+    }),
   }),
   ...both('/config', 'config', {
     id: 'setConfig',

@@ -2,8 +2,10 @@
  *
  *  Invariants: (1) a schema id is asked for at most once a process, however many ask at the same time, unless the
  *  registry could not answer, and so is each version that schemas refer to; (2) an id the registry does not know is
- *  remembered briefly, so that a topic full of garbage does not become a stream of requests, and a schema that cannot
- *  be read for good; (3) a registry that cannot answer is an error to wait on, never a fact about an id.
+ *  remembered briefly, and such ids are asked for at a bounded rate, so that a topic full of garbage does not become a
+ *  stream of requests; a schema that cannot be read is remembered for good; (3) a registry that cannot answer is an error
+ *  to wait on, never a fact about an id; (4) a registry that refuses one schema (401, 403) and answers for another one
+ *  has said something about that schema: it is unknown to this process.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
@@ -15,6 +17,7 @@ import type { SchemaFormat } from '../schemas/format.ts';
 import { parseSchema, type Schema } from '../schemas/schema.ts';
 import { ReferenceCache, type SchemaDocument, schemaDocument } from './references.ts';
 import type { RegistryTransport, TransportAnswer } from './transport.ts';
+import { UnknownIds } from './unknown-ids.ts';
 
 export interface RegistryClientOptions {
   readonly transport: RegistryTransport;
@@ -41,23 +44,33 @@ export interface RegistryVerdict {
   readonly messages: readonly string[];
 }
 
-/** Ids remembered as unknown; the oldest is forgotten first. */
-const UNKNOWN_IDS_MAX = 10_000;
 /** Ids remembered as unreadable; further ones are asked for again. */
 const UNREADABLE_IDS_MAX = 10_000;
+/** Requests in flight for the ids of one call. */
+const LOOKUPS_IN_FLIGHT_MAX = 8;
+/** Likely ids of a call that are asked for whatever the limit of unknown ids says. */
+const LOOKUPS_ALWAYS = 4;
+/** Registries count up: an id at most this far above the greatest one that was answered is likely to be a new schema. */
+const LIKELY_ID_DISTANCE = 10_000;
+/** Paths remembered that the registry answered last with a schema: what a refusal is checked against. */
+const PROBE_PATHS_MAX = 3;
 
 export class RegistryClient {
   private readonly options: RegistryClientOptions;
   private readonly schemas = new Map<number, Schema>();
   private readonly unreadable = new Map<number, MillraceError>();
-  private readonly unknownUntilMs = new Map<number, number>();
+  private readonly unknown: UnknownIds;
+  /** Latest first. */
+  private probePaths: readonly string[] = [];
   private readonly fetching = new Map<number, Promise<Schema>>();
   private readonly ids = new Map<string, Promise<number>>();
   private readonly references: ReferenceCache;
   /** Answered by id. */
   private readonly asked = new Set<number>();
+  private greatestId = 0;
   private readonly requests: Counter;
   private readonly lookups: Counter;
+  private readonly skipped: Counter;
   private readonly requestSeconds: Histogram;
   private readonly lookupSeconds: Histogram;
   private readonly warm: number;
@@ -68,6 +81,7 @@ export class RegistryClient {
 
   constructor(options: RegistryClientOptions) {
     this.options = options;
+    this.unknown = new UnknownIds(options.clock, options.unknownForMs);
     this.references = new ReferenceCache((subject, version) => this.fetchReference(subject, version));
     const { metrics } = options;
     this.requests = metrics.counter('registry_client_requests_total', 'Requests sent to the registry.', [
@@ -78,6 +92,10 @@ export class RegistryClient {
       'cache',
       'result',
     ]);
+    this.skipped = metrics.counter(
+      'schema_lookups_skipped_total',
+      'Lookups of ids that the registry was not asked for, because too many before were unknown to it.',
+    );
     this.requestSeconds = metrics.histogram(
       'registry_client_request_seconds',
       'Round trip of a request that the registry answered.',
@@ -121,8 +139,8 @@ export class RegistryClient {
   }
 
   /** Counts lookups that the caller answered from what it keeps by id, and where it knows how long they took together. */
-  countHits(cache: 'read' | 'write', count: number, tookMs?: number): void {
-    this.lookups.add(count, this.series[cache].hit);
+  countHits(count: number, tookMs?: number): void {
+    this.lookups.add(count, this.series.read.hit);
     if (tookMs !== undefined && count > 0)
       this.lookupSeconds.observeMany(tookMs / 1000 / count, count, this.warm);
   }
@@ -133,50 +151,105 @@ export class RegistryClient {
   }
 
   /** The schema of an id, with what it refers to.
-   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol */
+   *  @throws schema_not_found, incompatible_schema, registry_unavailable, registry_protocol, unauthenticated, forbidden
+   *  (the last two: see `isRegistryAway`) */
   schemaById(id: number): Promise<Schema> {
+    return this.lookUp(id, () => true) as Promise<Schema>;
+  }
+
+  /** Undefined: the id would have to be asked for, and `mayAsk` says no. */
+  private lookUp(id: number, mayAsk: () => boolean): Promise<Schema> | undefined {
     const startMs = this.nowMs();
     const known = this.schemas.get(id);
     if (known !== undefined) {
-      this.countHits('read', 1, this.nowMs() - startMs);
+      this.countHits(1, this.nowMs() - startMs);
       return Promise.resolve(known);
     }
-    const unreadable = this.unreadable.get(id);
-    if (unreadable !== undefined) {
+    const failed = this.unreadable.get(id) ?? this.unknown.errorOf(id);
+    if (failed !== undefined) {
       this.lookups.add(1, this.series.read.hit);
-      return Promise.reject(unreadable);
-    }
-    const until = this.unknownUntilMs.get(id);
-    if (until !== undefined && startMs < until) {
-      this.lookups.add(1, this.series.read.hit);
-      return Promise.reject(unknownId(id));
+      return Promise.reject(failed);
     }
     this.lookups.add(1, this.series.read.miss);
     let under = this.fetching.get(id);
     if (under === undefined) {
+      if (!mayAsk()) {
+        this.skipped.add();
+        return undefined;
+      }
       under = this.fetchSchema(id).finally(() => this.fetching.delete(id));
       this.fetching.set(id, under);
     }
     return under;
   }
 
-  private async fetchSchema(id: number): Promise<Schema> {
-    const startMs = this.nowMs();
-    const answer = await this.ask('schema_by_id', 'GET', `/schemas/ids/${id}`);
-    if (answer.status === 404 && errorNumber(answer) === REGISTRY_ERRORS.schema_not_found.number) {
-      if (this.unknownUntilMs.size >= UNKNOWN_IDS_MAX) {
-        this.unknownUntilMs.delete(this.unknownUntilMs.keys().next().value as number);
+  /** The schemas of several ids, or why they have none. Ids of many records are asked for first, then small ids. Of those,
+   *  the first LOOKUPS_ALWAYS likely ones are asked for in any case; the others may find the limit of unknown ids reached
+   *  and then share one unknown_schema_id error.
+   *  @param records number of records by id
+   *  @throws what `isRegistryAway` is true for: nothing is known of some of the ids */
+  async schemasById(
+    records: ReadonlyMap<number, number>,
+  ): Promise<ReadonlyMap<number, Schema | MillraceError>> {
+    const ids = [...records].sort(([a, of], [b, than]) => than - of || a - b).map(([id]) => id);
+    const found = new Map<number, Schema | MillraceError>();
+    const rest = ids.entries();
+    let away: unknown;
+    let skipped: MillraceError | undefined;
+    const lookUp = async (): Promise<void> => {
+      for (const [index, id] of rest) {
+        if (away !== undefined) return;
+        let isReserved = false;
+        const mayAsk = (): boolean => {
+          if (index < LOOKUPS_ALWAYS && this.isLikely(id, records)) return true;
+          isReserved = this.unknown.reserve();
+          return isReserved;
+        };
+        let isUnknown = false;
+        try {
+          const asked = this.lookUp(id, mayAsk);
+          if (asked === undefined) skipped ??= notAskedFor();
+          found.set(id, asked === undefined ? (skipped as MillraceError) : await asked);
+        } catch (thrown) {
+          const error = findMillraceError(thrown);
+          isUnknown = isUnknownId(error);
+          if (error === undefined || isRegistryAway(error)) away ??= thrown;
+          else found.set(id, error);
+        }
+        if (isReserved && !isUnknown) this.unknown.unreserve();
       }
-      this.unknownUntilMs.set(id, this.nowMs() + this.options.unknownForMs);
-      throw unknownId(id);
+    };
+    await Promise.all(Array.from({ length: Math.min(LOOKUPS_IN_FLIGHT_MAX, ids.length) }, lookUp));
+    if (away !== undefined) throw away;
+    return found;
+  }
+
+  /** Garbage rarely has one id twice in a batch, or one close to those that exist. */
+  private isLikely(id: number, records: ReadonlyMap<number, number>): boolean {
+    return (records.get(id) as number) > 1 || id <= this.greatestId + LIKELY_ID_DISTANCE;
+  }
+
+  private async fetchSchema(id: number): Promise<Schema> {
+    try {
+      return await this.readSchema(id);
+    } catch (thrown) {
+      const error = findMillraceError(thrown);
+      if (isUnknownId(error)) this.unknown.remember(id, error);
+      throw thrown;
     }
+  }
+
+  private async readSchema(id: number): Promise<Schema> {
+    const startMs = this.nowMs();
+    const answer = await this.askSchema('schema_by_id', `/schemas/ids/${id}`);
+    if (answer.status === 404 && errorNumber(answer) === REGISTRY_ERRORS.schema_not_found.number)
+      throw unknownId(id);
     const document = this.expect(answer);
     // How long a cold lookup takes is the round trip of its id; what it refers to is asked for once and counted apart.
     this.lookupSeconds.observe((this.nowMs() - startMs) / 1000, this.cold);
     try {
       const schema = await this.schemaOf(document);
-      this.schemas.set(id, schema);
-      this.unknownUntilMs.delete(id);
+      this.keep(id, schema);
       this.asked.add(id);
       return schema;
     } catch (thrown) {
@@ -189,10 +262,40 @@ export class RegistryClient {
     }
   }
 
+  private keep(id: number, schema: Schema): void {
+    this.schemas.set(id, schema);
+    this.greatestId = Math.max(this.greatestId, id);
+  }
+
+  /** Asks for a schema. A refusal is checked: with the same credentials, the registry is asked for a schema that it gave
+   *  before, and for this one again.
+   *  @throws unauthenticated, forbidden of this schema alone (see `isRefusedAlone`), registry_unavailable */
+  private async askSchema(operation: string, path: string): Promise<TransportAnswer> {
+    const first = await this.ask(operation, 'GET', path);
+    if (isSuccess(first)) {
+      this.probePaths = [path, ...this.probePaths.filter((one) => one !== path)].slice(0, PROBE_PATHS_MAX);
+      return first;
+    }
+    if (ACCESS[first.status] === undefined) return first;
+    for (const probe of this.probePaths) {
+      if (!isSuccess(await this.ask('probe', 'GET', probe))) continue;
+      // The credentials may have been renewed between the two answers.
+      const second = await this.ask(operation, 'GET', path);
+      const refused = ACCESS[second.status];
+      if (refused === undefined) return second;
+      throw registryError(
+        refused.code,
+        `the registry refuses ${path} to this client with ${second.status} and answers for ${probe}: ${messageOf(second)}`,
+        { next: refused.next, details: REFUSED_ALONE },
+      );
+    }
+    return first;
+  }
+
   private async fetchReference(subject: string, version: number): Promise<SchemaDocument> {
     // What a schema refers to cannot be deleted, but for a registry that allowed it.
     const path = `/subjects/${encodeURIComponent(subject)}/versions/${version}?deleted=true`;
-    return schemaDocument(this.expect(await this.ask('reference', 'GET', path)));
+    return schemaDocument(this.expect(await this.askSchema('reference', path)));
   }
 
   /** A schema that this code cannot parse is one it cannot read records of.
@@ -252,12 +355,12 @@ export class RegistryClient {
    *  @throws subject_not_found, version_not_found, incompatible_schema, registry_unavailable */
   async version(subject: string, version: string, deleted = false): Promise<SubjectVersion> {
     const path = `${versionsOf(subject)}/${encodeURIComponent(version)}${deleted ? '?deleted=true' : ''}`;
-    const answer = this.expect(await this.ask('version', 'GET', path));
+    const answer = this.expect(await this.askSchema('version', path));
     const { version: number, id, metadata } = answer;
     if (typeof number !== 'number' || typeof id !== 'number')
       throw protocol('a version without its number or id');
     const schema = await this.schemaOf(answer);
-    this.schemas.set(id, schema);
+    this.keep(id, schema);
     const rest = metadata === undefined ? {} : { metadata: metadata as Json };
     return { subject, version: number, id, schema, ...rest };
   }
@@ -266,7 +369,7 @@ export class RegistryClient {
   async versions(subject: string, deleted: boolean): Promise<readonly number[]> {
     const path = `${versionsOf(subject)}${deleted ? '?deleted=true' : ''}`;
     const answer = await this.ask('versions', 'GET', path);
-    if (answer.status < 200 || answer.status >= 300) this.expect(answer);
+    if (!isSuccess(answer)) this.expect(answer);
     const list = jsonOf(answer);
     if (!Array.isArray(list) || !list.every((one) => Number.isInteger(one)))
       throw protocol('versions that are no numbers');
@@ -275,7 +378,7 @@ export class RegistryClient {
 
   /** The settings in force. @throws registry_unavailable */
   async config(subject: string): Promise<Readonly<Record<string, unknown>>> {
-    const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true`;
+    const path = `/config/${encodeURIComponent(subject)}?defaultToGlobal=true&verdictPolicy=true`;
     return this.expect(await this.ask('config', 'GET', path));
   }
 
@@ -361,7 +464,7 @@ export class RegistryClient {
 
   /** The document of a success. @throws the registry's own error by its number, registry_protocol */
   private expect(answer: TransportAnswer): Readonly<Record<string, unknown>> {
-    if (answer.status >= 200 && answer.status < 300) return documentOf(answer);
+    if (isSuccess(answer)) return documentOf(answer);
     const number = errorNumber(answer);
     // Newer registries say 40901 where older ones say 409.
     const code = Object.entries(REGISTRY_ERRORS).find(
@@ -391,7 +494,25 @@ const ACCESS: Readonly<
   },
 };
 
+/** Details of a refusal that is about one schema. */
+const REFUSED_ALONE = { refusedAlone: true } as const;
+
+const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && status < 300;
+
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
+
+/** Whether an error says that the registry has no schema of this id for this process. */
+function isUnknownId(error: MillraceError | undefined): error is MillraceError {
+  return error?.code === 'schema_not_found' || isRefusedAlone(error);
+}
+
+/** One error for many ids: each names its id elsewhere. */
+function notAskedFor(): MillraceError {
+  return registryError(
+    'unknown_schema_id',
+    'the schema id was not asked for: the registry knows too few of the ids that are asked for at the same time',
+  );
+}
 
 function unknownId(id: number): MillraceError {
   return registryError('schema_not_found', `the registry knows no schema with id ${id}`);
@@ -438,6 +559,11 @@ function messageOf(answer: TransportAnswer): string {
   return answer.body.slice(0, 200);
 }
 
+/** Whether the registry refuses one schema to this process while it answers for others. */
+function isRefusedAlone(error: MillraceError | undefined): error is MillraceError {
+  return error?.details['refusedAlone'] === true;
+}
+
 /** Answers that say nothing about a record: the registry is away or unwell, or does not let this process in. */
 const AWAY: readonly string[] = [
   'registry_unavailable',
@@ -448,5 +574,6 @@ const AWAY: readonly string[] = [
 
 /** Whether waiting may help. */
 export function isRegistryAway(thrown: unknown): boolean {
-  return AWAY.includes(findMillraceError(thrown)?.code ?? '');
+  const error = findMillraceError(thrown);
+  return AWAY.includes(error?.code ?? '') && !isRefusedAlone(error);
 }

@@ -1,7 +1,13 @@
 /** Whether a reader can fill a field that nobody wrote: its default has to fit its type, and so have the defaults of the
  *  fields that a default of a record leaves out; and all of it has to end.
  */
-import { FILL_DEPTH_MAX, FILL_VALUES_MAX, type Misfit, misfitOf } from '../schemas/avro-default.ts';
+import {
+  defaultBranch,
+  FILL_DEPTH_MAX,
+  FILL_VALUES_MAX,
+  type Misfit,
+  misfitOf,
+} from '../schemas/avro-default.ts';
 import type { AvroField, AvroNode } from '../schemas/avro-tree.ts';
 import type { JsonNode } from '../schemas/json-text.ts';
 
@@ -33,7 +39,8 @@ class Filling {
       this.why = `it has no end, or more than ${FILL_VALUES_MAX} values or ${FILL_DEPTH_MAX} inside each other`;
       return;
     }
-    if (type.kind === 'union') this.value(json, type.branches[0] as AvroNode, depth + 1);
+    if (type.kind === 'union')
+      this.value(json, type.branches[defaultBranch(json, type) ?? 0] as AvroNode, depth + 1);
     else if (type.kind === 'array' && json.kind === 'array')
       for (const item of json.items) this.value(item, type.items, depth + 1);
     else if (type.kind === 'map' && json.kind === 'object')

@@ -2,9 +2,9 @@
  *  of the reader must be implied by what the writer's schema demands in the same place.
  *
  *  Judged: types, listed values, ranges, lengths, patterns (same or not), required and optional properties with open and
- *  closed content, lists, nesting, `$ref` within the document, and combinations whose parts imply each other. Any other
- *  keyword of the reader must stand in the writer as it is; else it is not judged, hence refused. What is demanded by
- *  the writer alone refuses nothing.
+ *  closed content, lists and tuples, `not`, nesting, `$ref` within the document, and combinations whose parts imply each
+ *  other. Any other keyword of the reader must stand in the writer as it is; else it is not judged, hence refused. What
+ *  is demanded by the writer alone refuses nothing.
  *  Source: JSON Schema drafts 4 to 7, 2019-09 and 2020-12; a keyword counts for the writer only where its dialect knows
  *  it, and for the reader always.
  */
@@ -31,6 +31,9 @@ import {
 } from './json-node.ts';
 import { DEPTH_MAX, Decided, Sameness } from './json-same.ts';
 
+/** `not` inside `not`, so many are judged. */
+const NEGATIONS_MAX = 2;
+
 /** Of the steps of a comparison: a pair costs as much as that many fields of other formats. */
 const PAIR_STEPS = 16;
 
@@ -38,7 +41,6 @@ const PAIR_STEPS = 16;
 const GROUPS: ReadonlyArray<readonly string[]> = [
   ['if', 'then', 'else'],
   ['contains', 'minContains', 'maxContains'],
-  ['not'],
   ['propertyNames'],
   ['dependencies'],
   ['dependentRequired'],
@@ -47,8 +49,16 @@ const GROUPS: ReadonlyArray<readonly string[]> = [
 /** What these mean depends on all that stands beside them. */
 const WHOLE = ['unevaluatedProperties', 'unevaluatedItems', '$dynamicRef', '$recursiveRef'];
 
-export function checkJson(reader: JsonSchemaTree, writer: JsonSchemaTree): readonly Finding[] {
-  const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer));
+/** Keywords that the existing registries do not compare. */
+const NOT_COMPARED: ReadonlySet<string> = new Set(['propertyNames']);
+
+/** @param isStrict leaves out what the existing registries leave out */
+export function checkJson(
+  reader: JsonSchemaTree,
+  writer: JsonSchemaTree,
+  isStrict = false,
+): readonly Finding[] {
+  const walk = new Walk(new JsonDocument(reader), new JsonDocument(writer), isStrict);
   walk.run();
   // A part that is referred to from several places says the same from each.
   const met = new Set<string>();
@@ -60,18 +70,37 @@ export function checkJson(reader: JsonSchemaTree, writer: JsonSchemaTree): reado
 
 /** One comparison of two documents. */
 class Walk {
-  readonly findings = new Findings();
+  readonly findings: Findings;
   readonly reader: JsonDocument;
   readonly writer: JsonDocument;
+  readonly isStrict: boolean;
+  /** Number of `not` around this walk. */
+  readonly negations: number;
   readonly same: Sameness;
   readonly decided = new Decided();
   /** The outermost pair under way that was taken for granted since this was set. */
   granted = Number.POSITIVE_INFINITY;
 
-  constructor(reader: JsonDocument, writer: JsonDocument) {
+  /** @param outer the walk that meets a `not`: its steps are counted on */
+  constructor(reader: JsonDocument, writer: JsonDocument, isStrict: boolean, outer?: Walk) {
     this.reader = reader;
     this.writer = writer;
+    this.isStrict = isStrict;
+    this.findings = outer?.findings ?? new Findings();
+    this.negations = outer === undefined ? 0 : outer.negations + 1;
     this.same = new Sameness(reader, writer, this.findings);
+  }
+
+  /** True where the reader takes all that the writer lets through; the two are parts of these documents. */
+  takes(reader: SchemaNode, writer: SchemaNode): boolean {
+    const found = new Findings();
+    new Pairing(this, found, '', [], 0).pair(reader, writer);
+    return found.all().length === 0;
+  }
+
+  /** The same documents with their parts exchanged. */
+  reversed(): Walk {
+    return new Walk(this.writer, this.reader, this.isStrict, this);
   }
 
   run(): void {
@@ -90,6 +119,26 @@ class Walk {
       { reader: { at: root.at }, writer: { at: other.at } },
     );
   }
+}
+
+const TUPLE_KEYWORDS = ['items', 'prefixItems', 'additionalItems'];
+
+/** True for keywords of a tuple that the dialect does not know: readers disagree about what they mean there. */
+function hasForeignTuple(schema: JsonObject, isNew: boolean): boolean {
+  const isList = itemsOf(memberOf(schema, 'items')) !== undefined;
+  if (isNew) return isList || memberOf(schema, 'additionalItems') !== undefined;
+  if (memberOf(schema, 'prefixItems') !== undefined) return true;
+  return !isList && memberOf(schema, 'additionalItems') !== undefined;
+}
+
+/** Places of a list with a schema of their own, and the schema of all that follow. */
+function tupleOf(schema: JsonObject): { readonly items: readonly SchemaNode[]; readonly rest: SchemaNode } {
+  const items = memberOf(schema, 'items');
+  const prefix = itemsOf(memberOf(schema, 'prefixItems'));
+  if (prefix !== undefined) return { items: prefix.map(schemaOf), rest: schemaOf(items) };
+  const places = itemsOf(items);
+  if (places === undefined) return { items: [], rest: schemaOf(items) };
+  return { items: places.map(schemaOf), rest: schemaOf(memberOf(schema, 'additionalItems')) };
 }
 
 /** `inside`: how deep in the document. */
@@ -379,19 +428,40 @@ class Pairing {
     );
   }
 
+  /** Each place of a list, up to the longer of the two tuples, and then all that follow. */
   private array(reader: JsonObject, writer: JsonObject): void {
-    const keywords = ['items', 'prefixItems', 'additionalItems'];
-    const isTuple = (schema: JsonObject): boolean =>
-      memberOf(schema, 'items')?.kind === 'array' ||
-      memberOf(schema, 'prefixItems') !== undefined ||
-      memberOf(schema, 'additionalItems') !== undefined;
-    if (isTuple(reader) || isTuple(writer)) {
-      const present = keywords.filter((keyword) => memberOf(reader, keyword) !== undefined);
-      if (present.length > 0) this.sameGroup(reader, writer, keywords);
+    const isNew = this.walk.reader.dialect === '2020-12';
+    if (hasForeignTuple(reader, isNew) || hasForeignTuple(writer, isNew)) {
+      if (TUPLE_KEYWORDS.some((keyword) => memberOf(reader, keyword) !== undefined))
+        this.sameGroup(reader, writer, TUPLE_KEYWORDS);
       return;
     }
-    const items = memberOf(reader, 'items');
-    if (isSchemaNode(items)) this.at('[]').pair(items, schemaOf(memberOf(writer, 'items')));
+    const ours = tupleOf(reader);
+    const theirs = tupleOf(writer);
+    const places = Math.max(ours.items.length, theirs.items.length);
+    for (let i = 0; i < places; i++) {
+      const item = ours.items[i] ?? ours.rest;
+      if (item !== ANYTHING) this.at(`[${i}]`).pair(item, theirs.items[i] ?? theirs.rest);
+    }
+    if (ours.rest !== ANYTHING) this.at('[]').pair(ours.rest, theirs.rest);
+  }
+
+  /** What the reader excludes must be excluded by the writer: the part of the writer takes all that of the reader. */
+  private negation(reader: JsonObject, writer: JsonObject): void {
+    const node = memberOf(reader, 'not');
+    if (node === undefined) return;
+    const other = memberOf(writer, 'not');
+    if (other !== undefined && this.walk.same.of(node, other)) return;
+    const { walk } = this;
+    if (isSchemaNode(node) && isSchemaNode(other) && walk.negations < NEGATIONS_MAX)
+      if (walk.reversed().takes(other, node)) return;
+    this.add(
+      'unjudged',
+      'JSON_KEYWORD_NOT_JUDGED',
+      'not changed, and what the reader excludes does not follow from what the writer excludes',
+      { at: node.at },
+      { at: (other ?? writer).at },
+    );
   }
 
   private combinations(reader: JsonObject, writer: JsonObject): void {
@@ -451,9 +521,12 @@ class Pairing {
   }
 
   private others(reader: JsonObject, writer: JsonObject): void {
-    for (const group of GROUPS)
+    this.negation(reader, writer);
+    for (const group of GROUPS) {
+      if (this.walk.isStrict && group.every((keyword) => NOT_COMPARED.has(keyword))) continue;
       if (group.some((keyword) => memberOf(reader, keyword) !== undefined))
         this.sameGroup(reader, writer, group);
+    }
     for (const keyword of WHOLE) {
       const node = memberOf(reader, keyword);
       if (node === undefined) continue;

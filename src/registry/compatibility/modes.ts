@@ -42,7 +42,8 @@ export function checkPair(
     return (policy === 'STRICT' ? checkStrictAvro : checkAvro)(reader.tree, writer.tree);
   if (reader.format === 'PROTOBUF' && writer.format === 'PROTOBUF')
     return (policy === 'STRICT' ? checkStrictProto : checkProto)(reader.tree, writer.tree);
-  if (reader.format === 'JSON' && writer.format === 'JSON') return checkJson(reader, writer);
+  if (reader.format === 'JSON' && writer.format === 'JSON')
+    return checkJson(reader, writer, policy === 'STRICT');
   return [
     {
       rule: 'FORMAT_CHANGED',

@@ -40,7 +40,7 @@ export const AVRO_RULES: readonly Rule[] = [
     severity: 'fail',
     title: 'A default that does not fit the type of its field',
     why: 'The writer does not write the field, so its default is needed, and the default is no value of its type: the event is refused.',
-    fix: 'Write a default that is a value of the field’s type; of a union, of its first branch in an old reader.',
+    fix: 'Write a default that is a value of the field’s type; readers before Avro 1.12 take only one of a union’s first branch.',
     example: written(
       '{"type":"record","name":"Order","fields":[{"name":"id","type":"string"},{"name":"count","type":"int","default":"none"}]}',
       record(),

@@ -3,7 +3,8 @@
  *  Invariants: (1) an offset is committed after the record before it was written to the sink or acknowledged by the
  *  quarantine, so a crash repeats records and loses none; (2) a record that cannot be read never ends the group; (3) a
  *  registry that cannot answer is waited for, with the partitions paused and the group kept, and no record is judged
- *  meanwhile.
+ *  meanwhile; (4) a record that a topic refuses as too large holds its partition, and no other one, until the topic
+ *  accepts it.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Clock } from '../../core/clock.ts';
@@ -17,8 +18,10 @@ import type {
   TopicPartitionOffset,
 } from '../../io/broker/port.ts';
 import { isRegistryAway } from '../client/client.ts';
-import type { BatchDecoder } from './decoder.ts';
+import type { BatchDecoder, DecodedBatch } from './decoder.ts';
+import { copyOf, rowBytes } from './deliver.ts';
 import type { EndTracker } from './ends.ts';
+import { HeldPartitions, type HeldRow, reasonOf } from './held.ts';
 import type { Quarantine } from './quarantine.ts';
 import type { DecodedSink } from './sink.ts';
 
@@ -28,6 +31,8 @@ export interface ConsumerMetrics {
   readonly errors: Counter;
   readonly decodeSeconds: Histogram;
   readonly registryWaits: Counter;
+  readonly heldRecords: Counter;
+  readonly heldPartitions: Gauge;
   readonly lag: Gauge;
 }
 
@@ -47,6 +52,15 @@ export function consumerMetrics(metrics: Metrics): ConsumerMetrics {
     registryWaits: metrics.counter(
       'registry_unavailable_total',
       'Pauses because the registry did not answer.',
+    ),
+    heldRecords: metrics.counter(
+      'consumer_held_records_total',
+      'Records that the quarantine or the output topic refused as too large; their partition waits.',
+      ['topic'],
+    ),
+    heldPartitions: metrics.gauge(
+      'consumer_held_partitions',
+      'Partitions that wait until a topic accepts a record that it refused as too large.',
     ),
     lag: metrics.gauge('consumer_lag_records', 'Records between the next one to read and the end.', [
       'topic',
@@ -72,6 +86,8 @@ export interface GroupMemberOptions {
   /** Undefined: runs until the drain. */
   readonly ends: EndTracker | undefined;
   readonly onRows: (rows: number, failed: number) => void;
+  /** Waits for so long or until the signal; absent: by a timer of this process. */
+  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 const WAIT_MS = 250;
@@ -86,6 +102,10 @@ const REGISTRY_RETRY_MS_MAX = 5000;
 /** Batches kept while the registry is away: one a partition that had not delivered before. */
 const KEPT_BATCHES_MAX = 16;
 
+async function sleepUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
+  await sleep(ms, undefined, { signal }).catch(() => {});
+}
+
 export class GroupMember {
   private readonly options: GroupMemberOptions;
   private readonly records: RecordBatch;
@@ -94,9 +114,12 @@ export class GroupMember {
   private readonly keptEnds: TopicPartitionOffset[] = [];
   private readonly spares: RecordBatch[] = [];
   private readonly paused = new Set<number>();
+  private readonly held = new HeldPartitions();
   /** Next offset to commit, by partition. */
   private readonly positions = new Map<number, bigint>();
   private readonly committed = new Map<number, bigint>();
+  /** First offset received, by partition. */
+  private readonly receivedFrom = new Map<number, bigint>();
   /** Next offset to receive, by partition: ahead of `positions` by what is not finished. */
   private readonly received = new Map<number, bigint>();
   private consumer: BatchConsumer | undefined;
@@ -126,15 +149,30 @@ export class GroupMember {
           this.processing = this.process(this.records);
           await this.processing;
         }
-        for (const end of result.ends) options.ends?.reached(end.partition, end.offset);
-        const nowMs = options.clock.monotonicMs();
-        if (nowMs - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit(nowMs);
-        if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag(nowMs);
+        this.reached(result.ends);
+        await this.maintain();
       }
       await this.commit(options.clock.monotonicMs());
     } finally {
       await consumer.close();
     }
+  }
+
+  /** Why a partition waits for a topic to accept a record; undefined where none does. */
+  heldReason(): string | undefined {
+    return this.held.reason();
+  }
+
+  private async maintain(): Promise<void> {
+    const nowMs = this.options.clock.monotonicMs();
+    if (this.held.isDue(nowMs)) await this.retryHeld(nowMs);
+    if (nowMs - this.lastCommitMs >= COMMIT_EVERY_MS) await this.commit(nowMs);
+    if (nowMs - this.lastLagMs >= LAG_EVERY_MS) await this.measureLag(nowMs);
+  }
+
+  private sleep(ms: number): Promise<void> {
+    const { drain, sleep: wait = sleepUnlessAborted } = this.options;
+    return wait(ms, drain);
   }
 
   /** Finishes a batch, and what arrived behind it while the registry was away, in order. */
@@ -144,7 +182,13 @@ export class GroupMember {
       if (!(await this.finish(next))) return;
       this.spares.push(next);
     }
-    for (const end of this.keptEnds.splice(0)) this.options.ends?.reached(end.partition, end.offset);
+    this.reached(this.keptEnds.splice(0));
+  }
+
+  /** Ends of partitions; a held one is not at its end. */
+  private reached(ends: readonly TopicPartitionOffset[]): void {
+    for (const end of ends)
+      if (!this.held.has(end.partition)) this.options.ends?.reached(end.partition, end.offset);
   }
 
   /** False: the drain came before the registry did, and nothing of the batch counts as read. */
@@ -152,25 +196,109 @@ export class GroupMember {
     const { options } = this;
     if (!(await this.prepare(records))) return false;
     const startMs = options.clock.monotonicMs();
-    const { decoded, failed } = options.decoder.decode(records);
+    const batch = options.decoder.decode(records);
+    const { decoded, failed } = batch;
     const rows = decoded.length + failed.length;
     const seconds = (options.clock.monotonicMs() - startMs) / 1000;
     if (rows > 0) options.metrics.decodeSeconds.observeMany(seconds / rows, rows);
-    await Promise.all([
-      options.sink?.write(records, decoded),
-      failed.length === 0 ? undefined : options.quarantine.write(records, options.topic, failed),
-    ]);
+    const newlyHeld = this.hold(await this.deliver(records, batch));
     options.metrics.consumed.add(rows);
     options.metrics.decoded.add(decoded.length);
     for (const { reason } of failed)
       options.metrics.errors.add(1, options.metrics.errors.series(options.subject, reason));
     const { partition, offset } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
-      this.positions.set(partition[row] as number, (offset[row] as bigint) + 1n);
+      const at = partition[row] as number;
+      const next = (offset[row] as bigint) + 1n;
+      if (!this.held.advance(at, next)) this.positions.set(at, next);
     }
     for (const [at, next] of this.positions) options.ends?.reached(at, next);
     options.onRows(rows, failed.length);
+    await this.pauseHeld(newlyHeld);
     return true;
+  }
+
+  /** @returns the rows that a topic refuses as too large, in the order of their offsets */
+  private async deliver(
+    records: RecordBatch,
+    { decoded, failed }: DecodedBatch,
+  ): Promise<readonly HeldRow[]> {
+    const { sink, quarantine, topic } = this.options;
+    const [unwritten, unparked] = await Promise.all([
+      sink?.write(records, decoded) ?? [],
+      failed.length === 0 ? [] : quarantine.write(records, topic, failed),
+    ]);
+    const { partition, offset } = records.columns;
+    const heldRow = (
+      row: number,
+      to: string,
+      write: (copy: RecordBatch) => Promise<readonly unknown[]>,
+    ): HeldRow => {
+      const copy = copyOf(records, row);
+      return {
+        partition: partition[row] as number,
+        offset: offset[row] as bigint,
+        topic: to,
+        bytes: rowBytes(records, row),
+        retry: async () => (await write(copy)).length === 0,
+      };
+    };
+    const rows = [
+      ...unwritten.map((one) =>
+        heldRow(one.row, sink?.target ?? '', (copy) =>
+          (sink as DecodedSink).write(copy, [{ ...one, row: 0 }]),
+        ),
+      ),
+      ...unparked.map((one) =>
+        heldRow(one.row, quarantine.topic, (copy) => quarantine.write(copy, topic, [{ ...one, row: 0 }])),
+      ),
+    ];
+    return rows.sort((a, b) => (a.offset < b.offset ? -1 : 1));
+  }
+
+  /** @returns the partitions that were not held before */
+  private hold(rows: readonly HeldRow[]): readonly number[] {
+    const { metrics, log, clock } = this.options;
+    const owned = new Set(this.consumer?.assignment().map((at) => at.partition));
+    const partitions: number[] = [];
+    for (const row of rows) {
+      // The new owner of a partition that left reads the record again.
+      if (!owned.has(row.partition)) continue;
+      metrics.heldRecords.add(1, metrics.heldRecords.series(row.topic));
+      if (!this.held.hold(row, clock.monotonicMs())) continue;
+      log.error({ partition: row.partition, offset: String(row.offset), topic: row.topic }, reasonOf(row));
+      partitions.push(row.partition);
+      this.countHeld(1);
+    }
+    return partitions;
+  }
+
+  private countHeld(more: number): void {
+    const { heldPartitions } = this.options.metrics;
+    heldPartitions.set(heldPartitions.value() + more);
+  }
+
+  private async pauseHeld(partitions: readonly number[]): Promise<void> {
+    const consumer = this.consumer as BatchConsumer;
+    const places = consumer.assignment().filter((at) => partitions.includes(at.partition));
+    if (places.length > 0) await consumer.pause(places);
+  }
+
+  private async retryHeld(nowMs: number): Promise<void> {
+    const { options } = this;
+    const released = await this.held.retry(nowMs);
+    for (const { partition, next } of released) {
+      this.countHeld(-1);
+      this.positions.set(partition, next);
+      options.ends?.reached(partition, next);
+      options.log.info(
+        { partition },
+        'the record that was too large is delivered; the partition is read again',
+      );
+      this.paused.add(partition);
+    }
+    // While the registry is away they stay paused with the others.
+    if (released.length > 0 && !this.waitsForRegistry) await this.resume();
   }
 
   /** Makes the schemas of a batch ready, waiting for the registry as long as it takes. False: the drain came first. */
@@ -194,6 +322,7 @@ export class GroupMember {
         }
         if (options.drain.aborted) return false;
         await this.idle(delayMs);
+        await this.maintain();
         delayMs = Math.min(delayMs * 2, REGISTRY_RETRY_MS_MAX);
       }
     }
@@ -210,7 +339,10 @@ export class GroupMember {
     const consumer = this.consumer as BatchConsumer;
     const places = consumer
       .assignment()
-      .filter((at) => this.received.has(at.partition) && !this.paused.has(at.partition));
+      .filter(
+        ({ partition }) =>
+          this.received.has(partition) && !this.paused.has(partition) && !this.held.has(partition),
+      );
     for (const { partition } of places) this.paused.add(partition);
     if (places.length > 0) await consumer.pause(places);
   }
@@ -230,7 +362,9 @@ export class GroupMember {
   private noteReceived(records: RecordBatch): void {
     const { partition, offset } = records.columns;
     for (let row = 0; row < records.rowCount; row++) {
-      this.received.set(partition[row] as number, (offset[row] as bigint) + 1n);
+      const at = partition[row] as number;
+      if (!this.receivedFrom.has(at)) this.receivedFrom.set(at, offset[row] as bigint);
+      this.received.set(at, (offset[row] as bigint) + 1n);
     }
   }
 
@@ -239,7 +373,7 @@ export class GroupMember {
   private async idle(ms: number): Promise<void> {
     const { options } = this;
     if (this.kept.length >= KEPT_BATCHES_MAX) {
-      await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
+      await this.sleep(ms);
       return;
     }
     const into = this.spares.pop() ?? RecordBatch.create(options.batchRows, options.batchBytes);
@@ -252,7 +386,7 @@ export class GroupMember {
     this.kept.push(into);
     this.noteReceived(into);
     await this.pause();
-    await sleep(ms, undefined, { signal: options.drain }).catch(() => {});
+    await this.sleep(ms);
   }
 
   private async onRebalance(rebalance: Rebalance): Promise<void> {
@@ -260,7 +394,6 @@ export class GroupMember {
       { kind: rebalance.kind, partitions: rebalance.partitions.map((at) => at.partition) },
       'rebalance',
     );
-    if (rebalance.kind === 'assigned') return;
     if (rebalance.kind === 'revoked') {
       // A batch that waits for the registry is not finished now; its new owner reads it again.
       if (!this.waitsForRegistry)
@@ -270,11 +403,15 @@ export class GroupMember {
         ]);
       await this.commit(this.options.clock.monotonicMs());
     }
-    for (const { partition } of rebalance.partitions) {
+    const { lag } = this.options.metrics;
+    for (const { topic, partition } of rebalance.partitions) {
       this.positions.delete(partition);
       this.committed.delete(partition);
+      this.receivedFrom.delete(partition);
       this.received.delete(partition);
       this.paused.delete(partition);
+      if (this.held.drop(partition)) this.countHeld(-1);
+      lag.drop(topic, String(partition));
     }
   }
 
@@ -306,8 +443,15 @@ export class GroupMember {
     this.lastLagMs = nowMs;
     const { lag } = this.options.metrics;
     try {
-      for (const at of await (this.consumer as BatchConsumer).lag(LAG_WITHIN_MS)) {
-        const records = at.position < 0n ? at.high - at.low : at.high - at.position;
+      const consumer = this.consumer as BatchConsumer;
+      const all = await consumer.lag(LAG_WITHIN_MS);
+      const owned = new Set(consumer.assignment().map((at) => at.partition));
+      for (const at of all) {
+        // A partition that left meanwhile has no lag here.
+        if (!owned.has(at.partition)) continue;
+        // The client counts a record as read when it was received; here it counts when it is finished.
+        const next = this.positions.get(at.partition) ?? this.receivedFrom.get(at.partition) ?? at.position;
+        const records = next < 0n ? at.high - at.low : at.high - next;
         lag.set(Number(records), lag.series(at.topic, String(at.partition)));
       }
     } catch (thrown) {

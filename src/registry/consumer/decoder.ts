@@ -8,10 +8,10 @@ import { FrameBatch } from '../../core/layout/frame-batch.ts';
 import { FRAME_STATUS } from '../../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Kernels } from '../../native/surface.ts';
-import { isRegistryAway, type RegistryClient } from '../client/client.ts';
+import type { RegistryClient } from '../client/client.ts';
 import { QUARANTINE_REASONS, type QuarantineReason, registryError } from '../errors.ts';
+import { readerCodec } from '../proof/reader.ts';
 import type { Schema } from '../schemas/schema.ts';
-import { readerCodec } from '../serde/codec.ts';
 import type { Decode } from '../serde/decode.ts';
 import { readMessagePath } from '../serde/message-path.ts';
 
@@ -63,29 +63,28 @@ export class BatchDecoder {
   async prepare(records: RecordBatch): Promise<void> {
     this.kernels.scanFrames(records, this.reader.format === 'PROTOBUF', this.frames);
     const { status, schemaId } = this.frames.columns;
-    const missing = new Set<number>();
+    /** Records by id. */
+    const missing = new Map<number, number>();
     let known = 0;
     const startMs = this.client.nowMs();
     for (let row = 0; row < records.rowCount; row++) {
       if (status[row] !== FRAME_STATUS.OK) continue;
-      if (this.writers.has(schemaId[row] as number)) known++;
-      else missing.add(schemaId[row] as number);
+      const id = schemaId[row] as number;
+      if (this.writers.has(id)) known++;
+      else missing.set(id, (missing.get(id) ?? 0) + 1);
     }
     const tookMs = this.client.nowMs() - startMs;
     this.unknown.clear();
-    for (const id of missing) await this.fetch(id);
-    this.client.countHits('read', known, tookMs);
+    if (missing.size > 0) this.keep(await this.client.schemasById(missing));
+    this.client.countHits(known, tookMs);
   }
 
-  private async fetch(id: number): Promise<void> {
-    try {
-      const schema = await this.client.schemaById(id);
-      this.writers.set(id, { schema, byPath: new Map() });
-    } catch (thrown) {
-      const error = findMillraceError(thrown);
-      if (error === undefined || isRegistryAway(error)) throw thrown;
-      if (error.code === 'incompatible_schema') this.writers.set(id, error);
-      else this.unknown.set(id, registryError('unknown_schema_id', error.message, { cause: error }));
+  private keep(found: ReadonlyMap<number, Schema | MillraceError>): void {
+    for (const [id, result] of found) {
+      if (!isFailure(result)) this.writers.set(id, { schema: result, byPath: new Map() });
+      else if (result.code === 'incompatible_schema') this.writers.set(id, result);
+      else if (result.code === 'unknown_schema_id') this.unknown.set(id, result);
+      else this.unknown.set(id, registryError('unknown_schema_id', result.message, { cause: result }));
     }
   }
 

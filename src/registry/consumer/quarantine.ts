@@ -1,8 +1,8 @@
 /** The quarantine: a topic that keeps each record that cannot be read, untouched, with the reason beside it. */
-import { RecordBatch, type RecordHeader } from '../../core/layout/record-batch.ts';
+import type { RecordBatch, RecordHeader } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/broker/port.ts';
-import { registryError } from '../errors.ts';
 import type { FailedRow } from './decoder.ts';
+import { batchOf, deliver } from './deliver.ts';
 
 /** Names of the headers that are added behind the record's own. */
 export const QUARANTINE_HEADER = {
@@ -17,8 +17,9 @@ export const QUARANTINE_HEADER = {
 
 /** Characters of an error that are kept: a verdict on a large schema can be long. */
 const ERROR_CHARS_MAX = 2048;
-const BATCH_ROWS = 256;
-const BATCH_BYTES = 1 << 20;
+/** Bytes that quarantine adds to a record, at most: an error of three bytes a character, a topic name, the names of the
+ *  headers, and the frame of a batch with one record. */
+export const QUARANTINE_HEADER_BYTES_MAX = 16 << 10;
 
 export interface QuarantineOptions {
   readonly producer: BatchProducer;
@@ -28,41 +29,42 @@ export interface QuarantineOptions {
 
 export class Quarantine {
   private readonly options: QuarantineOptions;
-  private readonly topics: readonly string[];
-  private readonly batch = RecordBatch.create(BATCH_ROWS, BATCH_BYTES);
 
   constructor(options: QuarantineOptions) {
     this.options = options;
-    this.topics = [options.topic];
   }
 
-  /** Settles when every record is acknowledged. @throws not_delivered: nothing after it may be committed */
-  async write(records: RecordBatch, sourceTopic: string, rows: readonly FailedRow[]): Promise<void> {
-    this.batch.clear();
-    for (const failed of rows) {
-      const input = {
+  get topic(): string {
+    return this.options.topic;
+  }
+
+  /** Settles when every record is acknowledged or refused.
+   *  @returns those that the topic refuses as too large
+   *  @throws not_delivered: nothing after it may be committed */
+  async write(
+    records: RecordBatch,
+    sourceTopic: string,
+    rows: readonly FailedRow[],
+  ): Promise<readonly FailedRow[]> {
+    const utf8 = cachedUtf8();
+    const batch = batchOf(
+      rows.map((failed) => ({
         key: records.key(failed.row),
         value: records.value(failed.row),
         timestamp: records.columns.timestamp[failed.row] as bigint,
-        headers: [...records.headers(failed.row), ...this.headers(records, sourceTopic, failed)],
-      };
-      if (this.batch.append(input)) continue;
-      await this.flush(this.batch);
-      if (this.batch.append(input)) continue;
-      // A record larger than the batch gets one of its own.
-      const bytes = input.headers.reduce(
-        (sum, [name, value]) => sum + 16 + name.length * 4 + (value?.length ?? 0),
-        0,
-      );
-      const single = RecordBatch.create(1, bytes + (input.key?.length ?? 0) + (input.value?.length ?? 0));
-      single.append(input);
-      await this.flush(single);
-    }
-    await this.flush(this.batch);
+        headers: [...records.headers(failed.row), ...this.headers(records, sourceTopic, failed, utf8)],
+      })),
+    );
+    const refused = await deliver(this.options.producer, batch, this.options.topic);
+    return refused.map((row) => rows[row] as FailedRow);
   }
 
-  private headers(records: RecordBatch, sourceTopic: string, failed: FailedRow): RecordHeader[] {
-    const text = (value: string): Uint8Array => Buffer.from(value, 'utf8');
+  private headers(
+    records: RecordBatch,
+    sourceTopic: string,
+    failed: FailedRow,
+    text: (value: string) => Uint8Array,
+  ): RecordHeader[] {
     const { partition, offset } = records.columns;
     return [
       [QUARANTINE_HEADER.reason, text(failed.reason)],
@@ -74,20 +76,16 @@ export class Quarantine {
       [QUARANTINE_HEADER.sourceOffset, text(String(offset[failed.row]))],
     ];
   }
+}
 
-  private async flush(batch: RecordBatch): Promise<void> {
-    if (batch.rowCount === 0) return;
-    const report = await this.options.producer.produce(batch, this.topics);
-    if (report.failed > 0) {
-      const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
-      throw registryError(
-        'not_delivered',
-        `${report.failed} records could not be parked in ${this.options.topic}: ${why}`,
-        {
-          next: 'check the broker and that the quarantine topic takes records this large; their offsets are not committed',
-        },
-      );
-    }
-    batch.clear();
-  }
+/** Most header values of a batch are the same. */
+function cachedUtf8(): (text: string) => Uint8Array {
+  const cache = new Map<string, Uint8Array>();
+  return (text) => {
+    const known = cache.get(text);
+    if (known !== undefined) return known;
+    const bytes = Buffer.from(text, 'utf8');
+    cache.set(text, bytes);
+    return bytes;
+  };
 }

@@ -5,14 +5,17 @@
  */
 import { type FileHandle, open } from 'node:fs/promises';
 import { coreError } from '../../core/errors.ts';
-import { RecordBatch } from '../../core/layout/record-batch.ts';
+import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { BatchProducer } from '../../io/broker/port.ts';
-import { registryError } from '../errors.ts';
 import type { DecodedRow } from './decoder.ts';
+import { batchOf, deliver } from './deliver.ts';
 
 export interface DecodedSink {
-  /** Settles when the rows survive the death of this process; offsets are committed only after. */
-  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<void>;
+  /** Where the rows go, for a person. */
+  readonly target: string;
+  /** Settles when the rows survive the death of this process; offsets are committed only after.
+   *  @returns those whose line the target refuses as too large */
+  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]>;
   close(): Promise<void>;
 }
 
@@ -49,10 +52,12 @@ async function wholeLines(file: FileHandle): Promise<number> {
 
 /** Appends to a file that several consumer instances of one process share. */
 export class FileSink implements DecodedSink {
+  readonly target: string;
   private readonly file: FileHandle;
   private writes: Promise<void> = Promise.resolve();
 
-  private constructor(file: FileHandle) {
+  private constructor(path: string, file: FileHandle) {
+    this.target = path;
     this.file = file;
   }
 
@@ -62,7 +67,7 @@ export class FileSink implements DecodedSink {
     try {
       const file = await open(path, 'a+');
       if ((await file.stat()).isFile()) await file.truncate(await wholeLines(file));
-      return new FileSink(file);
+      return new FileSink(path, file);
     } catch (cause) {
       throw coreError(
         'not_writable',
@@ -75,13 +80,17 @@ export class FileSink implements DecodedSink {
     }
   }
 
-  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<void> {
+  write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]> {
     let text = '';
     for (const row of rows) text += `${decodedLine(records, row)}\n`;
     const result = this.writes.then(async () => {
       await this.file.appendFile(text);
+      return [];
     });
-    this.writes = result.catch(() => {});
+    this.writes = result.then(
+      () => {},
+      () => {},
+    );
     return result;
   }
 
@@ -93,34 +102,25 @@ export class FileSink implements DecodedSink {
 
 /** Sends each line to a topic under the key of its record. */
 export class TopicSink implements DecodedSink {
+  /** The topic. */
+  readonly target: string;
   private readonly producer: BatchProducer;
-  private readonly topics: readonly string[];
 
   constructor(producer: BatchProducer, topic: string) {
     this.producer = producer;
-    this.topics = [topic];
+    this.target = topic;
   }
 
-  async write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<void> {
-    if (rows.length === 0) return;
-    const values = rows.map((row) => Buffer.from(decodedLine(records, row), 'utf8'));
-    const keys = rows.map((row) => records.key(row.row));
-    const bytes = values.reduce((sum, value, i) => sum + value.length + (keys[i]?.length ?? 0), 0);
-    const batch = RecordBatch.create(rows.length, bytes);
-    values.forEach((value, i) => {
-      batch.append({ key: keys[i] ?? null, value });
-    });
-    const report = await this.producer.produce(batch, this.topics);
-    if (report.failed > 0) {
-      const why = report.events.map((event) => `${event.name}: ${event.message}`).join('; ');
-      throw registryError(
-        'not_delivered',
-        `${report.failed} decoded records were not acknowledged by topic ${this.topics[0]}: ${why}`,
-        {
-          next: 'check the broker; their offsets are not committed',
-        },
-      );
-    }
+  async write(records: RecordBatch, rows: readonly DecodedRow[]): Promise<readonly DecodedRow[]> {
+    if (rows.length === 0) return [];
+    const batch = batchOf(
+      rows.map((row) => ({
+        key: records.key(row.row),
+        value: Buffer.from(decodedLine(records, row), 'utf8'),
+      })),
+    );
+    const refused = await deliver(this.producer, batch, this.target);
+    return refused.map((row) => rows[row] as DecodedRow);
   }
 
   async close(): Promise<void> {}

@@ -24,7 +24,8 @@ export interface FramedProducerOptions {
   readonly producer: BatchProducer;
   readonly topic: string;
   readonly codec: WriterCodec;
-  readonly schemaId: number;
+  /** Looks the id of the codec's schema up; called once a batch. */
+  readonly schemaId: () => Promise<number>;
   readonly kernels: Kernels;
   readonly clock: Clock;
   readonly batchRows: number;
@@ -76,7 +77,7 @@ export class FramedProducer {
   }
 
   /** Encodes and hands over; waits for room, not for acknowledgements.
-   *  @throws value_refused (nothing of this call was sent), not_delivered of an earlier call */
+   *  @throws value_refused (nothing of this call was sent), not_delivered of an earlier call, what `schemaId` throws */
   async send(values: readonly unknown[]): Promise<void> {
     for (let from = 0; from < values.length; from += this.options.batchRows) {
       await this.sendSome(values.slice(from, from + this.options.batchRows));
@@ -85,6 +86,7 @@ export class FramedProducer {
 
   private async sendSome(values: readonly unknown[]): Promise<void> {
     const { codec, clock } = this.options;
+    const schemaId = await this.options.schemaId();
     const batch = await this.takeBatch();
     // From here to the last produce nothing waits for another send, so the payloads are this call's own.
     const { payloads } = this;
@@ -106,7 +108,7 @@ export class FramedProducer {
       return key === null ? null : Buffer.from(key, 'utf8');
     });
     const startMs = clock.monotonicMs();
-    let done = this.fill(batch, keys, 0);
+    let done = this.fill(batch, schemaId, keys, 0);
     this.observe((clock.monotonicMs() - startMs) / Math.max(1, done));
     this.produce(batch);
     // What did not fit goes into batches made for it: rows larger than usual are rare.
@@ -115,7 +117,7 @@ export class FramedProducer {
       const bytes =
         payloads.used - (payloads.start[done] as number) + rows * FRAME_BYTES_MAX + keyBytes(keys, done);
       const extra = RecordBatch.create(rows, bytes);
-      done += this.fill(extra, keys, done);
+      done += this.fill(extra, schemaId, keys, done);
       this.produce(extra);
     }
   }
@@ -131,9 +133,14 @@ export class FramedProducer {
   }
 
   /** Frames payloads from `from` on, as many as fit with their keys; returns how many. */
-  private fill(batch: RecordBatch, keys: ReadonlyArray<Buffer | null>, from: number): number {
+  private fill(
+    batch: RecordBatch,
+    schemaId: number,
+    keys: ReadonlyArray<Buffer | null>,
+    from: number,
+  ): number {
     const { payloads } = this;
-    const { kernels, schemaId, codec } = this.options;
+    const { kernels, codec } = this.options;
     let fits = 0;
     let room = batch.arenaCapacity;
     for (let row = from; row < payloads.count && fits < batch.rowCapacity; row++) {

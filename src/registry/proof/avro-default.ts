@@ -1,7 +1,7 @@
 /** A field's default as the plain value that a reader's program gets, or that there is none.
  *
- *  Source: Apache Avro 1.12 specification, "Schema Declaration", the table of defaults; a union's default belongs to
- *  its first branch.
+ *  Source: Apache Avro 1.12 specification, "Schema Declaration", the table of defaults, and
+ *  "Unions": a union's default belongs to the first branch that it fits.
  */
 import { FILL_DEPTH_MAX, FILL_VALUES_MAX } from '../schemas/avro-default.ts';
 import type { AvroField, AvroNode, AvroPrimitive } from '../schemas/avro-tree.ts';
@@ -69,10 +69,11 @@ class Defaults {
           ? Buffer.from(json.value, 'latin1')
           : NO_DEFAULT;
       case 'union': {
-        const [first] = type.branches;
-        if (first === undefined) return NO_DEFAULT;
-        const value = this.of(json, first, depth + 1);
-        return value === NO_DEFAULT ? NO_DEFAULT : plainBranch(type, 0, value);
+        for (const [at, branch] of type.branches.entries()) {
+          const value = this.of(json, branch, depth + 1);
+          if (value !== NO_DEFAULT) return plainBranch(type, at, value);
+        }
+        return NO_DEFAULT;
       }
       case 'array': {
         if (json.kind !== 'array') return NO_DEFAULT;

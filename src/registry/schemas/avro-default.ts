@@ -1,10 +1,12 @@
-/** Whether a field's default fits its type. A union's default belongs to its first branch, as every reader agrees. */
+/** Checks a field's default against its type. A union's default is a value of any of its branches, and belongs to the
+ *  first one that it fits. Source: Apache Avro 1.12 specification, "Unions". */
 import {
   type AvroEnumNode,
   type AvroField,
   type AvroNode,
   type AvroPrimitive,
   type AvroRecordNode,
+  type AvroUnionNode,
   avroTypeName,
 } from './avro-tree.ts';
 import { DEPTH_LIMIT, SCHEMA_DEPTH_MAX } from './format.ts';
@@ -126,16 +128,8 @@ function inside(json: JsonNode, type: AvroNode, depth: number): Misfit | undefin
       return json.kind === 'string' && json.value.length === type.size && isLatin1(json.value)
         ? undefined
         : not(json, `${type.size} bytes`);
-    case 'union': {
-      const [first, ...others] = type.branches;
-      if (first === undefined) return not(json, 'of an empty union');
-      const misfit = inside(json, first, depth + 1);
-      if (misfit === undefined || misfit.at !== json.at) return misfit;
-      const later = others.find((branch) => isOfKind(json, branch));
-      if (later === undefined) return misfit;
-      const why = `${misfit.why}, and a default is of the first branch of its union: put ${avroTypeName(later)} first`;
-      return { why, at: misfit.at };
-    }
+    case 'union':
+      return misfitUnion(json, type, depth);
     case 'array':
       return json.kind === 'array' ? firstMisfit(json.items, type.items, depth) : not(json, 'an array');
     case 'map':
@@ -161,11 +155,40 @@ function inside(json: JsonNode, type: AvroNode, depth: number): Misfit | undefin
   }
 }
 
-/** Whether a value looks like one of this type, without a walk into it. */
-function isOfKind(json: JsonNode, type: AvroNode): boolean {
-  if (json.kind === 'array') return type.kind === 'array';
-  if (json.kind === 'object') return type.kind === 'map' || type.kind === 'record';
-  return type.kind !== 'union' && inside(json, type, 0) === undefined;
+/** Index of the fitting branch, or the misfit. Kept for each value: a walk over the branches of unions inside unions
+ *  would else visit the innermost value once for each way to it. */
+const unionFits = new WeakMap<JsonNode, Map<AvroUnionNode, number | Misfit>>();
+
+function unionFit(json: JsonNode, type: AvroUnionNode, depth: number): number | Misfit {
+  const known = unionFits.get(json) ?? new Map<AvroUnionNode, number | Misfit>();
+  unionFits.set(json, known);
+  const held = known.get(type);
+  if (held !== undefined) return held;
+  let inner: Misfit | undefined;
+  let fit: number | Misfit | undefined;
+  for (const [at, branch] of type.branches.entries()) {
+    const misfit = inside(json, branch, depth);
+    if (misfit === undefined) {
+      fit = at;
+      break;
+    }
+    // A misfit inside the value says more than that the value is of another kind.
+    if (misfit.at !== json.at) inner ??= misfit;
+  }
+  fit ??= inner ?? not(json, `of a branch of its union (${type.branches.map(avroTypeName).join(', ')})`);
+  known.set(type, fit);
+  return fit;
+}
+
+function misfitUnion(json: JsonNode, type: AvroUnionNode, depth: number): Misfit | undefined {
+  const fit = unionFit(json, type, depth);
+  return typeof fit === 'number' ? undefined : fit;
+}
+
+/** Index of the branch that a default belongs to: the first one that it fits; undefined where it fits none. */
+export function defaultBranch(json: JsonNode, type: AvroUnionNode): number | undefined {
+  const fit = unionFit(json, type, 0);
+  return typeof fit === 'number' ? fit : undefined;
 }
 
 /** Why a field's default does not fit, and where; undefined when it does. */

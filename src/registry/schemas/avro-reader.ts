@@ -1,8 +1,9 @@
 /** Builds the tree of an Avro schema from its JSON: every name resolved, every rule of the specification asked.
  *
  *  Invariants: (1) a type is defined before it is used; (2) each default fits its type; (3) names, symbols, fields
- *  and branches are unique where the specification says so. A lenient reader, for texts that a registry once accepted,
- *  asks only what it needs to know which bytes belong to the schema.
+ *  and branches are unique where the specification says so. An unvalidated reader skips defaults and namespaces. A
+ *  lenient reader, for texts that a registry once accepted, asks only what it needs to know which bytes belong to the
+ *  schema.
  *  Source: Apache Avro 1.12 specification; what is lenient and how names resolve: Schema.java of apache/avro 1.12.0.
  */
 import type { MillraceError } from '../../core/errors.ts';
@@ -58,6 +59,8 @@ export const emptyScope = (): AvroScope => ({
 
 export interface AvroReadOptions {
   readonly lenient: boolean;
+  /** Neither defaults nor namespaces are checked. */
+  readonly unvalidated: boolean;
   readonly from: string | undefined;
   /** How a message lists the references that could have brought a missing name. */
   readonly references: string;
@@ -74,6 +77,8 @@ const FIXED_BYTES_MAX = 2 ** 31 - 9;
 
 const NAME = /^[A-Za-z_][A-Za-z0-9_]*$/;
 const FULL_NAME = /^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$/;
+/** A name in a namespace that may hold any character. */
+const NAME_OF_ANY_SPACE = /^(?:.*\.)?[A-Za-z_][A-Za-z0-9_]*$/s;
 const HALF_PAIR = /\p{Surrogate}/u;
 const SHOWN_CHARS_MAX = 80;
 
@@ -122,7 +127,7 @@ export class AvroReader {
   /** @throws invalid_schema */
   read(json: JsonNode): AvroNode {
     const root = this.type(json, '', 'the schema', 0);
-    if (this.options.lenient) return root;
+    if (this.options.lenient || this.options.unvalidated) return root;
     for (const { where, json: value, type } of this.defaults) {
       const misfit = misfitOf(value, type);
       if (misfit !== undefined)
@@ -236,22 +241,22 @@ export class AvroReader {
   }
 
   private header(json: JsonObject, enclosing: string): AvroHeader {
-    const { lenient } = this.options;
+    const { lenient, unvalidated } = this.options;
     const given = memberOf(json, 'name');
     const type = memberOf(json, 'type') as Extract<JsonNode, { kind: 'string' }>;
     if (given?.kind !== 'string') this.fail((given ?? json).at, `a ${type.value} has no name`);
-    if (!lenient && !FULL_NAME.test(given.value))
-      this.fail(given.at, `name ${shown(given)} is not an Avro name`);
+    const form = unvalidated ? NAME_OF_ANY_SPACE : FULL_NAME;
+    if (!lenient && !form.test(given.value)) this.fail(given.at, `name ${shown(given)} is not an Avro name`);
     const own = memberOf(json, 'namespace');
     if (
       !lenient &&
       own !== undefined &&
-      (own.kind !== 'string' || (own.value !== '' && !FULL_NAME.test(own.value)))
+      (own.kind !== 'string' || !(unvalidated || own.value === '' || FULL_NAME.test(own.value)))
     )
       this.fail(own.at, `${given.value} has the namespace ${shown(own)}, which is not an Avro name`);
     const { name, namespace } = split(given.value, own?.kind === 'string' ? own.value : enclosing);
     if (isAvroPrimitive(name)) this.fail(given.at, `${name} renames a primitive type`);
-    const aliases = this.names(json, 'aliases', `aliases of ${name}`, FULL_NAME, false);
+    const aliases = this.names(json, 'aliases', `aliases of ${name}`, form, false);
     return { name, namespace, aliases: [...new Set(aliases.map((alias) => split(alias, namespace).name))] };
   }
 

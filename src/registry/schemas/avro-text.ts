@@ -73,6 +73,8 @@ export interface AvroPrintOptions {
   /** Definitions that stand in other texts, to be written out where they are first used. */
   readonly inline?: ReadonlyMap<string, AvroDefinition>;
   readonly normalize?: boolean;
+  /** Properties that the format does not know, and what is in objects, are sorted; all else is canonical. */
+  readonly sortProperties?: boolean;
   /** The outermost type is written out and every other one by name. */
   readonly shallow?: boolean;
 }
@@ -82,13 +84,17 @@ export class AvroPrinter {
   private readonly written: Set<string>;
   private readonly inline: ReadonlyMap<string, AvroDefinition> | undefined;
   private readonly normalize: boolean;
+  private readonly sortProperties: boolean;
   private readonly shallow: boolean;
+  /** True where sorting the properties may make another text. */
+  hasOpenOrder = false;
 
   constructor(notes: AvroNotes, options: AvroPrintOptions) {
     this.notes = notes;
     this.written = new Set(options.known);
     this.inline = options.inline;
     this.normalize = options.normalize ?? false;
+    this.sortProperties = options.sortProperties ?? false;
     this.shallow = options.shallow ?? false;
   }
 
@@ -189,13 +195,22 @@ export class AvroPrinter {
       if (number === undefined) return printString(value.value);
       return this.normalize && type.type === 'float' ? printFloat(number) : printDouble(number);
     }
-    return this.normalize ? normalDefault(value, type) : printJson(value);
+    return this.normalize ? normalDefault(value, type) : this.value(value);
+  }
+
+  private value(json: JsonNode): string {
+    this.hasOpenOrder ||= json.kind === 'object' || json.kind === 'array';
+    return printJson(json, this.sortProperties);
   }
 
   /** @param logicalFirst where the normalised text begins with the logical type, if it counts */
   private props(json: JsonObject, reserved: ReadonlySet<string>, logicalFirst: boolean): string[] {
     const keys = [...json.members.keys()].filter((key) => !reserved.has(key));
-    if (!this.normalize) return keys.map((key) => member(key, printJson(memberOf(json, key) as JsonNode)));
+    if (!this.normalize) {
+      this.hasOpenOrder ||= keys.length > 1;
+      if (this.sortProperties) keys.sort(byUnits);
+      return keys.map((key) => member(key, this.value(memberOf(json, key) as JsonNode)));
+    }
     keys.sort(byUnits);
     const ahead = logicalFirst && this.notes.logical.has(json) ? logicalKeys(json) : [];
     keys.sort((a, b) => rank(ahead, a) - rank(ahead, b));

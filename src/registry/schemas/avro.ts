@@ -7,6 +7,7 @@ import { registryError } from '../errors.ts';
 import {
   type AvroDefinition,
   AvroReader,
+  type AvroReadOptions,
   type AvroScope,
   avroError,
   emptyScope,
@@ -25,6 +26,9 @@ const LENIENT_TEXT_CHARS_MAX = 16 << 20;
 const REFERENCE_CHARS_MAX = 16 << 20;
 /** Names of references that a message lists. */
 const SHOWN_REFERENCES_MAX = 10;
+
+/** The texts of references were accepted when they were registered. */
+const LENIENT = { lenient: true, unvalidated: true };
 
 interface Parsed {
   readonly json: JsonNode;
@@ -102,7 +106,11 @@ function inOrder(references: readonly ResolvedReference[]): readonly ResolvedRef
   return order;
 }
 
-function read(text: string, references: readonly ResolvedReference[], lenient: boolean): Parsed {
+function read(
+  text: string,
+  references: readonly ResolvedReference[],
+  how: Pick<AvroReadOptions, 'lenient' | 'unvalidated'>,
+): Parsed {
   const scope = emptyScope();
   const options = { isSame: isSame(scope) };
   for (const reference of inOrder(references)) {
@@ -114,16 +122,16 @@ function read(text: string, references: readonly ResolvedReference[], lenient: b
       );
     new AvroReader(reference.text, scope, {
       ...options,
-      lenient: true,
+      ...LENIENT,
       from: name,
       references: nameList(reference.references),
     }).read(jsonOf(reference.text, true, name));
   }
   const foreign = new Map(scope.named);
-  const json = jsonOf(text, lenient, undefined);
+  const json = jsonOf(text, how.lenient, undefined);
   const tree = new AvroReader(text, scope, {
     ...options,
-    lenient,
+    ...how,
     from: undefined,
     references: nameList(references),
   }).read(json);
@@ -134,7 +142,7 @@ function read(text: string, references: readonly ResolvedReference[], lenient: b
 export function parseAvroSchema(
   source: string,
   options: ParseOptions,
-): { readonly text: string; readonly tree: AvroNode } {
+): { readonly text: string; readonly lookupText?: string; readonly tree: AvroNode } {
   const lenient = options.lenient ?? false;
   const most = lenient ? LENIENT_TEXT_CHARS_MAX : SCHEMA_TEXT_CHARS_MAX;
   if (source.length > most)
@@ -142,19 +150,24 @@ export function parseAvroSchema(
       'schema_too_large',
       `the schema has ${source.length} characters; the most is ${most}`,
     );
-  const { json, tree, scope, foreign } = read(source, options.references ?? [], lenient);
+  const how = { lenient, unvalidated: options.unvalidated ?? false };
+  const { json, tree, scope, foreign } = read(source, options.references ?? [], how);
   const printer = new AvroPrinter(scope.notes, {
     known: foreign.keys(),
     normalize: options.normalize ?? false,
   });
   const text = printer.print(json);
+  // The JVM compares properties as a set, though it prints them as they came.
+  const lookupText = printer.hasOpenOrder
+    ? new AvroPrinter(scope.notes, { known: foreign.keys(), sortProperties: true }).print(json)
+    : text;
   // One string is kept where the two are equal.
-  return { text: text === source ? source : text, tree };
+  return { text: text === source ? source : text, ...(lookupText === text ? {} : { lookupText }), tree };
 }
 
 /** The text with the types of its references in their places. @throws invalid_schema */
 export function resolvedAvroText(text: string, references: readonly ResolvedReference[]): string {
   if (references.length === 0) return text;
-  const { json, scope, foreign } = read(text, references, true);
+  const { json, scope, foreign } = read(text, references, LENIENT);
   return new AvroPrinter(scope.notes, { known: [], inline: foreign }).print(json);
 }

@@ -8,6 +8,12 @@ export interface ParseOptions {
   readonly normalize?: boolean;
   /** For a text that a registry once accepted: what can be read is read, though no schema like it may be registered. */
   readonly lenient?: boolean;
+  /** A new Avro text may have defaults that do not fit and namespaces that are no names, as with the existing registries
+   *  up to release 7.9. */
+  readonly unvalidated?: boolean;
+  /** A new Protobuf text may import files that no reference has, use options that nothing defines, and name well-known
+   *  types without their import, as with the existing registries. The type of every field is still resolved. */
+  readonly looseImports?: boolean;
 }
 
 /** How a stored text may be asked for; what a format does not know is the text itself. */

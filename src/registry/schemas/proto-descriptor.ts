@@ -6,7 +6,7 @@ import { ProtoWriter } from './proto-bytes.ts';
 import { defaultText } from './proto-default.ts';
 import type { ProtoLink } from './proto-link.ts';
 import type { LinkedEnum, LinkedField, LinkedFile, LinkedMessage, LinkedService } from './proto-model.ts';
-import { optionBytes } from './proto-option-bytes.ts';
+import { type OptionTolerance, optionBytes } from './proto-option-bytes.ts';
 
 export const FIELD_TYPES: readonly string[] = [
   '',
@@ -34,19 +34,24 @@ export const FIELD_LABELS = ['', 'optional', 'required', 'repeated'] as const;
 export const EDITION_NUMBERS: Readonly<Record<string, number>> = { '2023': 1000 };
 
 /** @param name what the descriptor calls the file. @throws invalid_schema where an option does not fit */
-export function descriptorBytes(link: ProtoLink, file: LinkedFile, name: string, lenient = false): Buffer {
-  return new Describer(link, file, lenient).file(name);
+export function descriptorBytes(
+  link: ProtoLink,
+  file: LinkedFile,
+  name: string,
+  tolerance: OptionTolerance = 'none',
+): Buffer {
+  return new Describer(link, file, tolerance).file(name);
 }
 
 class Describer {
   private readonly link: ProtoLink;
   private readonly source: LinkedFile;
-  private readonly lenient: boolean;
+  private readonly tolerance: OptionTolerance;
 
-  constructor(link: ProtoLink, source: LinkedFile, lenient: boolean) {
+  constructor(link: ProtoLink, source: LinkedFile, tolerance: OptionTolerance) {
     this.link = link;
     this.source = source;
-    this.lenient = lenient;
+    this.tolerance = tolerance;
   }
 
   file(name: string): Buffer {
@@ -86,7 +91,7 @@ class Describer {
   }
 
   private options(options: readonly OptionNode[], of: string, scope: string): Buffer | undefined {
-    const place = { link: this.link, file: this.source, scope, lenient: this.lenient };
+    const place = { link: this.link, file: this.source, scope, tolerance: this.tolerance };
     return optionBytes(options, `google.protobuf.${of}Options`, place);
   }
 

@@ -19,7 +19,7 @@ const FILE_NAME = 'default';
 /** @throws invalid_schema where a reference lacks what the form needs */
 export function protoTextForm({ text, tree }: ProtoSource, form: TextForm): string {
   const { link } = tree;
-  if (form === 'serialized') return descriptorBytes(link, link.root, FILE_NAME, true).toString('base64');
+  if (form === 'serialized') return descriptorBytes(link, link.root, FILE_NAME, 'all').toString('base64');
   if (form === 'ignore_extensions') return printProto(withoutExtensions(link.root.node));
   return text;
 }

@@ -30,7 +30,6 @@ import {
 import { readFields, type WireField } from './proto-bytes.ts';
 import { EDITION_NUMBERS, FIELD_LABELS, FIELD_TYPES } from './proto-descriptor.ts';
 import { ProtoLexer, protoFail } from './proto-lexer.ts';
-import { jsonNameOf } from './proto-model.ts';
 
 /** Reads the bytes of one options message. @param of its name without `google.protobuf.` and `Options` */
 export type OptionReader = (of: string, bytes: Buffer) => OptionNode[];
@@ -216,8 +215,8 @@ class DescriptorReader {
       options.push(plain('default', defaultValue(scalar, initial, name), at));
     }
     const json = record.text(10);
-    // Compilers write the one that follows from the name as well.
-    if (json !== undefined && json !== jsonNameOf(name) && place !== 'extension') {
+    // The existing registries print the one that follows from the name too, where the compiler wrote it.
+    if (json !== undefined && place !== 'extension') {
       options.push(plain('json_name', { kind: 'string', bytes: Buffer.from(json) }, at));
     }
     return {

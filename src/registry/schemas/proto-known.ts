@@ -1,5 +1,5 @@
 /** Imports that need no reference: every client and every registry has these files. */
-import type { FileNode } from './proto-ast.ts';
+import type { FileMember, FileNode, MessageMember } from './proto-ast.ts';
 import { DESCRIPTOR_FILES } from './proto-known-descriptor.ts';
 import { GOOGLE_PROTOBUF_FILES } from './proto-known-google.ts';
 import { GOOGLE_TYPE_FILES } from './proto-known-types.ts';
@@ -39,4 +39,30 @@ export function knownProtoFile(path: string): FileNode | undefined {
   const node = parseProtoFile(text, path);
   parsed.set(path, node);
   return node;
+}
+
+let pathsByType: ReadonlyMap<string, string> | undefined;
+
+/** Path of the file that defines a message or an enum, by its full name; undefined for any other name. */
+export function knownProtoPathOf(type: string): string | undefined {
+  pathsByType ??= new Map(
+    KNOWN_PROTO_PATHS.flatMap((path) => typesOf(path).map((name) => [name, path] as const)),
+  );
+  return pathsByType.get(type);
+}
+
+function typesOf(path: string): string[] {
+  const file = knownProtoFile(path);
+  if (file === undefined) return [];
+  const names: string[] = [];
+  const add = (body: ReadonlyArray<FileMember | MessageMember>, scope: string): void => {
+    for (const member of body) {
+      if (member.kind !== 'message' && member.kind !== 'enum') continue;
+      const name = scope === '' ? member.name : `${scope}.${member.name}`;
+      names.push(name);
+      if (member.kind === 'message') add(member.body, name);
+    }
+  };
+  add(file.body, file.package ?? '');
+  return names;
 }

@@ -6,7 +6,7 @@
  */
 import { REFERENCE_DEPTH_MAX, type ResolvedReference } from './content.ts';
 import type { FileNode, ImportNode, Position } from './proto-ast.ts';
-import { knownProtoFile } from './proto-known.ts';
+import { knownProtoFile, knownProtoPathOf } from './proto-known.ts';
 import { protoFail } from './proto-lexer.ts';
 import {
   allEnums,
@@ -29,6 +29,18 @@ export interface LinkOptions {
   readonly references: readonly ResolvedReference[];
   /** What is missing is left out, and names that mean nothing stay unresolved. */
   readonly lenient: boolean;
+  /** Missing imports are left out, and each well-known type has its import; any other name must mean something. */
+  readonly looseImports?: boolean;
+}
+
+/** Paths that files import without saying so, by the path of the file; the schema itself has none. */
+type ImplicitImports = ReadonlyMap<string | undefined, ReadonlySet<string>>;
+
+/** Links a file. A well-known type that is named without its import gets one, unless a strict reader finds it in the
+ *  schema itself. */
+export function linkProto(node: FileNode, options: LinkOptions): ProtoLink {
+  const link = new ProtoLink(node, options);
+  return link.unimported.size === 0 ? link : new ProtoLink(node, options, link.unimported);
 }
 
 /** The files of one schema and every name in them. */
@@ -39,14 +51,19 @@ export class ProtoLink {
   /** Full name to what it names; packages are in `packages`. */
   readonly symbols = new Map<string, ProtoSymbol>();
   private readonly packages = new Map<string, Set<LinkedFile>>();
+  /** Paths of well-known files whose types are named without an import. */
+  readonly unimported = new Map<string | undefined, Set<string>>();
   private readonly options: LinkOptions;
+  private readonly implicit: ImplicitImports | undefined;
   private readonly byPath = new Map<string, ResolvedReference>();
   private readonly loading: string[] = [];
   private chars = 0;
   private imports = 0;
 
-  constructor(node: FileNode, options: LinkOptions) {
+  /** @param implicit undefined: still to be found, in `unimported` */
+  constructor(node: FileNode, options: LinkOptions, implicit?: ImplicitImports) {
     this.options = options;
+    this.implicit = implicit;
     this.flatten(options.references);
     this.root = outline(node, undefined);
     this.load(this.root);
@@ -85,7 +102,9 @@ export class ProtoLink {
 
   private load(file: LinkedFile): void {
     const done = new Set<LinkedFile>();
-    for (const node of file.node.imports) {
+    const implicit = this.implicit?.get(file.path) ?? [];
+    const more = [...implicit].map((path) => ({ path, mode: 'plain', at: { line: 1, column: 1 } }) as const);
+    for (const node of [...file.node.imports, ...more]) {
       if (++this.imports > IMPORTS_MAX)
         protoFail(`it and its references have more than ${IMPORTS_MAX} imports`);
       const imported = this.import(node, file.path);
@@ -109,7 +128,7 @@ export class ProtoLink {
     const reference = path.startsWith('google/protobuf/') ? undefined : this.byPath.get(path);
     const node = reference === undefined ? knownProtoFile(path) : this.parse(reference);
     if (node === undefined) {
-      if (this.options.lenient) return undefined;
+      if (this.isLoose(importer)) return undefined;
       protoFail(`the import ${JSON.stringify(path)} is in no reference`, at, importer);
     }
     const file = outline(node, path);
@@ -232,16 +251,29 @@ export class ProtoLink {
     if (symbol?.kind === 'message' || symbol?.kind === 'enum') {
       field.target = symbol;
       field.type = symbol.kind;
-    } else if (!this.options.lenient) this.undefined(node.type, node.typeAt, file);
+    } else this.unresolved(node.type, node.typeAt, file);
+  }
+
+  /** True for a file that may lack imports: a reference was accepted when it was registered. */
+  private isLoose(path: string | undefined): boolean {
+    return this.options.lenient || this.options.looseImports === true || path !== undefined;
+  }
+
+  private unresolved(name: string, at: Position, file: LinkedFile): void {
+    const path = this.isLoose(file.path) ? knownProtoPathOf(name.replace(/^\./, '')) : undefined;
+    if (path !== undefined && this.implicit === undefined) {
+      const paths = this.unimported.get(file.path) ?? new Set();
+      this.unimported.set(file.path, paths.add(path));
+    } else if (!this.options.lenient) this.undefined(name, at, file);
   }
 
   private message(name: string, scope: string, file: LinkedFile, at: Position): LinkedMessage | undefined {
     const isType = (symbol: ProtoSymbol): boolean => symbol.kind === 'message' || symbol.kind === 'enum';
     const symbol = this.find(name, scope, file, isType);
     if (symbol?.kind === 'message') return symbol;
-    if (this.options.lenient) return undefined;
-    if (symbol !== undefined) protoFail(`${JSON.stringify(name)} is not a message`, at, file.path);
-    return this.undefined(name, at, file);
+    if (symbol === undefined) this.unresolved(name, at, file);
+    else if (!this.options.lenient) protoFail(`${JSON.stringify(name)} is not a message`, at, file.path);
+    return undefined;
   }
 
   private undefined(name: string, at: Position, file: LinkedFile): never {

@@ -11,14 +11,16 @@ import { protoFail } from './proto-lexer.ts';
 import type { ProtoLink } from './proto-link.ts';
 import type { LinkedField, LinkedFile, LinkedMessage } from './proto-model.ts';
 
+/** Options that are left out where they mean nothing: all of them, custom ones alone, or none. */
+export type OptionTolerance = 'all' | 'custom' | 'none';
+
 /** Where options stand: decides what their names mean. */
 export interface OptionPlace {
   readonly link: ProtoLink;
   readonly file: LinkedFile;
   /** Full name of the scope that names are looked up in. */
   readonly scope: string;
-  /** Options that mean nothing are left out. */
-  readonly lenient: boolean;
+  readonly tolerance: OptionTolerance;
 }
 
 /** Statements that are no options of the descriptor. */
@@ -40,7 +42,8 @@ export function optionBytes(
     try {
       out.add(new Interpreter(place, option).chain(root), option.value, place, option);
     } catch (error) {
-      if (!place.lenient) throw error;
+      const isCustom = option.name.some((part) => part.extension);
+      if (place.tolerance === 'none' || (place.tolerance === 'custom' && !isCustom)) throw error;
     }
   }
   return out.isEmpty ? undefined : out.finish();

@@ -7,16 +7,19 @@ import { checkProtoFile } from './proto-check.ts';
 import { descriptorBytes } from './proto-descriptor.ts';
 import { descriptorOf, fileOfDescriptor } from './proto-from-descriptor.ts';
 import { protoFail } from './proto-lexer.ts';
-import { ProtoLink } from './proto-link.ts';
+import { linkProto, type ProtoLink } from './proto-link.ts';
 import { normalised } from './proto-normal.ts';
 import { OptionDecoder } from './proto-option-read.ts';
 import { parseProtoFile } from './proto-parser.ts';
+import { withoutDerivedJsonNames } from './proto-plain.ts';
 import { printProto } from './proto-print.ts';
 
 export interface ParsedProto {
   readonly link: ProtoLink;
   /** Canonical, or normalised where that was asked for. */
   readonly text: string;
+  /** Without the JSON names that follow from the names of fields; absent where the text states none of these. */
+  readonly lookupText?: string;
 }
 
 /** @throws invalid_schema, schema_too_large */
@@ -29,23 +32,27 @@ export function protoLink(source: string, options: ParseOptions = {}): ParsedPro
   }
   const references = options.references ?? [];
   const lenient = options.lenient === true;
+  const looseImports = options.looseImports === true;
   const descriptor = descriptorOf(source);
   const written = descriptor === undefined ? source : textOfDescriptor(descriptor, references);
-  const link = new ProtoLink(parseProtoFile(written), { references, lenient });
+  const link = linkProto(parseProtoFile(written), { references, lenient, looseImports });
   const { body } = link.root.node;
   if (!lenient) {
     checkProtoFile(link);
-    // Every option must be one and fit its type.
-    descriptorBytes(link, link.root, 'default');
+    // Every option must be one and fit its type; one whose import is missing cannot be judged.
+    descriptorBytes(link, link.root, 'default', looseImports ? 'custom' : 'none');
     if (body.length === 0) protoFail('it declares no message, enum, extension or service');
   }
-  const text = options.normalize === true ? printProto(normalised(link), true) : printProto(link.root.node);
-  return { link, text };
+  const isNormalised = options.normalize === true;
+  const kept = isNormalised ? normalised(link) : link.root.node;
+  const text = printProto(kept, isNormalised);
+  const plain = withoutDerivedJsonNames(kept);
+  return { link, text, ...(plain === kept ? {} : { lookupText: printProto(plain, isNormalised) }) };
 }
 
 /** The places in later messages are those of this text, which is what is stored. */
 function textOfDescriptor(bytes: Buffer, references: readonly ResolvedReference[]): string {
   const bare = fileOfDescriptor(bytes, () => []);
-  const decoder = new OptionDecoder(new ProtoLink(bare, { references, lenient: true }));
+  const decoder = new OptionDecoder(linkProto(bare, { references, lenient: true }));
   return printProto(fileOfDescriptor(bytes, (of, options) => decoder.read(of, options)));
 }

@@ -92,9 +92,9 @@ export interface ProtoFile {
 export function parseProto(
   source: string,
   options: ParseOptions = {},
-): { readonly canonical: string; readonly tree: ProtoFile } {
-  const { link, text } = protoLink(source, options);
-  return { canonical: text, tree: treeOf(link) };
+): { readonly canonical: string; readonly lookupText?: string; readonly tree: ProtoFile } {
+  const { link, text, ...more } = protoLink(source, options);
+  return { canonical: text, ...more, tree: treeOf(link) };
 }
 
 function treeOf(link: ProtoLink): ProtoFile {

@@ -13,6 +13,8 @@ import { type ProtoFile, parseProto } from './proto-tree.ts';
 interface Parsed {
   /** Canonical or normalised: what is stored, answered and compared. */
   readonly text: string;
+  /** Equal for texts that are one schema to a look-up, though they are kept as they are; absent: the text. */
+  readonly lookupText?: string;
   /** What was parsed; the places that a tree knows are in it. */
   readonly source: string;
   /** Equal exactly when format, text and all that the references bring in are. */
@@ -56,12 +58,12 @@ export function parseSchema(format: SchemaFormat, source: string, options: Parse
   const references = options.references ?? [];
   switch (format) {
     case 'AVRO': {
-      const { text, tree } = parseAvroSchema(source, options);
-      return { format, text, source, tree, references, identity: identityOf(format, text, references) };
+      const parsed = parseAvroSchema(source, options);
+      return { format, ...parsed, source, references, identity: identityOf(format, parsed.text, references) };
     }
     case 'PROTOBUF': {
-      const { canonical: text, tree } = parseProto(source, options);
-      return { format, text, source, tree, references, identity: identityOf(format, text, references) };
+      const { canonical: text, ...more } = parseProto(source, options);
+      return { format, text, ...more, source, references, identity: identityOf(format, text, references) };
     }
     case 'JSON': {
       const { text, tree } = parseJsonSchema(source, options);
@@ -69,6 +71,9 @@ export function parseSchema(format: SchemaFormat, source: string, options: Parse
     }
   }
 }
+
+/** The text that a look-up compares. */
+export const lookupTextOf = (schema: Schema): string => schema.lookupText ?? schema.text;
 
 /** The text in another form. @throws invalid_schema where a reference lacks what the form needs */
 export function schemaText(schema: Schema, form: TextForm): string {

@@ -1,5 +1,11 @@
 /** The value of a field that nobody wrote, from its default in the reader's schema. */
-import { FILL_DEPTH_MAX, FILL_VALUES_MAX, floatOfText, misfitOf } from '../schemas/avro-default.ts';
+import {
+  defaultBranch,
+  FILL_DEPTH_MAX,
+  FILL_VALUES_MAX,
+  floatOfText,
+  misfitOf,
+} from '../schemas/avro-default.ts';
 import type { AvroField, AvroNode, AvroPrimitive } from '../schemas/avro-tree.ts';
 import { doubleOf, type JsonNode, type JsonNumber, type JsonString } from '../schemas/json-text.ts';
 import { branchKey, isWrapped } from './avro-branch.ts';
@@ -62,9 +68,9 @@ class Filling {
       case 'fixed':
         return Buffer.from((json as JsonString).value, 'latin1');
       case 'union': {
-        const first = type.branches[0] as AvroNode;
-        const value = this.value(json, first, depth + 1);
-        return value !== null && isWrapped(type) ? { [branchKey(first)]: value } : value;
+        const branch = type.branches[defaultBranch(json, type) ?? 0] as AvroNode;
+        const value = this.value(json, branch, depth + 1);
+        return value !== null && isWrapped(type) ? { [branchKey(branch)]: value } : value;
       }
       case 'array':
         return json.kind === 'array' ? json.items.map((item) => this.value(item, type.items, depth + 1)) : [];

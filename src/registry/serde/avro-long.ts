@@ -1,4 +1,5 @@
-/** Avro's long as bigint, for avsc's writing. Variable-length zigzag; what fits 49 bits goes through a double, exactly. */
+/** Avro's long for avsc's writing: a bigint, or a number that is a safe integer. Variable-length zigzag; what fits 49 bits
+ *  goes through a double, exactly. */
 import avsc from 'avsc';
 
 const LONG_BYTES_MAX = 10;
@@ -9,7 +10,7 @@ const scratch = Buffer.alloc(LONG_BYTES_MAX);
 /** One view a length, over the same bytes: avsc copies at once. */
 const views = Array.from({ length: LONG_BYTES_MAX + 1 }, (_, length) => scratch.subarray(0, length));
 
-function encodeLong(value: bigint): Buffer {
+function encodeLong(value: bigint | number): Buffer {
   let length = 0;
   if (value >= -0x1_0000_0000_0000n && value <= 0x1_0000_0000_0000n) {
     const number = Number(value);
@@ -20,7 +21,8 @@ function encodeLong(value: bigint): Buffer {
     }
     scratch[length++] = rest;
   } else {
-    let rest = BigInt.asUintN(64, (value << 1n) ^ (value >> 63n));
+    const wide = BigInt(value);
+    let rest = BigInt.asUintN(64, (wide << 1n) ^ (wide >> 63n));
     while (rest >= 128n) {
       scratch[length++] = Number(rest & 0x7fn) | 0x80;
       rest >>= 7n;
@@ -28,6 +30,12 @@ function encodeLong(value: bigint): Buffer {
     scratch[length++] = Number(rest);
   }
   return views[length] as Buffer;
+}
+
+/** Whether a long holds this value exactly. */
+function isLong(value: unknown): boolean {
+  if (typeof value === 'bigint') return value >= LEAST && value <= MOST;
+  return Number.isSafeInteger(value);
 }
 
 const AVRO_LONG = avsc.types.LongType.__with(
@@ -39,7 +47,7 @@ const AVRO_LONG = avsc.types.LongType.__with(
     fromJSON: (value: number | string) => BigInt(value),
     // avsc keeps defaults as JSON; digits are what does not round.
     toJSON: (value: bigint) => (Number.isSafeInteger(Number(value)) ? Number(value) : String(value)),
-    isValid: (value: unknown) => typeof value === 'bigint' && value >= LEAST && value <= MOST,
+    isValid: isLong,
     compare: (a: bigint, b: bigint) => (a === b ? 0 : a < b ? -1 : 1),
   },
   true,

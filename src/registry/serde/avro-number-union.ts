@@ -1,13 +1,12 @@
 /** A union with several number types whose values stay plain, for avsc's writing, which would want each in an object.
  *
  *  A bigint is a long. A number goes to the narrowest branch that holds it exactly, in the order int, float, double,
- *  so what is read is what was written; a float or double alone takes what it must round. A wrapped value,
- *  `{"int":5}`, names its branch.
+ *  so what is read is what was written. Where none of these holds it, a long takes a safe integer, and a float or double
+ *  what it must round. A wrapped value, `{"int":5}`, names its branch.
  */
 import avsc from 'avsc';
 
 const NUMBERS = new Set(['int', 'long', 'float', 'double']);
-const INEXACT = new Set(['int', 'float', 'double']);
 
 type Registry = Readonly<Record<string, avsc.Type>>;
 
@@ -15,7 +14,7 @@ type Registry = Readonly<Record<string, avsc.Type>>;
 export function isNumberUnion(part: unknown, registry: Registry): part is readonly unknown[] {
   if (!Array.isArray(part)) return false;
   const types = part.map((branch) => typeOf(branch, registry));
-  if (types.filter((type) => INEXACT.has(type)).length < 2) return false;
+  if (types.filter((type) => NUMBERS.has(type)).length < 2) return false;
   const others = types.filter((type) => !NUMBERS.has(type)).map((type) => BUCKETS[type] ?? type);
   return new Set(others).size === others.length;
 }
@@ -64,6 +63,7 @@ function choose(types: readonly Branch[], names: readonly string[], value: unkno
       (isInt ? branch('int') : undefined) ??
       (isFloat ? branch('float') : undefined) ??
       branch('double') ??
+      (Number.isSafeInteger(value) ? branch('long') : undefined) ??
       branch('float')
     );
   }

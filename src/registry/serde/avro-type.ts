@@ -2,7 +2,7 @@
  *  our decoder reads.
  */
 import avsc from 'avsc';
-import { floatOfText, misfitOf } from '../schemas/avro-default.ts';
+import { defaultBranch, floatOfText, misfitOf } from '../schemas/avro-default.ts';
 import type { AvroField, AvroNamedNode, AvroNode } from '../schemas/avro-tree.ts';
 import { doubleOf, isInteger, type JsonNode, type JsonNumber } from '../schemas/json-text.ts';
 import { spelled } from './avro-branch.ts';
@@ -31,9 +31,15 @@ function plain(json: JsonNode): unknown {
   }
 }
 
-/** As `plain`, but digits only where a long takes them. */
+/** Stands for a default that avsc cannot hold: it knows a union's default as one of the first branch alone. */
+class OtherBranch extends Error {}
+
+/** As `plain`, but digits only where a long takes them. @throws OtherBranch */
 function defaultOf(json: JsonNode, type: AvroNode): unknown {
-  if (type.kind === 'union') return defaultOf(json, type.branches[0] as AvroNode);
+  if (type.kind === 'union') {
+    if (defaultBranch(json, type) !== 0) throw new OtherBranch();
+    return defaultOf(json, type.branches[0] as AvroNode);
+  }
   if (json.kind === 'number')
     return type.kind === 'primitive' && type.type === 'long' ? numberOf(json) : doubleOf(json);
   if (json.kind === 'array' && type.kind === 'array')
@@ -98,7 +104,13 @@ class Builder {
     if (defaultJson === undefined || misfitOf(defaultJson, type) !== undefined) return field;
     if (defaultJson.kind === 'string' && type.kind === 'primitive' && /^(float|double)$/.test(type.type))
       return { ...field, default: floatOfText(defaultJson.value) };
-    return { ...field, default: defaultOf(defaultJson, type) };
+    try {
+      return { ...field, default: defaultOf(defaultJson, type) };
+    } catch (thrown) {
+      // Without a default the encoder asks the program for the value.
+      if (thrown instanceof OtherBranch) return field;
+      throw thrown;
+    }
   }
 }
 

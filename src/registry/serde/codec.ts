@@ -3,7 +3,7 @@ import { registryError } from '../errors.ts';
 import type { Schema } from '../schemas/schema.ts';
 import { avroReader, avroWriter } from './avro-codec.ts';
 import type { Decode, WriterCodec } from './decode.ts';
-import { protoReader, protoReaderUnjudged, protoWriter } from './proto-codec.ts';
+import { protoReader, protoWriter } from './proto-codec.ts';
 
 export type { WriterCodec } from './decode.ts';
 
@@ -22,28 +22,16 @@ export function writerCodec(schema: Schema, message?: string): WriterCodec {
   }
 }
 
-/** Compiles what reads one writer's records as the reader's schema.
+/** Compiles what reads one writer's records as the reader's schema. A Protobuf record of another meaning is read without
+ *  an error: see proof/reader.ts for what refuses it.
  *  @param path message indexes of the record; ignored for Avro
- *  @throws incompatible_schema, bad_message_index */
-export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {
-  switch (reader.format) {
-    case 'AVRO':
-      return avroReader(reader, writer);
-    case 'PROTOBUF':
-      return protoReader(reader, writer, path);
-    case 'JSON':
-      throw unreadable();
-  }
-}
-
-/** The same, without asking the rules whether a Protobuf reader may be let near the data: what proves the rules.
  *  @throws incompatible_schema, bad_message_index */
 export function readerUnjudged(reader: Schema, writer: Schema, path: readonly number[]): Decode {
   switch (reader.format) {
     case 'AVRO':
       return avroReader(reader, writer);
     case 'PROTOBUF':
-      return protoReaderUnjudged(reader, writer, path);
+      return protoReader(reader, writer, path);
     case 'JSON':
       throw unreadable();
   }

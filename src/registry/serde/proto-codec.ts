@@ -1,7 +1,7 @@
 /** Writers and readers of Protobuf records: which message of a schema a record is, and by which type it is read. */
 import { registryError } from '../errors.ts';
 import type { ProtoSchema, Schema } from '../schemas/schema.ts';
-import { type Decode, demandCompatible, type WriterCodec } from './decode.ts';
+import type { Decode, WriterCodec } from './decode.ts';
 import { protoDecoder } from './proto-decoder.ts';
 import { protoEncoder } from './proto-encoder.ts';
 
@@ -25,15 +25,9 @@ export function protoWriter(schema: ProtoSchema, name: string | undefined): Writ
   };
 }
 
-/** @throws incompatible_schema, bad_message_index */
-export function protoReader(reader: ProtoSchema, writer: Schema, path: readonly number[]): Decode {
-  demandCompatible(reader, writer);
-  return protoReaderUnjudged(reader, writer, path);
-}
-
-/** The same without a look at the rules: whatever the two schemas are, some records may be readable.
+/** Asks no rules: whatever the two schemas are, some records may be readable.
  *  @throws incompatible_schema where the reader's schema has not the message, bad_message_index */
-export function protoReaderUnjudged(reader: ProtoSchema, writer: Schema, path: readonly number[]): Decode {
+export function protoReader(reader: ProtoSchema, writer: Schema, path: readonly number[]): Decode {
   if (writer.format !== 'PROTOBUF') throw registryError('incompatible_schema', 'the record is not Protobuf');
   const key = path.join();
   const written = writer.tree.messages.find((message) => message.path.join() === key);

@@ -11,6 +11,7 @@ import { DATUM_FORM, PLAIN_FORM, type ProtoForm } from './proto-form.ts';
 import { PROTO_NESTING_MAX, SET_ITEM, WIRE } from './proto-input.ts';
 import { ProtoOutput } from './proto-output.ts';
 import { ENUM_NUMBER, scalarOf } from './proto-scalar.ts';
+import { shownOf } from './shown.ts';
 
 /** Writes one value, without its tag. */
 type Put = (output: ProtoOutput, given: unknown, depth: number) => void;
@@ -30,17 +31,6 @@ interface Simple {
   readonly take: (given: unknown) => unknown;
   readonly isZero: (value: unknown) => boolean;
   readonly write: (output: ProtoOutput, value: never) => void;
-}
-
-const SHOWN_CHARS_MAX = 64;
-
-/** Of objects only what they are: they may be large, circular, or hold what JSON does not. */
-function shownOf(value: unknown): string {
-  if (typeof value === 'bigint') return `${value}n`;
-  if (typeof value === 'string') return JSON.stringify(value.slice(0, SHOWN_CHARS_MAX));
-  if (typeof value !== 'object' || value === null) return String(value).slice(0, SHOWN_CHARS_MAX);
-  if (Array.isArray(value)) return 'a list';
-  return value instanceof Uint8Array ? 'bytes' : 'an object';
 }
 
 function refuse(where: string, value: unknown, type: string): never {

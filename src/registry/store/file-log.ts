@@ -1,102 +1,128 @@
-/** The log as one file, `registry.log`: a magic word, then a frame for each append.
+/** The log as one file, `registry.log`, of frames (frames.ts), one for each append.
  *
  *  Invariants: (1) an append is on disk (fdatasync) before it settles; (2) a last frame that was not written to its end
- *  is removed at the next start and reported; (3) a frame that was whole once and is damaged, in the middle or at the
- *  end, is never cut off: the start is refused, because it was acknowledged; (4) a failed append leaves the file as it
- *  was, or the log refuses to go on; (5) the file is at least as long as a frame, durably, before that frame is
- *  written, so a file that ends inside a frame was cut by somebody else, and the start is refused.
+ *  is removed at the next start and reported; (3) a frame that was whole once and is damaged, removed, repeated or at another
+ *  place is never cut off: the start is refused, because it was acknowledged; (4) a failed append leaves the file as it
+ *  was, or the log refuses further writes; (5) the file is at least as long as a frame, durably, before that frame is
+ *  written, so a file that ends inside a frame was cut by somebody else, and the start is refused; (6) a compacted file takes
+ *  the place of the file by one rename, after it holds, durably, all that was acknowledged.
  *
  *  What cannot be told: a file that was cut exactly between two frames, or emptied, looks like an earlier one; one whose
  *  last frame lost a whole sector looks like one whose last write did not finish.
  */
-import fs, { constants } from 'node:fs';
-import { type FileHandle, mkdir, open, rename, rm, stat } from 'node:fs/promises';
-import { dirname, join, resolve } from 'node:path';
-import { promisify } from 'node:util';
-import { coreError } from '../../core/errors.ts';
+import { join } from 'node:path';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { coreError, findMillraceError } from '../../core/errors.ts';
+import type { Logger } from '../../core/log.ts';
+import type { Disk, RandomFile } from '../../io/disk/port.ts';
+import type { FolderLock, LockDriver } from '../../io/lock/port.ts';
 import { registryError } from '../errors.ts';
+import { FrameReader } from './frame-reader.ts';
 import {
+  CHAIN_START,
+  type ChainPlace,
   encodeFrame,
-  FRAME_HEADER_BYTES,
+  FRAMES,
+  type FrameFormat,
   judgeTail,
-  payloadAt,
-  payloadBytesAt,
+  OLD_FRAMES,
+  recordBytes,
   recordsOf,
 } from './frames.ts';
-import { lockDirectory } from './lock.ts';
 import type { LogRecord, LogRole, LogSink, OpenReport, RegistryLog } from './log.ts';
+import { LogWriter, UNFINISHED_LOG_FILE } from './log-writer.ts';
+import { Survivors } from './survivors.ts';
 
-const MAGIC = Buffer.from('MRREGLG2', 'latin1');
 /** The file grows by this much room at once: a sync that need not change the file's length is faster. */
 const ROOM_BYTES = 256 << 10;
 /** Read at once at the start. */
 const READ_BYTES = 4 << 20;
-/** A longer write is left to another thread. */
-const WRITE_SYNC_BYTES_MAX = 64 << 10;
-/** A sync that takes no longer than this is made in place: handing it to another thread and back takes as long. */
-const SYNC_IN_PLACE_MS_MAX = 0.5;
-/** After a longer one, nothing waits for the disk in place for so long. */
-const SYNC_ELSEWHERE_MS = 1_000;
-/** Records and bytes of a frame when a whole log is written. */
-const FILL_BYTES = 4 << 20;
+/** Bytes of a frame when a whole log is written. */
+const FILL_BYTES = 1 << 20;
+/** Read at once by a compaction, which then lets other work run: a few milliseconds of it. */
+const COMPACT_READ_BYTES = 256 << 10;
+/** Least length of a file that is compacted. */
+const COMPACT_BYTES_MIN = 1 << 20;
+/** After a failed compaction the file grows by this factor before the next. */
+const RETRY_GROWTH = 1.25;
+/** What was appended meanwhile is copied while appends go on until less than this is left, at most so often; then appends wait
+ *  for the rest. */
+const LAST_COPY_BYTES = 256 << 10;
+const COPY_ROUNDS_MAX = 8;
 
 export const REGISTRY_LOG_FILE = 'registry.log';
 
-const fdatasync = promisify(fs.fdatasync);
-const write = promisify(fs.write);
-
-/** Node's own recursive mkdir never returns where a parent exists and takes no entries, as under /proc. */
-async function makeFolder(path: string): Promise<void> {
-  try {
-    await mkdir(path);
-  } catch (thrown) {
-    const { code } = thrown as NodeJS.ErrnoException;
-    if (code === 'EEXIST' && (await stat(path)).isDirectory()) return;
-    if (code !== 'ENOENT' || dirname(path) === path) throw thrown;
-    await makeFolder(dirname(path));
-    await mkdir(path);
-  }
+export interface FileLogParts {
+  readonly dir: string;
+  /** Opens a folder, and makes it where it is missing. @throws not_writable */
+  readonly openDisk: (dir: string) => Promise<Disk>;
+  readonly locks: LockDriver;
+  readonly log: Logger;
+  /** A shorter file is not compacted. */
+  readonly compactBytesMin?: number;
 }
 
-async function writeWhole(file: FileHandle, bytes: Buffer, at: number): Promise<void> {
-  for (let written = 0; written < bytes.length; ) {
-    const chunk = bytes.length - written;
-    const now =
-      chunk <= WRITE_SYNC_BYTES_MAX
-        ? fs.writeSync(file.fd, bytes, written, chunk, at + written)
-        : (await write(file.fd, bytes, written, chunk, at + written)).bytesWritten;
-    written += now;
+const keyText = ({ key }: LogRecord): string =>
+  Buffer.from(key.buffer, key.byteOffset, key.length).toString('latin1');
+
+/** The system's code of an error, or its message. */
+function codeOf(thrown: unknown): string {
+  for (let at: unknown = thrown; at instanceof Error; at = at.cause) {
+    const { syscall, code } = at as NodeJS.ErrnoException;
+    if (syscall !== undefined && code !== undefined) return code;
   }
+  return thrown instanceof Error ? thrown.message : String(thrown);
 }
 
 export class FileLog implements RegistryLog {
   readonly name: string;
-  private readonly dir: string;
-  private readonly path: string;
-  private file: FileHandle | undefined;
-  private release: (() => void) | undefined;
-  /** End of the last frame, and of the file with its room. */
-  private size = 0;
-  private allocated = 0;
+  private readonly parts: FileLogParts;
+  private disk: Disk | undefined;
+  private lock: FolderLock | undefined;
+  private file: RandomFile | undefined;
+  private sink: LogSink | undefined;
+  /** Byte behind the last frame, and its place in the chain. */
+  private end = 0;
+  private place: ChainPlace = CHAIN_START;
   private broken: unknown;
-  /** Until then the disk is taken for slow. */
-  private slowUntilMs = 0;
+  /** Bytes of the last record of each key that has a value, and their sum: the rest of the file is garbage. */
+  private readonly live = new Map<string, number>();
+  private liveBytes = 0;
+  /** Garbage that the last compaction could not remove. */
+  private fixedBytes = 0;
+  private compactFrom: number;
+  private compacting: Promise<void> | undefined;
+  private closing = false;
+  /** The last of the changes that wait for each other: appends, and the end of a compaction. */
+  private turn: Promise<unknown> = Promise.resolve();
 
-  constructor(dir: string) {
-    this.dir = dir;
-    this.path = join(dir, REGISTRY_LOG_FILE);
-    this.name = `file:${dir}`;
+  constructor(parts: FileLogParts) {
+    this.parts = parts;
+    this.name = `file:${parts.dir}`;
+    this.compactFrom = parts.compactBytesMin ?? COMPACT_BYTES_MIN;
   }
 
   async open(sink: LogSink): Promise<OpenReport> {
+    const { dir, locks } = this.parts;
+    let disk: Disk;
     try {
-      await makeFolder(resolve(this.dir));
+      disk = await this.parts.openDisk(dir);
     } catch (cause) {
       throw this.notWritable(cause);
     }
-    this.release = lockDirectory(this.dir);
+    this.disk = disk;
+    this.sink = sink;
+    const outcome = await locks.tryLock(disk.where);
+    if ('holder' in outcome) {
+      throw registryError('store_locked', `the registry store ${dir} is in use by ${outcome.holder}`, {
+        next: 'stop that process, or give another -store',
+      });
+    }
+    this.lock = outcome.lock;
     try {
-      return await this.read(sink);
+      const report = await this.read(disk, sink);
+      this.compactIfWorthwhile();
+      return report;
     } catch (thrown) {
       await this.giveBack();
       throw thrown;
@@ -104,13 +130,14 @@ export class FileLog implements RegistryLog {
   }
 
   private notWritable(cause: unknown): Error {
-    const why = (cause as NodeJS.ErrnoException).code ?? String(cause);
+    const { dir } = this.parts;
+    const why = codeOf(cause);
     const said: Readonly<Record<string, string>> = {
-      EEXIST: `${this.dir} is a file, and the registry store is a folder`,
-      ENOTDIR: `${this.dir} cannot be a registry store: one of the folders above it is a file`,
-      ENOENT: `the folder ${this.dir} of the registry store cannot be created there: ${why}`,
+      EEXIST: `${dir} is a file, and the registry store is a folder`,
+      ENOTDIR: `${dir} cannot be a registry store: one of the folders above it is a file`,
+      ENOENT: `the folder ${dir} of the registry store cannot be created there: ${why}`,
     };
-    return coreError('not_writable', said[why] ?? `cannot write to the registry store ${this.dir}: ${why}`, {
+    return coreError('not_writable', said[why] ?? `cannot write to the registry store ${dir}: ${why}`, {
       next:
         said[why] === undefined
           ? 'give -store=file:DIR with a folder that this user may write'
@@ -119,130 +146,140 @@ export class FileLog implements RegistryLog {
     });
   }
 
-  private async read(sink: LogSink): Promise<OpenReport> {
-    let file: FileHandle;
+  private async read(disk: Disk, sink: LogSink): Promise<OpenReport> {
+    let file: RandomFile;
     try {
-      file = await open(this.path, constants.O_RDWR | constants.O_CREAT, 0o644);
+      await disk.remove(UNFINISHED_LOG_FILE);
+      file = await disk.edit(REGISTRY_LOG_FILE);
     } catch (cause) {
       throw this.notWritable(cause);
     }
     this.file = file;
-    this.allocated = (await file.stat()).size;
-    const head = Buffer.alloc(Math.min(MAGIC.length, this.allocated));
-    await file.read(head, 0, head.length, 0);
-    if (this.allocated <= MAGIC.length && head.every((byte) => byte === 0)) {
+    const { magic } = FRAMES;
+    const head = Buffer.alloc(Math.min(magic.length, file.size));
+    await file.read(head, 0);
+    if (file.size <= magic.length && head.every((byte) => byte === 0)) {
       // An empty folder, or one whose first write never reached the disk.
-      await this.start(file);
+      await this.rewrite(async () => {}).catch((cause: unknown) => {
+        throw this.notWritable(cause);
+      });
       return { records: 0, tornBytes: 0 };
     }
-    if (this.allocated < MAGIC.length && MAGIC.subarray(0, head.length).equals(head)) throw this.cutOff();
-    if (!head.equals(MAGIC)) {
+    const format = [FRAMES, OLD_FRAMES].find((one) => one.magic.subarray(0, head.length).equals(head));
+    if (format !== undefined && head.length < magic.length) throw this.cutOff(file);
+    if (format === undefined) {
       throw registryError('store_corrupt', `${this.path} is not a registry log of this release`, {
         next: 'give another -store, or move the file away',
       });
     }
-    return this.replay(file, sink);
+    const report = await this.replay(file, format, sink);
+    if (format === OLD_FRAMES) await this.upgrade(file);
+    return report;
   }
 
-  private async start(file: FileHandle): Promise<void> {
-    try {
-      await file.truncate(0);
-      await writeWhole(file, MAGIC, 0);
-      await file.datasync();
-      await this.syncDirectory();
-    } catch (cause) {
-      throw this.notWritable(cause);
-    }
-    this.size = MAGIC.length;
-    this.allocated = MAGIC.length;
+  private get path(): string {
+    return join(this.parts.dir, REGISTRY_LOG_FILE);
   }
 
-  private async replay(file: FileHandle, sink: LogSink): Promise<OpenReport> {
-    let buffer = Buffer.allocUnsafe(Math.min(READ_BYTES, this.allocated));
-    let held = 0;
+  private async replay(file: RandomFile, format: FrameFormat, sink: LogSink): Promise<OpenReport> {
+    const reader = new FrameReader(file, format, Math.min(READ_BYTES, file.size));
     let records = 0;
-    let readAt = MAGIC.length;
-    this.size = MAGIC.length;
     for (;;) {
-      const { bytesRead } = await file.read(buffer, held, buffer.length - held, readAt);
-      readAt += bytesRead;
-      held += bytesRead;
-      const bytes = buffer.subarray(0, held);
-      let at = 0;
-      for (let payload = payloadAt(bytes, at); payload !== undefined; payload = payloadAt(bytes, at)) {
+      const payloads = await reader.read(file.size);
+      if (payloads.length === 0) break;
+      for (const payload of payloads) {
         const batch = recordsOf(payload);
+        this.account(batch);
         sink.apply(batch);
         records += batch.length;
-        at += FRAME_HEADER_BYTES + payload.length;
       }
-      this.size += at;
-      buffer.copyWithin(0, at, held);
-      held -= at;
-      if (bytesRead === 0) break;
-      const needed = FRAME_HEADER_BYTES + (payloadBytesAt(buffer.subarray(0, held), 0) ?? 0);
-      // A sound header whose frame goes on behind what is read: a frame larger than the buffer gets a larger one.
-      if (held < needed && needed > buffer.length && this.size + needed <= this.allocated) {
-        const larger = Buffer.allocUnsafe(needed);
-        larger.set(buffer.subarray(0, held));
-        buffer = larger;
-      } else if (held === buffer.length || (held >= needed && held >= FRAME_HEADER_BYTES)) break;
     }
-    return { records, tornBytes: await this.judge(file) };
+    this.end = reader.at;
+    this.place = reader.place;
+    return { records, tornBytes: await this.judge(file, format) };
   }
 
-  /** Looks at what follows the last sound frame. @returns the bytes of an unfinished write, which are cut off */
-  private async judge(file: FileHandle): Promise<number> {
-    const tail = Buffer.alloc(this.allocated - this.size);
-    await file.read(tail, 0, tail.length, this.size);
-    const verdict = judgeTail(tail, this.size);
+  /** Judges what follows the last sound frame. @returns the bytes of an unfinished write, which are cut off */
+  private async judge(file: RandomFile, format: FrameFormat): Promise<number> {
+    const tail = Buffer.alloc(file.size - this.end);
+    await file.read(tail, this.end);
+    const verdict = judgeTail(tail, this.end, format);
     if (verdict === 'clean') return 0;
-    if (verdict === 'cut') throw this.cutOff();
-    if (verdict === 'damaged') {
-      throw registryError(
-        'store_corrupt',
-        `${this.path} is damaged at byte ${this.size}: what stood there was acknowledged once`,
-        { next: 'restore the file from a backup; nothing was changed' },
-      );
-    }
-    await file.truncate(this.size);
-    await file.datasync();
-    this.allocated = this.size;
+    if (verdict === 'cut') throw this.cutOff(file);
+    if (verdict === 'damaged') throw this.damaged(tail, format);
+    await file.truncate(this.end);
+    await file.sync();
     return tail.findLastIndex((byte) => byte !== 0) + 1;
   }
 
-  private cutOff(): Error {
+  private damaged(tail: Buffer, format: FrameFormat): Error {
+    const isFrame = format.payloadAt(tail, 0) !== undefined;
+    const found = isFrame ? format.sequenceAt(tail, 0) : undefined;
+    const due = this.place.frames + 1;
+    const why =
+      found === undefined
+        ? 'what stood there was acknowledged once'
+        : found === due
+          ? `write ${found} stands there behind writes that it does not follow`
+          : `write ${found} stands there in place of write ${due}`;
+    return registryError('store_corrupt', `${this.path} is damaged at byte ${this.end}: ${why}`, {
+      next: 'restore the file from a backup; nothing was changed',
+    });
+  }
+
+  private cutOff(file: RandomFile): Error {
     return registryError(
       'store_corrupt',
-      `${this.path} was cut off at byte ${this.allocated}, inside the write at byte ${this.size}: what it lost may have been acknowledged`,
+      `${this.path} was cut off at byte ${file.size}, inside the write at byte ${this.end}: what it lost may have been acknowledged`,
       { next: 'restore the file from a backup; nothing was changed' },
     );
   }
 
-  /** A new file's name must survive a crash too. */
-  private async syncDirectory(): Promise<void> {
-    const dir = await open(this.dir, 'r');
+  /** Writes the records of a file of an earlier format into one of the present format. */
+  private async upgrade(file: RandomFile): Promise<void> {
+    const bytes = this.end;
     try {
-      await dir.sync();
-    } finally {
-      await dir.close();
+      const reader = new FrameReader(file, OLD_FRAMES, Math.min(READ_BYTES, file.size));
+      await this.rewrite((writer) => this.copy(reader, writer, bytes));
+    } catch (cause) {
+      throw coreError(
+        'not_writable',
+        `cannot write ${this.path} again in the format of this release: ${codeOf(cause)}`,
+        { next: 'free space or repair the disk; the file is as it was', cause },
+      );
     }
+    this.parts.log.info(
+      { store: this.name, bytes, bytesNow: this.end },
+      'rewrote the registry log in the format of this release',
+    );
   }
 
-  async append(records: readonly LogRecord[]): Promise<void> {
-    const file = this.file;
+  append(records: readonly LogRecord[]): Promise<void> {
+    return this.inTurn(() => this.appendNow(records));
+  }
+
+  private inTurn<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.turn.then(work);
+    this.turn = done.catch(() => {});
+    return done;
+  }
+
+  private async appendNow(records: readonly LogRecord[]): Promise<void> {
+    const { file } = this;
     if (file === undefined || this.broken !== undefined) {
       throw registryError('store_failed', 'the registry store takes no more writes after a failed one', {
         next: 'restart the registry; reads go on until then',
         ...(this.broken === undefined ? {} : { cause: this.broken }),
       });
     }
-    const frame = encodeFrame(records);
-    const end = this.size + frame.length;
+    const { frame, after } = encodeFrame(records, this.place);
+    const end = this.end + frame.length;
     try {
-      await this.put(file, frame, end);
+      if (end > file.size) await this.makeRoom(file, end);
+      await file.write(frame, this.end);
       await this.sync(file);
     } catch (cause) {
-      await this.takeBack(file, cause);
+      await this.takeBack(file);
       const why = (cause as NodeJS.ErrnoException).code ?? 'the disk refused it';
       // Clients are told this; where the file lies is no business of theirs.
       throw registryError('store_failed', `cannot write to the registry store: ${why}`, {
@@ -250,81 +287,200 @@ export class FileLog implements RegistryLog {
         cause,
       });
     }
-    this.size = end;
-  }
-
-  private sync(file: FileHandle): Promise<void> | undefined {
-    const started = performance.now();
-    if (started < this.slowUntilMs) return fdatasync(file.fd);
-    fs.fdatasyncSync(file.fd);
-    const ended = performance.now();
-    if (ended - started > SYNC_IN_PLACE_MS_MAX) this.slowUntilMs = ended + SYNC_ELSEWHERE_MS;
-    return undefined;
-  }
-
-  private async put(file: FileHandle, frame: Buffer, end: number): Promise<void> {
-    if (end > this.allocated) await this.makeRoom(file, end);
-    await writeWhole(file, frame, this.size);
+    this.end = end;
+    this.place = after;
+    this.account(records);
+    this.compactIfWorthwhile();
   }
 
   /** On disk before the frame is: so the end of the file tells a write that never finished from a file that was cut. */
-  private async makeRoom(file: FileHandle, end: number): Promise<void> {
-    const from = this.allocated;
+  private async makeRoom(file: RandomFile, end: number): Promise<void> {
+    const from = file.size;
     try {
-      await writeWhole(file, Buffer.alloc(end + ROOM_BYTES - from), from);
-      this.allocated = end + ROOM_BYTES;
+      await file.write(Buffer.alloc(end + ROOM_BYTES - from), from);
     } catch {
       // No room for what comes later is no reason to refuse what comes now.
       await file.truncate(from);
-      await writeWhole(file, Buffer.alloc(end - from), from);
-      this.allocated = end;
+      await file.write(Buffer.alloc(end - from), from);
     }
-    await fdatasync(file.fd);
+    await this.sync(file);
   }
 
-  /** After a failed sync nobody knows what is on disk, so only a file that can be cut back is written again. */
-  private async takeBack(file: FileHandle, cause: unknown): Promise<void> {
-    const failedSync = (cause as NodeJS.ErrnoException).syscall === 'fdatasync';
+  /** After a failed sync the content of the disk is unknown, so nothing is written any more. */
+  private async sync(file: RandomFile): Promise<void> {
     try {
-      await file.truncate(this.size);
-      await fdatasync(file.fd);
-      this.allocated = this.size;
-      if (failedSync) this.broken = cause;
-    } catch {
-      this.broken = cause;
+      // A sync waits for what a compaction has written, too.
+      await file.sync({ offThread: this.compacting !== undefined });
+    } catch (thrown) {
+      this.broken = thrown;
+      throw thrown;
+    }
+  }
+
+  /** Cuts a failed append off; where that fails, too, nothing is written any more. */
+  private async takeBack(file: RandomFile): Promise<void> {
+    try {
+      await file.truncate(this.end);
+      await file.sync();
+    } catch (thrown) {
+      this.broken ??= thrown;
     }
   }
 
   /** Writes a whole log into an empty one: all of it or none. @throws store_failed */
-  async fill(records: readonly LogRecord[]): Promise<void> {
-    const path = `${this.path}.filling`;
-    try {
-      const file = await open(path, constants.O_RDWR | constants.O_CREAT | constants.O_TRUNC, 0o644);
+  fill(records: readonly LogRecord[]): Promise<void> {
+    return this.inTurn(async () => {
       try {
-        await writeWhole(file, MAGIC, 0);
-        let at = MAGIC.length;
-        for (const batch of batches(records)) {
-          const frame = encodeFrame(batch);
-          await writeWhole(file, frame, at);
-          at += frame.length;
-        }
-        await file.sync();
-        await rename(path, this.path);
-        await this.syncDirectory();
-        await this.file?.close();
-        this.file = file;
-        this.size = at;
-        this.allocated = at;
-      } catch (thrown) {
-        await file.close();
-        throw thrown;
+        await this.rewrite(async (writer) => {
+          for (const batch of batches(records)) await writer.append(batch);
+        });
+        this.account(records);
+      } catch (cause) {
+        throw registryError('store_failed', `cannot write ${this.path}: ${(cause as Error).message}`, {
+          next: 'free space or repair the disk; the store is as it was',
+          cause,
+        });
       }
-    } catch (cause) {
-      await rm(path, { force: true }).catch(() => {});
-      throw registryError('store_failed', `cannot write ${this.path}: ${(cause as Error).message}`, {
-        next: 'free space or repair the disk; the store is as it was',
-        cause,
+    });
+  }
+
+  /** Replaces the log by a file that `fill` writes: whole or not at all. */
+  private async rewrite(fill: (writer: LogWriter) => Promise<void>): Promise<void> {
+    const writer = await LogWriter.create(this.disk as Disk);
+    try {
+      await fill(writer);
+      await this.replaceBy(writer);
+    } catch (thrown) {
+      await writer.abandon();
+      throw thrown;
+    }
+  }
+
+  /** Makes the writer's file the log. */
+  private async replaceBy(writer: LogWriter): Promise<void> {
+    await writer.sync();
+    try {
+      await writer.rename(REGISTRY_LOG_FILE);
+    } catch (thrown) {
+      // The name may belong to either file now, so an append to one of them could be lost.
+      this.broken = thrown;
+      throw thrown;
+    }
+    const old = this.file;
+    this.file = writer.file;
+    this.end = writer.end;
+    this.place = writer.place;
+    await old?.close().catch(() => {});
+  }
+
+  private account(records: readonly LogRecord[]): void {
+    for (const record of records) {
+      const key = keyText(record);
+      this.liveBytes -= this.live.get(key) ?? 0;
+      if (record.value === null) this.live.delete(key);
+      else {
+        const bytes = recordBytes(record);
+        this.live.set(key, bytes);
+        this.liveBytes += bytes;
+      }
+    }
+  }
+
+  /** Starts a compaction where garbage is more than half of the file. */
+  private compactIfWorthwhile(): void {
+    const garbage = this.end - FRAMES.magic.length - this.liveBytes - this.fixedBytes;
+    if (garbage <= this.end / 2 || this.end < this.compactFrom) return;
+    if (this.sink?.summary === undefined || this.compacting !== undefined || this.closing) return;
+    this.compacting = this.compact()
+      .catch((thrown: unknown) => {
+        this.compactFrom = this.end * RETRY_GROWTH;
+        if (this.closing) return;
+        const error = findMillraceError(thrown)?.toLine() ?? codeOf(thrown);
+        this.parts.log.warn({ store: this.name, error }, 'cannot compact the registry log; it is as it was');
+      })
+      .finally(() => {
+        this.compacting = undefined;
       });
+  }
+
+  /** Lets other work of the process run. @throws closed when the log is being closed */
+  private readonly pause = async (): Promise<void> => {
+    await nextTurn();
+    if (this.closing) throw coreError('closed', 'the registry log is closing');
+  };
+
+  /** Writes what still counts into a new file, beside the appends that go on, and puts it in place of the old one. */
+  private async compact(): Promise<void> {
+    // In a turn of its own the state holds every append that settled, and no other.
+    await this.pause();
+    const file = this.file as RandomFile;
+    const upTo = this.end;
+    const summary = this.sink?.summary?.() ?? [];
+    this.account(summary);
+    const liveBytes = this.liveBytes;
+    const kept = await this.survivors(file, upTo, summary);
+    const writer = await LogWriter.create(this.disk as Disk);
+    try {
+      const reader = new FrameReader(file, FRAMES, COMPACT_READ_BYTES);
+      await this.copy(reader, writer, upTo, kept);
+      if (summary.length > 0) await writer.append(summary);
+      const fixedBytes = Math.max(0, writer.end - FRAMES.magic.length - liveBytes);
+      await writer.sync();
+      for (let round = 0; round < COPY_ROUNDS_MAX && this.end - reader.at > LAST_COPY_BYTES; round++) {
+        await this.copy(reader, writer, this.end);
+        await writer.sync();
+      }
+      await this.inTurn(async () => {
+        const before = this.end;
+        await this.copy(reader, writer, before);
+        await this.replaceBy(writer);
+        this.fixedBytes = fixedBytes;
+        this.compactFrom = this.parts.compactBytesMin ?? COMPACT_BYTES_MIN;
+        this.parts.log.info(
+          { store: this.name, bytes: before, bytesNow: this.end },
+          'compacted the registry log',
+        );
+      });
+    } catch (thrown) {
+      await writer.abandon();
+      throw thrown;
+    }
+  }
+
+  private async survivors(
+    file: RandomFile,
+    upTo: number,
+    summary: readonly LogRecord[],
+  ): Promise<Uint8Array> {
+    const survivors = new Survivors();
+    const reader = new FrameReader(file, FRAMES, COMPACT_READ_BYTES);
+    while (reader.at < upTo) {
+      for (const payload of await this.nextFrames(reader, upTo))
+        for (const record of recordsOf(payload)) survivors.add(record);
+      await this.pause();
+    }
+    for (const record of summary) survivors.add(record);
+    return survivors.kept(this.pause);
+  }
+
+  /** @throws store_corrupt where the file changed since it was read or written */
+  private async nextFrames(reader: FrameReader, upTo: number): Promise<readonly Buffer[]> {
+    const payloads = await reader.read(upTo);
+    if (payloads.length > 0) return payloads;
+    throw registryError('store_corrupt', `${this.path} has changed at byte ${reader.at}`, {
+      next: 'restore the file from a backup',
+    });
+  }
+
+  /** Copies frames up to a byte; of the records only those that are kept, where that is given for the whole log. */
+  private async copy(reader: FrameReader, writer: LogWriter, upTo: number, kept?: Uint8Array): Promise<void> {
+    let ordinal = 0;
+    while (reader.at < upTo) {
+      const payloads = await this.nextFrames(reader, upTo);
+      const records = payloads.flatMap((payload) => recordsOf(payload));
+      const batch = kept === undefined ? records : records.filter(() => kept[ordinal++] === 1);
+      if (batch.length > 0) await writer.append(batch);
+      await this.pause();
     }
   }
 
@@ -335,18 +491,21 @@ export class FileLog implements RegistryLog {
   }
 
   async close(): Promise<void> {
+    this.closing = true;
+    await this.compacting;
+    await this.turn;
     // Without its room the file is as long as what it says.
-    if (this.file !== undefined && this.allocated > this.size && this.broken === undefined)
-      await this.file.truncate(this.size).catch(() => {});
+    if (this.file !== undefined && this.file.size > this.end && this.broken === undefined)
+      await this.file.truncate(this.end).catch(() => {});
     await this.giveBack();
   }
 
   private async giveBack(): Promise<void> {
-    const file = this.file;
+    const { file } = this;
     this.file = undefined;
     await file?.close();
-    this.release?.();
-    this.release = undefined;
+    this.lock?.release();
+    this.lock = undefined;
   }
 }
 

@@ -43,7 +43,7 @@ export function comparedBy(config: SubjectConfig, live: readonly VersionEntry[])
 /** The versions with the same value of the property that splits a subject into lines of their own. */
 export function inGroup(
   config: SubjectConfig,
-  proposed: Prepared,
+  proposed: Pick<Prepared, 'content'>,
   versions: readonly VersionEntry[],
 ): readonly VersionEntry[] {
   const group = config.compatibilityGroup;

@@ -1,7 +1,9 @@
 /** The topics of the Kafka store: `_schemas`, as the existing registries keep it, and a small one beside it that tells
  *  who may write. The second is apart, because other registries stop at a record of `_schemas` that they do not know.
  */
+
 import type { Logger } from '../../core/log.ts';
+import { warnOfThinTopic } from '../../core/topics.ts';
 import type { BrokerAdmin } from '../../io/broker/port.ts';
 import { registryError } from '../errors.ts';
 
@@ -61,6 +63,7 @@ export async function prepareTopics(admin: BrokerAdmin, topic: string, log: Logg
   for (const [name, facts] of Object.entries(found)) {
     // Without partitions: another instance has created it a moment ago.
     if (facts !== undefined && facts.partitions > 0) checkPartitions(name, facts.partitions);
+    warnOfThinTopic(log, name, facts);
   }
   checkPolicy(topic, found[topic]?.config);
   await createMissing(admin, topic, found, log);

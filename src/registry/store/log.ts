@@ -19,6 +19,9 @@ export interface LogRecord {
 export interface LogSink {
   /** Records that others wrote, in log order. Synchronous; the log keeps no reference to the bytes afterwards. */
   apply(records: readonly LogRecord[]): void;
+  /** Records for what only removed records prove, so that the log may forget them: the highest ids, and whose verdicts the
+   *  subjects are used to. Absent: the log forgets nothing. */
+  summary?(): readonly LogRecord[];
 }
 
 export interface OpenReport {

@@ -1,7 +1,9 @@
 /** Names of subjects: `subject` in the default context, `:.context:subject` in another one. */
+import { DEFAULT_CONTEXT, parseSubject, type SubjectName } from '../../core/subject.ts';
 import { registryError } from '../errors.ts';
 
-export const DEFAULT_CONTEXT = '.';
+export { DEFAULT_CONTEXT, parseSubject };
+
 /** The context whose settings are the global ones, as another registry may write it. */
 const GLOBAL_CONTEXT = '.__GLOBAL';
 const WILDCARD = ':*:';
@@ -9,22 +11,6 @@ const RESERVED_NAMES = ['__GLOBAL', '__EMPTY'];
 
 /** Characters of a subject with its context. */
 export const SUBJECT_CHARS_MAX = 1024;
-
-export interface SubjectName {
-  /** With its leading dot; `.` is the default one. */
-  readonly context: string;
-  /** Empty: the context itself. */
-  readonly name: string;
-}
-
-/** A subject without a context, or with one that has no second colon, belongs to what stands there. */
-export function parseSubject(subject: string): SubjectName {
-  if (!subject.startsWith(':.')) return { context: DEFAULT_CONTEXT, name: subject };
-  const end = subject.indexOf(':', 2);
-  return end < 0
-    ? { context: subject.slice(1), name: '' }
-    : { context: subject.slice(1, end), name: subject.slice(end + 1) };
-}
 
 /** The one spelling of a subject: the default context is not written. */
 export function qualify({ context, name }: SubjectName): string {

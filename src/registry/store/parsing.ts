@@ -10,8 +10,8 @@ import {
   type SchemaContent,
 } from '../schemas/content.ts';
 import { readMetadata, readRuleSet, sameForm } from '../schemas/contract.ts';
-import { isSchemaFormat, SCHEMA_FORMATS } from '../schemas/format.ts';
-import { parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
+import { isSchemaFormat, SCHEMA_FORMATS, type SchemaFormat } from '../schemas/format.ts';
+import { lookupTextOf, type ParseOptions, parseSchema, type Schema, schemaText } from '../schemas/schema.ts';
 import { qualify, qualifyWith } from './names.ts';
 import type { SchemaInput } from './service.ts';
 import { isSameContent, type State, type Text } from './state.ts';
@@ -139,6 +139,11 @@ export interface Memo {
   schema?: Schema;
 }
 
+/** The options of a parser that a registration decides. */
+export type HowParsed = Readonly<
+  Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
+>;
+
 /** What a client sent, parsed, with all that counts for its identity. */
 export interface Prepared {
   readonly schema: Schema;
@@ -181,24 +186,44 @@ function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): 
   return isSameContent(plain(a), plain(b));
 }
 
+/** What a client sent as the content that stores this very text. Parses nothing, so texts that no parser here accepts
+ *  are found by it. @throws invalid_schema for a reference to the latest version of a subject without versions */
+export function verbatimContent(state: State, subject: string, input: SchemaInput): SchemaContent {
+  const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
+  return contentOf({ ...input, format: input.format ?? 'AVRO' }, input.text, references);
+}
+
+function contentOf(
+  { format, metadata, ruleSet }: SchemaInput & { readonly format: string },
+  text: string,
+  references: readonly Reference[],
+): SchemaContent {
+  return {
+    // A log may hold a format that is unknown here; it is compared like any other.
+    format: format as SchemaFormat,
+    text,
+    references,
+    ...(metadata === undefined || metadata === null ? {} : { metadata }),
+    ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
+  };
+}
+
 export class Parser {
   private readonly logger: Logger;
   private readonly parsed = new ParsedSchemas();
   private readonly spellings = new WeakMap<Text, Spelling>();
   private readonly reported = new Set<string>();
 
-  constructor(logger: Logger) {
+  /** Whether new Avro texts are validated where no setting says so. */
+  readonly validatesNewSchemas: boolean;
+
+  constructor(logger: Logger, options: { readonly validatesNewSchemas: boolean }) {
     this.logger = logger;
+    this.validatesNewSchemas = options.validatesNewSchemas;
   }
 
   /** @throws invalid_schema, schema_too_large */
-  prepare(
-    state: State,
-    subject: string,
-    input: SchemaInput,
-    how: { readonly normalize: boolean; readonly lenient: boolean },
-    memo: Memo = {},
-  ): Prepared {
+  prepare(state: State, subject: string, input: SchemaInput, how: HowParsed, memo: Memo = {}): Prepared {
     const format = input.format ?? 'AVRO';
     if (!isSchemaFormat(format)) {
       throw registryError('invalid_schema', `Invalid schema type ${format}`, {
@@ -209,7 +234,8 @@ export class Parser {
     const given = (input.references ?? []).map((reference) => withVersion(state, subject, reference));
     const references = how.normalize ? normalReferences(given) : given;
     const resolved = resolve(state, subject, references);
-    const key = `${format} ${how.normalize} ${how.lenient} ${resolved.key} ${input.text}`;
+    const asked = [how.normalize, how.lenient, how.unvalidated, how.looseImports].join();
+    const key = `${format} ${asked} ${resolved.key} ${input.text}`;
     let schema = memo.key === key ? memo.schema : this.parsed.get(key);
     if (schema === undefined) {
       schema = parseSchema(format, input.text, { ...how, references: resolved.references });
@@ -217,17 +243,7 @@ export class Parser {
     }
     memo.key = key;
     memo.schema = schema;
-    const { metadata, ruleSet } = input;
-    return {
-      schema,
-      content: {
-        format,
-        text: schema.text,
-        references,
-        ...(metadata === undefined || metadata === null ? {} : { metadata }),
-        ...(ruleSet === undefined || ruleSet === null ? {} : { ruleSet }),
-      },
-    };
+    return { schema, content: contentOf({ ...input, format }, schema.text, references) };
   }
 
   /** A stored schema, read as leniently as can be.
@@ -275,17 +291,17 @@ export class Parser {
     versions: readonly { readonly text: Text }[],
   ): number {
     const { content, schema } = prepared;
-    const exact = versions.findLastIndex(({ text }) => isSameContent(text.content, content));
+    const exact = state.newestWith(content, versions);
     if (exact >= 0) return exact;
     return versions.findLastIndex(({ text }) => {
       if (text.content.format !== content.format) return false;
       const written = content.references.length === 0 && text.content.references.length > 0;
       const spelling = this.spelling(state, subject, text);
-      if (
-        spelling === undefined ||
-        (written ? spelling.resolved : (spelling.text ?? text.content.text)) !== schema.text
-      )
-        return false;
+      if (spelling === undefined) return false;
+      const isSame = written
+        ? spelling.resolved === schema.text
+        : (spelling.text ?? text.content.text) === lookupTextOf(schema);
+      if (!isSame) return false;
       return isSameBeside(text.content, content, !written);
     });
   }
@@ -296,7 +312,7 @@ export class Parser {
     const schema = this.storedOrNone(state, subject, text);
     if (schema === undefined) return undefined;
     const spelling: Spelling = {
-      text: schema.text === text.content.text ? undefined : schema.text,
+      text: lookupTextOf(schema) === text.content.text ? undefined : lookupTextOf(schema),
       resolved: text.content.references.length === 0 ? undefined : schemaText(schema, 'resolved'),
     };
     this.spellings.set(text, spelling);

@@ -1,4 +1,5 @@
 /** The decision on a registration: is it there already, may it be, under which id and version. */
+import { findMillraceError } from '../../core/errors.ts';
 import type { Comparison } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import type { SchemaContent } from '../schemas/content.ts';
@@ -6,10 +7,10 @@ import { complete } from './contracts.ts';
 import type { Draft } from './draft.ts';
 import { comparedBy, inGroup, judgeAgainst, verdictLines } from './judging.ts';
 import { contextOf, DEFAULT_CONTEXT } from './names.ts';
-import type { Memo, Parser, Prepared } from './parsing.ts';
+import { type Memo, type Parser, type Prepared, verbatimContent } from './parsing.ts';
 import { SCHEMA_ID_MAX, VERSION_MAX } from './records.ts';
 import { removeReplaced } from './removal.ts';
-import type { Registered, RegisterInput, RegistryMode, SubjectConfig } from './service.ts';
+import type { Registered, RegisterInput, RegistryMode, SchemaInput, SubjectConfig } from './service.ts';
 import { checkWritable, configInForce, levelOf, modeInForce, notPermitted, policyOf } from './settings.ts';
 import { isSameContent, type State, type VersionEntry } from './state.ts';
 
@@ -22,48 +23,154 @@ export interface Registering {
 
 const takesNumbers = (mode: RegistryMode): boolean => mode === 'IMPORT' || mode === 'FORWARD';
 
-/** Texts that come with their own ids were valid somewhere else; a lookup says whether, not what should be. */
-export function prepare(
+/** Parses what a client sent. Texts that come with their own ids were valid in another registry, so they are read
+ *  leniently. @throws invalid_schema, schema_too_large */
+function prepare(
   state: State,
   parser: Parser,
-  { subject, input, normalize, memo }: Registering,
+  registering: Registering,
   how: { readonly lenient: boolean },
 ): Prepared {
+  const { subject, memo } = registering;
   const config = configInForce(state, subject);
   const asked = {
+    unvalidated: !validatesNewSchemas(config, parser),
+    looseImports: policyOf(config) === 'STRICT',
     lenient: how.lenient || takesNumbers(modeInForce(state, subject)),
-    normalize: normalize === true || config.normalize === true,
+    normalize: isNormalized(state, registering),
   };
-  return parser.prepare(state, subject, withPreviousText(state, subject, input), asked, memo);
+  return parser.prepare(state, subject, inputOf(state, registering), asked, memo);
 }
 
-/** Metadata or rules alone belong to the text that the subject has. */
+/** Releases 7.x of the existing registries, whose answers STRICT gives, validate neither defaults nor namespaces; from
+ *  8.0 on the setting decides. */
+function validatesNewSchemas(config: SubjectConfig, parser: Parser): boolean {
+  return config.validateNewSchemas ?? (policyOf(config) !== 'STRICT' && parser.validatesNewSchemas);
+}
+
+const isNormalized = (state: State, { subject, normalize }: Registering): boolean =>
+  normalize === true || configInForce(state, subject).normalize === true;
+
+const inputOf = (state: State, { subject, input }: Registering): RegisterInput =>
+  withPreviousText(state, subject, input);
+
+/** The newest version that stores the text as it was sent; undefined where the text is to be normalised first. */
+export function findVerbatim(
+  state: State,
+  registering: Registering,
+  versions: readonly VersionEntry[],
+): VersionEntry | undefined {
+  if (versions.length === 0 || isNormalized(state, registering)) return undefined;
+  const content = verbatimContent(state, registering.subject, inputOf(state, registering));
+  return versions[state.newestWith(content, versions)];
+}
+
+const REFUSALS: readonly unknown[] = ['invalid_schema', 'schema_too_large'];
+
+/** Parses a text as a new one; a text that is refused so is read leniently where the registry holds it already: it was
+ *  accepted by another registry or an earlier release, and its producers register it again at each start.
+ *  @throws invalid_schema, schema_too_large for a text that is refused and not held */
+export function prepareNewOrHeld(state: State, parser: Parser, registering: Registering): Prepared {
+  try {
+    return prepare(state, parser, registering, { lenient: false });
+  } catch (refusal) {
+    if (!REFUSALS.includes(findMillraceError(refusal)?.code)) throw refusal;
+    const prepared = prepareLeniently(state, parser, registering);
+    if (prepared === undefined || !isHeld(state, parser, registering, prepared)) throw refusal;
+    return prepared;
+  }
+}
+
+function prepareLeniently(state: State, parser: Parser, registering: Registering): Prepared | undefined {
+  try {
+    return prepare(state, parser, registering, { lenient: true });
+  } catch {
+    // The strict reader's refusal names the first thing to correct.
+    return undefined;
+  }
+}
+
+/** True where a version of the subject has this content, a soft-deleted one too, or where this very text has an id in
+ *  the context: in another subject no other spelling is enough, because a lenient reader drops what it cannot use. */
+function isHeld(state: State, parser: Parser, registering: Registering, prepared: Prepared): boolean {
+  const { subject } = registering;
+  const verbatim = verbatimContent(state, subject, inputOf(state, registering));
+  if (state.idOf(contextOf(subject), verbatim) !== undefined) return true;
+  const versions = state.versions(subject);
+  return (
+    parser.find(state, subject, prepared, versions) >= 0 ||
+    findCompleted(state, parser, registering, prepared, versions) !== undefined
+  );
+}
+
+/** The version of `versions` that a look-up finds. @throws invalid_schema, schema_too_large */
+export function findVersion(
+  state: State,
+  parser: Parser,
+  registering: Registering,
+  versions: readonly VersionEntry[],
+): VersionEntry | undefined {
+  if (isBlank(registering.input)) return undefined;
+  const verbatim = findVerbatim(state, registering, versions);
+  if (verbatim !== undefined) return verbatim;
+  const prepared = prepare(state, parser, registering, { lenient: true });
+  return (
+    versions[parser.find(state, registering.subject, prepared, versions)] ??
+    findRegistered(state, parser, registering, prepared)
+  );
+}
+
+/** What comes without a text belongs to the text that the subject has. */
 function withPreviousText(state: State, subject: string, input: RegisterInput): RegisterInput {
-  if (input.text.trim() !== '' || (input.metadata === undefined && input.ruleSet === undefined)) return input;
+  if (!isBlank(input)) return input;
   const previous = state.latest(subject)?.text.content;
   if (previous === undefined) return input;
   const { text, references, format } = previous;
   return { ...input, text, references, format };
 }
 
-/** The version that answers a registration without a write, if there is one. */
-export function findRegistered(
+export const isBlank = ({ text }: SchemaInput): boolean => text.trim() === '';
+
+/** The live version that has the content of a parsed text.
+ *  @throws id_mismatch, not_permitted for a version whose id is not the one that was sent */
+function findRegistered(
   state: State,
   parser: Parser,
   registering: Registering,
   prepared: Prepared,
 ): VersionEntry | undefined {
-  const { subject, input } = registering;
+  const { subject } = registering;
   const live = state.live(subject);
   const at = parser.find(state, subject, prepared, live);
   const found = at < 0 ? findCompleted(state, parser, registering, prepared, live) : live[at];
-  if (found === undefined || input.id === undefined || input.id === found.stored.id) return found;
+  return found === undefined ? undefined : withSentId(state, registering, found);
+}
+
+/** @throws id_mismatch, not_permitted */
+function withSentId(state: State, { subject, input }: Registering, found: VersionEntry): VersionEntry {
+  if (input.id === undefined || input.id === found.stored.id) return found;
   if (!takesNumbers(modeInForce(state, subject))) throw notPermitted(subject, 'not in import mode');
   throw registryError(
     'id_mismatch',
     `Schema already registered with id ${found.stored.id} instead of input id ${input.id}`,
     { next: 'leave the id out, or give the one it has' },
   );
+}
+
+/** The version that answers a registration without a write, with the parsed text where it is a new one.
+ *  @throws invalid_schema, schema_too_large, id_mismatch, not_permitted */
+export function lookUp(
+  state: State,
+  parser: Parser,
+  registering: Registering,
+):
+  | { readonly found: VersionEntry; readonly prepared?: undefined }
+  | { readonly found: undefined; readonly prepared: Prepared } {
+  const verbatim = findVerbatim(state, registering, state.live(registering.subject));
+  if (verbatim !== undefined) return { found: withSentId(state, registering, verbatim) };
+  const prepared = prepareNewOrHeld(state, parser, registering);
+  const found = findRegistered(state, parser, registering, prepared);
+  return found === undefined ? { found, prepared } : { found };
 }
 
 /** As it would be stored: with the metadata of the settings and of the version before. */
@@ -151,8 +258,7 @@ function chooseId(state: State, context: string, content: SchemaContent, wanted:
 export function register(draft: Draft, parser: Parser, registering: Registering): Registered {
   const { state } = draft;
   const { subject, input } = registering;
-  const prepared = prepare(state, parser, registering, { lenient: false });
-  const found = findRegistered(state, parser, registering, prepared);
+  const { found, prepared } = lookUp(state, parser, registering);
   if (found !== undefined) return { version: found.stored, created: false, comparisons: [] };
   const mode = checkMode(state, registering);
   const versions = state.versions(subject);

@@ -6,7 +6,7 @@
  */
 import type { Clock } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
-import { verdictOf } from '../compatibility/modes.ts';
+import { type VerdictPolicy, verdictOf } from '../compatibility/modes.ts';
 import { registryError } from '../errors.ts';
 import { schemaText } from '../schemas/schema.ts';
 import { metadataProperty } from './contracts.ts';
@@ -24,7 +24,15 @@ import {
 import { Notices } from './notices.ts';
 import { anySubjectOf, Parser } from './parsing.ts';
 import { decodeRecord, isForeign } from './records.ts';
-import { findRegistered, prepare, type Registering, register } from './registering.ts';
+import {
+  findVerbatim,
+  findVersion,
+  isBlank,
+  lookUp,
+  prepareNewOrHeld,
+  type Registering,
+  register,
+} from './registering.ts';
 import { deleteSubject, deleteVersion, referrersOf } from './removal.ts';
 import type {
   Deleted,
@@ -60,6 +68,9 @@ export { verdictLines } from './judging.ts';
 
 export interface RegistryOptions {
   readonly clock?: Clock;
+  /** False: new Avro texts may have defaults that do not fit and any namespace, where no setting says otherwise.
+   *  Default true. */
+  readonly validatesNewSchemas?: boolean;
 }
 
 const SYSTEM_CLOCK: Clock = { wallNowMs: Date.now, monotonicMs: () => performance.now() };
@@ -82,7 +93,7 @@ export class Registry implements RegistryService {
   private constructor(log: RegistryLog, logger: Logger, options: RegistryOptions) {
     this.log = log;
     this.logger = logger;
-    this.parser = new Parser(logger);
+    this.parser = new Parser(logger, { validatesNewSchemas: options.validatesNewSchemas ?? true });
     const clock = options.clock ?? SYSTEM_CLOCK;
     this.notices = new Notices(log.name, logger, clock);
     this.writer = new Writer({ log, logger, clock, state: this.state, notices: this.notices });
@@ -91,7 +102,10 @@ export class Registry implements RegistryService {
   /** Replays the log. @throws store_corrupt, store_locked, not_writable, unreachable */
   static async open(log: RegistryLog, logger: Logger, options: RegistryOptions = {}): Promise<Registry> {
     const registry = new Registry(log, logger, options);
-    const { records, tornBytes } = await log.open({ apply: (batch) => registry.apply(batch) });
+    const { records, tornBytes } = await log.open({
+      apply: (batch) => registry.apply(batch),
+      summary: () => registry.state.summary(),
+    });
     if (tornBytes > 0)
       logger.warn(
         { store: log.name, tornBytes },
@@ -292,12 +306,14 @@ export class Registry implements RegistryService {
     const versions = options.deleted === true ? this.state.versions(name) : this.state.live(name);
     if (versions.length === 0) throw subjectNotFound(subject);
     const registering: Registering = { subject: name, input, normalize: options.normalize };
-    const prepared = prepare(this.state, this.parser, registering, { lenient: true });
-    const found =
-      versions[this.parser.find(this.state, name, prepared, versions)] ??
-      findRegistered(this.state, this.parser, registering, prepared);
+    const found = findVersion(this.state, this.parser, registering, versions);
     if (found === undefined) throw registryError('schema_not_found', 'Schema not found');
     return found.stored;
+  }
+
+  holds(subject: string, input: SchemaInput, options: { readonly normalize?: boolean }): boolean {
+    const registering = { subject: this.meant(subject), input, normalize: options.normalize };
+    return findVerbatim(this.state, registering, this.state.versions(registering.subject)) !== undefined;
   }
 
   async register(
@@ -321,8 +337,7 @@ export class Registry implements RegistryService {
   private findNow(registering: Registering): VersionEntry | undefined {
     if (this.state.latest(registering.subject) === undefined) return undefined;
     try {
-      const prepared = prepare(this.state, this.parser, registering, { lenient: false });
-      return findRegistered(this.state, this.parser, registering, prepared);
+      return lookUp(this.state, this.parser, registering).found;
     } catch {
       // It may refer to what is still being written; the decision will tell.
       return undefined;
@@ -342,24 +357,29 @@ export class Registry implements RegistryService {
     const live = this.state.live(name);
     if (typeof number === 'number' && live.every(({ stored }) => stored.version !== number))
       throw versionNotFound(String(number));
+    if (isBlank(input)) throw registryError('invalid_schema', 'Empty schema');
     const registering: Registering = { subject: name, input, normalize: options.normalize };
-    const proposed = prepare(this.state, this.parser, registering, { lenient: false });
-    const same = live[this.parser.find(this.state, name, proposed, live)];
     const one = number === 'latest' ? live.slice(-1) : live.filter(({ stored }) => stored.version === number);
-    const against = inGroup(config, proposed, live);
+    // A stored text that is registered again is answered before any check.
+    const isAnswer = (found: VersionEntry): boolean => number === undefined || found === one[0];
+    const verbatim = findVerbatim(this.state, registering, live);
+    const held = verbatim !== undefined && isAnswer(verbatim) ? verbatim : undefined;
+    const proposed = held === undefined ? prepareNewOrHeld(this.state, this.parser, registering) : undefined;
+    const same = proposed === undefined ? held : live[this.parser.find(this.state, name, proposed, live)];
+    const content = proposed?.content ?? (held as VersionEntry).text.content;
+    const against = inGroup(config, { content }, live);
     const compared =
       number === undefined ? comparedBy(config, against) : one.filter((v) => against.includes(v));
-    // What the subject has already would be answered before any check.
-    const isThere = same !== undefined && (number === undefined || same === one[0]);
-    const verdict = isThere
-      ? verdictOf([])
-      : judgeAgainst(this.state, this.parser, name, proposed, config, compared);
+    const verdict =
+      proposed === undefined || (same !== undefined && isAnswer(same))
+        ? verdictOf([])
+        : judgeAgainst(this.state, this.parser, name, proposed, config, compared);
     return {
       ...verdict,
       compared: compared.map(storedOf),
       level,
       policy: policyOf(config),
-      proposed: proposed.schema,
+      proposed: proposed?.schema,
       schemaOf: (version) => {
         const entry = compared.find(({ stored }) => stored.version === version);
         return entry === undefined ? undefined : this.parser.storedOrNone(this.state, name, entry.text);
@@ -380,6 +400,10 @@ export class Registry implements RegistryService {
 
   config(subject: string | undefined, inForce: boolean): SubjectConfig {
     return configOf(this.state, checkScope(subject), inForce);
+  }
+
+  verdictPolicy(subject: string | undefined): VerdictPolicy {
+    return policyOf(configInForce(this.state, checkScope(subject)));
   }
 
   async setConfig(

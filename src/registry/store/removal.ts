@@ -66,7 +66,8 @@ export function deleteVersion(draft: Draft, subject: string, wanted: string, per
   if (!permanent && deleted) {
     throw registryError(
       'version_soft_deleted',
-      `Subject '${subject}' Version ${version} was soft deleted. Set permanent=true to delete permanently`,
+      // The missing blank is the existing registries': clients match the whole message.
+      `Subject '${subject}' Version ${version} was soft deleted.Set permanent=true to delete permanently`,
     );
   }
   checkWritable(state, subject);
@@ -93,7 +94,7 @@ export function deleteSubject(draft: Draft, subject: string, permanent: boolean)
   if (!permanent && live.length === 0) {
     throw registryError(
       'subject_soft_deleted',
-      `Subject '${subject}' was soft deleted. Set permanent=true to delete permanently`,
+      `Subject '${subject}' was soft deleted.Set permanent=true to delete permanently`,
     );
   }
   checkWritable(state, subject);

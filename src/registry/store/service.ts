@@ -52,7 +52,8 @@ export interface Judgement extends Verdict {
   readonly compared: readonly StoredVersion[];
   readonly level: string;
   readonly policy: VerdictPolicy;
-  readonly proposed: Schema;
+  /** Undefined where a version stores this very text: then nothing is compared, hence nothing parsed. */
+  readonly proposed: Schema | undefined;
   /** One of the versions that were compared; undefined where it cannot be read. */
   readonly schemaOf: (version: number) => Schema | undefined;
   /** All the subject ever had whose numbers count, oldest first. */
@@ -66,8 +67,9 @@ export interface SubjectConfig {
   readonly compatibilityLevel?: string;
   readonly normalize?: boolean;
   readonly validateFields?: boolean;
-  /** Kept for registries that know them; new schemas and rules are always checked here. */
+  /** False: a new Avro text may have defaults that do not fit, and any namespace. */
   readonly validateNewSchemas?: boolean;
+  /** Kept for registries that know it; rules are always checked here. */
   readonly validateRules?: boolean;
   readonly alias?: string;
   readonly compatibilityGroup?: string;
@@ -147,6 +149,9 @@ export interface RegistryService {
     input: SchemaInput,
     options: { readonly normalize?: boolean; readonly deleted?: boolean },
   ): StoredVersion;
+  /** True where a version of the subject, soft-deleted or not, stores this very text; nothing is parsed. A text that is
+   *  to be normalised first is never found. @throws invalid_schema */
+  holds(subject: string, input: SchemaInput, options: { readonly normalize?: boolean }): boolean;
   /** @throws invalid_subject, invalid_schema, schema_too_large, incompatible, not_permitted, not_leader, store_failed */
   register(
     subject: string,
@@ -171,6 +176,8 @@ export interface RegistryService {
   /** Undefined subject: global. `:.ctx:` alone: the context's. Own settings, or those in force when `inForce`.
    *  @throws subject_level_not_set */
   config(subject: string | undefined, inForce: boolean): SubjectConfig;
+  /** The policy in force. Where no setting names one it follows from the log, and `config` does not show it. */
+  verdictPolicy(subject: string | undefined): VerdictPolicy;
   /** Merges: what is absent stays, null removes. Returns what was set. @throws invalid_level, invalid_subject */
   setConfig(subject: string | undefined, update: Readonly<Record<string, unknown>>): Promise<SubjectConfig>;
   /** Returns the old one. @throws subject_level_not_set, subject_not_found */

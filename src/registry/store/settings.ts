@@ -35,18 +35,15 @@ function originOf(state: State): VerdictPolicy {
   return state.origin() ?? (state.foreign ? 'STRICT' : 'PROVEN');
 }
 
-/** What is in force without being set, as a config shows it: PROVEN goes without saying. */
-function defaults(state: State): SubjectConfig {
-  const verdictPolicy = originOf(state);
-  return {
-    compatibilityLevel: DEFAULT_LEVEL,
-    ...(verdictPolicy === 'PROVEN' ? {} : { verdictPolicy }),
-  };
+/** A field that a scope does not set comes from its context, then from the global settings, then from the log. */
+export function configInForce(state: State, scope: string | null): SubjectConfig {
+  return { verdictPolicy: originOf(state), ...configShown(state, scope) };
 }
 
-/** A field that a scope does not set comes from its context, then from the global settings. */
-export function configInForce(state: State, scope: string | null): SubjectConfig {
-  const merged: SubjectConfig = defaults(state);
+/** As `configInForce`, without the policy that follows from the log: clients of the registry that wrote the log do not
+ *  know the property. */
+function configShown(state: State, scope: string | null): SubjectConfig {
+  const merged: SubjectConfig = { compatibilityLevel: DEFAULT_LEVEL };
   for (const one of [...scopesOf(scope)].reverse()) Object.assign(merged, knownConfig(state, one));
   // An alias is a property of one name.
   const { alias: _, ...others } = merged;
@@ -65,9 +62,9 @@ export function policyOf(config: SubjectConfig): VerdictPolicy {
 
 /** @throws subject_level_not_set */
 export function configOf(state: State, scope: string | null, inForce: boolean): SubjectConfig {
-  if (inForce) return configInForce(state, scope);
+  if (inForce) return configShown(state, scope);
   const own = knownConfig(state, scope);
-  if (scope === null) return { ...defaults(state), ...own };
+  if (scope === null) return { compatibilityLevel: DEFAULT_LEVEL, ...own };
   if (Object.keys(own).length === 0) throw levelNotSet(scope);
   return own;
 }
@@ -171,7 +168,6 @@ function readUpdate(update: Readonly<Record<string, unknown>>): Map<keyof Subjec
     if (value === undefined) continue;
     fields.set(name, value === null ? null : CHECKS[name](value, name));
   }
-  if (fields.size === 0) throw registryError('invalid_level', LEVEL_MESSAGE);
   return fields;
 }
 

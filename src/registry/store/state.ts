@@ -9,11 +9,13 @@ import type { VerdictPolicy } from '../compatibility/modes.ts';
 import type { Json, SchemaContent } from '../schemas/content.ts';
 import type { SchemaFormat } from '../schemas/format.ts';
 import { guidOf } from '../schemas/guid.ts';
+import type { LogRecord } from './log.ts';
 import { contextOf, DEFAULT_CONTEXT, isWithin, qualifyWith } from './names.ts';
 import { hasSameText, Packer } from './packed.ts';
 import {
   type BurnedVersion,
   encodeKey,
+  encodeRecord,
   type Policy,
   type SchemaFields,
   type StoreRecord,
@@ -189,8 +191,16 @@ export class State {
   }
   /** The least id of a content in a context. */
   idOf(context: string, content: SchemaContent): number | undefined {
-    const entry = this.tables.texts.get(this.textKey(content, guidOf(content)));
-    return entry?.ids.find((one) => one.context === context)?.id;
+    return this.entryOf(content)?.ids.find((one) => one.context === context)?.id;
+  }
+  /** Index of the newest of the versions with this content, -1 without one. The content is looked up once: comparing
+   *  it with every version would make each registration as long as its subject. */
+  newestWith(content: SchemaContent, versions: readonly { readonly text: Text }[]): number {
+    const key = this.entryOf(content)?.text.key;
+    return key === undefined ? -1 : versions.findLastIndex(({ text }) => text.key === key);
+  }
+  private entryOf(content: SchemaContent): TextEntry | undefined {
+    return this.tables.texts.get(this.textKey(content, guidOf(content)));
   }
   /** Contents that share a guid: one, unless two differ in what the guid does not tell apart. */
   byGuid(guid: string): ReadonlyArray<{ readonly context: string; readonly id: number }> {
@@ -241,6 +251,15 @@ export class State {
   /** Other bytes under which the log may hold what this record's key means. */
   aliases(record: StoreRecord): readonly string[] {
     return this.tables.aliases.get(encodeKey(record).toString('utf8')) ?? NONE;
+  }
+  /** Records for what the state knows from records that a log may forget. */
+  summary(): readonly LogRecord[] {
+    const records = [...this.tables.maxIds.entries()].map(([context, value]) =>
+      encodeRecord({ kind: 'maxId', context, value }),
+    );
+    if (this.foreign && this.origin() === undefined)
+      records.push(encodeRecord({ kind: 'origin', value: 'STRICT' }));
+    return records;
   }
   counts(): RegistryCounts {
     let subjects = 0;

@@ -4,8 +4,8 @@
  *    {"key":"…","value":"…"|null,"ts":n}        keyBase64, valueBase64 where the bytes are no text in UTF-8
  *    {"records":n,"sha256":"…"}                 over all lines before it
  *
- *  Of a key only the last value counts, as in a compacted topic; a removed key is left out. Records that mean nothing
- *  here are copied like all others.
+ *  Of a key only the last value counts, as in a compacted topic, but for deletions of a range of versions (survivors.ts); a removed
+ *  key is left out. Records that mean nothing here are copied like all others.
  */
 import { createHash } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -13,6 +13,7 @@ import { registryError } from '../errors.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
 import { contextOf } from './names.ts';
 import { decodeRecord, encodeRecord, isForeign } from './records.ts';
+import { Survivors } from './survivors.ts';
 
 const FORMAT = 1;
 /** One append to a store that takes no whole log at once. */
@@ -21,13 +22,15 @@ const APPEND_BYTES_MAX = 1 << 20;
 const LEADER_WAIT_MS = 30_000;
 const LEADER_POLL_MS = 100;
 
-/** What a store holds, the last value of each key, by where that stands in the log. */
+/** The records of a store that count, in the order of the log. */
 class Contents {
   /** Whether another registry wrote it, or may have. */
   private foreign: boolean;
   private origin = false;
   private schemas = false;
-  private readonly byKey = new Map<string, LogRecord>();
+  private readonly survivors = new Survivors();
+  /** By their number in the log. */
+  private readonly held = new Map<number, LogRecord>();
   /** The greatest id that was ever written in a context, and the greatest that is still told. */
   private readonly seen = new Map<string, number>();
 
@@ -37,12 +40,12 @@ class Contents {
 
   add(records: readonly LogRecord[]): void {
     for (const { key, value, ts } of records) {
-      const name = Buffer.from(key).toString('latin1');
-      this.byKey.delete(name);
+      const { ordinal, replaces } = this.survivors.add({ key, value });
+      if (replaces !== undefined) this.held.delete(replaces);
       const record = { key: Buffer.from(key), value: value === null ? null : Buffer.from(value) };
       this.noteId(this.seen, record);
       if (record.value !== null)
-        this.byKey.set(name, { ...record, ...(ts === undefined || ts === 0 ? {} : { ts }) });
+        this.held.set(ordinal, { ...record, ...(ts === undefined || ts === 0 ? {} : { ts }) });
     }
   }
 
@@ -59,8 +62,10 @@ class Contents {
     if ((id ?? 0) > (greatest.get(context) ?? 0)) greatest.set(context, id as number);
   }
 
-  records(): LogRecord[] {
-    const records = [...this.byKey.values()];
+  async records(): Promise<LogRecord[]> {
+    // Nothing else runs in the process of an export or import.
+    const kept = await this.survivors.kept(async () => {});
+    const records = [...this.held].filter(([ordinal]) => kept[ordinal] === 1).map(([, record]) => record);
     const told = new Map<string, number>();
     for (const record of records) this.noteId(told, record);
     // Without its removed schema nothing would tell that an id was given.
@@ -70,8 +75,8 @@ class Contents {
   }
 
   /** With what a store of another kind could not tell: whose verdicts its subjects are used to. */
-  told(): LogRecord[] {
-    const records = this.records();
+  async told(): Promise<LogRecord[]> {
+    const records = await this.records();
     if (this.schemas && !this.origin)
       records.push(encodeRecord({ kind: 'origin', value: this.foreign ? 'STRICT' : 'PROVEN' }));
     return records;
@@ -104,7 +109,7 @@ function lineOf({ key, value, ts }: LogRecord): string {
 /** Opens, reads and closes the log. @returns the number of records */
 export async function exportStore(log: RegistryLog, write: (line: string) => Promise<void>): Promise<number> {
   try {
-    const records = (await contentsOf(log)).told();
+    const records = await (await contentsOf(log)).told();
     const hash = createHash('sha256');
     const put = async (line: string): Promise<void> => {
       hash.update(line);
@@ -203,11 +208,11 @@ export async function importStore(
   // A file made elsewhere may say a key twice, or remove it again.
   const contents = new Contents(false);
   contents.add(await readExport(lines));
-  const wanted = contents.records();
+  const wanted = await contents.records();
   const log = openLog();
   let held: number | undefined;
   try {
-    held = prefixOf((await contentsOf(log)).records(), wanted);
+    held = prefixOf(await (await contentsOf(log)).records(), wanted);
     if (held === undefined) {
       throw registryError('store_not_empty', `${log.name} holds other records than the export`, {
         next: 'import into an empty store',
@@ -219,7 +224,7 @@ export async function importStore(
   }
   const again = openLog();
   try {
-    const found = (await contentsOf(again)).records();
+    const found = await (await contentsOf(again)).records();
     const at = wanted.findIndex((record, i) => !isSame(record, found[i]));
     if (at >= 0 || found.length !== wanted.length) {
       throw registryError(

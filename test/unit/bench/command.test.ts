@@ -42,7 +42,7 @@ test('the document has exactly the fields that are promised', async () => {
   expect(await code).toBe(0);
   expect(JSON.parse(world.stdout())).toEqual({
     bench: 'easy',
-    commit: expect.any(String),
+    build: expect.stringMatching(/^[0-9a-f]{16}$/),
     machine: {
       cpu: expect.any(String),
       cores: expect.any(Number),

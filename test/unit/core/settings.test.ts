@@ -219,6 +219,30 @@ describe('bad input', () => {
     expect(errorOf(() => parse([], { config: { count: 'x' } })).message).toContain('config count=x');
   });
 
+  test('a property takes everything behind its = , and a harmless one ends at a comma', () => {
+    const table = {
+      property: { type: 'properties', default: '', help: 'p', shown: new Set(['acks', 'security.protocol']) },
+    } as const satisfies SettingTable;
+    const read = (argv: readonly string[], env = {}, config = {}) =>
+      parseSettings(table, { argv, env, config }).values.property;
+    const pem = '-----BEGIN KEY-----\nab/c\nkq=\n-----END KEY-----\n';
+    expect(read(['-property=sasl.password=a, b&c=d', '-property=security.protocol=ssl,acks=1'])).toEqual({
+      'sasl.password': 'a, b&c=d',
+      'security.protocol': 'ssl',
+      acks: '1',
+    });
+    expect(read([`-property=ssl.key.pem=${pem}`])).toEqual({ 'ssl.key.pem': pem.trimEnd() });
+    expect(read([], { MILLRACE_PROPERTY: `ssl.key.pem=${pem.trimEnd()}\nsasl.password=x\n` })).toEqual({
+      'ssl.key.pem': pem.trimEnd(),
+      'sasl.password': 'x',
+    });
+    expect(read([], {}, { property: ['sasl.password=a,b', 'acks=all'] })).toEqual({
+      'sasl.password': 'a,b',
+      acks: 'all',
+    });
+    expect(errorOf(() => read(['-property=hunter2'])).toLine()).not.toContain('hunter2');
+  });
+
   test('a secret is not repeated in its error', () => {
     const line = errorOf(() => parse(['-password=hunter2'])).toLine();
     expect(line).not.toContain('hunter2');

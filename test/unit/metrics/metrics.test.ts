@@ -43,6 +43,21 @@ describe('counters and gauges', () => {
     expect(series.map((one) => gauge.value(one))).toEqual(series.map((_, n) => n * 1.5));
   });
 
+  test('a dropped series is left out, and its place goes to the next one, from zero', () => {
+    const gauge = new Metrics().gauge('g', 'G.', ['id']);
+    gauge.set(5, gauge.series('a'));
+    gauge.set(6, gauge.series('b'));
+    gauge.drop('a');
+    gauge.drop('never set');
+    const values = () => gauge.snapshot().samples.map(({ labels, value }) => [labels['id'], value]);
+    expect(values()).toEqual([['b', 6]]);
+    gauge.series('c');
+    expect(values()).toEqual([
+      ['c', 0],
+      ['b', 6],
+    ]);
+  });
+
   test('a total kept elsewhere never falls', () => {
     const counter = new Metrics().counter('t_total', 'T.');
     for (const total of [5, 3, 9, 9, 0]) counter.setTotal(total);

@@ -7,7 +7,9 @@ function fixture() {
   let nowMs = 0;
   const clock: Clock = { wallNowMs: () => nowMs, monotonicMs: () => nowMs };
   const metrics = new Metrics();
-  const exposition = promExposition(metrics, clock, { version: '1.2.3', command: 'probe', node: 'v20.0.0' });
+  const exposition = promExposition(metrics, clock, {
+    build: { version: '1.2.3', command: 'probe', node: 'v20.0.0' },
+  });
   return {
     metrics,
     exposition,

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { packageRoot, packageVersion } from '../../../src/bin/shell/package.ts';
 
+const VERSION_LINE = new RegExp(`^${packageVersion()} build [0-9a-f]{16}\\n$`);
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
 const PROBE = join(packageRoot(), 'test', 'unit', 'shell', 'fixtures', 'probe.mjs');
 
@@ -47,8 +48,10 @@ describe('the launcher', () => {
     }
   });
 
-  test('says its version', () => {
-    expect(millrace('-version')).toEqual({ status: 0, stdout: `${packageVersion()}\n`, stderr: '' });
+  test('prints its version and the digest of its code, the same each time', () => {
+    const first = millrace('-version');
+    expect(first).toEqual({ status: 0, stdout: expect.stringMatching(VERSION_LINE), stderr: '' });
+    expect(millrace('version')).toEqual(first);
   });
 
   test('an unknown command is 2 and names the nearest, also for the keys of every object', () => {

@@ -2,7 +2,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { describe, expect, test } from 'vitest';
-import { start } from './fake-world.ts';
+import { until } from '../../e2e/engine-kit.ts';
+import { type FakeWorld, start } from './fake-world.ts';
 import { commandOf, drained, untilDrain } from './probe-command.ts';
 
 describe('the shared server', () => {
@@ -36,6 +37,40 @@ describe('the shared server', () => {
       }),
     },
   );
+
+  /** Reads the line of stderr that names an address. */
+  const lineOf = async (world: FakeWorld, line: RegExp): Promise<string> =>
+    until(`a line like ${line}`, async () => line.exec(world.stderr())?.[1]);
+
+  test('serves metrics and health on -metrics-listen alone, and only the command’s routes on -listen', async () => {
+    const { code, address, world } = start(serving, ['-listen=:0', '-metrics-listen=:0']);
+    const url = await address();
+    const metrics = await lineOf(world, /^metrics on (http:\/\/\S+)$/m);
+    for (const path of ['/metrics', '/health', '/ready']) {
+      expect([path, (await fetch(url + path)).status]).toEqual([path, 404]);
+      expect([path, (await fetch(metrics + path)).status]).toEqual([path, 200]);
+    }
+    expect(await (await fetch(`${url}/version`)).text()).toBe('mine');
+    expect(await (await fetch(`${metrics}/version`)).json()).toMatchObject({ command: 'probe' });
+    expect((await fetch(`${metrics}/things/7`, { method: 'POST' })).status).toBe(404);
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
+  test('is on -metrics-listen where the command has no routes of its own, and -listen beside it is refused', async () => {
+    const bare = commandOf(drained);
+    const { code, world } = start(bare, ['-metrics-listen=:0']);
+    const metrics = await lineOf(world, /^metrics on (http:\/\/\S+)$/m);
+    expect((await fetch(`${metrics}/health`)).status).toBe(200);
+    expect(world.stderr()).not.toContain('listening on');
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+    const refused = start(bare, ['-listen=:0', '-metrics-listen=:0']);
+    expect(await refused.code).toBe(2);
+    expect(refused.world.stderr()).toContain(
+      'serves nothing on -listen beside -metrics-listen; leave -listen out',
+    );
+  });
 
   test('serves the command’s routes with its own limits and errors beside the shared ones', async () => {
     const { code, address, world } = start(serving, ['-listen=:0']);

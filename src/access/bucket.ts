@@ -1,0 +1,63 @@
+/** Token buckets, one a client: so many at once, so many a second on average.
+ *
+ *  Invariant: at most `bucketsMax` are kept. The one unused longest goes first; it would have been full again soon, so
+ *  a stranger gains no more by pushing one out than by waiting.
+ */
+import type { Clock } from '../core/clock.ts';
+import { RecencyMap } from '../core/recency.ts';
+
+interface Bucket {
+  tokens: number;
+  atMs: number;
+}
+
+export interface BucketOptions {
+  readonly perSecond: number;
+  readonly burst: number;
+  readonly bucketsMax: number;
+  readonly clock: Clock;
+}
+
+export class Buckets {
+  private readonly options: BucketOptions;
+  private readonly buckets = new RecencyMap<string, Bucket>();
+
+  constructor(options: BucketOptions) {
+    this.options = options;
+  }
+
+  get size(): number {
+    return this.buckets.size;
+  }
+
+  /** 0: taken. Else nothing was taken, and so many seconds pass until one is there. */
+  take(key: string): number {
+    const { perSecond, burst } = this.options;
+    const bucket = this.bucket(key);
+    if (bucket.tokens >= 1) {
+      bucket.tokens--;
+      return 0;
+    }
+    return Math.min((1 - bucket.tokens) / perSecond, burst / perSecond + 1);
+  }
+
+  giveBack(key: string): void {
+    const bucket = this.buckets.get(key);
+    if (bucket !== undefined) bucket.tokens = Math.min(this.options.burst, bucket.tokens + 1);
+  }
+
+  private bucket(key: string): Bucket {
+    const { perSecond, burst, bucketsMax, clock } = this.options;
+    const nowMs = clock.monotonicMs();
+    const known = this.buckets.get(key);
+    if (known === undefined) {
+      if (this.buckets.size >= bucketsMax) this.buckets.shift();
+      const made = { tokens: burst, atMs: nowMs };
+      this.buckets.set(key, made);
+      return made;
+    }
+    known.tokens = Math.min(burst, known.tokens + (Math.max(0, nowMs - known.atMs) / 1000) * perSecond);
+    known.atMs = nowMs;
+    return known;
+  }
+}

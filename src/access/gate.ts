@@ -1,0 +1,251 @@
+/** The gate: who asks, whether they come too often, whether a rule allows it; and a line in the log of what was decided.
+ *
+ *  Invariants: (1) credentials that are not accepted are a 401, also where nobody needs any; they never become
+ *  `anonymous`; (2) a check that costs something is paid for from the client address's own bucket, and given back only
+ *  when it succeeds; (3) what no rule allows is refused; (4) no credential reaches a log line, a message or a metric.
+ */
+import { clientOf } from '../core/client-address.ts';
+import type { Clock } from '../core/clock.ts';
+import { findMillraceError, type MillraceError } from '../core/errors.ts';
+import type { LogFields, Logger } from '../core/log.ts';
+import type { Counter } from '../core/metrics.ts';
+import type { Access, Caller, Need, RequestGate, Scheme } from './access.ts';
+import type { BasicScheme } from './basic.ts';
+import { Buckets } from './bucket.ts';
+import type { JwtScheme } from './jwt.ts';
+import { BadCredentials, forbidden, rateLimited, unauthenticated } from './refusal.ts';
+import { ANONYMOUS, type Principal, type Rules } from './rules.ts';
+
+const BUCKETS_MAX = 100_000;
+/** Seconds of its rate that a client may use at once. */
+const BURST_S = 2;
+/** Wrong passwords and tokens that one address may try at once. */
+const FAILURES_BURST = 50;
+/** Lines of refusals in the log, of one client; those left out are counted in its next line. */
+const REFUSALS_LOGGED = { perSecond: 5, burst: 50 };
+
+export interface GateOptions {
+  /** Whether each allowed change is logged. For services whose changes are rare. */
+  readonly logsAllowed: boolean;
+  /** Undefined: everybody may do everything, and only the rate is bounded. */
+  readonly rules: (() => Rules) | undefined;
+  readonly basic: BasicScheme | undefined;
+  readonly jwt: JwtScheme | undefined;
+  /** Whether the subject of a client certificate names a principal. */
+  readonly mtls: boolean;
+  /** Requests a second of one client; 0: not bounded. */
+  readonly clientRate: number;
+  /** Failed attempts a second of one address. */
+  readonly failureRate: number;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** Labels scheme and outcome. */
+  readonly decisions: Counter;
+}
+
+const EVERYONE: Access = {
+  principal: ANONYMOUS,
+  may: () => true,
+  mayRead: () => true,
+  mayReadContext: () => true,
+};
+
+type Outcome = 'accepted' | 'unauthenticated' | 'forbidden' | 'rate_limited' | 'unavailable';
+
+export class Gate implements RequestGate {
+  private readonly options: GateOptions;
+  private readonly challenge: string;
+  private readonly clients: Buckets | undefined;
+  private readonly failures: Buckets;
+  private readonly lines: Buckets;
+  private readonly decisions: Counter;
+  private leftOut = 0;
+
+  constructor(options: GateOptions) {
+    this.options = options;
+    const { clock, clientRate, failureRate } = options;
+    const burst = Math.max(1, Math.ceil(clientRate * BURST_S));
+    this.clients =
+      clientRate === 0
+        ? undefined
+        : new Buckets({ perSecond: clientRate, burst, bucketsMax: BUCKETS_MAX, clock });
+    this.failures = new Buckets({
+      perSecond: failureRate,
+      burst: FAILURES_BURST,
+      bucketsMax: BUCKETS_MAX,
+      clock,
+    });
+    this.lines = new Buckets({ ...REFUSALS_LOGGED, bucketsMax: BUCKETS_MAX, clock });
+    this.decisions = options.decisions;
+    this.challenge = challengeOf(options);
+  }
+
+  authorise(request: Caller, need: Need): Access | Promise<Access> {
+    let scheme: Scheme | 'none' | 'unknown' = 'unknown';
+    try {
+      const credentials = this.credentialsOf(request);
+      scheme = credentials.scheme;
+      const { name } = credentials;
+      if (typeof name !== 'function') return this.admit(request, need, scheme, name);
+      return this.checkThenAdmit(request, need, credentials.scheme as Scheme, name);
+    } catch (thrown) {
+      throw this.refuse(request, need, scheme, this.priced(request, thrown));
+    }
+  }
+
+  demand(request: Caller, access: Access, need: Need): void {
+    if (access.may(need)) {
+      this.audit(request, need, access.principal);
+      return;
+    }
+    throw this.refuse(request, need, schemeOf(access.principal), this.denied(access, need));
+  }
+
+  private async checkThenAdmit(
+    request: Caller,
+    need: Need,
+    scheme: Scheme,
+    check: () => Promise<string>,
+  ): Promise<Access> {
+    const client = clientOf(request.remoteAddress);
+    try {
+      this.payForAttempt(client);
+      let name: string;
+      try {
+        name = await check();
+      } catch (thrown) {
+        if (!(thrown instanceof BadCredentials)) this.failures.giveBack(client);
+        throw thrown;
+      }
+      this.failures.giveBack(client);
+      return this.admit(request, need, scheme, name);
+    } catch (thrown) {
+      throw this.refuse(request, need, scheme, thrown);
+    }
+  }
+
+  /** @throws rate_limited */
+  private payForAttempt(client: string): void {
+    const waitS = this.failures.take(client);
+    if (waitS > 0) throw rateLimited('attempts with wrong credentials from this address', waitS);
+  }
+
+  /** @param name undefined: no credentials were sent */
+  private admit(request: Caller, need: Need, scheme: Scheme | 'none', name: string | undefined): Access {
+    const { rules } = this.options;
+    const principal = name === undefined ? ANONYMOUS : `${scheme}:${name}`;
+    const waitS = this.clients?.take(name === undefined ? clientOf(request.remoteAddress) : principal) ?? 0;
+    if (waitS > 0) throw rateLimited(`requests of ${name === undefined ? 'this address' : principal}`, waitS);
+    const access: Access = rules === undefined ? EVERYONE : rules().principal(principal);
+    if (!access.may(need)) throw this.denied(access, need);
+    this.decisions.add(1, this.decisions.series(scheme, 'accepted' satisfies Outcome));
+    this.audit(request, need, principal);
+    return access;
+  }
+
+  private audit(request: Caller, need: Need, principal: string): void {
+    const { rules, log, logsAllowed } = this.options;
+    if (logsAllowed && rules !== undefined && need.operation !== 'read')
+      log.info({ ...auditOf(request, need), principal }, 'audit: allowed');
+  }
+
+  private denied(access: Access, need: Need): MillraceError {
+    if (access.principal === ANONYMOUS)
+      return unauthenticated('this needs credentials, and the request has none', this.challenge);
+    const { principal } = access as Principal;
+    return forbidden(principal, `${need.operation} ${targetOf(need)}`);
+  }
+
+  /** How the request identifies itself. A certificate counts where no Authorization is sent.
+   *  @throws BadCredentials */
+  private credentialsOf(request: Caller): {
+    readonly scheme: Scheme | 'none';
+    readonly name: string | (() => Promise<string>) | undefined;
+  } {
+    const { basic, jwt, mtls, rules } = this.options;
+    if (rules === undefined) return { scheme: 'none', name: undefined };
+    const headers = request.header('authorization');
+    if (headers.length > 1) throw new BadCredentials('more than one Authorization header');
+    const header = headers[0];
+    if (header !== undefined) {
+      const match = /^([A-Za-z]+) +(\S+)$/u.exec(header);
+      const scheme = match?.[1]?.toLowerCase();
+      if (scheme === 'basic' && basic !== undefined)
+        return { scheme, name: basic.identify(match?.[2] as string) };
+      if (scheme === 'bearer' && jwt !== undefined)
+        return { scheme: 'jwt', name: jwt.identify(match?.[2] as string) };
+      throw new BadCredentials('the Authorization header is none that is accepted here');
+    }
+    const subject = mtls ? request.peer?.subject : undefined;
+    if (subject !== undefined && subject !== '') return { scheme: 'mtls', name: subject };
+    return { scheme: 'none', name: undefined };
+  }
+
+  /** Credentials that are refused without a check count as an attempt all the same. */
+  private priced(request: Caller, thrown: unknown): unknown {
+    if (!(thrown instanceof BadCredentials)) return thrown;
+    try {
+      this.payForAttempt(clientOf(request.remoteAddress));
+    } catch (limited) {
+      return limited;
+    }
+    return thrown;
+  }
+
+  /** The error of the answer, after it was counted and logged. */
+  private refuse(request: Caller, need: Need, scheme: string, thrown: unknown): unknown {
+    const bad = thrown instanceof BadCredentials ? thrown : undefined;
+    const error =
+      bad === undefined ? findMillraceError(thrown) : unauthenticated(bad.message, this.challenge);
+    if (error === undefined) return thrown;
+    const outcome = outcomeOf(error);
+    this.decisions.add(1, this.decisions.series(scheme, outcome));
+    if (this.lines.take(clientOf(request.remoteAddress)) > 0) {
+      this.leftOut++;
+      return error;
+    }
+    const fields = {
+      ...auditOf(request, need),
+      scheme,
+      why: error.message,
+      ...(bad?.claimed === undefined ? {} : { claimed: bad.claimed }),
+      ...(this.leftOut === 0 ? {} : { leftOut: this.leftOut }),
+    };
+    this.leftOut = 0;
+    this.options.log.warn(fields, `audit: refused (${outcome})`);
+    return error;
+  }
+}
+
+function outcomeOf({ code }: MillraceError): Outcome {
+  return code === 'unauthenticated' || code === 'forbidden' || code === 'rate_limited' ? code : 'unavailable';
+}
+
+function schemeOf(principal: string): string {
+  return principal === ANONYMOUS ? 'none' : (principal.split(':', 1)[0] as string);
+}
+
+function targetOf(need: Need): string {
+  if (need.subject !== undefined) return need.subject;
+  return need.anyOf === undefined ? 'the service as a whole' : 'any subject that uses this schema';
+}
+
+/** What is said of a request. Its query and headers are not: they may hold what no log should. */
+function auditOf(request: Caller, need: Need): LogFields {
+  return {
+    method: request.method,
+    path: request.path,
+    operation: need.operation,
+    ...(need.subject === undefined ? {} : { subject: need.subject }),
+    address: request.remoteAddress,
+  };
+}
+
+/** RFC 9110 demands a challenge with every 401; a certificate has no registered scheme, so its name says what it is. */
+function challengeOf(options: GateOptions): string {
+  const parts: string[] = [];
+  if (options.basic !== undefined) parts.push('Basic realm="millrace", charset="UTF-8"');
+  if (options.jwt !== undefined) parts.push('Bearer realm="millrace"');
+  if (parts.length === 0) parts.push('Certificate realm="millrace"');
+  return parts.join(', ');
+}

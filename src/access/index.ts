@@ -1,0 +1,22 @@
+/** The gate as servers use it. */
+export type { RequestGate } from './access.ts';
+export { BasicScheme } from './basic.ts';
+export { Gate, type GateOptions } from './gate.ts';
+export {
+  fileKeys,
+  JWKS_BYTES_MAX,
+  type KeySet,
+  type KeySource,
+  parseKeySet,
+  RemoteKeys,
+} from './jwks.ts';
+export { checkAlgorithms, JwtScheme } from './jwt.ts';
+export {
+  hashPassword,
+  PASSWORD_BYTES_MAX,
+  PASSWORD_USER,
+  PASSWORDS_BYTES_MAX,
+  parsePasswords,
+} from './password.ts';
+export { RULES_BYTES_MAX, Rules } from './rules.ts';
+export { WatchedFile } from './watched-file.ts';

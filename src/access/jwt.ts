@@ -1,0 +1,95 @@
+/** Bearer tokens: JSON Web Tokens (RFC 7519) signed by a key of the set, checked by the rules of RFC 8725.
+ *
+ *  Invariants: (1) the algorithm is one of the allowed asymmetric ones, whatever the token says; (2) a key comes from
+ *  the configured set alone, never from the token's header; (3) issuer, audience and an end are demanded of every
+ *  token; (4) an accepted token is believed for a while, never past its end, and only while the keys are the same.
+ */
+import type { JWTPayload } from 'jose';
+import { coreError } from '../core/errors.ts';
+import type { KeySource } from './jwks.ts';
+import { BadCredentials } from './refusal.ts';
+import type { TokenDemands } from './token.ts';
+import { Verified } from './verified.ts';
+
+const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+] as const;
+
+const TOKEN_CHARS_MAX = 8192;
+const NAME_CHARS_MAX = 256;
+const ACCEPTED_FOR_MS = 60_000;
+
+export interface JwtOptions extends TokenDemands {
+  readonly keys: KeySource;
+}
+
+/** @throws bad_value for what cannot be allowed */
+export function checkAlgorithms(algorithms: readonly string[]): void {
+  const stranger = algorithms.find((one) => !(ALGORITHMS as readonly string[]).includes(one));
+  if (algorithms.length === 0 || stranger !== undefined) {
+    throw coreError('bad_value', `-auth-jwt-algorithms=${algorithms.join()} cannot be allowed`, {
+      next: `choose from ${ALGORITHMS.join(', ')}: a shared secret or none at all proves nothing here`,
+    });
+  }
+}
+
+export class JwtScheme {
+  private readonly options: JwtOptions;
+  private readonly verified: Verified<string>;
+
+  constructor(options: JwtOptions) {
+    checkAlgorithms(options.algorithms);
+    this.options = options;
+    this.verified = new Verified(options.clock);
+  }
+
+  /** After the keys changed. */
+  forget(): void {
+    this.verified.clear();
+  }
+
+  /** The principal's name where the answer is known, else a function that finds it out.
+   *  @throws BadCredentials */
+  identify(token: string): string | (() => Promise<string>) {
+    if (token.length > TOKEN_CHARS_MAX) throw new BadCredentials('the token is too long');
+    if (!/^[\w-]+\.[\w-]+\.[\w-]+$/u.test(token)) throw new BadCredentials('the token is malformed');
+    const digest = this.verified.digest(token);
+    return this.verified.get(digest) ?? (() => this.check(token, digest));
+  }
+
+  private async check(token: string, digest: string): Promise<string> {
+    const { keys, clock, leewayMs, nameClaim } = this.options;
+    // Loaded with the first token: a registry without tokens starts sooner.
+    const { isOfUnknownKey, refused, verifyToken } = await import('./token.ts');
+    let set = await keys.keys();
+    let payload: JWTPayload;
+    try {
+      payload = await verifyToken(token, set, this.options);
+    } catch (thrown) {
+      if (!isOfUnknownKey(thrown)) throw refused(thrown);
+      const newer = await keys.newer(set);
+      if (newer === set) throw refused(thrown);
+      set = newer;
+      payload = await verifyToken(token, set, this.options).catch((again: unknown) => {
+        throw refused(again);
+      });
+    }
+    const name = payload[nameClaim];
+    if (typeof name !== 'string' || !/^[^\p{Cc}]+$/u.test(name) || name.length > NAME_CHARS_MAX) {
+      throw new BadCredentials(`the token's claim ${nameClaim} names nobody`);
+    }
+    const leftMs = (payload.exp as number) * 1000 + leewayMs - clock.wallNowMs();
+    if ((await keys.keys()) === set) this.verified.set(digest, name, Math.min(ACCEPTED_FOR_MS, leftMs));
+    return name;
+  }
+}

@@ -1,0 +1,93 @@
+/** A file that is read again when it changes. What cannot be read or parsed then leaves the old content in force. */
+import { readFileSync, statSync } from 'node:fs';
+import { coreError, findMillraceError } from '../core/errors.ts';
+import type { Logger } from '../core/log.ts';
+import type { Counter } from '../core/metrics.ts';
+
+export interface WatchedFileOptions<T> {
+  readonly path: string;
+  /** The flag that names it, for messages. */
+  readonly flag: string;
+  readonly bytesMax: number;
+  /** @throws bad_file */
+  readonly parse: (text: string, where: string) => T;
+  readonly onChange?: () => void;
+  readonly log: Logger;
+  /** Labels file (the flag) and outcome. */
+  readonly reloads: Counter;
+}
+
+export class WatchedFile<T> {
+  private readonly options: WatchedFileOptions<T>;
+  private seen: string;
+  private value: T;
+
+  /** @throws bad_file */
+  constructor(options: WatchedFileOptions<T>) {
+    this.options = options;
+    // Before the text: a change in between is seen at the next check.
+    this.seen = this.stamp();
+    this.value = this.read();
+  }
+
+  get current(): T {
+    return this.value;
+  }
+
+  /** Reads it again when it changed since; `always` without asking. */
+  check(always = false): void {
+    const { path, flag, log, reloads } = this.options;
+    let stamp = '';
+    try {
+      stamp = this.stamp();
+      if (!always && stamp === this.seen) return;
+      this.value = this.read();
+      this.seen = stamp;
+    } catch (thrown) {
+      // Said once a state of the file, not once a look at it.
+      if (stamp === this.seen && !always) return;
+      this.seen = stamp;
+      reloads.add(1, reloads.series(flag, 'failed'));
+      const error = findMillraceError(thrown)?.toLine() ?? String(thrown);
+      log.error({ file: path, error }, `-${flag} was not reloaded; what was read before stays in force`);
+      return;
+    }
+    reloads.add(1, reloads.series(flag, 'done'));
+    log.info({ file: path }, `-${flag} reloaded`);
+    this.options.onChange?.();
+  }
+
+  private stamp(): string {
+    try {
+      const { mtimeMs, size, ino } = statSync(this.options.path);
+      return `${mtimeMs} ${size} ${ino}`;
+    } catch (cause) {
+      throw this.unreadable(cause);
+    }
+  }
+
+  private read(): T {
+    const { path, bytesMax, parse, flag } = this.options;
+    let bytes: Buffer;
+    try {
+      const { size } = statSync(path);
+      if (size > bytesMax) throw new Error(`${size} bytes, over the limit of ${bytesMax}`);
+      bytes = readFileSync(path);
+    } catch (cause) {
+      throw this.unreadable(cause);
+    }
+    let text: string;
+    try {
+      text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
+    } catch (cause) {
+      throw coreError('bad_file', `${path} is not UTF-8 text`, { next: `give -${flag}=FILE`, cause });
+    }
+    return parse(text, path);
+  }
+
+  private unreadable(cause: unknown): Error {
+    const { path, flag } = this.options;
+    const why = (cause as NodeJS.ErrnoException).code ?? (cause as Error).message;
+    return coreError('bad_file', `${path} cannot be read (${why})`, { next: `give -${flag}=FILE`, cause });
+  }
+}

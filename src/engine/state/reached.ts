@@ -1,0 +1,61 @@
+/** Times at which the frontier reached ends, so that a result that fires later is timed from the move that made it due.
+ *
+ *  The frontier passes window_end exactly when the watermark passes window_end + lateness.
+ */
+
+/** Moves within this time count as one, at the time of the first: latencies are too long by no more. */
+const STEP_MS = 10;
+
+interface Step {
+  readonly frontier: number;
+  readonly atMs: number;
+}
+
+/** Moves of the frontier, ascending. */
+export class ReachedTimes {
+  private readonly steps: readonly Step[];
+  private readonly otherwiseMs: number;
+
+  /** `otherwiseMs`: of ends that no step reached. */
+  constructor(steps: readonly Step[], otherwiseMs: number) {
+    this.steps = steps;
+    this.otherwiseMs = otherwiseMs;
+  }
+
+  /** Calls `each` for runs of rows that were reached together: how many, and monotonic ms. `endOf` ascends by row. */
+  runs(rowCount: number, endOf: (row: number) => number, each: (rows: number, atMs: number) => void): void {
+    const { steps } = this;
+    let step = 0;
+    for (let row = 0; row < rowCount; ) {
+      const from = row;
+      while (step < steps.length && (steps[step] as Step).frontier < endOf(row)) step++;
+      const reached = steps[step];
+      // The last step has the rest.
+      if (reached === undefined || (step === steps.length - 1 && endOf(rowCount - 1) <= reached.frontier))
+        row = rowCount;
+      else while (row < rowCount && endOf(row) <= reached.frontier) row++;
+      each(row - from, reached?.atMs ?? this.otherwiseMs);
+    }
+  }
+}
+
+export class FrontierTimes {
+  private steps: Step[] = [];
+
+  /** The frontier has moved. `atMs`: monotonic. */
+  note(frontier: number, atMs: number): void {
+    const last = this.steps.at(-1);
+    if (last !== undefined && atMs - last.atMs < STEP_MS)
+      this.steps[this.steps.length - 1] = { frontier, atMs: last.atMs };
+    else this.steps.push({ frontier, atMs });
+  }
+
+  /** Hands over the moves up to a frontier. `nowMs` is the time of ends beyond the moves. */
+  take(frontier: number, nowMs: number): ReachedTimes {
+    const next = this.steps.findIndex((step) => step.frontier >= frontier);
+    if (next < 0) return new ReachedTimes(this.steps.splice(0), nowMs);
+    const taken = this.steps.slice(0, next + 1);
+    this.steps.splice(0, (this.steps[next] as Step).frontier > frontier ? next : next + 1);
+    return new ReachedTimes(taken, nowMs);
+  }
+}

@@ -1,0 +1,177 @@
+/** Records whose effect failed and is tried again: exponential backoff with full jitter, within a time budget a record.
+ *
+ *  A record that waits blocks its key: later records of the key queue up behind it, so that the order of a key is kept. Records of
+ *  other keys pass. The queues live in memory only. The consumer commits no offset at or behind the lowest one in here, so a crash
+ *  or a rebalance delivers what waited again, and the inbox recognises what passed it.
+ *
+ *  Invariants: (1) the records of a queue are in the order of their offsets, and only the first is tried; (2) a record without a
+ *  key blocks nothing; (3) bytes in here are copies, never a part of the batch that they were read into.
+ *  Source of full jitter: M. Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog, 2015.
+ */
+import { placeKey } from './member.ts';
+import type { InboxRecord, RecordPlace } from './port.ts';
+
+export interface RetrySettings {
+  /** Upper end of the first delay, ms; each further one has twice as much. A delay is drawn between 0 and its upper end. */
+  readonly firstDelayMs: number;
+  /** Where the upper end stops to grow, ms. */
+  readonly maxDelayMs: number;
+  /** How long after its first failure a record is tried for the last time, ms; then it is parked. 0: it is parked at once. */
+  readonly budgetMs: number;
+  /** Records and bytes that wait. At either limit the consumer reads nothing more until one of them is settled. */
+  readonly waitingRowsMax: number;
+  readonly waitingBytesMax: number;
+}
+
+/** One key of one partition. */
+export interface RetryQueue {
+  readonly place: string;
+  readonly records: InboxRecord[];
+  /** Of the first record. */
+  failures: number;
+  firstFailedMs: number;
+  dueMs: number;
+}
+
+/** What a waiting record costs beside its bytes. */
+const RECORD_OVERHEAD_BYTES = 512;
+/** Beyond it the delay has reached any maximum. */
+const DOUBLINGS_MAX = 40;
+
+const copyOf = (bytes: Uint8Array | null): Uint8Array | null => (bytes === null ? null : bytes.slice());
+
+const ownCopy = (record: InboxRecord): InboxRecord => ({
+  ...record,
+  key: copyOf(record.key),
+  value: copyOf(record.value),
+  headers: record.headers.map(([name, value]) => [name, copyOf(value)] as const),
+});
+
+const bytesOf = ({ key, value, headers }: InboxRecord): number =>
+  headers.reduce(
+    (sum, [name, content]) => sum + name.length + (content?.length ?? 0),
+    RECORD_OVERHEAD_BYTES + (key?.length ?? 0) + (value?.length ?? 0),
+  );
+
+function queueName(record: InboxRecord): string {
+  const { key, offset } = record;
+  const own = key === null ? `#${offset}` : `=${Buffer.from(key).toString('latin1')}`;
+  return `${placeKey(record)}${own}`;
+}
+
+export class Retries {
+  private readonly settings: RetrySettings;
+  private readonly random: () => number;
+  private readonly queues = new Map<string, RetryQueue>();
+  private rows = 0;
+  private bytes = 0;
+
+  /** @param random uniform in [0, 1) */
+  constructor(settings: RetrySettings, random: () => number) {
+    this.settings = settings;
+    this.random = random;
+  }
+
+  get waitingRows(): number {
+    return this.rows;
+  }
+
+  get waitingKeys(): number {
+    return this.queues.size;
+  }
+
+  get isFull(): boolean {
+    return this.rows >= this.settings.waitingRowsMax || this.bytes >= this.settings.waitingBytesMax;
+  }
+
+  /** Queues the record where an earlier one of its key waits. False: none does, or the record is itself being tried. */
+  follow(record: InboxRecord): boolean {
+    const queue = this.queues.get(queueName(record));
+    if (queue === undefined || queue.records[0] === record) return false;
+    this.push(queue, record);
+    return true;
+  }
+
+  /** Queues a record that was not tried, to be tried as soon as possible. */
+  postpone(record: InboxRecord, nowMs: number): void {
+    this.begin(record, nowMs);
+  }
+
+  /** The effect of the record failed. False: its budget is used up. */
+  failed(record: InboxRecord, nowMs: number): boolean {
+    const { budgetMs } = this.settings;
+    const known = this.queues.get(queueName(record));
+    const firstMs = known === undefined || known.failures === 0 ? nowMs : known.firstFailedMs;
+    if (nowMs - firstMs >= budgetMs) return false;
+    const queue = known ?? this.begin(record, nowMs);
+    queue.firstFailedMs = firstMs;
+    queue.failures++;
+    queue.dueMs = Math.min(nowMs + this.delayMs(queue.failures), firstMs + budgetMs);
+    return true;
+  }
+
+  /** Queues whose first record is due, the longest overdue first. */
+  due(nowMs: number): readonly RetryQueue[] {
+    return [...this.queues.values()].filter(({ dueMs }) => dueMs <= nowMs).sort((a, b) => a.dueMs - b.dueMs);
+  }
+
+  /** Time until a record is due; Infinity where none waits. */
+  dueInMs(nowMs: number): number {
+    let dueMs = Number.POSITIVE_INFINITY;
+    for (const queue of this.queues.values()) dueMs = Math.min(dueMs, queue.dueMs);
+    return Math.max(0, dueMs - nowMs);
+  }
+
+  /** The first record of the queue had its effect or was parked; the next one is due. */
+  settled(queue: RetryQueue, nowMs: number): void {
+    const [first] = queue.records;
+    // Its partition may have left meanwhile.
+    if (first === undefined || this.queues.get(queueName(first)) !== queue) return;
+    queue.records.shift();
+    this.rows--;
+    this.bytes -= bytesOf(first);
+    queue.failures = 0;
+    queue.dueMs = nowMs;
+    if (queue.records.length === 0) this.queues.delete(queueName(first));
+  }
+
+  /** The lowest offset that waits in this partition. */
+  lowest(place: string): bigint | undefined {
+    let lowest: bigint | undefined;
+    for (const queue of this.queues.values()) {
+      const offset = queue.records[0]?.offset;
+      if (queue.place === place && offset !== undefined && (lowest === undefined || offset < lowest))
+        lowest = offset;
+    }
+    return lowest;
+  }
+
+  /** The partition is another member's, or is read again from its committed offset. */
+  forget(at: Pick<RecordPlace, 'topic' | 'partition'>): void {
+    const place = placeKey(at);
+    for (const [name, queue] of this.queues) {
+      if (queue.place !== place) continue;
+      this.queues.delete(name);
+      this.rows -= queue.records.length;
+      for (const record of queue.records) this.bytes -= bytesOf(record);
+    }
+  }
+
+  private begin(record: InboxRecord, nowMs: number): RetryQueue {
+    const queue = { place: placeKey(record), records: [], failures: 0, firstFailedMs: nowMs, dueMs: nowMs };
+    this.queues.set(queueName(record), queue);
+    this.push(queue, record);
+    return queue;
+  }
+
+  private push(queue: RetryQueue, record: InboxRecord): void {
+    queue.records.push(ownCopy(record));
+    this.rows++;
+    this.bytes += bytesOf(record);
+  }
+
+  private delayMs(failures: number): number {
+    const { firstDelayMs, maxDelayMs } = this.settings;
+    return this.random() * Math.min(maxDelayMs, firstDelayMs * 2 ** Math.min(failures - 1, DOUBLINGS_MAX));
+  }
+}

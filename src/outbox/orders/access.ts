@@ -1,0 +1,9 @@
+/** Rights that the access rules give over the service: `read` and `write` of the one resource `orders`. */
+import type { Need } from '../../access/access.ts';
+
+const RESOURCE = 'orders';
+
+/** POST /orders, Create. */
+export const CREATE_NEED: Need = { operation: 'write', subject: RESOURCE };
+/** GET /orders/{order_id}, Get. */
+export const READ_NEED: Need = { operation: 'read', subject: RESOURCE };

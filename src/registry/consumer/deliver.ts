@@ -1,0 +1,82 @@
+/** Delivers a batch to one topic, and tells a record that the topic refuses for its size from a broker that fails. */
+import { invariant } from '../../core/errors.ts';
+import { RECORD_HEADER } from '../../core/layout/layouts.gen.ts';
+import { RecordBatch, type RecordInput } from '../../core/layout/record-batch.ts';
+import type { BatchProducer } from '../../io/broker/port.ts';
+import { registryError } from '../errors.ts';
+
+/** librdkafka's names of a refusal for size: by the topic or this client, and by the topic's segments. */
+const TOO_LARGE: readonly string[] = ['MSG_SIZE_TOO_LARGE', 'RECORD_LIST_TOO_LARGE'];
+
+/** Settles when every row is acknowledged or refused for its size.
+ *  @returns the rows that the topic refuses as too large
+ *  @throws not_delivered: a row failed for another reason, and nothing of the batch may be committed */
+export async function deliver(
+  producer: BatchProducer,
+  batch: RecordBatch,
+  topic: string,
+): Promise<readonly number[]> {
+  const report = await producer.produce(batch, [topic]);
+  if (report.failed === 0) return [];
+  const others = report.events.filter(({ name }) => !TOO_LARGE.includes(name));
+  if (others.length > 0) {
+    const why = others.map((event) => `${event.name}: ${event.message}`).join('; ');
+    throw registryError('not_delivered', `${report.failed} records were not delivered to ${topic}: ${why}`, {
+      next: 'check the broker; the offsets of these records are not committed',
+    });
+  }
+  const refused = [...report.status.keys()].filter((row) => report.status[row] !== 0);
+  if (batch.rowCount === 1) return refused;
+  // A broker refuses a whole set of records for its size. Alone, each shows whether it is too large itself.
+  const tooLarge: number[] = [];
+  for (const row of refused)
+    if ((await deliver(producer, copyOf(batch, row), topic)).length > 0) tooLarge.push(row);
+  return tooLarge;
+}
+
+/** Bytes of a row in an arena. */
+export function rowBytes({ columns }: RecordBatch, row: number): number {
+  const { keyLength, valueLength, headersLength } = columns;
+  return (
+    Math.max(0, keyLength[row] as number) +
+    Math.max(0, valueLength[row] as number) +
+    (headersLength[row] as number)
+  );
+}
+
+/** A batch with exactly these records. */
+export function batchOf(records: readonly RecordInput[]): RecordBatch {
+  const batch = RecordBatch.create(
+    records.length,
+    records.reduce((sum, record) => sum + inputBytes(record), 0),
+  );
+  for (const record of records)
+    invariant(batch.append(record), 'a batch has room for the records it is made for');
+  return batch;
+}
+
+/** A name that is not UTF-8 is longer written than it was read, so the bytes of the source row do not say it. */
+function inputBytes({ key, value, headers }: RecordInput): number {
+  const ofHeaders = (headers ?? []).reduce(
+    (sum, [name, content]) => sum + RECORD_HEADER.BYTES + Buffer.byteLength(name) + (content?.length ?? 0),
+    0,
+  );
+  return (key?.length ?? 0) + (value?.length ?? 0) + ofHeaders;
+}
+
+/** A batch with a copy of one row. */
+export function copyOf(batch: RecordBatch, row: number): RecordBatch {
+  const { topicIndex, partition, offset, timestamp, timestampType } = batch.columns;
+  return batchOf([
+    {
+      topicIndex: topicIndex[row] as number,
+      partition: partition[row] as number,
+      offset: offset[row] as bigint,
+      timestamp: timestamp[row] as bigint,
+      timestampType: timestampType[row] as number,
+      key: batch.key(row),
+      value: batch.value(row),
+      headers: batch.headers(row),
+    },
+  ]);
+}

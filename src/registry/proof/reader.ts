@@ -1,0 +1,53 @@
+/** Reads one writer's records as the reader's schema, and refuses the records that it cannot read.
+ *
+ *  Avro's decoder refuses by itself what it cannot read. Protobuf's wire does not say what was lost: where the rules refuse
+ *  a pair of schemas, each record is read with both, and what the reader gets is held against what the specification
+ *  promises of the written value.
+ */
+import { findMillraceError } from '../../core/errors.ts';
+import { isCompatible } from '../compatibility/finding.ts';
+import { checkPair } from '../compatibility/modes.ts';
+import { registryError } from '../errors.ts';
+import type { ProtoSchema, Schema } from '../schemas/schema.ts';
+import { readerUnjudged } from '../serde/codec.ts';
+import type { Decode } from '../serde/decode.ts';
+import { protoDatum } from './proto-datum.ts';
+import { protoProjector } from './proto-projection.ts';
+import { sameValue } from './same.ts';
+
+/** Compiles a reader. What it returns throws incompatible_schema for a record that can be read by its writer's schema alone.
+ *  @param path message indexes of the record; ignored for Avro
+ *  @throws incompatible_schema, bad_message_index */
+export function readerCodec(reader: Schema, writer: Schema, path: readonly number[]): Decode {
+  const decode = readerUnjudged(reader, writer, path);
+  if (reader.format !== 'PROTOBUF' || writer.format !== 'PROTOBUF') return decode;
+  return isCompatible(checkPair(reader, writer)) ? decode : judged(decode, reader, writer, path);
+}
+
+function judged(decode: Decode, reader: ProtoSchema, writer: ProtoSchema, path: readonly number[]): Decode {
+  const key = path.join();
+  const message = writer.tree.messages.find((one) => one.path.join() === key);
+  if (message === undefined)
+    throw registryError('bad_message_index', `the writer's schema has no message at [${path.join(', ')}]`);
+  const decodeWritten = readerUnjudged(writer, writer, path);
+  const project = protoProjector(reader.tree);
+  return (bytes, start, end) => {
+    const written = decodeWritten(bytes, start, end);
+    const projection = project(protoDatum(message, written), message);
+    if (projection.kind === 'none') throw refused(projection.why);
+    let read: unknown;
+    try {
+      read = decode(bytes, start, end);
+    } catch (cause) {
+      throw refused(findMillraceError(cause)?.message ?? String(cause), cause);
+    }
+    if (!sameValue(projection.value, read)) throw refused(`${message.name} comes back changed`);
+    return read;
+  };
+}
+
+function refused(why: string, cause?: unknown): Error {
+  return registryError('incompatible_schema', `the reader's schema cannot read this record: ${why}`, {
+    cause,
+  });
+}

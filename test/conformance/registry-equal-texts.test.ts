@@ -1,0 +1,194 @@
+/** Texts that are kept as they came and are one schema to a look-up: JSON names of a descriptor that follow from the names
+ *  of fields, and the order of Avro properties that the format does not know. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parseSchema, schemaText } from '../../src/registry/schemas/schema.ts';
+import { Conformance } from './registry-http-kit.ts';
+
+interface Row {
+  readonly title: string;
+  readonly schemaType: 'AVRO' | 'PROTOBUF';
+  readonly stored: string;
+  readonly sent: string;
+  /** How the sent text is kept where it is new. */
+  readonly kept: string;
+}
+
+const proto = (...lines: readonly string[]): string => ['syntax = "proto3";', '', ...lines, ''].join('\n');
+const message = (...fields: readonly string[]): string =>
+  proto('message M {', ...fields.map((one) => `  ${one}`), '}');
+/** As a compiler makes it, every JSON name stated. */
+const descriptorOf = (text: string): string => schemaText(parseSchema('PROTOBUF', text), 'serialized');
+
+/** A text without JSON names, and the text that the existing registries keep of its descriptor. */
+const DESCRIPTORS: ReadonlyArray<readonly [title: string, plain: string, kept: string]> = [
+  ['one field', message('string id = 1;'), message('string id = 1 [json_name = "id"];')],
+  [
+    'a name of two words',
+    message('string order_id = 1;'),
+    message('string order_id = 1 [json_name = "orderId"];'),
+  ],
+  ['a name with a digit', message('string line_2 = 1;'), message('string line_2 = 1 [json_name = "line2"];')],
+  ['a name that ends with a dash', message('string id_ = 1;'), message('string id_ = 1 [json_name = "id"];')],
+  ['an optional field', message('optional int32 n = 1;'), message('optional int32 n = 1 [json_name = "n"];')],
+  ['a list', message('repeated string tags = 1;'), message('repeated string tags = 1 [json_name = "tags"];')],
+  [
+    'an option beside it',
+    message('string id = 1 [deprecated = true];'),
+    message('string id = 1 [', '  deprecated = true,', '  json_name = "id"', '];'),
+  ],
+  [
+    'a name that is stated and does not follow',
+    message('string id = 1 [json_name = "key"];', 'string a = 2;'),
+    message('string id = 1 [json_name = "key"];', 'string a = 2 [json_name = "a"];'),
+  ],
+  [
+    'a oneof',
+    message('', 'oneof kind {', '  string a_b = 1;', '  int32 c = 2;', '}').replace('{\n  \n', '{\n'),
+    message(
+      '',
+      'oneof kind {',
+      '  string a_b = 1 [json_name = "aB"];',
+      '  int32 c = 2 [json_name = "c"];',
+      '}',
+    ).replace('{\n  \n', '{\n'),
+  ],
+  [
+    'a message inside',
+    message('.M.I i = 1;', '', 'message I {', '  int32 n = 1;', '}').replace('\n  \n', '\n\n'),
+    message(
+      '.M.I i = 1 [json_name = "i"];',
+      '',
+      'message I {',
+      '  int32 n = 1 [json_name = "n"];',
+      '}',
+    ).replace('\n  \n', '\n\n'),
+  ],
+  [
+    'proto2 with a default',
+    '\nmessage M {\n  optional int32 a_b = 1 [default = 3];\n}\n',
+    '\nmessage M {\n  optional int32 a_b = 1 [\n    default = 3,\n    json_name = "aB"\n  ];\n}\n',
+  ],
+];
+
+const avro = (...more: readonly string[]): string =>
+  `{"type":"record","name":"R","fields":[{"name":"a","type":"int"${more[0] ?? ''}}]${more[1] ?? ''}}`;
+
+const PROPERTIES: ReadonlyArray<readonly [title: string, stored: string, sent: string]> = [
+  ['of a record', avro('', ',"owner":"x","team":"y"'), avro('', ',"team":"y","owner":"x"')],
+  ['of a field', avro(',"pii":true,"tag":"t"'), avro(',"tag":"t","pii":true')],
+  ['of both', avro(',"b":1,"c":2', ',"d":3,"e":4'), avro(',"c":2,"b":1', ',"e":4,"d":3')],
+  ['inside a property', avro('', ',"meta":{"a":1,"b":2}'), avro('', ',"meta":{"b":2,"a":1}')],
+  ['deep inside a property', avro('', ',"m":[{"a":{"x":1,"y":2}}]'), avro('', ',"m":[{"a":{"y":2,"x":1}}]')],
+  [
+    'of a logical type',
+    avro().replace('"int"', '{"type":"bytes","logicalType":"decimal","precision":9,"scale":2}'),
+    avro().replace('"int"', '{"type":"bytes","scale":2,"precision":9,"logicalType":"decimal"}'),
+  ],
+  [
+    'of an enum',
+    '{"type":"enum","name":"E","symbols":["A"],"x":1,"y":2}',
+    '{"type":"enum","name":"E","symbols":["A"],"y":2,"x":1}',
+  ],
+  [
+    'of a fixed',
+    '{"type":"fixed","name":"F","size":2,"x":1,"y":2}',
+    '{"type":"fixed","name":"F","size":2,"y":2,"x":1}',
+  ],
+  [
+    'of a list',
+    avro().replace('"int"', '{"type":"array","items":"int","x":1,"y":2}'),
+    avro().replace('"int"', '{"type":"array","items":"int","y":2,"x":1}'),
+  ],
+  [
+    'in the default of a map',
+    avro(',"default":{"a":1,"b":2}').replace('"int"', '{"type":"map","values":"int"}'),
+    avro(',"default":{"b":2,"a":1}').replace('"int"', '{"type":"map","values":"int"}'),
+  ],
+];
+
+const ROWS: readonly Row[] = [
+  ...DESCRIPTORS.flatMap(([title, plain, kept]): Row[] => [
+    {
+      title: `a descriptor of ${title}, stored as a text`,
+      schemaType: 'PROTOBUF',
+      stored: plain,
+      sent: descriptorOf(plain),
+      kept,
+    },
+    {
+      title: `a descriptor of ${title}, stored as a descriptor`,
+      schemaType: 'PROTOBUF',
+      stored: descriptorOf(plain),
+      sent: descriptorOf(plain),
+      kept,
+    },
+    {
+      title: `a text of ${title}, stored as a descriptor`,
+      schemaType: 'PROTOBUF',
+      stored: descriptorOf(plain),
+      sent: plain,
+      kept: plain,
+    },
+    {
+      title: `the text that is kept of the descriptor of ${title}`,
+      schemaType: 'PROTOBUF',
+      stored: descriptorOf(plain),
+      sent: kept,
+      kept,
+    },
+  ]),
+  ...PROPERTIES.map(
+    ([title, stored, sent]): Row => ({
+      title: `Avro properties ${title} in another order`,
+      schemaType: 'AVRO',
+      stored,
+      sent,
+      kept: sent,
+    }),
+  ),
+];
+
+let api: Conformance;
+beforeAll(async () => {
+  api = await Conformance.start();
+});
+afterAll(() => api.close());
+
+describe.each(ROWS.map((row, at) => ({ ...row, subject: `s-${at}` })))(
+  '$title',
+  ({ subject, schemaType, stored, sent, kept }) => {
+    it('finds the stored version, and makes none', async () => {
+      const id = await api.register(subject, stored, { schemaType });
+      const body = { schema: sent, schemaType };
+      expect((await api.call('POST', `/subjects/${subject}/versions`, { body })).body).toEqual({ id });
+      expect((await api.call('POST', `/subjects/${subject}`, { body })).body).toMatchObject({
+        id,
+        version: 1,
+      });
+      const path = `/compatibility/subjects/${subject}/versions/latest?verbose=true`;
+      expect((await api.call('POST', path, { body })).body).toEqual({ is_compatible: true });
+      expect((await api.call('GET', `/subjects/${subject}/versions`)).body).toEqual([1]);
+    });
+
+    it('is kept as the existing registries print it where it is new', async () => {
+      await api.register(`new-${subject}`, sent, { schemaType });
+      const { body } = await api.call('GET', `/subjects/new-${subject}/versions/1`);
+      expect((body as { schema: string }).schema).toBe(kept);
+    });
+  },
+);
+
+it('a JSON name that does not follow from the name makes another schema', async () => {
+  await api.call('PUT', '/config/other', { body: { compatibility: 'NONE' } });
+  const first = await api.register('other', message('string id = 1;'), { schemaType: 'PROTOBUF' });
+  const next = message('string id = 1 [json_name = "key"];');
+  expect(await api.register('other', next, { schemaType: 'PROTOBUF' })).not.toBe(first);
+});
+
+it('a property with another value makes another schema', async () => {
+  const first = await api.register('value', avro('', ',"a":1,"b":2'));
+  expect(await api.register('value', avro('', ',"a":2,"b":1'))).not.toBe(first);
+  expect(await api.register('value', avro('', ',"a":[1,2]'))).not.toBe(
+    await api.register('value', avro('', ',"a":[2,1]')),
+  );
+});

@@ -1,0 +1,46 @@
+/** The package as a user gets it: packed, installed into an empty project, and used there by a service that is killed. */
+import { execFileSync } from 'node:child_process';
+import { copyFileSync, cpSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { packageRoot } from '../../src/bin/shell/package.ts';
+import { survivesKills } from './shipping-kit.ts';
+
+const project = mkdtempSync(join(tmpdir(), 'millrace-installed-'));
+afterAll(() => rmSync(project, { recursive: true, force: true }));
+
+const npm = (cwd: string, ...args: readonly string[]): string =>
+  execFileSync('npm', [...args], { cwd, encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
+
+beforeAll(() => {
+  npm(packageRoot(), 'pack', '--silent', '--pack-destination', project);
+  const tarball = readdirSync(project).find((name) => name.endsWith('.tgz')) as string;
+  writeFileSync(join(project, 'package.json'), '{ "private": true, "type": "module" }\n');
+  // The packages that compile are taken as bin/bootstrap compiled them: the same versions, in minutes less.
+  npm(
+    project,
+    'install',
+    '--ignore-scripts',
+    '--omit=optional',
+    '--no-audit',
+    '--no-fund',
+    '--silent',
+    `./${tarball}`,
+  );
+  for (const name of ['node-rdkafka', 'libpq'])
+    cpSync(join(packageRoot(), 'node_modules', name, 'build'), join(project, 'node_modules', name, 'build'), {
+      recursive: true,
+      verbatimSymlinks: true,
+    });
+  copyFileSync(join(packageRoot(), 'examples/shipping/shipping.mjs'), join(project, 'shipping.mjs'));
+});
+
+it('the command of an installed package prints the build of the project that was packed', () => {
+  const version = (root: string): string =>
+    execFileSync(process.execPath, [join(root, 'bin', 'millrace'), 'version'], { encoding: 'utf8' });
+  expect(version(join(project, 'node_modules', 'millrace'))).toBe(version(packageRoot()));
+});
+
+it('a service of an installed package keeps one effect an event, though SIGKILL ends it twice', () =>
+  survivesKills('shipping.mjs', project));

@@ -1,0 +1,99 @@
+/** The example of a service with an outbox and an inbox (examples/shipping), run as a process and killed in the middle. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomUUID } from 'node:crypto';
+import { once as event } from 'node:events';
+import { afterAll, expect } from 'vitest';
+import { pgDriver } from '../../src/io/sql/pg.ts';
+import { until } from '../wait.ts';
+import { leftOpen } from './orders-kit.ts';
+import { settingsOf } from './payments-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const STATUSES = ['1-packed', '2-handed-over', '3-delivered'];
+const parcels = Array.from({ length: 200 }, () => randomUUID());
+const lines = STATUSES.flatMap((status) => parcels.map((parcel) => `${parcel} ${status}`));
+
+const living = new Set<ChildProcess>();
+afterAll(() => {
+  for (const child of living) child.kill('SIGKILL');
+});
+
+function start(cwd: string, args: readonly string[]) {
+  const child = spawn(process.execPath, [...args], { cwd, stdio: ['pipe', 'ignore', 'pipe'] });
+  living.add(child);
+  let stderr = '';
+  child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+    stderr += text;
+  });
+  // A process that is killed leaves its stdin broken.
+  child.stdin?.on('error', () => {});
+  const ended = event(child, 'close').then(() => living.delete(child));
+  return { child, ended, stderr: () => stderr };
+}
+
+/** Runs the example, kills it twice while it has effects in hand, and expects each move of each parcel once and in order.
+ *  @param file the example
+ *  @param cwd where it resolves `millrace` */
+export async function survivesKills(file: string, cwd: string): Promise<void> {
+  const stack = await sharedStack();
+  const schema = `shipping_${randomUUID().slice(0, 8)}`;
+  const topic = `parcel.events-${schema}`;
+  const args = [file, stack.brokers, stack.postgres, schema, topic];
+  const pool = await pgDriver.connect({
+    url: stack.postgres,
+    connectionsMax: 2,
+    applicationName: 'shipping test',
+    connectTimeoutMs: 60_000,
+  });
+  const count = async (what: string): Promise<number> => {
+    const { rows } = await pool.query<{ n: bigint }>(`SELECT count(*) AS n FROM ${schema}.${what}`);
+    return Number((rows[0] as { n: bigint }).n);
+  };
+  const contains = async (what: string, rows: number): Promise<boolean> => (await count(what)) >= rows;
+  const present = async (table: string): Promise<boolean> =>
+    (await pool.query<{ at: string | null }>('SELECT to_regclass($1)::text AS at', [`${schema}.${table}`]))
+      .rows[0]?.at !== null;
+
+  const unfinished: number[] = [];
+  for (const [from, to] of [
+    [0, lines.length / 2],
+    [lines.length / 2, lines.length],
+  ] as const) {
+    const run = start(cwd, args);
+    await until('the tables of the service', () => present('history_parked'));
+    // Its consumer has joined once the first line has its effect: from here on each part has something in hand.
+    for (const line of lines.slice(0, from + 1)) run.child.stdin?.write(`${line}\n`);
+    await until('a first effect', () => contains('history', from + 1));
+    const before = await count('parcel_outbox');
+    // No effect gets through from here on, so that there is one to lose.
+    const release = await leftOpen(pool, (session) =>
+      session.query(`LOCK TABLE ${schema}.history IN SHARE MODE`),
+    );
+    for (const line of lines.slice(from + 1, to)) run.child.stdin?.write(`${line}\n`);
+    await until('events whose effects wait', () => contains('parcel_outbox', before + 20));
+    run.child.kill('SIGKILL');
+    await run.ended;
+    unfinished.push(to - (await count('history')));
+    await release();
+  }
+  expect(Math.min(...unfinished)).toBeGreaterThan(0);
+
+  const last = start(cwd, args);
+  for (const line of lines) last.child.stdin?.write(`${line}\n`);
+  await until('all effects', () => contains('history', lines.length));
+  last.child.stdin?.end();
+  await last.ended;
+  expect([last.child.exitCode, last.stderr()]).toEqual([0, '']);
+
+  const { rows } = await pool.query<{ parcel: string; statuses: string[] }>(
+    `SELECT parcel::text AS parcel, array_agg(status ORDER BY place) AS statuses FROM ${schema}.history GROUP BY parcel`,
+  );
+  expect(new Set(rows.map((row) => row.parcel))).toEqual(new Set(parcels));
+  expect(rows.filter((row) => row.statuses.join() !== STATUSES.join())).toEqual([]);
+  expect(await count('parcel_outbox')).toBe(lines.length);
+  expect(await count('parcel_outbox WHERE published_at IS NULL')).toBe(0);
+  expect(await count('history_inbox')).toBe(lines.length);
+  expect(await count('history_parked')).toBe(0);
+  expect((await settingsOf(stack.brokers, topic)).get('segment.ms')).toBe('3600000');
+  await pool.close();
+}

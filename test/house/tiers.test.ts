@@ -1,0 +1,70 @@
+/** The fast tier has a test for every command, and the second pass leaves out nothing that meets the addon. */
+import { existsSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  FAST_COMMANDS,
+  FULL_ONLY,
+  fastEndToEnd,
+  PASS_ON_ONLY,
+  SECOND_PASS,
+  SECOND_PASS_ONLY,
+} from '../tiers.ts';
+import { projectRoot, read, repositoryFiles, withKits } from './root.ts';
+
+/** Commands that run until they are stopped. */
+const LONG_RUNNING = ['consumer', 'engine', 'orders', 'payments', 'registry', 'relay'];
+
+const commands = readdirSync(join(projectRoot, 'src/bin'))
+  .filter((name) => name.endsWith('.ts') && name !== 'main.ts')
+  .map((name) => name.slice(0, -3));
+
+/** Commands that ask src/bin/shell/drivers.ts for the broker or the kernels, or a part of which does. */
+function commandsOnTheAddon(): string[] {
+  const asks = (path: string): boolean =>
+    /^import .*\b(brokerDriver|kernels)\b.*shell\/drivers/m.test(read(path));
+  return commands.filter((name) => {
+    const folder = join(projectRoot, 'src/bin', name);
+    const parts = existsSync(folder) ? readdirSync(folder).map((part) => `src/bin/${name}/${part}`) : [];
+    return [`src/bin/${name}.ts`, ...parts].some(asks);
+  });
+}
+
+describe('the tiers and passes', () => {
+  it('the lists of test files name existing files, each once', () => {
+    for (const list of [SECOND_PASS, SECOND_PASS_ONLY, PASS_ON_ONLY, FULL_ONLY, fastEndToEnd()]) {
+      expect(list.filter((path) => !existsSync(join(projectRoot, path)))).toEqual([]);
+      expect(new Set(list).size).toBe(list.length);
+    }
+    expect(SECOND_PASS_ONLY.filter((path) => !SECOND_PASS.includes(path))).toEqual([]);
+  });
+
+  it('the fast tier has an end-to-end test for every command, and one with SIGKILL for those that run long', () => {
+    expect(Object.keys(FAST_COMMANDS).sort()).toEqual([...commands].sort());
+    const killed = Object.keys(FAST_COMMANDS).filter((name) => FAST_COMMANDS[name]?.survives !== undefined);
+    expect(killed.sort()).toEqual(LONG_RUNNING);
+    for (const name of LONG_RUNNING)
+      expect(read(FAST_COMMANDS[name]?.survives as string), name).toContain('SIGKILL');
+  });
+
+  it('the second pass runs every command that meets the addon on the reference implementation', () => {
+    const onTheAddon = commandsOnTheAddon();
+    expect(onTheAddon).toEqual(
+      expect.arrayContaining(['consumer', 'engine', 'payments', 'producer', 'registry', 'relay']),
+    );
+    const second = SECOND_PASS.flatMap((path) => [...withKits(path).values()]).join('\n');
+    const isRun = (name: string): boolean =>
+      second.includes(`'${name}'`) || second.includes(`/bin/${name}.ts'`);
+    expect(onTheAddon.filter((name) => !isRun(name))).toEqual([]);
+  });
+
+  it('every test file that obeys MILLRACE_NATIVE runs in both passes', () => {
+    const obeys = (path: string): boolean =>
+      [...withKits(path).values()].some((text) => text.includes("process.env['MILLRACE_NATIVE']"));
+    const files = repositoryFiles().filter((path) => /^test\/.*\.test\.ts$/.test(path));
+    expect(files.length).toBeGreaterThan(100);
+    const known = new Set([...SECOND_PASS, ...PASS_ON_ONLY]);
+    const self = 'test/house/tiers.test.ts';
+    expect(files.filter((path) => path !== self && obeys(path) && !known.has(path))).toEqual([]);
+  });
+});

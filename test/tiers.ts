@@ -1,0 +1,107 @@
+/** The files of each tier and of each pass. vitest.config.ts reads this; test/house/tiers.test.ts checks it.
+ *
+ *  Tiers: `npm test` runs the fast one, `npm run test:all` the full one. A file of both tiers marks the tests that only
+ *  the full one runs (test/tier.ts).
+ *  Passes: the first one runs on the C++ addon, the second one (MILLRACE_NATIVE=off) on the TypeScript reference
+ *  implementation.
+ */
+
+export interface CommandTests {
+  /** The end-to-end test of the command on real servers. */
+  readonly works: string;
+  /** The test that kills the command with SIGKILL; only where the command runs until it is stopped. */
+  readonly survives?: string;
+}
+
+/** End-to-end tests of the fast tier, by command. Every other file of test/e2e is in the full tier alone. */
+export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
+  bench: { works: 'test/e2e/inbox-bench.test.ts' },
+  'compat-check': { works: 'test/e2e/compat-check.test.ts' },
+  consumer: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
+  demo: { works: 'test/e2e/contracts-demo.test.ts' },
+  doctor: { works: 'test/e2e/devstack.test.ts' },
+  down: { works: 'test/e2e/devstack.test.ts' },
+  engine: { works: 'test/e2e/engine.test.ts', survives: 'test/e2e/engine.test.ts' },
+  gen: { works: 'test/e2e/gen.test.ts' },
+  load: { works: 'test/e2e/load.test.ts' },
+  orders: { works: 'test/e2e/orders.test.ts', survives: 'test/e2e/orders-faults.test.ts' },
+  payments: { works: 'test/e2e/payments.test.ts', survives: 'test/e2e/payments.test.ts' },
+  producer: { works: 'test/e2e/contracts.test.ts' },
+  reconcile: { works: 'test/e2e/reconcile.test.ts' },
+  registry: { works: 'test/e2e/contracts.test.ts', survives: 'test/e2e/contracts.test.ts' },
+  relay: { works: 'test/e2e/relay.test.ts', survives: 'test/e2e/relay.test.ts' },
+  slo: { works: 'test/e2e/slo.test.ts' },
+  topic: { works: 'test/e2e/topic.test.ts' },
+  up: { works: 'test/e2e/devstack.test.ts' },
+};
+
+/** End-to-end tests of the fast tier that belong to no command: the library in a service of its own, and its death. */
+const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
+
+/** Long tests outside test/e2e that only the full tier runs: sanitizer builds, mutants, and long random searches. */
+export const FULL_ONLY: readonly string[] = [
+  'test/property/engine-durable.test.ts',
+  'test/property/registry-planted-faults.test.ts',
+  'test/seam/sanitizers.test.ts',
+  'test/windows/engines.test.ts',
+];
+
+/** Every file of test/e2e that the fast tier runs. */
+export function fastEndToEnd(): readonly string[] {
+  const files = Object.values(FAST_COMMANDS).flatMap(({ works, survives }) => [works, survives ?? works]);
+  return [...new Set([...files, ...FAST_LIBRARY])].sort();
+}
+
+/** Files of the second pass: what meets the addon in the first pass meets the reference implementation here, from the kernels
+ *  and the broker driver up to each command that uses them. Everything else would be the same again and runs in the first pass
+ *  alone: what never meets the addon, what judges it, and what servers and machines can do to a command. */
+export const SECOND_PASS: readonly string[] = [
+  'test/e2e/contracts.test.ts',
+  'test/e2e/demos.test.ts',
+  'test/e2e/engine.test.ts',
+  'test/e2e/gen.test.ts',
+  'test/e2e/payments.test.ts',
+  'test/e2e/registry-clients-serde.test.ts',
+  'test/e2e/registry-kafka.test.ts',
+  'test/e2e/registry-kafka-log.test.ts',
+  'test/e2e/relay.test.ts',
+  'test/e2e/topic.test.ts',
+  'test/property/gen.test.ts',
+  'test/unit/gen-command.test.ts',
+  'test/unit/gen-events.test.ts',
+  'test/unit/shell/drivers.test.ts',
+];
+
+/** Files that only the second pass runs: in the first one, the files that break the facts of the demo one by one run it, too. */
+export const SECOND_PASS_ONLY: readonly string[] = ['test/e2e/demos.test.ts'];
+
+/** Files that pass MILLRACE_NATIVE to a command and show nothing of their own with it: benches, and what another file shows. */
+export const PASS_ON_ONLY: readonly string[] = [
+  'test/e2e/compat-check-gate.test.ts',
+  'test/e2e/engine-bench.test.ts',
+  'test/e2e/engine-soak-bench.test.ts',
+  'test/e2e/inbox-bench.test.ts',
+  'test/e2e/orders-bench.test.ts',
+  'test/e2e/registry-bench.test.ts',
+  'test/e2e/registry-kafka-restart.test.ts',
+  'test/e2e/relay-bench.test.ts',
+];
+
+/** What vitest includes and excludes in one pass of one tier. */
+export function selection(
+  tier: 'fast' | 'full',
+  pass: 'native' | 'reference',
+): {
+  readonly include: string[];
+  readonly exclude: string[];
+} {
+  const fast = fastEndToEnd();
+  const isFast = (path: string): boolean =>
+    path.startsWith('test/e2e/') ? fast.includes(path) : !FULL_ONLY.includes(path);
+  if (pass === 'reference')
+    return { include: SECOND_PASS.filter((path) => tier === 'full' || isFast(path)), exclude: [] };
+  if (tier === 'full') return { include: ['test/**/*.test.ts'], exclude: [...SECOND_PASS_ONLY] };
+  const folders =
+    'test/{clients,conformance,contract,differential,house,property,seam,unit,windows}/**/*.test.ts';
+  return { include: [folders, ...fast], exclude: [...FULL_ONLY] };
+}

@@ -1,0 +1,14 @@
+import { expect, it } from 'vitest';
+import { failureOf } from '../../src/bin/shell/report.ts';
+import { loadNodeRdkafka } from '../../src/io/broker/node-rdkafka-load.ts';
+
+it('a node-rdkafka of another Node.js ends a command with 3 and says how to rebuild it, not with a bug report', async () => {
+  const abi = new Error(
+    'The module was compiled against a different Node.js version\nusing NODE_MODULE_VERSION 115.',
+  );
+  const thrown = await loadNodeRdkafka(() => Promise.reject(abi)).catch((error: unknown) => error);
+  const { exit, line } = failureOf(thrown);
+  expect(exit).toBe(3);
+  expect(line).toContain('was compiled against a different Node.js version; run `npm rebuild node-rdkafka`');
+  expect(line).toMatch(/\[addon_missing\]$/);
+});

@@ -1,0 +1,45 @@
+/** The one module of the tests that waits and reads the clock. A test waits for a state, never for a time, and never judges by
+ *  how long something took. test/house/tidy.test.ts refuses timers and clocks elsewhere.
+ */
+import { inspect } from 'node:util';
+import type { Clock } from '../src/core/clock.ts';
+
+/** Limit of every wait for a state, in ms. Generous, because a stalled machine must make a test slow and not red. */
+export const LIMIT_MS = 120_000;
+/** Pause between two looks at a state, in ms: short, because most states come within a few of them. */
+const POLL_MS = 10;
+
+/** The real clock, for products that a test runs on real servers. */
+export const realClock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+
+/** Lets everything run that is ready to run. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
+/** Pauses a client that tries again. Nothing may be expected after it: wait for a state with `until`. */
+export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.
+ *  @param what the state, as a noun: "a ready relay"
+ *  @param limitMs larger than LIMIT_MS where the state needs more work; a smaller one has no effect
+ *  @throws with the last answer or error after the limit */
+export async function until<T>(
+  what: string,
+  ask: () => T | undefined | false | Promise<T | undefined | false>,
+  limitMs = LIMIT_MS,
+): Promise<T> {
+  const limit = Math.max(LIMIT_MS, limitMs);
+  const deadline = performance.now() + limit;
+  let last: unknown;
+  for (;;) {
+    try {
+      const answer = await ask();
+      if (answer !== undefined && answer !== false) return answer;
+      last = answer;
+    } catch (thrown) {
+      last = thrown;
+    }
+    if (performance.now() > deadline)
+      throw new Error(`${what} did not come about within ${limit / 1000} s; last seen: ${inspect(last)}`);
+    await pause(POLL_MS);
+  }
+}

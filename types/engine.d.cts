@@ -1,0 +1,3 @@
+/** The types of millrace/engine for CommonJS: the same as for ES modules. */
+// @ts-ignore TS1479, which TypeScript reports before its module setting node20: Node.js loads ES modules with require from 20.19 on.
+export * from '../dist/src/engine/index.js';
