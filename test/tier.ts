@@ -6,8 +6,7 @@
  */
 import { describe, it } from 'vitest';
 
-/** True in the full tier. Read it to make a test longer, never to make its judgement weaker. */
-export const isFull = process.env['MILLRACE_TEST_TIER'] !== 'fast';
+const isFull = process.env['MILLRACE_TEST_TIER'] !== 'fast';
 
 const registerNothing = Object.assign(() => {}, { each: () => () => {} });
 

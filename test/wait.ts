@@ -2,21 +2,13 @@
  *  how long something took. test/house/tidy.test.ts refuses timers and clocks elsewhere.
  */
 import { inspect } from 'node:util';
-import type { Clock } from '../src/core/clock.ts';
 
 /** Limit of every wait for a state, in ms. Generous, because a stalled machine must make a test slow and not red. */
-export const LIMIT_MS = 120_000;
+const LIMIT_MS = 120_000;
 /** Pause between two looks at a state, in ms: short, because most states come within a few of them. */
 const POLL_MS = 10;
 
-/** The real clock, for products that a test runs on real servers. */
-export const realClock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
-
-/** Lets everything run that is ready to run. */
-export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
-/** Pauses a client that tries again. Nothing may be expected after it: wait for a state with `until`. */
-export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.
  *  @param what the state, as a noun: "a ready relay"

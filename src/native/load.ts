@@ -95,13 +95,9 @@ export function loadAddon(path: string | null = findAddon()): Addon {
   if (addon.layoutFingerprint !== LAYOUT_FINGERPRINT || addon.abi !== ADDON_ABI) {
     const is = `layout=${hex(addon.layoutFingerprint)} abi=${addon.abi}`;
     const should = `layout=${hex(LAYOUT_FINGERPRINT)} abi=${ADDON_ABI}`;
-    throw coreError(
-      'addon_mismatch',
-      `the native addon was built from other sources: ${is}, not ${should}`,
-      {
-        next: BUILD,
-      },
-    );
+    throw coreError('addon_mismatch', `the native addon was built from other sources: ${is}, not ${should}`, {
+      next: BUILD,
+    });
   }
   loaded.set(path, addon as Addon);
   return addon as Addon;

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { projectRoot, repositoryFiles } from './root.ts';
+import { STILL_TIMED } from './still-timed.ts';
 
 const LINES_MAX = 800;
 
@@ -41,6 +42,16 @@ describe('every file', () => {
           skipping.test(text(path)),
       ),
     ).toEqual([]);
+  });
+
+  it('waits and reads the clock in test/wait.ts alone, but for the files that are still listed', () => {
+    const timed =
+      /\bset(Timeout|Interval)\(|node:timers\/promises|\b(Date|performance)\.now\b|\bpg_sleep\b|\bcpuMs\b/;
+    const found = source
+      .filter((path) => /^test\/.*\.ts$/.test(path) && path !== self && path !== 'test/wait.ts')
+      .filter((path) => timed.test(text(path)));
+    // A converted file leaves the list, and no other file enters it.
+    expect(found.sort()).toEqual([...STILL_TIMED].sort());
   });
 
   it('names no package registry by host and no path of one machine', () => {

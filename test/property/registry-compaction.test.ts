@@ -143,14 +143,14 @@ describe('a registry over a compacted file', () => {
     await foreign.append([{ key, value: null }]);
     await foreign.close();
     const { told, registry } = await eager(disk);
-    expect([registry.maxId('.'), registry.config('s', true).verdictPolicy]).toEqual([9, 'STRICT']);
+    expect([registry.maxId('.'), registry.verdictPolicy('s')]).toEqual([9, 'STRICT']);
     await run(registry, { do: 'churn', subject: 's', n: 30 });
     await turns(20);
     expect(told.compactions).toBeGreaterThan(0);
     await registry.close();
     const again = await eager(disk);
     const { registry: after } = again;
-    expect([after.maxId('.'), after.config('s', true).verdictPolicy]).toEqual([9, 'STRICT']);
+    expect([after.maxId('.'), after.verdictPolicy('s')]).toEqual([9, 'STRICT']);
     await after.close();
   });
 });

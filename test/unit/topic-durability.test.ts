@@ -45,6 +45,7 @@ describe('a topic that is created', () => {
       client,
       () => control,
       () => Promise.reject(new Error('not asked')),
+      () => Promise.reject(new Error('not asked')),
       {
         brokers: 'ssl-host:9093',
         clientId: 'test',
