@@ -1,5 +1,5 @@
-/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend without our driver; and what
- *  a POST costs behind our own parser over node:net, beside node:http.
+/** `millrace bench http`: an empty handler behind each HTTP backend, beside the same backend without our driver; lookups
+ *  behind our own parser over node:net, beside uWebSockets.js; and the CPU of a POST behind it, beside node:http.
  *
  *  The server runs in this process, the load in one of its own, and each side serves alone. An answer is 15 bytes of
  *  JSON found by a path with one named part, as a lookup by id is. Both sides' answers are compared.
@@ -27,6 +27,8 @@ const HALF_RATE = RATE_GOAL / 2;
 /** Orders a second, and on how many connections. */
 const POST_RATE = 5000;
 const POST_CONNECTIONS = 128;
+/** Lookups a second behind our own parser, as a share of those behind uWebSockets.js. */
+const LOOKUP_RATIO_GOAL = 0.8;
 /** What a parser of our own must bring to be kept. */
 const CPU_RATIO_GOAL = 1.5;
 const POST: LoadRequest = {
@@ -250,6 +252,25 @@ async function wire(context: BenchContext): Promise<BenchResult> {
   });
 }
 
+async function lookups(context: BenchContext): Promise<BenchResult> {
+  context.say(`${wireDriver.name} and ${uwsDriver.name}: lookups as fast as they go`);
+  const series = await takeTurns(
+    {
+      ours: async () => (await measure(context, () => ours(wireDriver))).ratePerSecond,
+      uws: async () => (await measure(context, () => ours(uwsDriver))).ratePerSecond,
+    },
+    context.repeats,
+  );
+  return result({
+    metric: `${wireDriver.name}, lookups`,
+    unit: 'requests/s',
+    ours: series.ours,
+    against: { name: uwsDriver.name, series: series.uws },
+    better: 'more',
+    goal: { ratioAtLeast: LOOKUP_RATIO_GOAL },
+  });
+}
+
 function latency(report: LoadReport, p50: number[]): number {
   p50.push(report.latencyUs.p50);
   return report.latencyUs.p99;
@@ -258,10 +279,13 @@ function latency(report: LoadReport, p50: number[]): number {
 export const bench: Bench = {
   name: 'http',
   summary:
-    'An empty handler behind node:http and uWebSockets.js, beside each without our driver; our own parser beside node:http.',
+    'An empty handler behind node:http and uWebSockets.js, beside each without our driver; our own parser beside both.',
   async run(context) {
     const results: BenchResult[] = [];
-    if (uwsLoads(context)) results.push(...(await backend(context, uwsDriver, bareUws)));
+    if (uwsLoads(context)) {
+      results.push(...(await backend(context, uwsDriver, bareUws)));
+      results.push(await lookups(context));
+    }
     results.push(...(await backend(context, nodeHttpDriver, bareNode)));
     return [...results, await wire(context)];
   },

@@ -6,7 +6,7 @@ import { Metrics } from '../src/core/metrics.ts';
 
 const driver = await httpDriver(
   { log: silentLogger, metrics: new Metrics() },
-  { asked: process.argv[2] ?? 'auto', tls: false, needs: [] },
+  { asked: process.argv[2] ?? 'auto', tls: false, loopback: true, needs: [] },
 );
 const answer = {
   status: 200,

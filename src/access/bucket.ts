@@ -61,20 +61,3 @@ export class Buckets {
     return known;
   }
 }
-
-/** What of an address names a client: all of an IPv4 one, the first 64 bits of an IPv6 one, which is what one household
- *  or one machine owns. */
-export function clientOf(address: string): string {
-  const bare = (address.split('%')[0] as string).toLowerCase();
-  const mapped = /^(?:0*:)*(?::ffff|::ffff|ffff):(\d+\.\d+\.\d+\.\d+)$/u.exec(bare);
-  if (mapped !== null) return mapped[1] as string;
-  if (!bare.includes(':')) return bare;
-  const [head = '', tail = ''] = bare.split('::');
-  const before = head === '' ? [] : head.split(':');
-  const after = tail === '' ? [] : tail.split(':');
-  const gap = bare.includes('::') ? Math.max(0, 8 - before.length - after.length) : 0;
-  const groups = [...before, ...Array.from({ length: gap }, () => '0'), ...after].map((group) =>
-    group.replace(/^0+(?=.)/u, ''),
-  );
-  return `${groups.slice(0, 4).join(':')}::/64`;
-}

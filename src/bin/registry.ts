@@ -135,7 +135,7 @@ export const command = defineCommand({
   name: 'registry',
   summary: 'Serve the schema registry over HTTP.',
   description:
-    'Examples: millrace registry -store=file:./registry\n          millrace registry -store=kafka:127.0.0.1:9092 -listen=0.0.0.0:8081 -advertise=http://registry-1:8081\nOne process a folder; a second one on the same folder is refused. While writes fail /ready stays 200, because reads are answered; registry_is_writable is then 0. Any number of processes on one topic: one decides the writes, the others forward them and take over.\nThe interface is described at /openapi.json. Behind a proxy that speaks HTTP/1.0 to it, give -http=node.',
+    'Examples: millrace registry -store=file:./registry\n          millrace registry -store=kafka:127.0.0.1:9092 -listen=0.0.0.0:8081 -advertise=http://registry-1:8081\nOne process a folder; a second one on the same folder is refused. While writes fail /ready stays 200, because reads are answered; registry_is_writable is then 0. Any number of processes on one topic: one decides the writes, the others forward them and take over.\nThe interface is described at /openapi.json. Behind a proxy that speaks HTTP/1.0 to it, give -http=net.',
   settings: SETTINGS,
   // Every key is in the path or the body, and each request stands for itself; but a token may be long.
   httpNeeds: ({ settings }) => (settings['auth-jwks'] === undefined ? [] : ['long_heads']),

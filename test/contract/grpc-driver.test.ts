@@ -4,6 +4,7 @@ import { type ClientHttp2Session, connect as connectH2, type Settings } from 'no
 import { connect as connectTcp, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
 import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -364,7 +365,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('no connection', async () => (server.connections() === 0 ? true : undefined));
     const kept = [sessionOf(server), sessionOf(server)];
     for (const one of kept) expect((await bareCall(one, {}, MESSAGE)).status).toBe('0');
-    const above = tcp(server);
+    const above = tcp(server).resume();
     await until('a refused connection', async () => (above.destroyed ? true : undefined));
   });
 
@@ -377,6 +378,33 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('no connection', async () => (server.connections() === 0 ? true : undefined));
     const refused = tcp(server);
     await until('a refused connection', async () => (refused.destroyed ? true : undefined));
+  });
+
+  it('serves a reloaded certificate to new connections, and keeps it where another one does not fit', async () => {
+    const issued = (name: string) => certificate({ subject: [['CN', name]], ips: ['127.0.0.1'] });
+    const [first, second] = [issued('first'), issued('second')];
+    const server = await listen({ tls: { cert: first.cert, key: first.key } });
+    const served = (): Promise<string> =>
+      new Promise((resolve, reject) => {
+        const options = {
+          host: server.host,
+          port: server.port,
+          ALPNProtocols: ['h2'],
+          rejectUnauthorized: false,
+        };
+        const socket = connectTls(options, () => {
+          resolve(socket.getPeerX509Certificate()?.subject ?? '');
+          socket.destroy();
+        });
+        socket.on('error', reject);
+      });
+    expect(await served()).toBe('CN=first');
+    server.reloadTls({ cert: second.cert, key: second.key });
+    expect(await served()).toBe('CN=second');
+    expect(() => server.reloadTls({ cert: first.cert, key: second.key })).toThrow('does not fit');
+    expect(await served()).toBe('CN=second');
+    const plain = await listen();
+    expect(() => plain.reloadTls({ cert: first.cert, key: first.key })).toThrow('speaks no TLS');
   });
 
   it('gives a handler the address of its client, and the subject of a verified client certificate', async () => {

@@ -2,6 +2,7 @@
  *  is acted on twice, or on half of it. */
 import { describe, expect, it } from 'vitest';
 import {
+  ACK,
   CONTINUATION,
   DATA,
   END_HEADERS,
@@ -234,5 +235,57 @@ describe('the end of a connection', () => {
     }
     client.send(callFrames(1, CALL, MESSAGE));
     await expectOk(client, 1);
+  });
+});
+
+describe('what is work for the server and none for the client', () => {
+  const ping = frame(PING, 0, 0, Buffer.from('12345678'));
+  const floods: ReadonlyArray<readonly [string, Buffer]> = [
+    ['PINGs', ping],
+    ['answers to PINGs that were not sent', frame(PING, ACK, 0, Buffer.alloc(8))],
+    ['SETTINGS', frame(SETTINGS, 0, 0, NOTHING)],
+    ['acknowledgements of SETTINGS', frame(SETTINGS, ACK, 0, NOTHING)],
+  ];
+  // Far beyond the burst, so that what the budget regains meanwhile does not matter.
+  const FLOOD = 40_000;
+  it.each(floods)('a flood of %s ends its connection with ENHANCE_YOUR_CALM', async (_what, one) => {
+    const client = await kit.open(PREFACE, Buffer.concat(new Array<Buffer>(FLOOD).fill(one)));
+    expect(await client.goneAway()).toBe(CALM);
+  });
+
+  it('a PING with each call is not counted, however many calls there are', async () => {
+    const client = await kit.open(PREFACE);
+    const calls = 4000;
+    const perChunk = 50;
+    for (let from = 0; from < calls; from += perChunk) {
+      const ids = Array.from({ length: perChunk }, (_, i) => 2 * (from + i) + 1);
+      client.send(...ids.flatMap((id) => [callFrames(id, CALL, MESSAGE), ping]));
+      await client.answer(ids.at(-1) as number);
+      client.frames.length = 0;
+    }
+    expect(kit.handled.length).toBe(calls);
+  });
+});
+
+describe('connections above a limit', () => {
+  it.each([
+    ['total', { connectionsMax: 2 }],
+    ['address', { connectionsMax: 100, connectionsPerAddressMax: 2 }],
+  ] as const)('(%s) get GOAWAY with ENHANCE_YOUR_CALM until another one ends', async (limit, over) => {
+    const refused: string[] = [];
+    await kit.listen({ ...over, onConnectionRefused: (why) => refused.push(why) });
+    const first = await kit.open(PREFACE);
+    const second = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
+    await expectOk(second, 1);
+    expect(kit.server.connections()).toBe(2);
+    const above = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
+    expect(await above.goneAway()).toBe(CALM);
+    expect(refused).toEqual([limit]);
+    await above.until(() => undefined);
+    first.close();
+    await until('room for another one', async () => (kit.server.connections() === 1 ? true : undefined));
+    const next = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
+    await expectOk(next, 1);
+    expect(kit.handled.length).toBe(2);
   });
 });

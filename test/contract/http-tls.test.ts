@@ -1,11 +1,11 @@
 /** TLS and client certificates, over real sockets with certificates made here. */
 import { connect as connectPlain } from 'node:net';
-import { type ConnectionOptions, connect } from 'node:tls';
+import { type ConnectionOptions, connect, type TLSSocket } from 'node:tls';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { nodeHttpDriver } from '../../src/io/http/node.ts';
-import type { HttpDriver, HttpServer, HttpTls } from '../../src/io/http/port.ts';
+import type { HttpDriver, HttpServer, HttpServerOptions, HttpTls } from '../../src/io/http/port.ts';
 import { uwsDriver } from '../../src/io/http/uws.ts';
 import { wireDriver } from '../../src/io/http/wire.ts';
 import { certificate, type Issued } from './certificates.ts';
@@ -37,7 +37,15 @@ afterEach(async () => {
 /** Which one the tests of a round ask. */
 let driver: HttpDriver = nodeHttpDriver;
 
-async function start(tls: Partial<HttpTls> = {}): Promise<HttpServer> {
+/** A connection whose TLS stands. */
+function secured(server: HttpServer, ca: string): Promise<TLSSocket> {
+  return new Promise((resolve, reject) => {
+    const socket = connect({ host: '127.0.0.1', port: server.port, ca }, () => resolve(socket));
+    socket.once('error', reject);
+  });
+}
+
+async function start(tls: Partial<HttpTls> = {}, over: Partial<HttpServerOptions> = {}): Promise<HttpServer> {
   const server = await driver.listen({
     host: '127.0.0.1',
     port: 0,
@@ -54,6 +62,7 @@ async function start(tls: Partial<HttpTls> = {}): Promise<HttpServer> {
     requestTimeoutMs: 15_000,
     keepAliveTimeoutMs: 15_000,
     log: silentLogger,
+    ...over,
   });
   servers.push(server);
   return server;
@@ -118,6 +127,40 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       await closed;
     });
 
+    test('a reloaded certificate is served to new connections, and one that does not fit changes nothing', async () => {
+      const server = await start();
+      const kept = await secured(server, authority.cert);
+      const next = certificate({ subject: [['CN', 'next']], issuer: stranger, ips: ['127.0.0.1'] });
+      server.reloadTls({ cert: next.cert, key: next.key });
+      expect(bodyOf(await ask(server, { ca: stranger.cert }))).toBe(null);
+      expect(await ask(server)).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
+      expect(() => server.reloadTls({ cert: own.cert, key: next.key })).toThrow(
+        'is not the key of the certificate',
+      );
+      expect(bodyOf(await ask(server, { ca: stranger.cert }))).toBe(null);
+      const answered = new Promise<string>((resolve) => kept.once('data', (chunk) => resolve(`${chunk}`)));
+      kept.write(get('/who'));
+      expect(await answered).toContain('HTTP/1.1 200');
+      kept.destroy();
+    });
+
+    test('reloaded authorities of client certificates replace the ones before', async () => {
+      const server = await start(mtls);
+      const client = { cert: relay.cert, key: relay.key };
+      expect(await ask(server, client)).toContain('HTTP/1.1 200');
+      server.reloadTls({ cert: own.cert, key: own.key, clientCa: stranger.cert });
+      expect(await ask(server, client)).not.toContain('HTTP/1.1 200');
+    });
+
+    test('a connection above the limit is closed before its handshake', async () => {
+      const server = await start({}, { connectionsMax: 1 });
+      const kept = await secured(server, authority.cert);
+      expect(await ask(server)).toMatch(/ECONNRESET|^$/);
+      kept.destroy();
+      await expect.poll(() => server.connections()).toBe(0);
+      expect(await ask(server)).toContain('HTTP/1.1 200');
+    });
+
     test('uWebSockets.js says that it has none', async () => {
       const options = {
         host: '127.0.0.1',
@@ -135,7 +178,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
           tls: { cert: own.cert, key: own.key },
         })
         .catch((thrown: unknown) => findMillraceError(thrown));
-      expect(refused).toMatchObject({ code: 'bad_value', next: 'run with -http=node' });
+      expect(refused).toMatchObject({ code: 'bad_value', next: 'run with -http=net' });
     });
   });
 

@@ -31,7 +31,7 @@ describe(uwsDriver.name, () => {
         log: silentLogger,
       };
       const error = await uwsDriver.listen(options).catch((thrown: unknown) => findMillraceError(thrown));
-      expect(error).toMatchObject({ code: 'addon_missing', next: 'run with -http=node' });
+      expect(error).toMatchObject({ code: 'addon_missing', next: 'run with -http=net' });
     });
 });
 

@@ -3,6 +3,7 @@ import { describe } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { httpConnectionsContract } from './http-connections.contract.ts';
 import { httpCrowdContract } from './http-crowd.contract.ts';
+import { httpGuardsContract } from './http-guards.contract.ts';
 import { httpLimitsContract } from './http-limits.contract.ts';
 import { httpRandomContract } from './http-random.contract.ts';
 import { httpRequestsContract } from './http-requests.contract.ts';
@@ -12,5 +13,6 @@ export function httpContract(driver: HttpDriver): void {
   describe('the life of a connection', () => httpConnectionsContract(driver));
   describe('random bytes', () => httpRandomContract(driver));
   describe('limits', () => httpLimitsContract(driver));
+  describe('guards', () => httpGuardsContract(driver));
   describe('crowds', () => httpCrowdContract(driver));
 }

@@ -1,6 +1,7 @@
 /** The registry as a process behind each HTTP backend: which one runs and why, TLS, mistakes, and how it ends. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { connect as connectTls } from 'node:tls';
 import { describe, expect, test } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
@@ -50,12 +51,23 @@ const ready = (client: HttpClient): Promise<unknown> =>
     return reply.status === 200 ? true : undefined;
   });
 
+/** Subject of the certificate that a new connection gets. */
+function subjectServed(port: number): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connectTls({ host: '127.0.0.1', port, ca: authority.cert }, () => {
+      resolve(socket.getPeerX509Certificate()?.subject ?? '');
+      socket.destroy();
+    });
+    socket.once('error', reject);
+  });
+}
+
 const logOf = (one: SliceProcess): string => readFileSync(one.logPath, 'utf8');
 
 describe('a registry process', () => {
   test.each([
-    ['auto', loads ? 'uWebSockets.js' : 'node:http'],
-    ['node', 'node:http'],
+    ['auto', loads ? 'uWebSockets.js' : 'node:net'],
+    ['net', 'node:net'],
   ])('-http=%s is served by %s, answers, and ends with 0 among open connections', async (asked, name) => {
     const process = registry(`-http=${asked}`);
     const address = await process.address();
@@ -68,7 +80,7 @@ describe('a registry process', () => {
     expect(await ask(client, 'GET', '/subjects')).toEqual(['a/b']);
     expect(logOf(process)).toMatch(new RegExp(`"driver":"${name}".*"driver chosen"`));
     const scraped = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
-    const uws = name === 'node:http' ? 0 : 1;
+    const uws = name === 'node:net' ? 0 : 1;
     expect(Buffer.from(scraped.body).toString()).toMatch(new RegExp(`^http_backend_uws ${uws}$`, 'm'));
     const port = Number(address.split(':')[1]);
     const idle = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(port)));
@@ -78,23 +90,74 @@ describe('a registry process', () => {
     client.close();
   });
 
-  test('with a certificate it speaks https by node:http, to who trusts its authority', async () => {
+  test('with a certificate it speaks https by our own parser to clients that trust its authority, and serves a new certificate when the files change', async () => {
     const process = registry(
       `-tls-cert=${file('cert.pem', served.cert)}`,
       `-tls-key=${file('key.pem', served.key)}`,
     );
+    const renewed = certificate({ subject: [['CN', 'renewed']], issuer: authority, ips: ['127.0.0.1'] });
     const target = await until(
       'its address',
       async () => /listening on (https:\S+)/.exec(logOf(process))?.[1],
     );
     const client = clientOf(target, authority.cert);
     await ready(client);
-    expect(await ask(client, 'GET', '/version')).toMatchObject({ http: 'node:http' });
+    expect(await ask(client, 'GET', '/version')).toMatchObject({ http: 'node:net' });
     expect(logOf(process)).toContain('it serves no TLS');
     await expect(ask(clientOf(target), 'GET', '/version')).rejects.toThrow('no reply');
+    // Between the two writes the pair does not fit: the old one stays.
+    file('cert.pem', renewed.cert);
+    file('key.pem', renewed.key);
+    const port = Number(new URL(target).port);
+    await until('the new certificate', async () =>
+      (await subjectServed(port)) === 'CN=renewed' ? true : undefined,
+    );
+    const page = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
+    expect(Buffer.from(page.body).toString()).toMatch(/^tls_reloads_total\{outcome="done"\} 1$/m);
     client.close();
     process.kill('SIGTERM');
     expect((await process.ended).code).toBe(0);
+  });
+
+  test('a page of another site, a foreign Host and a connection above the limit are refused, as the flags say', async () => {
+    const process = registry('-allowed-origins=https://app.example', '-connections-max=30', '-http=net');
+    const address = await process.address();
+    const port = Number(address.split(':')[1]);
+    const statusOf = async (host: string, origin?: string): Promise<number> => {
+      const client = await RawClient.open(port);
+      const more = origin === undefined ? '' : `Origin: ${origin}\r\n`;
+      const { status } = await client.send(`GET /health HTTP/1.1\r\nHost: ${host}\r\n${more}\r\n`).answer();
+      client.close();
+      return status;
+    };
+    expect(await statusOf(address)).toBe(200);
+    expect(await statusOf(address, 'https://app.example')).toBe(200);
+    expect(await statusOf(address, 'https://evil.example')).toBe(403);
+    expect(await statusOf('evil.example')).toBe(403);
+    const idle = await Promise.all(Array.from({ length: 31 }, () => RawClient.open(port)));
+    const refused = await Promise.race(idle.map((one) => one.answer()));
+    expect([refused.status, refused.body.toString()]).toEqual([
+      503,
+      expect.stringContaining('-connections-max'),
+    ]);
+    for (const one of idle) one.close();
+    const scraped = await until('the metrics', async () => {
+      const client = clientOf(`http://${address}`);
+      const { status, body } = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
+      client.close();
+      return status === 200 ? Buffer.from(body).toString() : undefined;
+    });
+    expect(scraped).toMatch(/^http_connections \d+$/m);
+    expect(scraped).toMatch(/^http_held_bytes \d+$/m);
+    expect(scraped).toMatch(/^http_connections_refused_total\{limit="total"\} [1-9]/m);
+    process.kill('SIGTERM');
+    expect((await process.ended).code).toBe(0);
+  });
+
+  test('-allowed-origins that is no origin: exit 2 and a line that says so', async () => {
+    const process = registry('-allowed-origins=app.example/path');
+    expect((await process.ended).code).toBe(2);
+    expect(logOf(process)).toContain('-allowed-origins=app.example/path is not an origin');
   });
 
   test('a certificate without its key, of another key, and a backend that cannot: exit 2 and a line that says so', async () => {

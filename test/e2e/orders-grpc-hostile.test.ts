@@ -7,6 +7,7 @@ import {
   DATA,
   END_HEADERS,
   END_STREAM,
+  ENHANCE_YOUR_CALM,
   frame,
   GOAWAY,
   HEADERS,
@@ -14,7 +15,7 @@ import {
   RST_STREAM,
   SETTINGS,
 } from '../../src/io/grpc/frames.ts';
-import { block, fieldsOf, literal, NOTHING, PREFACE } from '../contract/h2-raw.ts';
+import { block, fieldsOf, literal, NOTHING, PREFACE, RawH2 } from '../contract/h2-raw.ts';
 import { launcher, until } from './engine-kit.ts';
 import {
   bareCall,
@@ -214,5 +215,25 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
     expect(await client.health()).toBe('SERVING');
     service.process.kill('SIGTERM');
     expect((await service.process.ended).code).toBe(0);
+  });
+});
+
+describe('-connections-per-address', () => {
+  it('refuses the connections of a client above it with GOAWAY, and counts them', async () => {
+    const { schema } = await kit.schema();
+    const limited = await kit.serve(schema, ['-connections-per-address=3', '-grpc=net']);
+    const port = Number((await grpcAddress(limited)).split(':')[1]);
+    const opened: RawH2[] = [];
+    for (let i = 0; i < 3; i++) {
+      const one = await RawH2.open(port);
+      sockets.push(one.socket);
+      await one.send(PREFACE).next(SETTINGS, 0);
+      opened.push(one);
+    }
+    const above = await RawH2.open(port);
+    sockets.push(above.socket);
+    expect(await above.goneAway()).toBe(ENHANCE_YOUR_CALM);
+    const { body } = await limited.ask({ path: '/metrics' });
+    expect(body.toString()).toMatch(/^orders_grpc_connections_refused_total\{limit="address"\} 1$/m);
   });
 });

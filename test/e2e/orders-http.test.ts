@@ -59,7 +59,7 @@ describe.each([
   }
 
   const order = (key: string, body = JSON.stringify(ORDER)): string =>
-    `POST /orders HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nIdempotency-Key: ${key}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+    `POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: ${key}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 
   it('says which backend serves, and answers what it describes', async () => {
     const version = await ask({ path: '/version' });

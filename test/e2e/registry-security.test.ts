@@ -297,7 +297,7 @@ describe('a registry with rules', () => {
       let text = '';
       const socket = connect(Number(port), hostname, () =>
         socket.write(
-          `GET /subjects HTTP/1.1\r\nHost: x\r\nAuthorization: ${basic('alice')}\r\nauthorization: ${bearer()}\r\nConnection: close\r\n\r\n`,
+          `GET /subjects HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${basic('alice')}\r\nauthorization: ${bearer()}\r\nConnection: close\r\n\r\n`,
         ),
       );
       socket.setEncoding('utf8').on('data', (chunk: string) => {

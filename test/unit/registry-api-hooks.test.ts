@@ -43,7 +43,7 @@ async function setUp(options: RegistryApiOptions = {}) {
     const response = await found.handler(requestOf(params, rest.query, rest.body, rest.user));
     return { ...response, document: JSON.parse(Buffer.from(response.body ?? '').toString()) as unknown };
   };
-  return { registry, call };
+  return { registry, routes, call };
 }
 
 /** Rights by user: operation and beginning of a subject. */
@@ -258,4 +258,93 @@ it('a registry that still reads its store says so', async () => {
       { error_code: 503, message: 'the registry still reads its store' },
     ]);
   }
+});
+
+describe('a request under access rules', () => {
+  const path = '/subjects/{subject}/versions';
+  const body = JSON.stringify({ schema: SCHEMA });
+
+  it('is refused on its head, before there is a body', async () => {
+    const needs: Need[] = [];
+    const { routes } = await setUp({ gate: gateOf(needs) });
+    const route = routes.find((one) => one.method === 'POST' && one.path === path);
+    const head = requestOf({ subject: 'a-value' });
+    expect(await route?.admit?.(head)).toMatchObject({
+      status: 401,
+      headers: { 'www-authenticate': 'Basic' },
+    });
+    expect(needs).toEqual([{ operation: 'write', subject: 'a-value' }]);
+  });
+
+  it('that was let in on its head is not judged a second time with its body', async () => {
+    const needs: Need[] = [];
+    const { routes } = await setUp({ gate: gateOf(needs) });
+    const route = routes.find((one) => one.method === 'POST' && one.path === path);
+    const request = requestOf({ subject: 'a-value' }, '', body, 'alice');
+    expect(await route?.admit?.(request)).toBe(undefined);
+    expect((await route?.handler(request))?.status).toBe(200);
+    expect(needs).toEqual([{ operation: 'write', subject: 'a-value' }]);
+    expect((await route?.handler(requestOf({ subject: 'a-value' }, '', body)))?.status).toBe(401);
+  });
+
+  it('has no admission where nobody is asked who they are', async () => {
+    const { routes } = await setUp();
+    expect(routes.filter(({ admit }) => admit !== undefined)).toEqual([]);
+  });
+});
+
+describe('the description of names', () => {
+  const schemaOf = (path: string, method: string, name: string) => {
+    const { paths } = registryDescription() as {
+      readonly paths: Record<string, Record<string, { readonly parameters: readonly Parameter[] }>>;
+    };
+    const found = paths[path]?.[method]?.parameters.find((one) => one.name === name);
+    if (found === undefined) throw new Error(`${method} ${path} has no ${name}`);
+    return found.schema;
+  };
+  interface Parameter {
+    readonly name: string;
+    readonly schema: {
+      readonly pattern: string;
+      readonly maxLength?: number;
+      readonly not?: { readonly enum: readonly string[] };
+    };
+  }
+  const names = [
+    'a',
+    'orders-value',
+    'zażółć',
+    ' ',
+    '.staging',
+    'a\u0000b',
+    '\u001f',
+    'a\u007f',
+    '\u0080',
+    'x\u009f',
+    '\u00a0',
+  ];
+
+  it('of a subject admits what a setting may belong to, and nothing else', async () => {
+    const { call } = await setUp();
+    const { pattern, maxLength = 0 } = schemaOf('/config/{subject}', 'put', 'subject');
+    for (const subject of [...names, 'x'.repeat(1024), 'x'.repeat(1025)]) {
+      const { status } = await call(
+        'PUT /config/{subject}',
+        { subject },
+        { body: '{"compatibility":"NONE"}' },
+      );
+      const described = new RegExp(pattern, 'u').test(subject) && subject.length <= maxLength;
+      expect([subject.slice(0, 20), status]).toEqual([subject.slice(0, 20), described ? 200 : 422]);
+    }
+  });
+
+  it('of a context admits what may be listed, and nothing else', async () => {
+    const { call } = await setUp();
+    const { pattern, not } = schemaOf('/contexts/{context}/subjects', 'get', 'context');
+    for (const context of [...names, ':.staging:', 'a:b', '*', ':*:', '.', '::a']) {
+      const { status } = await call('GET /contexts/{context}/subjects', { context });
+      const described = new RegExp(pattern, 'u').test(context) && not?.enum.includes(context) !== true;
+      expect([context, status]).toEqual([context, described ? 200 : 422]);
+    }
+  });
 });

@@ -280,6 +280,25 @@ describe('an answer that the leader did not give', () => {
   });
 });
 
+describe('a request that the gate refuses on its head', () => {
+  it('gets its answer signed where it was forwarded', async () => {
+    const answer: HttpResponse = { status: 401, body: 'x' };
+    const handler = (): HttpResponse => ({ status: 200 });
+    const routes = [
+      { method: 'POST', path: '/', admit: () => answer, handler },
+      { method: 'PUT', path: '/', admit: async () => undefined, handler },
+    ];
+    const [refused, admitted] = signForwarded(routes, () => 'me');
+    const forwarded = requestOf({ headers: { 'x-forward': ['true'] } });
+    expect(await refused?.admit?.(forwarded)).toEqual({
+      ...answer,
+      headers: { 'x-millrace-instance': 'me' },
+    });
+    expect(await refused?.admit?.(requestOf())).toEqual(answer);
+    expect(await admitted?.admit?.(forwarded)).toBe(undefined);
+  });
+});
+
 describe('a write at an instance that loses its right under way', () => {
   const lost = registryError('not_leader', 'lost it');
   const kept: HttpResponse = { status: 200 };

@@ -7,9 +7,10 @@ import { MESSAGE_BYTES_MAX, ORDERS_SERVICE, ordersMethods } from '../../outbox/o
 import type { Orders } from '../../outbox/orders/service.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { grpcDriver } from '../shell/drivers.ts';
+import { connectionLimits } from '../shell/http-limits.ts';
 import { packageRoot } from '../shell/package.ts';
 import { addressOf } from '../shell/serve.ts';
-import { loadTls } from '../shell/tls.ts';
+import { loadTls, watchTls } from '../shell/tls.ts';
 
 const DEFAULT_LISTEN = '127.0.0.1:50051';
 
@@ -30,7 +31,6 @@ type Context = CommandContext<typeof GRPC_SETTINGS>;
 
 const LIMITS = {
   messageBytesMax: MESSAGE_BYTES_MAX,
-  connectionsMax: 4096,
   streamsMax: 1024,
   heldBytesMax: 256 * 1024 * 1024,
   requestTimeoutMs: 30_000,
@@ -85,6 +85,8 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
   const address = listenAddress(settings);
   if (address === undefined) return undefined;
   const driver = await grpcDriver(context, settings.grpc);
+  const opened: { server?: GrpcServer } = {};
+  watchTls(context, (fresh) => opened.server?.reloadTls(fresh));
   const tls: GrpcTls | undefined = loadTls(settings);
   const calls = metrics.counter('orders_grpc_requests_total', 'gRPC calls answered.', ['method', 'code']);
   const seconds = metrics.histogram(
@@ -97,9 +99,15 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
     'gRPC calls ended because of their client: memory, flood, incomplete, unread, kept_open.',
     ['reason'],
   );
+  const refused = metrics.counter(
+    'orders_grpc_connections_refused_total',
+    'gRPC connections refused, by limit: total (-connections-max) or address (-connections-per-address).',
+    ['limit'],
+  );
   const server = await driver.listen({
     ...address,
     ...LIMITS,
+    ...connectionLimits(settings),
     ...(tls === undefined ? {} : { tls }),
     methods: ordersMethods({
       ...parts,
@@ -119,7 +127,9 @@ export async function serveGrpc(context: Context, parts: GrpcParts): Promise<Grp
       seconds.observe(answer.seconds, seconds.series(answer.method));
     },
     onEnd: (why) => ended.add(1, ended.series(why)),
+    onConnectionRefused: (limit) => refused.add(1, refused.series(limit)),
   });
+  opened.server = server;
   const connections = metrics.gauge('orders_grpc_connections', 'Open gRPC connections.');
   const held = metrics.gauge('orders_grpc_held_bytes', 'What all gRPC calls are counted to hold in memory.');
   metrics.onCollect(() => {

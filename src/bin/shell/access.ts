@@ -18,6 +18,7 @@ import {
   Rules,
   WatchedFile,
 } from '../../access/index.ts';
+import { isLoopback } from '../../core/client-address.ts';
 import { coreError } from '../../core/errors.ts';
 import type { Counter } from '../../core/metrics.ts';
 import type { SettingTable } from '../../core/settings.ts';
@@ -220,17 +221,12 @@ function keysAddress(text: string): string {
   return text;
 }
 
-/** Whether what is said to this host stays on this machine. */
-function isLoopback(host: string): boolean {
-  return /^(localhost|127(\.\d+){3}|\[?::1\]?)$/i.test(host);
-}
-
 /** Warns of an address beyond this machine that is open to everybody, or where credentials would cross a network in the
  *  clear.
  *  @param listens host:port of each port that the gate stands before */
 export function warnOfExposure(context: Context, listens: readonly string[]): void {
   const { settings, log } = context;
-  const exposed = listens.filter((listen) => !isLoopback(addressOf(listen).host));
+  const exposed = listens.filter((listen) => !isLoopback(addressOf(listen).host.toLowerCase()));
   if (exposed.length === 0) return;
   const tls = settings['tls-cert'] !== undefined;
   const certificates = settings['tls-client-ca'] !== undefined && settings['tls-client-auth'] === 'required';

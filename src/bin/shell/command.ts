@@ -44,7 +44,7 @@ export const HTTP_SETTINGS = {
     type: 'string',
     choices: ['node', 'net', 'uws', 'auto'],
     default: 'auto',
-    help: 'node: node:http, whose parser takes a few spellings that net refuses (docs/decisions/0016), net: our own exact parser over node:net, uws: uWebSockets.js, auto: uws where the command can do with what it lacks, it loads and no TLS is asked; net where it cannot',
+    help: 'net: our own exact parser over node:net, uws: uWebSockets.js, node: node:http, whose parser takes a few spellings that net refuses (docs/decisions/0016), auto: uws for plain HTTP on a loopback address, where it loads and the command can do with what it lacks; net everywhere else',
   },
   'tls-cert': {
     type: 'string',
@@ -61,6 +61,28 @@ export const HTTP_SETTINGS = {
     default: 'required',
     needs: ['tls-client-ca'],
     help: 'with -tls-client-ca; optional lets clients without a certificate in, one that does not verify never',
+  },
+  'connections-max': {
+    type: 'int',
+    default: '10000',
+    min: 1,
+    help: 'connections at once of each server of this process, at most 256 below the limit of open files; another one is answered 503, over gRPC with GOAWAY, and closed; under TLS it is closed before its handshake',
+  },
+  'connections-per-address': {
+    type: 'int',
+    default: '1000',
+    min: 0,
+    help: 'connections at once from one client address (IPv6: one /64), refused alike; 0 is no limit, for a server behind a proxy, whose address all clients share',
+  },
+  'held-max': {
+    type: 'size',
+    default: '64MiB',
+    min: 65_536,
+    help: 'bytes of unanswered requests that all connections may hold in memory, at least one largest body; a request above it is answered 503 with Retry-After',
+  },
+  'allowed-origins': {
+    type: 'list',
+    help: 'origins (https://app.example.com) whose web pages may send requests; another Origin is answered 403, and on a loopback address so is a Host that is neither this machine nor the host of a listed origin; * admits all',
   },
 } as const satisfies SettingTable;
 

@@ -75,13 +75,18 @@ export interface HttpChoice {
   /** `node`, `net`, `uws` or `auto`. */
   readonly asked: string;
   readonly tls: boolean;
+  /** -listen names this machine alone. */
+  readonly loopback: boolean;
   /** What the command cannot do without; undefined: no statement. */
   readonly needs: readonly HttpCapability[] | undefined;
 }
 
 /** 0 until uWebSockets.js serves. */
 function uwsGauge(metrics: Metrics): Gauge {
-  return metrics.gauge('http_backend_uws', '1 when uWebSockets.js serves -listen, 0 when node does.');
+  return metrics.gauge(
+    'http_backend_uws',
+    '1 when uWebSockets.js serves -listen, 0 when another backend does.',
+  );
 }
 
 /** What the command needs and the driver lacks. */
@@ -95,8 +100,7 @@ export async function httpDriver(
   context: Pick<DriverContext, 'log' | 'metrics'>,
   choice: HttpChoice,
 ): Promise<HttpDriver> {
-  const { nodeHttpDriver } = await import('../../io/http/node.ts');
-  const { driver, reason, warn } = await chooseHttp(nodeHttpDriver, choice);
+  const { driver, reason, warn } = await chooseHttp(choice);
   uwsGauge(context.metrics).set(driver.name === 'uWebSockets.js' ? 1 : 0);
   // A command that serves its metrics alone has nothing to say about it.
   const stated = choice.asked !== 'auto' || choice.needs !== undefined;
@@ -106,33 +110,34 @@ export async function httpDriver(
 }
 
 async function chooseHttp(
-  node: HttpDriver,
   choice: HttpChoice,
 ): Promise<{ readonly driver: HttpDriver; readonly reason: string; readonly warn?: boolean }> {
-  if (choice.asked === 'node') return { driver: node, reason: 'asked for' };
-  if (choice.asked === 'auto' && choice.needs === undefined)
-    return { driver: node, reason: 'it lacks least, and this command does not need the fastest' };
+  const { asked, tls, loopback, needs } = choice;
+  if (asked === 'node')
+    return { driver: (await import('../../io/http/node.ts')).nodeHttpDriver, reason: 'asked for' };
   const { wireDriver } = await import('../../io/http/wire.ts');
-  if (choice.asked === 'net') return { driver: wireDriver, reason: 'asked for' };
+  if (asked === 'net') return { driver: wireDriver, reason: 'asked for' };
+  const isAuto = asked === 'auto';
+  if (isAuto && needs === undefined)
+    return { driver: wireDriver, reason: 'it lacks least, and this command does not need the fastest' };
   const { uwsDriver } = await import('../../io/http/uws.ts');
-  const need = whyNotFor(uwsDriver, choice);
-  if (choice.asked === 'auto' && need !== undefined)
-    return { driver: wireDriver, reason: `not uWebSockets.js: ${need}` };
-  const obstacle = choice.tls ? 'it serves no TLS' : need;
-  if (obstacle !== undefined) {
-    if (choice.asked === 'auto') return { driver: node, reason: `not uWebSockets.js: ${obstacle}` };
+  const obstacle = whyNotFor(uwsDriver, choice) ?? (tls ? 'it serves no TLS' : undefined);
+  if (obstacle !== undefined && !isAuto) {
     throw coreError('bad_value', `-http=uws cannot serve this: ${obstacle}`, {
-      next: 'run with -http=node, or leave it to -http=auto',
+      next: 'run with -http=net, or leave it to -http=auto',
     });
   }
+  const remote = isAuto && !loopback ? '-listen is not a loopback address' : undefined;
+  const reason = obstacle ?? remote;
+  if (reason !== undefined) return { driver: wireDriver, reason: `not uWebSockets.js: ${reason}` };
   const { loadUws } = await import('../../io/http/uws-load.ts');
   try {
     loadUws();
   } catch (thrown) {
-    if (choice.asked === 'uws') throw thrown;
-    return { driver: node, reason: (thrown as Error).message, warn: true };
+    if (!isAuto) throw thrown;
+    return { driver: wireDriver, reason: (thrown as Error).message, warn: true };
   }
-  return { driver: uwsDriver, reason: choice.asked === 'uws' ? 'asked for' : 'the fastest that does it all' };
+  return { driver: uwsDriver, reason: isAuto ? 'the fastest on a loopback address' : 'asked for' };
 }
 
 /** The kernels of the window engine, those of the addon or their twins. */

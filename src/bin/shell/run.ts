@@ -5,6 +5,7 @@
  *  a second SIGINT ends the process with 130 at once; -drain-timeout ends it with 70.
  */
 
+import { isLoopback } from '../../core/client-address.ts';
 import { coreError, EXIT, invariant } from '../../core/errors.ts';
 import { Metrics } from '../../core/metrics.ts';
 import { renderHelp } from '../../core/settings.ts';
@@ -18,8 +19,8 @@ import { startProgress } from './progress.ts';
 import { Readiness } from './readiness.ts';
 import { secretsOf } from './redact.ts';
 import { failureOf } from './report.ts';
-import { type Served, serve } from './serve.ts';
-import { loadTls } from './tls.ts';
+import { addressOf, type Served, serve } from './serve.ts';
+import { loadTls, watchTls } from './tls.ts';
 import type { World } from './world.ts';
 
 /** How long the HTTP server waits for scrapes under way when the command ended by itself. */
@@ -193,20 +194,22 @@ class Run {
 
   private async listen(): Promise<void> {
     const { context, command, world } = this;
+    watchTls(context, (fresh) => this.served?.main?.reloadTls(fresh));
     const tls = loadTls(context.settings);
     const asked = context.settings.http;
     const driver = await httpDriver(context, {
       asked,
       tls: tls !== undefined,
+      loopback: isLoopback(addressOf(context.settings.listen).host),
       needs: command.httpNeeds?.(context),
     });
     this.served = await serve({ command, context, readiness: this.readiness, driver, tls });
-    const addressOf = ({ host, port }: HttpServer): string =>
+    const shownAddress = ({ host, port }: HttpServer): string =>
       `${host.includes(':') ? `[${host}]` : host}:${port}`;
     const { main, metrics } = this.served;
-    if (metrics !== undefined) world.screen.line(`metrics on http://${addressOf(metrics)}`);
+    if (metrics !== undefined) world.screen.line(`metrics on http://${shownAddress(metrics)}`);
     if (main !== undefined)
-      world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${addressOf(main)}`);
+      world.screen.line(`listening on ${tls === undefined ? 'http' : 'https'}://${shownAddress(main)}`);
   }
 
   private startDrain(signal: string): void {

@@ -1,10 +1,14 @@
 /** The HTTP servers of a command: its own routes with /metrics /health /ready /version beside them, or with
  *  -metrics-listen those four on a server of their own. */
+import { METHODS } from 'node:http';
+import type { ConnectionLimit } from '../../core/connection-limits.ts';
 import { coreError } from '../../core/errors.ts';
+import type { Metrics } from '../../core/metrics.ts';
 import type { HttpDriver, HttpRoute, HttpServer, HttpServerOptions, HttpTls } from '../../io/http/port.ts';
 import { promExposition } from '../../io/metrics/prom.ts';
 import type { Command, CommandContext } from './command.ts';
 import { runsNative } from './drivers.ts';
+import { httpLimits } from './http-limits.ts';
 import { packageVersion } from './package.ts';
 import type { Readiness } from './readiness.ts';
 
@@ -24,8 +28,9 @@ export interface ServeOptions {
   readonly tls?: HttpTls | undefined;
 }
 
-/** Methods of a route whose series are kept at hand. */
-const METHODS_MAX = 32;
+/** A client may invent methods without end; metrics name those of the registry of methods. */
+const METHODS_NAMED: ReadonlySet<string> = new Set([...METHODS, 'QUERY']);
+const METHOD_OTHER = 'other';
 
 /** The series of one route. */
 interface KnownSeries {
@@ -87,6 +92,22 @@ export function addressOf(listen: string): { readonly host: string; readonly por
   return { host: listen.slice(0, colon).replace(/^\[|\]$/g, ''), port: Number(listen.slice(colon + 1)) };
 }
 
+/** Counts of connections and held bytes, read at each scrape. */
+function measureServers(metrics: Metrics, { main, metrics: beside }: Served): void {
+  const servers = [main, beside].filter((server) => server !== undefined);
+  const sum = (of: (server: HttpServer) => number): number =>
+    servers.reduce((total, server) => total + of(server), 0);
+  const connections = metrics.gauge('http_connections', 'Open connections of -listen and -metrics-listen.');
+  const held = metrics.gauge(
+    'http_held_bytes',
+    'Bytes of unanswered requests in memory; -held-max bounds those of each of -listen and -metrics-listen.',
+  );
+  metrics.onCollect(() => {
+    connections.set(sum((server) => server.connections()));
+    held.set(sum((server) => server.heldBytes()));
+  });
+}
+
 export interface Served {
   /** Undefined where -metrics-listen takes the only routes that the command has. */
   readonly main: HttpServer | undefined;
@@ -94,18 +115,34 @@ export interface Served {
   readonly metrics: HttpServer | undefined;
 }
 
-/** @throws busy_port, usage where -listen would serve nothing */
+/** @throws busy_port, bad_value, usage where -listen would serve nothing */
 export async function serve(options: ServeOptions): Promise<Served> {
+  const served = await listenAll(options);
+  measureServers(options.context.metrics, served);
+  return served;
+}
+
+async function listenAll(options: ServeOptions): Promise<Served> {
   const { command, context, driver, tls } = options;
   const { 'metrics-listen': metricsListen } = context.settings;
-  const onAnswer = answerMeter(context);
+  const refused = context.metrics.counter(
+    'http_connections_refused_total',
+    'Connections refused, by limit: total (-connections-max) or address (-connections-per-address).',
+    ['limit'],
+  );
+  const guarded = {
+    ...DEFAULTS,
+    ...httpLimits(context.settings),
+    log: context.log,
+    onConnectionRefused: (limit: ConnectionLimit) => refused.add(1, refused.series(limit)),
+    onAnswer: answerMeter(context),
+  };
   const listen = async (
     by: HttpDriver,
     address: string,
     routes: readonly HttpRoute[],
     over: Partial<HttpServerOptions> = {},
-  ): Promise<HttpServer> =>
-    by.listen({ ...DEFAULTS, ...over, ...addressOf(address), routes, log: context.log, onAnswer });
+  ): Promise<HttpServer> => by.listen({ ...guarded, ...over, ...addressOf(address), routes });
   const own = command.routes?.(context);
   const forCommand = { ...command.http?.(context), ...(tls === undefined ? {} : { tls }) };
   const shared = sharedRoutes(options);
@@ -143,7 +180,8 @@ function answerMeter(context: ServeOptions['context']): NonNullable<HttpServerOp
   ]);
   // Looked up by what an answer is, so that counting one makes no text.
   const known = new Map<string, KnownSeries>();
-  return ({ method, route, status, seconds: took }) => {
+  return ({ method: sent, route, status, seconds: took }) => {
+    const method = METHODS_NAMED.has(sent) || sent === '' ? sent : METHOD_OTHER;
     let series = known.get(route);
     if (series === undefined) {
       series = { took: seconds.series(route), requests: new Map() };
@@ -152,8 +190,7 @@ function answerMeter(context: ServeOptions['context']): NonNullable<HttpServerOp
     let byStatus = series.requests.get(method);
     if (byStatus === undefined) {
       byStatus = new Map();
-      // A client may invent methods without end.
-      if (series.requests.size < METHODS_MAX) series.requests.set(method, byStatus);
+      series.requests.set(method, byStatus);
     }
     let count = byStatus.get(status);
     if (count === undefined) {

@@ -17,6 +17,7 @@ import {
   setLogger,
   status,
 } from '@grpc/grpc-js';
+import type { ConnectionLimits } from '../../core/connection-limits.ts';
 import { coreError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { Calls } from './calls.ts';
@@ -32,9 +33,10 @@ import type {
   GrpcReply,
   GrpcServer,
   GrpcServerOptions,
+  GrpcTls,
 } from './port.ts';
 import { addReflection } from './reflection.ts';
-import { listenOn, peerOfCertificate, socketServer } from './socket.ts';
+import { listenOn, peerOfCertificate, reloadTls, socketServer } from './socket.ts';
 
 /** Of one HTTP/2 connection, in MB: frames that wait to be read or written. */
 const SESSION_MEMORY_MB = 64;
@@ -140,6 +142,7 @@ class GrpcJsServer implements GrpcServer {
   private readonly injector: ConnectionInjector;
   private readonly sockets = new Set<Socket>();
   private readonly listener: NetServer;
+  private readonly limits: ConnectionLimits;
   private readonly calls: Calls;
   private readonly health: Health;
   private readonly timers: NodeJS.Timeout[] = [];
@@ -165,12 +168,13 @@ class GrpcJsServer implements GrpcServer {
     this.calls = new Calls(options);
     this.injector = this.server.createConnectionInjector(ServerCredentials.createInsecure());
     guard(this.server, this.calls);
-    this.listener = socketServer(options, (socket) => this.injector.injectConnection(socket));
-    this.listener.maxConnections = options.connectionsMax;
+    ({ server: this.listener, limits: this.limits } = socketServer({
+      ...options,
+      onConnection: (socket) => this.injector.injectConnection(socket),
+    }));
     this.listener.on('connection', (socket: Socket) => {
       this.sockets.add(socket);
       socket.on('close', () => this.sockets.delete(socket));
-      socket.on('error', () => {});
     });
   }
 
@@ -194,7 +198,11 @@ class GrpcJsServer implements GrpcServer {
   }
 
   connections(): number {
-    return this.sockets.size;
+    return this.limits.size;
+  }
+
+  reloadTls(tls: GrpcTls): void {
+    reloadTls(this.listener, this.options, tls);
   }
 
   heldBytes(): number {

@@ -8,6 +8,7 @@
  *  reflection (v1, v1alpha) describes the methods; grpc.health.v1 answers what `healthy` says; after `drain` begins
  *  connections are told to go away and what is under way finishes.
  */
+import type { ConnectionLimit } from '../../core/connection-limits.ts';
 import type { Logger } from '../../core/log.ts';
 
 /** The canonical codes, by the number that travels. Source: the gRPC documentation, statuscodes. */
@@ -120,7 +121,10 @@ export interface GrpcServerOptions {
   readonly healthy: () => Promise<boolean>;
   readonly healthIntervalMs: number;
   readonly messageBytesMax: number;
+  /** Open connections; another one gets GOAWAY with ENHANCE_YOUR_CALM, under TLS it is closed before its handshake. */
   readonly connectionsMax: number;
+  /** Open connections of one client address, refused alike; an IPv6 client is its /64. 0 or absent: no limit. */
+  readonly connectionsPerAddressMax?: number;
   /** Calls under way on one connection. */
   readonly streamsMax: number;
   /** What the calls of all connections together may hold in memory; another one is refused. */
@@ -140,6 +144,8 @@ export interface GrpcServerOptions {
     readonly seconds: number;
   }) => void;
   readonly onEnd?: (why: GrpcCallEnd) => void;
+  /** A connection was refused; for metrics. */
+  readonly onConnectionRefused?: (limit: ConnectionLimit) => void;
 }
 
 export interface GrpcServer {
@@ -150,6 +156,9 @@ export interface GrpcServer {
   connections(): number;
   /** What all calls are counted to hold. */
   heldBytes(): number;
+  /** New connections are served with these files from now on. The server keeps whether it asks for client certificates.
+   *  @throws bad_value for what does not fit, or where the server speaks no TLS; the old ones stay in force */
+  reloadTls(tls: GrpcTls): void;
   /** Asks `healthy` at once. */
   askHealth(): Promise<void>;
   /** Says NOT_SERVING, stops accepting, sends GOAWAY, lets calls under way finish for at most `timeoutMs`, then closes

@@ -1,9 +1,18 @@
 /** The listening socket of a gRPC server: plain, or TLS with HTTP/2 agreed in the handshake. */
 import type { X509Certificate } from 'node:crypto';
 import { createServer, type Server, type Socket } from 'node:net';
-import { createServer as createTlsServer, TLSSocket } from 'node:tls';
+import {
+  createSecureContext,
+  createServer as createTlsServer,
+  TLSSocket,
+  type TlsOptions,
+  type Server as TlsServer,
+} from 'node:tls';
+import { type ConnectionLimit, ConnectionLimits } from '../../core/connection-limits.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
-import type { GrpcPeer, GrpcServerOptions } from './port.ts';
+import { ENHANCE_YOUR_CALM } from './frames.ts';
+import type { GrpcPeer, GrpcServerOptions, GrpcTls } from './port.ts';
+import { goAway, NO_SETTINGS } from './wire-control.ts';
 
 /** A certificate came and did not verify. */
 const isImpostor = (socket: TLSSocket): boolean =>
@@ -21,36 +30,25 @@ export function peerOf(socket: Socket): GrpcPeer | undefined {
   return certificate === undefined ? undefined : peerOfCertificate(certificate);
 }
 
-/** `onConnection` gets sockets that are ready to speak HTTP/2. @throws bad_value for TLS that does not fit */
-export function socketServer(
-  options: Pick<GrpcServerOptions, 'tls' | 'requestTimeoutMs'>,
-  onConnection: (socket: Socket) => void,
-): Server {
-  const { tls } = options;
-  if (tls === undefined) return createServer({ noDelay: true }, onConnection);
+/** @throws bad_value for TLS that does not fit */
+function tlsOptions(tls: GrpcTls, requestTimeoutMs: number): TlsOptions {
+  const options: TlsOptions = {
+    cert: tls.cert,
+    key: tls.key,
+    minVersion: 'TLSv1.2',
+    ALPNProtocols: ['h2'],
+    handshakeTimeout: requestTimeoutMs,
+    ...(tls.clientCa === undefined
+      ? {}
+      : {
+          ca: tls.clientCa,
+          requestCert: true,
+          rejectUnauthorized: tls.clientCertificateRequired !== false,
+        }),
+  };
   try {
-    const server = createTlsServer({
-      cert: tls.cert,
-      key: tls.key,
-      minVersion: 'TLSv1.2',
-      ALPNProtocols: ['h2'],
-      handshakeTimeout: options.requestTimeoutMs,
-      noDelay: true,
-      ...(tls.clientCa === undefined
-        ? {}
-        : {
-            ca: tls.clientCa,
-            requestCert: true,
-            rejectUnauthorized: tls.clientCertificateRequired !== false,
-          }),
-    });
-    server.on('secureConnection', (socket: TLSSocket) => {
-      socket.on('error', () => {});
-      if (tls.clientCa !== undefined && isImpostor(socket)) socket.destroy();
-      else onConnection(socket);
-    });
-    server.on('tlsClientError', (_error, socket) => socket.destroy());
-    return server;
+    createSecureContext(options);
+    return options;
   } catch (cause) {
     const why = cause instanceof Error ? cause.message : String(cause);
     throw coreError('bad_value', `the TLS certificate or key of the gRPC server does not fit (${why})`, {
@@ -58,6 +56,86 @@ export function socketServer(
       cause,
     });
   }
+}
+
+/** New handshakes of `server` use `tls`. @throws bad_value for what does not fit, or where the server was started without TLS */
+export function reloadTls(
+  server: Server,
+  options: Pick<GrpcServerOptions, 'tls' | 'requestTimeoutMs'>,
+  tls: GrpcTls,
+): void {
+  if (options.tls === undefined) throw coreError('bad_value', 'this gRPC server speaks no TLS');
+  (server as TlsServer).setSecureContext(tlsOptions(tls, options.requestTimeoutMs));
+}
+
+export interface SocketServerOptions
+  extends Pick<
+    GrpcServerOptions,
+    'tls' | 'requestTimeoutMs' | 'connectionsMax' | 'connectionsPerAddressMax' | 'onConnectionRefused'
+  > {
+  /** Gets sockets that are ready to speak HTTP/2. */
+  readonly onConnection: (socket: Socket) => void;
+}
+
+/** A refused connection is closed by us after this long, whatever its client does. */
+const REFUSED_LINGER_MS = 1000;
+/** Refused connections that wait for their client to read; above it they are closed without a word. */
+const REFUSED_MAX = 256;
+const REFUSALS: Readonly<Record<ConnectionLimit, string>> = {
+  total: 'the server has as many connections as it may (-connections-max)',
+  address: 'this client address has as many connections as it may (-connections-per-address)',
+};
+
+/** Counts connections as they come, and refuses those above a limit. */
+function limitConnections(server: Server, options: SocketServerOptions): ConnectionLimits {
+  const { connectionsMax, connectionsPerAddressMax = 0, tls } = options;
+  const limits = new ConnectionLimits({ total: connectionsMax, perAddress: connectionsPerAddressMax });
+  let refused = 0;
+  server.on('connection', (socket: Socket) => {
+    socket.on('error', () => {});
+    const address = socket.remoteAddress ?? '';
+    const limit = limits.open(address);
+    if (limit === undefined) {
+      socket.once('close', () => limits.close(address));
+      if (tls === undefined) options.onConnection(socket);
+      return;
+    }
+    options.onConnectionRefused?.(limit);
+    if (tls !== undefined || refused >= REFUSED_MAX) {
+      socket.destroy();
+      return;
+    }
+    refused++;
+    const timer = setTimeout(() => socket.destroy(), REFUSED_LINGER_MS);
+    socket.once('close', () => {
+      refused--;
+      clearTimeout(timer);
+    });
+    socket.write(NO_SETTINGS);
+    socket.end(goAway(0, ENHANCE_YOUR_CALM, REFUSALS[limit]));
+    socket.resume();
+  });
+  return limits;
+}
+
+/** @throws bad_value for TLS that does not fit */
+export function socketServer(options: SocketServerOptions): {
+  readonly server: Server;
+  readonly limits: ConnectionLimits;
+} {
+  const { tls } = options;
+  const server =
+    tls === undefined
+      ? createServer({ noDelay: true })
+      : createTlsServer({ ...tlsOptions(tls, options.requestTimeoutMs), noDelay: true } as TlsOptions);
+  const limits = limitConnections(server, options);
+  server.on('secureConnection', (socket: TLSSocket) => {
+    socket.on('error', () => {});
+    if (tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
+    else options.onConnection(socket);
+  });
+  server.on('tlsClientError', (_error, socket) => socket.destroy());
+  return { server, limits };
 }
 
 function busyPort(host: string, port: number, error: NodeJS.ErrnoException): MillraceError {

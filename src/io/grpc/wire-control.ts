@@ -11,6 +11,8 @@ import {
 import { HEADER_BYTES_MAX } from './hpack.ts';
 
 export const SETTING_BYTES = 6;
+/** The preface of a server that changes no setting. */
+export const NO_SETTINGS = frame(SETTINGS, 0, 0, Buffer.alloc(0));
 export const SETTINGS_ACK = frame(SETTINGS, ACK, 0, Buffer.alloc(0));
 /** What our PINGs carry: whether somebody is there, and whether GOAWAY was read. */
 export const ALIVE = Buffer.from('alive???', 'latin1');

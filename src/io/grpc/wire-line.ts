@@ -87,6 +87,8 @@ export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
   private block: Block | undefined;
   /** The highest stream that began. */
   private lastId = 0;
+  /** The highest stream at the last PING. */
+  private pingOfCall = 0;
   private receiveLeft = CONNECTION_WINDOW;
   /** Counted with the account. */
   private held = 0;
@@ -355,6 +357,7 @@ export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
     if (stream !== 0) this.fail(PROTOCOL_ERROR, 'SETTINGS on a stream');
     else if ((flags & ACK) !== 0) {
       if (length !== 0) this.fail(FRAME_SIZE_ERROR, 'SETTINGS that acknowledge and set');
+      else this.strain();
     } else if (length % SETTING_BYTES !== 0) this.fail(FRAME_SIZE_ERROR, `SETTINGS of ${length} bytes`);
     else if (length > SETTING_BYTES * SETTINGS_IN_A_FRAME_MAX)
       this.fail(ENHANCE_YOUR_CALM, `more than ${SETTINGS_IN_A_FRAME_MAX} settings in a frame`);
@@ -388,8 +391,13 @@ export class WireLine implements FrameTaker, CallsLine, OutOwner<WireCall> {
   private onPing(flags: number, stream: number, bytes: Buffer, from: number, to: number): void {
     if (stream !== 0) this.fail(PROTOCOL_ERROR, 'PING on a stream');
     else if (to - from !== 8) this.fail(FRAME_SIZE_ERROR, `PING of ${to - from} bytes`);
-    else if ((flags & ACK) === 0) this.out.push(frame(PING, ACK, 0, bytes.subarray(from, to)));
-    else if (this.phase === 'leaving' && LEAVING.equals(bytes.subarray(from, to))) this.lastCall();
+    else if ((flags & ACK) === 0) {
+      // A client that measures its bandwidth sends one PING a call at most; more than that is strain.
+      if (this.pingOfCall === this.lastId) this.strain();
+      this.pingOfCall = this.lastId;
+      this.out.push(frame(PING, ACK, 0, bytes.subarray(from, to)));
+    } else if (this.phase === 'leaving' && LEAVING.equals(bytes.subarray(from, to))) this.lastCall();
+    else this.strain();
   }
 
   private onGoAway(stream: number, length: number): void {

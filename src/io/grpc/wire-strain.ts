@@ -1,4 +1,4 @@
-/** What a client may do that is work for us and none for it: resets of calls under way, settings, empty frames, malformed requests.
+/** What a client may do that is work for us and none for it: resets of calls under way, settings, PINGs beyond one a call, empty frames, malformed requests.
  *  An honest one does some of it, now and then many at once; what goes on and on ends its connection. */
 
 const BURST = 2000;

@@ -4,11 +4,12 @@
  *  @grpc/grpc-js serves of the port, but for compressed messages, and holds clients to the letter of HTTP/2.
  */
 import type { Server as NetServer, Socket } from 'node:net';
+import type { ConnectionLimits } from '../../core/connection-limits.ts';
 import { DRAIN_PATIENCE_MS, sweepMsOf } from './common.ts';
 import { Health } from './health.ts';
-import type { GrpcDriver, GrpcServer, GrpcServerOptions } from './port.ts';
+import type { GrpcDriver, GrpcServer, GrpcServerOptions, GrpcTls } from './port.ts';
 import { addReflection } from './reflection.ts';
-import { listenOn, socketServer } from './socket.ts';
+import { listenOn, reloadTls, socketServer } from './socket.ts';
 import { Account } from './wire-call.ts';
 import type { LineOwner } from './wire-calls.ts';
 import { WireLine } from './wire-line.ts';
@@ -29,6 +30,7 @@ class WireServer implements GrpcServer, LineOwner {
   private readonly sockets = new Set<Socket>();
   private readonly lines = new Set<WireLine>();
   private readonly listener: NetServer;
+  private readonly limits: ConnectionLimits;
   private readonly health: Health;
   private readonly timers: NodeJS.Timeout[] = [];
   private nextDeadlineMs = Number.POSITIVE_INFINITY;
@@ -45,12 +47,13 @@ class WireServer implements GrpcServer, LineOwner {
     this.health = new Health([...new Set(methods.map((method) => method.service))]);
     this.health.addTo(this.routes);
     addReflection(this.routes, protos);
-    this.listener = socketServer(options, (socket) => this.take(socket));
-    this.listener.maxConnections = options.connectionsMax;
+    ({ server: this.listener, limits: this.limits } = socketServer({
+      ...options,
+      onConnection: (socket) => this.take(socket),
+    }));
     this.listener.on('connection', (socket: Socket) => {
       this.sockets.add(socket);
       socket.on('close', () => this.sockets.delete(socket));
-      socket.on('error', () => {});
     });
   }
 
@@ -84,7 +87,11 @@ class WireServer implements GrpcServer, LineOwner {
   }
 
   connections(): number {
-    return this.sockets.size;
+    return this.limits.size;
+  }
+
+  reloadTls(tls: GrpcTls): void {
+    reloadTls(this.listener, this.options, tls);
   }
 
   heldBytes(): number {

@@ -1,22 +1,59 @@
 /** What every HTTP driver decides the same way: which route a head means, what it answers where no handler does, and
  *  what an answer looks like in bytes. */
 import { STATUS_CODES } from 'node:http';
+import { type ConnectionLimit, ConnectionLimits } from '../../core/connection-limits.ts';
 import { coreError, type MillraceError } from '../../core/errors.ts';
-import type { HttpFallbacks, HttpResponse, HttpRoute, HttpServerOptions } from './port.ts';
-import { headerLines, type Target, targetOf } from './request.ts';
+import { CrossSiteGuard } from './cross-site.ts';
+import type {
+  HttpAdmission,
+  HttpFallbacks,
+  HttpRequestHead,
+  HttpResponse,
+  HttpRoute,
+  HttpServerOptions,
+} from './port.ts';
+import { EMPTY, headerLines, type Target, targetOf } from './request.ts';
 import { RouteTable } from './route.ts';
 
-export const EMPTY = new Uint8Array(0);
 export const TEXT = 'text/plain; charset=utf-8';
 export const BYTES = 'application/octet-stream';
 
 const plainFallbacks: HttpFallbacks = {
-  error: (status) => ({
+  error: (status, _request, detail) => ({
     status,
     headers: { 'content-type': TEXT },
-    body: `${STATUS_CODES[status] ?? 'error'}\n`,
+    body: `${STATUS_CODES[status] ?? 'error'}${detail === undefined ? '' : `: ${detail}`}\n`,
   }),
 };
+
+/** Default of `heldBytesMax`. */
+const HELD_BYTES_MAX = 64 * 1024 * 1024;
+/** With a 503 of the server itself. */
+const RETRY_AFTER_S = '1';
+const CONNECTIONS_REFUSED: Readonly<Record<ConnectionLimit, string>> = {
+  total: 'the server has as many connections as it may (-connections-max); try again later',
+  address:
+    'this client address has as many connections as it may (-connections-per-address); close some, or reuse them',
+};
+const OVERFULL =
+  'the server holds as many bytes of requests as it may (-held-max); send the request again later';
+
+/** Bytes of unanswered requests in memory, against the limit of the server. */
+export class HeldBytes {
+  readonly max: number;
+  used = 0;
+
+  constructor({ heldBytesMax = HELD_BYTES_MAX, bodyBytesMax }: HttpServerOptions) {
+    this.max = Math.max(heldBytesMax, bodyBytesMax);
+  }
+
+  /** Counts bytes, or with a negative number releases them. False: the server holds more than it may; they are counted
+   *  all the same, until their connection releases them. */
+  hold(bytes: number): boolean {
+    this.used += bytes;
+    return bytes <= 0 || this.used <= this.max;
+  }
+}
 
 const BEHIND_BYTES_MIN = 64 * 1024;
 
@@ -29,7 +66,12 @@ export const bytesOf = (response: HttpResponse): Uint8Array =>
 
 /** What a request gets before its handler is asked. */
 export type Decision =
-  | { readonly kind: 'answer'; readonly response: HttpResponse }
+  | {
+      readonly kind: 'answer';
+      readonly response: HttpResponse;
+      /** The route that did not admit the request. */
+      readonly route?: HttpRoute;
+    }
   | {
       readonly kind: 'handle';
       readonly route: HttpRoute;
@@ -39,14 +81,28 @@ export type Decision =
 
 export class Front {
   draining = false;
+  readonly held: HeldBytes;
+  readonly connections: ConnectionLimits;
   private readonly options: HttpServerOptions;
   private readonly routes: RouteTable;
   private readonly fallbacks: HttpFallbacks;
   /** What a target that is a route's path, letter by letter, means: nothing needs to be made for it. */
   private readonly usual = new Map<string, Map<string, Decision>>();
+  private readonly guard: CrossSiteGuard | undefined;
 
-  constructor(options: HttpServerOptions) {
+  /** @param address the address that is bound */
+  constructor(options: HttpServerOptions, address: string) {
     this.options = options;
+    this.held = new HeldBytes(options);
+    this.connections = new ConnectionLimits({
+      total: options.connectionsMax ?? Number.POSITIVE_INFINITY,
+      perAddress: options.connectionsPerAddressMax ?? 0,
+    });
+    const { allowedOrigins } = options;
+    this.guard =
+      allowedOrigins === undefined
+        ? undefined
+        : new CrossSiteGuard({ allowedOrigins, listenHost: options.host, address });
     this.routes = new RouteTable(options.routes);
     this.fallbacks = options.fallbacks ?? plainFallbacks;
     for (const { method, path } of options.routes) {
@@ -62,7 +118,8 @@ export class Front {
   /** `hostsMin`: how many Host lines there must be; there is never more than one. */
   decide(method: string, url: string, rawHeaders: readonly string[], hostsMin: 0 | 1): Decision {
     const hosts = headerLines(rawHeaders, 'host');
-    if (!this.draining && hosts <= 1 && hosts >= hostsMin) {
+    const foreign = this.guard?.refusal(rawHeaders);
+    if (foreign === undefined && !this.draining && hosts <= 1 && hosts >= hostsMin) {
       const usual = this.usual.get(url)?.get(method);
       if (usual !== undefined) return usual;
     }
@@ -70,6 +127,7 @@ export class Front {
     const target = targetOf(url);
     if (target === undefined || hosts < hostsMin || hosts > 1) return answer(this.refusal(400, method, url));
     const { path } = target;
+    if (foreign !== undefined) return answer(this.refusal(403, method, path, foreign));
     if (this.draining) return answer(this.refusal(503, method, path));
     if (path === '*') {
       return answer(
@@ -88,12 +146,39 @@ export class Front {
     return { kind: 'handle', route: match.route, target, params: match.params };
   }
 
-  refusal(status: number, method: string, path: string): HttpResponse {
+  refusal(status: number, method: string, path: string, detail?: string): HttpResponse {
+    let response: HttpResponse;
     try {
-      return this.fallbacks.error(status, { method, path });
+      response = this.fallbacks.error(status, { method, path }, detail);
     } catch (thrown) {
       this.options.log.error({ error: String(thrown) }, 'http fallback failed');
-      return plainFallbacks.error(status, { method, path });
+      response = plainFallbacks.error(status, { method, path }, detail);
+    }
+    if (status !== 503) return response;
+    return { ...response, headers: { 'retry-after': RETRY_AFTER_S, ...response.headers } };
+  }
+
+  /** The answer where the server holds as many bytes as it may. */
+  overfull(method: string, url: string): HttpResponse {
+    return this.refusal(503, method, targetOf(url)?.path ?? '', OVERFULL);
+  }
+
+  /** Counts a connection, or returns the answer that refuses it. */
+  connect(address: string): HttpResponse | undefined {
+    const limit = this.connections.open(address);
+    if (limit === undefined) return undefined;
+    this.options.onConnectionRefused?.(limit);
+    return this.refusal(503, '', '', CONNECTIONS_REFUSED[limit]);
+  }
+
+  /** What `admit` of the route says of the head; never throws or rejects. */
+  admit(route: Pick<HttpRoute, 'admit'>, head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> {
+    const failed = (thrown: unknown): HttpResponse => this.failed(head.method, head.path, thrown);
+    try {
+      const admission = route.admit?.(head);
+      return admission instanceof Promise ? admission.catch(failed) : admission;
+    } catch (thrown) {
+      return failed(thrown);
     }
   }
 

@@ -1,9 +1,10 @@
 /** TLS for the node:http driver: options that are known to work, and who the client's certificate names. */
 import { X509Certificate } from 'node:crypto';
 import type { ServerOptions } from 'node:https';
-import { createSecureContext, type TLSSocket } from 'node:tls';
+import type { Server } from 'node:net';
+import { createSecureContext, type TLSSocket, type Server as TlsServer } from 'node:tls';
 import { coreError } from '../../core/errors.ts';
-import type { HttpPeer, HttpTls } from './port.ts';
+import type { HttpPeer, HttpServerOptions, HttpTls } from './port.ts';
 
 type TlsPart = 'cert' | 'key' | 'clientCa';
 
@@ -68,6 +69,17 @@ export function tlsServerOptions(tls: HttpTls, handshakeTimeoutMs: number): Serv
           rejectUnauthorized: tls.clientCertificateRequired !== false,
         }),
   };
+}
+
+/** New handshakes of `server` use `tls`; connections that stand are not affected.
+ *  @throws bad_value for what does not fit, or where the server was started without TLS */
+export function reloadTls(
+  server: Server,
+  options: Pick<HttpServerOptions, 'tls' | 'requestTimeoutMs'>,
+  tls: HttpTls,
+): void {
+  if (options.tls === undefined) throw coreError('bad_value', 'this server speaks no TLS');
+  (server as TlsServer).setSecureContext(tlsServerOptions(tls, options.requestTimeoutMs));
 }
 
 /** A certificate came and did not verify. */

@@ -14,11 +14,20 @@ import {
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import type { TLSSocket } from 'node:tls';
-import { BYTES, behindBytesMax, busyPort, bytesOf, type Decision, EMPTY, Front, TEXT } from './front.ts';
-import { isImpostor, peerOf, tlsServerOptions } from './node-tls.ts';
-import type { HttpDriver, HttpPeer, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
-import { headerValues, WholeRequest } from './request.ts';
-import { isTarget } from './wire-head.ts';
+import { BYTES, behindBytesMax, busyPort, bytesOf, type Decision, Front, TEXT } from './front.ts';
+import { isImpostor, peerOf, reloadTls, tlsServerOptions } from './node-tls.ts';
+import type {
+  HttpAdmission,
+  HttpDriver,
+  HttpPeer,
+  HttpResponse,
+  HttpServer,
+  HttpServerOptions,
+  HttpTls,
+} from './port.ts';
+import { ConnectionRefuser } from './refuse-connection.ts';
+import { EMPTY, headerValues, WholeRequest } from './request.ts';
+import { isTarget, readWireHead } from './wire-head.ts';
 
 /** Pipelined requests that may wait on one connection, beside what their bytes allow, and on all connections together; one more
  *  closes its connection after the answers before. */
@@ -47,6 +56,8 @@ interface Pending {
   readonly startMs: number;
   /** Pattern of the route, for metrics; empty where none matched. */
   route: string;
+  /** Of the body, counted with the server. */
+  heldBytes: number;
 }
 
 /** What another parser could read as another request, or as two, though node's takes it: RFC 9112 lets a server refuse it. */
@@ -80,11 +91,16 @@ interface Line {
   waiting: Pending[];
   waitingBytes: number;
   current: Pending | undefined;
-  /** Set while the handler of `current` runs. */
+  /** Set from the head of `current` to its answer, where a handler gets it. */
   request: WholeRequest | undefined;
-  /** Set once: the status of the last answer this connection gives. */
-  failed: number | undefined;
+  /** Set once: the last answer this connection gives. */
+  failed: HttpResponse | undefined;
 }
+
+/** What `clientError` gives. */
+type ParserError = NodeJS.ErrnoException & { readonly rawPacket?: Buffer };
+
+const nameOf = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
 
 class NodeServer implements HttpServer {
   readonly host: string;
@@ -98,23 +114,26 @@ class NodeServer implements HttpServer {
   private accepted = 0;
   private waiting = 0;
   private readonly behindBytesMax: number;
+  private readonly refuser = new ConnectionRefuser();
 
   constructor(server: Server, options: HttpServerOptions) {
     this.server = server;
     this.options = options;
-    this.front = new Front(options);
     this.behindBytesMax = behindBytesMax(options);
     const address = server.address() as AddressInfo;
+    this.front = new Front(options, address.address);
     this.host = address.address;
     this.port = address.port;
-    if (options.tls === undefined) server.on('connection', (socket) => this.lineOf(socket));
-    else this.shakeHands(server);
+    server.on('connection', (socket) => this.connect(socket));
+    if (options.tls !== undefined) this.shakeHands(server);
     server.on('request', (incoming, outgoing) => this.accept(incoming, outgoing, false));
     server.on('checkContinue', (incoming, outgoing) => this.accept(incoming, outgoing, true));
     server.on('checkExpectation', (incoming: IncomingMessage) =>
-      this.fail(this.lineOf(incoming.socket), 417),
+      this.fail(this.lineOf(incoming.socket), this.front.refusal(417, '', '')),
     );
-    server.on('connect', (_incoming: IncomingMessage, socket: Socket) => this.fail(this.lineOf(socket), 400));
+    server.on('connect', (_incoming: IncomingMessage, socket: Socket) =>
+      this.fail(this.lineOf(socket), this.front.refusal(400, '', '')),
+    );
     server.on('clientError', (error: NodeJS.ErrnoException, socket) => this.broken(error, socket as Socket));
   }
 
@@ -122,16 +141,43 @@ class NodeServer implements HttpServer {
     return this.accepted;
   }
 
+  connections(): number {
+    return this.front.connections.size;
+  }
+
+  heldBytes(): number {
+    return this.front.held.used;
+  }
+
+  reloadTls(tls: HttpTls): void {
+    reloadTls(this.server, this.options, tls);
+  }
+
+  private connect(socket: Socket): void {
+    const { front, options } = this;
+    const address = socket.remoteAddress ?? '';
+    const refusal = front.connect(address);
+    if (refusal === undefined) {
+      socket.once('close', () => front.connections.close(address));
+      if (options.tls === undefined) this.lineOf(socket);
+      else this.pendTls(socket);
+    } else if (options.tls === undefined) {
+      // What it sends is parsed, and gets no handler.
+      this.lineOf(socket).failed = refusal;
+      this.refuser.refuse(socket, refusal);
+    } else socket.destroy();
+  }
+
+  private pendTls(socket: Socket): void {
+    const known = nameOf(socket);
+    this.strangers.set(known, socket);
+    socket.on('close', () => this.strangers.delete(known));
+  }
+
   /** A connection is a line when its TLS stands; until then it is only counted, for the drain. */
   private shakeHands(server: Server): void {
-    const name = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
-    server.on('connection', (socket) => {
-      const known = name(socket);
-      this.strangers.set(known, socket);
-      socket.on('close', () => this.strangers.delete(known));
-    });
     server.on('secureConnection', (socket: TLSSocket) => {
-      this.strangers.delete(name(socket));
+      this.strangers.delete(nameOf(socket));
       if (this.options.tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
       else this.lineOf(socket, peerOf(socket));
     });
@@ -172,19 +218,25 @@ class NodeServer implements HttpServer {
     }
   }
 
+  private release(pending: Pending): void {
+    this.front.held.hold(-pending.heldBytes);
+    pending.heldBytes = 0;
+  }
+
   private accept(incoming: IncomingMessage, outgoing: ServerResponse, expectsContinue: boolean): void {
     const line = this.lineOf(incoming.socket);
     if (line.failed !== undefined || line.socket.destroyed) return;
     const refused = isDoubtful(incoming) ? 400 : expectsContinue && expectsMore(incoming) ? 417 : undefined;
     if (refused !== undefined) {
-      this.fail(line, refused);
+      this.fail(line, this.front.refusal(refused, '', ''));
       return;
     }
     const method = incoming.method ?? '';
     const startMs = performance.now();
     const isFirst = line.current === undefined;
     const byteCount = isFirst ? 0 : bytesOnTheWire(incoming);
-    const pending = { incoming, outgoing, method, byteCount, expectsContinue, startMs, route: '' };
+    const more = { byteCount, expectsContinue, startMs, route: '', heldBytes: 0 };
+    const pending: Pending = { incoming, outgoing, method, ...more };
     if (isFirst) this.begin(line, pending);
     else this.queue(line, pending);
   }
@@ -193,7 +245,12 @@ class NodeServer implements HttpServer {
     const { byteCount } = pending;
     const hasRoom = line.waiting.length < PIPELINE_MAX && this.waiting < WAITING_MAX;
     if (!hasRoom || line.waitingBytes + byteCount > this.behindBytesMax) {
-      this.fail(line, 503);
+      this.fail(line, this.front.refusal(503, '', ''));
+      return;
+    }
+    if (!this.front.held.hold(byteCount)) {
+      this.front.held.hold(-byteCount);
+      this.fail(line, this.front.overfull('', ''));
       return;
     }
     line.waiting.push(pending);
@@ -202,6 +259,7 @@ class NodeServer implements HttpServer {
   }
 
   private unqueue(line: Line, pending: Pending): void {
+    this.front.held.hold(-pending.byteCount);
     line.waitingBytes -= pending.byteCount;
     this.waiting--;
   }
@@ -220,12 +278,12 @@ class NodeServer implements HttpServer {
       this.begin(line, pending);
       return;
     }
-    if (line.failed !== undefined) this.lastAnswer(line, this.front.refusal(line.failed, '', ''), '');
+    if (line.failed !== undefined) this.lastAnswer(line, line.failed, '');
   }
 
   private async serve(line: Line, pending: Pending): Promise<void> {
-    const { incoming, outgoing, method } = pending;
-    const decision = this.decide(pending);
+    const { incoming, outgoing } = pending;
+    const byHead = this.decide(pending);
     const declared = Number(incoming.headers['content-length'] ?? Number.NaN);
     if (declared > this.options.bodyBytesMax)
       return this.refuseUpload(
@@ -233,23 +291,45 @@ class NodeServer implements HttpServer {
         pending,
         this.front.tooLarge(pending.method, pending.incoming.url ?? ''),
       );
+    const decision = await this.judge(line, pending, byHead);
+    if (line.current !== pending) return;
     if (pending.expectsContinue) {
       if (decision.kind === 'answer') return this.refuseUpload(line, pending, decision.response);
       outgoing.writeContinue();
     }
     const hasBody = declared > 0 || incoming.headers['transfer-encoding'] !== undefined;
-    const body = hasBody ? await this.readBody(line, pending) : EMPTY;
-    if (body === undefined || line.current !== pending) return;
-    if (decision.kind === 'answer') return this.answer(line, pending, decision.response);
+    const body = hasBody ? await this.readBody(line, pending, decision.kind === 'answer') : EMPTY;
+    if (body === undefined || line.current !== pending) this.release(pending);
+    else if (decision.kind === 'answer') this.answer(line, pending, decision.response);
+    else await this.handle(line, pending, decision, body);
+  }
+
+  /** What becomes of the request by its head; sets `request` of the line where it is to be handled. */
+  private judge(line: Line, pending: Pending, decision: Decision): Decision | Promise<Decision> {
+    const { incoming, method } = pending;
+    if (decision.kind === 'answer') return decision;
     const { target, params, route } = decision;
     const { rawHeaders } = incoming;
     const remoteAddress = (): string => line.socket.remoteAddress ?? '';
-    const request = new WholeRequest(
-      { method, target, rawHeaders, remoteAddress, peer: line.peer },
-      params,
-      body,
-    );
+    const request = new WholeRequest({ method, target, rawHeaders, remoteAddress, peer: line.peer }, params);
     line.request = request;
+    const judged = (response: HttpAdmission): Decision =>
+      response === undefined ? decision : { kind: 'answer', response, route };
+    const admission = this.front.admit(route, request);
+    if (!(admission instanceof Promise)) return judged(admission);
+    request.keepAddress();
+    return admission.then(judged);
+  }
+
+  private async handle(
+    line: Line,
+    pending: Pending,
+    { route, target }: Decision & { kind: 'handle' },
+    body: Uint8Array,
+  ): Promise<void> {
+    const { method } = pending;
+    const request = line.request as WholeRequest;
+    request.body = body;
     let response: HttpResponse;
     try {
       const given = route.handler(request);
@@ -258,6 +338,7 @@ class NodeServer implements HttpServer {
     } catch (thrown) {
       response = this.front.failed(method, target.path, thrown);
     }
+    this.release(pending);
     line.request = undefined;
     if (line.current === pending) this.answer(line, pending, response);
   }
@@ -270,23 +351,29 @@ class NodeServer implements HttpServer {
     return decision;
   }
 
-  /** The whole body, or undefined when the connection failed or went away. */
-  private readBody(line: Line, pending: Pending): Promise<Uint8Array | undefined> {
-    const { incoming } = pending;
+  /** The whole body, or undefined when the connection failed or went away.
+   *  @param discards the bytes are counted, not kept */
+  private readBody(line: Line, pending: Pending, discards: boolean): Promise<Uint8Array | undefined> {
+    const { incoming, method } = pending;
+    const { url = '' } = incoming;
+    const { front } = this;
     const max = this.options.bodyBytesMax;
     return new Promise((resolve) => {
       let chunks: Uint8Array[] = [];
       let size = 0;
-      const onData = (chunk: Uint8Array): void => {
-        size += chunk.length;
-        if (size <= max) {
-          chunks.push(chunk);
-          return;
-        }
+      const refuse = (response: HttpResponse): void => {
         incoming.off('data', onData);
         chunks = [];
-        this.refuseUpload(line, pending, this.front.tooLarge(pending.method, pending.incoming.url ?? ''));
+        this.refuseUpload(line, pending, response);
         resolve(undefined);
+      };
+      const onData = (chunk: Uint8Array): void => {
+        size += chunk.length;
+        if (size > max) refuse(front.tooLarge(method, url));
+        if (size > max || discards) return;
+        chunks.push(chunk);
+        pending.heldBytes += chunk.length;
+        if (!front.held.hold(chunk.length)) refuse(front.overfull(method, url));
       };
       incoming.on('data', onData);
       incoming.on('end', () =>
@@ -299,7 +386,7 @@ class NodeServer implements HttpServer {
 
   /** The answer leaves at once, the rest of the body is not read, the connection closes. */
   private refuseUpload(line: Line, pending: Pending, response: HttpResponse): void {
-    line.failed = response.status;
+    line.failed = response;
     this.forget(line, () => true);
     this.lastAnswer(line, response, pending.method);
     this.report(pending, response.status);
@@ -359,15 +446,15 @@ class NodeServer implements HttpServer {
     this.front.report(pending.method, pending.route, status, pending.startMs);
   }
 
-  /** The connection cannot go on: what was accepted before is answered, then this status, then it closes. */
-  private fail(line: Line, status: number): void {
+  /** The connection cannot go on: what was accepted before is answered, then with this, then it closes. */
+  private fail(line: Line, response: HttpResponse): void {
     if (line.failed !== undefined || line.socket.destroyed) return;
-    line.failed = status;
-    if (line.current === undefined) this.lastAnswer(line, this.front.refusal(status, '', ''), '');
+    line.failed = response;
+    if (line.current === undefined) this.lastAnswer(line, response, '');
     else line.socket.pause();
   }
 
-  private broken(error: NodeJS.ErrnoException, socket: Socket): void {
+  private broken(error: ParserError, socket: Socket): void {
     if (this.options.tls !== undefined && !this.lines.has(socket)) {
       socket.destroy();
       return;
@@ -381,7 +468,17 @@ class NodeServer implements HttpServer {
     this.forget(line, (pending) => !pending.incoming.complete);
     const status =
       error.code === 'HPE_HEADER_OVERFLOW' ? 431 : error.code === 'ERR_HTTP_REQUEST_TIMEOUT' ? 408 : 400;
-    this.fail(line, status);
+    this.fail(line, this.unknownMethod(error) ?? this.front.refusal(status, '', ''));
+  }
+
+  /** The answer to a request whose method the parser does not list; undefined for any other error. */
+  private unknownMethod({ code, rawPacket }: ParserError): HttpResponse | undefined {
+    if (code !== 'HPE_INVALID_METHOD' || rawPacket === undefined) return undefined;
+    const end = rawPacket.indexOf('\r\n\r\n');
+    const head = end < 0 ? undefined : readWireHead(rawPacket.toString('latin1', 0, end + 2));
+    if (head === undefined) return undefined;
+    const decision = this.front.decide(head.method, head.url, head.rawHeaders, head.hostsMin);
+    return decision.kind === 'answer' ? decision.response : undefined;
   }
 
   /** Written past node:http, which cannot close gracefully over an unread body. */

@@ -50,6 +50,7 @@ export function headerValues(raw: readonly string[], name: string): readonly str
 }
 
 const NO_VALUES: readonly string[] = Object.freeze([]);
+export const EMPTY = new Uint8Array(0);
 
 /** How many lines a header has. */
 export function headerLines(raw: readonly string[], lowerName: string): number {
@@ -71,12 +72,12 @@ export interface RequestHead {
   readonly peer: HttpPeer | undefined;
 }
 
-/** A request whose body has arrived. */
+/** A request; its body is empty until it has arrived. */
 export class WholeRequest implements HttpRequest {
   readonly method: string;
   readonly path: string;
   readonly params: Readonly<Record<string, string>>;
-  readonly body: Uint8Array;
+  body: Uint8Array = EMPTY;
   declare readonly peer?: HttpPeer;
   private readonly askAddress: () => string;
   private address: string | undefined;
@@ -86,12 +87,11 @@ export class WholeRequest implements HttpRequest {
   private controller: AbortController | undefined;
   private gone = false;
 
-  constructor(head: RequestHead, params: Readonly<Record<string, string>>, body: Uint8Array) {
+  constructor(head: RequestHead, params: Readonly<Record<string, string>>) {
     this.method = head.method;
     this.path = head.target.path;
     this.rawQuery = head.target.query;
     this.params = params;
-    this.body = body;
     this.rawHeaders = head.rawHeaders;
     this.askAddress = head.remoteAddress;
     if (head.peer !== undefined) this.peer = head.peer;

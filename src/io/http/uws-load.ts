@@ -22,6 +22,9 @@ export interface UwsResponse {
   /** `chunk` is taken away when the handler returns. */
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): UwsResponse;
   close(): UwsResponse;
+  /** What was read already still comes. */
+  pause(): void;
+  resume(): void;
   cork(write: () => void): UwsResponse;
   getRemoteAddress(): ArrayBuffer;
 }
@@ -66,7 +69,7 @@ export function loadUws(): Uws {
     return uws;
   } catch (cause) {
     throw coreError('addon_missing', `uWebSockets.js does not load here (${file})`, {
-      next: 'run with -http=node',
+      next: 'run with -http=net',
       cause,
     });
   }

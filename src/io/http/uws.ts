@@ -8,9 +8,16 @@ import { lookup } from 'node:dns/promises';
 import { STATUS_CODES } from 'node:http';
 import { type AddressInfo, createServer } from 'node:net';
 import { coreError } from '../../core/errors.ts';
-import { BYTES, busyPort, type Decision, EMPTY, Front, TEXT } from './front.ts';
-import type { HttpDriver, HttpResponse, HttpServer, HttpServerOptions } from './port.ts';
-import { WholeRequest } from './request.ts';
+import { BYTES, busyPort, type Decision, Front, TEXT } from './front.ts';
+import type {
+  HttpAdmission,
+  HttpDriver,
+  HttpResponse,
+  HttpServer,
+  HttpServerOptions,
+  HttpTls,
+} from './port.ts';
+import { EMPTY, WholeRequest } from './request.ts';
 import { addressText, checkedHeader, readHead, type UwsHead } from './uws-head.ts';
 import { loadUws, type Uws, type UwsApp, type UwsRequest, type UwsResponse } from './uws-load.ts';
 
@@ -31,12 +38,22 @@ class Exchange {
   request: WholeRequest | undefined;
   chunks: Uint8Array[] = [];
   bodyBytes = 0;
+  /** The body came whole. */
+  whole = false;
+  /** Of the body, counted with the server. */
+  heldBytes = 0;
+  /** Counted with the connections of this address. */
+  address: string | undefined;
+  /** What becomes of it; undefined while its head is judged. */
+  decision: Decision | undefined;
   /** The answer to an upload that is refused, while it is read on. */
   refusal: HttpResponse | undefined;
   /** What an answer under way has left to send. */
   rest: Uint8Array | undefined;
   /** When it has waited too long for its client. */
   deadlineMs = 0;
+  /** The handler has the body. */
+  handling = false;
   /** Inside a callback of its own, where what is written leaves together. */
   corked = false;
   /** What it is answered with is decided; `done` when that has left, or nobody waits for it. */
@@ -92,7 +109,7 @@ class UwsServer implements HttpServer {
     this.uws = uws;
     this.host = host;
     this.options = options;
-    this.front = new Front(options);
+    this.front = new Front(options, host);
     this.app = uws.App().any('/*', (response, request) => this.accept(response, request));
   }
 
@@ -111,6 +128,18 @@ class UwsServer implements HttpServer {
 
   inFlight(): number {
     return this.accepted;
+  }
+
+  connections(): number {
+    return this.front.connections.size;
+  }
+
+  heldBytes(): number {
+    return this.front.held.used;
+  }
+
+  reloadTls(_tls: HttpTls): void {
+    throw coreError('bad_value', 'the uWebSockets.js backend serves no TLS');
   }
 
   private accept(response: UwsResponse, request: UwsRequest): void {
@@ -151,57 +180,117 @@ class UwsServer implements HttpServer {
     }
     const decision = this.front.decide(method, url, rawHeaders, 1);
     if (decision.kind === 'handle') exchange.route = decision.route.path;
-    if (body === undefined) {
-      this.act(exchange, decision, EMPTY);
+    if (body !== undefined) this.expectBody(exchange, body.bytes ?? 0);
+    const judged = this.judge(exchange, decision);
+    if (!(judged instanceof Promise)) {
+      this.proceed(exchange, judged);
       return;
     }
-    this.wait(exchange, this.options.requestTimeoutMs);
-    if ((body.bytes ?? 0) > this.options.bodyBytesMax) this.refuseUpload(exchange);
-    exchange.response.onData((chunk, isLast) => {
-      if (!exchange.done && !exchange.answered)
-        this.within(exchange, () => this.receive(exchange, decision, chunk, isLast));
+    exchange.request?.keepAddress();
+    if (body !== undefined) exchange.response.pause();
+    void judged.then((later) => {
+      if (exchange.done) return;
+      if (body !== undefined) exchange.response.resume();
+      if (!exchange.answered)
+        exchange.response.cork(() => this.within(exchange, () => this.proceed(exchange, later)));
     });
   }
 
-  private refuseUpload(exchange: Exchange): void {
-    exchange.refusal = this.front.tooLarge(exchange.head.method, exchange.head.url);
+  /** Reads a body beside whatever else becomes of its request. */
+  private expectBody(exchange: Exchange, bytes: number): void {
+    const { head, response } = exchange;
+    this.wait(exchange, this.options.requestTimeoutMs);
+    const address = addressText(response.getRemoteAddress());
+    const refusal = this.front.connect(address);
+    if (refusal === undefined) exchange.address = address;
+    else this.refuseUpload(exchange, refusal);
+    if (bytes > this.options.bodyBytesMax)
+      this.refuseUpload(exchange, this.front.tooLarge(head.method, head.url));
+    response.onData((chunk, isLast) => {
+      if (!exchange.done && !exchange.answered)
+        this.within(exchange, () => this.receive(exchange, chunk, isLast));
+    });
+  }
+
+  /** What becomes of the request by its head. */
+  private judge(exchange: Exchange, decision: Decision): Decision | Promise<Decision> {
+    if (decision.kind === 'answer') return decision;
+    const { response, head } = exchange;
+    const { target, params, route } = decision;
+    const { method, rawHeaders } = head;
+    const remoteAddress = (): string => (exchange.done ? '' : addressText(response.getRemoteAddress()));
+    const request = new WholeRequest({ method, target, rawHeaders, remoteAddress, peer: undefined }, params);
+    exchange.request = request;
+    if (exchange.refusal !== undefined || route.admit === undefined) return decision;
+    const judged = (answer: HttpAdmission): Decision =>
+      answer === undefined ? decision : { kind: 'answer', response: answer, route };
+    const admission = this.front.admit(route, request);
+    return admission instanceof Promise ? admission.then(judged) : judged(admission);
+  }
+
+  /** The head is judged: acts where the body has come, and discards it where no handler gets it. */
+  private proceed(exchange: Exchange, decision: Decision): void {
+    exchange.decision = decision;
+    if (decision.kind === 'answer') this.drop(exchange);
+    if (exchange.head.body === undefined || exchange.whole) this.act(exchange, decision);
+  }
+
+  /** Forgets the body. */
+  private drop(exchange: Exchange): void {
     exchange.chunks = [];
+    this.front.held.hold(-exchange.heldBytes);
+    exchange.heldBytes = 0;
+  }
+
+  private refuseUpload(exchange: Exchange, response: HttpResponse): void {
+    exchange.refusal = response;
+    this.drop(exchange);
     this.wait(exchange, LINGER_MS);
   }
 
-  private receive(exchange: Exchange, decision: Decision, chunk: ArrayBuffer, isLast: boolean): void {
+  private receive(exchange: Exchange, chunk: ArrayBuffer, isLast: boolean): void {
+    const { head, decision } = exchange;
     exchange.bodyBytes += chunk.byteLength;
     if (exchange.refusal === undefined && exchange.bodyBytes > this.options.bodyBytesMax)
-      this.refuseUpload(exchange);
+      this.refuseUpload(exchange, this.front.tooLarge(head.method, head.url));
+    else if (exchange.refusal === undefined && decision?.kind !== 'answer') this.keep(exchange, chunk);
     if (exchange.refusal !== undefined) {
       const enough = exchange.bodyBytes > this.options.bodyBytesMax + LINGER_BYTES_MAX;
       if (isLast || enough) this.answer(exchange, exchange.refusal, true);
       return;
     }
-    if (chunk.byteLength > 0) exchange.chunks.push(new Uint8Array(chunk.slice(0)));
     if (!isLast) return;
-    const { chunks } = exchange;
-    exchange.chunks = [];
     this.slow.delete(exchange);
-    this.act(exchange, decision, chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks));
+    exchange.whole = true;
+    if (decision !== undefined) this.act(exchange, decision);
   }
 
-  private act(exchange: Exchange, decision: Decision, body: Uint8Array): void {
+  private keep(exchange: Exchange, chunk: ArrayBuffer): void {
+    if (chunk.byteLength === 0) return;
+    exchange.chunks.push(new Uint8Array(chunk.slice(0)));
+    exchange.heldBytes += chunk.byteLength;
+    if (!this.front.held.hold(chunk.byteLength))
+      this.refuseUpload(exchange, this.front.overfull(exchange.head.method, exchange.head.url));
+  }
+
+  private act(exchange: Exchange, decision: Decision): void {
     if (decision.kind === 'answer') {
       this.answer(exchange, decision.response, exchange.head.last);
       return;
     }
-    const { target, params, route } = decision;
-    const { method, rawHeaders } = exchange.head;
-    const remoteAddress = (): string =>
-      exchange.done ? '' : addressText(exchange.response.getRemoteAddress());
-    const request = new WholeRequest(
-      { method, target, rawHeaders, remoteAddress, peer: undefined },
-      params,
-      body,
-    );
-    exchange.request = request;
-    const settle = (response: HttpResponse): void => this.answer(exchange, response, exchange.head.last);
+    const { target, route } = decision;
+    const { method } = exchange.head;
+    const request = exchange.request as WholeRequest;
+    const { chunks } = exchange;
+    if (chunks.length > 0)
+      request.body = chunks.length === 1 ? (chunks[0] as Uint8Array) : Buffer.concat(chunks);
+    exchange.chunks = [];
+    exchange.handling = true;
+    const settle = (response: HttpResponse): void => {
+      this.drop(exchange);
+      exchange.handling = false;
+      this.answer(exchange, response, exchange.head.last);
+    };
     const fail = (thrown: unknown): void => settle(this.front.failed(method, target.path, thrown));
     let response: HttpResponse | Promise<HttpResponse>;
     try {
@@ -302,7 +391,8 @@ class UwsServer implements HttpServer {
     this.accepted--;
     if (aborted) exchange.request?.abort();
     exchange.request = undefined;
-    exchange.chunks = [];
+    if (!exchange.handling) this.drop(exchange);
+    if (exchange.address !== undefined) this.front.connections.close(exchange.address);
     exchange.rest = undefined;
     if (this.accepted === 0) this.onIdle();
   }
@@ -375,7 +465,7 @@ function freePort(host: string, port: number): Promise<number> {
 /** @throws busy_port, bad_value, addon_missing */
 async function listen(options: HttpServerOptions): Promise<HttpServer> {
   if (options.tls !== undefined) {
-    throw coreError('bad_value', 'the uWebSockets.js backend serves no TLS', { next: 'run with -http=node' });
+    throw coreError('bad_value', 'the uWebSockets.js backend serves no TLS', { next: 'run with -http=net' });
   }
   const uws = loadUws();
   let host: string;
@@ -409,7 +499,7 @@ export const uwsDriver: HttpDriver = {
     header_bytes:
       'a header value with bytes above ASCII is refused with 400; at its ends they are dropped unseen',
     rare_forms:
-      'HTTP/1.0, targets in absolute form, "OPTIONS *" and methods beyond the usual ones get no answer, their connection closes',
+      'HTTP/1.0, targets in absolute form, "OPTIONS *" and methods beyond those of RFC 9110 and PATCH get no answer, their connection closes',
     long_heads:
       'a head that arrives in parts closes the connection beyond 4 KB, one of 49 header lines or more gets no answer',
     exact_chunks:
@@ -417,6 +507,8 @@ export const uwsDriver: HttpDriver = {
     continue_refused: 'Expect: 100-continue is granted before the request is judged',
     refusal_arrives: 'an upload that goes on far beyond the limit is cut off and may miss its answer',
     own_timeouts: 'idle connections, heads, and bodies slower than 16 KB/s close after 10 to 12 s',
+    connection_limits:
+      'a connection counts while a request with a body is in flight on it; idle ones close after 10 to 12 s',
     drain_ends_idle: 'idle connections end when the drain does',
     tls: 'no TLS',
   },

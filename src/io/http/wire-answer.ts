@@ -1,8 +1,9 @@
 /** Writes the bytes of an answer: one piece where it is short. */
 import { STATUS_CODES } from 'node:http';
 import { coreError } from '../../core/errors.ts';
-import { BYTES, EMPTY, TEXT } from './front.ts';
+import { BYTES, TEXT } from './front.ts';
 import type { HttpResponse } from './port.ts';
+import { EMPTY } from './request.ts';
 
 /** A longer body follows its head in pieces of its own. */
 const JOINED_BYTES_MAX = 16 * 1024;

@@ -5,7 +5,7 @@
  *  Extensions and trailers are checked, counted and dropped; a line feed never stands alone.
  *  Source: RFC 9112 section 7.1.
  */
-import { EMPTY } from './front.ts';
+import { EMPTY } from './request.ts';
 import { CHUNKED } from './wire-head.ts';
 
 export type BodyState = 'more' | 'done' | 'malformed' | 'too_large' | 'overhead_too_large';
@@ -27,6 +27,7 @@ export class WireBody {
   private readonly max: number;
   private readonly overheadMax: number;
   private readonly chunked: boolean;
+  private readonly discards: boolean;
   /** Of the body, or of the chunk. */
   private left: number;
   private kept: Buffer | undefined;
@@ -37,9 +38,11 @@ export class WireBody {
   /** Bytes of extensions and trailers. */
   private overhead = 0;
 
-  /** @param length or CHUNKED @param overheadMax bytes of all extensions and trailers */
-  constructor(length: number, max: number, overheadMax: number) {
+  /** @param length or CHUNKED @param overheadMax bytes of all extensions and trailers @param discards the bytes are
+   *  checked and counted, not kept */
+  constructor(length: number, max: number, overheadMax: number, discards = false) {
     this.chunked = length === CHUNKED;
+    this.discards = discards;
     this.left = this.chunked ? 0 : length;
     this.max = max;
     this.overheadMax = overheadMax;
@@ -71,7 +74,7 @@ export class WireBody {
   private takeData(bytes: Buffer, at: number): number {
     const count = Math.min(this.left, bytes.length - at);
     // A body that came in one piece stays where it is.
-    if (this.size === 0 && count === this.left && !this.chunked) {
+    if (this.size === 0 && count === this.left && !this.chunked && !this.discards) {
       this.kept = bytes.subarray(at, at + count);
       this.size = count;
     } else this.keep(bytes, at, count);
@@ -86,6 +89,10 @@ export class WireBody {
   /** Grows with what came, never with what was only announced. */
   private keep(bytes: Buffer, at: number, count: number): void {
     const needed = this.size + count;
+    if (this.discards) {
+      this.size = needed;
+      return;
+    }
     if (this.kept === undefined || needed > this.kept.length) {
       const grown = Buffer.allocUnsafeSlow(
         Math.max(needed, GROWTH_MIN_BYTES, Math.min(this.max, needed * 2)),

@@ -1,20 +1,21 @@
 /** One connection of the node:net driver: its requests one after the other, in the order they came.
  *
- *      head ──► body ──► handling ──► sending ──► head …        over: the last answer is given, nothing is read any more
+ *      head ──► admitting ──► body ──► handling ──► sending ──► head …   over: the last answer is given, nothing is read any more
  *
- *  Invariants: (1) what comes while a request is under way is kept, not read, and only up to a bound; (2) a request is
- *  counted from its head to the last byte of its answer; (3) every state but `handling` has a deadline; (4) after
- *  `over` no handler is called.
+ *  Invariants: (1) what comes while a request is under way is kept, not read, and only up to a bound; while its head is
+ *  judged the socket is paused; (2) a request is counted from its head to the last byte of its answer; (3) every state
+ *  but `admitting` and `handling` has a deadline; (4) after `over` no handler is called; (5) `held` is what this
+ *  connection has in memory of requests that are not answered, and every change of it is counted with the server.
  */
 import type { Socket } from 'node:net';
 import type { Decision, Front } from './front.ts';
-import { EMPTY } from './front.ts';
-import type { HttpPeer, HttpResponse, HttpServerOptions } from './port.ts';
-import { WholeRequest } from './request.ts';
+import type { HttpAdmission, HttpPeer, HttpResponse, HttpServerOptions } from './port.ts';
+import { EMPTY, WholeRequest } from './request.ts';
 import { type DateLine, type WireAnswer, wireAnswer } from './wire-answer.ts';
 import { WireBody } from './wire-body.ts';
 import { mayBegin, readWireHead, type WireHead } from './wire-head.ts';
 
+const NO_BYTES = Buffer.alloc(0);
 const HEAD_END = Buffer.from('\r\n\r\n');
 const CR = 13;
 const LF = 10;
@@ -38,12 +39,11 @@ export interface LineOwner {
   readonly behindBytesMax: number;
   /** Requests accepted and not yet answered. */
   accepted: number;
-  /** Counts bytes that wait in memory; false where the server holds too many. */
-  hold(bytes: number): boolean;
   gone(line: WireLine): void;
 }
 
-type Phase = 'head' | 'body' | 'handling' | 'sending' | 'over';
+/** `admitted` lasts until the body is begun. */
+type Phase = 'head' | 'admitting' | 'admitted' | 'body' | 'handling' | 'sending' | 'over';
 
 export class WireLine {
   readonly socket: Socket;
@@ -54,8 +54,10 @@ export class WireLine {
   private deadlineMs: number;
   /** Came and was not read: the beginning of a head, or what is behind a request under way. */
   private rest: Buffer | undefined;
-  /** Bytes counted with the owner. */
+  /** Bytes counted with the server. */
   private held = 0;
+  /** Bytes of the body that its handler has. */
+  private handledBytes = 0;
   /** Where the search for the end of a head goes on. */
   private searched = 0;
   private running = false;
@@ -91,7 +93,8 @@ export class WireLine {
       return;
     }
     const bytes = this.rest === undefined ? chunk : Buffer.concat([this.rest, chunk]);
-    if (this.phase === 'handling' || this.phase === 'sending') this.keepBehind(bytes);
+    if (this.phase === 'handling' || this.phase === 'sending' || this.phase === 'admitting')
+      this.keepBehind(bytes);
     else this.run(bytes);
   }
 
@@ -107,17 +110,30 @@ export class WireLine {
   private setRest(bytes: Buffer | undefined): boolean {
     const small = bytes !== undefined && bytes.length * 4 < bytes.buffer.byteLength;
     this.rest = small ? Buffer.from(bytes) : bytes;
-    const held = (bytes?.length ?? 0) + (this.body?.heldBytes ?? 0);
+    return this.count();
+  }
+
+  /** Counts what is in memory by now. False where the server holds too many bytes. */
+  private count(): boolean {
+    const held = (this.rest?.length ?? 0) + (this.body?.heldBytes ?? 0) + this.handledBytes;
     const more = held - this.held;
     this.held = held;
-    return more === 0 || this.owner.hold(more);
+    return more === 0 || this.owner.front.held.hold(more);
   }
 
   /** Reads on, request by request, until one is under way or the bytes are all read. */
   private run(bytes: Buffer): void {
     this.running = true;
+    this.rest = undefined;
     let at = 0;
-    while (at < bytes.length && (this.phase === 'head' || this.phase === 'body')) {
+    while (
+      this.phase === 'admitted' ||
+      (at < bytes.length && (this.phase === 'head' || this.phase === 'body'))
+    ) {
+      if (this.phase === 'admitted') {
+        at = this.beginBody(bytes, at);
+        continue;
+      }
       if (this.phase === 'body') {
         at = this.readBody(bytes, at);
         continue;
@@ -130,7 +146,13 @@ export class WireLine {
     const left = at < bytes.length ? bytes.subarray(at) : undefined;
     if (this.phase === 'over') this.setRest(undefined);
     else if (left !== undefined && this.phase !== 'head') this.keepBehind(left);
-    else if (!this.setRest(left)) this.refuse(503);
+    else if (!this.setRest(left)) this.refuseFlood();
+  }
+
+  /** The server holds too many bytes to read on here. */
+  private overfull(): void {
+    const { method, url } = this.head ?? { method: '', url: '' };
+    this.refuse(503, this.owner.front.overfull(method, url));
   }
 
   /** Where the head ends; -1 where it has not come whole, or is refused. */
@@ -167,7 +189,7 @@ export class WireLine {
     this.deadlineMs = this.startMs + this.owner.options.requestTimeoutMs;
   }
 
-  /** Takes up a request; returns what is read of `bytes` with it. */
+  /** Begins a request; returns what is read of `bytes` with it. */
   private accept(head: WireHead, bytes: Buffer, at: number): number {
     const { front, options } = this.owner;
     this.owner.accepted++;
@@ -179,8 +201,52 @@ export class WireLine {
       this.refuseUpload(front.tooLarge(head.method, head.url));
       return at;
     }
+    if (decision.kind === 'answer') return this.beginBody(bytes, at);
+    const { method, rawHeaders } = head;
+    const { target, params, route } = decision;
+    const request = new WholeRequest(
+      { method, target, rawHeaders, remoteAddress: this.address, peer: this.peer },
+      params,
+    );
+    this.request = request;
+    if (route.admit === undefined) return this.beginBody(bytes, at);
+    const admission = front.admit(route, request);
+    if (admission instanceof Promise) {
+      request.keepAddress();
+      this.phase = 'admitting';
+      this.socket.pause();
+      void admission.then(this.admitted);
+      return at;
+    }
+    this.judge(admission);
+    return this.beginBody(bytes, at);
+  }
+
+  private judge(admission: HttpAdmission): void {
+    if (admission === undefined) return;
+    const { route } = this.decision as Decision & { kind: 'handle' };
+    this.request = undefined;
+    this.decision = { kind: 'answer', response: admission, route };
+  }
+
+  private readonly admitted = (admission: HttpAdmission): void => {
+    if (this.phase !== 'admitting') return;
+    this.judge(admission);
+    this.phase = 'admitted';
+    this.deadlineMs = performance.now() + this.owner.options.requestTimeoutMs;
+    this.run(this.rest ?? NO_BYTES);
+    if (this.flooded) this.refuseFlood();
+    else this.socket.resume();
+  };
+
+  /** Reads the body of the request that was judged, as far as it came. */
+  private beginBody(bytes: Buffer, at: number): number {
+    const head = this.head as WireHead;
+    const { length } = head;
+    const decision = this.decision as Decision;
+    const isRefused = decision.kind === 'answer';
     if (head.expectsContinue) {
-      if (decision.kind === 'answer') {
+      if (isRefused) {
         this.refuseUpload(decision.response);
         return at;
       }
@@ -192,10 +258,11 @@ export class WireLine {
     }
     // Nearly every body is there with its head.
     if (length > 0 && at + length <= bytes.length) {
-      this.act(bytes.subarray(at, at + length));
+      this.act(isRefused ? EMPTY : bytes.subarray(at, at + length));
       return at + length;
     }
-    this.body = new WireBody(length, options.bodyBytesMax, options.headerBytesMax);
+    const { bodyBytesMax, headerBytesMax } = this.owner.options;
+    this.body = new WireBody(length, bodyBytesMax, headerBytesMax, isRefused);
     this.phase = 'body';
     return at;
   }
@@ -208,7 +275,7 @@ export class WireLine {
         break;
       case 'done':
         this.body = undefined;
-        this.act(body.bytes);
+        this.act(body.bytes, body.heldBytes);
         break;
       case 'too_large': {
         const { method, url } = this.head as WireHead;
@@ -225,25 +292,28 @@ export class WireLine {
     return at;
   }
 
-  private act(body: Uint8Array): void {
-    const head = this.head as WireHead;
+  /** @param heldBytes memory of the body */
+  private act(body: Uint8Array, heldBytes = body.length): void {
     const decision = this.decision as Decision;
     if (decision.kind === 'answer') {
-      this.answer(decision.response, '');
+      this.answer(decision.response, decision.route?.path ?? '');
       return;
     }
-    const { method, rawHeaders } = head;
-    const { target, params, route } = decision;
-    const request = new WholeRequest(
-      { method, target, rawHeaders, remoteAddress: this.address, peer: this.peer },
-      params,
-      body,
-    );
-    this.request = request;
+    if (heldBytes > 0) {
+      this.handledBytes = heldBytes;
+      if (!this.count()) {
+        this.handledBytes = 0;
+        this.phase = 'body';
+        this.overfull();
+        return;
+      }
+    }
+    const request = this.request as WholeRequest;
+    request.body = body;
     this.phase = 'handling';
     let given: HttpResponse | Promise<HttpResponse>;
     try {
-      given = route.handler(request);
+      given = decision.route.handler(request);
     } catch (thrown) {
       this.failed(thrown);
       return;
@@ -256,6 +326,10 @@ export class WireLine {
 
   /** One request is under way at a time, so its outcome needs no name. */
   private readonly settled = (response: HttpResponse): void => {
+    if (this.handledBytes > 0) {
+      this.handledBytes = 0;
+      this.count();
+    }
     if (this.phase !== 'handling') return;
     this.request = undefined;
     this.answer(response, (this.decision as Decision & { kind: 'handle' }).route.path);
@@ -348,27 +422,31 @@ export class WireLine {
       this.rest = undefined;
       this.run(rest);
     }
-    if (this.flooded && (this.phase === 'head' || this.phase === 'body')) this.refuse(503);
+    if (this.flooded) this.refuseFlood();
+  }
+
+  private refuseFlood(): void {
+    if (this.phase === 'head' || this.phase === 'body') this.overfull();
   }
 
   /** The answer leaves at once, the rest of the body is not read, the connection closes. */
   private refuseUpload(response: HttpResponse): void {
     const { method } = this.head as WireHead;
     const { startMs } = this;
-    const route = this.decision?.kind === 'handle' ? this.decision.route.path : '';
+    const route = this.decision?.route?.path ?? '';
     this.owner.accepted--;
     this.lastAnswer(response, method);
     this.owner.front.report(method, route, response.status, startMs);
   }
 
   /** The connection cannot go on: this status, and it closes. */
-  private refuse(status: number): void {
+  private refuse(status: number, given?: HttpResponse): void {
     if (this.phase === 'body') this.owner.accepted--;
     const { method, url } = this.head ?? { method: '', url: '' };
     const path = url.split('?', 1)[0] as string;
     const { front } = this.owner;
     const { startMs } = this;
-    const response = front.refusal(status, method, path);
+    const response = given ?? front.refusal(status, method, path);
     this.lastAnswer(response, method);
     const nowMs = performance.now();
     front.report(method, '', response.status, startMs === 0 ? nowMs : startMs, nowMs);
@@ -436,7 +514,7 @@ export class WireLine {
     if (nowMs < this.deadlineMs) return;
     if (this.phase === 'head' && this.startMs === 0) this.close();
     else if (this.phase === 'head' || this.phase === 'body') this.refuse(408);
-    else if (this.phase !== 'handling') this.socket.destroy();
+    else if (this.phase !== 'handling' && this.phase !== 'admitting') this.socket.destroy();
   }
 
   /** A drain begins: a connection that has nothing under way ends. */

@@ -6,16 +6,16 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls';
 import { behindBytesMax, busyPort, Front } from './front.ts';
-import { isImpostor, peerOf, tlsServerOptions } from './node-tls.ts';
-import type { HttpDriver, HttpServer, HttpServerOptions } from './port.ts';
+import { isImpostor, peerOf, reloadTls, tlsServerOptions } from './node-tls.ts';
+import type { HttpDriver, HttpServer, HttpServerOptions, HttpTls } from './port.ts';
+import { ConnectionRefuser } from './refuse-connection.ts';
 import { DateLine } from './wire-answer.ts';
 import { type LineOwner, WireLine } from './wire-line.ts';
 
-/** Unread heads, bodies on their way and pipelined bytes of all connections together; a request that would hold more
- *  is answered 503. */
-const HELD_BYTES_MAX = 256 * 1024 * 1024;
 const SWEEP_MS_MIN = 20;
 const SWEEP_MS_MAX = 250;
+
+const nameOf = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
 
 class WireServer implements HttpServer, LineOwner {
   readonly host: string;
@@ -30,20 +30,18 @@ class WireServer implements HttpServer, LineOwner {
   /** Connections whose TLS does not stand yet, by the ends of them: TLS hands over another socket. */
   private readonly strangers = new Map<string, Socket>();
   private readonly sweeper: NodeJS.Timeout;
-  private held = 0;
-  private readonly heldBytesMax: number;
+  private readonly refuser = new ConnectionRefuser();
 
-  constructor(server: Server, options: HttpServerOptions, heldBytesMax: number) {
-    this.heldBytesMax = heldBytesMax;
+  constructor(server: Server, options: HttpServerOptions) {
     this.server = server;
     this.options = options;
-    this.front = new Front(options);
     this.behindBytesMax = behindBytesMax(options);
     const address = server.address() as AddressInfo;
+    this.front = new Front(options, address.address);
     this.host = address.address;
     this.port = address.port;
-    if (options.tls === undefined) server.on('connection', (socket: Socket) => this.take(socket));
-    else this.shakeHands(server);
+    server.on('connection', (socket: Socket) => this.connect(socket));
+    if (options.tls !== undefined) this.shakeHands(server);
     const shortestMs = Math.min(options.requestTimeoutMs, options.keepAliveTimeoutMs);
     const everyMs = Math.min(SWEEP_MS_MAX, Math.max(SWEEP_MS_MIN, shortestMs / 4));
     this.sweeper = setInterval(() => this.sweep(), everyMs);
@@ -53,13 +51,32 @@ class WireServer implements HttpServer, LineOwner {
     return this.accepted;
   }
 
-  hold(bytes: number): boolean {
-    this.held += bytes;
-    return bytes <= 0 || this.held <= this.heldBytesMax;
+  connections(): number {
+    return this.front.connections.size;
+  }
+
+  heldBytes(): number {
+    return this.front.held.used;
+  }
+
+  reloadTls(tls: HttpTls): void {
+    reloadTls(this.server, this.options, tls);
   }
 
   gone(line: WireLine): void {
     this.lines.delete(line);
+  }
+
+  private connect(socket: Socket): void {
+    const { front, options } = this;
+    const address = socket.remoteAddress ?? '';
+    const refusal = front.connect(address);
+    if (refusal === undefined) {
+      socket.once('close', () => front.connections.close(address));
+      if (options.tls === undefined) this.take(socket);
+      else this.pendTls(socket);
+    } else if (options.tls === undefined) this.refuser.refuse(socket, refusal);
+    else socket.destroy();
   }
 
   private take(socket: Socket, peer?: ReturnType<typeof peerOf>): void {
@@ -68,15 +85,15 @@ class WireServer implements HttpServer, LineOwner {
     if (this.front.draining) line.drain();
   }
 
+  private pendTls(socket: Socket): void {
+    const known = nameOf(socket);
+    this.strangers.set(known, socket);
+    socket.on('close', () => this.strangers.delete(known));
+  }
+
   private shakeHands(server: Server): void {
-    const name = (socket: Socket): string => `${socket.remoteAddress} ${socket.remotePort}`;
-    server.on('connection', (socket: Socket) => {
-      const known = name(socket);
-      this.strangers.set(known, socket);
-      socket.on('close', () => this.strangers.delete(known));
-    });
     server.on('secureConnection', (socket: TLSSocket) => {
-      this.strangers.delete(name(socket));
+      this.strangers.delete(nameOf(socket));
       if (this.options.tls?.clientCa !== undefined && isImpostor(socket)) socket.destroy();
       else this.take(socket, peerOf(socket));
     });
@@ -105,7 +122,7 @@ class WireServer implements HttpServer, LineOwner {
 }
 
 /** @throws busy_port, bad_value */
-async function listen(options: HttpServerOptions, heldBytesMax: number): Promise<HttpServer> {
+async function listen(options: HttpServerOptions): Promise<HttpServer> {
   const { tls } = options;
   // The other side's end is ours to answer: what was written before it still leaves.
   const own = { allowHalfOpen: true, noDelay: true };
@@ -121,19 +138,14 @@ async function listen(options: HttpServerOptions, heldBytesMax: number): Promise
   });
   server.removeAllListeners('error');
   server.on('error', (error) => options.log.error({ error: error.message }, 'http server error'));
-  return new WireServer(server, options, heldBytesMax);
+  return new WireServer(server, options);
 }
 
-/** @param heldBytesMax what all connections together may have in memory that is not answered */
-export function wireDriverOf(heldBytesMax: number): HttpDriver {
-  return {
-    name: 'node:net',
-    limits: {
-      half_close: 'a client that shuts down its sending side counts as gone',
-      parallel_pipeline: 'requests of one connection are handled one after the other',
-    },
-    listen: (options) => listen(options, heldBytesMax),
-  };
-}
-
-export const wireDriver: HttpDriver = wireDriverOf(HELD_BYTES_MAX);
+export const wireDriver: HttpDriver = {
+  name: 'node:net',
+  limits: {
+    half_close: 'a client that shuts down its sending side counts as gone',
+    parallel_pipeline: 'requests of one connection are handled one after the other',
+  },
+  listen,
+};

@@ -7,7 +7,14 @@ import { refusalHeaders } from '../../access/headers.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Counter } from '../../core/metrics.ts';
-import type { HttpFallbacks, HttpHandler, HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import type {
+  HttpAdmission,
+  HttpFallbacks,
+  HttpRequest,
+  HttpRequestHead,
+  HttpResponse,
+  HttpRoute,
+} from '../../io/http/port.ts';
 import { outboxError } from '../errors.ts';
 import { canonicalUuid } from '../ids.ts';
 import { CREATE_NEED, READ_NEED } from './access.ts';
@@ -120,9 +127,9 @@ class OrdersHttp {
     return orders;
   }
 
-  /** Judges the head of a request: undefined lets it in, a response refuses it. */
-  private admission(need: Need, gate: RequestGate) {
-    return (head: HttpRequest): HttpResponse | undefined | Promise<HttpResponse | undefined> => {
+  /** The `admit` of a route: the gate judges the head, so that a refused body is never read. */
+  admission(need: Need, gate: RequestGate) {
+    return (head: HttpRequestHead): HttpAdmission | Promise<HttpAdmission> => {
       try {
         const access = gate.authorise(head, need);
         if (!(access instanceof Promise)) return undefined;
@@ -133,18 +140,6 @@ class OrdersHttp {
       } catch (thrown) {
         return this.refused(head, thrown);
       }
-    };
-  }
-
-  /** Asks the gate before `handler` sees the request: a refused body is never parsed. */
-  admitted(need: Need, handler: HttpHandler): HttpHandler {
-    const { gate = openGate } = this.options;
-    if (gate === openGate) return handler;
-    const admit = this.admission(need, gate);
-    return (request) => {
-      const refusal = admit(request);
-      if (refusal instanceof Promise) return refusal.then((one) => one ?? handler(request));
-      return refusal ?? handler(request);
     };
   }
 
@@ -229,9 +224,12 @@ export function ordersRoutes(options: OrdersHttpOptions): readonly HttpRoute[] {
     headers: { 'content-type': JSON_TYPE, 'cache-control': 'no-cache' },
     body: `${JSON.stringify(ordersDescription(options.version ?? '0'))}\n`,
   };
+  const { gate = openGate } = options;
+  const admits = (need: Need): Pick<HttpRoute, 'admit'> =>
+    gate === openGate ? {} : { admit: surface.admission(need, gate) };
   return [
-    { method: 'POST', path: '/orders', handler: surface.admitted(CREATE_NEED, surface.create) },
-    { method: 'GET', path: '/orders/{order_id}', handler: surface.admitted(READ_NEED, surface.show) },
+    { method: 'POST', path: '/orders', ...admits(CREATE_NEED), handler: surface.create },
+    { method: 'GET', path: '/orders/{order_id}', ...admits(READ_NEED), handler: surface.show },
     { method: 'GET', path: '/openapi.json', handler: () => description },
   ];
 }
@@ -247,9 +245,14 @@ function orderJson(order: OrderView): string {
 /** The answers the server gives without a handler, in the same shape. */
 export function ordersFallbacks(requestId: () => string): HttpFallbacks {
   return {
-    error(status, request) {
+    error(status, request, detail) {
       const row = PROBLEMS_BY_STATUS[status] ?? { ...PROBLEMS_BY_CODE.internal, status };
-      return problemResponse({ row, detail: row.title, instance: request.path, requestId: requestId() });
+      return problemResponse({
+        row,
+        detail: detail ?? row.title,
+        instance: request.path,
+        requestId: requestId(),
+      });
     },
   };
 }

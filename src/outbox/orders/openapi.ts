@@ -14,10 +14,11 @@ type ProblemCode = keyof typeof PROBLEMS_BY_CODE;
 
 const KEY = '3f2b8c1e-9d4a-4b6f-8e21-7a5c0d9e1f34';
 const ORDER_ID = '019aa5d2-7c40-7a3e-9b51-0c2f6d8e4a17';
+const UUID = '[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}';
 const REQUEST_ID = '019aa5d2-7c41-7bb0-8d10-3e5a9c7f2b64';
 
 /** What the server itself can answer to any request. */
-const BY_SERVER: readonly number[] = [400, 408, 431, 500, 503];
+const BY_SERVER: readonly number[] = [400, 403, 408, 431, 500, 503];
 const BY_SERVER_WITH_BODY: readonly number[] = [413, 417];
 
 /** Refusals of the gate. */
@@ -70,7 +71,7 @@ const ACCEPT: Json = {
   in: 'header',
   required: false,
   description: 'Where it is given it must admit application/json, or the answer is 406.',
-  schema: { type: 'string' },
+  schema: { type: 'string', examples: ['application/json'] },
 };
 const X_REQUEST_ID: Json = {
   name: 'X-Request-Id',
@@ -121,7 +122,7 @@ export const ORDERS_OPERATIONS: readonly OrdersOperation[] = [
         required: true,
         description:
           'One UUID of any version, bare or in double quotes, in either case: the same key in each form. It belongs to the operation: a request over gRPC with the same key is the same request.',
-        schema: { type: 'string', minLength: 36, maxLength: 38 },
+        schema: { type: 'string', pattern: `^(${UUID}|"${UUID}")$` },
         example: KEY,
       },
       {
@@ -365,6 +366,8 @@ function describe(operation: OrdersOperation): Json {
   };
 }
 
+/** What is above 2^63-1 is refused by its value. */
+const POSITIVE_TEXT: Json = { type: 'string', pattern: '^[1-9][0-9]{0,18}$' };
 const INT64_TEXT: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]*)$', maxLength: 20 };
 const uuid = (description: string): Json => ({ type: 'string', format: 'uuid', description });
 
@@ -380,7 +383,7 @@ const SCHEMAS: Json = {
       },
       amount_cents: {
         description: '64 bits, above zero, as an integer or its decimal digits.',
-        oneOf: [{ type: 'integer', format: 'int64', minimum: 1 }, INT64_TEXT],
+        oneOf: [{ type: 'integer', format: 'int64', minimum: 1 }, POSITIVE_TEXT],
       },
     },
   },

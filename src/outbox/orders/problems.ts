@@ -143,6 +143,12 @@ export const PROBLEMS_BY_STATUS: Readonly<Record<number, ProblemRow>> = {
     title: 'The request is malformed',
     when: 'It is no HTTP/1.1 that can be read in one way only, and the connection closes; or its path is badly encoded.',
   },
+  403: {
+    type: 'cross-site',
+    status: 403,
+    title: 'The request comes from another site',
+    when: 'Its Origin is not listed with -allowed-origins; or -listen is a loopback address and Host is no name of this machine.',
+  },
   404: {
     type: 'no-such-resource',
     status: 404,
@@ -178,8 +184,8 @@ export const PROBLEMS_BY_STATUS: Readonly<Record<number, ProblemRow>> = {
   503: {
     type: 'stopping',
     status: 503,
-    title: 'The service is stopping',
-    when: 'It drains, or holds as much unread as it may. Send the same request again, on another connection.',
+    title: 'The service takes no request now',
+    when: 'It drains, or has as many connections or holds as many bytes as it may. Send the same request again, on another connection.',
   },
 };
 

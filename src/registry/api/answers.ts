@@ -72,8 +72,13 @@ export function answerOf(thrown: unknown, wire: Wire, type?: string): HttpRespon
  *  @param bodyBytesMax of a request's body, for the message that says so */
 export function registryFallbacks(bodyBytesMax: number): HttpFallbacks {
   return {
-    error(status) {
-      const why = status === 413 ? `: the request body is over the limit -body-max=${bodyBytesMax}` : '';
+    error(status, _request, detail) {
+      const why =
+        status === 413
+          ? `: the request body is over the limit -body-max=${bodyBytesMax}`
+          : detail === undefined
+            ? ''
+            : `: ${detail}`;
       const message = `HTTP ${status} ${STATUS_CODES[status] ?? 'Error'}${why}`;
       return errorAnswer(status, status === 500 ? 50001 : status, message);
     },

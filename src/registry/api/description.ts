@@ -1,7 +1,8 @@
 /** JSON Schemas of the bodies: what the description of the interface says, and its tests hold every answer to. */
-import { LEVELS } from '../compatibility/modes.ts';
+import { LEVELS, VERDICT_POLICIES } from '../compatibility/modes.ts';
 import { READ_ID_MAX, VERSION_MAX } from '../store/records.ts';
 import { REGISTRY_MODES } from '../store/service.ts';
+import { COMPATIBILITY_POLICIES, LOSSY_CHOICES } from '../store/settings.ts';
 import type { Wire } from './answers.ts';
 import { CONFIG_PROPERTIES } from './bodies.ts';
 import type { JsonSchema } from './parameters.ts';
@@ -40,6 +41,16 @@ const orNull = (type: string): JsonSchema => ({ type: [type, 'null'] });
 
 const refOrNull = (name: string): JsonSchema => ({ anyOf: [ref(name), { type: 'null' }] });
 
+/** Texts of a config that are one of a few words, in any case. */
+const oneOf = (words: readonly string[]): JsonSchema => ({
+  anyOf: [{ enum: words }, { type: 'null' }],
+});
+const WORDS_SENT: Readonly<Record<string, JsonSchema>> = {
+  compatibilityPolicy: oneOf(COMPATIBILITY_POLICIES),
+  verdictPolicy: oneOf(VERDICT_POLICIES),
+  lossy: oneOf(LOSSY_CHOICES),
+};
+
 type ConfigKind = (typeof CONFIG_PROPERTIES)[string];
 /** As it is answered: another registry's log may hold other documents. */
 const ANSWERED: Readonly<Record<ConfigKind, JsonSchema>> = {
@@ -58,13 +69,21 @@ const config = (as: Readonly<Record<ConfigKind, JsonSchema>>): Readonly<Record<s
   Object.fromEntries(
     Object.entries(CONFIG_PROPERTIES)
       .filter(([name]) => name !== 'compatibilityLevel')
-      .map(([name, kind]) => [name, as[kind]]),
+      .map(([name, kind]) => [name, (as === SENT ? WORDS_SENT[name] : undefined) ?? as[kind]]),
   );
 
 const WORDS: JsonSchema = { ...arrayOf(TEXT), description: 'A set: sorted, each word once.' };
 const TEXTS: JsonSchema = { type: 'object', additionalProperties: TEXT };
+/** The default mode is WRITEREAD, so rules of other modes name theirs. */
 const rulesOf = (...modes: readonly string[]): JsonSchema =>
-  arrayOf({ allOf: [ref('Rule'), { properties: { mode: { enum: [...modes, null] } } }] });
+  arrayOf({
+    allOf: [
+      ref('Rule'),
+      modes.includes('WRITEREAD')
+        ? { properties: { mode: { enum: [...modes, null] } } }
+        : { required: ['mode'], properties: { mode: { enum: modes } } },
+    ],
+  });
 
 /** Documents that go with a schema. What is null or not known here is dropped. */
 const DOCUMENTS: Readonly<Record<string, JsonSchema>> = {
@@ -207,7 +226,7 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
         references: {
           ...arrayOf(
             open(
-              { name: TEXT, subject: TEXT, version: { type: 'integer' } },
+              { name: TEXT, subject: TEXT, version: { type: 'integer', minimum: -1, maximum: VERSION_MAX } },
               ['name', 'subject', 'version'],
               'What the schema refers to.',
             ),
@@ -215,8 +234,16 @@ export function bodySchemas(wire: Wire): Readonly<Record<string, JsonSchema>> {
         },
         metadata: refOrNull('Metadata'),
         ruleSet: refOrNull('RuleSet'),
-        id: { type: ['integer', 'null'], description: 'Only in mode IMPORT.' },
-        version: { type: ['integer', 'null'], description: 'The next one; any in mode IMPORT.' },
+        id: {
+          anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: [-1, null] }],
+          description: 'Only in mode IMPORT; -1 is none.',
+        },
+        version: {
+          type: ['integer', 'null'],
+          minimum: -1,
+          maximum: VERSION_MAX,
+          description: 'The next one; any in mode IMPORT; -1 is none.',
+        },
       },
       [],
       'A schema with what belongs to it. An Avro schema itself (a JSON object with `type` and without `schema`, or a list that is not empty) is taken too; as application/octet-stream, or without a content type, any Avro or Protobuf text is.',

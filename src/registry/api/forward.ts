@@ -7,7 +7,13 @@
  */
 import { coreError, findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
-import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import type {
+  HttpAdmission,
+  HttpRequest,
+  HttpRequestHead,
+  HttpResponse,
+  HttpRoute,
+} from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
 import type { RegistryLog } from '../store/log.ts';
 
@@ -150,7 +156,7 @@ export function forwardTransport(driver: HttpClientDriver, options: ForwardOptio
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
-const isForwarded = (request: HttpRequest): boolean =>
+const isForwarded = (request: HttpRequestHead): boolean =>
   request.header(FORWARD_HEADER).some((value) => value.toLowerCase() === 'true');
 
 /** Answers to forwarded requests say which instance gave them, errors too: an address can be wrong, or somebody else's.
@@ -159,19 +165,26 @@ export function signForwarded(
   routes: readonly HttpRoute[],
   instanceOf: () => string | undefined,
 ): readonly HttpRoute[] {
-  return routes.map((route) => ({
-    ...route,
-    handler: (request) => {
-      const response = route.handler(request);
-      const instance = isForwarded(request) ? instanceOf() : undefined;
-      if (instance === undefined) return response;
-      const sign = (given: HttpResponse): HttpResponse => ({
-        ...given,
-        headers: { ...given.headers, [INSTANCE_HEADER]: instance },
-      });
-      return response instanceof Promise ? response.then(sign) : sign(response);
-    },
-  }));
+  const signed = <T extends HttpAdmission>(
+    request: HttpRequestHead,
+    response: T | Promise<T>,
+  ): T | Promise<T> => {
+    const instance = isForwarded(request) ? instanceOf() : undefined;
+    if (instance === undefined) return response;
+    const sign = (given: T): T =>
+      given === undefined ? given : { ...given, headers: { ...given.headers, [INSTANCE_HEADER]: instance } };
+    return response instanceof Promise ? response.then(sign) : sign(response);
+  };
+  return routes.map((route) => {
+    const { admit } = route;
+    return {
+      ...route,
+      ...(admit === undefined
+        ? {}
+        : { admit: (head: HttpRequestHead) => signed<HttpAdmission>(head, admit(head)) }),
+      handler: (request) => signed<HttpResponse>(request, route.handler(request)),
+    };
+  });
 }
 
 interface Leader {

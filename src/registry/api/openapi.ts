@@ -36,6 +36,7 @@ const WHEN_WRITING: readonly RegistryErrorCode[] = [
 ];
 /** Answers of the server itself. */
 const BY_SERVER: Readonly<Record<number, string>> = {
+  403: 'The Origin of the request is another site; or no rule allows it.',
   408: 'The request did not arrive in time.',
   413: 'The body is over the limit.',
   431: 'The head is over the limit.',
@@ -73,6 +74,14 @@ function contentOf(schema: JsonSchema, types: readonly string[]): JsonSchema {
   return Object.fromEntries(types.map((type) => [type, { schema }]));
 }
 
+const ACCEPT: JsonSchema = {
+  name: 'Accept',
+  in: 'header',
+  required: false,
+  description: 'Where it is sent it must admit one of the types of the answer, or the answer is 406.',
+  schema: { type: 'string', examples: JSON_BODY_TYPES },
+};
+
 function parametersOf(operation: Operation, path: string): JsonSchema[] {
   const inPath = [...path.matchAll(/\{(\w+)\}/g)].map((match) => match[1] as PathParameter);
   return [
@@ -83,6 +92,7 @@ function parametersOf(operation: Operation, path: string): JsonSchema[] {
       required: false,
       ...QUERY_PARAMETERS[name],
     })),
+    ACCEPT,
   ];
 }
 
@@ -149,7 +159,7 @@ export function openApi(
       title: 'Millrace schema registry',
       version: api.version,
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
-      description: `Bodies as -wire=${api.wire} has them. A request body has at most ${api.bodyBytesMax} bytes, a schema at most ${api.limits.schemaMax} bytes, ${api.limits.nestingMax} brackets inside brackets and ${api.limits.referencesMax} references inside references, a list at most ${api.pageMax} items. Every error is {"error_code", "message"}.`,
+      description: `Bodies as -wire=${api.wire} has them. A request body has at most ${api.bodyBytesMax} bytes, a schema at most ${api.limits.schemaMax} bytes, ${api.limits.nestingMax} brackets inside brackets and ${api.limits.referencesMax} references inside references, a list at most ${api.pageMax} items. What a browser sends from the page of another site is answered 403. Every error is {"error_code", "message"}.`,
     },
     tags: [...new Set(operations.map(({ tag }) => tag))].map((name) => ({ name })),
     paths,

@@ -64,7 +64,7 @@ function contextOfPath(context: string | undefined): string {
   if (context === undefined) return '';
   const name = context.replace(/^:|:$/g, '');
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these characters are what is refused
-  if (/[:\u0000-\u001f\u007f]/.test(name) || name === '*')
+  if (/[:\u0000-\u001f\u007f-\u009f]/.test(name) || name === '*')
     throw registryError('invalid_subject', `The specified context '${name.slice(0, 64)}' is not valid.`);
   return qualify({ context: name.startsWith('.') ? name : `.${name}`, name: '' });
 }

@@ -2,31 +2,50 @@
  *  description says what the routes do. */
 import type { HttpRequest } from '../../io/http/port.ts';
 import { registryError } from '../errors.ts';
+import { SUBJECT_CHARS_MAX } from '../store/names.ts';
+import { VERSION_MAX } from '../store/records.ts';
 import type { Deleted, SchemaTextFormat } from '../store/service.ts';
 
 export type JsonSchema = Readonly<Record<string, unknown>>;
 
 interface Parameter {
+  readonly required?: true;
   readonly schema: JsonSchema;
   readonly description: string;
 }
 
 const FLAG: JsonSchema = { type: 'string', examples: ['true', 'false'] };
 const TEXT: JsonSchema = { type: 'string' };
-const COUNT: JsonSchema = { type: 'integer' };
+/** Digits of `offset` and `limit`. */
+const COUNT_MAX = 9_999_999_999;
+const CONTROL = '\\u0000-\\u001f\\u007f-\\u009f';
 
 export const PATH_PARAMETERS = {
   subject: {
-    schema: { type: 'string', minLength: 1 },
+    schema: {
+      type: 'string',
+      minLength: 1,
+      maxLength: SUBJECT_CHARS_MAX,
+      pattern: `^[^${CONTROL}]+$`,
+    },
     description:
-      'Name of a subject, percent-encoded; `:.context:name` outside the default context. Config and mode also take `:.context:`, a whole context.',
+      'Name of a subject, percent-encoded, without control characters; `:.context:name` outside the default context. Config and mode also take `:.context:`, a whole context. `__GLOBAL`, `__EMPTY` and names that begin with `:*:` are refused where something is stored.',
   },
-  version: { schema: TEXT, description: 'A version from 1 to 2^31-1, or `latest`, or `-1` for it.' },
+  version: {
+    schema: { anyOf: [{ type: 'integer', minimum: 1, maximum: VERSION_MAX }, { enum: ['latest', '-1'] }] },
+    description: 'A version from 1 to 2^31-1, or `latest`, or `-1` for it.',
+  },
   id: { schema: TEXT, description: 'A schema id, a whole number from 1.' },
   guid: { schema: TEXT, description: 'A guid: the identity of a content, the same in every registry.' },
   context: {
-    schema: TEXT,
-    description: 'Name of a context, with or without its leading dot; `.` is the default one.',
+    schema: {
+      type: 'string',
+      minLength: 1,
+      pattern: `^:?[^:${CONTROL}]*:?$`,
+      not: { enum: ['*', ':*', '*:', ':*:'] },
+    },
+    description:
+      'Name of a context, with or without its leading dot and the colons around it, without control characters; `.` is the default one.',
   },
   resource: { schema: TEXT, description: 'Id of a resource.' },
   namespace: { schema: TEXT, description: 'Namespace of a resource; `-` for any.' },
@@ -42,8 +61,14 @@ export const QUERY_PARAMETERS = {
     schema: TEXT,
     description: 'Subjects that begin so; `:*:` (the default) in every context, `:.context:` in one.',
   },
-  offset: { schema: COUNT, description: 'How many to leave out at the start; default 0.' },
-  limit: { schema: COUNT, description: 'How many at most; -1 (the default): all.' },
+  offset: {
+    schema: { type: 'integer', minimum: 0, maximum: COUNT_MAX },
+    description: 'How many to leave out at the start; default 0.',
+  },
+  limit: {
+    schema: { type: 'integer', minimum: -COUNT_MAX, maximum: COUNT_MAX },
+    description: 'How many at most; -1 (the default) or less: all.',
+  },
   normalize: {
     schema: FLAG,
     description:
@@ -80,8 +105,13 @@ export const QUERY_PARAMETERS = {
   latestOnly: { schema: FLAG, description: '`true`: the latest version of each subject only.' },
   aliases: { schema: FLAG, description: 'Accepted; has no effect.' },
   ruleType: { schema: TEXT, description: 'Only schemas that have a rule of this type.' },
-  key: { schema: TEXT, description: 'Key of a metadata property; with a `value` each, any number of times.' },
+  key: {
+    required: true,
+    schema: TEXT,
+    description: 'Key of a metadata property; with a `value` each, any number of times.',
+  },
   value: {
+    required: true,
     schema: TEXT,
     description: 'Value of the metadata property named by the `key` at the same place.',
   },

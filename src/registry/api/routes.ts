@@ -1,11 +1,17 @@
 /** The registry's HTTP interface: every row of the operations as a route, and the description of them all.
  *
- *  A request passes, in this order: who asks and whether they may, what they accept, the leader where it changes
+ *  A request passes, in this order: on its head, before its body is read, who asks and whether they may; what they accept, the leader where it changes
  *  something, what others wrote where it reads, the subject behind an alias; then its row's `run`. An error at any step is an answer in the one
  *  shape.
  */
-import { openGate, type RequestGate } from '../../access/access.ts';
-import type { HttpRequest, HttpResponse, HttpRoute } from '../../io/http/port.ts';
+import { type Access, openGate, type RequestGate } from '../../access/access.ts';
+import type {
+  HttpAdmission,
+  HttpRequest,
+  HttpRequestHead,
+  HttpResponse,
+  HttpRoute,
+} from '../../io/http/port.ts';
 import { CHECK_MS_MAX, untilDone } from '../checks/checks.ts';
 import type { RegistryService } from '../store/service.ts';
 import { ABOUT_OPERATIONS } from './about.ts';
@@ -130,12 +136,28 @@ export function registryRoutes(
     return operation.settled === true ? finish() : service.fresh().then(finish);
   };
 
+  /** Requests whose head was authorised; a handler gets the object that `admit` got. */
+  const admitted = new WeakMap<HttpRequestHead, Access>();
+
+  const authorise = (call: Call): Access | Promise<Access> | undefined => {
+    const { right } = call.operation;
+    return api.open || right === undefined ? undefined : api.gate.authorise(call.request, call.need(right));
+  };
+
   const respond = (request: HttpRequest, operation: Operation): HttpResponse | Promise<HttpResponse> => {
     const call = new Call(request, operation, serviceOf(), api);
-    if (api.open || operation.right === undefined) return execute(call, negotiate(request));
-    return after(api.gate.authorise(request, call.need(operation.right)), (access) => {
-      call.access = access;
+    return after(admitted.get(request) ?? authorise(call), (access) => {
+      if (access !== undefined) call.access = access;
       return execute(call, negotiate(request));
+    });
+  };
+
+  const admit = (head: HttpRequestHead, operation: Operation): HttpAdmission | Promise<HttpAdmission> => {
+    // The body is of no concern here; the driver adds it to this object.
+    const call = new Call(head as HttpRequest, operation, serviceOf(), api);
+    return after(authorise(call), (access) => {
+      if (access !== undefined) admitted.set(head, access);
+      return undefined;
     });
   };
 
@@ -145,17 +167,22 @@ export function registryRoutes(
     return response;
   };
 
+  const guarded = <T>(work: () => T | Promise<T>): T | HttpResponse | Promise<T | HttpResponse> => {
+    try {
+      const made = work();
+      return made instanceof Promise ? made.catch(refuse) : made;
+    } catch (thrown) {
+      return refuse(thrown);
+    }
+  };
+
   const routeOf = (operation: Operation, path: string): HttpRoute => ({
     method: operation.method,
     path,
-    handler: (request) => {
-      try {
-        const response = respond(request, operation);
-        return response instanceof Promise ? response.catch(refuse) : response;
-      } catch (thrown) {
-        return refuse(thrown);
-      }
-    },
+    ...(api.open || operation.right === undefined
+      ? {}
+      : { admit: (head) => guarded(() => admit(head, operation)) }),
+    handler: (request) => guarded(() => respond(request, operation)),
   });
 
   return operationsOf(api).flatMap((operation) => pathsOf(operation).map((path) => routeOf(operation, path)));

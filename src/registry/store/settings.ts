@@ -113,8 +113,8 @@ export function checkWritable(state: State, scope: string | null): void {
   if (mode === 'READONLY' || mode === 'READONLY_OVERRIDE') throw notPermitted(scope, 'in read-only mode');
 }
 
-const LOSSY_CHOICES = ['ACCEPT', 'REJECT'];
-const COMPATIBILITY_POLICIES = ['STRICT', 'LENIENT', 'LOGICAL'];
+export const LOSSY_CHOICES = ['ACCEPT', 'REJECT'];
+export const COMPATIBILITY_POLICIES = ['STRICT', 'LENIENT', 'LOGICAL'];
 const LEVEL_MESSAGE =
   'Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, forward_transitive, and full_transitive';
 

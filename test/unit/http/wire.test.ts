@@ -4,7 +4,7 @@ import type { Socket } from 'node:net';
 import fc from 'fast-check';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import type { HttpRoute, HttpServerOptions } from '../../../src/io/http/port.ts';
-import { wireDriver, wireDriverOf } from '../../../src/io/http/wire.ts';
+import { wireDriver } from '../../../src/io/http/wire.ts';
 import { DateLine, wireAnswer } from '../../../src/io/http/wire-answer.ts';
 import { WireBody } from '../../../src/io/http/wire-body.ts';
 import { CHUNKED, readWireHead } from '../../../src/io/http/wire-head.ts';
@@ -68,7 +68,7 @@ describe('a head', () => {
     ['GET / HTTP/1.2'],
     ['GET / http/1.1'],
     ['get / HTTP/1.1'],
-    ['NOPE / HTTP/1.1'],
+    ['NO(PE / HTTP/1.1'],
     ['CONNECT h:1 HTTP/1.1'],
     ['GET a HTTP/1.1'],
     ['GET /\u0000 HTTP/1.1'],
@@ -223,9 +223,8 @@ describe('an answer', () => {
 
 describe('a connection', () => {
   const wire = httpHarness(wireDriver);
-  const small = httpHarness(wireDriverOf(200_000));
-  const start = (routes: readonly HttpRoute[], over: Partial<HttpServerOptions> = {}, { start } = wire) =>
-    start(routes, {
+  const start = (routes: readonly HttpRoute[], over: Partial<HttpServerOptions> = {}) =>
+    wire.start(routes, {
       bodyBytesMax: 64 * 1024,
       requestTimeoutMs: 10_000,
       keepAliveTimeoutMs: 10_000,
@@ -295,7 +294,7 @@ describe('a connection', () => {
   });
 
   test('that would hold more than the server may is refused with 503, and others go on', async () => {
-    const server = await start(ECHO, { requestTimeoutMs: 20_000 }, small);
+    const server = await start(ECHO, { requestTimeoutMs: 20_000, heldBytesMax: 200_000 });
     const half = `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 60000\r\n\r\n${'x'.repeat(40_000)}`;
     const all = await Promise.all(Array.from({ length: 8 }, async () => (await open(server)).send(half)));
     await expect
@@ -313,6 +312,34 @@ describe('a connection', () => {
       client.send('x'.repeat(20_000));
       expect((await client.answer()).body.length).toBe(60_000);
     }
+  });
+
+  test('whose head is judged for longer than a request may take is served', async () => {
+    const door = gate();
+    const judged = gate();
+    const server = await start(
+      [
+        {
+          method: 'POST',
+          path: '/',
+          admit: async () => {
+            judged.open();
+            await door.opened;
+            return undefined;
+          },
+          handler: ({ body }) => ({ status: 200, body }),
+        },
+      ],
+      { requestTimeoutMs: 100 },
+    );
+    const client = await open(server);
+    client.send(post('/', 'x'));
+    await judged.opened;
+    // Times out meanwhile, and shows by it that the time is over.
+    const other = await open(server);
+    expect((await other.send('GET / HTTP/1.1\r\n').answer()).status).toBe(408);
+    door.open();
+    expect((await client.answer()).body.toString()).toBe('x');
   });
 
   test('that reads slowly gets a long answer whole, and its end', async () => {

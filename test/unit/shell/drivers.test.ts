@@ -92,6 +92,7 @@ describe('the choice of the HTTP backend', () => {
     const outcome = await httpDriver(context, {
       asked: 'auto',
       tls: false,
+      loopback: true,
       needs: undefined,
       ...choice,
     }).catch((thrown: unknown) => findMillraceError(thrown));
@@ -99,23 +100,21 @@ describe('the choice of the HTTP backend', () => {
     return { name: outcome instanceof MillraceError ? outcome.toLine() : outcome?.name, uws, line: lines[0] };
   };
 
-  test('auto: uWebSockets.js where the command says that it suffices', async () => {
+  test('auto serves plain HTTP on a loopback address by uWebSockets.js where the command says that it suffices', async () => {
     const chosen = await choose({ needs: [] });
-    expect([chosen.name, chosen.uws]).toEqual(fits() ? ['uWebSockets.js', 1] : ['node:http', 0]);
+    expect([chosen.name, chosen.uws]).toEqual(fits() ? ['uWebSockets.js', 1] : ['node:net', 0]);
     expect(chosen.line).toMatchObject({ level: fits() ? 'info' : 'warn', fields: { port: 'http' } });
+  });
+
+  test('node:http serves only where it is asked for', async () => {
+    const chosen = await choose({ asked: 'node', needs: [], tls: true, loopback: false });
+    expect([chosen.name, chosen.uws, chosen.line?.fields['reason']]).toEqual(['node:http', 0, 'asked for']);
   });
 
   test.each<[string, Partial<HttpChoice>, string]>([
     ['without a statement', {}, 'lacks least'],
     ['with TLS', { needs: [], tls: true }, 'no TLS'],
-    ['when asked', { asked: 'node', needs: [] }, 'asked for'],
-  ])('node:http %s, and the log says why', async (_what, choice, why) => {
-    const chosen = await choose(choice);
-    expect([chosen.name, chosen.uws]).toEqual(['node:http', 0]);
-    expect(chosen.line?.fields['reason']).toContain(why);
-  });
-
-  test.each<[string, Partial<HttpChoice>, string]>([
+    ['on an address that others reach', { needs: [], loopback: false }, 'not a loopback address'],
     ['with a need that uWebSockets.js lacks', { needs: ['header_bytes'] }, 'the command needs header_bytes'],
     [
       'with such a need and TLS',
@@ -123,7 +122,7 @@ describe('the choice of the HTTP backend', () => {
       'the command needs pipeline_waits',
     ],
     ['when asked', { asked: 'net', tls: true }, 'asked for'],
-  ])('node:net %s, and the log says why', async (_what, choice, why) => {
+  ])('our own parser over node:net serves %s, and the log says why', async (_what, choice, why) => {
     const chosen = await choose(choice);
     expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);
     expect(chosen.line?.fields['reason']).toContain(why);
@@ -132,7 +131,7 @@ describe('the choice of the HTTP backend', () => {
   test('uWebSockets.js that was asked for and cannot do it is an error, not another backend', async () => {
     expect((await choose({ asked: 'uws', tls: true })).name).toContain('it serves no TLS');
     expect((await choose({ asked: 'uws', needs: ['pipeline_waits'] })).name).toMatch(
-      /-http=uws cannot serve this: the command needs pipeline_waits: .*; run with -http=node.*\[bad_value\]/,
+      /-http=uws cannot serve this: the command needs pipeline_waits: .*; run with -http=net.*\[bad_value\]/,
     );
     expect((await choose({ asked: 'uws' })).name).toMatch(fits() ? /^uWebSockets.js$/ : /addon_missing/);
   });

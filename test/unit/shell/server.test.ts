@@ -139,7 +139,7 @@ describe('the shared server', () => {
       command: 'probe',
       node: process.version,
       native: 'off',
-      http: 'node:http',
+      http: 'node:net',
     });
     world.signal('SIGTERM');
     await code;

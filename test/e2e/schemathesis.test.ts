@@ -1,0 +1,62 @@
+/** schemathesis makes requests from the OpenAPI descriptions of the registry and of orders, and judges every answer by them: no
+ *  5xx, no status, header or body that is not described, nothing refused that is described, nothing taken that is not, 405 with
+ *  Allow for methods that are not described. */
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { describe, expect, it } from 'vitest';
+import { clientsFolder } from '../clients/kit.ts';
+import { projectRoot } from '../house/root.ts';
+import { launcher } from './engine-kit.ts';
+import { ordersKit } from './orders-kit.ts';
+import { sharedStack } from './stack.ts';
+
+const RUN = 'import sys; from schemathesis.cli import schemathesis; sys.exit(schemathesis())';
+const CONFIG = join(projectRoot, 'test', 'clients', 'schemathesis.toml');
+
+const own = launcher();
+const python = join(await clientsFolder(), 'python', 'bin', 'python');
+
+/** Operations under a context share rows and handlers with those above; two of them show that. */
+const SAME_UNDER_CONTEXTS =
+  '^/contexts/[{]context[}]/(?!subjects$|subjects/[{]subject[}]/versions/[{]version[}]$)';
+
+/** Exit code of a run, and its report. */
+async function run(
+  address: string,
+  flags: readonly string[] = [],
+): Promise<{ readonly code: number | null; readonly report: string }> {
+  const args = ['-c', RUN, '--config-file', CONFIG, 'run', `http://${address}/openapi.json`, '--no-color'];
+  const child = spawn(python, [...args, '--wait-for-schema', '60', ...flags], {
+    cwd: own.dir,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const code = new Promise<number | null>((resolve) => child.once('close', resolve));
+  const report = await text(child.stdout);
+  return { code: await code, report };
+}
+
+describe('schemathesis', () => {
+  it('finds nothing in the answers of the registry', async () => {
+    const registry = own.spawn('registry', [
+      'registry',
+      '-listen=127.0.0.1:0',
+      '-http=net',
+      '-log-level=warn',
+    ]);
+    const { code, report } = await run(await registry.address(), [
+      `--exclude-path-regex=${SAME_UNDER_CONTEXTS}`,
+    ]);
+    expect(code, report).toBe(0);
+    expect(report).toMatch(/\d+ generated/);
+  });
+
+  it('finds nothing in the answers of orders', async () => {
+    const kit = ordersKit(own, (await sharedStack()).postgres);
+    const { schema } = await kit.schema();
+    const { address } = await kit.serve(schema, ['-grpc-listen=off']);
+    const { code, report } = await run(address);
+    expect(code, report).toBe(0);
+    expect(report).toMatch(/\d+ generated/);
+  });
+});
