@@ -39,7 +39,8 @@ test('no error table of the sources is left out', () => {
     .filter(
       (path) =>
         path.endsWith('.ts') &&
-        /^export const [A-Z_]*ERRORS = \{/m.test(readFileSync(join(source, path), 'utf8')),
+        // A table that only joins others has no codes of its own.
+        /^export const [A-Z_]*ERRORS = \{(?! \.\.\.)/m.test(readFileSync(join(source, path), 'utf8')),
     )
     .map((path) => `src/${path}`)
     .sort();
