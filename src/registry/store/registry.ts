@@ -389,16 +389,14 @@ export class Registry implements RegistryService {
     const compared =
       number === undefined ? comparedBy(config, against) : one.filter((v) => against.includes(v));
     const policy = policyOf(config);
-    const base = { compared: compared.map(storedOf), level, policy };
+    const told = { compared: compared.map(storedOf), level, policy };
     if (proposed === undefined || (same !== undefined && isAnswer(same)))
-      return { ...verdictOf([]), ...base, explained: () => [] };
+      return { ...verdictOf([]), ...told, explained: () => [] };
     const explain = options.explain === true && policy === 'PROVEN';
     const verdict = judgeAgainst(this.state, this.parser, name, proposed, config, compared, explain);
     return {
       ...verdict,
-      compared: compared.map(storedOf),
-      level,
-      policy,
+      ...told,
       explained: () => {
         const question = questionOf(this.state, this.parser, name, proposed, config, compared);
         return this.checks.explain(question) ?? explainedHere(question, verdict);
