@@ -16,6 +16,7 @@ export const STILL_TIMED: readonly string[] = [
   'test/contract/http-client.test.ts',
   'test/contract/http-connections.contract.ts',
   'test/contract/http-crowd.contract.ts',
+  'test/contract/http-guards.contract.ts',
   'test/contract/http-limits.contract.ts',
   'test/contract/http-requests.contract.ts',
   'test/contract/raw-client.ts',
