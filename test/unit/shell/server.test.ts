@@ -1,6 +1,7 @@
 /** What every command serves over HTTP. */
-import { createServer } from 'node:http';
+import { Agent, createServer, type OutgoingHttpHeaders, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
 import { until } from '../../e2e/engine-kit.ts';
 import { type FakeWorld, start } from './fake-world.ts';
@@ -53,6 +54,33 @@ describe('the shared server', () => {
     expect(await (await fetch(`${url}/version`)).text()).toBe('mine');
     expect(await (await fetch(`${metrics}/version`)).json()).toMatchObject({ command: 'probe' });
     expect((await fetch(`${metrics}/things/7`, { method: 'POST' })).status).toBe(404);
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
+  test('refuses requests of foreign pages and connections over the limits on -metrics-listen too', async () => {
+    const { code, world } = start(serving, ['-listen=:0', '-metrics-listen=:0', '-connections-max=1']);
+    const metrics = new URL(await lineOf(world, /^metrics on (http:\/\/\S+)$/m));
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const get = (
+      path: string,
+      by: Agent,
+      headers: OutgoingHttpHeaders = {},
+    ): Promise<[number | undefined, string]> =>
+      new Promise((resolve, reject) => {
+        const sent = request(new URL(path, metrics), { headers, agent: by }, (response) => {
+          text(response).then((body) => resolve([response.statusCode, body]), reject);
+        });
+        sent.on('error', reject);
+        sent.end();
+      });
+    expect((await get('/health', agent, { origin: 'https://evil.example' }))[0]).toBe(403);
+    expect((await get('/health', agent))[0]).toBe(200);
+    expect((await get('/health', new Agent()))[0]).toBe(503);
+    const [, exposition] = await get('/metrics', agent);
+    expect(exposition).toContain('http_connections_refused_total{limit="total"} 1');
+    expect(exposition).toMatch(/^http_connections 1$/m);
+    agent.destroy();
     world.signal('SIGTERM');
     expect(await code).toBe(0);
   });
