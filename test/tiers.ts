@@ -87,7 +87,7 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/relay-bench.test.ts',
 ];
 
-/** What vitest includes and excludes in one pass of one tier. */
+/** Files that vitest includes and excludes in one pass of one tier. */
 export function selection(
   tier: 'fast' | 'full',
   pass: 'native' | 'reference',

@@ -49,7 +49,7 @@ struct ReceiptRun {
 
 struct ConsumeOutcome {
   std::uint32_t rows = 0;
-  // Of all rows, in their order.
+  // One entry a row, in the order of the rows.
   std::vector<ReceiptRun> receipts;
   std::vector<Place> ends;
   std::vector<Event> events;
@@ -133,7 +133,7 @@ class Consumer : public Journal {
   std::vector<Partition> partitions_;
   std::uint32_t last_ = 0;
   std::vector<Held> held_;
-  // Of one draw.
+  // State of one draw.
   std::vector<rd_kafka_message_s*> drawn_;
   std::vector<std::int64_t> received_;
   std::vector<Rebalance> rebalances_;

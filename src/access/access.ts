@@ -7,9 +7,9 @@
 
 /** The part of a request that the gate reads. An HTTP request is one. */
 export interface Caller {
-  /** For the log: the HTTP method, or `gRPC`. */
+  /** HTTP method, or `gRPC`; only logged. */
   readonly method: string;
-  /** For the log: the path, or `/orders.v1.Orders/Create`. */
+  /** Path, or `/orders.v1.Orders/Create`; only logged. */
   readonly path: string;
   /** All values of a header or metadata entry, in the order they came. */
   header(name: string): readonly string[];

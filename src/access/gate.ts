@@ -25,7 +25,7 @@ const FAILURES_BURST = 50;
 const REFUSALS_LOGGED = { perSecond: 5, burst: 50 };
 
 export interface GateOptions {
-  /** Whether each allowed change is logged. For services whose changes are rare. */
+  /** True: each allowed change is logged. Meant for services whose changes are rare. */
   readonly logsAllowed: boolean;
   /** Undefined: everybody may do everything, and only the rate is bounded. */
   readonly rules: (() => Rules) | undefined;

@@ -26,7 +26,7 @@ type Context = CommandContext<typeof SETTINGS>;
 
 interface Parts {
   readonly ids: UuidV7;
-  /** Of both transports, so that a client has one rate. Undefined: every caller may do everything. */
+  /** Gate of both transports, so that a client has one rate. Undefined: every caller may do everything. */
   readonly gate: RequestGate | undefined;
   orders: Orders | undefined;
 }

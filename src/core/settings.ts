@@ -210,7 +210,7 @@ export function formatValue(type: SettingType, value: unknown): string {
   return String(value);
 }
 
-/** Whether a text of this setting may hold a secret. */
+/** True when a text of this setting may hold a secret. */
 const isSecret = (setting: Setting): boolean => setting.secret === true || setting.type === 'properties';
 
 /** Between the texts of a flag that is given several times. */

@@ -46,7 +46,7 @@ export class InvalidTally implements InvalidRecords {
     }
   }
 
-  /** Whether a warning is due: at the first invalid record, then at most once a minute. `now`: monotonic. */
+  /** True when a warning is due: at the first invalid record, then at most once a minute. `now`: monotonic. */
   isToWarn(now: number): boolean {
     if (now < this.warnAtMs) return false;
     this.warnAtMs = now + WARN_MS;

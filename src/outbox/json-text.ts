@@ -11,7 +11,7 @@ const BACKSLASH = 0x5c;
 const ZERO = 0x30;
 const OPEN = { array: 0x5b, object: 0x7b } as const;
 const CLOSE = { array: 0x5d, object: 0x7d } as const;
-/** Of a scanner: the text is not JSON. */
+/** Result of the scanner: the text is not JSON. */
 const BAD = -1;
 
 const asciiOf = (text: string): readonly number[] => [...text].map((char) => char.charCodeAt(0));

@@ -48,7 +48,7 @@ export interface ServiceOptions {
   /** How long the database may leave a statement of `pool` unanswered before its connection is given up, in ms. Default:
    *  SERVICE_DEFAULTS. */
   readonly answerTimeoutMs?: number;
-  /** For a relay in wal mode. */
+  /** Driver of a relay in wal mode. */
   readonly replication?: ReplicationDriver;
   /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
   readonly wake?: WakeDriver;
@@ -71,7 +71,7 @@ export interface ServiceConsumer {
   readonly sessionTimeoutMs?: number;
   /** Where the publisher's outbox is in the same database: its oldest unmarked row holds expiry back. */
   readonly outboxTable?: string;
-  /** How an effect that fails by itself is tried again: what is not as in CONSUMER_DEFAULTS. */
+  /** Retries of an effect that fails by itself, where they differ from CONSUMER_DEFAULTS. */
   readonly retry?: Partial<RetrySettings>;
   /** The effect, through this session alone. */
   readonly handle: (session: SqlSession, record: InboxRecord) => Promise<void>;

@@ -120,7 +120,7 @@ export class SimDisk {
       const end = at + chunk.length;
       const last = Math.ceil(end / SECTOR_BYTES) * SECTOR_BYTES;
       widen(file, last);
-      // What an earlier, longer file left behind the end is no content.
+      // Bytes behind the end, of an earlier and longer file, are no content.
       if (end > file.length) file.bytes.fill(0, file.length, last);
       for (let sector = at - (at % SECTOR_BYTES); sector < end; sector += SECTOR_BYTES)
         if (!file.overwritten.has(sector))

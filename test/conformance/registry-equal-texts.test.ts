@@ -9,7 +9,7 @@ interface Row {
   readonly schemaType: 'AVRO' | 'PROTOBUF';
   readonly stored: string;
   readonly sent: string;
-  /** How the sent text is kept where it is new. */
+  /** The text that is stored when the sent one is new. */
   readonly kept: string;
 }
 

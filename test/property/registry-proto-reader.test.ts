@@ -1,4 +1,4 @@
-/** What the consumer makes of the records of a Protobuf writer that the rules refuse, against the trial of each event. */
+/** The consumer's judgement of records of a refused Protobuf writer, against the trial of each event. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';

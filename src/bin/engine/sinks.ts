@@ -74,7 +74,7 @@ type Context = Omit<CommandContext<SettingTable>, 'settings'> & {
 const CONNECT_TIMEOUT_MS = 5000;
 /** A server that says nothing for so long counts as away; COPY and upsert of one write take far less. */
 const ANSWER_TIMEOUT_MS = 120_000;
-/** What the store beside another sink keeps. */
+/** Retention of the store beside another sink. */
 const RETAIN_MS_BESIDE = 3_600_000;
 /** Cache and memtables of the store of fired windows. */
 const FIRED_BUDGET_BYTES = 64 * 1024 * 1024;

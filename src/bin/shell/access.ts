@@ -79,7 +79,7 @@ type Context = CommandContext<typeof ACCESS_SETTINGS>;
 const LOOK_EVERY_MS = 2000;
 const JWKS_TIMEOUT_MS = 5000;
 
-/** What differs between the services behind the gate. */
+/** Settings of the gate that differ between services. */
 export interface GatedService extends Pick<GateOptions, 'logsAllowed'> {
   /** Asked for once, where there is a gate. */
   readonly counters: () => {

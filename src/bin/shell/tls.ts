@@ -7,7 +7,7 @@ import { tlsFault } from '../../io/http/node-tls.ts';
 import type { HttpTls } from '../../io/http/port.ts';
 
 const FILE_BYTES_MAX = 1024 * 1024;
-/** How often the files are checked for a change. */
+/** Interval between two checks of the files for a change. */
 const CHECK_EVERY_MS = 2000;
 const FLAGS = { cert: 'tls-cert', key: 'tls-key', clientCa: 'tls-client-ca' } as const;
 

@@ -41,7 +41,7 @@ const READ_ROWS = 8_192;
 /** Buckets of sessions that a retention has, and the shortest one. */
 const BUCKETS = 32;
 const BUCKET_MS_MIN = 60_000;
-/** Of a store that keeps every row. */
+/** Retention of a store that keeps every row. */
 const BUCKET_MS_KEPT = 120_000;
 /** What is forgotten goes in steps of this part of the retention. */
 const FORGET_STEPS = 64;
@@ -50,7 +50,7 @@ interface FiredOptions {
   readonly shape: FiredShape;
   /** `sink`: the results are nowhere else. `beside`: another sink has them. */
   readonly role: 'sink' | 'beside';
-  /** How far the end of a window may lie behind the newest; absent: every row is kept. */
+  /** Largest distance of a window's end behind the newest one; absent: every row is kept. */
   readonly retainMs?: number | undefined;
 }
 

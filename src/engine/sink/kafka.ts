@@ -64,7 +64,7 @@ export interface KafkaSinkParts {
   readonly partitions: number;
   /** 0: three, or as many as there are brokers where they are fewer. */
   readonly replicationFactor: number;
-  /** For a warning about a topic that can lose acknowledged results. */
+  /** Receives the warning about a topic that can lose acknowledged results. */
   readonly log?: Logger;
   /** An empty store with SCRATCH_FAMILIES, for a read; `done` removes it. */
   readonly scratch: () => Promise<{ readonly store: KvStore; readonly done: () => Promise<void> }>;

@@ -208,7 +208,7 @@ export interface TopicInfo {
 
 export interface TopicDescription {
   readonly partitions: number;
-  /** Of the partition that has the fewest. */
+  /** Number of the partition that has the fewest. */
   readonly replicas: number;
   /** Undefined where the driver cannot ask (see its description of limits). */
   readonly config: ReadonlyMap<string, string> | undefined;

@@ -56,7 +56,7 @@ interface Pending {
   readonly startMs: number;
   /** Pattern of the route, for metrics; empty where none matched. */
   route: string;
-  /** Of the body, counted with the server. */
+  /** Bytes of the body that the server counts as held. */
   heldBytes: number;
 }
 
@@ -162,7 +162,7 @@ class NodeServer implements HttpServer {
       if (options.tls === undefined) this.lineOf(socket);
       else this.pendTls(socket);
     } else if (options.tls === undefined) {
-      // What it sends is parsed, and gets no handler.
+      // Its requests are parsed and get no handler.
       this.lineOf(socket).failed = refusal;
       this.refuser.refuse(socket, refusal);
     } else socket.destroy();
@@ -304,7 +304,7 @@ class NodeServer implements HttpServer {
     else await this.handle(line, pending, decision, body);
   }
 
-  /** What becomes of the request by its head; sets `request` of the line where it is to be handled. */
+  /** Decides by the head what happens to the request; sets `request` of the line when a handler gets it. */
   private judge(line: Line, pending: Pending, decision: Decision): Decision | Promise<Decision> {
     const { incoming, method } = pending;
     if (decision.kind === 'answer') return decision;

@@ -22,7 +22,7 @@ export interface UwsResponse {
   /** `chunk` is taken away when the handler returns. */
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): UwsResponse;
   close(): UwsResponse;
-  /** What was read already still comes. */
+  /** Bytes that were read before still arrive. */
   pause(): void;
   resume(): void;
   cork(write: () => void): UwsResponse;

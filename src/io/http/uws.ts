@@ -40,11 +40,11 @@ class Exchange {
   bodyBytes = 0;
   /** The body came whole. */
   whole = false;
-  /** Of the body, counted with the server. */
+  /** Bytes of the body that the server counts as held. */
   heldBytes = 0;
   /** Counted with the connections of this address. */
   address: string | undefined;
-  /** What becomes of it; undefined while its head is judged. */
+  /** Decision about the request; undefined while its head is judged. */
   decision: Decision | undefined;
   /** The answer to an upload that is refused, while it is read on. */
   refusal: HttpResponse | undefined;
@@ -212,7 +212,7 @@ class UwsServer implements HttpServer {
     });
   }
 
-  /** What becomes of the request by its head. */
+  /** Decides by the head what happens to the request. */
   private judge(exchange: Exchange, decision: Decision): Decision | Promise<Decision> {
     if (decision.kind === 'answer') return decision;
     const { response, head } = exchange;

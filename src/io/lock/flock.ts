@@ -88,7 +88,7 @@ function holderOf(fd: number): string {
   return 'another process';
 }
 
-/** Whether the path still names the open file. */
+/** True when the path still names the open file. */
 function isNamed(fd: number, path: string): boolean {
   const open = fstatSync(fd);
   const named = statSync(path, { throwIfNoEntry: false });

@@ -57,11 +57,11 @@ interface Settled {
   readonly parked: readonly Aside[];
 }
 
-/** How long records that wait are tried before the next read, so that the member stays in its group. */
+/** Time spent on waiting records before the next read, so that the member stays in its group. */
 const RETRY_TURN_MS = 1000;
 /** After this long since the first failure in a batch, what is left of it is postponed: the member has to read again. */
 const FAILING_BATCH_MS = 10_000;
-/** How often a consumer that is full looks whether a record is due. */
+/** Interval at which a full consumer checks for records that are due. */
 const FULL_WAIT_MS = 100;
 
 const utf8 = new TextDecoder();

@@ -14,9 +14,9 @@ import type { InboxRecord, RecordPlace } from './port.ts';
 export interface RetrySettings {
   /** Upper end of the first delay, ms; each further one has twice as much. A delay is drawn between 0 and its upper end. */
   readonly firstDelayMs: number;
-  /** Where the upper end stops to grow, ms. */
+  /** Largest upper end of the delay, ms. */
   readonly maxDelayMs: number;
-  /** How long after its first failure a record is tried for the last time, ms; then it is parked. 0: it is parked at once. */
+  /** Time from the first failure of a record to its last attempt, ms; then it is parked. 0: it is parked without a retry. */
   readonly budgetMs: number;
   /** Records and bytes that wait. At either limit the consumer reads nothing more until one of them is settled. */
   readonly waitingRowsMax: number;
@@ -27,13 +27,13 @@ export interface RetrySettings {
 export interface RetryQueue {
   readonly place: string;
   readonly records: InboxRecord[];
-  /** Of the first record. */
+  /** Position of the first record. */
   failures: number;
   firstFailedMs: number;
   dueMs: number;
 }
 
-/** What a waiting record costs beside its bytes. */
+/** Memory of a waiting record beside its bytes. */
 const RECORD_OVERHEAD_BYTES = 512;
 /** Beyond it the delay has reached any maximum. */
 const DOUBLINGS_MAX = 40;

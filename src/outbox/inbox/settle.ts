@@ -27,7 +27,7 @@ export interface SettlerOptions<R extends RecordPlace, P, C> {
   /** Takes a record that has to wait behind a deferred one. */
   readonly follows?: (record: R) => boolean;
   readonly log: Logger;
-  /** How often a record that the database refuses is tried alone before it is parked. */
+  /** Attempts at a single record that the database refuses, before it is parked. */
   readonly attempts: number;
   /** Waits between two attempts, staying a member of the group; may resolve early. */
   readonly idle: (ms: number) => Promise<void>;
@@ -38,7 +38,7 @@ export interface SettlerOptions<R extends RecordPlace, P, C> {
   readonly monotonicMs: () => number;
 }
 
-/** What a record of the work failed with. */
+/** Error with which a record of the work failed. */
 interface Failure {
   readonly thrown: unknown;
   readonly fault: Fault;

@@ -366,7 +366,7 @@ function describe(operation: OrdersOperation): Json {
   };
 }
 
-/** What is above 2^63-1 is refused by its value. */
+/** A number above 2^63-1 is refused by its value. */
 const POSITIVE_TEXT: Json = { type: 'string', pattern: '^[1-9][0-9]{0,18}$' };
 const INT64_TEXT: Json = { type: 'string', pattern: '^-?(0|[1-9][0-9]*)$', maxLength: 20 };
 const uuid = (description: string): Json => ({ type: 'string', format: 'uuid', description });

@@ -31,7 +31,7 @@ export interface ReconcileOptions {
   readonly from?: Date;
   /** Only rows up to this time are judged. */
   readonly to?: Date;
-  /** How long an order may be in flight from its commit to its charge, ms. 0 or absent: one comparison, of all rows. */
+  /** Longest time of an order in flight, from its commit to its charge, ms. 0 or absent: one comparison, of all rows. */
   readonly settleMs?: number;
   /** Waits until the settle window is over. */
   readonly wait?: (ms: number) => Promise<void>;

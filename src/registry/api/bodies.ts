@@ -66,7 +66,7 @@ export function readSchemaBody(request: HttpRequest): RegisterInput {
   const excess = bodyExcess(request.body);
   if (excess !== undefined && !raw)
     throw registryError('invalid_schema', `${excess}; send the schema as a string in "schema"`);
-  // What is too large to look into here is no document about a schema.
+  // A body that is too large to inspect here is no document about a schema.
   const value = raw ? (excess === undefined ? rawValueOf(text) : undefined) : jsonOf(text);
   if (raw && (!isObject(value) || definesType(value)))
     return { format: /^\s*[{["]/.test(text) ? 'AVRO' : 'PROTOBUF', text: filled(text) };

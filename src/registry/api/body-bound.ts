@@ -12,7 +12,7 @@ const OPENS = 1;
 const CLOSES = 2;
 const SEPARATES = 3;
 const QUOTES = 4;
-/** What a byte does outside of a string; 0: nothing that is counted. */
+/** Effect of a byte outside a string; 0: nothing that is counted. */
 const ROLES = new Uint8Array(256);
 for (const [roles, role] of [
   ['[{', OPENS],

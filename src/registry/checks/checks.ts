@@ -1,6 +1,6 @@
 /** Parses and judges schemas without holding up the thread that serves requests.
  *
- *  What is small runs at once. Whatever is larger than the inline limits is a task for a runner, a thread beside this one:
+ *  Small work runs immediately. Work above the inline limits is a task for a runner, a thread beside this one:
  *  then the caller's step ends by throwing a `Deferred`, which is worked off and kept, and the whole step runs again and
  *  finds the result. So a step stays synchronous, and decides on the state that it commits to; a result depends on
  *  nothing but texts, so a state that moved meanwhile asks for another one. All tasks of a request share an `Allowance`.
@@ -29,7 +29,7 @@ import type { TaskRunner } from './thread.ts';
 export const INLINE_CHARS_MAX = 8 * 1024;
 /** Steps of comparisons that one step may take there. */
 export const INLINE_STEPS_MAX = 5_000;
-/** What a pause costs, so that no request pauses without end. */
+/** Cost of a pause, so that no request pauses without end. */
 const PAUSE_STEPS = 100;
 /** Characters of all texts of one task, references among them. */
 export const CHECK_CHARS_MAX = 32 << 20;
@@ -38,7 +38,7 @@ export const CHECK_MS_MAX = 15_000;
 /** Results that are kept for the requests that asked for them, and for whoever asks the same soon. */
 const RESULTS_MAX = 64;
 
-/** What one request may take, over all that it has parsed, compared and explained. */
+/** Budget of one request for parsing, comparing and explaining. */
 export class Allowance {
   steps = CHECK_STEPS_MAX;
   ms: number;
@@ -115,7 +115,7 @@ export class Checks {
     return run();
   }
 
-  /** Whether texts of so many characters may be parsed in this step; if so they are counted. */
+  /** True when texts of so many characters may be parsed in this step; then they are counted. */
   takes(chars: number): boolean {
     if (this.runner === undefined) return true;
     if (chars > this.chars) return false;

@@ -57,7 +57,7 @@ export interface JudgeResult {
 export type Task = TextTask | JudgeTask;
 export type TaskResult = TextResult | JudgeResult;
 
-/** What settles a task: its result or its error, and the steps that it took. */
+/** Outcome of a task: its result or its error, and the steps that it took. */
 export interface Reply {
   readonly steps: number;
   readonly result?: TaskResult;

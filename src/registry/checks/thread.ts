@@ -32,7 +32,7 @@ export interface Ran {
   readonly tookMs: number;
 }
 
-/** Where tasks run. */
+/** The worker thread that runs tasks. */
 export interface TaskRunner {
   /** @throws check_too_long, checks_busy */
   run(job: Job): Promise<Ran>;

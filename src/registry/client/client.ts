@@ -501,7 +501,7 @@ const isSuccess = ({ status }: TransportAnswer): boolean => status >= 200 && sta
 
 const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(subject)}/versions`;
 
-/** Whether an error says that the registry has no schema of this id for this process. */
+/** True when an error says that the registry has no schema of this id for this process. */
 function isUnknownId(error: MillraceError | undefined): error is MillraceError {
   return error?.code === 'schema_not_found' || isRefusedAlone(error);
 }
@@ -559,7 +559,7 @@ function messageOf(answer: TransportAnswer): string {
   return answer.body.slice(0, 200);
 }
 
-/** Whether the registry refuses one schema to this process while it answers for others. */
+/** True when the registry refuses one schema to this process while it answers for others. */
 function isRefusedAlone(error: MillraceError | undefined): error is MillraceError {
   return error?.details['refusedAlone'] === true;
 }

@@ -55,7 +55,7 @@ export class Decided {
     return found !== undefined && found.inside <= inside ? found : undefined;
   }
 
-  /** How many assumptions there are: what is made after is made inside the pair that asks. */
+  /** Number of assumptions: later ones belong to the pair that asks. */
   get mark(): number {
     return this.order.length;
   }

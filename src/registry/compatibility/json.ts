@@ -330,7 +330,7 @@ class Pairing {
     return this.walk.findings.spend(listed, this.path);
   }
 
-  /** What a schema lets through, by its types; each schema is looked at once. */
+  /** Types that a schema accepts; each schema is inspected once. */
   private typesOf(schema: JsonObject, depth: number): readonly JsonType[] {
     const known = this.walk.types.get(schema);
     if (known !== undefined) return known;

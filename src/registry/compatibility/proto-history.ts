@@ -82,7 +82,7 @@ export function checkNumberHistory(
 ): readonly Finding[] {
   const findings = new Findings(budget);
   const ever = livesOf(proposed, versions, findings);
-  // Of half a life nothing can be said.
+  // A history that is known in part proves nothing.
   if (ever === undefined) return findings.all();
   const { lives, numbers, latest } = ever;
   for (const message of numberedOf(proposed)) {

@@ -11,7 +11,7 @@ import type { DecodedRow } from './decoder.ts';
 import { batchOf, deliver } from './deliver.ts';
 
 export interface DecodedSink {
-  /** Where the rows go, for a person. */
+  /** Destination of the rows, as a person reads it. */
   readonly target: string;
   /** Settles when the rows survive the death of this process; offsets are committed only after.
    *  @returns those whose line the target refuses as too large */

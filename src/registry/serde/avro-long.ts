@@ -32,7 +32,7 @@ function encodeLong(value: bigint | number): Buffer {
   return views[length] as Buffer;
 }
 
-/** Whether a long holds this value exactly. */
+/** True when a long holds this value exactly. */
 function isLong(value: unknown): boolean {
   if (typeof value === 'bigint') return value >= LEAST && value <= MOST;
   return Number.isSafeInteger(value);

@@ -1,4 +1,4 @@
-/** What compiled writers and readers are. */
+/** A compiled pair of writer and reader. */
 import type { Payloads } from './payloads.ts';
 
 /** Appends the encoded form of one value. @throws value_refused, and then nothing was appended */

@@ -68,7 +68,7 @@ function everHeld(state: State, parser: Parser, subject: string): readonly Origi
   return ever;
 }
 
-/** What has to be judged before a schema may follow these versions. */
+/** Comparisons that decide whether a schema may follow these versions. */
 export function questionOf(
   state: State,
   parser: Parser,

@@ -3,7 +3,7 @@ import type { Disk, RandomFile } from '../../io/disk/port.ts';
 import { CHAIN_START, type ChainPlace, encodeFrame, FRAMES } from './frames.ts';
 import type { LogRecord } from './log.ts';
 
-/** What an unfinished writer leaves; it is never read. */
+/** File that an unfinished writer leaves; it is never read. */
 export const UNFINISHED_LOG_FILE = 'registry.log.new';
 
 export class LogWriter {

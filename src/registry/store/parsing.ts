@@ -159,9 +159,9 @@ export type HowParsed = Readonly<
   Required<Pick<ParseOptions, 'normalize' | 'lenient' | 'unvalidated' | 'looseImports'>>
 >;
 
-/** What a client sent, with all that counts for its identity. */
+/** The sent schema with all that counts for its identity. */
 export interface Prepared {
-  /** What was sent; it can be parsed. */
+  /** The sent text; it can be parsed. */
   readonly origin: Origin;
   readonly content: SchemaContent;
   /** The text that a look-up compares. */
@@ -233,7 +233,7 @@ export class Parser {
   private readonly reported = new Set<string>();
   readonly checks: Checks;
 
-  /** Whether new Avro texts are validated where no setting says so. */
+  /** True: new Avro texts are validated where no setting says otherwise. */
   readonly validatesNewSchemas: boolean;
 
   constructor(logger: Logger, checks: Checks, options: { readonly validatesNewSchemas: boolean }) {
@@ -267,7 +267,7 @@ export class Parser {
     const isHere = tree() !== undefined || this.checks.takes(charsOf(source));
     const { text, lookupText = text } = isHere ? read() : this.checks.text({ key, source });
     return {
-      // What cannot be parsed was refused above.
+      // A text that cannot be parsed was refused above.
       origin: { key, source, tree, read, report: () => undefined },
       content: contentOf({ ...input, format }, text, references),
       lookupText,

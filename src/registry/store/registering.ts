@@ -122,7 +122,7 @@ export function findVersion(
   );
 }
 
-/** What comes without a text belongs to the text that the subject has. */
+/** A request without a text refers to the text that the subject has. */
 function withPreviousText(state: State, subject: string, input: RegisterInput): RegisterInput {
   if (!isBlank(input)) return input;
   const previous = state.latest(subject)?.text.content;

@@ -450,7 +450,7 @@ export class Registry implements RegistryService {
   }
 }
 
-/** What makes explanations runs codecs; a registry that nobody asks for one does not load them. */
+/** Explanations run codecs, which are loaded on the first explanation. */
 async function explainedHere(question: JudgeRequest, { comparisons }: Verdict): Promise<readonly object[]> {
   const { explainedFindings } = await import('../proof/explained.ts');
   const { against, ever = [], policy } = question;

@@ -12,7 +12,7 @@ import { decodeRecord } from './records.ts';
 /** Keys that are decoded before `pause` is called. */
 const KEYS_A_SLICE = 2_000;
 
-/** How the keys of our own records begin that delete no range: the fast way to tell them. */
+/** Prefixes of the keys of our own records that delete no range: the fast test for them. */
 const SINGLE = /^\{"keytype":"(SCHEMA|CONFIG|MODE|CONTEXT|NOOP)"/;
 
 interface RangeDeletion {
