@@ -6,7 +6,8 @@
  */
 import { describe, it } from 'vitest';
 
-const isFull = process.env['MILLRACE_TEST_TIER'] !== 'fast';
+/** True in the full tier. Read it to make a test longer, never to weaken what it shows. */
+export const isFull = process.env['MILLRACE_TEST_TIER'] !== 'fast';
 
 const registerNone = Object.assign(() => {}, { each: () => () => {} });
 const registerNothing = Object.assign(() => {}, { each: () => () => {}, concurrent: registerNone });

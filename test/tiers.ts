@@ -38,12 +38,20 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
 /** End-to-end tests of the fast tier that belong to no command: the library in a service of its own, and its death. */
 const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
 
-/** Long tests outside test/e2e that only the full tier runs: sanitizer builds, mutants, and long random searches. */
+/** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer builds, full disks, leaks, mutants,
+ *  faults planted in the import rules, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
+  'test/contract/kv-disk.test.ts',
+  'test/house/imports.test.ts',
   'test/property/engine-durable.test.ts',
   'test/property/registry-planted-faults.test.ts',
+  'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',
+  'test/unit/bench/compatibility.test.ts',
+  'test/unit/bench/http.test.ts',
+  'test/unit/engine-bench.test.ts',
   'test/windows/engines.test.ts',
+  'test/windows/oracles.test.ts',
 ];
 
 /** Every file of test/e2e that the fast tier runs. */

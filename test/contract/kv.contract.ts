@@ -1,6 +1,7 @@
 /** What every key-value driver keeps: order, batches, runs and snapshots. */
 import { describe, expect, it } from 'vitest';
 import type { KvStore } from '../../src/io/kv/port.ts';
+import { isFull } from '../tier.ts';
 import {
   ALL,
   code,
@@ -256,8 +257,8 @@ export function kvContract(world: KvWorld): void {
       });
     });
 
-    it('of a million rows is read back in order, and goes by its range', async () => {
-      const rows = 1_000_000;
+    it('a long run is read back in order, and a range of it is deleted', async () => {
+      const rows = isFull ? 1_000_000 : 200_000;
       const perPage = 50_000;
       await opened(async (store) => {
         const run = store.openRun('runs');
@@ -279,9 +280,10 @@ export function kvContract(world: KvWorld): void {
         scan.close();
         expect([seen, wrong]).toEqual([rows, 0]);
         const edge = (n: number): Uint8Array => unhex(`6d${BigInt(n).toString(16).padStart(16, '0')}`);
-        await store.deleteRange('runs', { from: edge(4), to: edge(2_999_990) }, 'off');
+        await store.deleteRange('runs', { from: edge(4), to: edge(3 * rows - 10) }, 'off');
         expect((await said(store, 'runs')).map(([key]) => Number.parseInt(key.slice(2), 16))).toEqual([
-          0, 3, 2_999_991, 2_999_994, 2_999_997,
+          ...[0, 3],
+          ...[9, 6, 3].map((behind) => 3 * rows - behind),
         ]);
       });
     });
