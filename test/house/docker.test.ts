@@ -42,6 +42,32 @@ describe('Dockerfile', () => {
     expect(runtime).not.toMatch(/build-essential|-dev\b/);
   });
 
+  it('the image has the rules of slo, git for compat-check, the launcher on PATH and a health check', () => {
+    const runtime = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
+    expect(runtime).toMatch(/^COPY docs\/slo \.\/docs\/slo$/m);
+    expect(runtime).toMatch(/apt-get install[^&]*\bgit\b/);
+    expect(runtime).toMatch(/^ENV PATH=\/millrace\/bin:\$PATH$/m);
+    expect(runtime).toMatch(/^HEALTHCHECK .*CMD \["node", "\/millrace\/docker\/health\.mjs"\]$/m);
+  });
+
+  it.each([
+    [['registry', '-listen=0.0.0.0:8081'], {}, 'http://127.0.0.1:8081/health'],
+    [['orders', '--listen', '10.0.0.1:8080', '-tls-cert=a.pem'], {}, 'https://10.0.0.1:8080/health'],
+    [
+      ['orders', '-tls-cert=a.pem', '-listen=:8080', '-metrics-listen=:9464'],
+      {},
+      'http://127.0.0.1:9464/health',
+    ],
+    [['relay'], { MILLRACE_METRICS_LISTEN: '127.0.0.1:9464' }, 'http://127.0.0.1:9464/health'],
+    [['relay', '-listen=127.0.0.1:0'], {}, undefined],
+    [['relay'], {}, undefined],
+  ])('the health check of the container %j with %j asks %s', async (args, environment, url) => {
+    const { healthUrl } = (await import(join(projectRoot, 'docker/health.mjs'))) as {
+      healthUrl(args: readonly string[], environment: object): string | undefined;
+    };
+    expect(healthUrl(args, environment)).toBe(url);
+  });
+
   it('copies only what the repository has or an earlier stage made', () => {
     const madeByBuild = ['node_modules', 'prebuilds', 'dist'];
     const copied = [...dockerfile.matchAll(/^COPY (--from=build )?(.+)$/gm)].flatMap(([, from, list]) => {
