@@ -8,7 +8,11 @@ const LIMIT_MS = 120_000;
 /** Pause between two looks at a state, in ms: short, because most states come within a few of them. */
 const POLL_MS = 10;
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+/** The real clock, for a product that takes its clock from outside. */
+export const realClock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+
+/** A pause inside a client that retries. Nothing may be expected after it: wait for a state with `until`. */
+export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.
  *  @param what the state, as a noun: "a ready relay"
@@ -34,4 +38,26 @@ export async function until<T>(
       throw new Error(`${what} did not come about within ${limit / 1000} s; last seen: ${inspect(last)}`);
     await pause(POLL_MS);
   }
+}
+
+/** Awaits an event that something else announces, with the limit of `until`.
+ *  @param what the event, as a noun: "an answer"
+ *  @param lastSeen describes the state at the limit
+ *  @throws with `lastSeen` after the limit */
+export async function arrival<T>(what: string, event: Promise<T>, lastSeen: () => unknown): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const limit = new Promise<never>((_, reject) => {
+    timer = setTimeout(
+      () =>
+        reject(new Error(`no ${what} came within ${LIMIT_MS / 1000} s; last seen: ${inspect(lastSeen())}`)),
+      LIMIT_MS,
+    );
+  });
+  return Promise.race([event, limit]).finally(() => clearTimeout(timer));
+}
+
+/** Lets the event loop of this process turn: what a socket or a promise of this process has ready is handled. For a
+ *  handler that must be slower than its neighbours. */
+export async function turns(count: number): Promise<void> {
+  for (let turn = 0; turn < count; turn++) await new Promise((resolve) => setImmediate(resolve));
 }

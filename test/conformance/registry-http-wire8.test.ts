@@ -1,6 +1,7 @@
 /** -wire=8: the newer bodies, where they differ. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { uwsDriver } from '../../src/io/http/uws.ts';
+import { realClock } from '../wait.ts';
 import { Conformance, field, ORDER_1, ORDER_2, record } from './registry-http-kit.ts';
 
 let api: Conformance;
@@ -19,7 +20,7 @@ const body = async (method: string, path: string, sent?: unknown): Promise<unkno
 };
 
 it('a registration answers with the whole version, a repeated one too', async () => {
-  const before = Date.now();
+  const before = realClock.wallNowMs();
   const first = await body('POST', '/subjects/orders/versions', { schema: ORDER_1 });
   expect(first).toEqual({
     id: 1,
@@ -31,7 +32,7 @@ it('a registration answers with the whole version, a repeated one too', async ()
   });
   const { ts } = first as { ts: number };
   expect(ts).toBeGreaterThanOrEqual(before);
-  expect(ts).toBeLessThanOrEqual(Date.now());
+  expect(ts).toBeLessThanOrEqual(realClock.wallNowMs());
   expect(await body('POST', '/subjects/orders/versions', { schema: ORDER_1 })).toEqual(first);
 });
 

@@ -10,7 +10,7 @@
  *  Of the consumer protocol: subscription version 1, assignment version 0.
  */
 import { connect, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { until } from '../wait.ts';
 import type { SlowMember } from './broker-world.ts';
 
 const FIND_COORDINATOR = [10, 0] as const;
@@ -21,9 +21,6 @@ const NOT_YET = new Set([14, 15, 16]);
 const REBALANCE_IN_PROGRESS = 27;
 /** The member sends no heartbeats; a slow machine must not put it out of its group. */
 const SESSION_MS = 120_000;
-const AGAIN_MS = 50;
-/** A member that was started a moment ago has to come up first, on a machine that may be slow. */
-const GATHER_MS = 120_000;
 
 const i16 = (value: number): Buffer => {
   const out = Buffer.alloc(2);
@@ -91,13 +88,10 @@ export class SilentLeader implements SlowMember {
   }
 
   async gather(): Promise<void> {
-    const deadline = performance.now() + GATHER_MS;
-    for (;;) {
+    await until('another member of the group', async () => {
       await this.join();
-      if ((await this.deal()) && this.others.length > 0) return;
-      if (performance.now() > deadline) throw new Error('no other member joined the group');
-      await sleep(AGAIN_MS);
-    }
+      return (await this.deal()) && this.others.length > 0;
+    });
   }
 
   /** The group goes on when its leader has dealt the partitions out, which it does not. */
@@ -147,35 +141,31 @@ export class SilentLeader implements SlowMember {
         str('consumer'),
         listOf([Buffer.concat([str('cooperative-sticky'), sized(subscription)])]),
       ]);
-    const deadline = performance.now() + GATHER_MS;
-    for (;;) {
+    const { error, fields } = await until('a coordinator of the group', async () => {
       await this.ask(FIND_COORDINATOR, str(this.group));
-      const fields = await this.ask(JOIN_GROUP, request());
-      fields.i32();
-      const error = fields.i16();
-      if (NOT_YET.has(error) && performance.now() < deadline) {
-        await sleep(AGAIN_MS);
-        continue;
-      }
-      if (error !== 0) throw new Error(`JoinGroup: error ${error}`);
-      this.generation = fields.i32();
-      fields.str();
-      const leader = fields.str();
-      this.memberId = fields.str();
-      if (leader !== this.memberId) throw new Error(`${leader} leads the group, not ${this.memberId}`);
-      const members: string[] = [];
-      for (let left = fields.i32(); left > 0; left--) {
-        members.push(fields.str());
-        fields.skipBytes();
-      }
-      this.others = members.filter((member) => member !== this.memberId);
-      return;
+      const answered = await this.ask(JOIN_GROUP, request());
+      answered.i32();
+      const code = answered.i16();
+      return NOT_YET.has(code) ? undefined : { error: code, fields: answered };
+    });
+    if (error !== 0) throw new Error(`JoinGroup: error ${error}`);
+    this.generation = fields.i32();
+    fields.str();
+    const leader = fields.str();
+    this.memberId = fields.str();
+    if (leader !== this.memberId) throw new Error(`${leader} leads the group, not ${this.memberId}`);
+    const members: string[] = [];
+    for (let left = fields.i32(); left > 0; left--) {
+      members.push(fields.str());
+      fields.skipBytes();
     }
+    this.others = members.filter((member) => member !== this.memberId);
   }
 
   private async ask([key, version]: readonly [number, number], body: Buffer): Promise<Fields> {
     this.socket ??= this.open();
     const socket = await this.socket;
+    if (socket.destroyed) throw new Error('the broker closed the connection');
     const answered = new Promise<Buffer>((resolve, reject) => {
       this.answer = resolve;
       socket.once('close', () => reject(new Error('the broker closed the connection')));

@@ -18,7 +18,7 @@ export function producerContract(subject: BrokerSubject): void {
   describe(`${subject.driver.name}: producer`, () => {
     const world = new World(subject);
 
-    it('fails an oversize row by its status and delivers the others', async () => {
+    it('an oversize row fails by its status, and the others of its call are delivered', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer();
       const rows = [utf8.encode('a'), Buffer.alloc(2_000_000), utf8.encode('b')].map((value) => ({
@@ -32,7 +32,7 @@ export function producerContract(subject: BrokerSubject): void {
       expect(report.events.map((event) => event.name)).toEqual(['MSG_SIZE_TOO_LARGE']);
     });
 
-    it('fails rows of a partition that does not exist, and can still flush and close', async () => {
+    it('rows of a partition that does not exist fail, and their producer can still flush and close', async () => {
       const topic = await world.topic(2);
       const producer = await world.producer();
       const rows = [0, 7, 1, 9].map((partition) => ({ partition, value: utf8.encode('v') }));
@@ -43,7 +43,7 @@ export function producerContract(subject: BrokerSubject): void {
       await producer.flush(5000);
     });
 
-    it('says why the broker refused a row in words that hold nothing of the row', async () => {
+    it('the reason for which the broker refused a row contains nothing of the row', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer({ properties: { 'message.max.bytes': 8_000_000 } });
       const value = utf8.encode(randomBytes(2_000_000).toString('base64'));
@@ -56,7 +56,7 @@ export function producerContract(subject: BrokerSubject): void {
       }
     });
 
-    it('waits where the queue of the client is full, and loses nothing', async () => {
+    it('a producer waits where the queue of the client is full, and loses nothing', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer({ properties: { 'queue.buffering.max.messages': 100 } });
       const rows = Array.from({ length: 3000 }, (_, i) => ({ partition: 0, value: utf8.encode(String(i)) }));
@@ -65,7 +65,7 @@ export function producerContract(subject: BrokerSubject): void {
       expect([...report.offset]).toEqual(rows.map((_, i) => BigInt(i)));
     });
 
-    it('keeps the order of calls that are under way at once, and holds them back by bytes', async () => {
+    it('concurrent calls of a producer keep their order, and their queued bytes are bounded', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer({ queueBytesMax: 10_000 });
       const calls = Array.from({ length: 40 }, (_, call) => {
@@ -76,11 +76,15 @@ export function producerContract(subject: BrokerSubject): void {
         return producer.produce(batchOf(rows), [topic]);
       });
       let most = 0;
-      const watch = setInterval(() => {
+      let sending = true;
+      const watch = (): void => {
         most = Math.max(most, producer.queuedBytes());
-      }, 1);
-      const reports = await Promise.all(calls);
-      clearInterval(watch);
+        if (sending) setImmediate(watch);
+      };
+      watch();
+      const reports = await Promise.all(calls).finally(() => {
+        sending = false;
+      });
       expect(reports.map((report) => report.failed)).toEqual(calls.map(() => 0));
       expect(most).toBeLessThan(10_000 + 5000);
       expect(producer.queuedBytes()).toBe(0);
@@ -90,7 +94,7 @@ export function producerContract(subject: BrokerSubject): void {
       expect(rows.map((row) => Number(row.value))).toEqual(Array.from({ length: 2000 }, (_, i) => i));
     });
 
-    it('gives up at its close what has waited for room long enough', async () => {
+    it('a call that waits for room is given up when its producer closes', async () => {
       const producer = await world.producer({
         queueBytesMax: 1,
         properties: { 'topic.metadata.propagation.max.ms': 3_600_000, 'message.timeout.ms': 0 },
@@ -106,7 +110,7 @@ export function producerContract(subject: BrokerSubject): void {
       for (const outcome of await Promise.all(calls)) expect([0, 'closed']).toContain(outcome);
     });
 
-    it('sends an empty batch, and refuses a topic index that has no name', async () => {
+    it('a producer sends an empty batch, and refuses a topic index that has no name', async () => {
       const producer = await world.producer();
       expect(await producer.produce(batchOf([]), [])).toMatchObject({ delivered: 0, failed: 0, events: [] });
       await expect(producer.produce(batchOf([{ topicIndex: 3 }]), ['a'])).rejects.toMatchObject({
@@ -114,7 +118,7 @@ export function producerContract(subject: BrokerSubject): void {
       });
     });
 
-    it('flushes what waits for company, and answers `closed` after close, which may come twice', async () => {
+    it('a flush sends lingering rows, and every call after close fails with `closed`', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer({ properties: { 'linger.ms': 60_000 } });
       const under = producer.produce(batchOf([{ partition: 0, value: utf8.encode('x') }]), [topic]);
@@ -127,9 +131,8 @@ export function producerContract(subject: BrokerSubject): void {
       await expect(producer.flush(1)).rejects.toMatchObject({ code: 'closed' });
     });
 
-    it('is unreachable within seconds where no broker answers, as are the consumer and the admin client', async () => {
+    it('a producer, consumer or admin client for an address without a broker is refused as unreachable', async () => {
       const nowhere = { brokers: '127.0.0.1:9', clientId: 'contract', connectTimeoutMs: 1000 };
-      const started = performance.now();
       const { driver } = subject;
       const openings = [driver.producer, driver.consumer, driver.admin].map(
         (open): Promise<unknown> => open({ ...nowhere, group: 'g' } as ConsumerOptions),
@@ -139,10 +142,9 @@ export function producerContract(subject: BrokerSubject): void {
         expect(thrown).toMatchObject({ code: 'unreachable', row: { exit: 3 } });
         expect((thrown as MillraceError).message).toContain('127.0.0.1:9');
       }
-      expect(performance.now() - started).toBeLessThan(30_000);
     });
 
-    it('names a property that librdkafka does not know', async () => {
+    it('an error about a property that librdkafka does not know names the property', async () => {
       const properties = { 'no.such.property': 1 };
       for (const opening of [world.producer({ properties }), world.consumer({ properties })]) {
         await expect(opening).rejects.toMatchObject({

@@ -2,6 +2,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
+import { realClock } from '../wait.ts';
 import {
   allOf,
   type BrokerSubject,
@@ -50,7 +51,7 @@ export function recordContract(subject: BrokerSubject): void {
   describe(`${subject.driver.name}: records`, () => {
     const world = new World(subject);
 
-    it(`delivers ${MANY} messages exactly once, in order per partition`, async () => {
+    it(`${MANY} messages are delivered exactly once, in order per partition`, async () => {
       const topic = await world.topic(PARTITIONS);
       const producer = await world.producer({ compression: 'lz4' });
       const perBatch = 10_000;
@@ -74,8 +75,7 @@ export function recordContract(subject: BrokerSubject): void {
       const lastNumber = new Array<number>(PARTITIONS).fill(-1);
       const ended = new Set<number>();
       const view = new DataView(into.buffer as ArrayBuffer, into.columns.arena.byteOffset);
-      const deadline = performance.now() + 200_000;
-      while (ended.size < PARTITIONS && performance.now() < deadline) {
+      while (ended.size < PARTITIONS) {
         const { rowCount: rows, ends, events } = await consumer.consume(into, 500);
         expect(events).toEqual([]);
         for (let row = 0; row < rows; row++) {
@@ -102,7 +102,7 @@ export function recordContract(subject: BrokerSubject): void {
       expect(seen.reduce((sum, one) => sum + one, 0)).toBe(MANY);
     });
 
-    it('brings back keys, values, headers and timestamps as they were', async () => {
+    it('keys, values, headers and timestamps are read as they were written', async () => {
       // Records of long ago are kept all the same.
       const topic = await world.topic(1, { 'retention.ms': '-1' });
       const producer = await world.producer({ compression: 'zstd' });
@@ -127,9 +127,11 @@ export function recordContract(subject: BrokerSubject): void {
       });
       await fc.assert(
         fc.asyncProperty(fc.array(record, { minLength: 1, maxLength: 30 }), async (records) => {
+          const before = realClock.wallNowMs();
           const report = await producer.produce(batchOf(records.map((one) => ({ ...one, partition: 0 }))), [
             topic,
           ]);
+          const after = realClock.wallNowMs();
           expect(report.events).toEqual([]);
           const first = report.offset[0] as bigint;
           expect([...report.offset]).toEqual(records.map((_, i) => first + BigInt(i)));
@@ -145,7 +147,10 @@ export function recordContract(subject: BrokerSubject): void {
           rows.forEach((row, i) => {
             const sent = (records[i] as { timestamp: bigint }).timestamp;
             if (sent !== 0n) expect(row.timestamp).toBe(sent);
-            else expect(Math.abs(Number(row.timestamp) - Date.now())).toBeLessThan(60_000);
+            else {
+              expect(Number(row.timestamp)).toBeGreaterThanOrEqual(before);
+              expect(Number(row.timestamp)).toBeLessThanOrEqual(after);
+            }
             expect(row.timestampType).toBe(subject.timestampTypes ? 1 : 0);
           });
         }),
@@ -153,7 +158,7 @@ export function recordContract(subject: BrokerSubject): void {
       );
     });
 
-    it('picks the partition that the Java client picks, and the one that is asked for', async () => {
+    it('a record goes to the partition that the Java client picks, or to the one that is asked for', async () => {
       const partitions = 7;
       const topic = await world.topic(partitions);
       for (const [key, hash] of JAVA_VECTORS) expect(murmur2(utf8.encode(key))).toBe(hash);
@@ -181,7 +186,7 @@ export function recordContract(subject: BrokerSubject): void {
       }
     });
 
-    it('leaves a record that is larger than the arena, says so, and goes on with a larger batch', async () => {
+    it('a record that is larger than the arena is reported, and read with a larger batch', async () => {
       const topic = await world.topic(1);
       const producer = await world.producer();
       const large = Buffer.alloc(5000, 7);

@@ -4,13 +4,12 @@ import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { BatchConsumer } from '../../src/io/broker/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import type { BrokerFaults } from '../../src/sim/broker-cluster.ts';
+import { pause, realClock } from '../wait.ts';
 import { brokerContract } from './broker.contract.ts';
 import { allOf, batchOf, rowsOf, type SlowMember } from './broker-world.ts';
 
 const BROKERS = 'simulated:9092';
-const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock, sleep });
+const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: realClock, sleep: pause });
 
 /** Joins and does not read: what is meant for it stays with the other member until that one reads. */
 class Idler implements SlowMember {
@@ -41,7 +40,7 @@ brokerContract({
   slowMember: (group, topic) => new Idler(group, topic),
 });
 
-it('has no transactions, and says so', async () => {
+it('the simulated broker refuses a transactional producer', async () => {
   const common = { brokers: BROKERS, clientId: 'none', transactionalId: 'tx' };
   await expect(driver.transactional(common)).rejects.toMatchObject({
     code: 'bad_broker_property',
@@ -83,8 +82,8 @@ async function under(seed: number, faults: Partial<BrokerFaults>) {
   return { status: [...report.status], calls, found: found.sort((a, b) => a - b), commits };
 }
 
-describe('faults', () => {
-  it('strike the same rows, reads and commits for the same seed, others for another', async () => {
+describe('the simulated broker', () => {
+  it('faults strike the same rows, reads and commits for the same seed, and others for another seed', async () => {
     const faults = { lostRow: 0.1, lostReport: 0.1, shortRead: 0.05, lostCommit: 0.5 };
     const first = await under(7, faults);
     expect(await under(7, faults)).toEqual(first);
@@ -93,7 +92,7 @@ describe('faults', () => {
     expect(new Set(first.commits).size).toBe(2);
   });
 
-  it('lose what lostRow strikes and keep what only lost its report', async () => {
+  it('the lostRow fault loses a row, and the lostReport fault keeps it', async () => {
     const lost = await under(3, { lostRow: 0.2 });
     const delivered = lost.status.flatMap((status, row) => (status === 0 ? [row] : []));
     expect(delivered.length).toBeLessThan(480);

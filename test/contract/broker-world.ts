@@ -1,4 +1,5 @@
 /** What the broker contract's parts share: a driver at an address, names of a run, records in and out. */
+import { randomBytes } from 'node:crypto';
 import { afterEach } from 'vitest';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
 import {
@@ -14,6 +15,7 @@ import {
   type TransactionalOptions,
   type TransactionalProducer,
 } from '../../src/io/broker/port.ts';
+import { until } from '../wait.ts';
 
 /** The other member of a group of two, which gets no partition but slows a rebalance down. */
 export interface SlowMember {
@@ -49,7 +51,7 @@ export interface Row {
   readonly headers: ReadonlyArray<readonly [string, string | null]>;
 }
 
-const run = `${process.pid.toString(36)}${Date.now().toString(36)}`;
+const run = randomBytes(6).toString('hex');
 let names = 0;
 /** A name that no other test of any run has. */
 export const fresh = (what: string): string => `${what}-${run}-${names++}`;
@@ -151,22 +153,20 @@ export interface Reading {
 export async function readUntil(
   consumer: BatchConsumer,
   enough: (so: Reading) => boolean,
-  {
-    timeoutMs = 60_000,
-    into = RecordBatch.create(500, 1 << 18),
-  }: { timeoutMs?: number; into?: RecordBatch } = {},
+  { into = RecordBatch.create(500, 1 << 18) }: { into?: RecordBatch } = {},
 ): Promise<Reading> {
   const reading: Reading = { rows: [], ends: [], events: [] };
-  const deadline = performance.now() + timeoutMs;
-  while (!enough(reading)) {
-    if (performance.now() > deadline) {
-      throw new Error(`gave up after ${reading.rows.length} rows: ${JSON.stringify(reading.events)}`);
+  await until('a reading that is enough', async () => {
+    while (!enough(reading)) {
+      const { rowCount, ends, events } = await consumer.consume(into, 200);
+      reading.rows.push(...rowsOf(into, consumer.topics));
+      reading.ends.push(...ends);
+      reading.events.push(...events);
+      if (rowCount === 0 && !enough(reading))
+        throw new Error(`${reading.rows.length} rows so far: ${JSON.stringify(reading.events)}`);
     }
-    const { ends, events } = await consumer.consume(into, 200);
-    reading.rows.push(...rowsOf(into, consumer.topics));
-    reading.ends.push(...ends);
-    reading.events.push(...events);
-  }
+    return true;
+  });
   return reading;
 }
 

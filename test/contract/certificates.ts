@@ -1,5 +1,6 @@
 /** X.509 certificates made on the spot, so that no key lies in the repository and no tool is needed: just enough DER. */
 import { generateKeyPairSync, type KeyObject, randomBytes, sign } from 'node:crypto';
+import { realClock } from '../wait.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -75,7 +76,7 @@ export function certificate(options: CertificateOptions): Issued {
       : []),
     ...(names.length > 0 ? [extension('2.5.29.17', false, sequence(...names))] : []),
   ];
-  const now = Date.now();
+  const now = realClock.wallNowMs();
   const body = sequence(
     der(0xa0, integer(Buffer.of(2))),
     integer(Buffer.concat([Buffer.of(1), randomBytes(8)])),

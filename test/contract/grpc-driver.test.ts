@@ -3,7 +3,6 @@ import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { buffer } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import protobuf from 'protobufjs';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -20,9 +19,10 @@ import type {
   GrpcServerOptions,
 } from '../../src/io/grpc/port.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/wire.ts';
-import { until } from '../e2e/engine-kit.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
+import { until } from '../wait.ts';
 import { certificate } from './certificates.ts';
+import { gate } from './http-harness.ts';
 
 const OK: GrpcReply = {
   code: 'OK',
@@ -346,15 +346,21 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
   });
 
-  it('leaves alone a call that is whole and whose handler takes longer than that', async () => {
+  it('a whole call whose handler takes longer than the request timeout is answered', async () => {
+    const door = gate();
     const server = await listen({
       requestTimeoutMs: 2000,
       handler: async () => {
-        await sleep(4000);
+        await door.opened;
         return OK;
       },
     });
-    expect((await bareCall(sessionOf(server), {}, MESSAGE)).status).toBe('0');
+    const call = bareCall(sessionOf(server), {}, MESSAGE);
+    await until('the call', () => server.inFlight() === 1);
+    // The request timeout has passed for a call that began later.
+    expect(await stall(sessionOf(server), MESSAGE.subarray(0, 3))).toMatchObject({ status: '4' });
+    door.open();
+    expect((await call).status).toBe('0');
   });
 
   it('sends connections away that are idle, and those above its bound', async () => {

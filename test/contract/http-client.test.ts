@@ -1,13 +1,15 @@
 /** What the HTTP client port promises, over real sockets. */
 import { once } from 'node:events';
-import { createServer as createHttpServer, type Server as HttpServer } from 'node:http';
+import { createServer as createHttpServer, type Server as HttpServer, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 import { nodeHttpClientDriver } from '../../src/io/http/client.ts';
 import type { HttpClient, HttpClientOptions } from '../../src/io/http/client-port.ts';
+import { turns, until } from '../wait.ts';
 import { certificate } from './certificates.ts';
+import { gate } from './http-harness.ts';
 
 const closers: Array<() => void> = [];
 afterEach(() => {
@@ -67,12 +69,10 @@ describe('the HTTP client', () => {
         request.on('end', () => {
           response.writeHead(201, { 'X-Thing': 'one', 'set-cookie': ['a', 'b'] });
           response.write('first ');
-          setTimeout(
-            () =>
-              response.end(
-                `${request.method} ${request.url} ${request.headers['content-length']} ${Buffer.concat(chunks)}`,
-              ),
-            5,
+          void turns(5).then(() =>
+            response.end(
+              `${request.method} ${request.url} ${request.headers['content-length']} ${Buffer.concat(chunks)}`,
+            ),
           );
         });
       }),
@@ -100,15 +100,15 @@ describe('the HTTP client', () => {
   test('keeps connections and holds no more than it may', async () => {
     const sockets = new Set<Socket>();
     let most = 0;
-    let underWay = 0;
-    const server = createHttpServer((request, response) => {
+    const held: ServerResponse[] = [];
+    const server = createHttpServer(async (request, response) => {
       sockets.add(request.socket);
-      underWay++;
-      most = Math.max(most, underWay);
-      setTimeout(() => {
-        underWay--;
-        response.end('ok');
-      }, 2);
+      held.push(response);
+      most = Math.max(most, held.length);
+      if (held.length < 3) return;
+      // A client with more connections sends on one of them meanwhile.
+      await turns(20);
+      for (const one of held.splice(0)) one.end('ok');
     });
     const client = open(await listening(server), { connectionsMax: 3 });
     const replies = await Promise.all(Array.from({ length: 60 }, () => client.send(POST)));
@@ -119,16 +119,24 @@ describe('the HTTP client', () => {
 
   test('closes a connection without a request before servers do, and waits for a reply for as long as it takes', async () => {
     const ended: Array<Promise<unknown>> = [];
+    let reply: (() => void) | undefined;
     const server = createHttpServer((request, response) => {
-      ended.push(once(request.socket, 'close'));
-      setTimeout(() => response.end('late'), 4500);
+      if (request.url === '/slow') reply = () => response.end('late');
+      else {
+        ended.push(once(request.socket, 'close'));
+        response.end('soon');
+      }
     });
     server.keepAliveTimeout = 0;
     const client = open(await listening(server));
-    expect(Buffer.from((await client.send(POST)).body).toString()).toBe('late');
+    const slow = client.send({ ...POST, path: '/slow' });
+    const answer = await until('a slow request at the server', () => reply);
+    // This connection is idle after the other one, and is closed for that.
+    expect(Buffer.from((await client.send(POST)).body).toString()).toBe('soon');
     await Promise.all(ended);
-    expect(Buffer.from((await client.send(POST)).body).toString()).toBe('late');
-    expect(ended).toHaveLength(2);
+    answer();
+    expect(Buffer.from((await slow).body).toString()).toBe('late');
+    expect(Buffer.from((await client.send(POST)).body).toString()).toBe('soon');
   });
 
   test('gives up after its time, waiting for a connection included', async () => {
@@ -160,9 +168,11 @@ describe('the HTTP client', () => {
   });
 
   test('closed, requests under way fail', async () => {
-    const client = open(await rawServer(() => {}));
+    const received = gate();
+    const client = open(await rawServer(received.open));
     const failure = failureOf(client.send(POST));
-    setTimeout(() => client.close(), 20);
+    await received.opened;
+    client.close();
     expect((await failure).code).toBe('unreachable');
   });
 

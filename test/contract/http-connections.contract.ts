@@ -1,10 +1,11 @@
 /** What any HTTP driver must do with connections: keep-alive, pipelining, clients that leave or never hurry. */
 import { describe, expect, test } from 'vitest';
-import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';
+import type { HttpDriver } from '../../src/io/http/port.ts';
+import { turns, until } from '../wait.ts';
 import { gate, get, HOST, httpHarness, KERNEL_BUFFERS_BYTES, post, ROUTES } from './http-harness.ts';
 
 export function httpConnectionsContract(driver: HttpDriver): void {
-  const { can, start, open } = httpHarness(driver);
+  const { can, start, open, barrier, standstill } = httpHarness(driver);
 
   describe('connections', () => {
     test('keep-alive serves many requests; Connection: close ends it', async () => {
@@ -26,6 +27,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
 
     test('requests pipelined behind one that waits are answered after it, or none is', async () => {
       const seen: string[] = [];
+      const door = gate();
       const server = await start([
         {
           method: 'GET',
@@ -36,7 +38,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
           method: 'GET',
           path: '/wait/{n}',
           handler: async (request) => {
-            await new Promise((resolve) => setTimeout(resolve, 30));
+            await door.opened;
             seen.push(`${request.params['n']} ${request.signal.aborted ? 'gone' : 'here'}`);
             return { status: 200, body: `${request.params['n']}` };
           },
@@ -44,9 +46,11 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       ]);
       const client = await open(server);
       client.send(['/now/0', '/now/1', '/wait/2', '/now/3', '/wait/4'].map((path) => get(path)).join(''));
+      await barrier(server);
+      door.open();
       const bodies: string[] = [];
       for (let i = 0; i < 5; i++) {
-        const answer = await client.outcome(60_000);
+        const answer = await client.outcome();
         if (typeof answer === 'string') break;
         bodies.push(answer.body.toString());
       }
@@ -68,7 +72,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
           path: '/n',
           handler: async () => {
             handled++;
-            if (can('pipeline_waits')) await new Promise((resolve) => setTimeout(resolve, 20));
+            if (can('pipeline_waits')) await turns(10);
             return { status: 200, body: 'x' };
           },
         },
@@ -84,33 +88,46 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('an idle connection ends after the keep-alive time, a slow handler does not', async () => {
-      const routes: HttpRoute[] = [
-        {
-          method: 'GET',
-          path: '/slow',
-          handler: async () => {
-            await new Promise((resolve) => setTimeout(resolve, 2500));
-            return { status: 200, body: 'late' };
+    test('a handler that outlasts the request and keep-alive times is answered, and its connection ends when idle', async () => {
+      const door = gate();
+      const server = await start(
+        [
+          {
+            method: 'GET',
+            path: '/slow',
+            handler: async () => {
+              await door.opened;
+              return { status: 200, body: 'late' };
+            },
           },
-        },
-      ];
-      const server = await start(routes, { keepAliveTimeoutMs: 2000, requestTimeoutMs: 2000 });
+          { method: 'POST', path: '/echo', handler: () => ({ status: 200 }) },
+        ],
+        { keepAliveTimeoutMs: 2000, requestTimeoutMs: 2000 },
+      );
       const client = await open(server);
-      expect((await client.send(get('/slow')).answer()).body.toString()).toBe('late');
+      client.send(get('/slow'));
+      await until('a request in flight', () => server.inFlight() === 1);
+      // The times have passed for a request that began later, and for a connection that was idle later.
+      const half = (await open(server)).send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 10\r\n\r\nhalf`);
+      const idle = await open(server);
+      await idle.send(get('/nowhere')).answer();
+      expect((await half.answer()).status).toBe(408);
+      if (can('own_timeouts')) await idle.closed();
+      door.open();
+      expect((await client.answer()).body.toString()).toBe('late');
       expect((await client.send(get('/slow')).answer()).body.toString()).toBe('late');
       if (can('own_timeouts')) await client.closed();
     });
 
     test('pipelined requests are answered in their order, however long each takes', async () => {
-      const waits = can('pipeline_waits') ? [30, 0, 15, 0] : [0, 0, 0, 0];
+      const waits = can('pipeline_waits') ? [20, 0, 10, 0] : [0, 0, 0, 0];
       const server = await start([
         {
           method: 'POST',
           path: '/wait/{n}',
           handler: async (request) => {
-            const ms = waits[Number(request.params['n'])] as number;
-            if (ms > 0) await new Promise((resolve) => setTimeout(resolve, ms));
+            const slowness = waits[Number(request.params['n'])] as number;
+            if (slowness > 0) await turns(slowness);
             return { status: 200, body: `${request.params['n']}:${Buffer.from(request.body).toString()}` };
           },
         },
@@ -128,7 +145,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
           method: 'GET',
           path: '/wait',
           handler: async () => {
-            if (can('pipeline_waits')) await new Promise((resolve) => setTimeout(resolve, 20));
+            if (can('pipeline_waits')) await turns(10);
             return { status: 200, body: 'good' };
           },
         },
@@ -163,7 +180,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       const client = await open(server);
       client.send(get('/n').repeat(asked));
       await begun.opened;
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await standstill(server, client);
       // What waits is not under way.
       expect(server.inFlight()).toBe(can('pipeline_waits') ? 1 : 0);
       first.open();
@@ -197,12 +214,12 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       ]);
       const client = await open(server);
       client.send(get('/n').repeat(asked));
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await standstill(server, client);
       door.open();
       const seen: string[] = [];
       let last: number | string = 200;
       while (seen.length < asked && last === 200) {
-        const answer = await client.outcome(60_000);
+        const answer = await client.outcome();
         last = typeof answer === 'string' ? answer : answer.status;
         if (typeof answer === 'object' && last === 200) seen.push(answer.body.toString());
       }
@@ -230,7 +247,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       ]);
       const client = await open(server);
       client.feed(Buffer.from(get('/n').repeat(1000)));
-      await new Promise((resolve) => setTimeout(resolve, 300));
+      await standstill(server, client);
       door.open();
       await client.gone();
       expect(client.bytesSent).toBeLessThan(KERNEL_BUFFERS_BYTES);
@@ -260,10 +277,8 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       await begun.opened;
       expect(server.inFlight()).toBe(1);
       client.close();
-      await aborted.opened;
-      await new Promise((resolve) => setTimeout(resolve, 10));
+      await until('an end of the request', () => address !== '' && server.inFlight() === 0);
       expect(address).toBe('127.0.0.1');
-      expect(server.inFlight()).toBe(0);
     });
 
     test('a request that stays incomplete is 408 and closed', async () => {

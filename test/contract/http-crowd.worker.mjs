@@ -10,7 +10,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 function client(port) {
   return new Promise((resolve) => {
     const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
-    const state = { socket, received: '', ended: false, onChange: () => {} };
+    const state = { socket, received: '', connected: false, ended: false, onChange: () => {} };
     const note = () => state.onChange();
     socket.on('data', (chunk) => {
       state.received += chunk.toString('latin1');
@@ -23,7 +23,10 @@ function client(port) {
         note();
       });
     }
-    socket.once('connect', () => resolve(state));
+    socket.once('connect', () => {
+      state.connected = true;
+      resolve(state);
+    });
     socket.once('close', () => resolve(state));
   });
 }
@@ -65,7 +68,6 @@ async function untilEnded(all, withinMs) {
 const tasks = {
   /** Opens connections, half of them used once, and holds them. */
   async idle({ port, count }) {
-    const began = performance.now();
     const all = await crowd(port, count);
     let wrong = 0;
     await Promise.all(
@@ -77,7 +79,11 @@ const tasks = {
         if (got !== undefined && got.body !== `${i}`) wrong++;
       }),
     );
-    process.send({ opened: all.length - ended(all), wrong, ms: performance.now() - began });
+    process.send({
+      connected: all.filter((one) => one.connected).length,
+      opened: all.length - ended(all),
+      wrong,
+    });
     process.send({ ended: await untilEnded(all, 120_000) });
   },
 
@@ -164,7 +170,7 @@ const tasks = {
     process.send({ ended: finished, sent: Math.max(...all.map((one) => one.socket.bytesWritten)) });
   },
 
-  /** Asks for large answers without end and reads none. */
+  /** Asks for large answers without end and reads none, until the parent says so. */
   async deaf({ port, count }) {
     const all = await crowd(port, count);
     for (const one of all) {
@@ -172,12 +178,17 @@ const tasks = {
       one.socket.write(get('/large').repeat(500));
     }
     process.send({ ready: true });
-    await sleep(1500);
+    await left;
     for (const one of all) one.socket.destroy();
     process.send({ gone: true });
   },
 };
 
+const left = new Promise((resolve) => {
+  process.on('message', (message) => {
+    if (message === 'leave') resolve();
+  });
+});
 process.once('message', (message) => {
   void tasks[message.task](message);
 });

@@ -9,6 +9,7 @@ import type {
   HttpServer,
   HttpServerOptions,
 } from '../../src/io/http/port.ts';
+import { until } from '../wait.ts';
 import { type RawAnswer, RawClient } from './raw-client.ts';
 
 export const HOST = 'Host: test\r\n';
@@ -94,6 +95,11 @@ export interface HttpHarness {
     bytes: string | Uint8Array,
     options?: { readonly head?: boolean },
   ): Promise<RawAnswer>;
+  /** Resolves when the server has read what the clients of this process sent before: connections opened after that
+   *  have been answered. Servers and clients share one event loop. */
+  barrier(server: HttpServer): Promise<void>;
+  /** Resolves when the server reads no more of what `client` sends: not a byte leaves while it answers others. */
+  standstill(server: HttpServer, client: RawClient): Promise<void>;
 }
 
 /** Call inside a describe: what is opened is closed after each test. */
@@ -147,7 +153,19 @@ export function httpHarness(driver: HttpDriver): HttpHarness {
     return client.send(bytes).answer(options);
   }
 
+  async function barrier(server: HttpServer): Promise<void> {
+    for (let round = 0; round < 3; round++) await ask(server, get('/barrier'));
+  }
+
+  async function standstill(server: HttpServer, client: RawClient): Promise<void> {
+    await until('a connection whose bytes stand still', async () => {
+      const before = client.bytesSent;
+      for (let round = 0; round < 10; round++) await barrier(server);
+      return client.bytesSent === before;
+    });
+  }
+
   const can = (capability: HttpCapability): boolean => driver.limits[capability] === undefined;
 
-  return { can, start, open, ask };
+  return { can, start, open, ask, barrier, standstill };
 }

@@ -1,8 +1,6 @@
 /** A client that sends bytes as they are and reads answers one by one: what a polite HTTP library would not do. */
 import { connect, type Socket } from 'node:net';
-
-/** What comes at all comes much sooner, but not on every machine. */
-const PATIENCE_MS = 60_000;
+import { arrival } from '../wait.ts';
 
 export interface RawAnswer {
   readonly status: number;
@@ -78,82 +76,85 @@ export class RawClient {
     return this.received.toString('latin1');
   }
 
-  private async until<T>(look: () => T | undefined, what: string, timeoutMs: number): Promise<T> {
-    const deadline = Date.now() + timeoutMs;
-    for (;;) {
-      const found = look();
-      if (found !== undefined) return found;
-      const left = deadline - Date.now();
-      if (left <= 0)
-        throw new Error(
-          `no ${what} within ${timeoutMs} ms; received ${JSON.stringify(this.received.toString('latin1'))}`,
-        );
-      await new Promise<void>((resolve) => {
-        const done = (): void => {
-          clearTimeout(timer);
-          this.waiters.delete(done);
-          resolve();
-        };
-        const timer = setTimeout(done, left);
-        this.waiters.add(done);
-      });
+  /** Whether the server has ended the connection. */
+  get hasEnded(): boolean {
+    return this.ended;
+  }
+
+  /** Resolves to what `look` finds, which is asked again after each change of the connection. */
+  private next<T>(what: string, look: () => T | undefined): Promise<T> {
+    const found = new Promise<T>((resolve, reject) => {
+      const attempt = (): void => {
+        try {
+          const answer = look();
+          if (answer === undefined) return;
+          resolve(answer);
+        } catch (thrown) {
+          reject(thrown);
+        }
+        this.waiters.delete(attempt);
+      };
+      this.waiters.add(attempt);
+      attempt();
+    });
+    return arrival(what, found, () => this.unread);
+  }
+
+  private takeAnswer(head: boolean): RawAnswer | undefined {
+    const end = this.received.indexOf('\r\n\r\n');
+    if (end < 0) return undefined;
+    const [first, ...lines] = this.received.subarray(0, end).toString('latin1').split('\r\n');
+    const status = Number(/^HTTP\/1\.1 (\d{3})/.exec(first as string)?.[1]);
+    const headers: Record<string, string> = {};
+    for (const line of lines) {
+      const colon = line.indexOf(':');
+      const name = line.slice(0, colon).toLowerCase();
+      const value = line.slice(colon + 1).trim();
+      headers[name] = headers[name] === undefined ? value : `${headers[name]}\n${value}`;
     }
+    const bodiless = head || status < 200 || status === 204 || status === 304;
+    const length = bodiless ? 0 : Number(headers['content-length'] ?? 0);
+    const bodyAt = end + 4;
+    if (this.received.length < bodyAt + length) return undefined;
+    const body = this.received.subarray(bodyAt, bodyAt + length);
+    this.received = this.received.subarray(bodyAt + length);
+    return { status, headers, body };
   }
 
   /** The next answer; `head` for one without a body. 100 Continue is an answer of its own. */
-  answer(options: { readonly head?: boolean; readonly timeoutMs?: number } = {}): Promise<RawAnswer> {
-    return this.until(
-      () => {
-        const end = this.received.indexOf('\r\n\r\n');
-        if (end < 0) {
-          if (this.ended)
-            throw new Error(
-              `the connection ended without an answer; received ${JSON.stringify(this.received.toString('latin1'))}`,
-            );
-          return undefined;
-        }
-        const [first, ...lines] = this.received.subarray(0, end).toString('latin1').split('\r\n');
-        const status = Number(/^HTTP\/1\.1 (\d{3})/.exec(first as string)?.[1]);
-        const headers: Record<string, string> = {};
-        for (const line of lines) {
-          const colon = line.indexOf(':');
-          const name = line.slice(0, colon).toLowerCase();
-          const value = line.slice(colon + 1).trim();
-          headers[name] = headers[name] === undefined ? value : `${headers[name]}\n${value}`;
-        }
-        const bodiless = options.head === true || status < 200 || status === 204 || status === 304;
-        const length = bodiless ? 0 : Number(headers['content-length'] ?? 0);
-        const bodyAt = end + 4;
-        if (this.received.length < bodyAt + length) return undefined;
-        const body = this.received.subarray(bodyAt, bodyAt + length);
-        this.received = this.received.subarray(bodyAt + length);
-        return { status, headers, body };
-      },
-      'answer',
-      options.timeoutMs ?? PATIENCE_MS,
+  answer(options: { readonly head?: boolean } = {}): Promise<RawAnswer> {
+    return this.next('answer', () => {
+      const answer = this.takeAnswer(options.head === true);
+      if (answer === undefined && this.ended)
+        throw new Error(
+          `the connection ended without an answer; received ${JSON.stringify(this.received.toString('latin1'))}`,
+        );
+      return answer;
+    });
+  }
+
+  /** The next answer, or 'ended' when the connection ends without one. */
+  outcome(): Promise<RawAnswer | 'ended'> {
+    return this.next<RawAnswer | 'ended'>(
+      'answer and no end of the connection',
+      () => this.takeAnswer(false) ?? (this.ended ? 'ended' : undefined),
     );
   }
 
-  /** The next answer, or how the connection stands when there is none after `withinMs`. */
-  async outcome(withinMs: number): Promise<RawAnswer | 'ended' | 'silent'> {
-    try {
-      return await this.answer({ timeoutMs: withinMs });
-    } catch {
-      return this.ended ? 'ended' : 'silent';
-    }
+  /** The next answer if it is here already, or how the connection stands. */
+  outcomeSoFar(): RawAnswer | 'ended' | 'silent' {
+    return this.takeAnswer(false) ?? (this.ended ? 'ended' : 'silent');
   }
 
   /** Resolves when nothing can be sent any more. */
-  async gone(timeoutMs = PATIENCE_MS): Promise<void> {
-    await this.until(() => (this.socket.destroyed ? true : undefined), 'loss of the connection', timeoutMs);
+  async gone(): Promise<void> {
+    await this.next('loss of the connection', () => (this.socket.destroyed ? true : undefined));
   }
 
   /** Resolves when the server has ended the connection, to what came and was not read as an answer. */
-  closed(timeoutMs = PATIENCE_MS): Promise<string> {
-    return this.until(
-      () => (this.ended ? this.received.toString('latin1') : undefined),
-      'end of the connection',
-      timeoutMs,
+  closed(): Promise<string> {
+    return this.next('end of the connection', () =>
+      this.ended ? this.received.toString('latin1') : undefined,
     );
   }
 }

@@ -1,8 +1,11 @@
 /** What the contracts of the SQL ports are tested with. */
+import { randomInt } from 'node:crypto';
 import net from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
+import type { SqlPool } from '../../src/io/sql/port.ts';
+import { turns, until } from '../wait.ts';
+import { gate } from './http-harness.ts';
 
 export async function failure(work: Promise<unknown>): Promise<MillraceError> {
   try {
@@ -12,6 +15,40 @@ export async function failure(work: Promise<unknown>): Promise<MillraceError> {
     return thrown as MillraceError;
   }
   throw new Error('it did not fail');
+}
+
+export interface HeldLock {
+  /** A statement that gives one row, of an empty text, and does not end before the lock is released. */
+  readonly statement: string;
+  /** Resolves when the server executes the statement `count` times. */
+  waiting(count?: number): Promise<unknown>;
+  release(): Promise<void>;
+}
+
+/** Holds an advisory lock in one transaction of `pool`, which needs a second connection for `waiting`. */
+export async function heldLock(pool: SqlPool): Promise<HeldLock> {
+  const key = randomInt(2 ** 31);
+  const released = gate();
+  const locked = gate();
+  const holding = pool.transaction(async (session) => {
+    await session.query(`SELECT pg_advisory_xact_lock(${key})`);
+    locked.open();
+    await released.opened;
+  });
+  await Promise.race([locked.opened, holding]);
+  const waiters = `SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = ${key}`;
+  return {
+    statement: `SELECT pg_advisory_xact_lock(${key})`,
+    waiting: (count = 1) =>
+      until(
+        'a statement that waits for the lock',
+        async () => (await pool.query(waiters)).rows.length >= count,
+      ),
+    release() {
+      released.open();
+      return holding;
+    },
+  };
 }
 
 /** A TCP proxy that can cut its connections, at once or when the client sends bytes that hold a given text. */
@@ -60,9 +97,8 @@ export async function cuttingProxy(target: URL) {
     /** Settles when this process has read the ends, where it is the client. */
     async cutAll(): Promise<void> {
       for (const pair of pairs) for (const socket of pair) socket.destroy();
-      await sleep(50);
-      // Of one turn, timers come first, then what was to be read, then this.
-      await new Promise((resolve) => setImmediate(resolve));
+      // The kernel has them at once; the next turns of the event loop read them.
+      await turns(20);
     },
     close(): Promise<void> {
       return new Promise((resolve) => {

@@ -4,13 +4,13 @@ import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { TextDriver, TextStatement } from '../../src/io/sql/port.ts';
 import { type SilentGate, silentGate } from './sql-gate.ts';
-import { failure } from './sql-kit.ts';
+import { failure, heldLock } from './sql-kit.ts';
 
 /** Long enough for a busy machine to bring the answers that do come. */
 const ANSWER_MS = 6000;
 
 export function silenceContract(textDrivers: readonly TextDriver[], postgres: () => string): void {
-  describe('a server that falls silent', () => {
+  describe('after a server falls silent', () => {
     let gate: SilentGate;
     let overdue = 0;
     const options = () => {
@@ -31,7 +31,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
     });
     afterAll(() => gate.close());
 
-    it('costs pg one wait a transaction and the connection, and is counted', async () => {
+    it('pg waits once a transaction, gives the connection up, and counts the wait', async () => {
       const pool = await pgDriver.connect(options());
       try {
         const error = await failure(
@@ -58,7 +58,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       }
     });
 
-    it('gives pg no connection back that owes an answer to a ROLLBACK', async () => {
+    it('pg does not reuse a connection that owes the answer to a ROLLBACK', async () => {
       const pool = await pgDriver.connect(options());
       try {
         gate.silenceOn('ROLLBACK');
@@ -72,26 +72,37 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       }
     });
 
-    it('is waited for as long as a statement asks for, until it is given up', async () => {
+    it('a statement waits for its answer as long as it asks for, until it is given up', async () => {
       const pool = await pgDriver.connect(options());
+      const hasty = await pgDriver.connect(options());
+      const holder = await pgDriver.connect({ ...options(), connectionsMax: 2, answerTimeoutMs: 600_000 });
+      let lock = await heldLock(holder);
       try {
-        const patient = { answerTimeoutMs: 30_000 };
-        const slow = await pool.query(`SELECT 7 AS n FROM pg_sleep(${(2 * ANSWER_MS) / 1000})`, [], patient);
-        expect(slow.rows).toEqual([{ n: 7 }]);
+        const patient = { answerTimeoutMs: 600_000 };
+        const slow = pool.query(`${lock.statement}, 7 AS n`, [], patient);
+        await lock.waiting();
+        // The answer timeout of the pool has passed for a statement that began later.
+        expect((await failure(hasty.query(lock.statement))).code).toBe('unreachable');
+        await lock.release();
+        expect((await slow).rows).toMatchObject([{ n: 7 }]);
+        expect(overdue).toBe(1);
+        lock = await heldLock(holder);
         const giveUp = new AbortController();
-        const waiting = failure(pool.query('SELECT pg_sleep(60)', [], { ...patient, giveUp: giveUp.signal }));
-        setTimeout(() => giveUp.abort(), 50);
+        const waiting = failure(pool.query(lock.statement, [], { ...patient, giveUp: giveUp.signal }));
+        await lock.waiting();
+        giveUp.abort();
         expect((await waiting).code).toBe('unreachable');
         const late = pool.query('SELECT 8', [], { giveUp: giveUp.signal });
         expect((await failure(late)).code).toBe('unreachable');
         expect((await pool.query('SELECT 9 AS n')).rows).toEqual([{ n: 9 }]);
-        expect(overdue).toBe(0);
+        expect(overdue).toBe(1);
       } finally {
-        await pool.close();
+        await lock.release();
+        for (const one of [pool, hasty, holder]) await one.close();
       }
     });
 
-    it.each(textDrivers)('costs $name the connection, and is counted', async (driver) => {
+    it.each(textDrivers)('$name gives the connection up, and counts the wait', async (driver) => {
       const one: TextStatement = { text: 'SELECT 1', paramCount: 0 };
       const pool = await driver.connect(options());
       const ask = (): Promise<string | null> => pool.execute(one, [], (rows) => rows.text(0, 0));
@@ -108,7 +119,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       }
     });
 
-    it('keeps nobody waiting who wants to replicate', async () => {
+    it('a replication connection is refused after its timeout', async () => {
       gate.silenceOn('IDENTIFY_SYSTEM');
       try {
         const asked = { url: gate.url, applicationName: 'sql-silence', connectTimeoutMs: ANSWER_MS };

@@ -1,4 +1,5 @@
 /** What every driver of TextPool promises, run against a real server by test/e2e/sql.test.ts. */
+import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type {
@@ -9,7 +10,8 @@ import type {
   TextRows,
   TextStatement,
 } from '../../src/io/sql/port.ts';
-import { cuttingProxy, failure } from './sql-kit.ts';
+import { gate } from './http-harness.ts';
+import { cuttingProxy, failure, heldLock } from './sql-kit.ts';
 import { type PoolFace, poolContract } from './sql-pools.ts';
 
 const statement = (text: string, paramCount = 0): TextStatement => ({ text, paramCount });
@@ -22,7 +24,7 @@ const count = (rows: TextRows): number => rows.rowCount;
 
 export function textContract(driver: TextDriver, postgres: () => string): void {
   describe(`text sql contract: ${driver.name}`, () => {
-    const schema = `text_contract_${driver.name.replace('-', '_')}_${process.pid}_${Date.now()}`;
+    const schema = `text_contract_${driver.name.replace('-', '_')}_${randomBytes(6).toString('hex')}`;
     let plain: SqlPool;
     let pool: TextPool;
     const INSERT = statement(`INSERT INTO ${schema}.t (id, note) VALUES ($1, $2)`, 2);
@@ -75,13 +77,24 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       table: `${schema}.t`,
     });
 
-    it('opens as many connections as it may, and no more', async () => {
-      const sleep = statement('SELECT pg_sleep(0.01)');
-      await Promise.all(Array.from({ length: 9 }, () => pool.execute(sleep, [], count)));
-      await expect.poll(() => pool.connected()).toBe(3);
+    it('a pool opens as many connections as it may, and no more', async () => {
+      const one = statement('SELECT 1');
+      let begun = 0;
+      const together = gate();
+      await Promise.all(
+        Array.from({ length: 9 }, () =>
+          pool.transaction(async (session) => {
+            // The first three wait for each other, so none of their connections serves the others.
+            if (++begun === 3) together.open();
+            await together.opened;
+            await session.execute(one, [], count);
+          }),
+        ),
+      );
+      expect(pool.connected()).toBe(3);
     });
 
-    it('gives every value as the server writes it, and takes texts and nulls', async () => {
+    it('every value is read as the server writes it, and texts and nulls are sent as they are', async () => {
       const rows = await pool.execute(
         statement(
           `SELECT 9223372036854775807::int8, '\\x00ff'::bytea, '{"b": 1,  "a":2}'::json, true, null::text, ''::text, '{1,NULL}'::int8[],
@@ -108,7 +121,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       ]);
     });
 
-    it('says how many rows a statement gave or touched', async () => {
+    it('a statement reports how many rows it gave or changed', async () => {
       expect(await pool.execute(INSERT, ['1', 'one'], count)).toBe(1);
       expect(await pool.execute(INSERT, ['2', null], count)).toBe(1);
       expect(await pool.execute(IDS, [], table)).toEqual([['1'], ['2']]);
@@ -118,7 +131,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       expect(await pool.execute(statement(`DELETE FROM ${schema}.t`), [], count)).toBe(2);
     });
 
-    it('carries megabytes both ways', async () => {
+    it('megabytes pass in both directions', async () => {
       const big = 'a"\\é'.repeat(1_000_000);
       const [[length, back]] = (await pool.execute(statement('SELECT length($1), $1', 1), [big], table)) as [
         [string, string],
@@ -127,7 +140,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       expect(back === big).toBe(true);
     });
 
-    it('prepares a statement once a connection, and again where the server forgot it', async () => {
+    it('a statement is prepared once a connection, and again where the server forgot it', async () => {
       const one = await driver.connect(options(postgres(), { connectionsMax: 1 }));
       try {
         const seen = statement('SELECT count(*) FROM pg_prepared_statements');
@@ -143,7 +156,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       }
     });
 
-    it('passes on what the reader of the rows throws, and stays usable', async () => {
+    it('an error of the reader of the rows reaches the caller, and the pool stays usable', async () => {
       const thrown = pool.execute(statement('SELECT 1'), [], () => {
         throw new RangeError('mine');
       });
@@ -151,20 +164,20 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       expect(await pool.execute(statement('SELECT 2'), [], table)).toEqual([['2']]);
     });
 
-    it('refuses a parameter that the protocol would cut', async () => {
+    it('a parameter that the protocol would cut is refused', async () => {
       const error = await failure(pool.execute(statement('SELECT $1', 1), ['a\0b'], table));
       expect(error.code).toBe('bad_value');
     });
 
-    it('replaces lost connections, and tells lost before, lost under way and killed apart', async () => {
+    it('a pool replaces lost connections, and its errors tell lost before, lost in flight and killed apart', async () => {
       const proxy = await cuttingProxy(new URL(postgres()));
       const through = await driver.connect(options(proxy.url));
-      const sleep = statement('SELECT pg_sleep(60)');
+      const lock = await heldLock(plain);
       try {
         await proxy.cutAll();
         expect(await through.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
-        const heard = proxy.heard('SELECT pg_sleep');
-        const pending = failure(through.execute(sleep, [], count));
+        const heard = proxy.heard(lock.statement);
+        const pending = failure(through.execute(statement(lock.statement), [], count));
         await heard;
         await proxy.cutAll();
         const lost = await pending;
@@ -191,50 +204,56 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
         expect([again.code, again.details['sent']]).toEqual(['unreachable', false]);
         expect(through.connected()).toBe(0);
       } finally {
+        await lock.release();
         await through.close();
       }
     });
 
-    it('gives up a server that does not answer in time, and its connection', async () => {
+    it('a server that does not answer in time is given up together with its connection', async () => {
       const one = await driver.connect(options(postgres(), { connectionsMax: 1, answerTimeoutMs: 6000 }));
+      const lock = await heldLock(plain);
       try {
-        const error = await failure(one.execute(statement('SELECT pg_sleep(60)'), [], count));
+        const error = await failure(one.execute(statement(lock.statement), [], count));
         expect([error.code, error.details['sent']]).toEqual(['unreachable', true]);
         expect(error.message).toContain('no answer within 6000 ms');
         expect(await one.execute(statement('SELECT 1'), [], table)).toEqual([['1']]);
       } finally {
+        await lock.release();
         await one.close();
       }
     });
 
-    it('has the server end a statement that is cancelled, and no other', async () => {
+    it('a cancelled statement is ended by the server, and no other statement is', async () => {
       const one = await driver.connect(options(postgres(), { connectionsMax: 1 }));
+      const lock = await heldLock(plain);
       try {
         const stop = new AbortController();
-        const sleeping = failure(
-          one.execute(statement('SELECT pg_sleep(30)'), [], count, { cancel: stop.signal }),
-        );
-        const sleepers =
-          "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query = 'SELECT pg_sleep(30)'";
-        await expect.poll(async () => (await plain.query(sleepers)).rows.length).toBe(1);
+        const waiting = failure(one.execute(statement(lock.statement), [], count, { cancel: stop.signal }));
+        await lock.waiting();
         stop.abort();
-        const error = await sleeping;
+        const error = await waiting;
         expect([error.code, error.details['sqlstate']]).toEqual(['sql_failed', '57014']);
         for (let i = 0; i < 20; i++) {
-          expect(await one.execute(statement('SELECT pg_sleep(0.005), 1'), [], count)).toBe(1);
+          // Long enough for a late cancellation to meet it.
+          const long = statement('SELECT count(*) FROM generate_series(1, 50000)');
+          expect(await one.execute(long, [], count)).toBe(1);
         }
       } finally {
+        await lock.release();
         await one.close();
       }
     });
 
-    it('waits at close for what is under way, and leaves no backend', async () => {
+    it('a close waits for the statements in flight, and leaves no backend', async () => {
       const applicationName = `text-contract-close-${driver.name}`;
       const one = await driver.connect(options(postgres(), { applicationName }));
-      const under = one.execute(statement('SELECT pg_sleep(0.1), 7'), [], (rows) => rows.text(0, 1));
-      await new Promise((resolve) => setImmediate(resolve));
+      const lock = await heldLock(plain);
+      const under = one.execute(statement(`${lock.statement}, 7`), [], (rows) => rows.text(0, 1));
+      await lock.waiting();
       expect(await backends(applicationName)).toBe(1);
-      await one.close();
+      const closing = one.close();
+      await lock.release();
+      await closing;
       expect(await under).toBe('7');
       expect((await failure(one.execute(statement('SELECT 1'), [], count))).code).toBe('unreachable');
       await expect.poll(() => backends(applicationName)).toBe(0);

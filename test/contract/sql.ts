@@ -1,12 +1,13 @@
 /** What every SQL driver promises, run against a real server by test/e2e/sql.test.ts. */
+import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { SqlDriver, SqlPool, SqlValue } from '../../src/io/sql/port.ts';
-import { cuttingProxy, failure } from './sql-kit.ts';
+import { cuttingProxy, failure, heldLock } from './sql-kit.ts';
 import { type PoolFace, poolContract } from './sql-pools.ts';
 
 export function sqlContract(driver: SqlDriver, postgres: () => string): void {
   describe(`sql contract: ${driver.name}`, () => {
-    const schema = `sql_contract_${process.pid}_${Date.now()}`;
+    const schema = `sql_contract_${randomBytes(6).toString('hex')}`;
     let pool: SqlPool;
     const options = (url: string, connectionsMax = 4) => ({
       url,
@@ -41,7 +42,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       table: `${schema}.t`,
     });
 
-    it('gives every type back as the port says', async () => {
+    it('every type is read as the port declares it', async () => {
       const { rows, rowCount } = await pool.query(
         `SELECT 9223372036854775807::int8 AS big, -1::int4 AS small, '\\x00ff10'::bytea AS bytes, '{"b": 1,  "a":2}'::json AS doc,
                 '2026-01-02 03:04:05.678+00'::timestamptz AS at, 12.50::numeric AS num, true AS yes, null::text AS none,
@@ -65,7 +66,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       });
     });
 
-    it('takes every kind of parameter, arrays of them too', async () => {
+    it('every kind of parameter reaches the server, arrays included', async () => {
       const bytes = new Uint8Array([1, 2, 0, 255]);
       const at = new Date('2026-03-29T01:30:00.123Z');
       const { rows } = await pool.query(
@@ -97,7 +98,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       expect(row['j']).toEqual([at]);
     });
 
-    it('copies rows in with every character that could break the format', async () => {
+    it('copied rows keep every character that could break the format', async () => {
       const notes = [
         'plain',
         'tab\there',
@@ -125,7 +126,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       await pool.query(`DELETE FROM ${schema}.t`);
     });
 
-    it('copies many rows under back-pressure', async () => {
+    it('many rows are copied under back-pressure', async () => {
       function* many(): Generator<SqlValue[]> {
         for (let i = 0; i < 50_000; i++) yield [i, 'x'.repeat(100)];
       }
@@ -135,7 +136,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       await pool.query(`TRUNCATE ${schema}.t`);
     });
 
-    it('copies no row when one is refused or the rows throw, and stays usable', async () => {
+    it('a copy with a refused row or rows that throw copies nothing, and the pool stays usable', async () => {
       const refused = await failure(
         pool.copyIn(
           `${schema}.t`,
@@ -161,14 +162,15 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       await pool.query(`TRUNCATE ${schema}.t`);
     });
 
-    it('survives its connections: idle ones are replaced, a statement under way says unreachable', async () => {
+    it('a pool replaces lost idle connections, and a statement in flight on a lost one is unreachable', async () => {
+      const lock = await heldLock(pool);
       const proxy = await cuttingProxy(new URL(postgres()));
       const through = await driver.connect(options(proxy.url));
       try {
         await proxy.cutAll();
         expect((await through.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
-        const heard = proxy.heard('SELECT pg_sleep');
-        const pending = failure(through.query('SELECT pg_sleep(60)'));
+        const heard = proxy.heard(lock.statement);
+        const pending = failure(through.query(lock.statement));
         await heard;
         await proxy.cutAll();
         expect((await pending).code).toBe('unreachable');
@@ -176,31 +178,34 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
         const killed = await failure(through.query('SELECT pg_terminate_backend(pg_backend_pid())'));
         expect([killed.code, killed.details['sqlstate']]).toEqual(['unreachable', '57P01']);
       } finally {
+        await lock.release();
         await through.close();
         await proxy.close();
       }
     });
 
-    it('gives up a server that does not answer in time, where that is asked for', async () => {
+    it('a statement with an answer timeout is given up when the server does not answer in time', async () => {
       const hasty = await driver.connect({ ...options(postgres(), 1), answerTimeoutMs: 60_000 });
       const soon = { answerTimeoutMs: 3000 };
+      const lock = await heldLock(pool);
       try {
-        expect((await failure(hasty.query('SELECT pg_sleep(12)', [], soon))).code).toBe('unreachable');
+        expect((await failure(hasty.query(lock.statement, [], soon))).code).toBe('unreachable');
         const inside = failure(
           hasty.transaction(async (session) => {
             await session.query(`INSERT INTO ${schema}.t (id) VALUES (99)`);
-            await session.query('SELECT pg_sleep(12)', [], soon);
+            await session.query(lock.statement, [], soon);
           }),
         );
         expect((await inside).code).toBe('unreachable');
         expect((await hasty.query('SELECT 1 AS one')).rows).toEqual([{ one: 1 }]);
         expect((await pool.query(`SELECT id FROM ${schema}.t WHERE id = 99`)).rows).toEqual([]);
       } finally {
+        await lock.release();
         await hasty.close();
       }
     });
 
-    it('names the cluster', async () => {
+    it('a pool names the cluster of its server', async () => {
       expect(await pool.systemIdentifier()).toMatch(/^\d{10,20}$/);
     });
   });

@@ -5,13 +5,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { FiredPage } from '../../src/engine/firing.ts';
 import type { WindowSink } from '../../src/engine/sink/port.ts';
 import { SinkWriter } from '../../src/engine/sink/writer.ts';
+import { pause, realClock, until } from '../wait.ts';
 import {
   manyRows,
   pageOf,
@@ -89,7 +89,9 @@ export function sinkContract(world: SinkWorld): void {
   };
 
   describe(`sink ${world.name}`, () => {
-    it('is made by migrate, once or again, and passes its own check', { timeout: 300_000 }, async () => {
+    it('a sink is created by migrate, once or again, and passes its own check', {
+      timeout: 300_000,
+    }, async () => {
       const { sink } = await open();
       await sink.migrate();
       await sink.migrate();
@@ -97,7 +99,9 @@ export function sinkContract(world: SinkWorld): void {
       expect(await read(sink)).toEqual([]);
     });
 
-    it('keeps every bit of keys and values, of windows and of sessions', { timeout: 300_000 }, async () => {
+    it('a sink keeps every bit of keys and values, of windows and of sessions', {
+      timeout: 300_000,
+    }, async () => {
       const { sink } = await open();
       await sink.write(EDGES);
       const rows = await read(sink);
@@ -105,7 +109,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(await read(sink)).toEqual(rows);
     });
 
-    it('takes nothing, and pages without rows', { timeout: 300_000 }, async () => {
+    it('a sink accepts no pages, and pages without rows', { timeout: 300_000 }, async () => {
       const { sink } = await open();
       await sink.write([]);
       await sink.write([pageOf(windowBounds(0, 10), []), pageOf(sessionBounds(5), [])]);
@@ -115,7 +119,9 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(await read(sink))).toEqual(sorted(textsOf([page])));
     });
 
-    it('shows no change when results come again, in other cuts too', { timeout: 300_000 }, async () => {
+    it('results that are written again, in other cuts too, change nothing', {
+      timeout: 300_000,
+    }, async () => {
       const { sink } = await open();
       await sink.write(EDGES);
       const before = await read(sink);
@@ -124,7 +130,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(await read(sink)).toEqual(before);
     });
 
-    it('replaces a result by the value that came last', { timeout: 300_000 }, async () => {
+    it('the value that was written last replaces a result', { timeout: 300_000 }, async () => {
       const { sink } = await open();
       await sink.write([pageOf(windowBounds(0, 10), [{ accountId: 1n }, { accountId: 2n }])]);
       const later = pageOf(windowBounds(0, 10), [{ accountId: 2n, count: 7n, sum: 70n, last: 8n }]);
@@ -134,7 +140,7 @@ export function sinkContract(world: SinkWorld): void {
       );
     });
 
-    it(`takes ${LARGE} rows of one window, twice`, async () => {
+    it(`a sink accepts ${LARGE} rows of one window, twice`, async () => {
       const { sink } = await open();
       const page = { bounds: windowBounds(0, 60_000), rows: manyRows(LARGE), rowCount: LARGE };
       const pieces: FiredPage[] = [];
@@ -148,7 +154,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(rows)).toEqual(sorted(textsOf([page])));
     });
 
-    it(`takes ${LARGE} sessions that fired at once, twice`, async () => {
+    it(`a sink accepts ${LARGE} sessions that fired together, twice`, async () => {
       const { sink } = await open();
       // Ascending by their ends, a hundred at each; accounts ascend only among those, and come again later.
       const page = pageOf(
@@ -168,7 +174,7 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(rows)).toEqual(sorted(textsOf([page])));
     });
 
-    it('killed in the middle of a write, takes everything again and holds it once', async () => {
+    it('a sink whose writer was killed in the middle of a write accepts everything again and holds it once', async () => {
       const at = place();
       await (await world.open(at)).close();
       const dir = mkdtempSync(join(tmpdir(), 'sink-kill-'));
@@ -183,7 +189,8 @@ export function sinkContract(world: SinkWorld): void {
       for await (const line of createInterface({ input: held.stdout })) {
         lines.push(line);
         if (line !== 'writing 3') continue;
-        await sleep(5);
+        // Any moment will do: one within the write shows most.
+        await pause(5);
         held.kill('SIGKILL');
       }
       expect(await ended).toEqual([null, 'SIGKILL']);
@@ -204,14 +211,14 @@ export function sinkContract(world: SinkWorld): void {
       expect(sorted(await read(sink))).toEqual(sorted([...known]));
     });
 
-    it('away and back again, gets everything that fired meanwhile', async () => {
+    it('a sink that was away gets everything that fired meanwhile', async () => {
       const { sink, away, back } = await open();
       const written: number[] = [];
       const writer = new SinkWriter({
         sinks: [sink],
-        clock: { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() },
+        clock: realClock,
         log: silentLogger,
-        sleep: (ms) => sleep(Math.min(ms, 20)),
+        sleep: (ms) => pause(Math.min(ms, 20)),
         onWritten: (rows) => written.push(rows),
       });
       const firings = EDGES.map((page) => new TestFiring(page));
@@ -219,10 +226,7 @@ export function sinkContract(world: SinkWorld): void {
       await writer.flushed();
       await away();
       writer.offer(firings.slice(1));
-      for (const deadline = Date.now() + 60_000; writer.ready; ) {
-        expect(Date.now()).toBeLessThan(deadline);
-        await sleep(10);
-      }
+      await until('a writer that is not ready', () => !writer.ready);
       expect(firings.map((one) => one.closed)).toEqual([1, 0, 0, 0, 0]);
       await back();
       await writer.flushed();

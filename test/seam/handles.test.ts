@@ -3,6 +3,7 @@ import { readdirSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
+import { turns, until } from '../wait.ts';
 import { type RawFunction, raw, thrownBy } from './kit.ts';
 
 const f = (name: string): RawFunction => raw[name] as RawFunction;
@@ -63,20 +64,21 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
   it('is closed by the collector when it was forgotten', async () => {
     const threads = (): number => readdirSync('/proc/self/task').length;
     f(close)(open());
-    const settle = async (): Promise<void> => {
-      for (let i = 0; i < 4; i++) {
-        gc();
-        await new Promise((resolve) => setTimeout(resolve, 50));
-      }
-    };
-    await settle();
-    const before = threads();
+    // Threads of the handles of other tests end first: the count is the least of a hundred collections.
+    let before = threads();
+    for (let i = 0; i < 100; i++) {
+      gc();
+      await turns(5);
+      before = Math.min(before, threads());
+    }
     (() => {
       for (let i = 0; i < 5; i++) open();
     })();
     expect(threads()).toBeGreaterThan(before);
-    for (let i = 0; i < 300 && threads() > before; i++) await settle();
-    expect(threads()).toBeLessThanOrEqual(before);
+    await until('no thread of a forgotten handle', () => {
+      gc();
+      return threads() <= before;
+    });
   });
 });
 
@@ -92,10 +94,9 @@ it('a closed consumer lets go of its function and of all that refers to', async 
       f('brokerConsumerClose')(f('brokerConsumerOpen')(['group.id', 'seam'], onRebalance));
     }
   })();
-  for (let i = 0; i < 2400 && collected < 19; i++) {
-    gc();
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
   // The last one may still lie on a stack.
-  expect(collected).toBeGreaterThanOrEqual(19);
+  await until('a collection of the functions', () => {
+    gc();
+    return collected >= 19;
+  });
 });

@@ -10,6 +10,7 @@ import { afterAll, describe, expect, it } from 'vitest';
 import { findStateAddon, loadStateAddon } from '../../src/native/state.ts';
 import { STATE_ABI } from '../../src/native/state-functions.ts';
 import { projectRoot } from '../house/root.ts';
+import { until } from '../wait.ts';
 import { addonPath, type RawFunction, thrownBy } from './kit.ts';
 
 const path = findStateAddon() ?? '';
@@ -166,9 +167,7 @@ describe('a thread with open stores', () => {
       await round(how);
       const before = threads();
       for (let i = 0; i < 3; i++) await round(how);
-      for (let i = 0; i < 2400 && threads() > before; i++)
-        await new Promise((resolve) => setTimeout(resolve, 25));
-      expect(threads()).toBeLessThanOrEqual(before);
+      await until('no thread of an ended worker', () => threads() <= before);
     },
   );
 });

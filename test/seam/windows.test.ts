@@ -1,11 +1,11 @@
 /** The window functions of the addon against arguments and moments that a caller can get wrong. */
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { Worker } from 'node:worker_threads';
 import { describe, expect, it } from 'vitest';
 import { AdmittedBatch } from '../../src/core/layout/admitted-batch.ts';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
+import { turns } from '../wait.ts';
 import { addonPath, type RawFunction, raw, thrownBy } from './kit.ts';
 
 const f = (name: string): RawFunction => raw[name] as RawFunction;
@@ -160,7 +160,7 @@ describe('a window state, a session state and a sorted run', () => {
     const sorted = f('windowRunSort')(f('windowSeal')(full, 0)) as Promise<void>;
     for (let i = 0; i < 3; i++) {
       collect();
-      await nextTurn();
+      await turns(1);
     }
     await expect(sorted).resolves.toBeUndefined();
     f('windowClose')(full);
@@ -174,7 +174,7 @@ describe('a window state, a session state and a sorted run', () => {
     const sorted = f('windowRunSort')(f('sessionFire')(full, Number.POSITIVE_INFINITY)) as Promise<void>;
     for (let i = 0; i < 3; i++) {
       collect();
-      await nextTurn();
+      await turns(1);
     }
     await expect(sorted).resolves.toBeUndefined();
     f('sessionClose')(full);

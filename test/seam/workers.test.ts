@@ -6,6 +6,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';
 import { FrameBatch } from '../../src/core/layout/frame-batch.ts';
 import { loadKernels } from '../../src/native/load.ts';
+import { until } from '../wait.ts';
 import { addonPath, raw, records, thrownBy } from './kit.ts';
 
 const ROWS = 64;
@@ -49,14 +50,6 @@ function expected() {
 }
 
 const threads = (): number => readdirSync('/proc/self/task').length;
-
-async function until(condition: () => boolean, what: string): Promise<void> {
-  for (let i = 0; i < 2400; i++) {
-    if (condition()) return;
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-  throw new Error(`${what} within a minute`);
-}
 
 describe('the addon', () => {
   it('loads in many threads at once, and each computes the same', async () => {
@@ -116,7 +109,7 @@ describe('the addon', () => {
         for (const worker of running) void worker.terminate();
       }
       await Promise.all(ended);
-      await until(() => threads() <= before, 'threads of forgotten clients end');
+      await until('no thread of a forgotten client', () => threads() <= before);
     },
   );
 });

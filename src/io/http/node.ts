@@ -451,7 +451,8 @@ class NodeServer implements HttpServer {
     if (line.failed !== undefined || line.socket.destroyed) return;
     line.failed = response;
     if (line.current === undefined) this.lastAnswer(line, response, '');
-    else line.socket.pause();
+    // node:http resumes the socket after each request that it has parsed, so pause behind the last one of this chunk.
+    else setImmediate(() => line.socket.pause());
   }
 
   private broken(error: ParserError, socket: Socket): void {
