@@ -20,8 +20,8 @@ import type {
   GrpcServerOptions,
 } from '../../src/io/grpc/port.ts';
 import { wireGrpcDriver } from '../../src/io/grpc/wire.ts';
-import { until } from '../e2e/engine-kit.ts';
 import { bareCall, bareSession, framed, METHOD, PROTOS } from '../e2e/orders-grpc-kit.ts';
+import { until } from '../wait.ts';
 import { certificate } from './certificates.ts';
 
 const OK: GrpcReply = {

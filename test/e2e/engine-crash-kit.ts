@@ -17,9 +17,10 @@ import { entryOf, Oracle } from '../../bench/peers/oracle/windows.ts';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { consumedOf, newestManifest } from '../../src/bin/demo/windows-judge.ts';
 import { consumedNow } from '../../src/bin/demo/windows-kill.ts';
+import { until } from '../wait.ts';
 import { answersText } from './engine-crash-answers.ts';
 import type { CrashReport, Kill } from './engine-crash-report.ts';
-import { type Launcher, until } from './engine-kit.ts';
+import type { Launcher } from './engine-kit.ts';
 
 /** What is run, and what it must come to. */
 export interface CrashCase {

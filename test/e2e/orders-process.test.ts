@@ -2,7 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { requirePlainSchema } from '../../src/outbox/schema-name.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import {
   createdOf,
   gateBefore,

@@ -3,7 +3,8 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';
 import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
 import { scrape } from './scrape.ts';

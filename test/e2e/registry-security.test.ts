@@ -10,7 +10,8 @@ import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { ready } from '../../src/bin/demo/ready.ts';
 import { hashPassword } from '../../src/registry/index.ts';
 import { certificate, type Subject } from '../contract/certificates.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 
 const own = launcher();
 const file = (name: string, text: string): string => {

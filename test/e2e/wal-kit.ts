@@ -14,7 +14,7 @@ import { migrate } from '../../src/outbox/migrations.ts';
 import type { Delivered, Pipeline } from '../../src/outbox/relay/pipeline.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 import { WalSource, type WalSourceOptions } from '../../src/outbox/relay/wal-source.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 
 export interface LogLine {
   readonly level: string;

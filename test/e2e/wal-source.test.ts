@@ -5,7 +5,7 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
 import { parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots, type Running, type WalWorld, walKit } from './wal-kit.ts';
 
