@@ -2,16 +2,17 @@
  *  how long something took. test/house/tidy.test.ts refuses timers and clocks elsewhere.
  */
 import { inspect } from 'node:util';
+import type { Clock } from '../src/core/clock.ts';
 
 /** Limit of every wait for a state, in ms. Generous, because a stalled machine must make a test slow and not red. */
 const LIMIT_MS = 120_000;
 /** Pause between two looks at a state, in ms: short, because most states come within a few of them. */
 const POLL_MS = 10;
 
-/** The real clock, for a product that takes its clock from outside. */
-export const realClock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+/** Time of this machine, for products that measure. No test expects anything of it. */
+export const realClock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
 
-/** A pause inside a client that retries. Nothing may be expected after it: wait for a state with `until`. */
+/** Pause inside a client that retries. Nothing may be expected to have happened after it. */
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 /** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.

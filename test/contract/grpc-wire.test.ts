@@ -17,8 +17,8 @@ import {
   WINDOW_UPDATE,
   WITH_PRIORITY,
 } from '../../src/io/grpc/frames.ts';
-import { until } from '../e2e/engine-kit.ts';
 import { framed } from '../e2e/orders-grpc-kit.ts';
+import { until } from '../wait.ts';
 import { CALL, expectOk, HEAD, MESSAGE, wireKit } from './grpc-wire-kit.ts';
 import { callFrames, literal, NOTHING, number, PREFACE, type RawH2, setting } from './h2-raw.ts';
 

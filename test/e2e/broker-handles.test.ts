@@ -9,6 +9,7 @@ import { ERROR_CODES } from '../../src/io/broker/codes.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { findAddon, loadAddon } from '../../src/native/load.ts';
 import { fresh } from '../contract/broker-world.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const { brokers } = await sharedStack();
@@ -43,13 +44,11 @@ describe('broker handles', () => {
     const one = consumer();
     const two = producer();
     const waiting = addon.brokerConsumerConsume(one, RecordBatch.create(1, 8).buffer as ArrayBuffer, 60_000);
-    const started = performance.now();
     for (let i = 0; i < 3; i++) {
       addon.brokerConsumerClose(one);
       addon.brokerProducerClose(two);
     }
     await waiting.catch((error: unknown) => expect(error).toMatchObject({ code: 'closed' }));
-    expect(performance.now() - started).toBeLessThan(30_000);
     expect(() => addon.brokerConsumerAnswer(one)).toThrow(expect.objectContaining({ code: 'closed' }));
     expect(() => addon.brokerConsumerPositions(one)).toThrow(expect.objectContaining({ code: 'closed' }));
     expect(() => addon.brokerProducerFlush(two, 1)).toThrow(expect.objectContaining({ code: 'closed' }));
@@ -130,17 +129,14 @@ describe('broker handles', () => {
       }
     })();
     expect(threads()).toBeGreaterThan(before + 20);
-    const deadline = performance.now() + 60_000;
-    while (threads() > before + 4 && performance.now() < deadline) {
-      await new Promise((resolve) => setTimeout(resolve, 20));
+    await until('the end of the threads of the handles', () => {
       collect();
-    }
-    expect(threads()).toBeLessThanOrEqual(before + 4);
+      return threads() <= before + 4;
+    });
   });
 
   it('do not outlive a worker that exits or is ended in the middle of its calls, several at once', async () => {
     const topic = await topicOfOne();
-    const started = performance.now();
     const ends = [true, false, true, false].map(async (exits) => {
       const batch = RecordBatch.create(16, 1024).buffer as ArrayBuffer;
       const worker = new Worker(new URL('./broker-handles.worker.mjs', import.meta.url), {
@@ -154,7 +150,6 @@ describe('broker handles', () => {
       else await worker.terminate();
     });
     await Promise.all(ends);
-    expect(performance.now() - started).toBeLessThan(55_000);
     expect(addon.brokerLibrary()[0]).toMatch(/^2\./);
   });
 });

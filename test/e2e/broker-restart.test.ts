@@ -6,6 +6,7 @@ import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import type { BatchConsumer } from '../../src/io/broker/port.ts';
 import { allOf, batchOf, fresh, utf8 } from '../contract/broker-world.ts';
+import { pause, until } from '../wait.ts';
 import { ownStack } from './own-stack.ts';
 
 const PARTITIONS = 4;
@@ -29,8 +30,8 @@ async function readAll(
   const numbers: number[][] = Array.from({ length: PARTITIONS }, () => []);
   const names = new Set<string>();
   const into = RecordBatch.create(700, 1 << 16);
-  const deadline = performance.now() + 240_000;
-  for (let rows = 0; rows < total && performance.now() < deadline; ) {
+  let rows = 0;
+  const readOnce = async (): Promise<boolean> => {
     const { rowCount, events } = await consumer.consume(into, 200);
     for (const event of events) names.add(event.name);
     for (let row = 0; row < rowCount; row++) {
@@ -39,7 +40,9 @@ async function readAll(
       );
     }
     rows += rowCount;
-  }
+    return rows >= total;
+  };
+  await until('all rows', readOnce, 240_000);
   return { numbers, names };
 }
 
@@ -67,7 +70,7 @@ for (const driver of [librdkafkaDriver, nodeRdkafkaDriver]) {
       });
       sending.push(producer.produce(batchOf(rows), [topic]).then((report) => report.failed));
       if (call < KILL_AT) await sending.at(-1);
-      else await new Promise((resolve) => setTimeout(resolve, 20));
+      else await pause(20);
     }
     await restarted;
     expect(await Promise.all(sending)).toEqual(new Array(BATCHES).fill(0));

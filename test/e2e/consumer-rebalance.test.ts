@@ -16,7 +16,7 @@ import {
   RegistryClient,
 } from '../../src/registry/index.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const PARTITIONS = 4;

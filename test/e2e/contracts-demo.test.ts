@@ -9,7 +9,8 @@ import type { RecordInput } from '../../src/core/layout/record-batch.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { itFull } from '../tier.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 import { topicGone } from './topic-gone.ts';
 

@@ -4,7 +4,6 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ask } from '../../src/bin/demo/contracts-model.ts';
 import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';
@@ -16,7 +15,8 @@ import { orderSchema } from '../../src/gen/order-versions.ts';
 import { parseSchema, writerCodec } from '../../src/registry/index.ts';
 import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { describeFull, itFull } from '../tier.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 
@@ -82,8 +82,8 @@ const ids = (list: readonly Line[]): Set<string> => new Set(list.map((line) => l
 const wanted = (count: number): Set<string> =>
   new Set(Array.from({ length: count }, (_, i) => logicalOrder(1, i).order_id));
 
-describe('a group', () => {
-  it('shares the partitions, and a member that is killed loses nothing', async () => {
+describe('consumer groups', () => {
+  it('a consumer group shares the partitions, and a member that is killed loses no record', async () => {
     const subject = name('group-value');
     const count = 20_000;
     expect(await produce(subject, count, '-instances=2')).toMatchObject({ code: 0 });
@@ -107,25 +107,28 @@ describe('a group', () => {
     expect(JSON.parse(again.stdout)).toMatchObject({ records: 0, quarantined: 0 });
   });
 
-  itFull('drains on SIGTERM: what it wrote is committed, so the next one repeats nothing', async () => {
-    const subject = name('drain-value');
-    const count = 5000;
-    expect(await produce(subject, count)).toMatchObject({ code: 0 });
-    // A member that the group took for dead would have what it wrote read again.
-    const patient = '-session-timeout=45s';
-    const first = own.spawn('drained', consumer(subject, 'drained.jsonl', '-batch-rows=100', patient));
-    await until('the first lines', async () =>
-      (await lines('drained.jsonl')).length > 300 ? true : undefined,
-    );
-    first.kill('SIGTERM');
-    expect(await first.ended).toEqual({ code: 0, signal: null });
-    expect((await own.run(consumer(subject, 'rest.jsonl', '-exit-at-end', patient))).code).toBe(0);
-    const all = [...(await lines('drained.jsonl')), ...(await lines('rest.jsonl'))];
-    expect(all).toHaveLength(count);
-    expect(ids(all)).toEqual(wanted(count));
-  });
+  itFull(
+    'a consumer drains on SIGTERM: what it wrote is committed, so the next one repeats nothing',
+    async () => {
+      const subject = name('drain-value');
+      const count = 5000;
+      expect(await produce(subject, count)).toMatchObject({ code: 0 });
+      // A member that the group took for dead would have what it wrote read again.
+      const patient = '-session-timeout=45s';
+      const first = own.spawn('drained', consumer(subject, 'drained.jsonl', '-batch-rows=100', patient));
+      await until('the first lines', async () =>
+        (await lines('drained.jsonl')).length > 300 ? true : undefined,
+      );
+      first.kill('SIGTERM');
+      expect(await first.ended).toEqual({ code: 0, signal: null });
+      expect((await own.run(consumer(subject, 'rest.jsonl', '-exit-at-end', patient))).code).toBe(0);
+      const all = [...(await lines('drained.jsonl')), ...(await lines('rest.jsonl'))];
+      expect(all).toHaveLength(count);
+      expect(ids(all)).toEqual(wanted(count));
+    },
+  );
 
-  itFull('writes decoded records to a topic under their keys', async () => {
+  itFull('a consumer writes decoded records to a topic under their keys', async () => {
     const subject = name('out-value');
     const out = name('decoded');
     expect(await produce(subject, 500)).toMatchObject({ code: 0 });
@@ -145,7 +148,7 @@ describe('a group', () => {
 });
 
 describe('the registry', () => {
-  it('keeps every id it answered through SIGKILL in the middle of registrations', async () => {
+  it('a registry keeps every id it answered through SIGKILL in the middle of registrations', async () => {
     const store = `file:${join(own.dir, 'killed')}`;
     const { child, url: base } = await startRegistry(store);
     const answered = new Map<string, number>();
@@ -169,7 +172,7 @@ describe('the registry', () => {
   });
 
   itFull(
-    'that goes away pauses the consumer: nothing is quarantined, and all is read when it is back',
+    'a registry that goes away pauses the consumer: nothing is quarantined, and all is read afterwards',
     async () => {
       const subject = name('away-value');
       const store = `file:${join(own.dir, 'away')}`;
@@ -206,7 +209,16 @@ describe('the registry', () => {
       await until('the pause', async () =>
         (await metric(/^registry_unavailable_total (\d+)/m)) > 0 ? true : undefined,
       );
-      await sleep(500);
+      // Listens in the place of the registry and closes each connection.
+      let attempts = 0;
+      const hangingUp = createServer((socket) => {
+        attempts++;
+        socket.on('error', () => {}).destroy();
+      });
+      hangingUp.listen(Number(new URL(first.url).port), '127.0.0.1');
+      await until('three attempts to reach the registry', () => attempts >= 3);
+      hangingUp.close();
+      await once(hangingUp, 'close');
       expect(await metric(/^consumed_records_total (\d+)/m)).toBe(0);
       await startRegistry(store, new URL(first.url).host);
       await until('all records', async () => ((await lines('away.jsonl')).length === 300 ? true : undefined));
@@ -219,7 +231,7 @@ describe('the registry', () => {
 });
 
 describe('records above the usual megabyte', () => {
-  it('are quarantined untouched, or decoded into the output topic, which are created large enough', async () => {
+  it('large records are quarantined untouched or decoded, into topics that are created large enough', async () => {
     const subject = name('large-value');
     const topic = subject.replace(/-value$/, '');
     const out = name('large-decoded');
@@ -272,7 +284,7 @@ function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
 }
 
 describeFull('cold start', () => {
-  it('asks the registry at most once an id, and counts its cache', async () => {
+  it('a consumer asks the registry at most once an id, and counts its cache', async () => {
     const subject = name('cold-value');
     await registerOrder(url, subject, 1);
     const reading = own.spawn(
@@ -325,7 +337,7 @@ describeFull('cold start', () => {
   });
 });
 
-describe('bad input gives one line and its exit code', () => {
+describe('bad input', () => {
   let busy: Server;
   let busyPort: number;
   beforeAll(async () => {
@@ -480,7 +492,7 @@ describe('bad input gives one line and its exit code', () => {
     expect({ code: result.code, said }).toEqual({ code, said: [expect.stringMatching(words)] });
   });
 
-  it('producer: a breaking schema ends with 1 and names the field', async () => {
+  it('a producer with a breaking schema ends with 1 and names the field', async () => {
     await registerOrder(url, name('known'), 1);
     const result = await own.run([
       'producer',
@@ -492,7 +504,7 @@ describe('bad input gives one line and its exit code', () => {
     expect(result.stderr).toMatch(/amount_cents/);
   });
 
-  itFull('registry: a second process on the same folder', async () => {
+  itFull('a second registry on the same folder is refused', async () => {
     const store = `file:${join(own.dir, 'held')}`;
     const { child } = await startRegistry(store);
     await until('the lock', async () => {

@@ -2,13 +2,13 @@
  *  how much was unfinished, or at a random moment, where the process is stopped first and the database is asked what it
  *  holds open. A kill that interrupted nothing does not count and is repeated. */
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { Guard } from '../../src/devstack/guard.ts';
 import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
 import { readState } from '../../src/devstack/state.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { type Launcher, until } from './engine-kit.ts';
+import { pause, realClock, until } from '../wait.ts';
+import type { Launcher } from './engine-kit.ts';
 
 export interface Kill {
   readonly process: string;
@@ -30,7 +30,7 @@ export interface Victim {
   readonly unfinished: () => Promise<{ readonly unfinished: number; readonly evidence: string } | undefined>;
 }
 
-export const now = (): number => Math.round(performance.now() / 100) / 10;
+export const now = (): number => Math.round(realClock.monotonicMs() / 100) / 10;
 
 /** Relay and payments die of rows, which come when orders is back. */
 const DIES_WITHIN_MS = 180_000;
@@ -83,7 +83,7 @@ export async function killAtPoint(
 /** Stops the process at random moments until it stands amid something, then kills it. */
 export async function killAtRandom(victim: Victim, one: SliceProcess, random: () => number): Promise<Kill> {
   for (let repeated = 0; repeated < ATTEMPTS_MAX; repeated++) {
-    await sleep(20 + random() * 150);
+    await pause(20 + random() * 150);
     one.kill('SIGSTOP');
     const found = await victim.unfinished();
     if (found !== undefined) {

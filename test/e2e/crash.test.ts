@@ -6,13 +6,13 @@
  */
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import type { Guard } from '../../src/devstack/guard.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
+import { pause, until } from '../wait.ts';
 import {
   countOf,
   type Kill,
@@ -23,7 +23,7 @@ import {
   restartServer,
   type Victim,
 } from './crash-kit.ts';
-import { launcher, until } from './engine-kit.ts';
+import { launcher } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';
 
 const ROUNDS = Number(process.env['MILLRACE_CRASH_ROUNDS'] ?? 1);
@@ -166,7 +166,7 @@ async function killServer(folder: string, server: 'postgres' | 'kafka-1', victim
     const found = await victim.unfinished();
     if (found === undefined) {
       one.kill('SIGCONT');
-      await sleep(25);
+      await pause(25);
       continue;
     }
     const signal = server === 'postgres' ? 'SIGQUIT' : 'SIGKILL';
@@ -240,9 +240,9 @@ it(
         ]);
         kills.push(...killed.flat());
         kills.push(await killServer(stack.folder, 'postgres', line.orders));
-        await until('orders after the restart of PostgreSQL', () => grown(db, 'orders'), DRAINED_WITHIN_MS);
+        await grows(db, 'orders');
         kills.push(await killServer(stack.folder, 'kafka-1', lastRelay(line)));
-        await until('charges after the restart of the broker', () => grown(db, 'charges'), DRAINED_WITHIN_MS);
+        await grows(db, 'charges');
       }
 
       load.kill('SIGTERM');
@@ -299,9 +299,16 @@ async function explained(work: () => Promise<void>): Promise<void> {
   }
 }
 
-/** Whether rows are added: what is down does not add any. */
-async function grown(db: SqlPool, table: string): Promise<true | undefined> {
-  const before = await countOf(db, table);
-  await sleep(200);
-  return (await countOf(db, table)) > before ? true : undefined;
+/** Waits until rows are added, which needs every server. */
+async function grows(db: SqlPool, table: string): Promise<void> {
+  let before: number | undefined;
+  await until(
+    `more rows of ${table}`,
+    async () => {
+      const count = await countOf(db, table);
+      before ??= count;
+      return count > before;
+    },
+    DRAINED_WITHIN_MS,
+  );
 }

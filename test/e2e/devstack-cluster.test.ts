@@ -13,7 +13,8 @@ import { signalProcess, waitForEnd } from '../../src/devstack/process.ts';
 import { runningServers, type ServerState } from '../../src/devstack/state.ts';
 import { nodeRdkafkaDriver as driver } from '../../src/io/broker/node-rdkafka.ts';
 import { allOf, batchOf, utf8 } from '../contract/broker-world.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { drained, metric, readTopic, Sent, worlds } from './relay-kit.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
@@ -94,12 +95,17 @@ async function readBack(brokers: string, wanted: number): Promise<ReadonlySet<nu
     await consumer.assign(allOf(TOPIC, PARTITIONS));
     const into = RecordBatch.create(500, 1 << 16);
     const numbers = new Set<number>();
-    const deadline = performance.now() + SURVIVAL_MS;
-    while (numbers.size < wanted && performance.now() < deadline) {
-      const { rowCount } = await consumer.consume(into, 200);
-      for (let row = 0; row < rowCount; row++)
-        numbers.add(Number(Buffer.from(into.value(row) as Uint8Array).toString()));
-    }
+    await until(
+      'the records',
+      async () => {
+        const { rowCount } = await consumer.consume(into, 200);
+        for (let row = 0; row < rowCount; row++)
+          numbers.add(Number(Buffer.from(into.value(row) as Uint8Array).toString()));
+        if (numbers.size < wanted) throw new Error(`${numbers.size} of ${wanted} records`);
+        return true;
+      },
+      SURVIVAL_MS,
+    );
     return numbers;
   } finally {
     await consumer.close();

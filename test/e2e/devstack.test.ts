@@ -20,6 +20,7 @@ import { askBroker, type ClusterView } from '../../src/devstack/kafka/wire.ts';
 import { startOf, waitForEnd } from '../../src/devstack/process.ts';
 import { readState, runningServers, type ServerState } from '../../src/devstack/state.ts';
 import { describeFull, itFull } from '../tier.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const LAUNCHER = fileURLToPath(new URL('../../bin/millrace', import.meta.url));
@@ -91,15 +92,6 @@ const exitOf = (child: ChildProcess): Promise<number | null> =>
     else child.once('exit', (code) => resolve(code));
   });
 
-async function until(condition: () => boolean, boundMs: number): Promise<boolean> {
-  const deadline = performance.now() + boundMs;
-  while (!condition()) {
-    if (performance.now() > deadline) return false;
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
-  return true;
-}
-
 afterAll(async () => {
   for (const name of readdirSync(base)) await millrace('down', `-dir=${folderOf(name)}`);
   rmSync(base, { recursive: true, force: true });
@@ -118,26 +110,26 @@ describe('a stack that stays', () => {
     clusterId = (await clusterAt(first.brokers))?.clusterId;
   });
 
-  it('prints the two addresses and nothing else as JSON', () => {
+  it('up prints the two addresses and nothing else as JSON', () => {
     expect(Object.keys(first).sort()).toEqual(['brokers', 'postgres']);
     expect(first.brokers).toMatch(/^127\.0\.0\.1:\d+$/);
     expect(first.postgres).toMatch(/^postgres:\/\/millrace:[0-9a-f]+@127\.0\.0\.1:\d+\/millrace$/);
     expect(clusterId).toMatch(/^[\w-]{22}$/);
   });
 
-  itFull('keeps its secret from other users', async () => {
+  itFull('the database refuses a wrong password', async () => {
     const stranger = first.postgres.replace(/:[0-9a-f]+@/, ':wrong@');
     await expect(query(stranger, 'select 1')).rejects.toThrow(/password authentication failed/);
   });
 
-  it('is found running by a second up, with the same addresses', async () => {
+  it('a second up finds the stack running, with the same addresses', async () => {
     const outcome = await millrace('up', `-dir=${folder}`);
     expect(outcome.stdout).toContain('already running');
     expect(outcome.stdout).toContain(first.brokers);
     expect(outcome.stdout).toContain(first.postgres);
   });
 
-  itFull('does not pretend to have moved to another port', async () => {
+  itFull('up does not pretend to have moved a running stack to another port', async () => {
     const outcome = await millrace('up', `-dir=${folder}`, '-kafka-port=1');
     expect(outcome.code).toBe(2);
     expect(outcome.stderr).toMatch(
@@ -145,7 +137,7 @@ describe('a stack that stays', () => {
     );
   });
 
-  itFull('does not start beside another one that was asked for the same port', async () => {
+  itFull('a second stack does not start on the port of the first', async () => {
     const port = first.brokers.split(':')[1] as string;
     const outcome = await millrace('up', `-dir=${folderOf('busy')}`, `-kafka-port=${port}`);
     expect(outcome.code).toBe(3);
@@ -154,7 +146,7 @@ describe('a stack that stays', () => {
     expect(runningServers(folderOf('busy'))).toEqual([]);
   });
 
-  itFull('keeps tables and the cluster through down and up, on the same ports', async () => {
+  itFull('tables and the cluster stay through down and up, on the same ports', async () => {
     await query(first.postgres, 'create table kept as select 42 as answer');
     const servers = runningServers(folder);
     expect(servers.map((server) => server.name).sort()).toEqual(['kafka-1', 'postgres']);
@@ -183,34 +175,37 @@ describe('a stack that stays', () => {
     }
   });
 
-  itFull.each(['postgres', 'kafka-1'])('starts again what was killed, and that alone: %s', async (name) => {
-    const before = runningServers(folder);
-    const killed = before.find((server) => server.name === name) as ServerState;
-    process.kill(killed.process.pid, 'SIGKILL');
-    expect(await waitForEnd([killed.process], DEATH_BOUND_MS)).toBe(true);
-    const outcome = await millrace('up', `-dir=${folder}`);
-    expect(outcome).toMatchObject({ code: 0, stderr: '' });
-    expect(outcome.stdout).toMatch(/^ready in /);
-    expect(outcome.stdout).toContain(first.brokers);
-    expect(outcome.stdout).toContain(first.postgres);
-    const after = runningServers(folder);
-    expect(after.map((server) => server.name).sort()).toEqual(['kafka-1', 'postgres']);
-    for (const { name: other, process: id } of after) {
-      const was = before.find((server) => server.name === other)?.process;
-      expect([other, id.start === was?.start]).toEqual([other, other !== name]);
-    }
-    expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
-    expect((await clusterAt(first.brokers))?.clusterId).toBe(clusterId);
-    // The folder knows all of them: the next looks find a whole stack, and can end it.
-    expect((await millrace('up', `-dir=${folder}`)).stdout).toContain('already running');
-    expect(
-      readState(folder)
-        ?.servers.map((server) => server.process.pid)
-        .sort(),
-    ).toEqual(after.map((server) => server.process.pid).sort());
-  });
+  itFull.each(['postgres', 'kafka-1'])(
+    'up restarts a killed server and leaves the other alone: %s',
+    async (name) => {
+      const before = runningServers(folder);
+      const killed = before.find((server) => server.name === name) as ServerState;
+      process.kill(killed.process.pid, 'SIGKILL');
+      expect(await waitForEnd([killed.process], DEATH_BOUND_MS)).toBe(true);
+      const outcome = await millrace('up', `-dir=${folder}`);
+      expect(outcome).toMatchObject({ code: 0, stderr: '' });
+      expect(outcome.stdout).toMatch(/^ready in /);
+      expect(outcome.stdout).toContain(first.brokers);
+      expect(outcome.stdout).toContain(first.postgres);
+      const after = runningServers(folder);
+      expect(after.map((server) => server.name).sort()).toEqual(['kafka-1', 'postgres']);
+      for (const { name: other, process: id } of after) {
+        const was = before.find((server) => server.name === other)?.process;
+        expect([other, id.start === was?.start]).toEqual([other, other !== name]);
+      }
+      expect(await query(first.postgres, 'select answer from kept')).toEqual([{ answer: 42 }]);
+      expect((await clusterAt(first.brokers))?.clusterId).toBe(clusterId);
+      // The folder knows all of them: the next looks find a whole stack, and can end it.
+      expect((await millrace('up', `-dir=${folder}`)).stdout).toContain('already running');
+      expect(
+        readState(folder)
+          ?.servers.map((server) => server.process.pid)
+          .sort(),
+      ).toEqual(after.map((server) => server.process.pid).sort());
+    },
+  );
 
-  itFull('moves what was killed to another port where a stranger has taken its own', async () => {
+  itFull('up moves a killed server to another port where a foreign process has taken its own', async () => {
     const postgres = runningServers(folder).find((server) => server.name === 'postgres') as ServerState;
     process.kill(postgres.process.pid, 'SIGKILL');
     expect(await waitForEnd([postgres.process], DEATH_BOUND_MS)).toBe(true);
@@ -228,14 +223,14 @@ describe('a stack that stays', () => {
     }
   });
 
-  it('reports nothing to end with exit 0', async () => {
+  it('down without a running stack says so and ends with 0', async () => {
     await millrace('down', `-dir=${folder}`);
     const outcome = await millrace('down', `-dir=${folder}`);
     expect(outcome).toMatchObject({ code: 0, stderr: '' });
     expect(outcome.stdout).toContain('nothing is running');
   });
 
-  itFull('refuses, before it writes, a database that answers in the place of its own', async () => {
+  itFull('up refuses a foreign database in the place of its own before it writes', async () => {
     // The recorded identity is swapped while nothing runs: the freshly started servers are the strangers.
     const path = join(folder, 'identity.json');
     const recorded = readFileSync(path, 'utf8');
@@ -252,7 +247,7 @@ describe('a stack that stays', () => {
 });
 
 describeFull('an ephemeral stack', () => {
-  it('stands beside another one, dies with SIGKILL on its owner, and leaves no folder', async () => {
+  it('an ephemeral stack runs beside another one, ends when its owner is killed, and leaves no folder', async () => {
     const before = new Set(readdirSync(tmpdir()));
     const { child, ready } = foreground('-ephemeral', '-kafka-heap=300MiB');
     const { brokers, postgres } = await ready;
@@ -269,10 +264,10 @@ describeFull('an ephemeral stack', () => {
     await query(postgres, 'create table t as select 1');
     child.kill('SIGKILL');
     expect(await waitForEnd(processesOf(servers), DEATH_BOUND_MS)).toBe(true);
-    expect(await until(() => !existsSync(mine as string), DEATH_BOUND_MS)).toBe(true);
+    await until('the end of the folder', () => !existsSync(mine as string));
   });
 
-  it('ends on SIGTERM with exit 0', async () => {
+  it('an ephemeral stack ends on SIGTERM with exit 0', async () => {
     const { child, ready } = foreground('-ephemeral');
     const { brokers } = await ready;
     child.kill('SIGTERM');
@@ -280,14 +275,14 @@ describeFull('an ephemeral stack', () => {
     expect(await clusterAt(brokers)).toBeUndefined();
   });
 
-  it('takes no folder', async () => {
+  it('-ephemeral with a folder is refused', async () => {
     const outcome = await millrace('up', '-ephemeral', `-dir=${folderOf('x')}`);
     expect(outcome.code).toBe(2);
   });
 });
 
 describeFull('a start that is cut off', () => {
-  it('leaves no process, and the folder can be started', async () => {
+  it('an up that is killed leaves no process, and the folder can be started again', async () => {
     let folder = '';
     let servers: readonly ServerState[] = [];
     for (let turn = 1, isReady = true; isReady; turn++) {
@@ -301,7 +296,7 @@ describeFull('a start that is cut off', () => {
         () => {},
       );
       // As soon as the broker's process is there, long before it is ready; unless this process stands still meanwhile.
-      expect(await until(() => existsSync(join(folder, 'run', 'kafka-1.pid')), 240_000)).toBe(true);
+      await until('the process of the broker', () => existsSync(join(folder, 'run', 'kafka-1.pid')), 240_000);
       servers = runningServers(folder);
       child.kill('SIGKILL');
       await exitOf(child);
@@ -309,13 +304,13 @@ describeFull('a start that is cut off', () => {
       if (isReady) await millrace('down', `-dir=${folder}`);
     }
     expect(await waitForEnd(processesOf(servers), DEATH_BOUND_MS)).toBe(true);
-    expect(await until(() => runningServers(folder).length === 0, DEATH_BOUND_MS)).toBe(true);
+    await until('the end of the servers', () => runningServers(folder).length === 0);
     await up(folder);
     expect(runningServers(folder)).toHaveLength(2);
     await millrace('down', `-dir=${folder}`);
   });
 
-  it('formats a half-formatted folder again', async () => {
+  it('up formats a half-formatted folder again', async () => {
     const folder = folderOf('half');
     for (const name of ['run', 'logs', 'postgres.part', 'kafka-1'])
       mkdirSync(join(folder, name), { recursive: true });
@@ -327,7 +322,7 @@ describeFull('a start that is cut off', () => {
 });
 
 describeFull('folders that are no stack', () => {
-  it('refuses one with other files', async () => {
+  it('up refuses a folder with other files', async () => {
     const folder = folderOf('others');
     mkdirSync(folder);
     writeFileSync(join(folder, 'thesis.txt'), 'mine');
@@ -337,7 +332,7 @@ describeFull('folders that are no stack', () => {
     expect(readdirSync(folder)).toEqual(['thesis.txt']);
   });
 
-  it('refuses one below a file', async () => {
+  it('up refuses a folder below a file', async () => {
     const file = folderOf('file');
     writeFileSync(file, '');
     const outcome = await millrace('up', `-dir=${join(file, 'below')}`);
@@ -346,7 +341,7 @@ describeFull('folders that are no stack', () => {
     rmSync(file);
   });
 
-  it('refuses a port that anybody holds', async () => {
+  it('up refuses a port that another process holds', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as { port: number };
@@ -356,7 +351,7 @@ describeFull('folders that are no stack', () => {
     expect(outcome.stderr).toContain('[busy_port]');
   });
 
-  it('names the Java that is missing', async () => {
+  it('up without Java says that Java is missing', async () => {
     const outcome = await new Promise<Outcome>((resolve) => {
       execFile(
         process.execPath,
@@ -371,7 +366,7 @@ describeFull('folders that are no stack', () => {
 });
 
 describe('the doctor', () => {
-  it('finds the shared stack fit, and says so in one document', async () => {
+  it('the doctor finds the shared stack fit, and says so in one document', async () => {
     const { brokers, postgres } = await sharedStack();
     const outcome = await millrace('doctor', `-brokers=${brokers}`, `-postgres=${postgres}`, '-json');
     const document = JSON.parse(outcome.stdout);
@@ -383,7 +378,7 @@ describe('the doctor', () => {
     expect(outcome.code).toBe(0);
   });
 
-  itFull('exits 1 and names the server that does not answer', async () => {
+  itFull('the doctor exits 1 and names the server that does not answer', async () => {
     const outcome = await millrace('doctor', '-brokers=127.0.0.1:1');
     expect(outcome.code).toBe(1);
     expect(outcome.stdout).toMatch(/^fail +broker-listeners +no broker answers .*127\.0\.0\.1:1;/m);

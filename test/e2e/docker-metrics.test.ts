@@ -2,13 +2,13 @@
  *  processes on the shared stack, scraped as Prometheus scrapes them. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { everyExpression, registeredLabels, served, usesOf } from '../house/monitoring.ts';
 import { repositoryFiles } from '../house/root.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -121,11 +121,15 @@ beforeAll(async () => {
     `-sink-table=docker_windows_${id}`,
     '-migrate',
   );
-  const deadline = performance.now() + COVERED_WITHIN_MS;
-  do {
-    await sleep(250);
-    await scrape();
-  } while (missing().length > 0 && performance.now() < deadline);
+  await until(
+    'samples of each query',
+    async () => {
+      await scrape();
+      if (missing().length > 0) throw new Error(`no sample for ${missing().join(', ')}`);
+      return true;
+    },
+    COVERED_WITHIN_MS,
+  );
 }, 600_000);
 
 afterAll(async () => {
@@ -134,7 +138,7 @@ afterAll(async () => {
   const client = new pg.Client({ connectionString: stack.postgres });
   await client.connect();
   // Nobody reads it any more; left there it would keep the log of the whole test run.
-  for (let left = 400; left > 0; left--) {
+  await until('the end of the slot', async () => {
     const { rows } = await client.query(
       'SELECT active, pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = $1 AND NOT active',
       [slot],
@@ -142,9 +146,8 @@ afterAll(async () => {
     const { rowCount } = await client.query('SELECT 1 FROM pg_replication_slots WHERE slot_name = $1', [
       slot,
     ]);
-    if (rows.length > 0 || rowCount === 0) break;
-    await sleep(100);
-  }
+    return rows.length > 0 || rowCount === 0;
+  });
   await client.end();
 });
 

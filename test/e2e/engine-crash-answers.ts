@@ -1,11 +1,10 @@
 /** What an engine that has read everything answers over HTTP, beside the oracle: every window of every account, which of them
  *  are final, and the count of what came too late. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { rowText } from '../../bench/peers/oracle/difference.ts';
 import type { Oracle } from '../../bench/peers/oracle/windows.ts';
+import { until } from '../wait.ts';
 
 const WITHIN_MS = 180_000;
-const POLL_MS = 100;
 const ASKED_AT_ONCE = 8;
 /** Rows a page, so that most answers have several. */
 const LIMIT = 25;
@@ -76,10 +75,11 @@ export async function answersText(address: string, oracle: Oracle): Promise<stri
       return `GET /watermark: dropped_late ${answer.dropped_late}, expected ${dropped}`;
     return windowsText(address, expected);
   };
-  const deadline = Date.now() + WITHIN_MS;
-  for (;;) {
-    const parting = await look().catch(String);
-    if (parting === '' || Date.now() > deadline) return parting;
-    await sleep(POLL_MS);
-  }
+  let parting = '';
+  const agrees = async (): Promise<boolean> => {
+    parting = await look().catch(String);
+    return parting === '';
+  };
+  await until('answers that agree with the oracle', agrees, WITHIN_MS).catch(() => {});
+  return parting;
 }

@@ -8,7 +8,6 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { type OrderEntry, replay } from '../../bench/peers/oracle/arrival-order.ts';
 import { countersText, differenceText, type Told } from '../../bench/peers/oracle/difference.ts';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
@@ -17,9 +16,10 @@ import { entryOf, Oracle } from '../../bench/peers/oracle/windows.ts';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { consumedOf, newestManifest } from '../../src/bin/demo/windows-judge.ts';
 import { consumedNow } from '../../src/bin/demo/windows-kill.ts';
+import { pause, realClock, until } from '../wait.ts';
 import { answersText } from './engine-crash-answers.ts';
 import type { CrashReport, Kill } from './engine-crash-report.ts';
-import { type Launcher, until } from './engine-kit.ts';
+import type { Launcher } from './engine-kit.ts';
 
 /** What is run, and what it must come to. */
 export interface CrashCase {
@@ -49,7 +49,6 @@ const DIES_WITHIN_MS = 180_000;
 const RANDOM_MS_MAX = 200;
 /** Share of the random kills that wait for a checkpoint of that life; the others may come before there is one. */
 const AFTER_CHECKPOINT = 0.75;
-const POLL_MS = 15;
 /** Lives that may end without a kill that counts, for each that must. */
 const TRIES_PER_KILL = 4;
 /** Events after which `kill-after` kills, at most this many more than one. */
@@ -230,7 +229,7 @@ export class CrashLoop {
   }
 
   private spawn(what: string, more: readonly string[]): { one: SliceProcess; startedAt: number } {
-    const startedAt = Date.now();
+    const startedAt = realClock.wallNowMs();
     const one = this.world.own.spawn(`${this.job.name}-${this.lives}-${what}`, this.args(more));
     this.lives++;
     return { one, startedAt };
@@ -261,7 +260,7 @@ export class CrashLoop {
       };
       await until('a checkpoint', made, DIES_WITHIN_MS);
     }
-    await sleep(this.random() * RANDOM_MS_MAX);
+    await pause(this.random() * RANDOM_MS_MAX);
     const consumed = await consumedNow(address);
     one.kill('SIGKILL');
     const how = await one.ended;
@@ -278,13 +277,13 @@ export class CrashLoop {
     void one.ended.then(({ code, signal }) => Object.assign(end, { code, signal }));
     let consumed = 0;
     const address = await one.address().catch(() => undefined);
-    const deadline = Date.now() + DIES_WITHIN_MS;
-    while (end.signal === undefined && Date.now() < deadline) {
+    const dies = async (): Promise<boolean> => {
       // A step says nothing of events, so they are asked for until it dies.
-      if (step !== 'kill-after' && address !== undefined)
+      if (end.signal === undefined && step !== 'kill-after' && address !== undefined)
         consumed = Math.max(consumed, await consumedNow(address));
-      await sleep(POLL_MS);
-    }
+      return end.signal !== undefined;
+    };
+    await until('the end of the process', dies, DIES_WITHIN_MS).catch(() => {});
     if (end.signal !== 'SIGKILL')
       throw new Error(`it did not die of -chaos=${chaos}: ${JSON.stringify(end)}, ${tailOf(one)}`);
     const restored = restoredIn(one.logPath);

@@ -5,7 +5,8 @@ import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import type { BatchProducer, BrokerAdmin } from '../../src/io/broker/port.ts';
 import { batchOf } from '../contract/broker-world.ts';
-import { launcher, until } from './engine-kit.ts';
+import { realClock, until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { becomes } from './flags-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -13,7 +14,7 @@ const own = launcher();
 const stack = await sharedStack();
 const HOUR_MS = 3_600_000;
 /** Append times are the broker's, so event times are about now. */
-const T0 = Math.floor(Date.now() / 1000) * 1000;
+const T0 = Math.floor(realClock.wallNowMs() / 1000) * 1000;
 
 let admin: BrokerAdmin;
 let producer: BatchProducer;

@@ -4,15 +4,12 @@ import { randomBytes } from 'node:crypto';
 import { existsSync, mkdirSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { basename, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, afterEach, beforeEach } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { packageRoot } from '../../src/bin/shell/package.ts';
-
-export { until } from '../wait.ts';
+import { until } from '../wait.ts';
 
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
-const STARTED_WITHIN_MS = 60_000;
 /** Of each log that a failure is told with. */
 const TOLD_LINES = 6;
 const TOLD_LINE_CHARS = 300;
@@ -63,12 +60,12 @@ export function launcher(): Launcher {
         }),
       ),
       address: async () => {
-        for (let waited = 0; waited < STARTED_WITHIN_MS && !over; waited += 20) {
-          const found = /listening on http:\/\/(\S+)/.exec(readFileSync(logPath, 'utf8'))?.[1];
-          if (found !== undefined) return found;
-          await sleep(20);
-        }
-        throw new Error(`${name} did not start: ${readFileSync(logPath, 'utf8')}`);
+        const address = (): string | undefined =>
+          /listening on http:\/\/(\S+)/.exec(readFileSync(logPath, 'utf8'))?.[1];
+        await until(`the address of ${name}, or its end`, () => over || address() !== undefined);
+        const found = address();
+        if (found === undefined) throw new Error(`${name} did not start: ${readFileSync(logPath, 'utf8')}`);
+        return found;
       },
     };
     living.add(one);

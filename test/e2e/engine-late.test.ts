@@ -6,7 +6,8 @@ import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { librdkafkaDriver } from '../../src/io/broker/librdkafka.ts';
 import { OFFSET_BEGINNING } from '../../src/io/broker/port.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 

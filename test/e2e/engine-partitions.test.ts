@@ -3,7 +3,8 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();

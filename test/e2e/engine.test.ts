@@ -5,7 +5,8 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { TopicReader } from '../../bench/peers/oracle/kafka.ts';
 import { Oracle } from '../../bench/peers/oracle/windows.ts';
 import { describeFull, itFull } from '../tier.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { sharedStack } from './stack.ts';
 
 const own = launcher();
@@ -81,7 +82,7 @@ beforeAll(async () => {
 
 describe('ends', () => {
   itFull(
-    '-exit-at-end leaves what is open in the checkpoint; -bounded goes on from there and fires it',
+    'an engine with -exit-at-end leaves open windows in the checkpoint; one with -bounded resumes and fires them',
     async () => {
       const first = await own.run(args('end', '-state=mem', '-exit-at-end', '-json'));
       expect(first).toMatchObject({ code: 0 });
@@ -113,7 +114,7 @@ describe('ends', () => {
     },
   );
 
-  it('is drained by SIGTERM with a checkpoint, and survives its own kill', async () => {
+  it('an engine drains on SIGTERM with a checkpoint, and resumes after SIGKILL', async () => {
     const killed = await own.run(
       args('term', '-chaos=kill-after=20000', '-batch-rows=500', '-checkpoint-interval=20ms'),
     );
@@ -135,7 +136,7 @@ describe('ends', () => {
 });
 
 describe('answers', () => {
-  it('serves /windows, /watermark, /ready and the metrics of the requirements', async () => {
+  it('an engine serves /windows, /watermark, /ready and the required metrics', async () => {
     const engine = own.spawn('engine', args('http', '-checkpoint-interval=100ms'));
     const address = await engine.address();
     const get = async (path: string) => fetch(`http://${address}${path}`);
@@ -236,7 +237,7 @@ describeFull('a partition from which nothing comes', () => {
     expect(made.code).toBe(0);
   });
 
-  it('holds every window back, until it is idle; that is remembered through a SIGKILL', async () => {
+  it('a silent partition holds every window back until it is idle, and stays idle through SIGKILL', async () => {
     expect((await own.run(quietArgs('held', '-exit-at-end', '-idle-timeout=0'))).code).toBe(0);
     expect(await exported('held')).toEqual([]);
     const idleOf = async (address: string): Promise<unknown> => {
@@ -263,7 +264,7 @@ describeFull('a partition from which nothing comes', () => {
 });
 
 describeFull('damaged checkpoints', () => {
-  it('falls back past a flipped bit and refuses to start empty, each in one line', async () => {
+  it('an engine falls back past a damaged checkpoint and refuses to start empty, each in one line', async () => {
     expect(
       (await own.run(args('torn', '-exit-at-end', '-batch-rows=5000', '-checkpoint-interval=10ms'))).code,
     ).toBe(0);
@@ -382,7 +383,7 @@ describeFull('bad input', () => {
     ],
     ['a folder that cannot be', ['-state-dir=/proc/engine'], 2, /cannot write \/proc\/engine/],
   ];
-  it('an export as JSON, or of nothing', async () => {
+  it('an export as JSON, or of nothing, is refused', async () => {
     const sink = `-sink=postgres:${stack.postgres}`;
     const json = await own.run(['engine', 'export', sink, '-json', '-log-level=error']);
     expect(json).toMatchObject({ code: 2, stderr: expect.stringContaining('leave -json out') });

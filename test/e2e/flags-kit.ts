@@ -1,8 +1,8 @@
 /** What a process serves under /metrics, sample by sample, and databases of a test's own. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll } from 'vitest';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
+import { until } from '../wait.ts';
 import { scrape } from './scrape.ts';
 
 /** Values by name and labels, as they stand on the page. */
@@ -32,17 +32,13 @@ export async function becomes(
   address: string,
   series: string,
   wanted: number | ((value: number) => boolean),
-  withinMs = 60_000,
 ): Promise<Page> {
-  const deadline = performance.now() + withinMs;
-  for (;;) {
+  return until(`${series} = ${wanted}`, async () => {
     const page = await pageOf(address);
     const value = page.get(series);
     if (value !== undefined && (typeof wanted === 'number' ? value === wanted : wanted(value))) return page;
-    if (performance.now() > deadline)
-      throw new Error(`${series} is ${value} after ${withinMs} ms, not ${wanted}`);
-    await sleep(50);
-  }
+    throw new Error(`${series} is ${value}`);
+  });
 }
 
 /** One connection, closed after the file. */

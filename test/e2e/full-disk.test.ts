@@ -2,7 +2,8 @@
  *  and why, nothing is lost, and all goes on by itself once there is room. The server refuses with the SQLSTATE of a full disk. */
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { createdOf, logOf, newKey, ordersKit, problemOf, rowCounts, stop } from './orders-kit.ts';
 import { events, paymentsKit, recordOf } from './payments-kit.ts';
 import { drained, inMode, pending, readTopic, Sent, worlds } from './relay-kit.ts';

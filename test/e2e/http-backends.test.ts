@@ -9,7 +9,8 @@ import type { HttpClient } from '../../src/io/http/client-port.ts';
 import { loadUws } from '../../src/io/http/uws-load.ts';
 import { certificate } from '../contract/certificates.ts';
 import { RawClient } from '../contract/raw-client.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 
 const own = launcher();
 const registry = (...flags: string[]): SliceProcess =>

@@ -11,6 +11,7 @@ import { text } from 'node:stream/consumers';
 import { afterAll, afterEach, expect, it } from 'vitest';
 import { type LoadOptions, load } from '../../bench/effects/load.ts';
 import { readLedger, summarizeLedger } from '../../src/outbox/load/ledger.ts';
+import { pause, realClock } from '../wait.ts';
 
 interface Seen {
   readonly key: string;
@@ -116,8 +117,8 @@ it('sends the same for the same seed, and other keys for another', async () => {
 it('counts from the due time: who was due while the server stood still waited, too', async () => {
   let still = 0;
   const { target } = await serve((seen, response) => {
-    if (still === 0) still = performance.now() + 700;
-    setTimeout(() => good(seen, response), Math.max(0, still - performance.now()));
+    if (still === 0) still = realClock.monotonicMs() + 700;
+    void pause(Math.max(0, still - realClock.monotonicMs())).then(() => good(seen, response));
   });
   // Two connections: whatever is due meanwhile cannot even be sent.
   const { latency_ms, service_ms } = await run(target, { rate: 300, seconds: 1.4, connections: 2 });
@@ -167,7 +168,7 @@ it('reads answers in chunks, in pieces, and on connections that end with them', 
     } else if (choice < 11) {
       response.writeHead(201, { 'content-length': String(body.length) });
       response.write(body.slice(0, 20));
-      setTimeout(() => response.end(body.slice(20)), 5);
+      void pause(5).then(() => response.end(body.slice(20)));
     } else response.writeHead(201, { 'content-length': String(body.length), connection: 'close' }).end(body);
   });
   const report = await run(target, { connections: 8 });

@@ -1,6 +1,5 @@
 /** An inbox in a schema of the test's own, sessions that stop between their statements, and ids of any time and version. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import pg from 'pg';
 import { afterAll } from 'vitest';
 import { pgDriver } from '../../src/io/sql/pg.ts';
@@ -9,6 +8,7 @@ import { withSettings } from '../../src/outbox/connection.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
 import { makePartitions } from '../../src/outbox/inbox/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 export const HOUR_MS = 3_600_000;
@@ -84,19 +84,12 @@ export function gated(session: SqlSession, gate: (step: number, text: string) =>
 }
 
 /** Waits until the work is over or a backend of this application waits for a lock. */
-export async function settledOrBlocked(
-  world: InboxWorld,
-  over: () => boolean,
-): Promise<'settled' | 'blocked'> {
-  const deadline = Date.now() + 60_000;
-  for (;;) {
+export const settledOrBlocked = (world: InboxWorld, over: () => boolean): Promise<'settled' | 'blocked'> =>
+  until('the end of the work, or a backend that waits for a lock', async () => {
     if (over()) return 'settled';
-    if (Date.now() > deadline) throw new Error('neither settled nor blocked');
     const { rows } = await world.pool.query<{ n: bigint }>(
       `SELECT count(*) AS n FROM pg_stat_activity WHERE application_name = $1 AND wait_event_type = 'Lock'`,
       [world.schema],
     );
-    if ((rows[0]?.n ?? 0n) > 0n) return 'blocked';
-    await sleep(2);
-  }
-}
+    return (rows[0]?.n ?? 0n) > 0n && 'blocked';
+  });

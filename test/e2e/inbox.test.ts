@@ -10,6 +10,7 @@ import { Inbox, once } from '../../src/outbox/inbox/inbox.ts';
 import { dropPartitions } from '../../src/outbox/inbox/partitions.ts';
 import { inboxTableSql } from '../../src/outbox/inbox/table.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
+import { realClock } from '../wait.ts';
 import { gated, HOUR_MS, idAt, inboxWorld, settledOrBlocked, T0, v4 } from './inbox-kit.ts';
 
 const world = await inboxWorld(24);
@@ -248,7 +249,7 @@ describe('the migration of payments', () => {
   it('keeps every row of an inbox that was not partitioned, and where it was processed', async () => {
     const { pool, schema } = await inboxWorld(0, 'another');
     await migrate(pool, schema, 'payments', sql.slice(0, 1));
-    const now = Date.now();
+    const now = realClock.wallNowMs();
     const ids = [
       ...Array.from({ length: 300 }, (_, i) => idAt(now - i * 60_000)),
       ...Array.from({ length: 300 }, () => randomUUID()),

@@ -15,7 +15,7 @@ import { dropPartitions, makePartitions } from '../../src/outbox/inbox/partition
 import { redriveParked } from '../../src/outbox/inbox/redrive.ts';
 import { parkedDigestSql, parkedTableSql } from '../../src/outbox/inbox/table.ts';
 import { readTopicAges } from '../../src/outbox/inbox/topic-ages.ts';
-import { until as untilWithin } from './engine-kit.ts';
+import { realClock, until as untilWithin } from '../wait.ts';
 import { HOUR_MS, idAt, inboxWorld, T0, v4 } from './inbox-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -136,8 +136,8 @@ async function topicOf(name: string, partitions: number, records: readonly Recor
 }
 
 describe('a batch with everything in it', () => {
-  const good = Array.from({ length: 40 }, () => idAt(Date.now()));
-  const [poison, broken, unwanted, late] = [v4(), v4(), idAt(Date.now()), idAt(T0 + 5)] as const;
+  const good = Array.from({ length: 40 }, () => idAt(realClock.wallNowMs()));
+  const [poison, broken, unwanted, late] = [v4(), v4(), idAt(realClock.wallNowMs()), idAt(T0 + 5)] as const;
 
   it('has each effect once and in order, and parks what can have none', async () => {
     await makePartitions(world.pool, inbox.names, { fromMs: T0, toMs: T0 + HOUR_MS, widthMs: HOUR_MS });
@@ -226,7 +226,7 @@ describe('a batch with everything in it', () => {
 
 describe('under faults', () => {
   it('connections that are cut, a handler whose helper is away and members that leave: each effect once', async () => {
-    const ids = Array.from({ length: 900 }, (_, i) => (i % 4 === 0 ? v4() : idAt(Date.now() + i)));
+    const ids = Array.from({ length: 900 }, (_, i) => (i % 4 === 0 ? v4() : idAt(realClock.wallNowMs() + i)));
     const topic = await topicOf(
       'faults',
       2,
@@ -275,7 +275,7 @@ describe('under faults', () => {
 });
 
 describe.each(['on', 'off'] as const)('the ages of a topic, with the addon %s', (native) => {
-  const nowMs = Date.now();
+  const nowMs = realClock.wallNowMs();
   const at = (agoMs: number, id?: string, partition = 0): RecordInput => ({
     ...record(id, 'x', partition),
     timestamp: BigInt(nowMs - agoMs),

@@ -1,5 +1,5 @@
 /** `millrace load` against the real orders service: what the ledger says is what the database has, through a restart. */
-import { createHash } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { createReadStream, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -31,7 +31,7 @@ const INTENTS = 2000;
 const ordersIn = async (at: string): Promise<number> =>
   Number((await pool.query(`SELECT count(*) FROM ${at}.orders`)).rows[0]?.['count']);
 
-const schema = `load_${process.pid}_${Date.now().toString(36)}`;
+const schema = `load_${randomBytes(5).toString('hex')}`;
 
 async function serve(port: number) {
   const service = start(orders, [
@@ -55,7 +55,7 @@ async function serve(port: number) {
   return { service, address };
 }
 
-test('the ledger, the orders and the stored answers agree, also when the service goes away and comes back', async () => {
+test('the ledger, the orders and the stored answers agree through a restart of the service', async () => {
   // Not one of the system's own choice: another socket might be given it while the service is away.
   const port = await freePort();
   const first = await serve(port);

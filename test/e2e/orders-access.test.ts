@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/access/index.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { launcher, until } from './engine-kit.ts';
+import { realClock, until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { grpcAddress, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
   createdOf,
@@ -40,7 +41,7 @@ const key = generateKeyPairSync('ec', { namedCurve: 'P-256' });
 /** A token of the issuer that the service trusts. */
 function bearer(claims: object): string {
   const part = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString('base64url');
-  const exp = Math.floor(Date.now() / 1000) + 3600;
+  const exp = Math.floor(realClock.wallNowMs() / 1000) + 3600;
   const text = `${part({ alg: 'ES256', kid: 'one' })}.${part({ iss: 'issuer', aud: 'orders', exp, ...claims })}`;
   const signature = sign('sha256', Buffer.from(text), { key: key.privateKey, dsaEncoding: 'ieee-p1363' });
   return `Bearer ${text}.${signature.toString('base64url')}`;

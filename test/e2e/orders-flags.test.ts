@@ -2,6 +2,7 @@
  *  the tables hold. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { outboxPartitions } from '../../src/outbox/orders/partitions.ts';
+import { pause } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { becomes, pageOf, sumOf } from './flags-kit.ts';
 import { bareCall, bareSession, framed, grpcAddress, METHOD } from './orders-grpc-kit.ts';
@@ -113,8 +114,14 @@ describe('-outbox-partition-rows, -outbox-retention and -maintenance-interval', 
 describe('-budget', () => {
   it('is what orders may wait for each other: a fifth of it, where more of them are on their way', async () => {
     const under: Array<Promise<Reply>> = [];
-    const comes = setInterval(() => under.push(still.order(newKey()), still.order(newKey())), 20);
-    await becomes(still.address, 'orders_gather_seconds', 2).finally(() => clearInterval(comes));
+    let isGathering = true;
+    const comes = (async () => {
+      for (; isGathering; await pause(20)) under.push(still.order(newKey()), still.order(newKey()));
+    })();
+    await becomes(still.address, 'orders_gather_seconds', 2).finally(() => {
+      isGathering = false;
+    });
+    await comes;
     for (const reply of await Promise.all(under)) createdOf(reply, false);
     expect((await pageOf(narrow.address)).get('orders_gather_seconds')).toBeLessThanOrEqual(0.005);
   });

@@ -8,7 +8,8 @@ import { describe, expect, it } from 'vitest';
 import { DRAIN_PATIENCE_MS } from '../../src/io/grpc/common.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { certificate } from '../contract/certificates.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { framed, grpcAddress, METHOD, type OrdersClient, ordersClient } from './orders-grpc-kit.ts';
 import {
   gateBefore,

@@ -16,7 +16,8 @@ import {
   SETTINGS,
 } from '../../src/io/grpc/frames.ts';
 import { block, fieldsOf, literal, NOTHING, PREFACE, RawH2 } from '../contract/h2-raw.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import {
   bareCall,
   bareSession,

@@ -16,7 +16,7 @@ import { protoPath as HEALTH_PROTO } from 'grpc-health-check';
 import protobuf from 'protobufjs';
 import { afterAll } from 'vitest';
 import { packageRoot } from '../../src/bin/shell/package.ts';
-import { until } from './engine-kit.ts';
+import { realClock, until } from '../wait.ts';
 import { logOf, type Service } from './orders-kit.ts';
 
 export const PROTOS = join(packageRoot(), 'src', 'outbox', 'orders', 'proto');
@@ -113,7 +113,7 @@ export function ordersClient(
       const metadata = new Metadata();
       if (key !== undefined) metadata.set('idempotency-key', key);
       for (const [name, value] of Object.entries(options.metadata ?? {})) metadata.add(name, value);
-      const deadline = { deadline: Date.now() + (options.timeoutMs ?? 60_000) };
+      const deadline = { deadline: realClock.wallNowMs() + (options.timeoutMs ?? 60_000) };
       let outcome: Outcome | undefined;
       const unary = (client as unknown as Record<string, Unary>)[method] as Unary;
       const sent = unary.call(client, request, metadata, deadline, (error, value) => {

@@ -1,7 +1,8 @@
 /** Orders over gRPC on a real database: what it answers, exactly what it writes, and that both transports are one. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import {
   bareCall,
   bareSession,

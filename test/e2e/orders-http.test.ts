@@ -8,7 +8,8 @@ import type { SqlPool } from '../../src/io/sql/port.ts';
 import { certificate } from '../contract/certificates.ts';
 import { Described } from '../contract/described.ts';
 import { RawClient } from '../contract/raw-client.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import {
   type Ask,
   createdOf,

@@ -11,8 +11,9 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { gate } from '../contract/http-harness.ts';
-import { type Launcher, until } from './engine-kit.ts';
-import { pageIsOver } from './scrape.ts';
+import { until } from '../wait.ts';
+import type { Launcher } from './engine-kit.ts';
+import { freshPage } from './scrape.ts';
 
 export interface Reply {
   readonly status: number;
@@ -148,10 +149,8 @@ export async function stop(service: Service): Promise<number | null> {
 export const logOf = ({ process }: Pick<Service, 'process'>): string => readFileSync(process.logPath, 'utf8');
 
 /** The page of /metrics as it is after the call. */
-export async function pageOf(service: Service): Promise<string> {
-  await pageIsOver();
-  return (await service.ask({ path: '/metrics' })).body.toString();
-}
+export const pageOf = (service: Service): Promise<string> =>
+  freshPage(async () => (await service.ask({ path: '/metrics' })).body.toString());
 
 /** Sum over the series of a metric. */
 export async function metric(service: Service, name: string): Promise<number> {

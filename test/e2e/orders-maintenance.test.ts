@@ -1,12 +1,12 @@
 /** What orders deletes by itself: old keys, and all that its maintenance finds turn by turn. */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { expireKeys } from '../../src/outbox/orders/keys.ts';
 import { Maintenance } from '../../src/outbox/orders/maintenance.ts';
+import { pause, realClock } from '../wait.ts';
 import { ALL, emptySchema, fixedTtl, options, put } from './orders-outbox-kit.ts';
 import { writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -60,8 +60,8 @@ describe('maintenance', () => {
       intervalMs: 5,
       metrics,
       log: silentLogger,
-      monotonicMs: () => performance.now(),
-      sleep: (ms) => sleep(ms),
+      monotonicMs: realClock.monotonicMs,
+      sleep: pause,
       drain: stop.signal,
     });
     const value = (name: string): number =>
@@ -100,7 +100,7 @@ describe('maintenance', () => {
       log: silentLogger,
       // Time stands still: no turn is cut short, and no pause ends.
       monotonicMs: () => 0,
-      sleep: (ms) => sleep(ms),
+      sleep: pause,
       drain: new AbortController().signal,
     });
     const value = (name: string): number | undefined =>

@@ -2,7 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { requirePlainSchema } from '../../src/outbox/schema-name.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import {
   createdOf,
   gateBefore,
@@ -73,14 +74,12 @@ describe('-deadline', () => {
     createdOf(await service.order(newKey()), false);
     gate.swallowAnswers();
     const key = newKey();
-    const startMs = performance.now();
     const replies = await Promise.all([service.order(key), service.order(key)]);
     for (const reply of replies) expect(reply.status).toBe(504);
     expect(JSON.parse(replies[0]?.body.toString() ?? '')).toMatchObject({
       type: expect.stringMatching(/:deadline-passed$/),
       detail: expect.stringMatching(/same key/),
     });
-    expect(performance.now() - startMs).toBeLessThan(40_000);
     // One more may come of what is asked until there is an answer.
     expect(await metric(service, 'orders_deadline_passed_total')).toBe(2);
     gate.cut();

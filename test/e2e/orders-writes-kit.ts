@@ -1,6 +1,5 @@
 /** Several instances of the orders service in one test process, on a real database, and the oracle that judges what they did. */
 import { randomFillSync } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
@@ -19,6 +18,7 @@ import { ReplayCache } from '../../src/outbox/orders/replay-cache.ts';
 import type { CreateRequest } from '../../src/outbox/orders/request.ts';
 import { type CreateAnswer, Orders } from '../../src/outbox/orders/service.ts';
 import { BATCH_LOCK_MS, OrderWriter, SIDE_CONNECTIONS } from '../../src/outbox/orders/writer.ts';
+import { pause, realClock } from '../wait.ts';
 
 export interface InstanceOptions {
   readonly driver?: 'native' | 'pg';
@@ -52,8 +52,6 @@ export interface WritesWorld {
   readonly pool: SqlPool;
   instance(options?: InstanceOptions): Promise<Instance>;
 }
-
-const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
 
 async function openInstance(schema: string, base: string, options: InstanceOptions): Promise<Instance> {
   const { batch = 'adaptive', lanes = 2, deadlineMs = 10_000, inFlightWaitMs = 5000 } = options;
@@ -95,9 +93,9 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     inFlightWaitMs,
     keyTtlMs: () => 86_400_000,
     metrics: counted,
-    wallNowMs: clock.wallNowMs,
-    monotonicMs: clock.monotonicMs,
-    sleep: (ms) => sleep(ms),
+    wallNowMs: realClock.wallNowMs,
+    monotonicMs: realClock.monotonicMs,
+    sleep: pause,
     random: Math.random,
     committed: options.committed ?? (() => {}),
     failed: () => {},
@@ -105,7 +103,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
   const orders = new Orders({
     reads: new OrderReads({
       pool: plain,
-      clock,
+      clock: realClock,
       metrics: counted,
       readsMax: options.readsMax ?? 1000,
       deadlineMs,
@@ -113,14 +111,17 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     writer,
     control,
     replays: new ReplayCache(options.cacheBytes ?? 1024 * 1024),
-    ids: new UuidV7(clock, (into) => randomFillSync(into)),
-    clock,
+    ids: new UuidV7(realClock, (into) => randomFillSync(into)),
+    clock: realClock,
     metrics: counted,
     inFlightMax: options.inFlightMax ?? 100_000,
     queueWaitMaxMs: options.queueWaitMaxMs ?? 60_000,
     deadlineMs,
   });
-  const ticking = setInterval(() => orders.tick(), 20);
+  let isClosed = false;
+  const ticking = (async () => {
+    for (; !isClosed; await pause(20)) orders.tick();
+  })();
   return {
     orders,
     hot,
@@ -131,7 +132,8 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
         .find((one) => one.name === name)
         ?.samples.reduce((sum, sample) => sum + (sample.value ?? 0), 0) ?? Number.NaN,
     async close() {
-      clearInterval(ticking);
+      isClosed = true;
+      await ticking;
       await hot.close();
       await plain.close();
     },
@@ -193,7 +195,7 @@ export async function insist(
       onRefused(error.code);
       if (FINAL.has(error.code)) return { key, request, code: error.code, differs: error.details['differs'] };
       if (error.kind !== 'unavailable') throw thrown;
-      await sleep(20);
+      await pause(20);
     }
   }
 }

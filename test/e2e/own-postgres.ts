@@ -3,7 +3,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { chmodSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { freePort } from '../../src/devstack/ports.ts';
 import { postgresBinaries } from '../../src/devstack/postgres/binaries.ts';
 import {
@@ -13,9 +12,9 @@ import {
   writePostgresScript,
 } from '../../src/devstack/postgres/server.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
+import { until } from '../wait.ts';
 
 const PASSWORD = 'own';
-const READY_WITHIN_MS = 60_000;
 
 export interface OwnPostgres {
   readonly url: string;
@@ -50,22 +49,10 @@ export async function ownPostgres(): Promise<OwnPostgres> {
       const started = spawn('/bin/sh', [join(folder, 'run', 'postgres.sh')], { stdio: 'ignore', cwd: '/' });
       child = started;
       ended = new Promise((resolve) => started.once('close', resolve));
-      const deadline = Date.now() + READY_WITHIN_MS;
-      for (;;) {
-        try {
-          const pool = await pgDriver.connect({
-            url,
-            connectionsMax: 1,
-            applicationName: 'own postgres',
-            connectTimeoutMs: 1000,
-          });
-          await pool.close();
-          return;
-        } catch (thrown) {
-          if (Date.now() > deadline) throw thrown;
-          await sleep(50);
-        }
-      }
+      const pool = await until('a PostgreSQL that takes connections', () =>
+        pgDriver.connect({ url, connectionsMax: 1, applicationName: 'own postgres', connectTimeoutMs: 1000 }),
+      );
+      await pool.close();
     },
     async stopImmediately() {
       const pid = postmasterPid(folder);

@@ -1,14 +1,15 @@
 /** Topics, schemas and groups for tests of `millrace payments`, and a gate to put before the database. */
 import { randomUUID } from 'node:crypto';
-import { connect, createServer, type Server, type Socket } from 'node:net';
-import { afterAll, expect } from 'vitest';
+import { once } from 'node:events';
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
+import { afterAll, expect, onTestFinished } from 'vitest';
 import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
-import { freePort } from '../../src/devstack/ports.ts';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool } from '../../src/io/sql/port.ts';
-import { type Launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import type { Launcher } from './engine-kit.ts';
 import type { SharedStack } from './stack.ts';
 import { topicGone } from './topic-gone.ts';
 
@@ -158,34 +159,44 @@ export const sessionsOver = (pool: SqlPool, ports: readonly number[]): Promise<t
     return rows.length === 0 ? true : undefined;
   });
 
-/** Stands before the database and can be cut. */
-export async function gateTo(url: string) {
+/** Stands before the database and can be cut: then it ends its connections and hangs up on new ones. */
+export interface Gate {
+  readonly url: string;
+  /** Connections that it hung up on. */
+  readonly refused: number;
+  /** Returns the ports from which the server has sessions. */
+  cut(): readonly number[];
+  restore(): void;
+}
+
+export async function gateTo(url: string): Promise<Gate> {
   const target = new URL(url);
   const open = new Set<Socket>();
-  let server: Server | undefined;
-  // Not one of the system's choice: while the gate is cut, somebody else may be given that.
-  const port = await freePort();
-  const restore = (): Promise<void> =>
-    new Promise((resolve, reject) => {
-      server = createServer((near) => {
-        const far = connect({ host: target.hostname, port: Number(target.port) });
-        for (const socket of [near, far]) {
-          open.add(socket);
-          socket.on('error', () => {});
-          socket.on('close', () => {
-            open.delete(socket);
-            near.destroy();
-            far.destroy();
-          });
-        }
-        near.pipe(far).pipe(near);
+  let isCut = false;
+  let refused = 0;
+  const server = createServer((near) => {
+    near.on('error', () => {});
+    if (isCut) {
+      refused++;
+      near.destroy();
+      return;
+    }
+    const far = connect({ host: target.hostname, port: Number(target.port) });
+    far.on('error', () => {});
+    for (const socket of [near, far]) {
+      open.add(socket);
+      socket.on('close', () => {
+        open.delete(socket);
+        near.destroy();
+        far.destroy();
       });
-      server.once('error', reject);
-      server.listen(port, '127.0.0.1', resolve);
-    });
-  /** Returns the ports from which the server has sessions. */
+    }
+    near.pipe(far).pipe(near);
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
   const cut = (): readonly number[] => {
-    server?.close();
+    isCut = true;
     const sockets = [...open];
     const ports = sockets.flatMap((socket) =>
       socket.remotePort === Number(target.port) ? (socket.localPort ?? []) : [],
@@ -193,9 +204,21 @@ export async function gateTo(url: string) {
     for (const socket of sockets) socket.destroy();
     return ports;
   };
-  await restore();
+  onTestFinished(() => {
+    cut();
+    server.close();
+  });
   const through = new URL(url);
   through.hostname = '127.0.0.1';
-  through.port = String(port);
-  return { url: through.toString(), cut, restore };
+  through.port = String((server.address() as AddressInfo).port);
+  return {
+    url: through.toString(),
+    get refused() {
+      return refused;
+    },
+    cut,
+    restore: () => {
+      isCut = false;
+    },
+  };
 }

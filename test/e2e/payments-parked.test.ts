@@ -5,7 +5,8 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrationsOf } from '../../src/outbox/migration-files.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
-import { launcher, until } from './engine-kit.ts';
+import { realClock, until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { bytes, type Event, events, paymentsKit, recordOf, type World } from './payments-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -60,8 +61,14 @@ describe('parked records', () => {
       `ALTER TABLE ${at.schema}.charges ADD CONSTRAINT sane CHECK (amount_cents NOT IN (${refused.map((i) => 100 + i)}))`,
     );
     // Below every partition, which reach as far back as the TTL.
-    await pool.query(`UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(Date.now() - 72 * HOUR_MS)}'`);
-    const forgotten: Event = { msgId: idAt(Date.now() - 96 * HOUR_MS), orderId: randomUUID(), cents: 7 };
+    await pool.query(
+      `UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(realClock.wallNowMs() - 72 * HOUR_MS)}'`,
+    );
+    const forgotten: Event = {
+      msgId: idAt(realClock.wallNowMs() - 96 * HOUR_MS),
+      orderId: randomUUID(),
+      cents: 7,
+    };
     await at.publish([
       ...orders.map(recordOf),
       recordOf(forgotten, 0),
@@ -260,7 +267,7 @@ describe('parked records', () => {
 describe('a message that the inbox has forgotten', () => {
   /** Charges orders of two hours ago, forgets them, and delivers them again. */
   async function lateDuplicates(at: World, ...flags: readonly string[]) {
-    const made = Date.now() - 2 * HOUR_MS;
+    const made = realClock.wallNowMs() - 2 * HOUR_MS;
     const orders = events(50).map((event, i) => (i % 2 === 0 ? { ...event, msgId: idAt(made) } : event));
     await at.publish(orders.map(recordOf));
     await pool.query(
@@ -328,11 +335,13 @@ describe('a message that the inbox has forgotten', () => {
     await at.create();
     const [first, late] = events(2).map((event) => ({
       ...event,
-      msgId: idAt(Date.now() - 96 * HOUR_MS),
+      msgId: idAt(realClock.wallNowMs() - 96 * HOUR_MS),
     })) as [Event, Event];
     await at.publish([recordOf(first, 0)]);
     expect(await at.run('a')).toMatchObject({ charged: 1 });
-    await pool.query(`UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(Date.now() - 72 * HOUR_MS)}'`);
+    await pool.query(
+      `UPDATE ${at.schema}.inbox_floor SET floor = '${idAt(realClock.wallNowMs() - 72 * HOUR_MS)}'`,
+    );
     await at.publish([recordOf(first, 1), recordOf(late, 1)]);
     // The row of the first is still there, so that one is seen.
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 1, parked: 1 });

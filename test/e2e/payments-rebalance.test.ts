@@ -1,10 +1,10 @@
 /** Members of the payments group that come, leave, die and stand still in the middle of batches: every order is charged
  *  once, and nothing waits for the dead. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
+import { pause, until } from '../wait.ts';
 import { openTransactions } from './crash-kit.ts';
-import { launcher, until } from './engine-kit.ts';
+import { launcher } from './engine-kit.ts';
 import { type Event, events, MORTAL, paymentsKit, recordOf, type World } from './payments-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -22,7 +22,7 @@ function publishing(at: World): { readonly sent: Event[]; stop(): Promise<void> 
       const some = events(60);
       await at.publish(some.map(recordOf));
       sent.push(...some);
-      await sleep(30);
+      await pause(30);
     }
   })();
   return {
@@ -102,7 +102,7 @@ describe('a rebalance in the middle of a batch', () => {
       const open = await openTransactions(pool, 'millrace payments', `${at.schema}.inbox`);
       if (open !== undefined) return true;
       zombie.kill('SIGCONT');
-      await sleep(5);
+      await pause(5);
       return undefined;
     });
     const before = [...feed.sent];

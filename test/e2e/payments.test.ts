@@ -2,7 +2,8 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { describeFull, itFull } from '../tier.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import {
   bytes,
   type Event,
@@ -22,34 +23,37 @@ const stack = await sharedStack();
 const { pool, world } = await paymentsKit(own, stack);
 
 describe('one charge an order', () => {
-  itFull.each([0.05, 0.3])('whatever is delivered twice, at a rate of %d', async (rate) => {
-    const at = world(`dup${rate * 100}`);
-    const orders = events(2000);
-    await at.create();
-    await at.publish(orders.map(recordOf));
-    await at.run('a', `-dup-rate=${rate}`, '-seed=7', '-batch-rows=150');
-    await at.expectCharged(orders);
-    const [sums] = await at.query<Record<string, number>>(
-      `SELECT sum(delivered)::int AS delivered, sum(inserted)::int AS inserted, sum(suppressed)::int AS suppressed,
+  itFull.each([0.05, 0.3])(
+    'payments charges each order once when a share of %d is delivered twice',
+    async (rate) => {
+      const at = world(`dup${rate * 100}`);
+      const orders = events(2000);
+      await at.create();
+      await at.publish(orders.map(recordOf));
+      await at.run('a', `-dup-rate=${rate}`, '-seed=7', '-batch-rows=150');
+      await at.expectCharged(orders);
+      const [sums] = await at.query<Record<string, number>>(
+        `SELECT sum(delivered)::int AS delivered, sum(inserted)::int AS inserted, sum(suppressed)::int AS suppressed,
               sum(injected)::int AS injected, bool_and(delivered = inserted + suppressed) AS whole FROM SCHEMA.payments_batches`,
-    );
-    const injected = sums?.['injected'] as number;
-    expect(injected).toBeGreaterThan(2000 * rate * 0.7);
-    expect(injected).toBeLessThan(2000 * rate * 1.3);
-    expect(sums).toMatchObject({
-      delivered: 2000 + injected,
-      inserted: 2000,
-      suppressed: injected,
-      whole: true,
-    });
-    expect(await at.count('payments_suppressed WHERE injected')).toBe(injected);
-    expect(await at.count('payments_suppressed')).toBe(injected);
-    // Copies came behind their record in one batch, and in later batches.
-    const kinds = await at.query<{ reason: string }>(
-      'SELECT DISTINCT reason FROM SCHEMA.payments_suppressed',
-    );
-    expect(kinds.map((row) => row.reason).sort()).toEqual(['same_batch', 'seen']);
-  });
+      );
+      const injected = sums?.['injected'] as number;
+      expect(injected).toBeGreaterThan(2000 * rate * 0.7);
+      expect(injected).toBeLessThan(2000 * rate * 1.3);
+      expect(sums).toMatchObject({
+        delivered: 2000 + injected,
+        inserted: 2000,
+        suppressed: injected,
+        whole: true,
+      });
+      expect(await at.count('payments_suppressed WHERE injected')).toBe(injected);
+      expect(await at.count('payments_suppressed')).toBe(injected);
+      // Copies came behind their record in one batch, and in later batches.
+      const kinds = await at.query<{ reason: string }>(
+        'SELECT DISTINCT reason FROM SCHEMA.payments_suppressed',
+      );
+      expect(kinds.map((row) => row.reason).sort()).toEqual(['same_batch', 'seen']);
+    },
+  );
 
   itFull('a new group reads the whole topic again and charges nothing', async () => {
     const at = world('again');
@@ -64,7 +68,7 @@ describe('one charge an order', () => {
     expect(reasons).toEqual([{ reason: 'seen', injected: false }]);
   });
 
-  itFull('the same msg_id at two offsets, and a new msg_id for a charged order, charge nothing', async () => {
+  itFull('a repeated msg_id, and a new msg_id for a charged order, charge nothing', async () => {
     const at = world('twice');
     const [one, other] = events(2) as [Event, Event];
     await at.create();
@@ -79,7 +83,7 @@ describe('one charge an order', () => {
     expect(amounts.map((row) => Number(row.amount_cents)).sort()).toEqual([one.cents, other.cents].sort());
   });
 
-  it('SIGKILL between the charges and their commit, then again from the start of the batch', async () => {
+  it('payments charges each order once through SIGKILL between the charges and their commit', async () => {
     const at = world('crash');
     const orders = events(1200);
     await at.create();
@@ -97,7 +101,7 @@ describe('one charge an order', () => {
 });
 
 describeFull('records that cannot become a charge', () => {
-  it('are parked among good ones, and their partition goes on', async () => {
+  it('records that cannot become a charge are parked, and their partition continues', async () => {
     const at = world('poison');
     const orders = events(300);
     const bad: readonly (string | null)[] = [
@@ -157,7 +161,7 @@ describeFull('records that cannot become a charge', () => {
 });
 
 describeFull('while the database is away', () => {
-  it('payments waits, reads on where it stopped, and repeats nothing', async () => {
+  it('payments waits for a database that is away, resumes, and repeats nothing', async () => {
     const at = world('outage');
     const orders = events(1500);
     const gate = await gateTo(stack.postgres);
@@ -185,9 +189,10 @@ describeFull('while the database is away', () => {
       );
       await sessionsOver(pool, ports);
       const charged = await at.count('charges');
-      await new Promise((resolve) => setTimeout(resolve, 700));
+      const { refused } = gate;
+      await until('two more attempts to reach the database', () => gate.refused >= refused + 2);
       expect(await at.count('charges')).toBe(charged);
-      await gate.restore();
+      gate.restore();
     }
     await until('all charges', async () => ((await at.count('charges')) >= 1500 ? true : undefined));
     one.kill('SIGTERM');
@@ -198,7 +203,7 @@ describeFull('while the database is away', () => {
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
   });
 
-  it('a member that joins takes over its partitions, and a drain ends the one that waits', async () => {
+  it('a member that joins takes over from one whose database is away, and a drain ends the latter', async () => {
     const at = world('takeover');
     const orders = events(900);
     const gate = await gateTo(stack.postgres);
@@ -226,7 +231,7 @@ describeFull('while the database is away', () => {
 });
 
 describe('as a process', () => {
-  it('serves its counters, drains on SIGTERM with its offsets committed, and two members share the work', async () => {
+  it('payments serves its counters, drains on SIGTERM with its offsets committed, and shares the work', async () => {
     const at = world('group');
     const orders = events(900);
     await at.create();
@@ -257,7 +262,7 @@ describe('as a process', () => {
     await at.expectCharged(orders);
   });
 
-  itFull('two members that stop at the end wait for what the other reads', async () => {
+  itFull('two members with -exit-at-end wait for what the other reads', async () => {
     const at = world('ends');
     const orders = events(3000);
     await at.create();
@@ -271,7 +276,7 @@ describe('as a process', () => {
     await at.expectCharged(orders);
   });
 
-  itFull('refuses a TTL below the horizon with the sum, and goes on with -unsafe-ttl', async () => {
+  itFull('payments refuses a TTL below the horizon with the sum, and starts with -unsafe-ttl', async () => {
     const at = world('ttl');
     const refused = await own.run(at.args('a', '-dedup-ttl=1h', '-log-level=silent'));
     expect(refused.code).toBe(2);
@@ -299,7 +304,7 @@ describe('as a process', () => {
     expect(settings.get('message.timestamp.type')).toBe('LogAppendTime');
   });
 
-  itFull('says in one line and seconds that a server is away or a table or topic missing', async () => {
+  itFull('payments names a missing server, table or topic in one line', async () => {
     const at = world('away');
     const quiet = '-log-level=silent';
     const args = at.args('a', quiet);
@@ -314,11 +319,9 @@ describe('as a process', () => {
         /millrace payments -migrate.*\[tables_missing\]/,
       ],
     ];
-    const started = Date.now();
     const answers = cases.map(async ([argv, line]) => {
       const { code, stderr } = await own.run(argv);
       expect(code, stderr).toBe(3);
-      expect(Date.now() - started).toBeLessThan(60_000);
       const lines = stderr.split('\n').filter((text) => text.startsWith('error:'));
       expect(lines).toHaveLength(1);
       expect(lines[0]).toMatch(line);

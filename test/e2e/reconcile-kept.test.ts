@@ -1,6 +1,6 @@
 /** The reconciler on tables that forget by rule: keys, outbox partitions and inbox rows that are gone by their age are no
  *  deltas, what is gone before that is. */
-import { randomUUID } from 'node:crypto';
+import { randomBytes, randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
@@ -8,6 +8,7 @@ import type { SqlPool } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
 import { type Reconciliation, reconcile } from '../../src/outbox/reconcile/reconcile.ts';
+import { realClock } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const { postgres } = await sharedStack();
@@ -23,7 +24,7 @@ function idAt(ms: number): string {
 
 describe('what went by rule', () => {
   const DAY_MS = 86_400_000;
-  const other = `reconcile_kept_${process.pid}_${Date.now().toString(36)}`;
+  const other = `reconcile_kept_${randomBytes(5).toString('hex')}`;
   let own: SqlPool;
   beforeAll(async () => {
     own = await pgDriver.connect({
@@ -65,7 +66,7 @@ describe('what went by rule', () => {
     own.query('DELETE FROM idempotency_keys WHERE order_id = ANY ($1::uuid[])', [some.map(String)]);
 
   it('is no delta: dropped outbox partitions, and inbox rows below the floor or past their time', async () => {
-    const now = Date.now();
+    const now = realClock.wallNowMs();
     await own.query('CREATE TABLE outbox_last PARTITION OF outbox FOR VALUES FROM (1000000) TO (2000000)');
     const days = [5, 4, 3, 2, 1];
     const orders: string[] = [];
@@ -101,7 +102,7 @@ describe('what went by rule', () => {
 
   it('is no delta: keys past their time, also in the minute before the oldest that is left', async () => {
     await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
-    const now = Date.now();
+    const now = realClock.wallNowMs();
     const agesMs = [7200_000, 3610_000, 3600_000, 60_000];
     const orders: string[] = [];
     for (const [i, age] of agesMs.entries())
@@ -115,7 +116,7 @@ describe('what went by rule', () => {
 
   it('is told by the TTL where keys went in no order: older than that they are no delta, younger ones are', async () => {
     await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
-    const now = Date.now();
+    const now = realClock.wallNowMs();
     const keyTtlMs = 3600_000;
     const orders: string[] = [];
     for (const [i, age] of [7200_000, 7000_000, 6800_000, 3000_000, 60_000].entries())

@@ -5,7 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hashPassword } from '../../src/registry/index.ts';
 import { type Client, clientsFolder, schemaText, startClient } from '../clients/kit.ts';
 import { certificate } from '../contract/certificates.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 
 const own = launcher();
 const file = (name: string, text: string): string => {

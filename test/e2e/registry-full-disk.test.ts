@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { packageRoot } from '../../src/bin/shell/package.ts';
 import { freePort } from '../../src/devstack/ports.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { scrape } from './scrape.ts';
 
 /** KiB that a file of this process may have. */

@@ -1,11 +1,11 @@
 /** Real registry processes on one topic, and an independent look at what stands in it. */
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { BrokerDriver } from '../../src/io/broker/port.ts';
 import { allOf, readUntil } from '../contract/broker-world.ts';
+import { realClock, until } from '../wait.ts';
 import type { Launcher } from './engine-kit.ts';
 
 export const driver: BrokerDriver =
@@ -60,14 +60,8 @@ export class Instance {
 
   async ready(): Promise<this> {
     this.url = `http://${await this.process.address()}`;
-    const deadline = performance.now() + ASKED_MS_MAX;
-    while (performance.now() < deadline) {
-      const ready = await fetch(`${this.url}/ready`).catch(() => undefined);
-      if (ready?.ok === true) return this;
-      await sleep(20);
-    }
-    const lines = this.log().split('\n');
-    throw new Error(`an instance is not ready: ${lines.slice(1).join('\n')}`);
+    await until('a ready instance', async () => (await fetch(`${this.url}/ready`)).ok);
+    return this;
   }
 
   async ask(method: string, path: string, body?: unknown, timeoutMs: number = ASKED_MS_MAX): Promise<Answer> {
@@ -83,23 +77,21 @@ export class Instance {
   }
 
   /** The first answer that does not say itself that it may be old: a broker may be silent for a while. */
-  async read(path: string): Promise<Answer> {
-    const deadline = performance.now() + ASKED_MS_MAX;
-    for (;;) {
+  read(path: string): Promise<Answer> {
+    return until('an answer that is not stale', async () => {
       const answer = await this.ask('GET', path);
-      if (!answer.isStale || performance.now() > deadline) return answer;
-      await sleep(50);
-    }
+      return !answer.isStale && answer;
+    });
   }
 
   /** The id, or undefined where the registry did not say that it kept it. */
   async register(subject: string, schema: string, timeoutMs?: number): Promise<number | undefined> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
-    const asked = Date.now();
+    const asked = realClock.wallNowMs();
     const answer = await this.ask('POST', path, { schema }, timeoutMs).catch((thrown) => String(thrown));
     if (typeof answer !== 'string' && answer.status === 200) return (answer.body as { id: number }).id;
     const code = typeof answer === 'string' ? undefined : (answer.body as { error_code?: number }).error_code;
-    this.refusals.push({ asked, answered: Date.now(), code, text: JSON.stringify(answer) });
+    this.refusals.push({ asked, answered: realClock.wallNowMs(), code, text: JSON.stringify(answer) });
     return undefined;
   }
 }

@@ -6,6 +6,7 @@ import type { BrokerDriver, TransactionalProducer } from '../../src/io/broker/po
 import { KafkaLog, type KafkaLogOptions } from '../../src/registry/store/kafka-log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { allOf, batchOf, fresh, readUntil, text, utf8 } from '../contract/broker-world.ts';
+import { pause, until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
@@ -57,16 +58,8 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
 /** As log(), settled when it leads. */
 async function leading(topic: string, options: Partial<KafkaLogOptions> = {}) {
   const made = await log(topic, options);
-  await until(() => made.log.role().leader);
+  await until('a leader', () => made.log.role().leader);
   return made;
-}
-
-async function until(what: () => boolean | Promise<boolean>, timeoutMs = 200_000): Promise<void> {
-  const started = performance.now();
-  while (!(await what())) {
-    if (performance.now() - started > timeoutMs) throw new Error('it did not come about in time');
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
 }
 
 /** The last value of each key, as a reader of uncommitted rows sees it. */
@@ -90,7 +83,7 @@ async function usurper(topic: string): Promise<TransactionalProducer> {
 
 /** One that began at the same moment may be fenced by the next before it knows: then nothing was written. */
 async function untilOneWrites(all: readonly KafkaLog[]): Promise<void> {
-  await until(async () => {
+  await until('one instance that writes', async () => {
     const leaders = all.filter((one) => one.role().leader);
     if (leaders.length !== 1) return false;
     try {
@@ -201,7 +194,7 @@ describe('the Kafka store', () => {
     const second = await log(topic, { leaseMs: 600_000 });
     await first.log.append([record('a', '1')]);
     await first.log.close();
-    await until(() => second.log.role().leader);
+    await until('a leader', () => second.log.role().leader);
     expect(second.sink.values.get('a')).toBe('1');
     await second.log.append([record('a', '2')]);
     const third = await log(topic);
@@ -219,7 +212,7 @@ describe('the Kafka store', () => {
     expect(leader.log.role().leader).toBe(false);
     await thief.close();
     // Nobody announced a term since, so it takes its own place again.
-    await until(() => leader.log.role().leader);
+    await until('a leader', () => leader.log.role().leader);
     await leader.log.append([record('b', '2')]);
     const reader = await log(topic);
     expect(Object.fromEntries(reader.sink.values)).toEqual({ a: '1', b: '2' });
@@ -271,7 +264,7 @@ describe('the Kafka store', () => {
       const terms = [0, 0, 0, 0];
       const all = await Promise.all(
         terms.map(async (_, i) => {
-          await new Promise((resolve) => setTimeout(resolve, i * apartMs));
+          await pause(i * apartMs);
           const info = (_facts: unknown, message: string): void => {
             if (message.startsWith('this instance leads:')) terms[i] = (terms[i] ?? 0) + 1;
           };

@@ -1,9 +1,9 @@
 /** A broker that is killed under a registry and started again: what was acknowledged is there, writes and reads go on by
  *  themselves. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { ownStack } from './own-stack.ts';
 import { expectKept, type Instance, lookAt, recordSchema, startInstances } from './registry-kafka-kit.ts';
 import { scrape } from './scrape.ts';
@@ -17,7 +17,7 @@ beforeAll(async () => {
 }, START_TIMEOUT_MS);
 afterAll(() => own.close());
 
-it('goes on after the broker was killed and started again', async () => {
+it('two registries continue after their broker was killed and started again', async () => {
   const topic = '_schemas';
   const instances = await startInstances(launch, brokers, topic, 2);
   const [first, second] = instances as [Instance, Instance];
@@ -35,7 +35,6 @@ it('goes on after the broker was killed and started again', async () => {
   const [known] = acknowledged;
   const byId = await first.ask('GET', `/schemas/ids/${known?.id}`);
   expect(byId).toMatchObject({ status: 200, body: { schema: known?.schema } });
-  const asked = performance.now();
   const old = await fetch(`${second.url}/subjects`);
   expect([old.status, old.headers.get('warning')]).toEqual([200, '110 - "Response is Stale"']);
   expect(await old.json()).toContain('subject-Before0');
@@ -43,16 +42,12 @@ it('goes on after the broker was killed and started again', async () => {
     status: 500,
     body: { error_code: 50002 },
   });
-  expect(performance.now() - asked).toBeLessThan(60_000);
   expect(await scrape(second.url)).toMatch(/registry_stale_reads_total [1-9]/);
   const during = [register(first, 'During1'), register(second, 'During2')];
   await own.start(Number(brokers.split(':')[1]));
   await Promise.all(during);
-  const restarted = performance.now();
-  for (let n = 0; !(await register(first, `Again${n}`)); n++) await sleep(100);
-  process.stdout.write(
-    `writes resumed ${((performance.now() - restarted) / 1000).toFixed(1)} s after the broker did\n`,
-  );
+  let attempts = 0;
+  await until('a write after the restart', () => register(first, `Again${attempts++}`), 200_000);
   // Reads that may be old are over by themselves.
   await until(
     'reads that see every write',

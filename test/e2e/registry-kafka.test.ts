@@ -2,7 +2,8 @@
  *  given twice. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { Control, refusedWrongly } from './registry-kafka-control.ts';
 import {
   expectKept,

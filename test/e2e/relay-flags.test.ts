@@ -8,7 +8,8 @@ import { createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { unixWake } from '../../src/io/wake/unix.ts';
 import { shardOf } from '../../src/outbox/relay/shards.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { becomes, ownDatabase, pageOf } from './flags-kit.ts';
 import { leftOpen } from './orders-kit.ts';
 import { settingsOf } from './payments-kit.ts';
@@ -295,7 +296,7 @@ describe('a relay that follows the log', () => {
       '-heartbeat=300ms',
     );
     const { address, pool } = log;
-    await becomes(address, 'relay_wal_active', 1, 60_000);
+    await becomes(address, 'relay_wal_active', 1);
     const { rows } = await pool.query<{ name: string; table: string }>(
       `SELECT pubname::text AS name, schemaname || '.' || tablename AS table FROM pg_publication_tables`,
     );
@@ -329,7 +330,7 @@ describe('a relay that follows the log', () => {
 
 describe('a row that is nowhere', () => {
   it('is given up after half a minute, and said', async () => {
-    await becomes(usual.address, 'relay_marks_missing_total', 1, 60_000);
+    await becomes(usual.address, 'relay_marks_missing_total', 1);
     expect(performance.now() - gone.sinceMs).toBeGreaterThanOrEqual(30_000);
     expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');
     await expectAccounted(usual, 1);

@@ -9,7 +9,7 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { scrape } from './scrape.ts';
 import type { SharedStack } from './stack.ts';
 

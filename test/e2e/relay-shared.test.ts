@@ -3,7 +3,8 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { nodeRdkafkaDriver } from '../../src/io/broker/node-rdkafka.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { drained, inMode, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
 

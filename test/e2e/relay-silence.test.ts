@@ -2,7 +2,8 @@
  *  where it was once the host is back. */
 import { describe, expect, it } from 'vitest';
 import { silentGate } from '../contract/sql-gate.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { drained, inMode, metric, pending, readTopic, Sent, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';

@@ -1,9 +1,7 @@
 /** The poll source on a real database: ids that become visible late, whatever made them late, and scans that stay flat over dead
  *  rows which nobody may remove. */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import type { Clock } from '../../src/core/clock.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
@@ -14,7 +12,8 @@ import type { CountingPipeline } from '../../src/outbox/relay/pipeline.ts';
 import { PollSource } from '../../src/outbox/relay/poll-source.ts';
 import { describeOutbox, readPending } from '../../src/outbox/relay/store.ts';
 import { HorizonWatch, LagMeter } from '../../src/outbox/relay/watch.ts';
-import { launcher, until } from './engine-kit.ts';
+import { pause, realClock, until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { explained } from './explained.ts';
 import { insert, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -22,7 +21,6 @@ import { sharedStack } from './stack.ts';
 const own = launcher();
 const stack = await sharedStack();
 const world = worlds(() => stack, own.suffix);
-const clock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
 const STRAGGLER_MS = 200;
 
 interface Marking extends CountingPipeline {
@@ -77,9 +75,9 @@ async function running(pool: SqlPool, bytesMax = 8 << 20) {
       ownership: { shards: 1, owned: () => [0], generation: () => 1 },
       metrics,
       log: silentLogger,
-      clock,
-      sleep,
-      sleepUntilWoken: (ms) => sleep(ms),
+      clock: realClock,
+      sleep: pause,
+      sleepUntilWoken: pause,
       drain: drain.signal,
       bytesMax,
       crashAt: () => {},
@@ -229,7 +227,7 @@ describe('a held horizon', () => {
     });
     const counting = explained(relays);
     await some(pool, 100_000);
-    const frontier = new Frontier(pool, shape, clock, STRAGGLER_MS);
+    const frontier = new Frontier(pool, shape, realClock, STRAGGLER_MS);
     const read = (cursor: bigint): Promise<unknown> =>
       readPending(counting.pool, shape, {
         cursor,
@@ -261,10 +259,10 @@ describe('a held horizon', () => {
       const flat = await pagesOf(read(frontier.decided));
       expect(flat).toBeLessThan(whole / 4);
       const metrics = new Metrics();
-      const lag = new LagMeter(counting.pool, shape, clock, metrics);
+      const lag = new LagMeter(counting.pool, shape, realClock, metrics);
       await lag.look();
       expect(await pagesOf(lag.look())).toBeLessThan(whole / 2);
-      const watch = new HorizonWatch(pool, clock, metrics, silentLogger, 1000);
+      const watch = new HorizonWatch(pool, realClock, metrics, silentLogger, 1000);
       const { rows } = await holder.query<{ pid: number }>('SELECT pg_backend_pid() AS pid');
       // Other tests hold it, too, and from before: silent hosts and crashed sessions, for up to a minute.
       const ours = `pid ${rows[0]?.pid} test`;
@@ -287,7 +285,7 @@ describe('a held horizon', () => {
     const { pool } = await world();
     const shape = await describeOutbox(pool, 'outbox');
     const metrics = new Metrics();
-    const lag = new LagMeter(pool, shape, clock, metrics);
+    const lag = new LagMeter(pool, shape, realClock, metrics);
     const rows = async (): Promise<number> => {
       await lag.look();
       return metrics.gauge('relay_lag_rows', '').value();

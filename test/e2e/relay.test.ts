@@ -1,10 +1,10 @@
 /** The relay on a real database and a real broker: order of a key, gaps of the id sequence, crashes and standby. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { describeFull, itFull } from '../tier.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { drained, firsts, insert, pending, readTopic, type World, worlds } from './relay-kit.ts';
 import { sharedStack } from './stack.ts';
 
@@ -26,7 +26,7 @@ describe('relay', () => {
     main = await world();
   });
 
-  it('publishes five events a key from separate transactions in order, each once, and marks them all', async () => {
+  it('a relay publishes the events of a key in order, each once, and marks them all', async () => {
     const keys = Array.from({ length: 40 }, () => randomUUID());
     const sent = new Map<string, string[]>(keys.map((key) => [key, []]));
     const relay = own.spawn('relay', main.args);
@@ -44,7 +44,7 @@ describe('relay', () => {
     for (const key of keys) expect(firsts(seen, key)).toEqual(sent.get(key));
   });
 
-  itFull('does not skip a lower id that commits after a higher one', async () => {
+  itFull('a relay does not skip a lower id that commits after a higher one', async () => {
     const { pool, args, topic } = await world();
     const relay = own.spawn('relay', args);
     await relay.address();
@@ -63,7 +63,7 @@ describe('relay', () => {
     expect(seen).toHaveLength(2);
   });
 
-  it('publishes again under the same msg_id what it had published when it died before the mark', async () => {
+  it('a relay that died before the mark publishes again under the same msg_id', async () => {
     const { pool, args, topic } = await world();
     const key = randomUUID();
     const sent: string[] = [];
@@ -82,7 +82,7 @@ describe('relay', () => {
     expect(new Set(seen.map(({ partition }) => partition)).size).toBe(1);
   });
 
-  itFull('loses nothing when it dies between a commit and the publish', async () => {
+  itFull('a relay that dies between a commit and the publish loses nothing', async () => {
     const { pool, args, topic } = await world();
     const sent = await insert(pool, randomUUID(), '{}');
     const dying = own.spawn('relay', [...args, '-crash-point=commit']);
@@ -96,7 +96,7 @@ describe('relay', () => {
     expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId)).toEqual([sent]);
   });
 
-  itFull('publishes nothing twice that it had marked when it died', async () => {
+  itFull('a relay that died after the mark publishes nothing twice', async () => {
     const { pool, args, topic } = await world();
     const sent: string[] = [];
     for (let i = 0; i < 20; i++) sent.push(await insert(pool, randomUUID(), '{}'));
@@ -113,37 +113,34 @@ describe('relay', () => {
     expect((await readTopic({ stack, topic })).map(({ msgId }) => msgId).sort()).toEqual(sent.sort());
   });
 
-  itFull(
-    'works on a table of another name and schema, and carries the trace of the row that has one',
-    async () => {
-      const { pool, args, topic, schema } = await world();
-      const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
-      await pool.query('ALTER TABLE outbox ADD COLUMN IF NOT EXISTS traceparent text');
-      await pool.query(
-        `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
+  itFull('a relay reads a table of another name and schema, and forwards the trace of a row', async () => {
+    const { pool, args, topic, schema } = await world();
+    const traceparent = `00-${'a'.repeat(32)}-${'b'.repeat(16)}-01`;
+    await pool.query('ALTER TABLE outbox ADD COLUMN IF NOT EXISTS traceparent text');
+    await pool.query(
+      `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, traceparent)
        VALUES (gen_random_uuid(), gen_random_uuid(), 'shipped', '{"a":1}', $1)`,
-        [traceparent],
-      );
-      await pool.query('ALTER TABLE outbox RENAME TO parcels');
-      const result = await own.run([
-        ...args,
-        `-table=${schema}.parcels`,
-        '-source=/parcels',
-        '-exit-when-drained',
-      ]);
-      expect(result.code).toBe(0);
-      const [seen] = await readTopic({ stack, topic });
-      expect(seen?.headers).toMatchObject({
-        traceparent,
-        ce_source: '/parcels',
-        ce_type: 'shipped',
-        relay_mode: 'poll',
-      });
-      expect(Number(seen?.headers['relay_epoch'])).toBeGreaterThan(0);
-    },
-  );
+      [traceparent],
+    );
+    await pool.query('ALTER TABLE outbox RENAME TO parcels');
+    const result = await own.run([
+      ...args,
+      `-table=${schema}.parcels`,
+      '-source=/parcels',
+      '-exit-when-drained',
+    ]);
+    expect(result.code).toBe(0);
+    const [seen] = await readTopic({ stack, topic });
+    expect(seen?.headers).toMatchObject({
+      traceparent,
+      ce_source: '/parcels',
+      ce_type: 'shipped',
+      relay_mode: 'poll',
+    });
+    expect(Number(seen?.headers['relay_epoch'])).toBeGreaterThan(0);
+  });
 
-  itFull('lets a second relay stand by and take over when the first is killed', async () => {
+  itFull('a second relay takes over when the first is killed', async () => {
     const { pool, args, topic } = await world();
     const both = [own.spawn('relay', args), own.spawn('relay', args)];
     await Promise.all(both.map((one) => one.address()));
@@ -159,7 +156,7 @@ describe('relay', () => {
     expect(new Set(seen.map(({ msgId }) => msgId))).toEqual(new Set(sent));
   });
 
-  itFull('goes on after its database connections are cut', async () => {
+  itFull('a relay continues after its database connections are cut', async () => {
     const { pool, args, topic, schema } = await world();
     // A user of its own, so that no other relay on this server is met.
     await pool.query(`CREATE ROLE ${schema} SUPERUSER LOGIN PASSWORD 'cut'`);
@@ -173,12 +170,17 @@ describe('relay', () => {
     await relay.address();
     const sent = [await insert(pool, randomUUID(), '{}')];
     await drained(pool);
-    const { rowCount } = await pool.query(
-      'SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1',
+    const { rows: cut } = await pool.query<{ pid: number }>(
+      'SELECT pid, pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = $1',
       [schema],
     );
-    expect(rowCount).toBeGreaterThan(1);
-    await sleep(50);
+    expect(cut.length).toBeGreaterThan(1);
+    await until('the end of the sessions', async () => {
+      const { rows } = await pool.query('SELECT FROM pg_stat_activity WHERE pid = ANY($1::int[])', [
+        cut.map(({ pid }) => pid),
+      ]);
+      return rows.length === 0;
+    });
     sent.push(await insert(pool, randomUUID(), '{}'));
     await drained(pool);
     relay.kill('SIGTERM');
@@ -188,7 +190,7 @@ describe('relay', () => {
   });
 });
 
-describeFull('relay, refused', () => {
+describeFull('a refused start', () => {
   const oneLine = /^error: .+ \[\w+\]$/m;
 
   it.concurrent.each([
@@ -206,7 +208,7 @@ describeFull('relay, refused', () => {
     },
     { what: 'a schema without tables', more: ['-schema=nothing_here'], code: 3, replaces: '-schema' },
     { what: 'a schema name that needs quoting', more: ['-schema=No;'], code: 2, replaces: '-schema' },
-  ])('answers $what in one line', async ({ more, code, replaces }) => {
+  ])('a relay refuses $what in one line', async ({ more, code, replaces }) => {
     const { args } = await world();
     const kept = args.filter((arg) => replaces === undefined || !arg.startsWith(`${replaces}=`));
     const result = await own.run([...kept, ...more]);

@@ -1,15 +1,19 @@
-/** A page of /metrics that is not older than the question: a process keeps its text for a quarter of a second. */
-import { setTimeout as sleep } from 'node:timers/promises';
-import { CACHE_MS } from '../../src/io/metrics/prom.ts';
+/** Pages of /metrics that are not older than the question: a process keeps a rendered page for a quarter of a second. */
+import { until } from '../wait.ts';
 
-/** Timers are no finer. */
-const TIMER_MS = 2;
-
-/** Settles when a page kept before the call is kept no more. */
-export const pageIsOver = (): Promise<void> => sleep(CACHE_MS + TIMER_MS);
+/** A page that was rendered after the call: the first one that differs from the page served before. No two renderings of
+ *  a process are equal, because they show its heap and its CPU time.
+ *  @param ask serves the page as it is kept or rendered anew */
+export async function freshPage(ask: () => Promise<string>): Promise<string> {
+  const before = await ask();
+  return until('another rendering of /metrics', async () => {
+    const page = await ask();
+    return page !== before && page;
+  });
+}
 
 /** @param origin `http://host:port` or `host:port` */
-export async function scrape(origin: string): Promise<string> {
-  await pageIsOver();
-  return (await fetch(`${origin.startsWith('http') ? '' : 'http://'}${origin}/metrics`)).text();
-}
+export const scrape = (origin: string): Promise<string> =>
+  freshPage(async () =>
+    (await fetch(`${origin.startsWith('http') ? '' : 'http://'}${origin}/metrics`)).text(),
+  );

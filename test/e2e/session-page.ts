@@ -5,6 +5,7 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { until } from '../wait.ts';
 
 const COMMAND_MS_MAX = 240_000;
 
@@ -86,7 +87,6 @@ export async function replay(
   });
   const mark = `--${shell.pid}-done--`;
   let out = '';
-  let wake = (): void => {};
   /** How it ended, where it has. Heard from the start on: an exit is told once. */
   const end: { how?: string } = {};
   const ended = once(shell, 'exit')
@@ -96,13 +96,11 @@ export async function replay(
     )
     .then((how) => {
       end.how = how;
-      wake();
     });
   // What cannot be written shows as an end.
   shell.stdin.on('error', () => {});
   shell.stdout.setEncoding('utf8').on('data', (chunk: string) => {
     out += chunk;
-    wake();
   });
   const swap = (text: string, from: 'page' | 'real', to: 'page' | 'real'): string =>
     options.substitutions.reduce((result, one) => result.replaceAll(one[from], one[to]), text);
@@ -111,18 +109,11 @@ export async function replay(
     for (const { command } of steps) {
       out = '';
       shell.stdin.write(`${swap(command, 'page', 'real')}\nprintf '\\n%s\\n' '${mark}'\n`);
-      const deadline = Date.now() + COMMAND_MS_MAX;
-      while (!out.endsWith(`\n${mark}\n`)) {
-        if (end.how !== undefined) throw new Error(`bash ended (${end.how}) in: ${command}\n${out}`);
-        if (Date.now() > deadline) throw new Error(`no end of: ${command}\n${out}`);
-        await new Promise<void>((resolve) => {
-          const late = setTimeout(resolve, 500);
-          wake = () => {
-            clearTimeout(late);
-            resolve();
-          };
-        });
-      }
+      const isDone = (): boolean => out.endsWith(`\n${mark}\n`);
+      await until(`the end of: ${command}`, () => end.how !== undefined || isDone(), COMMAND_MS_MAX).catch(
+        (thrown: Error) => Promise.reject(new Error(`${thrown.message}\n${out}`)),
+      );
+      if (!isDone()) throw new Error(`bash ended (${end.how}) in: ${command}\n${out}`);
       let said = out.slice(0, -mark.length - 2);
       if (said !== '' && !said.endsWith('\n')) said += '\n';
       said = swap(said, 'real', 'page');

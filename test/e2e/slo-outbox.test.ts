@@ -6,7 +6,8 @@ import { ready } from '../../src/bin/demo/ready.ts';
 import { parseExposition, serves } from '../../src/bin/slo/exposition.ts';
 import { readRules } from '../../src/bin/slo/rules.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 

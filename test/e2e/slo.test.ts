@@ -14,7 +14,8 @@ import { readRules } from '../../src/bin/slo/rules.ts';
 import { freePort } from '../../src/devstack/ports.ts';
 import { orderSchema } from '../../src/gen/order-versions.ts';
 import { itFull } from '../tier.ts';
-import { launcher, until } from './engine-kit.ts';
+import { until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 

@@ -1,7 +1,7 @@
 /** The end of a topic, as its brokers know it. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 
 /** Settles when no broker of the stack has a log of the topic any more. A deletion is decided before it has reached the logs: until
  *  then they take and acknowledge records, which go with them. */

@@ -1,7 +1,6 @@
 /** A wal source on a real slot whose pipeline publishes into an array and marks in the table: slot, stream and sweep are real, the broker
  *  is a list. */
 import { randomBytes, randomUUID } from 'node:crypto';
-import { setTimeout as wait } from 'node:timers/promises';
 import { afterEach } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import type { Logger } from '../../src/core/log.ts';
@@ -14,7 +13,7 @@ import { migrate } from '../../src/outbox/migrations.ts';
 import type { Delivered, Pipeline } from '../../src/outbox/relay/pipeline.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
 import { WalSource, type WalSourceOptions } from '../../src/outbox/relay/wal-source.ts';
-import { until } from './engine-kit.ts';
+import { pause, realClock, until } from '../wait.ts';
 
 export interface LogLine {
   readonly level: string;
@@ -45,7 +44,7 @@ export class ListPipeline implements Pipeline {
     const fresh = rows.filter((row) => !this.under.has(row.id) && !this.refused.has(row.aggregateId));
     for (const row of fresh) this.under.add(row.id);
     this.largest = Math.max(this.largest, this.under.size);
-    while (!this.open) await wait(5);
+    await until('an open pipeline', () => this.open);
     this.published.push(...fresh);
     const marked = this.tail.then(() => this.mark(fresh.map((row) => row.id)));
     this.tail = marked;
@@ -55,10 +54,10 @@ export class ListPipeline implements Pipeline {
   isUnderWay = (id: bigint): boolean => this.under.has(id);
   underWay = (): number => this.under.size;
   async room(): Promise<void> {
-    while (this.under.size >= 5000) await wait(2);
+    await until('room for rows', () => this.under.size < 5000);
   }
   async idle(): Promise<void> {
-    while (this.under.size > 0) await wait(2);
+    await until('the marks of all rows', () => this.under.size === 0);
   }
 
   /** A commit is decoded before it is visible: what matches no row is marked again. */
@@ -73,7 +72,7 @@ export class ListPipeline implements Pipeline {
         .catch(() => ({ rows: [] }));
       const done = new Set(rows.map(({ id }) => id));
       rest = rest.filter((id) => !done.has(id));
-      if (rest.length > 0) await wait(10);
+      if (rest.length > 0) await pause(10);
     }
     for (const id of ids) this.under.delete(id);
   }
@@ -227,7 +226,8 @@ function start(pool: SqlPool, url: string, over: Parameters<WalWorld['start']>[0
     child: () => logger,
   };
   const stop = new AbortController();
-  const sleep = (ms: number): Promise<void> => wait(ms, undefined, { signal: stop.signal }).catch(() => {});
+  const stopped = new Promise<void>((resolve) => stop.signal.addEventListener('abort', () => resolve()));
+  const sleep = (ms: number): Promise<void> => Promise.race([pause(ms), stopped]);
   const ownership = { owner: owns, changes: 1 };
   const source = new WalSource(
     {
@@ -241,7 +241,7 @@ function start(pool: SqlPool, url: string, over: Parameters<WalWorld['start']>[0
       },
       metrics,
       log: logger,
-      clock: { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() },
+      clock: realClock,
       sleep,
       sleepUntilWoken: sleep,
       drain: stop.signal,

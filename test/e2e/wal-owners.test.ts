@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { type Running, walKit } from './wal-kit.ts';
 

@@ -2,7 +2,6 @@
  *  that takes over from one that was killed or stopped. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, describe, expect, it } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -12,7 +11,8 @@ import { pgDriver } from '../../src/io/sql/pg.ts';
 import type { SqlPool, SqlSession } from '../../src/io/sql/port.ts';
 import { withSettings } from '../../src/outbox/connection.ts';
 import { migrate } from '../../src/outbox/migrations.ts';
-import { launcher, until } from './engine-kit.ts';
+import { pause, until } from '../wait.ts';
+import { launcher } from './engine-kit.ts';
 import { scrape } from './scrape.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';
@@ -130,7 +130,7 @@ async function stopReader(
       if (rows[0]?.held === true) return one;
       one.kill('SIGCONT');
     }
-    await sleep(50);
+    await pause(50);
   }
 }
 
@@ -240,7 +240,7 @@ describe('relay -relay=wal', () => {
               await session.query('SAVEPOINT s');
               await insert(session, key);
               await session.query('ROLLBACK TO SAVEPOINT s');
-              if (k % 7 === round) await sleep(20);
+              if (k % 7 === round) await pause(20);
               await row(session, 'b');
             });
           }),
@@ -314,7 +314,7 @@ describe('relay -relay=wal', () => {
     let pair: readonly ReturnType<typeof own.spawn>[] = [];
     let stopped = second;
     const sent = await work(one, 15, 12, async (round) => {
-      await sleep(40);
+      await pause(40);
       if (round === 3) first.kill('SIGKILL');
       if (round === 4) {
         await reading(await second.address());

@@ -8,7 +8,7 @@ import { findMillraceError } from '../../src/core/errors.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { HorizonWatch } from '../../src/outbox/relay/watch.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { type Running, type WalWorld, walKit } from './wal-kit.ts';
 import { ownServer } from './wal-server.ts';
 import { standbyOf } from './wal-standby.ts';

@@ -13,7 +13,7 @@ import {
   postmasterPid,
   writePostgresScript,
 } from '../../src/devstack/postgres/server.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 
 const PASSWORD = 'wal-test';
 

@@ -1,11 +1,10 @@
 /** The wal mode on a real server: what the stream shows comes out once and in order, the slot moves behind whole transactions, and
  *  whatever happens to the slot, no row is lost. */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as wait } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { pgReplicationDriver } from '../../src/io/replication/pg.ts';
 import { parseLsn } from '../../src/outbox/relay/wal-lsn.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots, type Running, type WalWorld, walKit } from './wal-kit.ts';
 
@@ -75,8 +74,9 @@ describe('wal source', () => {
     // Nothing is left to be sent again.
     const next = world.start();
     await active(next);
-    await wait(300);
-    expect(ids(next)).toEqual([]);
+    const later = await world.insert(key);
+    await world.drained();
+    expect(ids(next)).toEqual([later]);
   });
 
   it('takes the rows of a COPY, of one statement and of 60,000 in one transaction, which share positions', async () => {
@@ -176,7 +176,15 @@ describe('wal source', () => {
         `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload) SELECT gen_random_uuid(), gen_random_uuid(), 't', decode(repeat('ab', 1000), 'hex') FROM generate_series(1, 3000)`,
       );
     await until('a pause', async () => (running.value('relay_wal_pauses_total') > 0 ? true : undefined));
-    await wait(15_000);
+    const { rows: paused } = await world.pool.query<{ at: Date }>('SELECT now() AS at');
+    await until('feedback that came after one and a half timeouts of the server', async () => {
+      const { rows } = await world.pool.query(
+        `SELECT FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid
+         WHERE slot_name = $1 AND reply_time > $2::timestamptz + interval '15 seconds'`,
+        [await world.slot(), paused[0]?.at as Date],
+      );
+      return rows.length > 0;
+    });
     expect(await confirmed(world)).toBe(held);
     expect(running.value('relay_wal_reconnects_total')).toBe(0);
     running.pipeline.open = true;

@@ -16,7 +16,7 @@ import {
 } from '../../src/outbox/relay/wal-pgoutput.ts';
 import { WalRowReader } from '../../src/outbox/relay/wal-row.ts';
 import { StreamedTransactions } from '../../src/outbox/relay/wal-streamed.ts';
-import { until } from './engine-kit.ts';
+import { until } from '../wait.ts';
 import { gateBefore } from './orders-kit.ts';
 import { sharedStack } from './stack.ts';
 

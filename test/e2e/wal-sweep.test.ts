@@ -11,6 +11,7 @@ import { PARKING_LIMITS, WalParking } from '../../src/outbox/relay/wal-parking.t
 import { OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
 import { ID_MAX } from '../../src/outbox/relay/wal-slot.ts';
 import { type SweepLimits, WalSweep } from '../../src/outbox/relay/wal-sweep.ts';
+import { realClock } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { ListPipeline, type WalWorld, walKit } from './wal-kit.ts';
 
@@ -43,12 +44,11 @@ const LIMITS: SweepLimits = { idsMax: 100_000, pageRows: 1000, pageBytes: 1 << 2
 function sweepOf({ pool }: WalWorld, over: Partial<SweepLimits> = {}) {
   const pipeline = new Interleaved(pool, 'outbox');
   const metrics = walMetrics(new Metrics());
-  const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
   const limits = { ...LIMITS, ...over };
   const parking = new WalParking({
     pipeline,
     metrics,
-    clock,
+    clock: realClock,
     log: silentLogger,
     limits: { ...PARKING_LIMITS, ...limits },
   });

@@ -3,7 +3,7 @@ import { Agent, createServer, type OutgoingHttpHeaders, request } from 'node:htt
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, expect, test } from 'vitest';
-import { until } from '../../e2e/engine-kit.ts';
+import { until } from '../../wait.ts';
 import { type FakeWorld, start } from './fake-world.ts';
 import { commandOf, drained, untilDrain } from './probe-command.ts';
 
