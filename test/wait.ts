@@ -2,13 +2,21 @@
  *  how long something took. test/house/tidy.test.ts refuses timers and clocks elsewhere.
  */
 import { inspect } from 'node:util';
+import type { Clock } from '../src/core/clock.ts';
 
 /** Limit of every wait for a state, in ms. Generous, because a stalled machine must make a test slow and not red. */
 const LIMIT_MS = 120_000;
 /** Pause between two looks at a state, in ms: short, because most states come within a few of them. */
 const POLL_MS = 10;
 
-const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+/** Time of this machine, for products that measure. No test expects anything of it. */
+export const realClock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+
+/** Pause inside a client that retries. Nothing may be expected to have happened after it. */
+export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** One turn of the event loop: everything that was due without a timer has run. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 /** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.
  *  @param what the state, as a noun: "a ready relay"
