@@ -15,6 +15,9 @@ export const realClock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () =
 /** Pause inside a client that retries. Nothing may be expected to have happened after it. */
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** One turn of the event loop: everything that was due without a timer has run. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
+
 /** Asks until there is an answer other than undefined and false, and returns it. A thrown error counts as no answer.
  *  @param what the state, as a noun: "a ready relay"
  *  @param limitMs larger than LIMIT_MS where the state needs more work; a smaller one has no effect
@@ -60,5 +63,5 @@ export async function arrival<T>(what: string, event: Promise<T>, lastSeen: () =
 /** Lets the event loop of this process turn: what a socket or a promise of this process has ready is handled. For a
  *  handler that must be slower than its neighbours. */
 export async function turns(count: number): Promise<void> {
-  for (let turn = 0; turn < count; turn++) await new Promise((resolve) => setImmediate(resolve));
+  for (let done = 0; done < count; done++) await turn();
 }

@@ -69,23 +69,22 @@ const REASON_TEXT: Readonly<Record<InvalidReason, string>> = {
 const sampleText = ({ partition, offset, reason, valueBytes }: InvalidSample): string =>
   `partition ${partition} offset ${offset} has ${REASON_TEXT[reason]}${reason === 'value_length' ? ` but ${valueBytes}` : ''}`;
 
-/** Refuses a run that met its end without one valid event: neither in this process nor, where it read nothing, before.
+/** Refuses a run that met its end though no record of the topic was ever an event: read by this process, or before its restore. A
+ *  restored run whose new records are all invalid only warns: its earlier results stand.
  *  @throws no_valid_events */
 export function demandValidInput(
   topic: string,
   { totals, before, invalid }: { totals: Totals; before: Totals; invalid: InvalidRecords },
 ): void {
   const consumed = totals.consumed - before.consumed;
-  const isNew = consumed > 0;
-  const valid = isNew ? consumed - (totals.invalid - before.invalid) : totals.consumed - totals.invalid;
-  if (totals.consumed === 0 || valid > 0) return;
+  if (totals.consumed === 0 || totals.consumed > totals.invalid) return;
   const counts = INVALID_REASONS.filter((reason) => invalid.reasons[reason] > 0).map(
     (reason) => `${invalid.reasons[reason]} have ${REASON_TEXT[reason]}`,
   );
   const { sample } = invalid;
   throw engineError(
     'no_valid_events',
-    isNew && sample !== null
+    sample !== null
       ? `none of the ${consumed} records read from topic ${topic} is an event: ${counts.join(', ')}; the first: ${sampleText(sample)}`
       : `none of the ${totals.consumed} records that were ever read from topic ${topic} is an event`,
     {

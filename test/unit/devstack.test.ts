@@ -22,6 +22,7 @@ import { identify, isAlive, signalProcess, startOf, waitForEnd } from '../../src
 import { prepareFolder } from '../../src/devstack/stack.ts';
 import { readIdentity, writeIdentity } from '../../src/devstack/state.ts';
 import { locks } from '../locks.ts';
+import { until } from '../wait.ts';
 
 const base = mkdtempSync(join(tmpdir(), 'devstack unit '));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -204,9 +205,7 @@ describe('the guard', () => {
     shell.stdin.on('error', () => {});
     shell.stdin.write('start server KILL\n');
     const file = join(at, 'run', 'server.pid');
-    while (!existsSync(file) || readFileSync(file, 'utf8') === '')
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    const pid = Number(readFileSync(file, 'utf8'));
+    const pid = await until('the pid of the server', () => Number(readFileSync(file, 'utf8')) || undefined);
     shell.stdin.end();
     await over;
     expect([pid > 0, startOf(pid)]).toEqual([true, undefined]);

@@ -2,13 +2,13 @@
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { openOrCopy, serveCopies } from '../../src/bin/engine/copies.ts';
 import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openKv } from '../../src/drivers.ts';
 import { type KvStore, kvError } from '../../src/io/kv/port.ts';
 import { locks } from '../locks.ts';
+import { until } from '../wait.ts';
 
 const driver = await openKv();
 const open = (folder: string): Promise<KvStore> =>
@@ -122,7 +122,7 @@ describe('a store that is open elsewhere', () => {
   it('is read as it stands once the other process has let go of it', async () => {
     await put(store, 1);
     const reading = ask();
-    await sleep(300);
+    await until('a request for a copy', () => left().length > 0);
     await store.close();
     const { store: itself, done } = await reading;
     expect(itself.folder).toBe(folder);

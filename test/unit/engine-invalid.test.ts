@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Logger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import type { Totals } from '../../src/engine/admission.ts';
 import { demandValidInput } from '../../src/engine/invalid.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { engineMetrics } from '../../src/engine/metrics.ts';
@@ -49,6 +50,13 @@ describe('invalid records', () => {
   it('do not fail a bounded run that read an event as well, or nothing at all', async () => {
     expect((await bounded([broken(), valid(1n)])).judged).not.toThrow();
     expect((await bounded([])).judged).not.toThrow();
+  });
+
+  it('do not fail a restored run, whose earlier records were events', () => {
+    const before = { consumed: 10, invalid: 0 } as Totals;
+    const totals = { consumed: 11, invalid: 1 } as Totals;
+    const invalid = { reasons: { null_value: 0, value_length: 1, event_ts: 0 }, sample: null };
+    expect(() => demandValidInput('events', { totals, before, invalid })).not.toThrow();
   });
 
   it('are warned of once a minute and counted by reason', async () => {

@@ -1,6 +1,5 @@
 /** The way of firings out of the engine: when they may leave, what the changelog is told and when, and what a burst costs. */
 
-import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { FiredPage } from '../../src/engine/firing.ts';
@@ -11,6 +10,7 @@ import { Stages } from '../../src/engine/stages.ts';
 import type { StateFiring } from '../../src/engine/state/port.ts';
 import { manyRows, TestFiring, windowBounds } from '../contract/fired-kit.ts';
 import { drawFrom, tickingClock } from '../property/engine-kit.ts';
+import { turn } from '../wait.ts';
 
 class Leaving extends TestFiring implements StateFiring {
   get isClosed(): boolean {

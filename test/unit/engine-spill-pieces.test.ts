@@ -14,6 +14,7 @@ import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
 import { rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
 import type { RowRun } from '../../src/native/window-surface.ts';
 import { SimKv } from '../../src/sim/kv.ts';
+import { turn } from '../wait.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'millrace-pieces-'));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -111,7 +112,7 @@ describe.each(drivers)('a piece, %s', (name, driverOf) => {
     await store.keepOnly(
       (id) => id === 4,
       async () => {
-        await new Promise((resolve) => setTimeout(resolve, 5));
+        await turn();
         const { firsts: _, ...goes } = pieces[1] as Piece;
         asked.push('piece' in (await store.verify(goes)) ? 'while it is there' : 'too late');
       },

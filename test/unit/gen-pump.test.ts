@@ -5,6 +5,7 @@ import { OrderSource, orderLine } from '../../src/gen/order-source.ts';
 import { type BatchSink, type BatchSource, type PumpOptions, pump } from '../../src/gen/pump.ts';
 import { TopicSink } from '../../src/gen/sinks.ts';
 import type { BatchProducer, DeliveryReport } from '../../src/io/broker/port.ts';
+import { turn } from '../wait.ts';
 
 /** Rows are their numbers as text. */
 function numbers(count: number): BatchSource {
@@ -55,7 +56,7 @@ describe('the pump', () => {
         busy.add(batch);
         const before = textOf(batch);
         out += before;
-        await new Promise((resolve) => setTimeout(resolve, 1 + (out.length % 3)));
+        for (let i = out.length % 3; i >= 0; i--) await turn();
         expect(textOf(batch)).toBe(before);
         busy.delete(batch);
       },
@@ -100,7 +101,7 @@ describe('the pump', () => {
     const sink: BatchSink = {
       write: async () => {
         stop.abort();
-        await new Promise((resolve) => setTimeout(resolve, 5));
+        await turn();
         finished++;
       },
     };
@@ -115,7 +116,7 @@ describe('the pump', () => {
     const sink: BatchSink = {
       write: async () => {
         const mine = ++writes;
-        await new Promise((resolve) => setTimeout(resolve, mine === 1 ? 1 : 10));
+        for (let i = mine === 1 ? 1 : 10; i > 0; i--) await turn();
         ended++;
         if (mine === 1) throw new Error('the disk is full');
       },

@@ -1,5 +1,4 @@
 /** A member of a group between two reads, over a broker client that answers as it is told. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import type { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -11,6 +10,7 @@ import type {
   TopicPartition,
 } from '../../src/io/broker/port.ts';
 import { Member, type MemberOptions, RecordIntake } from '../../src/outbox/inbox/member.ts';
+import { realClock, turn } from '../wait.ts';
 
 const notUsed = (): Promise<never> => Promise.reject(new Error('not used'));
 const A: TopicPartition = { topic: 't', partition: 0 };
@@ -59,7 +59,7 @@ async function joined(options: Partial<MemberOptions> = {}) {
       return client;
     },
     topics: ['t', 'u'],
-    clock: { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() },
+    clock: realClock,
     log: silentLogger,
     drain: new AbortController().signal,
     batchRows: 4,
@@ -102,7 +102,7 @@ it('hands partitions on with what is finished of them, and forgets them', async 
   const { client, member, moved } = await joined({ underWay: () => underWay });
   member.finished(A, 7n);
   const revoking = client.onRebalance({ kind: 'revoked', partitions: [A] });
-  await sleep(60);
+  for (let i = 0; i < 20; i++) await turn();
   expect(client.commits).toEqual([]);
   member.finished(A, 9n);
   end(undefined);

@@ -1,19 +1,29 @@
-/** When a member is one, and when a broker counts as away. */
+/** Health of a consumer: when it is a member of its group, and when a broker counts as silent. */
 import { describe, expect, it } from 'vitest';
 import { Presence } from '../../src/outbox/inbox/presence.ts';
+import { resumeAfterStall, withFakeIntervals } from './stall.ts';
 
-const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
 const away = new Error('no broker answers within 1000 ms');
 
-function member(): Presence {
-  const presence = new Presence(clock);
-  presence.moved('assigned');
-  return presence;
+/** A consumer that its group has not let in yet, and a clock that the test moves. */
+function joining() {
+  let nowMs = 0;
+  const presence = new Presence({ wallNowMs: () => nowMs, monotonicMs: () => nowMs });
+  const pass = (ms: number): void => {
+    nowMs += ms;
+  };
+  return { presence, pass };
 }
 
-describe('a member of a group', () => {
-  it('is none before it was let in, and one until its session is lost', async () => {
-    const presence = new Presence(clock);
+function member() {
+  const made = joining();
+  made.presence.moved('assigned');
+  return made;
+}
+
+describe('the health of a consumer', () => {
+  it('a consumer is a member from its first assignment until its session is lost', async () => {
+    const { presence } = joining();
     const client = { reach: () => Promise.resolve() };
     expect(await presence.whyNot(client)).toMatch(/has not let this one in yet$/);
     presence.moved('assigned');
@@ -24,26 +34,30 @@ describe('a member of a group', () => {
     expect(await presence.whyNot(client)).toMatch(/^not a member/);
   });
 
-  it('stays one while a broker was heard a moment ago, and is none once it is silent for longer', async () => {
-    const presence = member();
+  it('a member stays healthy while a broker is silent for 3 s, and no longer', async () => {
+    const { presence, pass } = member();
     const client = { reach: () => Promise.reject(away) };
     expect(await presence.whyNot(client)).toBeUndefined();
-    await new Promise((resolve) => setTimeout(resolve, 3100));
+    pass(3000);
+    expect(await presence.whyNot(client)).toBeUndefined();
+    pass(1);
     expect(await presence.whyNot(client)).toBe(away.message);
   });
 
-  it('stays one after this process stood still: what it had asked is given up, so it asks again', async () => {
-    const presence = member();
-    let asked = 0;
-    const client = {
-      reach: async () => {
-        if (asked++ > 0) return;
-        const until = performance.now() + 3500;
-        while (performance.now() < until);
-        throw away;
-      },
-    };
-    expect(await presence.whyNot(client)).toBeUndefined();
-    expect(asked).toBe(2);
+  it('a member asks again after a stall of its process, which spoiled the first question', async () => {
+    await withFakeIntervals(async () => {
+      const { presence, pass } = member();
+      let asked = 0;
+      const client = {
+        reach: async () => {
+          if (asked++ > 0) return;
+          pass(3500);
+          resumeAfterStall();
+          throw away;
+        },
+      };
+      expect(await presence.whyNot(client)).toBeUndefined();
+      expect(asked).toBe(2);
+    });
   });
 });

@@ -1,5 +1,4 @@
 /** An effect that fails by itself is tried again: over the simulated broker, a database in memory and a clock that only they move. */
-import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -12,6 +11,7 @@ import { InboxConsumer, type InboxConsumerOptions } from '../../src/outbox/inbox
 import type { InboxPort, InboxRecord } from '../../src/outbox/inbox/port.ts';
 import { Retries, type RetrySettings } from '../../src/outbox/inbox/retries.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
+import { turn } from '../wait.ts';
 
 const TOPIC = 'events';
 const GROUP = 'group';

@@ -1,5 +1,4 @@
 /** A member of the payments group whose database goes away while it lets a batch gather. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import type { RecordBatch } from '../../src/core/layout/record-batch.ts';
@@ -11,6 +10,7 @@ import { UuidV7 } from '../../src/outbox/ids.ts';
 import { PaymentsConsumer } from '../../src/outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../../src/outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../../src/outbox/payments/metrics.ts';
+import { pause, realClock, turn } from '../wait.ts';
 
 const BATCH_ROWS = 51;
 const notUsed = (): Promise<never> => Promise.reject(new Error('not used'));
@@ -33,7 +33,7 @@ class Topic implements BatchConsumer {
     into.rowCount = 0;
     into.clear();
     for (let waited = 0; waited < waitMs; waited += 5) {
-      await sleep(5);
+      await pause(5);
       this.fill(into);
       if (into.rowCount > 0) break;
     }
@@ -59,7 +59,8 @@ class Topic implements BatchConsumer {
   private async turn(change: () => void): Promise<void> {
     this.turning++;
     if (this.busy) this.faults.push('a pause, a resume or a seek beside a read');
-    await sleep(20);
+    // Long enough for a read that begins beside the change to show as a fault.
+    for (let i = 0; i < 20; i++) await turn();
     change();
     this.turning--;
   }
@@ -117,7 +118,7 @@ it('reads once at a time while the database is away, and takes every record afte
     systemIdentifier: notUsed,
     close: () => Promise.resolve(),
   };
-  const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+  const clock = realClock;
   const consumer = new PaymentsConsumer({
     connect: () => Promise.resolve(topic),
     topic: 't',

@@ -8,6 +8,7 @@ import { brokerEvent, closedError, ERR, errorOfEvent } from '../../src/io/broker
 import type { BatchProducer, DeliveryReport, TransactionalProducer } from '../../src/io/broker/port.ts';
 import { Overdue } from '../../src/outbox/relay/overdue.ts';
 import { PlainSender, TransactionalSender } from '../../src/outbox/relay/sender.ts';
+import { turn, until } from '../wait.ts';
 
 const PURGED = -152;
 
@@ -153,7 +154,7 @@ class HeldProducer implements BatchProducer {
   flush = async (): Promise<void> => {};
 
   async close(): Promise<void> {
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    for (let i = 0; i < 5; i++) await turn();
     this.closed = true;
     for (const go of this.letGo) go();
   }
@@ -254,12 +255,15 @@ describe('renewing a producer', () => {
   it('amid a transaction leaves its rows, whatever step it is at', async () => {
     for (const step of ['produce', 'commit'] as const) {
       let opened = 0;
+      let committing = false;
+      const made: HeldProducer[] = [];
       class Held extends HeldProducer implements TransactionalProducer {
         init = async () => undefined;
         begin = async () => undefined;
         abort = async () => Promise.reject(closedError('producer'));
         commit = async () => {
           if (opened > 1) return undefined;
+          committing = true;
           while (!this.closed) await new Promise((resolve) => setImmediate(resolve));
           throw closedError('producer');
         };
@@ -268,11 +272,14 @@ describe('renewing a producer', () => {
         const one = new Held();
         opened++;
         one.holds = opened === 1 && step === 'produce';
+        made.push(one);
         return one;
       }, shared());
       await sender.open();
       const sent = sender.send(batchOf(2));
-      await new Promise((resolve) => setTimeout(resolve, 5));
+      await until(`a transaction at its ${step}`, () =>
+        step === 'produce' ? made[0]?.seen.length === 1 : committing,
+      );
       await sender.renew();
       const { status, fenced } = await sent;
       expect([...status].every((one) => one !== 0)).toBe(true);

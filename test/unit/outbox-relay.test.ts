@@ -1,7 +1,7 @@
 /** The pipeline keeps the order of a key whatever rows fail, and hands on to be marked exactly what was acknowledged; records carry
  *  what the contract says, in the readable form and in the fast one. */
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Clock } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
@@ -11,9 +11,10 @@ import { EventEncoder, toRecord, traceparentOf } from '../../src/outbox/relay/ev
 import { Publishing } from '../../src/outbox/relay/publishing.ts';
 import type { Sender, Sent } from '../../src/outbox/relay/sender.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
+import { realClock } from '../wait.ts';
 
 const uuid = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
-const clock: Clock = { wallNowMs: () => 0, monotonicMs: () => performance.now() };
+const clock: Clock = realClock;
 const moment = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function row(id: number, aggregate: number, payload = '{"a":1}'): OutboxRow {
@@ -291,7 +292,9 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_flights_total', '').value()).toBe(1);
   });
 
-  it('lets few rows wait for the flight under way, so that they go out together, and no longer than a moment', async () => {
+  it('few rows wait for the flight before them, so that they leave together, and for 1 s at most', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+    onTestFinished(() => void vi.useRealTimers());
     let nowMs = 0;
     const landings: Array<() => void> = [];
     const sent: string[][] = [];
@@ -334,10 +337,14 @@ describe('pipeline', () => {
     await expect.poll(() => sent.slice(4)).toEqual([ids(9)]);
     // None of them lands: the rest is not held up for it.
     void made.deliver([row(10, 10)]);
-    await new Promise((resolve) => setTimeout(resolve, 60));
+    const pass = async (ms: number): Promise<void> => {
+      nowMs += ms;
+      await vi.advanceTimersByTimeAsync(ms);
+    };
+    await pass(999);
     expect(sent.slice(5)).toEqual([]);
-    nowMs += 1000;
-    await expect.poll(() => sent.slice(5)).toEqual([ids(10)]);
+    await pass(1);
+    expect(sent.slice(5)).toEqual([ids(10)]);
     for (const land of landings) land();
     await made.idle();
   });

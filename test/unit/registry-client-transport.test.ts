@@ -3,11 +3,10 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
 import { fetchTransport } from '../../src/registry/client/transport.ts';
+import { pause } from '../wait.ts';
 
 const servers: Server[] = [];
-const timers: NodeJS.Timeout[] = [];
 afterEach(() => {
-  for (const timer of timers.splice(0)) clearInterval(timer);
   for (const server of servers.splice(0)) {
     server.closeAllConnections();
     server.close();
@@ -32,13 +31,13 @@ it('stops reading an answer without an end at the bound, and hangs up', async ()
   const listener: RequestListener = (_, response) => {
     response.on('close', closed);
     response.writeHead(200);
-    const timer = setInterval(() => {
-      // What is not taken is not made, so that this counts what the client took.
-      if (!response.writableNeedDrain) wanted += piece.length;
-      if (!response.writableNeedDrain) response.write(piece);
-    }, 1);
-    response.on('close', () => clearInterval(timer));
-    timers.push(timer);
+    // What is not taken is not made, so that this counts what the client took.
+    const fill = (): void => {
+      do wanted += piece.length;
+      while (response.write(piece));
+    };
+    response.on('drain', fill);
+    fill();
   };
   await expect(asked(listener, 60_000)).rejects.toMatchObject({
     code: 'registry_protocol',
@@ -49,27 +48,27 @@ it('stops reading an answer without an end at the bound, and hangs up', async ()
 });
 
 it('gives up in time on an answer that comes a byte at a time', async () => {
-  const listener: RequestListener = (_, response) => {
+  const listener: RequestListener = async (_, response) => {
     response.writeHead(200);
-    timers.push(setInterval(() => response.write('1'), 5));
+    while (!response.destroyed) {
+      response.write('1');
+      await pause(5);
+    }
   };
-  const start = performance.now();
   await expect(asked(listener, 300)).rejects.toMatchObject({
     code: 'registry_unavailable',
     message: expect.stringMatching(/no whole answer within 300 ms/),
   });
-  expect(performance.now() - start).toBeLessThan(30_000);
 });
 
 it('reads characters that are cut between chunks, and a mark in front of them', async () => {
   const bytes = Buffer.from('\ufeff{"a":"é€😀"}');
-  const listener: RequestListener = (_, response) => {
-    let at = 0;
-    const timer = setInterval(() => {
-      if (at < bytes.length) response.write(bytes.subarray(at, ++at));
-      else response.end();
-    }, 1);
-    timers.push(timer);
+  const listener: RequestListener = async (_, response) => {
+    for (const byte of bytes) {
+      response.write(Buffer.of(byte));
+      await pause(1);
+    }
+    response.end();
   };
   expect(await asked(listener, 60_000)).toEqual({ status: 200, body: '{"a":"é€😀"}' });
 });

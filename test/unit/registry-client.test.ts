@@ -6,6 +6,7 @@ import {
   registryError,
   type TransportAnswer,
 } from '../../src/registry/index.ts';
+import { turn } from '../wait.ts';
 
 const SCHEMA = JSON.stringify({ type: 'record', name: 'R', fields: [] });
 const ok = (document: unknown): TransportAnswer => ({ status: 200, body: JSON.stringify(document) });
@@ -24,7 +25,7 @@ function setUp(answers: (path: string, attempt: number) => TransportAnswer | Err
       async request(method, path, body) {
         asked.push(`${method} ${path}`);
         bodies.push(body);
-        await new Promise((resolve) => setTimeout(resolve, 1));
+        await turn();
         const answer = answers(path, asked.length);
         if (answer instanceof Error) throw answer;
         return answer;

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { credentialsOf } from '../../src/bin/registry-clients/credentials.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { fetchTransport, isRegistryAway, RegistryClient } from '../../src/registry/index.ts';
+import { realClock } from '../wait.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'registry-credentials-'));
 const file = (name: string, text: string): string => {
@@ -79,7 +80,7 @@ describe('the client', () => {
   const client = (authorization?: string): RegistryClient =>
     new RegistryClient({
       transport: fetchTransport({ url, timeoutMs: 5000, authorization: () => authorization }),
-      clock: { wallNowMs: () => 0, monotonicMs: () => performance.now() },
+      clock: realClock,
       metrics: new Metrics(),
       unknownForMs: 1000,
       retries: 0,

@@ -31,8 +31,9 @@ import {
   runProducers,
   writerCodec,
 } from '../../src/registry/index.ts';
+import { realClock, turn, until } from '../wait.ts';
 
-const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+const clock = realClock;
 const WRITER = parseSchema(
   'AVRO',
   JSON.stringify({
@@ -71,7 +72,7 @@ class MemoryProducer implements BatchProducer {
   readonly stored: Stored[] = [];
   fails = false;
   async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {
-    await new Promise((resolve) => setTimeout(resolve, 1));
+    await turn();
     const status = new Int32Array(batch.rowCount).fill(this.fails ? -192 : 0);
     const offset = new BigInt64Array(batch.rowCount);
     if (this.fails)
@@ -115,7 +116,7 @@ class MemoryConsumer implements BatchConsumer {
     this.batches = batches;
   }
   async consume(into: RecordBatch): ReturnType<BatchConsumer['consume']> {
-    await new Promise((resolve) => setTimeout(resolve, 1));
+    await turn();
     into.clear();
     const isHeld = this.held.has(this.batches[0]?.[0]?.partition ?? 0);
     const next = isHeld ? undefined : this.batches.shift();
@@ -354,7 +355,7 @@ describe('the consumer', () => {
       away-- > 0 ? registryError('registry_unavailable', 'ECONNREFUSED') : known(path),
     );
     const done = member.run();
-    while (counters.consumed.value() < 3) await new Promise((resolve) => setTimeout(resolve, 5));
+    await until('three consumed records', () => counters.consumed.value() >= 3);
     drain.abort();
     await done;
     expect(lines).toHaveLength(3);
@@ -370,11 +371,13 @@ describe('the consumer', () => {
   });
 
   it('ends a drain while the registry is away without a commit', async () => {
-    const { member, consumer, drain } = setUp([rows(frame(1, { n: 5, text: 'x' }))], () =>
+    const { member, consumer, drain, counters } = setUp([rows(frame(1, { n: 5, text: 'x' }))], () =>
       registryError('registry_unavailable', 'ECONNREFUSED'),
     );
-    setTimeout(() => drain.abort(), 30);
-    await member.run();
+    const done = member.run();
+    await until('a wait for the registry', () => counters.registryWaits.value() > 0);
+    drain.abort();
+    await done;
     expect(consumer.commits).toEqual([]);
   });
 });

@@ -26,7 +26,10 @@ class FakeLog implements RegistryLog {
   async catchUp(): Promise<void> {
     this.caughtUp++;
   }
+  /** The role after this many more questions for it. */
+  next: { asks: number; readonly role: LogRole } | undefined;
   role(): LogRole {
+    if (this.next !== undefined && this.next.asks-- === 0) this.current = this.next.role;
     return this.current;
   }
   async close(): Promise<void> {}
@@ -182,9 +185,7 @@ describe('a write that arrives at a follower', () => {
     const log = new FakeLog();
     const never = () => new Promise<HttpClientReply>(() => {});
     const { transport, sent } = transportOf([never, reply(200, { id: 4 })]);
-    setTimeout(() => {
-      log.current = { leader: false, url: 'http://next:1', instance };
-    }, 50);
+    log.next = { asks: 3, role: { leader: false, url: 'http://next:1', instance } };
     expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
     expect(sent.map((one) => one.url)).toEqual([url, 'http://next:1']);
   });
@@ -208,9 +209,7 @@ describe('a write that arrives at a follower', () => {
   it('waits for a leader where there is none yet', async () => {
     const log = new FakeLog();
     log.current = { leader: false, url: undefined };
-    setTimeout(() => {
-      log.current = { leader: false, url, instance };
-    }, 60);
+    log.next = { asks: 3, role: { leader: false, url, instance } };
     const { transport } = transportOf([reply(200, { id: 5 })]);
     expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
   });
@@ -254,9 +253,7 @@ describe('an answer that the leader did not give', () => {
       reply(200, { id: 1 }, 'stranger'),
       reply(200, { id: 7 }, 'next'),
     ]);
-    setTimeout(() => {
-      log.current = { leader: false, url, instance: 'next' };
-    }, 60);
+    log.next = { asks: 3, role: { leader: false, url, instance: 'next' } };
     const answer = await forwardToLeader(log, transport, requestOf());
     expect(Buffer.from(answer?.body as Uint8Array).toString()).toBe('{"id":7}');
     expect(sent.length).toBe(2);

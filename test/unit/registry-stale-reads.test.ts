@@ -1,10 +1,12 @@
-/** Reads while the broker is silent: when they wait, what they say, and when it is over. */
-import { describe, expect, it } from 'vitest';
+/** Reads while the broker is silent: when they wait, what they answer, and when the silence ends. */
+import { describe, expect, it, vi } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
 import { warnOfStale } from '../../src/registry/api/stale.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import { KafkaReads } from '../../src/registry/store/kafka-reads.ts';
+import { turn, until } from '../wait.ts';
+import { resumeAfterStall, withFakeIntervals } from './stall.ts';
 
 const late = registryError('store_timeout', 'no answer');
 
@@ -22,16 +24,14 @@ function readsOf(answers: Array<() => Promise<void>>) {
   return { reads, told };
 }
 
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
-describe('reads', () => {
-  it('see every write while the log answers', async () => {
+describe('while the broker may be silent', () => {
+  it('reads see every write while the log answers', async () => {
     const { reads, told } = readsOf([]);
     await reads.ready();
     expect([reads.stale, told]).toEqual([false, { stale: 0, asked: 1 }]);
   });
 
-  it('wait once a stretch, are counted, and see every write again when the log answers', async () => {
+  it('reads wait once in a stretch of silence, are counted, and see every write again when the log answers', async () => {
     let answer = (): void => {};
     const held = new Promise<void>((resolve) => {
       answer = resolve;
@@ -47,7 +47,7 @@ describe('reads', () => {
     expect([reads.stale, told]).toEqual([false, { stale: 4, asked: 3 }]);
   });
 
-  it('go on through a broker that says at once that it is away', async () => {
+  it('reads are answered though the broker reports at once that it is away', async () => {
     const { reads, told } = readsOf(Array.from({ length: 100 }, () => () => Promise.reject(late)));
     await reads.ready();
     await turn();
@@ -55,40 +55,48 @@ describe('reads', () => {
     reads.close();
   });
 
-  it('see every write again though nobody read since the broker came back', async () => {
+  it('reads see every write again though none came since the broker returned', async () => {
     const { reads, told } = readsOf([() => Promise.reject(late), () => Promise.reject(late)]);
     await reads.ready();
-    while (reads.stale) await new Promise((resolve) => setTimeout(resolve, 5));
+    await until('fresh reads', () => !reads.stale);
     expect(told).toEqual({ stale: 1, asked: 3 });
   });
 
-  it('ask no more once the log is closed', async () => {
-    const away = Array.from({ length: 100 }, () => () => Promise.reject(late));
-    const { reads, told } = readsOf(away);
-    await reads.ready();
-    reads.close();
-    await turn();
-    const { asked } = told;
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    expect(told.asked).toBe(asked);
+  it('reads no longer probe the broker once the log is closed', async () => {
+    vi.useFakeTimers({ toFake: ['setTimeout'] });
+    try {
+      const away = Array.from({ length: 100 }, () => () => Promise.reject(late));
+      const { reads, told } = readsOf(away);
+      await reads.ready();
+      await vi.advanceTimersByTimeAsync(300);
+      expect(told.asked).toBe(5);
+      reads.close();
+      await vi.advanceTimersByTimeAsync(10_000);
+      expect(told.asked).toBe(5);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
-  it('do not take a stall of this process for silence of the broker', async () => {
-    const reads = new KafkaReads({
-      log: silentLogger,
-      silentMs: 400,
-      catchUp: async () => {
-        const until = performance.now() + 900;
-        while (performance.now() < until);
-        await turn();
-        await turn();
-      },
+  it('reads do not treat a stall of this process as silence of the broker', async () => {
+    await withFakeIntervals(async () => {
+      let answer = (): void => {};
+      const { reads } = readsOf([
+        () =>
+          new Promise((resolve) => {
+            answer = resolve;
+          }),
+      ]);
+      const ready = reads.ready();
+      resumeAfterStall();
+      await turn();
+      answer();
+      await ready;
+      expect(reads.stale).toBe(false);
     });
-    await reads.ready();
-    expect(reads.stale).toBe(false);
   });
 
-  it('fail where the log cannot be applied, in a stretch too', async () => {
+  it('reads fail where the log cannot be applied, in a stretch of silence too', async () => {
     const corrupt = registryError('store_corrupt', 'broken');
     const broken = () => Promise.reject(corrupt);
     await expect(readsOf([broken]).reads.ready()).rejects.toBe(corrupt);
@@ -99,7 +107,7 @@ describe('reads', () => {
   });
 });
 
-describe('an answer', () => {
+describe('a route that warns of stale reads', () => {
   const ask = async (
     method: string,
     status: number,
@@ -112,7 +120,7 @@ describe('an answer', () => {
     return (await route?.handler({ method } as HttpRequest)) as HttpResponse;
   };
 
-  it('says that it may be old, where it may', async () => {
+  it('an answer that may be old says so', async () => {
     for (const later of [false, true]) {
       expect((await ask('GET', 200, true, later)).headers).toEqual({
         'x-kept': 'y',
@@ -122,7 +130,7 @@ describe('an answer', () => {
     }
   });
 
-  it('never says of what may be old that something is not there, but a write may', async () => {
+  it('a read that may be old never says that something is missing, but a write may', async () => {
     for (const method of ['GET', 'POST']) {
       const { status, body } = await ask(method, 404, true);
       expect([status, JSON.parse(String(body))]).toEqual([

@@ -28,7 +28,7 @@ async function opened(records: readonly LogRecord[] = []) {
   const log = new TestLog();
   log.records.push(...records);
   let now = 0;
-  const clock = { wallNowMs: Date.now, monotonicMs: () => now };
+  const clock = { wallNowMs: () => now, monotonicMs: () => now };
   const registry = await Registry.open(log, logger, { clock });
   return {
     registry,

@@ -1,6 +1,5 @@
 /** From messages to the pipeline: registered on receipt, handed over in order, confirmed behind the mark, bounded, never out of order
  *  when the broker refuses. */
-import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -11,6 +10,7 @@ import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
 import { PARKING_LIMITS, type ParkingLimits, WalParking } from '../../src/outbox/relay/wal-parking.ts';
 import type { KeyFilter, OutboxRows } from '../../src/outbox/relay/wal-rows.ts';
 import * as wire from '../property/wal-encode.ts';
+import { turn } from '../wait.ts';
 
 const COLUMNS = [
   { name: 'id', typeOid: 20, isKey: false },

@@ -1,10 +1,10 @@
 /** What is done beside a running stream goes on, whatever of it waits for the broker. */
-import { setImmediate as turn } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../src/core/metrics.ts';
 import { outboxError } from '../../src/outbox/errors.ts';
 import { WalKeeper, type WalKeeperOptions } from '../../src/outbox/relay/wal-keeper.ts';
 import { walMetrics } from '../../src/outbox/relay/wal-metrics.ts';
+import { turn } from '../wait.ts';
 
 const STATE = {
   activePid: 1,

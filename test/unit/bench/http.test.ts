@@ -4,6 +4,7 @@ import { type AddressInfo, createServer, type Server } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
 import { bench } from '../../../bench/http.ts';
 import { driveLoad, type LoadPlan, NUMBER } from '../../../bench/http-load.ts';
+import { pause, until } from '../../wait.ts';
 import { smokeContext } from './context.ts';
 
 const closers: Array<() => void> = [];
@@ -66,12 +67,11 @@ describe('the load generator', () => {
 
   test('open model: the rate is kept, and a server that stalls is seen in the latency', async () => {
     let asked = 0;
-    let standsUntil = 0;
+    let stall = Promise.resolve();
     const server = createHttpServer((_request, response) => {
-      // Stands still for a part of the run; whoever falls due then has waited.
-      if (++asked === 100) standsUntil = performance.now() + 300;
-      const wait = standsUntil - performance.now();
-      setTimeout(() => response.end('ok'), Math.max(0, wait));
+      // Stalls for a part of the run; requests that fall due then have waited.
+      if (++asked === 100) stall = pause(300);
+      void stall.then(() => response.end('ok'));
     });
     const report = await driveLoad(
       plan(await listening(server), {
@@ -99,11 +99,17 @@ describe('the load generator', () => {
   });
 
   test('an aborted load ends its process', async () => {
-    const server = createHttpServer((_request, response) => response.end('ok'));
+    let asked = 0;
+    const server = createHttpServer((_request, response) => {
+      asked++;
+      response.end('ok');
+    });
     const abort = new AbortController();
     const load = driveLoad(plan(await listening(server), { durationMs: 60_000 }), abort.signal);
-    setTimeout(() => abort.abort(), 200);
-    await expect(load).rejects.toThrow('without a report');
+    const ended = expect(load).rejects.toThrow('without a report');
+    await until('a first request', () => asked > 0);
+    abort.abort();
+    await ended;
   });
 });
 

@@ -1,16 +1,16 @@
-/** Time limits that stand still while the process does. */
+/** Time limits that exclude the time during which this process was stopped. */
 import { describe, expect, test, vi } from 'vitest';
 import { afterAwake } from '../../../src/core/awake.ts';
+import { turn, until } from '../../wait.ts';
+import { resumeAfterStall } from '../stall.ts';
 
-const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-
+/** Stops this thread: no timer runs and nothing is read. */
 function stall(ms: number): void {
-  const until = performance.now() + ms;
-  while (performance.now() < until);
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-describe('a limit for what others say', () => {
-  test('is over once, after its time', () => {
+describe('a limit for answers of others', () => {
+  test('a limit is over once, after its time', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
@@ -26,7 +26,7 @@ describe('a limit for what others say', () => {
     }
   });
 
-  test('is never over when it was called off', () => {
+  test('a limit that was called off is never over', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
@@ -40,22 +40,30 @@ describe('a limit for what others say', () => {
     }
   });
 
-  test('leaves time to read what came while the process stood still', async () => {
+  test('a limit leaves time to read what came while the process was stopped for longer than the limit', async () => {
     const over = vi.fn();
-    const started = performance.now();
-    const ended = new Promise<void>((resolve) => {
-      afterAwake(globalThis, 400, () => {
-        over();
-        resolve();
-      });
-    });
-    const keepsAlive = setTimeout(() => {}, 60_000);
+    afterAwake(globalThis, 400, over);
     stall(1200);
     await turn();
     await turn();
+    // A turn runs the timer at most once, and the limit has four of its steps.
     expect(over).not.toHaveBeenCalled();
-    await ended;
-    clearTimeout(keepsAlive);
-    expect(performance.now() - started).toBeGreaterThan(1200 + 250);
+    await until('the end of the limit', () => over.mock.calls.length > 0);
+    expect(over).toHaveBeenCalledTimes(1);
+  });
+
+  test('a limit counts a stall of any length as one of its four steps', () => {
+    vi.useFakeTimers();
+    try {
+      const over = vi.fn();
+      afterAwake(globalThis, 1000, over);
+      resumeAfterStall();
+      vi.advanceTimersByTime(749);
+      expect(over).not.toHaveBeenCalled();
+      vi.advanceTimersByTime(1);
+      expect(over).toHaveBeenCalledTimes(1);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 });

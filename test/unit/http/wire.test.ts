@@ -9,6 +9,7 @@ import { DateLine, wireAnswer } from '../../../src/io/http/wire-answer.ts';
 import { WireBody } from '../../../src/io/http/wire-body.ts';
 import { CHUNKED, readWireHead } from '../../../src/io/http/wire-head.ts';
 import { gate, get, HOST, httpHarness, post } from '../../contract/http-harness.ts';
+import { turn, until } from '../../wait.ts';
 
 const ECHO: readonly HttpRoute[] = [
   { method: 'GET', path: '/', handler: () => ({ status: 200, body: 'x' }) },
@@ -349,9 +350,10 @@ describe('a connection', () => {
     slow.send(get('/long', 'Connection: close\r\n'));
     for (let i = 0; i < 15; i++) {
       slow.socket.pause();
-      await new Promise((resolve) => setTimeout(resolve, 40));
+      const { bytesRead } = slow.socket;
+      for (let turns = 0; turns < 20; turns++) await turn();
       slow.socket.resume();
-      await new Promise((resolve) => setTimeout(resolve, 5));
+      await until('more of the answer', () => slow.socket.bytesRead > bytesRead || bytesRead > body.length);
     }
     expect((await slow.answer()).body.length).toBe(body.length);
     expect(await slow.closed()).toBe('');
@@ -360,13 +362,18 @@ describe('a connection', () => {
 
   test('that ends its side while it gets a long answer gets all of it', async () => {
     const body = Buffer.alloc(8 * 1024 * 1024, 'l');
-    const server = await start([{ method: 'GET', path: '/long', handler: () => ({ status: 200, body }) }]);
+    const server = await start([
+      { method: 'GET', path: '/long', handler: () => ({ status: 200, body }) },
+      { method: 'GET', path: '/short', handler: () => ({ status: 204 }) },
+    ]);
     const client = await open(server);
     client.socket.pause();
     client.send(get('/long'));
     await expect.poll(() => server.inFlight()).toBe(1);
     client.socket.end();
-    await new Promise((resolve) => setTimeout(resolve, 30));
+    // A later request that is answered shows that the server has seen the end.
+    const other = await open(server);
+    expect((await other.send(get('/short')).answer()).status).toBe(204);
     client.socket.resume();
     expect((await client.answer()).body.length).toBe(body.length);
     await client.closed();

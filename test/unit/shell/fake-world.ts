@@ -5,6 +5,7 @@ import type { Command } from '../../../src/bin/shell/command.ts';
 import { runCommand } from '../../../src/bin/shell/run.ts';
 import { Screen } from '../../../src/bin/shell/screen.ts';
 import type { World } from '../../../src/bin/shell/world.ts';
+import { until } from '../../wait.ts';
 
 export interface FakeWorld extends World {
   stdout(): string;
@@ -59,13 +60,11 @@ export function fakeWorld(
 /** Runs a command in a fake process; `address` waits for its server. */
 export function start(command: Command, argv: readonly string[], world: FakeWorld = fakeWorld()) {
   const code = runCommand(command, argv, world);
-  const address = async (): Promise<string> => {
-    for (let i = 0; i < 12_000; i++) {
+  const address = (): Promise<string> =>
+    until('the address of the command', () => {
       const found = /^listening on (http:\/\/\S+)$/m.exec(world.stderr());
-      if (found !== null) return found[1] as string;
-      await new Promise((resolve) => setTimeout(resolve, 5));
-    }
-    throw new Error(`never listened: ${world.stderr()}`);
-  };
+      if (found === null) throw new Error(`no address in: ${world.stderr()}`);
+      return found[1] as string;
+    });
   return { code, address, world };
 }

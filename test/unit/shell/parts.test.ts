@@ -9,6 +9,8 @@ import { failureOf } from '../../../src/bin/shell/report.ts';
 import { Screen } from '../../../src/bin/shell/screen.ts';
 import { addressOf } from '../../../src/bin/shell/serve.ts';
 import type { Clock } from '../../../src/core/clock.ts';
+import { turn } from '../../wait.ts';
+import { resumeAfterStall, withFakeIntervals } from '../stall.ts';
 
 /** Time that moves when told. */
 function handClock(): Clock & { advance(ms: number): void } {
@@ -40,7 +42,7 @@ describe('redaction', () => {
     ['host:9092,other:9092', 'host:9092,other:9092'],
   ])('%s', (text, shown) => expect(redactText(text)).toBe(shown));
 
-  test('no password of a URL survives', () => {
+  test('no password of a URL survives redaction', () => {
     const word = fc.stringMatching(/^[A-Za-z0-9!$&'()*+,;=:@._~-]{1,20}$/);
     fc.assert(
       fc.property(word, (word) => {
@@ -52,7 +54,7 @@ describe('redaction', () => {
     );
   });
 
-  test('secrets are hidden whole, in lists across their commas', () => {
+  test('a secret setting is hidden whole, a list across its commas', () => {
     expect(redactSetting({ type: 'string', help: '', secret: true }, 'abc')).toBe('***');
     expect(redactSetting({ type: 'string', help: '', secret: true }, undefined)).toBeUndefined();
     expect(redactSetting({ type: 'list', help: '' }, ['a://u:p@h', 'b'])).toBe('a://u:***@h,b');
@@ -61,7 +63,7 @@ describe('redaction', () => {
 });
 
 describe('progress', () => {
-  test('figures are short', () => {
+  test('figures of a progress line are short', () => {
     expect([0, 950, 1000, 12_345, 4_560_000, 2e9, 0.5].map(shortNumber)).toEqual([
       '0',
       '950',
@@ -74,7 +76,7 @@ describe('progress', () => {
     expect([0, 4400, 65_000, 3_725_000].map(shortDuration)).toEqual(['0s', '4s', '1m05s', '1h02m']);
   });
 
-  test('says how far, how fast, how long and what failed', () => {
+  test('a progress line says how far, how fast, how long and what failed', () => {
     const state = {
       what: 'gen',
       unit: 'events',
@@ -90,7 +92,7 @@ describe('progress', () => {
     expect(progressText({ ...state, total: 0, count: 0 })).toContain('(100%)');
   });
 
-  test('elsewhere than on a TTY the end is one plain line, once', () => {
+  test('progress that is not on a TTY ends in one plain line', () => {
     const clock = handClock();
     const { screen, text } = recorder(false);
     const progress = startProgress({ what: 'load', total: 10, unit: 'orders' }, screen, clock, false);
@@ -103,7 +105,7 @@ describe('progress', () => {
     expect(text()).toBe('load: 10 of 10 orders (100%), 5/s, 1 error\n');
   });
 
-  test('elsewhere than on a TTY a plain line comes every 10 s, with the rate of late', () => {
+  test('progress that is not on a TTY writes a plain line every 10 s, with the latest rate', () => {
     vi.useFakeTimers();
     try {
       const clock = handClock();
@@ -128,7 +130,7 @@ describe('progress', () => {
     }
   });
 
-  test('quiet shows nothing', () => {
+  test('quiet progress shows nothing', () => {
     const { screen, text } = recorder(true);
     const progress = startProgress({ what: 'x' }, screen, handClock(), true);
     progress.add(1);
@@ -136,7 +138,7 @@ describe('progress', () => {
     expect(text()).toBe('');
   });
 
-  test('on a TTY one line is rewritten, and other lines go above it', async () => {
+  test('progress on a TTY rewrites one line, and other lines go above it', async () => {
     const { screen, text } = recorder(true, 30);
     const progress = startProgress({ what: 'reading a long name', total: 10 }, screen, handClock(), false);
     await expect.poll(text).toContain('\r\u001b[2Kreading a long name: 0 of 10 ');
@@ -150,7 +152,7 @@ describe('progress', () => {
 });
 
 describe('readiness', () => {
-  test('not before setReady, not while a check fails, never again from a drain on', async () => {
+  test('a process is ready neither before setReady, nor while a check fails, nor once it drains', async () => {
     const clock = handClock();
     const readiness = new Readiness(clock);
     let ok = false;
@@ -177,13 +179,13 @@ describe('readiness', () => {
     expect(await readiness.report()).toMatchObject({ ready: false, draining: true, checks: [{ ok: true }] });
   });
 
-  test('a result is reused for a moment, and many askers share one run', async () => {
+  test('the result of a check is reused for 250 ms, and concurrent requests share one run', async () => {
     const clock = handClock();
     const readiness = new Readiness(clock);
     let runs = 0;
     readiness.add('slow', async () => {
       runs++;
-      await new Promise((resolve) => setTimeout(resolve, 5));
+      await turn();
       return true;
     });
     await Promise.all([readiness.report(), readiness.report(), readiness.report()]);
@@ -195,20 +197,29 @@ describe('readiness', () => {
     expect(runs).toBe(2);
   });
 
-  test('a stall of this process is no hang of what it asked', async () => {
-    const readiness = new Readiness(handClock());
-    readiness.setReady();
-    readiness.add('answers', async () => {
-      const until = performance.now() + 2500;
-      while (performance.now() < until);
-      await new Promise((resolve) => setImmediate(resolve));
-      await new Promise((resolve) => setImmediate(resolve));
-      return true;
+  test('a check that answers after a stall of this process has not failed', async () => {
+    await withFakeIntervals(async () => {
+      const clock = handClock();
+      const readiness = new Readiness(clock);
+      readiness.setReady();
+      let stalled = (): void => {};
+      const stall = new Promise<void>((resolve) => {
+        stalled = resolve;
+      });
+      readiness.add('answers', async () => {
+        await stall;
+        await turn();
+        return true;
+      });
+      const report = readiness.report();
+      clock.advance(2500);
+      resumeAfterStall();
+      stalled();
+      expect(await report).toMatchObject({ ready: true, checks: [{ ok: true }] });
     });
-    expect(await readiness.report()).toMatchObject({ ready: true, checks: [{ ok: true }] });
   });
 
-  test('a throw, a rejection and a hang are reasons', async () => {
+  test('a check that throws, rejects or hangs says why the process is not ready', async () => {
     vi.useFakeTimers();
     try {
       const clock = handClock();

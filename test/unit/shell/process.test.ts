@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { packageRoot, packageVersion } from '../../../src/bin/shell/package.ts';
+import { until } from '../../wait.ts';
 
 const VERSION_LINE = new RegExp(`^${packageVersion()} build [0-9a-f]{16}\\n$`);
 const LAUNCHER = join(packageRoot(), 'bin', 'millrace');
@@ -174,7 +175,8 @@ describe('a command in its process', () => {
   test('all of stdout leaves before the process does', async () => {
     const { child, ended, out } = probe('-mode=large');
     child.stdout.pause();
-    setTimeout(() => child.stdout.resume(), 100);
+    await until('output that is not read', () => child.stdout.readableLength > 0);
+    child.stdout.resume();
     expect((await ended).code).toBe(1);
     expect(out().length).toBe(1_000_001 + 4);
   });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { defineCommand } from '../../../src/bin/shell/command.ts';
 import { coreError } from '../../../src/core/errors.ts';
+import { turn, until } from '../../wait.ts';
 import { fakeWorld, start } from './fake-world.ts';
 import { commandOf, drained, untilDrain } from './probe-command.ts';
 
@@ -270,7 +271,7 @@ describe('signals', () => {
       context.setReady();
       context.onClose(() => void order.push('first opened'));
       context.onClose(async () => {
-        await new Promise((resolve) => setTimeout(resolve, 5));
+        for (let i = 0; i < 5; i++) await turn();
         order.push('last opened');
       });
       await untilDrain(context);
@@ -358,12 +359,14 @@ describe('signals', () => {
     const started = new Promise<void>((resolve) => {
       begun = resolve;
     });
+    let draining = false;
     const probe = commandOf(
       async (context) => {
         context.onClose(() => {
           store = undefined;
         });
         await untilDrain(context);
+        draining = true;
         return 0;
       },
       {
@@ -373,7 +376,8 @@ describe('signals', () => {
             path: '/store',
             handler: async () => {
               begun();
-              await new Promise((resolve) => setTimeout(resolve, 50));
+              await until('a drain', () => draining);
+              for (let i = 0; i < 20; i++) await turn();
               return { status: 200, body: store ?? 'closed' };
             },
           },
