@@ -30,7 +30,7 @@ export const WAL_DEFAULTS = {
   messageBytesMax: 64 * 1024 * 1024,
 } as const satisfies Partial<WalSourceOptions>;
 
-/** Of a consumer: up to 1,000 records a transaction, four attempts at a record that the database refuses, five minutes for an effect
+/** Defaults of a consumer: up to 1,000 records a transaction, four attempts at a record that the database refuses, five minutes for an effect
  *  that fails by itself. */
 export const CONSUMER_DEFAULTS = {
   batchRows: 1000,

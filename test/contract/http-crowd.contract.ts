@@ -1,4 +1,4 @@
-/** What any HTTP driver must do with many clients at once, slow and rude ones among them. The clients have a
+/** Contract of every HTTP driver with many simultaneous clients, slow and rude ones among them. The clients have a
  *  process of their own. */
 import { type ChildProcess, execFileSync, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';

@@ -1,4 +1,4 @@
-/** What any HTTP driver must do against clients that take memory or connections from others, or speak for another site. */
+/** Contract of every HTTP driver against clients that take memory or connections from others, or speak for another site. */
 import { describe, expect, test } from 'vitest';
 import type { ConnectionLimit } from '../../src/core/connection-limits.ts';
 import type { HttpAdmission, HttpDriver, HttpRoute } from '../../src/io/http/port.ts';

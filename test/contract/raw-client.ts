@@ -76,7 +76,7 @@ export class RawClient {
     return this.received.toString('latin1');
   }
 
-  /** Whether the server has ended the connection. */
+  /** True once the server has ended the connection. */
   get hasEnded(): boolean {
     return this.ended;
   }

@@ -459,7 +459,7 @@ describe('reconcile', () => {
       ) as unknown as World;
     };
 
-    /** What the tables and the ledger hold at the first comparison, and once the settle window is over. */
+    /** Reconciles tables and a ledger that change between the first comparison and the end of the settle window. */
     async function whileLoadRuns(before: World, told: World, after: World) {
       await store(before);
       let ledger = ledgerOf(told);
@@ -477,7 +477,7 @@ describe('reconcile', () => {
             'SELECT order_id, created_at FROM orders',
           );
           await store(after);
-          // What was there keeps its time.
+          // Rows that existed before keep their time.
           for (const { order_id, created_at } of rows) {
             await pool.query('UPDATE orders SET created_at = $2 WHERE order_id = $1', [order_id, created_at]);
             await pool.query('UPDATE outbox SET created_at = $2 WHERE aggregate_id = $1', [

@@ -1,5 +1,5 @@
-/** What a client may do that is work for us and none for it: resets of calls under way, settings, PINGs beyond one a call, empty frames, malformed requests.
- *  An honest one does some of it, now and then many at once; what goes on and on ends its connection. */
+/** Limits of requests that cost the server work and the client none: resets of calls under way, settings, PINGs beyond one a call, empty frames, malformed requests.
+ *  An honest client sends some of them, at times many together; a client that continues loses its connection. */
 
 const BURST = 2000;
 const A_SECOND = 500;

@@ -1,6 +1,6 @@
 /** An HTTP server in our words. Drivers: node:http, uWebSockets.js and our own parser over node:net, behind the same tests.
  *
- *  What every driver guarantees: a request with a foreign Origin or Host is refused where the options say so; `admit` of
+ *  Guarantees of every driver: a request with a foreign Origin or Host is refused where the options say so; `admit` of
  *  a route judges the head before a byte of the body is kept; a body is read whole and bounded before the handler runs,
  *  and the bodies of all requests together are bounded too; the body of a request that no handler gets is discarded as
  *  it arrives; connections are bounded in total and by client; a handler's rejection is a 500 and never ends the process; a client that goes away aborts `signal`; answers on one connection leave in the

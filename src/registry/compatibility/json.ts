@@ -507,7 +507,7 @@ class Pairing {
     if (ours.rest !== ANYTHING) this.at('[]').pair(ours.rest, theirs.rest);
   }
 
-  /** What the reader excludes must be excluded by the writer: the part of the writer takes all that of the reader. */
+  /** Compares `not` with swapped roles: the writer must exclude every value that the reader excludes. */
   private negation(reader: JsonObject, writer: JsonObject): void {
     const node = memberOf(reader, 'not');
     if (node === undefined) return;

@@ -45,8 +45,7 @@ const COMPACT_READ_BYTES = 256 << 10;
 const COMPACT_BYTES_MIN = 1 << 20;
 /** After a failed compaction the file grows by this factor before the next. */
 const RETRY_GROWTH = 1.25;
-/** What was appended meanwhile is copied while appends go on until less than this is left, at most so often; then appends wait
- *  for the rest. */
+/** Bytes left to copy below which appends wait, and most rounds before that; earlier rounds copy beside new appends. */
 const LAST_COPY_BYTES = 256 << 10;
 const COPY_ROUNDS_MAX = 8;
 

@@ -204,7 +204,7 @@ function isSameBeside(a: SchemaContent, b: SchemaContent, references: boolean): 
   return isSameContent(plain(a), plain(b));
 }
 
-/** What a client sent as the content that stores this very text. Parses nothing, so texts that no parser here accepts
+/** The sent schema as the content that stores this very text. Parses nothing, so texts that no parser here accepts
  *  are found by it. @throws invalid_schema for a reference to the latest version of a subject without versions */
 export function verbatimContent(state: State, subject: string, input: SchemaInput): SchemaContent {
   const references = (input.references ?? []).map((reference) => withVersion(state, subject, reference));

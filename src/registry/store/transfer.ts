@@ -4,7 +4,7 @@
  *    {"key":"…","value":"…"|null,"ts":n}        keyBase64, valueBase64 where the bytes are no text in UTF-8
  *    {"records":n,"sha256":"…"}                 over all lines before it
  *
- *  Of a key only the last value counts, as in a compacted topic, but for deletions of a range of versions (survivors.ts); a removed
+ *  Only the last value of a key counts, as in a compacted topic, but for deletions of a range of versions (survivors.ts); a removed
  *  key is left out. Records that mean nothing here are copied like all others.
  */
 import { createHash } from 'node:crypto';
