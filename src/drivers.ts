@@ -2,10 +2,11 @@
  *  loaded when it is asked for, so a service that opens no broker loads no broker client. What the products need of the process
  *  itself (clock, logger, metrics) is here too. Products never import this file, and it imports none of them.
  */
-import type { Clock } from './core/clock.ts';
+import type { Timers } from './core/clock.ts';
 import type { LogFields, Logger } from './core/log.ts';
 import { Metrics } from './core/metrics.ts';
 import type { BrokerDriver } from './io/broker/port.ts';
+import { systemClock } from './io/clock/system.ts';
 import type { HttpClientDriver } from './io/http/client-port.ts';
 import type { KvDriver } from './io/kv/port.ts';
 import type { Exposition as MetricsPage } from './io/metrics/prom.ts';
@@ -15,18 +16,19 @@ import type { WakeDriver } from './io/wake/port.ts';
 import { chooseNative } from './native/load.ts';
 import { findStateAddon } from './native/state.ts';
 
-export type { Clock } from './core/clock.ts';
+export type { Cancel, Clock, Random, TimerHold, Timers } from './core/clock.ts';
 export { findMillraceError, MillraceError } from './core/errors.ts';
 export { RecordBatch } from './core/layout/record-batch.ts';
 export { type LogFields, type Logger, silentLogger } from './core/log.ts';
 export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/broker/port.ts';
+export { systemRandom } from './io/clock/system.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
 export type { KvDriver, KvStore } from './io/kv/port.ts';
 export type { Exposition as MetricsPage } from './io/metrics/prom.ts';
 export type { ReplicationDriver } from './io/replication/port.ts';
 export type { SqlDriver, SqlPool, SqlSession } from './io/sql/port.ts';
 export type { WakeDriver } from './io/wake/port.ts';
-export { Metrics };
+export { Metrics, systemClock };
 
 /** PostgreSQL through the `pg` package. */
 export async function openSql(): Promise<SqlDriver> {
@@ -81,7 +83,7 @@ export async function openDrivers(): Promise<{
   readonly sql: SqlDriver;
   readonly broker: BrokerDriver;
   readonly replication: ReplicationDriver;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly metrics: Metrics;
   readonly log: Logger;
 }> {
@@ -94,11 +96,6 @@ export async function openDrivers(): Promise<{
     log: stderrLogger('warn'),
   };
 }
-
-export const systemClock: Clock = {
-  wallNowMs: () => Date.now(),
-  monotonicMs: () => performance.now(),
-};
 
 /** A line of JSON on stderr for each message from this level on. */
 export function stderrLogger(level: 'debug' | 'info' | 'warn' | 'error', fields: LogFields = {}): Logger {

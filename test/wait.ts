@@ -2,7 +2,8 @@
  *  how long something took. test/house/tidy.test.ts refuses timers and clocks elsewhere.
  */
 import { inspect } from 'node:util';
-import type { Clock } from '../src/core/clock.ts';
+import type { Timers } from '../src/core/clock.ts';
+import { systemClock } from '../src/io/clock/system.ts';
 
 /** Limit of every wait for a state, in ms. Generous, because a stalled machine must make a test slow and not red. */
 const LIMIT_MS = 120_000;
@@ -10,7 +11,7 @@ const LIMIT_MS = 120_000;
 const POLL_MS = 10;
 
 /** Time of this machine, for products that measure. No test expects anything of it. */
-export const realClock: Clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() };
+export const realClock: Timers = systemClock;
 
 /** Pause inside a client that retries. Nothing may be expected to have happened after it. */
 export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

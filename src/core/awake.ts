@@ -1,22 +1,23 @@
-/** Time limits for what others say.
+/** Timeouts that exclude the time during which this process was suspended.
  *
- *  A process that stood still, because its machine did or because it was stopped, runs its timers before it reads what others
- *  answered meanwhile. A plain timer would call them silent. This one counts steps, and however long a stall was, it is one step.
+ *  A process that was suspended, or whose machine was, runs its timers before it reads the answers that arrived meanwhile. A plain
+ *  timer would call the other side silent. This one counts steps, and a suspension of any length is one step.
  */
+import type { Cancel, Timers } from './clock.ts';
+
 const STEPS = 4;
 
-/** Whose time it is; `globalThis` for the real one. */
-export type Timers = Pick<typeof globalThis, 'setInterval' | 'clearInterval'>;
-
-/** Calls `over` once, after `ms` in which this process ran. Keeps no process alive.
- *  @returns calls it off */
-export function afterAwake(timers: Timers, ms: number, over: () => void): () => void {
+/** Calls `over` once, after `ms` in which this process ran. Keeps no process alive. */
+export function afterAwake(clock: Timers, ms: number, over: () => void): Cancel {
   let steps = 0;
-  const timer = timers.setInterval(() => {
-    if (++steps < STEPS) return;
-    timers.clearInterval(timer);
-    over();
-  }, ms / STEPS);
-  timer.unref();
-  return () => timers.clearInterval(timer);
+  const cancel = clock.every(
+    ms / STEPS,
+    () => {
+      if (++steps < STEPS) return;
+      cancel();
+      over();
+    },
+    'background',
+  );
+  return cancel;
 }

@@ -2,7 +2,7 @@
  *  whoever needs other settings than the defaults, each part can be made by hand as it is here.
  */
 import { randomUUID } from 'node:crypto';
-import type { Clock } from '../core/clock.ts';
+import type { Timers } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
 import type { BrokerDriver } from '../io/broker/port.ts';
@@ -52,7 +52,7 @@ export interface ServiceOptions {
   readonly replication?: ReplicationDriver;
   /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
   readonly wake?: WakeDriver;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly metrics: Metrics;
   readonly log: Logger;
 }

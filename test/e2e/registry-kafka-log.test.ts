@@ -6,7 +6,7 @@ import type { BrokerDriver, TransactionalProducer } from '../../src/io/broker/po
 import { KafkaLog, type KafkaLogOptions } from '../../src/registry/store/kafka-log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { allOf, batchOf, fresh, readUntil, text, utf8 } from '../contract/broker-world.ts';
-import { pause, until } from '../wait.ts';
+import { pause, realClock, until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
@@ -46,6 +46,7 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
     brokers: stack.brokers,
     topic,
     log: silentLogger,
+    clock: realClock,
     ...PATIENT,
     url: `http://${fresh('host')}`,
     ...options,

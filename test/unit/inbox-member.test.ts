@@ -128,7 +128,7 @@ it('waits for a first record as long as it may, but in parts: a drain ends the w
   const { client, member } = await joined({
     batchWaitMs: 600,
     drain: stop.signal,
-    clock: { wallNowMs: () => nowMs, monotonicMs: () => nowMs },
+    clock: { ...realClock, wallNowMs: () => nowMs, monotonicMs: () => nowMs },
   });
   Object.assign(client, {
     consume: async (into: RecordBatch, waitMs: number) => {
@@ -186,7 +186,9 @@ it('is a member from the day it is let in until its session is lost, and says wh
 
 it('misses a broker after a silence that no commit explains, and takes its next answer', async () => {
   let nowMs = 0;
-  const { client, member } = await joined({ clock: { wallNowMs: () => 0, monotonicMs: () => nowMs } });
+  const { client, member } = await joined({
+    clock: { ...realClock, wallNowMs: () => 0, monotonicMs: () => nowMs },
+  });
   await client.onRebalance({ kind: 'assigned', partitions: [A] });
   client.reach = () => Promise.reject(new Error('no broker answers at nowhere:1'));
   nowMs = 3000;

@@ -1,6 +1,7 @@
 /** Health of a consumer: when it is a member of its group, and when a broker counts as silent. */
 import { describe, expect, it } from 'vitest';
 import { Presence } from '../../src/outbox/inbox/presence.ts';
+import { realClock } from '../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from './stall.ts';
 
 const away = new Error('no broker answers within 1000 ms');
@@ -8,7 +9,7 @@ const away = new Error('no broker answers within 1000 ms');
 /** A consumer that its group has not let in yet, and a clock that the test moves. */
 function joining() {
   let nowMs = 0;
-  const presence = new Presence({ wallNowMs: () => nowMs, monotonicMs: () => nowMs });
+  const presence = new Presence({ ...realClock, wallNowMs: () => nowMs, monotonicMs: () => nowMs });
   const pass = (ms: number): void => {
     nowMs += ms;
   };

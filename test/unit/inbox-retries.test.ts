@@ -11,7 +11,7 @@ import { InboxConsumer, type InboxConsumerOptions } from '../../src/outbox/inbox
 import type { InboxPort, InboxRecord } from '../../src/outbox/inbox/port.ts';
 import { Retries, type RetrySettings } from '../../src/outbox/inbox/retries.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
-import { turn } from '../wait.ts';
+import { realClock, turn } from '../wait.ts';
 
 const TOPIC = 'events';
 const GROUP = 'group';
@@ -72,7 +72,7 @@ const textOf = ({ value }: InboxRecord): string => Buffer.from(value ?? []).toSt
 class World {
   nowMs = 0;
   readonly database = new Database();
-  readonly clock = { wallNowMs: () => this.nowMs, monotonicMs: () => this.nowMs };
+  readonly clock = { ...realClock, wallNowMs: () => this.nowMs, monotonicMs: () => this.nowMs };
   readonly driver: BrokerDriver;
   /** Attempts at effects, with their times. */
   readonly attempts: Array<{ readonly text: string; readonly atMs: number }> = [];

@@ -5,7 +5,7 @@ import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
 import { warnOfStale } from '../../src/registry/api/stale.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import { KafkaReads } from '../../src/registry/store/kafka-reads.ts';
-import { turn, until } from '../wait.ts';
+import { realClock, turn, until } from '../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from './stall.ts';
 
 const late = registryError('store_timeout', 'no answer');
@@ -13,6 +13,7 @@ const late = registryError('store_timeout', 'no answer');
 function readsOf(answers: Array<() => Promise<void>>) {
   const told = { stale: 0, asked: 0 };
   const reads = new KafkaReads({
+    clock: realClock,
     log: silentLogger,
     silentMs: 20,
     catchUp: () => {

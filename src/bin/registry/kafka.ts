@@ -128,6 +128,7 @@ export async function kafkaStores(
       topic: settings['schemas-topic'],
       properties,
       log,
+      clock: context.clock,
       follow: use === 'reads',
       ...(settings['stale-reads'] === 'refuse' ? {} : { staleRead: () => stale.add() }),
       ...(url === undefined ? {} : { url }),

@@ -1,6 +1,6 @@
 /** What a command is: a table of settings and a function. The shell does the rest, the same for all: parsing, help,
  *  log, metrics and health over HTTP, progress, signals and exit codes. */
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
@@ -115,7 +115,7 @@ export interface CommandContext<T extends SettingTable> {
   isFlag(name: string): boolean;
   readonly log: Logger;
   readonly metrics: Metrics;
-  readonly clock: Clock;
+  readonly clock: Timers;
   /** Aborted by the first SIGTERM or SIGINT: stop taking work, finish what is under way, return. A second SIGINT ends
    *  the process with 130 at once. */
   readonly drain: AbortSignal;

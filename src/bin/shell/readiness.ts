@@ -4,7 +4,7 @@
  *  twice at once, and one that hangs counts as failed after CHECK_TIMEOUT_MS; (3) a result is reused for CACHE_MS.
  */
 import { afterAwake } from '../../core/awake.ts';
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 
 const CHECK_TIMEOUT_MS = 2000;
 const CACHE_MS = 250;
@@ -44,12 +44,12 @@ interface Check {
 }
 
 export class Readiness {
-  private readonly clock: Clock;
+  private readonly clock: Timers;
   private readonly checks: Check[] = [];
   private started = false;
   private draining = false;
 
-  constructor(clock: Clock) {
+  constructor(clock: Timers) {
     this.clock = clock;
   }
 
@@ -95,7 +95,7 @@ export class Readiness {
   private async run(check: Check): Promise<Result> {
     let answered = (): void => {};
     const late = new Promise<string>((resolve) => {
-      answered = afterAwake(globalThis, CHECK_TIMEOUT_MS, () =>
+      answered = afterAwake(this.clock, CHECK_TIMEOUT_MS, () =>
         resolve(`no answer within ${CHECK_TIMEOUT_MS} ms`),
       );
     });

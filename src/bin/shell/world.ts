@@ -1,5 +1,5 @@
 /** The process a command runs in, as the shell sees it. */
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import { coreError, EXIT } from '../../core/errors.ts';
 import { systemClock } from './clock.ts';
 import { failureOf } from './report.ts';
@@ -9,7 +9,7 @@ import { Screen } from './screen.ts';
 export interface World {
   readonly env: Record<string, string | undefined>;
   readonly screen: Screen;
-  readonly clock: Clock;
+  readonly clock: Timers;
   /** Writes data to stdout and resolves when it has left. */
   writeData(text: string): Promise<void>;
   onSignal(signal: 'SIGTERM' | 'SIGINT', handler: () => void): void;

@@ -3,7 +3,7 @@
  *  Invariants: those of a member (member.ts), and: (1) a batch is one transaction of inbox rows, effects and parked records;
  *  (2) no offset is committed at or behind a record that waits for another attempt (retries.ts), so a crash loses none.
  */
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -35,7 +35,7 @@ export interface InboxConsumerOptions {
   readonly messageId?: (record: Omit<InboxRecord, 'msgId'>) => string | undefined;
   readonly metrics: Metrics;
   readonly log: Logger;
-  readonly clock: Clock;
+  readonly clock: Timers;
   /** Ends the run: what is under way is finished, offsets are committed. */
   readonly drain: AbortSignal;
   readonly batchRows: number;

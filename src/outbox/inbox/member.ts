@@ -7,7 +7,7 @@
  *  consume at a time.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type {
@@ -25,7 +25,7 @@ export interface MemberOptions {
   /** Makes the broker client of a group with this rebalance handler. */
   readonly connect: (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>) => Promise<BatchConsumer>;
   readonly topics: readonly string[];
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly log: Logger;
   readonly drain: AbortSignal;
   readonly batchRows: number;

@@ -5,7 +5,7 @@
  *  answer at once may be behind a commit that waits for a rebalance, so only a longer silence counts.
  */
 import { afterAwake } from '../../core/awake.ts';
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import type { BatchConsumer, BrokerEvent, Rebalance } from '../../io/broker/port.ts';
 
 /** How long a broker that is asked may take. */
@@ -16,7 +16,7 @@ const WAIT_MS = 1500;
 const SILENCE_MS = 3000;
 
 export class Presence {
-  private readonly clock: Clock;
+  private readonly clock: Timers;
   private isIn = false;
   /** Why the group does not let it in, where it says so. */
   private refusal: string | undefined;
@@ -24,7 +24,7 @@ export class Presence {
   private asking: Promise<void> | undefined;
   private silence = 'no broker answers';
 
-  constructor(clock: Clock) {
+  constructor(clock: Timers) {
     this.clock = clock;
   }
 
@@ -49,7 +49,7 @@ export class Presence {
   async whyNot(client: Pick<BatchConsumer, 'reach'>): Promise<string | undefined> {
     let known = (): void => {};
     const late = new Promise<void>((resolve) => {
-      known = afterAwake(globalThis, WAIT_MS, resolve);
+      known = afterAwake(this.clock, WAIT_MS, resolve);
     });
     await Promise.race([this.ask(client), late]);
     // A question that was under way while this process stood still is given up right after, whoever answered it.

@@ -5,7 +5,7 @@
  *  is dropped.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { ConsumeResult, Rebalance, TopicPartition } from '../../io/broker/port.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
@@ -29,7 +29,7 @@ export interface PaymentsConsumerOptions {
   readonly inbox: Pick<InboxPort, 'claim'>;
   readonly injector: DuplicateInjector;
   readonly metrics: PaymentsMetrics;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly log: Logger;
   readonly drain: AbortSignal;
   readonly batchRows: number;

@@ -11,6 +11,7 @@
  *  instances that both believe that they lead, one cannot commit.
  */
 import { randomUUID } from 'node:crypto';
+import type { Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { BrokerDriver, BrokerOptions, BrokerProperties } from '../../io/broker/port.ts';
@@ -39,6 +40,7 @@ const RESIGN_MS = 3000;
 
 export interface KafkaLogOptions {
   readonly driver: BrokerDriver;
+  readonly clock: Timers;
   /** `host:port` with commas between. */
   readonly brokers: string;
   readonly properties?: BrokerProperties;
@@ -92,9 +94,9 @@ export class KafkaLog implements RegistryLog {
     this.name = `kafka:${options.brokers}/${this.topic}`;
     this.leaseMs = options.leaseMs ?? LEASE_MS;
     this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs);
-    const { log, staleRead } = options;
+    const { clock, log, staleRead } = options;
     if (staleRead !== undefined)
-      this.reads = new KafkaReads({ log, catchUp: () => this.catchUp(), staleRead });
+      this.reads = new KafkaReads({ clock, log, catchUp: () => this.catchUp(), staleRead });
     this.broker = {
       brokers: options.brokers,
       clientId: `millrace-registry-${this.instance.slice(0, 8)}`,

@@ -6,6 +6,7 @@
  *  an old answer.
  */
 import { afterAwake } from '../../core/awake.ts';
+import { type Cancel, sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 
@@ -14,6 +15,7 @@ const SILENT_MS = 1000;
 const PROBE_PAUSE_MS = 100;
 
 export interface KafkaReadsOptions {
+  readonly clock: Timers;
   readonly log: Logger;
   /** @throws store_timeout, and what cannot be mended by waiting */
   catchUp(): Promise<void>;
@@ -43,7 +45,7 @@ export class KafkaReads {
   async ready(): Promise<void> {
     if (!this.stale && (await this.caughtUp())) return;
     if (this.silentSince === undefined) {
-      this.silentSince = performance.now();
+      this.silentSince = this.options.clock.monotonicMs();
       this.options.log.warn(
         {},
         'the broker does not tell the end of the log; reads are answered with what is known here',
@@ -54,9 +56,9 @@ export class KafkaReads {
   }
 
   private async caughtUp(): Promise<boolean> {
-    let answered = (): void => {};
+    let answered: Cancel = () => {};
     const silent = new Promise<boolean>((resolve) => {
-      answered = afterAwake(globalThis, this.options.silentMs ?? SILENT_MS, () => resolve(false));
+      answered = afterAwake(this.options.clock, this.options.silentMs ?? SILENT_MS, () => resolve(false));
     });
     const caught = this.options.catchUp().then(
       () => true,
@@ -83,7 +85,7 @@ export class KafkaReads {
       } catch (thrown) {
         // What is not a matter of time is told to the next read.
         if (!isLate(thrown)) this.end('the log cannot be followed');
-        else await new Promise((resolve) => setTimeout(resolve, PROBE_PAUSE_MS).unref());
+        else await sleep(this.options.clock, PROBE_PAUSE_MS, undefined, 'background');
       }
     }
     this.probing = false;
@@ -96,7 +98,7 @@ export class KafkaReads {
 
   private end(how: string): void {
     if (this.silentSince === undefined) return;
-    const ms = Math.round(performance.now() - this.silentSince);
+    const ms = Math.round(this.options.clock.monotonicMs() - this.silentSince);
     this.silentSince = undefined;
     this.options.log.info({ ms }, how);
   }

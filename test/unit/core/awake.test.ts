@@ -1,6 +1,7 @@
 /** Time limits that exclude the time during which this process was stopped. */
 import { describe, expect, test, vi } from 'vitest';
 import { afterAwake } from '../../../src/core/awake.ts';
+import { systemClock } from '../../../src/io/clock/system.ts';
 import { turn, until } from '../../wait.ts';
 import { resumeAfterStall } from '../stall.ts';
 
@@ -14,7 +15,7 @@ describe('a limit for answers of others', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
-      afterAwake(globalThis, 1000, over);
+      afterAwake(systemClock, 1000, over);
       vi.advanceTimersByTime(999);
       expect(over).not.toHaveBeenCalled();
       vi.advanceTimersByTime(1);
@@ -30,7 +31,7 @@ describe('a limit for answers of others', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
-      const off = afterAwake(globalThis, 1000, over);
+      const off = afterAwake(systemClock, 1000, over);
       vi.advanceTimersByTime(900);
       off();
       vi.advanceTimersByTime(10_000);
@@ -42,7 +43,7 @@ describe('a limit for answers of others', () => {
 
   test('a limit leaves time to read what came while the process was stopped for longer than the limit', async () => {
     const over = vi.fn();
-    afterAwake(globalThis, 400, over);
+    afterAwake(systemClock, 400, over);
     stall(1200);
     await turn();
     await turn();
@@ -56,7 +57,7 @@ describe('a limit for answers of others', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
-      afterAwake(globalThis, 1000, over);
+      afterAwake(systemClock, 1000, over);
       resumeAfterStall();
       vi.advanceTimersByTime(749);
       expect(over).not.toHaveBeenCalled();

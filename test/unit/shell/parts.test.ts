@@ -8,14 +8,15 @@ import { redactSetting, redactText } from '../../../src/bin/shell/redact.ts';
 import { failureOf } from '../../../src/bin/shell/report.ts';
 import { Screen } from '../../../src/bin/shell/screen.ts';
 import { addressOf } from '../../../src/bin/shell/serve.ts';
-import type { Clock } from '../../../src/core/clock.ts';
-import { turn } from '../../wait.ts';
+import type { Timers } from '../../../src/core/clock.ts';
+import { realClock, turn } from '../../wait.ts';
 import { resumeAfterStall, withFakeIntervals } from '../stall.ts';
 
 /** Time that moves when told. */
-function handClock(): Clock & { advance(ms: number): void } {
+function handClock(): Timers & { advance(ms: number): void } {
   let now = 1000;
   return {
+    ...realClock,
     wallNowMs: () => now,
     monotonicMs: () => now,
     advance: (ms) => {

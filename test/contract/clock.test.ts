@@ -1,0 +1,91 @@
+/** The real and the simulated clock keep the same contract; then what the simulated one adds. */
+import { describe, expect, test } from 'vitest';
+import { randomUuid, sleep } from '../../src/core/clock.ts';
+import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
+import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
+import { clockContract } from './clock.contract.ts';
+
+describe('the system clock', () => {
+  clockContract(() => ({ clock: systemClock, pass: (work) => work }));
+});
+
+describe('virtual time', () => {
+  clockContract(() => {
+    const clock = new VirtualClock();
+    return { clock, pass: (work) => clock.run(work) };
+  });
+
+  test('timers run in order of time, then of setting, each at its own time', async () => {
+    const clock = new VirtualClock(0);
+    const seen: string[] = [];
+    for (const [name, ms] of [
+      ['late', 20],
+      ['early', 10],
+      ['also early', 10],
+    ] as const)
+      clock.after(ms, () => seen.push(`${name} at ${clock.wallNowMs()}`));
+    await clock.advance(15);
+    expect(seen).toEqual(['early at 10', 'also early at 10']);
+    await clock.advance(100);
+    expect(seen.at(-1)).toBe('late at 20');
+    expect(clock.monotonicMs()).toBe(115);
+  });
+
+  test('promises that a timer resolved run before the next timer', async () => {
+    const clock = new VirtualClock();
+    const seen: string[] = [];
+    const worker = async (): Promise<void> => {
+      await sleep(clock, 10);
+      await new Promise((resolve) => setImmediate(resolve));
+      seen.push('worker');
+    };
+    void worker();
+    clock.after(11, () => seen.push('timer'));
+    await clock.advance(11);
+    expect(seen).toEqual(['worker', 'timer']);
+  });
+
+  test('a stall runs the timers late, and an interval once however many calls it missed', async () => {
+    const clock = new VirtualClock(0);
+    const seen: number[] = [];
+    clock.every(10, () => seen.push(clock.monotonicMs()));
+    await clock.stall(95);
+    expect(seen).toEqual([95]);
+    await clock.advance(10);
+    expect(seen).toEqual([95, 105]);
+  });
+
+  test('a jump moves the wall clock and no timer', async () => {
+    const clock = new VirtualClock(1000);
+    let called = false;
+    clock.after(10, () => {
+      called = true;
+    });
+    clock.jump(-500);
+    await clock.advance(9);
+    expect([clock.wallNowMs(), called]).toEqual([509, false]);
+  });
+
+  test('a wait for a state names the state and what was last seen when no timer is left', async () => {
+    const clock = new VirtualClock();
+    await expect(clock.until('a leader', () => false)).rejects.toThrow(
+      'a leader did not come about: no timer is set; last answer: false',
+    );
+  });
+});
+
+test('a seed repeats its randomness, and fractions lie in [0, 1)', () => {
+  const [a, b] = [new SeededRandom(7), new SeededRandom(7)];
+  const drawn = Array.from({ length: 1000 }, () => a.fraction());
+  expect(drawn).toEqual(Array.from({ length: 1000 }, () => b.fraction()));
+  expect(Math.min(...drawn, systemRandom.fraction())).toBeGreaterThanOrEqual(0);
+  expect(Math.max(...drawn, systemRandom.fraction())).toBeLessThan(1);
+  const bytes = new Uint8Array(64);
+  systemRandom.fill(bytes);
+  expect(new Set(bytes).size).toBeGreaterThan(8);
+});
+
+test('random UUIDs are of version 4 and in lower case', () => {
+  const fill = (into: Uint8Array): void => void into.fill(0xff);
+  expect(randomUuid({ fraction: () => 0, fill })).toBe('ffffffff-ffff-4fff-bfff-ffffffffffff');
+});
