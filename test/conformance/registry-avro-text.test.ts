@@ -34,17 +34,20 @@ const referencesOf = (vector: Vector): ResolvedReference[] =>
     references: [],
   }));
 
-describe('the canonical text is what Java prints', () => {
-  it('for at least 60 schemas', () => expect(texts.length).toBeGreaterThan(60));
+describe('canonical Avro text', () => {
+  it('the vectors hold at least 60 Avro schemas', () => expect(texts.length).toBeGreaterThan(60));
 
-  it.each(texts.map((vector) => [vector.what, vector] as const))('%s', (_what, vector) => {
-    const references = referencesOf(vector);
-    const { text } = parseAvroSchema(vector.source, { references });
-    expect(text).toBe(vector.canonical);
-    expect(parseAvroSchema(text, { references }).text).toBe(text);
-    expect(parseAvroSchema(text, { references, lenient: true }).text).toBe(text);
-    if (vector.resolved !== undefined) expect(resolvedAvroText(text, references)).toBe(vector.resolved);
-  });
+  it.each(texts.map((vector) => [vector.what, vector] as const))(
+    'the canonical text equals what Java prints for: %s',
+    (_what, vector) => {
+      const references = referencesOf(vector);
+      const { text } = parseAvroSchema(vector.source, { references });
+      expect(text).toBe(vector.canonical);
+      expect(parseAvroSchema(text, { references }).text).toBe(text);
+      expect(parseAvroSchema(text, { references, lenient: true }).text).toBe(text);
+      if (vector.resolved !== undefined) expect(resolvedAvroText(text, references)).toBe(vector.resolved);
+    },
+  );
 });
 
 /** The existing registries lose the null namespace of a type inside another one; then it is another type. */
@@ -55,14 +58,17 @@ const NORMALISED_OTHERWISE: ReadonlyMap<string, string> = new Map([
   ],
 ]);
 
-describe('the normalised text is what the existing registries keep', () => {
+describe('normalised Avro text', () => {
   const normal = texts.filter(({ normalized }) => normalized !== undefined);
-  it.each(normal.map((vector) => [vector.what, vector] as const))('%s', (_what, vector) => {
-    const references = referencesOf(vector);
-    const { text } = parseAvroSchema(vector.source, { references, normalize: true });
-    expect(text).toBe(NORMALISED_OTHERWISE.get(vector.what) ?? vector.normalized);
-    expect(parseAvroSchema(text, { references, normalize: true }).text).toBe(text);
-  });
+  it.each(normal.map((vector) => [vector.what, vector] as const))(
+    'the normalised text equals what the existing registries store for: %s',
+    (_what, vector) => {
+      const references = referencesOf(vector);
+      const { text } = parseAvroSchema(vector.source, { references, normalize: true });
+      expect(text).toBe(NORMALISED_OTHERWISE.get(vector.what) ?? vector.normalized);
+      expect(parseAvroSchema(text, { references, normalize: true }).text).toBe(text);
+    },
+  );
 });
 
 /** Where the answers differ, and why. */
@@ -96,17 +102,20 @@ const accepts = (source: string, lenient: boolean): string | undefined => {
   }
 };
 
-describe('what is refused is what Java refuses, but for what is named here', () => {
-  it.each(doubtful.map((vector) => [vector.what, vector] as const))('%s', (what, vector) => {
-    const expected = (vector.strict || LOOSER.has(what)) && !STRICTER.has(what);
-    expect(accepts(vector.source, false) !== undefined).toBe(expected);
-    const text = accepts(vector.source, true);
-    if (LENIENT_LOOSER.has(what)) expect(text).toBeDefined();
-    else if (LENIENT_STRICTER.has(what)) expect(text).toBeUndefined();
-    else expect(text).toBe(vector.lenient);
-  });
+describe('doubtful Avro text', () => {
+  it.each(doubtful.map((vector) => [vector.what, vector] as const))(
+    'a doubtful Avro text is refused exactly where Java refuses it, with listed exceptions: %s',
+    (what, vector) => {
+      const expected = (vector.strict || LOOSER.has(what)) && !STRICTER.has(what);
+      expect(accepts(vector.source, false) !== undefined).toBe(expected);
+      const text = accepts(vector.source, true);
+      if (LENIENT_LOOSER.has(what)) expect(text).toBeDefined();
+      else if (LENIENT_STRICTER.has(what)) expect(text).toBeUndefined();
+      else expect(text).toBe(vector.lenient);
+    },
+  );
 
-  it('names only what there is', () => {
+  it('the lists of exceptions name only texts that exist', () => {
     const known = new Set(doubtful.map(({ what }) => what));
     for (const what of [...STRICTER.keys(), ...LOOSER.keys(), ...LENIENT_STRICTER, ...LENIENT_LOOSER])
       expect(known).toContain(what);

@@ -44,17 +44,20 @@ describe.each(cases)('$change', (one) => {
   describe.each(POLICIES)('%s', (policy) => {
     const { BACKWARD, FORWARD } = one[policy];
     const accepts = { BACKWARD, FORWARD, FULL: BACKWARD && FORWARD };
-    it.each(Object.keys(accepts) as Array<keyof typeof accepts>)('%s', (mode) => {
-      for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
-        const verdict = judge(proposed, level, versions, policy);
-        expect(verdict.compatible).toBe(accepts[mode] && held);
-        const lines = verdictLines(verdict).join('\n');
-        if (verdict.compatible) expect(lines).toBe('');
-        else expect(lines).toContain(policy === 'PROVEN' ? (one.names ?? '') : '');
-      }
-    });
+    it.each(Object.keys(accepts) as Array<keyof typeof accepts>)(
+      'the verdict under mode %s equals the table',
+      (mode) => {
+        for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
+          const verdict = judge(proposed, level, versions, policy);
+          expect(verdict.compatible).toBe(accepts[mode] && held);
+          const lines = verdictLines(verdict).join('\n');
+          if (verdict.compatible) expect(lines).toBe('');
+          else expect(lines).toContain(policy === 'PROVEN' ? (one.names ?? '') : '');
+        }
+      },
+    );
 
-    it('refuses by its own rules', () => {
+    it('each finding names its rule and its place in the text', () => {
       const findings = [checkPair(proposed, old, policy), checkPair(old, proposed, policy)].flat();
       const rules = new Set(findings.filter(({ severity }) => severity === 'fail').map(({ rule }) => rule));
       for (const rule of rules) expect(rule.startsWith('PROTO_')).toBe(policy === 'PROVEN');
@@ -68,11 +71,11 @@ describe.each(cases)('$change', (one) => {
     });
   });
 
-  it('NONE: decided by the number history alone', () => {
+  it('only the number history decides under NONE', () => {
     expect(judge(proposed, 'NONE', versions).compatible).toBe(held);
   });
 
-  it.each(DIRECTIONS)('%s: the verdict is what decoding does', (direction) => {
+  it.each(DIRECTIONS)('the %s verdict equals the outcome of decoding', (direction) => {
     const [reader, writer] = direction === 'BACKWARD' ? [proposed, old] : [old, proposed];
     expect(outcomeOf(checkPair(reader, writer))).toBe(one.decode[direction]);
     expect(tryAll(reader, writer, { limit: 500 }).outcome).toBe(one.decode[direction]);

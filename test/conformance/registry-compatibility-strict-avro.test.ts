@@ -28,8 +28,8 @@ const treeOf = (json: unknown) => parseAvroSchema(JSON.stringify(json), { lenien
 const once = (found: ReadonlyArray<readonly unknown[]>): unknown[] =>
   [...new Set(found.map((one) => JSON.stringify(one)))].map((one) => JSON.parse(one) as unknown);
 
-describe('the answers of Apache Avro', () => {
-  it('hold each rule', () => {
+describe('answers of Apache Avro', () => {
+  it('the recorded answers contain each rule', () => {
     const rules = cases.flatMap(({ found }) =>
       found === 'ambiguous' ? [found] : found.map(([rule]) => rule),
     );
@@ -37,18 +37,22 @@ describe('the answers of Apache Avro', () => {
     expect(cases.filter(({ found }) => found.length === 0).length).toBeGreaterThan(5);
   });
 
-  it.each(cases.map((one, i) => [`${i}: ${one.about}`, one] as const))('%s', (_name, one) => {
-    const findings = checkStrictAvro(treeOf(one.reader), treeOf(one.writer));
-    expect(isCompatible(findings)).toBe(one.found.length === 0);
-    if (one.found === 'ambiguous') expect(findings.map(({ rule }) => rule)).toEqual(['AVRO_ALIAS_AMBIGUOUS']);
-    else
-      expect(once(findings.map(({ rule, pointer, detail }) => [rule, pointer, detail]))).toEqual(
-        once(one.found),
-      );
-    for (const { reader, writer, message } of findings) {
-      expect(reader).toBeDefined();
-      expect(writer).toBeDefined();
-      expect(message.length).toBeGreaterThan(10);
-    }
-  });
+  it.each(cases.map((one, i) => [`${i}: ${one.about}`, one] as const))(
+    "the STRICT check gives Apache Avro's findings for case %s",
+    (_name, one) => {
+      const findings = checkStrictAvro(treeOf(one.reader), treeOf(one.writer));
+      expect(isCompatible(findings)).toBe(one.found.length === 0);
+      if (one.found === 'ambiguous')
+        expect(findings.map(({ rule }) => rule)).toEqual(['AVRO_ALIAS_AMBIGUOUS']);
+      else
+        expect(once(findings.map(({ rule, pointer, detail }) => [rule, pointer, detail]))).toEqual(
+          once(one.found),
+        );
+      for (const { reader, writer, message } of findings) {
+        expect(reader).toBeDefined();
+        expect(writer).toBeDefined();
+        expect(message.length).toBeGreaterThan(10);
+      }
+    },
+  );
 });

@@ -44,18 +44,21 @@ describe.each(cases)('$change', (one) => {
     ['PROVEN', one],
     ['STRICT', one.STRICT ?? one],
   ] as const)('%s', (policy, expected) => {
-    it.each(['BACKWARD', 'FORWARD', 'FULL'] as const)('%s', (mode) => {
-      for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
-        const verdict = judge(proposed, level, versions, policy);
-        const lines = verdictLines(verdict);
-        expect(verdict.compatible, lines.join('\n')).toBe(expected[mode]);
-        if (expected[mode]) expect(lines).toEqual([]);
-        else if (policy === 'PROVEN') expect(lines.join('\n')).toContain(one.names ?? '');
-      }
-    });
+    it.each(['BACKWARD', 'FORWARD', 'FULL'] as const)(
+      'the verdict under mode %s equals the table',
+      (mode) => {
+        for (const level of [mode, `${mode}_TRANSITIVE`] as readonly Level[]) {
+          const verdict = judge(proposed, level, versions, policy);
+          const lines = verdictLines(verdict);
+          expect(verdict.compatible, lines.join('\n')).toBe(expected[mode]);
+          if (expected[mode]) expect(lines).toEqual([]);
+          else if (policy === 'PROVEN') expect(lines.join('\n')).toContain(one.names ?? '');
+        }
+      },
+    );
   });
 
-  it('live decode', () => {
+  it('the verdict equals the outcome of live decode', () => {
     expect(decoded(proposed, before)).toBe(one.decode.BACKWARD);
     expect(decoded(before, proposed)).toBe(one.decode.FORWARD);
     for (const direction of ['BACKWARD', 'FORWARD'] as const) {
@@ -67,13 +70,13 @@ describe.each(cases)('$change', (one) => {
     }
   });
 
-  it('NONE: accepted', () => {
+  it('every change is accepted under NONE', () => {
     for (const policy of ['PROVEN', 'STRICT'] as const)
       expect(judge(proposed, 'NONE', versions, policy).compatible).toBe(true);
   });
 });
 
-describe('over several versions', () => {
+describe('several versions', () => {
   const proto = (body: string): Schema =>
     parseSchema('PROTOBUF', `syntax = "proto3"; message Order { ${body} }`);
   const ever = (...schemas: readonly Schema[]) => schemas.map((schema, i) => ({ version: i + 1, schema }));
@@ -87,7 +90,7 @@ describe('over several versions', () => {
   });
 
   it.each(['NONE', 'BACKWARD', 'FORWARD', 'FULL', 'FULL_TRANSITIVE'] as const)(
-    'a Protobuf number that vanished comes back under %s only as the field that it was',
+    'a Protobuf number that was removed is accepted again under %s only as the same field',
     (level) => {
       const versions = ever(proto('string phone = 2; string id = 1;'), proto('string id = 1;'));
       for (const body of [
@@ -105,7 +108,7 @@ describe('over several versions', () => {
     },
   );
 
-  it('a number whose message vanished with it never comes back under another name', () => {
+  it('a number whose message was removed is never accepted under another name', () => {
     const one = 'syntax = "proto3"; message Order { string id = 1; } message Extra { string a = 1; }';
     const versions = ever(parseSchema('PROTOBUF', one), proto('string id = 1;'));
     expect(
@@ -113,7 +116,7 @@ describe('over several versions', () => {
     ).toBe(false);
   });
 
-  it('same number, same type, new name in the next version is a rename', () => {
+  it('a new name for the same number and type in the next version is a rename', () => {
     expect(judge(proto('string memo = 2;'), 'FULL', ever(proto('string note = 2;'))).compatible).toBe(true);
   });
 

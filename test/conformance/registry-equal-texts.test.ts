@@ -157,7 +157,7 @@ afterAll(() => api.close());
 describe.each(ROWS.map((row, at) => ({ ...row, subject: `s-${at}` })))(
   '$title',
   ({ subject, schemaType, stored, sent, kept }) => {
-    it('finds the stored version, and makes none', async () => {
+    it('a look-up finds the stored version and creates none', async () => {
       const id = await api.register(subject, stored, { schemaType });
       const body = { schema: sent, schemaType };
       expect((await api.call('POST', `/subjects/${subject}/versions`, { body })).body).toEqual({ id });
@@ -170,7 +170,7 @@ describe.each(ROWS.map((row, at) => ({ ...row, subject: `s-${at}` })))(
       expect((await api.call('GET', `/subjects/${subject}/versions`)).body).toEqual([1]);
     });
 
-    it('is kept as the existing registries print it where it is new', async () => {
+    it('a new text is stored as the existing registries print it', async () => {
       await api.register(`new-${subject}`, sent, { schemaType });
       const { body } = await api.call('GET', `/subjects/new-${subject}/versions/1`);
       expect((body as { schema: string }).schema).toBe(kept);
@@ -178,14 +178,14 @@ describe.each(ROWS.map((row, at) => ({ ...row, subject: `s-${at}` })))(
   },
 );
 
-it('a JSON name that does not follow from the name makes another schema', async () => {
+it('a JSON name that does not follow from the field name creates another schema', async () => {
   await api.call('PUT', '/config/other', { body: { compatibility: 'NONE' } });
   const first = await api.register('other', message('string id = 1;'), { schemaType: 'PROTOBUF' });
   const next = message('string id = 1 [json_name = "key"];');
   expect(await api.register('other', next, { schemaType: 'PROTOBUF' })).not.toBe(first);
 });
 
-it('a property with another value makes another schema', async () => {
+it('a property with another value creates another schema', async () => {
   const first = await api.register('value', avro('', ',"a":1,"b":2'));
   expect(await api.register('value', avro('', ',"a":2,"b":1'))).not.toBe(first);
   expect(await api.register('value', avro('', ',"a":[1,2]'))).not.toBe(

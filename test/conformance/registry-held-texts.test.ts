@@ -162,13 +162,13 @@ describe.each(HELD.map((row, at) => ({ ...row, subject: `held-${at}` })))('$titl
   const spellings = [row.schema, ...(row.respelled === undefined ? [] : [row.respelled])];
   const bodies = spellings.map((schema) => ({ schema, ...type(row.schemaType) }));
 
-  it('is answered with its id when it is registered again', async () => {
+  it('a stored text that is registered again is answered with its id', async () => {
     for (const body of bodies)
       expect((await api.call('POST', `/subjects/${row.subject}/versions`, { body })).body).toEqual({
         id: ids.get(row.title),
       });
   });
-  it('is found by a look-up', async () => {
+  it('a look-up finds a stored text', async () => {
     for (const body of bodies)
       expect((await api.call('POST', `/subjects/${row.subject}`, { body })).body).toMatchObject({
         id: ids.get(row.title),
@@ -176,7 +176,7 @@ describe.each(HELD.map((row, at) => ({ ...row, subject: `held-${at}` })))('$titl
         schema: row.schema,
       });
   });
-  it('is compatible with itself', async () => {
+  it('a stored text is compatible with itself', async () => {
     for (const body of bodies)
       for (const path of ['versions', 'versions/1', 'versions/latest'])
         expect(
@@ -184,20 +184,20 @@ describe.each(HELD.map((row, at) => ({ ...row, subject: `held-${at}` })))('$titl
             .body,
         ).toEqual({ is_compatible: true });
   });
-  it('is taken by another subject too, under its id', async () => {
+  it('another subject accepts a stored text under the same id', async () => {
     const [body] = bodies;
     expect((await api.call('POST', `/subjects/other-${row.subject}/versions`, { body })).body).toEqual({
       id: ids.get(row.title),
     });
   });
-  it('comes back after a soft delete', async () => {
+  it('a stored text is accepted again after a soft delete', async () => {
     await api.call('DELETE', `/subjects/other-${row.subject}`);
     const [body] = bodies;
     expect((await api.call('POST', `/subjects/other-${row.subject}/versions`, { body })).body).toEqual({
       id: ids.get(row.title),
     });
   });
-  it('can be compared with any other text of its format without an error', async () => {
+  it('a stored text can be compared with any other text of its format without an error', async () => {
     const proposals: Readonly<Record<string, string>> = {
       AVRO: record('R', field('z', 'long', { default: 0 })),
       PROTOBUF: 'syntax = "proto3"; message M { int64 z = 9; }',
@@ -221,9 +221,9 @@ describe.each(HELD.map((row, at) => ({ ...row, subject: `held-${at}` })))('$titl
   });
 });
 
-describe('a text that no version holds', () => {
+describe('unknown text', () => {
   it.each(HELD.filter(({ title }) => !/second union branch/.test(title)))(
-    'is refused where it is like $title',
+    'a text that no version holds is refused where it resembles $title',
     async ({ schema, schemaType }) => {
       const other = schema
         .replace('"R"', '"S"')
@@ -239,7 +239,7 @@ describe('a text that no version holds', () => {
   );
 });
 
-describe('limits of this registry', () => {
+describe('registry limits', () => {
   let small: Conformance;
   const LONG = record(
     'Long',
@@ -266,7 +266,7 @@ describe('limits of this registry', () => {
   it.each([
     ['long', LONG, 413],
     ['deep', DEEP, 422],
-  ])('do not refuse a %s text that is held', async (subject, schema, status) => {
+  ])('the limits do not refuse a %s text that is already stored', async (subject, schema, status) => {
     const body = { schema };
     for (const path of [
       `/subjects/${subject}/versions`,
@@ -277,7 +277,7 @@ describe('limits of this registry', () => {
     expect((await small.call('POST', '/subjects/new/versions', { body })).status).toBe(status);
   });
 
-  it('a text whose reference is gone is found as it is stored', async () => {
+  it('a text whose reference was deleted is found as it is stored', async () => {
     const body = { schema: ORPHAN, references: REFERENCE };
     expect((await small.call('POST', '/subjects/orphan/versions', { body })).body).toEqual({ id: 3 });
     expect((await small.call('POST', '/subjects/orphan', { body })).body).toMatchObject({ version: 1 });

@@ -18,7 +18,7 @@ const RULE = { name: 'check', type: 'CEL' };
 const FULL_RULE = { name: 'check', kind: 'TRANSFORM', mode: 'WRITEREAD', type: 'CEL', disabled: false };
 
 describe('metadata and rules', () => {
-  it('are kept and answered in one form, whatever was sent', async () => {
+  it('metadata and rules are stored and answered in one form, whatever was sent', async () => {
     const metadata = {
       tags: { '**.ssn': ['PII', 'A', 'PII'], none: [] },
       properties: { b: '2', a: '' },
@@ -52,7 +52,7 @@ describe('metadata and rules', () => {
     expect(await register({ schema: ORDER_1, metadata, ruleSet })).toMatchObject({ id: 1, version: 1 });
   });
 
-  it('that are empty say that there are none, and remove those of the version before', async () => {
+  it('empty metadata and rules remove those of the previous version', async () => {
     await register({
       schema: ORDER_1,
       metadata: { properties: { a: '1' } },
@@ -94,7 +94,7 @@ describe('metadata and rules', () => {
     ],
     [{ ruleSet: { domainRules: [{ ...RULE, params: { a: 1 } }] } }, 42210, /params\["a"\] is not a string/],
     [{ ruleSet: { domainRules: [{ ...RULE, expr: '\udfff' }] } }, 42210, /expr holds half/],
-  ])('refuses %j', async (body, number, why) => {
+  ])('the registry refuses a schema with %j', async (body, number, why) => {
     expect(await register({ schema: ORDER_1, ...body })).toEqual({
       error_code: number,
       message: expect.stringMatching(why),
@@ -107,18 +107,18 @@ describe('metadata and rules', () => {
     [{ alias: 'x'.repeat(1025) }, 400],
     [{ defaultRuleSet: { domainRules: [{}] } }, 42210],
     [{ overrideRuleSet: { domainRules: [RULE, RULE] } }, 42210],
-  ])('refuses the settings %j', async (body, number) => {
+  ])('the registry refuses the settings %j', async (body, number) => {
     expect((await api.call('PUT', '/config/s', { body })).body).toMatchObject({ error_code: number });
   });
 
-  it('keeps the switches of other registries that mean nothing here', async () => {
+  it('the registry stores switches of other registries that have no effect here', async () => {
     const body = { validateNewSchemas: false, validateRules: true };
     expect((await api.call('PUT', '/config/switched', { body })).body).toEqual(body);
     expect((await api.call('PUT', '/config/switched', { body: { compatibility: 'FULL' } })).status).toBe(200);
     expect((await api.call('GET', '/config/switched')).body).toEqual({ ...body, compatibilityLevel: 'FULL' });
   });
 
-  it('of the settings have their one form too', async () => {
+  it('metadata and rules of the settings have one form too', async () => {
     const body = {
       defaultMetadata: { properties: { b: '1' }, x: 1 },
       defaultRuleSet: { domainRules: [RULE] },
@@ -131,7 +131,7 @@ describe('metadata and rules', () => {
     expect((await api.call('GET', '/config/s')).body).toEqual(kept);
   });
 
-  it('count into the size of a schema', async () => {
+  it('metadata and rules count toward the size of a schema', async () => {
     const limits = { schemaMax: 1000, nestingMax: 200, referencesMax: 32 };
     const small = await Conformance.start({ limits });
     const big = { properties: { a: 'x'.repeat(1000) } };
@@ -157,7 +157,7 @@ describe('raw texts', () => {
   const raw = { 'content-type': 'application/octet-stream' };
   const json = { 'content-type': 'application/json' };
 
-  it('an Avro schema with a property named schema is a schema, as octet-stream', async () => {
+  it('an octet-stream body with a property named schema is registered as an Avro schema', async () => {
     const schema = JSON.stringify({ ...(JSON.parse(ORDER_1) as object), schema: 'v7' });
     expect((await api.call('POST', VERSIONS, { body: schema, headers: raw })).body).toMatchObject({
       id: 1,
@@ -170,7 +170,7 @@ describe('raw texts', () => {
     ).toMatchObject({ id: 2, schema: ORDER_2 });
   });
 
-  it('a list is a union, an empty one is nothing', async () => {
+  it('a list in a raw body is a union, and an empty list is refused', async () => {
     const union = '["null",{"type":"array","items":"string"}]';
     for (const headers of [raw, json])
       expect((await api.call('POST', VERSIONS, { body: union, headers })).body).toMatchObject({
@@ -200,7 +200,7 @@ it('a normalised schema has its references in one order, each once', async () =>
   );
 });
 
-it('answers for the ids of another registry up to what a frame can hold, and gives out no other one', async () => {
+it('the registry answers for imported ids up to what a frame can hold and assigns no other id', async () => {
   const log = new TestLog();
   const id = 0xffff_ffff;
   const value = { id, format: 'AVRO', text: ORDER_1, references: [], deleted: false };

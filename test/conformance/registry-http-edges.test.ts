@@ -13,10 +13,10 @@ const versionsOf = (subject: string): string => `/subjects/${encodeURIComponent(
 const bodyOf = async (method: string, path: string, body?: unknown): Promise<unknown> =>
   (await api.call(method, path, { body })).body;
 
-describe('ids', () => {
+describe('edge values', () => {
   beforeEach(() => api.call('PUT', '/mode?force=true', { body: { mode: 'IMPORT' } }));
 
-  it('end at 2^31-1: no registration is given one that cannot be read', async () => {
+  it('ids end at 2^31-1, and no registration gets an id that cannot be read', async () => {
     const id = 2_147_483_647;
     expect(await bodyOf('POST', versionsOf('a'), { schema: ORDER_1, id })).toEqual({ id });
     expect(await bodyOf('GET', `/schemas/ids/${id}`)).toMatchObject({ schema: ORDER_1 });
@@ -28,7 +28,7 @@ describe('ids', () => {
     });
   });
 
-  it('begin at 1: an id 0 is refused, a version 0 is the next one', async () => {
+  it('the registry refuses id 0 and treats version 0 as the next version', async () => {
     expect(await bodyOf('POST', versionsOf('a'), { schema: ORDER_1, id: 0 })).toEqual({
       error_code: 400,
       message: expect.stringMatching(/^id is not a whole number from 1 to 2\^31-1/),
@@ -38,7 +38,7 @@ describe('ids', () => {
   });
 });
 
-it('a level that is set to null is set no more, whatever stands beside it', async () => {
+it('a level that is set to null is removed, whatever else the body sets', async () => {
   for (const more of [{}, { normalize: true }]) {
     await api.call('PUT', '/config/s', { body: { compatibility: 'FULL' } });
     expect(await bodyOf('PUT', '/config/s', { compatibility: null, ...more })).toEqual(more);
@@ -49,7 +49,7 @@ it('a level that is set to null is set no more, whatever stands beside it', asyn
   }
 });
 
-it('a schema that is none is an answer where the messages are asked for, an empty one too', async () => {
+it('an invalid or empty schema gets a verdict where verbose messages are requested', async () => {
   await bodyOf('POST', versionsOf('a'), { schema: ORDER_1 });
   const path = '/compatibility/subjects/a/versions/1?verbose=true';
   expect(await bodyOf('POST', path, { schema: '' })).toEqual({
@@ -58,7 +58,7 @@ it('a schema that is none is an answer where the messages are asked for, an empt
   });
 });
 
-it('lists the default context alone where it is named', async () => {
+it('a request that names the default context lists only that context', async () => {
   await bodyOf('POST', versionsOf('x'), { schema: ORDER_1 });
   await bodyOf('POST', versionsOf(':.c1:s1'), { schema: ORDER_1 });
   expect(await bodyOf('GET', '/subjects?subjectPrefix=:.:')).toEqual(['x']);
@@ -66,7 +66,7 @@ it('lists the default context alone where it is named', async () => {
   expect(await bodyOf('GET', '/subjects')).toEqual([':.c1:s1', 'x']);
 });
 
-it('finds a guid in capitals', async () => {
+it('the registry finds a guid in capital letters', async () => {
   await bodyOf('POST', versionsOf('a'), { schema: ORDER_1 });
   const guid = guidOf({ format: 'AVRO', text: ORDER_1, references: [] });
   expect(await bodyOf('GET', `/schemas/guids/${guid.toUpperCase()}/ids`)).toEqual([{ context: '.', id: 1 }]);

@@ -35,23 +35,26 @@ describe.each([
   ['generation 7, node:http', () => api],
   ['generation 8, uWebSockets.js', () => last],
 ] as const)('%s', (_name, server) => {
-  it.each(ROWS)('%s', async (_what, method, path, body, number, message) => {
-    const answer = await server().call(method, path, { body });
-    expect(answer.body).toEqual({ error_code: number, message });
-    expect(answer.status).toBe(statusOf(number));
-    expect(answer.type).toBe(TYPE);
-  });
+  it.each(ROWS)(
+    'the registry answers with the listed error code for: %s',
+    async (_what, method, path, body, number, message) => {
+      const answer = await server().call(method, path, { body });
+      expect(answer.body).toEqual({ error_code: number, message });
+      expect(answer.status).toBe(statusOf(number));
+      expect(answer.type).toBe(TYPE);
+    },
+  );
 });
 
-it('nothing of it changed what is stored', async () => {
+it('refused requests change nothing that is stored', async () => {
   for (const one of [api, last]) {
     expect((await one.call('GET', '/subjects?limit=3')).body).toEqual(['basket', 'item', 'orders']);
     expect((await one.call('GET', '/subjects/orders/versions')).body).toEqual([1, 2]);
   }
 });
 
-describe('what differs', () => {
-  it('an incompatible schema is 409, or 40901', async () => {
+describe('differences between the wire generations', () => {
+  it('an incompatible schema is answered with 409 or 40901', async () => {
     const call = { body: { schema: ORDER_BROKEN } };
     const old = await api.call('POST', '/subjects/orders/versions', call);
     expect([old.status, (old.body as { error_code: number }).error_code]).toEqual([409, 409]);
@@ -60,7 +63,7 @@ describe('what differs', () => {
     expect((recent.body as { message: string }).message).toBe((old.body as { message: string }).message);
   });
 
-  it('another type in one subject', async () => {
+  it('another schema type in one subject is refused', async () => {
     const body = { schema: 'syntax = "proto3"; message M {}', schemaType: 'PROTOBUF' };
     expect((await api.call('POST', '/subjects/orders/versions', { body })).body).toEqual({
       error_code: 409,
@@ -68,7 +71,7 @@ describe('what differs', () => {
     });
   });
 
-  it('a list over the limit is refused, and told how to be read', async () => {
+  it('a list over the limit is refused with advice on how to page', async () => {
     expect((await last.call('GET', '/subjects')).body).toEqual({
       error_code: 400,
       message:
@@ -98,7 +101,7 @@ describe('content types', () => {
     ['application/octet-stream', undefined],
     ['application/json;q=0', undefined],
     ['application/json;q=0.0, text/*', undefined],
-  ])('accept: %s', async (accept, type) => {
+  ])('the registry negotiates the header accept: %s', async (accept, type) => {
     const answer = await api.call('GET', '/subjects', { headers: { accept } });
     if (type === undefined)
       expect(answer.body).toEqual({ error_code: 406, message: 'HTTP 406 Not Acceptable' });
@@ -114,7 +117,7 @@ describe('content types', () => {
     ['application/xml', false],
     ['application/x-www-form-urlencoded', false],
     ['application/json; charset=utf-16', true],
-  ])('content-type: %s', async (type, isTaken) => {
+  ])('the registry judges the header content-type: %s', async (type, isTaken) => {
     const answer = await api.call('POST', '/subjects/typed/versions', {
       body: { schema: ORDER_1 },
       headers: { 'content-type': type },
@@ -126,7 +129,7 @@ describe('content types', () => {
   it.each<readonly [coding: string, status: number]>([
     ['identity', 200],
     ['gzip', 415],
-  ])('content-encoding: %s', async (coding, status) => {
+  ])('the registry judges the header content-encoding: %s', async (coding, status) => {
     const answer = await api.call('POST', '/subjects/coded/versions', {
       body: { schema: ORDER_1 },
       headers: { 'content-type': TYPE, 'content-encoding': coding },

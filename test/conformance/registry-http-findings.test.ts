@@ -21,8 +21,8 @@ interface Verdict {
 const check = async (schema: string, more: object = {}, query = '?verbose=true'): Promise<Verdict> =>
   (await api.call('POST', PATH + query, { body: { schema, ...more } })).body as Verdict;
 
-describe('PROVEN', () => {
-  it('a refusal shows both texts, an event that breaks and what mends it', async () => {
+describe('policy PROVEN', () => {
+  it('a refusal shows both texts, an event that breaks and a fix', async () => {
     await api.register('s', R_INT);
     const proposed = record('R', field('a', 'int'), field('b', 'string'));
     const verdict = await check(proposed);
@@ -40,7 +40,7 @@ describe('PROVEN', () => {
     });
   });
 
-  it('a Protobuf refusal does too', async () => {
+  it('a refusal of a Protobuf schema shows both texts, an event that breaks and a fix', async () => {
     const proto = (body: string): string => `syntax = "proto3";\nmessage M {\n  ${body}\n}\n`;
     await api.register('s', proto('int32 a = 1;'), { schemaType: 'PROTOBUF' });
     const verdict = await check(proto('string a = 1;'), { schemaType: 'PROTOBUF' });
@@ -54,7 +54,7 @@ describe('PROVEN', () => {
     });
   });
 
-  it('what is lost is accepted and said, or refused where that is set', async () => {
+  it('a lossy change is accepted with a message, or refused where the subject rejects losses', async () => {
     await api.register('s', R_INT);
     const lossy = await check(R_FLOAT);
     expect(lossy).toMatchObject({
@@ -66,13 +66,13 @@ describe('PROVEN', () => {
     expect(await check(R_FLOAT)).toMatchObject({ is_compatible: false, findings: [{ severity: 'lossy' }] });
   });
 
-  it('nothing is said without verbose, or where there is nothing to say', async () => {
+  it('a verdict has no messages without verbose or without findings', async () => {
     await api.register('s', R_INT);
     expect(await check(R_STRING, {}, '')).toEqual({ is_compatible: false });
     expect(await check(R_INT)).toEqual({ is_compatible: true });
   });
 
-  it('the answer is bounded in size, however many findings there are', async () => {
+  it('the size of an answer is bounded, however many findings there are', async () => {
     const wide = (type: string): string =>
       record('W', ...Array.from({ length: 900 }, (_, i) => field(`field_${i}`, type)));
     await api.call('PUT', '/config/s', { body: { compatibility: 'FULL_TRANSITIVE' } });
@@ -84,10 +84,10 @@ describe('PROVEN', () => {
   });
 });
 
-describe('STRICT', () => {
+describe('policy STRICT', () => {
   beforeEach(() => api.call('PUT', '/config', { body: { verdictPolicy: 'STRICT' } }));
 
-  it('says what the existing registries say, and nothing else', async () => {
+  it('STRICT reports what the existing registries report, and nothing else', async () => {
     await api.register('s', R_INT);
     expect(await check(R_STRING)).toEqual({
       is_compatible: false,
@@ -101,7 +101,7 @@ describe('STRICT', () => {
     expect(await check(R_FLOAT)).toEqual({ is_compatible: true });
   });
 
-  it('a refused registration says it too', async () => {
+  it('a refused registration reports the same message', async () => {
     await api.register('s', R_INT);
     const answer = await api.call('POST', '/subjects/s/versions', { body: { schema: R_STRING } });
     expect(answer.body).toEqual({
@@ -112,7 +112,7 @@ describe('STRICT', () => {
     });
   });
 
-  it('holds for the subject, its context or all, and is shown', async () => {
+  it('STRICT applies to a subject, its context or all subjects, and the settings show it', async () => {
     await api.call('PUT', '/config/s', { body: { verdictPolicy: 'PROVEN' } });
     const config = async (path: string): Promise<unknown> => (await api.call('GET', path)).body;
     expect(await config('/config')).toEqual({ compatibilityLevel: 'BACKWARD', verdictPolicy: 'STRICT' });

@@ -13,7 +13,7 @@ afterAll(() => api.close());
 const json = { 'content-type': TYPE };
 const port = (): number => Number(new URL(api.base).port);
 
-describe('names', () => {
+describe('subject names', () => {
   it.each([
     ['quotes', 'a"b\'c`d'],
     ['braces', '{"a":[1]}'],
@@ -32,7 +32,7 @@ describe('names', () => {
     ['a property of every object', '__proto__'],
     ['a method of every object', 'constructor'],
     ['a word of the paths', 'versions'],
-  ])('%s', async (_what, name) => {
+  ])('a subject name with %s is registered, found and deleted', async (_what, name) => {
     const encoded = encodeURIComponent(name).replaceAll('.', '%2E');
     const path = `/subjects/${encoded}`;
     const registered = await api.target('POST', `${path}/versions`, {
@@ -62,7 +62,7 @@ describe('names', () => {
     expect((await api.target('GET', `${path}/versions`)).status).toBe(404);
   });
 
-  it('a name over the limit, and one no file could have', async () => {
+  it('the registry refuses a name over the limit and a name that no file could have', async () => {
     for (const name of ['n'.repeat(1025), 'a%00b', '%7F', '%C2%85', '__EMPTY', '%3A*%3Aa']) {
       const answer = await api.target('POST', `/subjects/${name}/versions`, {
         headers: json,
@@ -76,7 +76,7 @@ describe('names', () => {
   });
 });
 
-describe('paths', () => {
+describe('request paths', () => {
   it.each<readonly [target: string, status: number]>([
     ['/subjects/../config', 404],
     ['/subjects/orders/../../config', 404],
@@ -110,15 +110,15 @@ describe('paths', () => {
     ['/subjects;v=1', 404],
     ['/openapi.json/', 200],
     [`/${'a/'.repeat(3000)}`, 404],
-  ])('%s', async (target, status) => {
+  ])('the path %s is answered with status %i', async (target, status) => {
     expect((await api.target('GET', target)).status).toBe(status);
   });
 });
 
-describe('bodies', () => {
+describe('request bodies', () => {
   const path = '/subjects/large/versions';
 
-  it('up to the limit is read, one byte more is refused, declared or not', async () => {
+  it('a body up to the limit is read, and one byte more is refused, declared or not', async () => {
     const schema = record('Large', field('f', 'string'));
     const wrap = (size: number): string => {
       const text = JSON.stringify({ schema, ignored: '' });
@@ -144,7 +144,7 @@ describe('bodies', () => {
     client.close();
   });
 
-  it('a body that does not arrive is given up, and the registry goes on', async () => {
+  it('a body that does not arrive is aborted, and the registry continues', async () => {
     const slow = await Conformance.start({}, { requestTimeoutMs: 300 });
     try {
       const clients = await Promise.all(
@@ -169,7 +169,7 @@ describe('bodies', () => {
     }
   });
 
-  it('limits of a schema have names', async () => {
+  it('a refusal names the limit of a schema that was exceeded', async () => {
     const small = await Conformance.start({ limits: { schemaMax: 200, nestingMax: 8, referencesMax: 1 } });
     try {
       const refusal = async (schema: string, rest: object = {}): Promise<unknown> =>
@@ -205,8 +205,8 @@ describe('bodies', () => {
   });
 });
 
-describe('many at once', () => {
-  it('1,000 writers on one subject: versions dense, ids unique, each its own', {
+describe('concurrent writers', () => {
+  it('1,000 writers on one subject get dense versions and unique ids, each its own', {
     timeout: 300_000,
   }, async () => {
     const subject = 'crowded';
@@ -230,7 +230,7 @@ describe('many at once', () => {
     expect((await api.call('GET', '/subjects/alike/versions')).body).toEqual([1]);
   });
 
-  it('what was written is read at once, by id and by name', async () => {
+  it('a written schema can be read immediately by id and by name', async () => {
     for (let i = 0; i < 50; i++) {
       const schema = record('Fresh', field(`g${i}`, 'int'));
       const id = await api.register(`fresh-${i}`, schema);
@@ -245,7 +245,7 @@ describe('many at once', () => {
     }
   });
 
-  it('an id that was removed for good is not answered from what was kept', async () => {
+  it('an id that was deleted permanently is not answered from a cache', async () => {
     const id = await api.register('brief', record('Brief', field('x', 'int')));
     expect((await api.call('GET', `/schemas/ids/${id}`)).status).toBe(200);
     await api.call('DELETE', '/subjects/brief');
@@ -254,7 +254,7 @@ describe('many at once', () => {
     expect((await api.call('GET', `/schemas/ids/${id}`)).body).toMatchObject({ error_code: 40403 });
   });
 
-  it('the version an id names for a subject follows the subject', async () => {
+  it('the version that an id names for a subject follows the subject', async () => {
     const schema = record('Moved', field('x', 'int'));
     const id = await api.register('moved', schema);
     const read = async (): Promise<unknown> =>

@@ -14,7 +14,7 @@ afterAll(() => api.close());
 const NO_PATH = { error_code: 404, message: 'HTTP 404 Not Found' };
 const unknownId = (id: number): object => ({ error_code: 40403, message: `Schema ${id} not found` });
 
-describe('an id in a path', () => {
+describe('id in a path', () => {
   it.each<readonly [id: string, expected: object]>([
     ['abc', NO_PATH],
     ['1.5', NO_PATH],
@@ -29,19 +29,19 @@ describe('an id in a path', () => {
     ['-1', unknownId(-1)],
     ['2147483647', unknownId(2147483647)],
     ['4000', unknownId(4000)],
-  ])('%s', async (id, expected) => {
+  ])('the id %s in a path is answered with 404', async (id, expected) => {
     for (const more of ['', '/schema', '/subjects', '/versions', '?subject=orders']) {
       const answer = await api.target('GET', `/schemas/ids/${id}${more}`);
       expect(answer.status).toBe(404);
       expect(answer.body).toEqual(expected);
     }
   });
-  it.each(['1', '+1', '0001'])('%s is the first', async (id) => {
+  it.each(['1', '+1', '0001'])('the id %s in a path names the first schema', async (id) => {
     expect((await api.target('GET', `/schemas/ids/${id}`)).body).toMatchObject({ schema: ORDER_1 });
   });
 });
 
-describe('Accept', () => {
+describe('header Accept', () => {
   it.each([
     ['*/x', TYPE],
     ['*/json', TYPE],
@@ -51,18 +51,21 @@ describe('Accept', () => {
     ['application/json;charset=utf-8', 'application/json'],
     ['application/json; charset=ISO-8859-1', 'application/json'],
     ['application/vnd.schemaregistry.v1+json; charset=utf-16', TYPE],
-  ])('%s is answered in %s', async (accept, type) => {
+  ])('a request that accepts %s is answered in %s', async (accept, type) => {
     const answer = await api.call('GET', '/subjects', { headers: { accept } });
     expect(answer.status).toBe(200);
     expect(answer.type).toBe(type);
   });
-  it.each(['text/html', 'application/xml', 'x/*'])('%s is not acceptable', async (accept) => {
-    const answer = await api.call('GET', '/subjects', { headers: { accept } });
-    expect(answer.body).toMatchObject({ error_code: 406 });
-  });
+  it.each(['text/html', 'application/xml', 'x/*'])(
+    'a request that accepts only %s is refused with 406',
+    async (accept) => {
+      const answer = await api.call('GET', '/subjects', { headers: { accept } });
+      expect(answer.body).toMatchObject({ error_code: 406 });
+    },
+  );
 });
 
-describe('a charset of the body says nothing: it is UTF-8', () => {
+describe('body charset', () => {
   it.each([
     'utf-8',
     'UTF8',
@@ -73,14 +76,14 @@ describe('a charset of the body says nothing: it is UTF-8', () => {
     'windows-1252',
     'utf-16',
     'nonsense',
-  ])('%s', async (charset) => {
+  ])('a body is read as UTF-8 although it declares charset %s', async (charset) => {
     const headers = { 'content-type': `application/json; charset=${charset}` };
     const schema = ORDER_1.replace('"fields"', '"doc":"größe","fields"');
     const first = await api.call('POST', '/subjects/charset/versions', { headers, body: { schema } });
     expect(first.status, first.text).toBe(200);
     expect((await api.call('GET', '/subjects/charset/versions/latest')).body).toMatchObject({ schema });
   });
-  it('another parameter is ignored too', async () => {
+  it('another parameter of the content type is ignored too', async () => {
     const headers = { 'content-type': `${TYPE}; version=1` };
     expect((await api.call('POST', '/subjects/orders', { headers, body: { schema: ORDER_1 } })).status).toBe(
       200,
@@ -88,7 +91,7 @@ describe('a charset of the body says nothing: it is UTF-8', () => {
   });
 });
 
-it('refusals of a delete have the words of the existing registries', async () => {
+it('refusals of a delete use the messages of the existing registries', async () => {
   const said = async (path: string): Promise<unknown> => (await api.call('DELETE', path)).body;
   await api.register('gone', ORDER_1);
   await api.register('gone', ORDER_2);
@@ -113,7 +116,7 @@ it('refusals of a delete have the words of the existing registries', async () =>
   });
 });
 
-describe('a body without a property', () => {
+describe('body without a property', () => {
   const LATEST = { id: 2 };
   const EMPTY = { error_code: 42201, message: 'Empty schema' };
   it.each<readonly [method: string, path: string, body: object, expected: object]>([
@@ -132,11 +135,14 @@ describe('a body without a property', () => {
     ['PUT', '/config/orders', {}, {}],
     ['PUT', '/config/orders', { unknown: 1 }, {}],
     ['GET', '/config', {}, { compatibilityLevel: 'BACKWARD' }],
-  ])('%s %s %j', async (method, path, body, expected) => {
-    const sent = method === 'GET' ? {} : { body };
-    expect((await api.call(method, path, sent)).body).toEqual(expected);
-  });
-  it('metadata alone makes a version of the text that the subject has', async () => {
+  ])(
+    "a request without a property gets the existing registries' answer: %s %s %j",
+    async (method, path, body, expected) => {
+      const sent = method === 'GET' ? {} : { body };
+      expect((await api.call(method, path, sent)).body).toEqual(expected);
+    },
+  );
+  it('metadata alone creates a version with the text that the subject has', async () => {
     const metadata = { properties: { owner: 'team' } };
     await api.register('described', ORDER_1);
     await api.call('POST', '/subjects/described/versions', { body: { metadata } });

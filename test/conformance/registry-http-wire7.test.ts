@@ -87,10 +87,13 @@ afterAll(async () => {
   await own.close();
 });
 
-describe('a registry with -wire=7 answers as releases up to 7.9', () => {
-  it.each(ROWS)('%s %s', async (method, path, sent, answer) => {
-    expect((await api.call(method, path, { body: sent })).body).toEqual(answer);
-  });
+describe('registry with -wire=7', () => {
+  it.each(ROWS)(
+    'a registry with -wire=7 answers as releases up to 7.9: %s %s',
+    async (method, path, sent, answer) => {
+      expect((await api.call(method, path, { body: sent })).body).toEqual(answer);
+    },
+  );
 
   it('a policy that was set is shown where it was set', async () => {
     await api.call('PUT', '/config/order', { body: { verdictPolicy: 'STRICT' } });
@@ -99,7 +102,7 @@ describe('a registry with -wire=7 answers as releases up to 7.9', () => {
     expect((await api.call('GET', '/config')).body).toEqual({ compatibilityLevel: 'BACKWARD' });
   });
 
-  it('the policy that a migrated log is judged by is told to the programs that ask for it', async () => {
+  it('the policy of a migrated log is shown to programs that request it', async () => {
     for (const path of [
       '/config?verdictPolicy=true',
       '/config/order?defaultToGlobal=true&verdictPolicy=true',
@@ -111,14 +114,14 @@ describe('a registry with -wire=7 answers as releases up to 7.9', () => {
   });
 });
 
-describe('a registry without -wire names the type of every schema', () => {
+describe('registry without -wire', () => {
   it.each(['/schemas/ids/1', '/subjects/order/versions/1', '/schemas/ids/1?subject=order'])(
-    'GET %s',
+    'a registry without -wire names the schema type in GET %s',
     async (path) => {
       expect((await own.call('GET', path)).body).toMatchObject({ schemaType: 'AVRO', schema: AVRO });
     },
   );
-  it('a migrated log shows no policy that nobody set', async () => {
+  it('a migrated log shows no policy that was never set', async () => {
     expect((await own.call('GET', '/config')).body).toEqual({ compatibilityLevel: 'BACKWARD' });
   });
 });

@@ -19,7 +19,7 @@ const body = async (method: string, path: string, sent?: unknown): Promise<unkno
   return answer.body;
 };
 
-it('a registration answers with the whole version, a repeated one too', async () => {
+it('a registration is answered with the whole version, and so is a repeated one', async () => {
   const before = realClock.wallNowMs();
   const first = await body('POST', '/subjects/orders/versions', { schema: ORDER_1 });
   expect(first).toEqual({
@@ -36,7 +36,7 @@ it('a registration answers with the whole version, a repeated one too', async ()
   expect(await body('POST', '/subjects/orders/versions', { schema: ORDER_1 })).toEqual(first);
 });
 
-it('versions and schemas carry their guid, the same for the same content anywhere', async () => {
+it('versions and schemas carry a guid, which is the same for the same content anywhere', async () => {
   const metadata = { properties: { owner: 'team' } };
   const references = [{ name: 'Item', subject: 'item', version: 1 }];
   await body('POST', '/subjects/item/versions', { schema: record('Item', field('sku', 'string')) });
@@ -82,7 +82,7 @@ it('versions and schemas carry their guid, the same for the same content anywher
   });
 });
 
-it('a deleted version says so', async () => {
+it('a deleted version is marked as deleted', async () => {
   await body('POST', '/subjects/orders/versions', { schema: ORDER_2 });
   await body('DELETE', '/subjects/orders/versions/1');
   expect(await body('GET', '/subjects/orders/versions/1?deleted=true')).toMatchObject({

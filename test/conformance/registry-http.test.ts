@@ -29,8 +29,8 @@ const send = async (method: string, path: string, body?: unknown): Promise<unkno
   return answer.body;
 };
 
-describe('the description', () => {
-  it('is the one the table makes, and names every route exactly', () => {
+describe('OpenAPI description', () => {
+  it('the description equals the route table and names every route exactly', () => {
     expect(api.description).toEqual(
       JSON.parse(JSON.stringify(registryDescription({ version: '1.2.3', clusterId: 'conformance' }))),
     );
@@ -42,7 +42,7 @@ describe('the description', () => {
     expect(new Set(described).size).toBe(described.length);
   });
 
-  it('is OpenAPI 3.1: ids are unique, path parameters are the ones of the path, references lead somewhere', () => {
+  it('the description is OpenAPI 3.1 with unique ids, matching path parameters and resolvable references', () => {
     expect(api.description).toMatchObject({ openapi: '3.1.0', info: { version: '1.2.3' } });
     const ids = new Set<string>();
     for (const [path, methods] of Object.entries(api.description.paths)) {
@@ -61,7 +61,7 @@ describe('the description', () => {
 });
 
 describe('subjects and versions', () => {
-  it('registers once, repeats, counts versions from 1', async () => {
+  it('the registry registers a schema once, repeats its answer and counts versions from 1', async () => {
     expect(await send('POST', '/subjects/orders-value/versions', { schema: ORDER_1 })).toEqual({ id: 1 });
     expect(
       await send('POST', '/subjects/orders-value/versions?normalize=false', {
@@ -90,7 +90,7 @@ describe('subjects and versions', () => {
     ).toEqual(second);
   });
 
-  it('takes a schema as it is', async () => {
+  it('the registry accepts a schema as a raw body', async () => {
     const raw = { 'content-type': 'application/octet-stream' };
     const path = '/subjects/raw-value/versions';
     for (const headers of [raw, { 'content-type': TYPE }, { 'content-type': 'application/json' }])
@@ -115,12 +115,12 @@ describe('subjects and versions', () => {
     expect(await get('/subjects/raw-text/versions/1/schema')).toBe('string');
   });
 
-  it('answers texts alone', async () => {
+  it('the registry answers the text of a schema alone', async () => {
     for (const path of ['/subjects/orders-value/versions/1/schema', '/schemas/ids/1/schema'])
       expect((await api.call('GET', path)).text).toBe(ORDER_1);
   });
 
-  it('pages and counts deleted ones as asked', async () => {
+  it('the registry pages lists and includes deleted subjects on request', async () => {
     for (const name of ['p1', 'p2', 'p3']) await api.register(`paged-${name}`, ORDER_1);
     const list = '/subjects?subjectPrefix=paged-';
     expect(await get(`${list}&limit=2`)).toEqual(['paged-p1', 'paged-p2']);
@@ -143,7 +143,7 @@ describe('subjects and versions', () => {
     expect(await get(`${list}&deletedOnly=true`)).not.toContain('paged-p3');
   });
 
-  it('deletes softly, goes on counting, and deletes for good', async () => {
+  it('the registry deletes softly, continues to count versions, and deletes permanently', async () => {
     await api.register('gone', ORDER_1);
     await api.register('gone', ORDER_2);
     expect(await send('DELETE', '/subjects/gone/versions/latest')).toBe(2);
@@ -161,7 +161,7 @@ describe('subjects and versions', () => {
     expect(await get('/subjects/gone/versions')).toEqual([1]);
   });
 
-  it('finds a version by its metadata, and keeps metadata and rules', async () => {
+  it('the registry finds a version by its metadata and stores metadata and rules', async () => {
     const metadata = { properties: { owner: 'team-a', major: '1' } };
     const ruleSet = {
       domainRules: [{ name: 'checked', kind: 'CONDITION', mode: 'WRITE', type: 'CEL', expr: 'true' }],
@@ -186,7 +186,7 @@ describe('subjects and versions', () => {
     expect(await get('/schemas?ruleType=JSONATA')).toEqual([]);
   });
 
-  it('keeps references, and says who refers', async () => {
+  it('the registry stores references and names the schemas that refer', async () => {
     await api.register('item', record('Item', field('sku', 'string')));
     const references = [{ name: 'Item', subject: 'item', version: 1 }];
     const id = await api.register('basket', record('Basket', field('item', 'Item')), { references });
@@ -201,7 +201,7 @@ describe('subjects and versions', () => {
     });
   });
 
-  it('takes any name, percent-encoded', async () => {
+  it('the registry accepts any percent-encoded name', async () => {
     for (const name of [
       'a/b',
       'quote"brace{}',
@@ -226,7 +226,7 @@ describe('subjects and versions', () => {
 });
 
 describe('schemas', () => {
-  it('answers ids, their users, guids and types', async () => {
+  it('the registry answers ids, their subjects, guids and types', async () => {
     expect(await get('/schemas/ids/2')).toEqual({ schemaType: 'AVRO', schema: ORDER_2 });
     expect(await get('/schemas/ids/2?subject=other')).toEqual({
       schemaType: 'AVRO',
@@ -244,7 +244,7 @@ describe('schemas', () => {
     expect(await get(`/schemas/guids/${guid}/ids`)).toEqual([{ context: '.', id: 2 }]);
   });
 
-  it('answers Protobuf as a serialized descriptor too', async () => {
+  it('the registry answers Protobuf as a serialized descriptor too', async () => {
     const id = await api.register('proto-value', PROTO, { schemaType: 'PROTOBUF' });
     expect(await get(`/schemas/ids/${id}`)).toMatchObject({
       schemaType: 'PROTOBUF',
@@ -274,7 +274,7 @@ describe('schemas', () => {
     });
   });
 
-  it('browses', async () => {
+  it('the registry lists schemas by prefix, page and latest version', async () => {
     const list = (await get('/schemas?subjectPrefix=orders-&latestOnly=true')) as unknown[];
     expect(list).toEqual([
       { subject: 'orders-value', version: 2, id: 2, schemaType: 'AVRO', schema: ORDER_2 },
@@ -283,7 +283,7 @@ describe('schemas', () => {
     expect(await get('/schemas?subjectPrefix=orders-&deletedOnly=true')).toEqual([]);
   });
 
-  it('HEAD answers like GET, without a body; OPTIONS says what there is', async () => {
+  it('HEAD is answered like GET without a body, and OPTIONS lists the methods', async () => {
     const head = await fetch(`${api.base}/schemas/ids/1`, { method: 'HEAD' });
     expect([head.status, head.headers.get('content-type'), await head.text()]).toEqual([200, TYPE, '']);
     const options = await fetch(`${api.base}/config/x`, { method: 'OPTIONS' });
@@ -293,7 +293,7 @@ describe('schemas', () => {
 
 describe('compatibility', () => {
   const path = '/compatibility/subjects/checked/versions';
-  it('answers yes or no, and why, in the order clients know', async () => {
+  it('a check answers yes or no with reasons in the order that clients expect', async () => {
     await api.register('checked', ORDER_1);
     expect(await send('POST', `${path}/latest`, { schema: ORDER_2 })).toEqual({ is_compatible: true });
     expect(await send('POST', `${path}/1`, { schema: ORDER_BROKEN })).toEqual({ is_compatible: false });
@@ -310,7 +310,7 @@ describe('compatibility', () => {
     });
   });
 
-  it('names a field without a default as the existing registries do', async () => {
+  it('a check names a field without a default as the existing registries do', async () => {
     const added = record('Order', field('id', 'string'), field('f2', 'int'), field('amount', 'long'));
     const { messages } = (await send('POST', `${path}?verbose=true`, { schema: added })) as {
       messages: string[];
@@ -328,7 +328,7 @@ describe('compatibility', () => {
     );
   });
 
-  it('an unknown subject has nothing to be compared with; a text that is none is a no', async () => {
+  it('a check against an unknown subject is compatible, and a check of an invalid text is not', async () => {
     expect(await send('POST', '/compatibility/subjects/nobody/versions/latest', { schema: ORDER_1 })).toEqual(
       {
         is_compatible: true,
@@ -340,7 +340,7 @@ describe('compatibility', () => {
     });
   });
 
-  it('a refused registration says the same', async () => {
+  it('a refused registration gives the same messages as the check', async () => {
     await api.register('refused', ORDER_1);
     const { status, body } = await api.call('POST', '/subjects/refused/versions', {
       body: { schema: ORDER_BROKEN },
@@ -353,7 +353,7 @@ describe('compatibility', () => {
 });
 
 describe('config and mode', () => {
-  it('config: PUT echoes compatibility, GET and DELETE answer compatibilityLevel', async () => {
+  it('PUT of a config echoes compatibility, and GET and DELETE answer compatibilityLevel', async () => {
     expect(await get('/config')).toMatchObject({ compatibilityLevel: 'BACKWARD' });
     expect(
       await send('PUT', '/config/leveled', { compatibility: 'full_transitive', normalize: true }),
@@ -370,7 +370,7 @@ describe('config and mode', () => {
     expect(await send('DELETE', '/config/leveled')).toMatchObject({ compatibilityLevel: 'FULL_TRANSITIVE' });
   });
 
-  it('mode: read-only subjects refuse, import takes ids', async () => {
+  it('a read-only subject refuses writes, and a subject in import mode accepts ids', async () => {
     expect(await get('/mode')).toEqual({ mode: 'READWRITE' });
     expect(await send('PUT', '/mode/frozen', { mode: 'READONLY' })).toEqual({ mode: 'READONLY' });
     expect(await get('/mode/frozen')).toEqual({ mode: 'READONLY' });
@@ -395,7 +395,7 @@ describe('config and mode', () => {
 });
 
 describe('contexts', () => {
-  it('a context has ids, levels and subjects of its own, under its path and by its prefix', async () => {
+  it('a context has its own ids, levels and subjects, under its path and by its prefix', async () => {
     const at = '/contexts/.staging';
     expect(await send('POST', `${at}/subjects/s/versions`, { schema: ORDER_2 })).toEqual({ id: 1 });
     expect(await get('/contexts')).toEqual(['.', '.staging']);
@@ -430,8 +430,8 @@ describe('contexts', () => {
   });
 });
 
-describe('the registry itself', () => {
-  it('answers probes, and refuses associations so that clients go on without', async () => {
+describe('service operations', () => {
+  it('the registry answers probes, and refuses associations so that clients continue without them', async () => {
     expect(await get('/')).toEqual({});
     expect(await get('/openapi.json')).toEqual(api.description);
     expect(await get('/v1/metadata/id')).toEqual({
@@ -455,7 +455,7 @@ describe('the registry itself', () => {
   });
 });
 
-it('no operation of the default context went without an answer of 200, but those that never give one', () => {
+it('every operation of the default context was answered with 200, except those that never are', () => {
   const all = Object.values(api.description.paths).flatMap((methods) => Object.values(methods));
   const missed = all
     .map(({ operationId }) => operationId)

@@ -166,8 +166,8 @@ const answered = async (schema: string, verdictPolicy: string, more: object = {}
   return { subject, registered, checked };
 };
 
-describe('STRICT accepts', () => {
-  it.each(ACCEPTED)('%s', async (_title, schema) => {
+describe('accepted under STRICT', () => {
+  it.each(ACCEPTED)('STRICT accepts a Protobuf text with %s', async (_title, schema) => {
     const { subject, registered, checked } = await answered(schema, 'STRICT');
     expect(registered.status, registered.text).toBe(200);
     expect(checked.body).toEqual({ is_compatible: true });
@@ -175,13 +175,13 @@ describe('STRICT accepts', () => {
     expect((body as { schema: string }).schema).toBe(schema);
   });
 
-  it.each(ACCEPTED)('%s: its descriptor holds what is known', async (_title, schema) => {
+  it.each(ACCEPTED)('the descriptor of a text with %s holds what is known', async (_title, schema) => {
     const stored = parseSchema('PROTOBUF', schema, { lenient: true });
     const serialized = schemaText(stored, 'serialized');
     expect(() => parseSchema('PROTOBUF', serialized)).not.toThrow();
   });
 
-  it('a text that refers to one of them', async () => {
+  it('a text that refers to a loosely imported text is accepted', async () => {
     const base = importing(
       'google/api/field_behavior.proto',
       'package base;',
@@ -197,16 +197,16 @@ describe('STRICT accepts', () => {
   });
 });
 
-describe('PROVEN refuses a new text with', () => {
-  it.each(ACCEPTED)('%s', async (_title, schema) => {
+describe('refused under PROVEN', () => {
+  it.each(ACCEPTED)('PROVEN refuses a new Protobuf text with %s', async (_title, schema) => {
     const fresh = schema.replaceAll(/\bM\b/g, 'N').replaceAll(/\bE\b/g, 'F');
     const { registered } = await answered(fresh, 'PROVEN');
     expect(registered.body).toMatchObject({ error_code: 42201 });
   });
 });
 
-describe('no policy accepts', () => {
-  it.each(REFUSED)('%s', async (_title, schema) => {
+describe('refused under every policy', () => {
+  it.each(REFUSED)('every policy refuses a Protobuf text with %s', async (_title, schema) => {
     for (const policy of ['STRICT', 'PROVEN'])
       expect((await answered(schema, policy)).registered.body).toMatchObject({ error_code: 42201 });
   });

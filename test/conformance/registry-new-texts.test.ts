@@ -104,14 +104,14 @@ async function registered(api: Conformance, schema: unknown, config: object): Pr
 const STRICT = { verdictPolicy: 'STRICT' };
 const PROVEN = { verdictPolicy: 'PROVEN' };
 
-describe('a default of any branch of a union is accepted', () => {
-  it.each(ANY_BRANCH)('%s', async (_title, schema) => {
+describe('union defaults', () => {
+  it.each(ANY_BRANCH)('a default of any branch of a union is accepted: %s', async (_title, schema) => {
     for (const config of [PROVEN, STRICT, { ...STRICT, validateNewSchemas: true }])
       expect(await registered(own, schema, config)).toBe(200);
     expect(await registered(seven, schema, PROVEN)).toBe(200);
   });
   it.each(ANY_BRANCH)(
-    '%s: a reader with it is compatible with a writer without the field',
+    'a reader with a union default is compatible with a writer without the field: %s',
     async (title, schema) => {
       const subject = `added ${title}`;
       await own.register(subject, record('R'));
@@ -120,34 +120,43 @@ describe('a default of any branch of a union is accepted', () => {
   );
 });
 
-describe('a default that does not fit and a namespace that is no name are accepted', () => {
-  it.each(UNVALIDATED)('under STRICT: %s', async (_title, schema) => {
+describe('unvalidated defaults and namespaces', () => {
+  it.each(UNVALIDATED)('STRICT accepts a text that is not validated: %s', async (_title, schema) => {
     expect(await registered(own, schema, STRICT)).toBe(200);
   });
-  it.each(UNVALIDATED)('with -wire=7: %s', async (_title, schema) => {
-    expect(await registered(seven, schema, PROVEN)).toBe(200);
-  });
-  it.each(UNVALIDATED)('with validateNewSchemas false: %s', async (_title, schema) => {
-    expect(await registered(own, schema, { validateNewSchemas: false })).toBe(200);
-  });
+  it.each(UNVALIDATED)(
+    'a registry with -wire=7 accepts a text that is not validated: %s',
+    async (_title, schema) => {
+      expect(await registered(seven, schema, PROVEN)).toBe(200);
+    },
+  );
+  it.each(UNVALIDATED)(
+    'a subject with validateNewSchemas=false accepts a text that is not validated: %s',
+    async (_title, schema) => {
+      expect(await registered(own, schema, { validateNewSchemas: false })).toBe(200);
+    },
+  );
 });
 
-describe('they are refused', () => {
-  it.each(UNVALIDATED)('under PROVEN: %s', async (_title, schema) => {
+describe('validated defaults and namespaces', () => {
+  it.each(UNVALIDATED)('PROVEN refuses a text that fails validation: %s', async (_title, schema) => {
     expect(await registered(own, schema, {})).toBe(422);
   });
-  it.each(UNVALIDATED)('with validateNewSchemas true, whatever else is set: %s', async (_title, schema) => {
-    expect(await registered(own, schema, { ...STRICT, validateNewSchemas: true })).toBe(422);
-    expect(await registered(seven, schema, { validateNewSchemas: true })).toBe(422);
-  });
+  it.each(UNVALIDATED)(
+    'a subject with validateNewSchemas=true refuses a text that fails validation, whatever else is set: %s',
+    async (_title, schema) => {
+      expect(await registered(own, schema, { ...STRICT, validateNewSchemas: true })).toBe(422);
+      expect(await registered(seven, schema, { validateNewSchemas: true })).toBe(422);
+    },
+  );
 });
 
-it.each(REFUSED)('no policy takes %s', async (_title, schema) => {
+it.each(REFUSED)('no policy accepts %s', async (_title, schema) => {
   expect(await registered(own, schema, { ...STRICT, validateNewSchemas: false })).toBe(422);
   expect(await registered(seven, schema, {})).toBe(422);
 });
 
-it('the setting of all subjects holds where a subject sets none', async () => {
+it('the global setting applies where a subject sets none', async () => {
   const [, schema] = UNVALIDATED[0] as Row;
   await own.call('PUT', '/config', { body: { validateNewSchemas: false } });
   expect(await registered(own, schema, {})).toBe(200);

@@ -256,9 +256,9 @@ async function answers(subject: string, text: string): Promise<{ checked: unknow
 const withAnother = (text: string): string =>
   `${text} message Another { ${text.includes('proto2') ? 'optional ' : ''}${KEPT} }`;
 
-describe.each(VERDICT_POLICIES)('under NONE and %s', (policy) => {
+describe.each(VERDICT_POLICIES)('number history under NONE and %s', (policy) => {
   it.each(CASES.map((one, i) => ({ ...one, i, removal: one.removal ?? 'kept' })))(
-    'a number whose version was $removal is asked for by $title: $status',
+    'a number whose version was $removal is requested by $title and answered with $status',
     async ({ i, ...one }) => {
       const subject = `${policy}-${i}`;
       const without = one.without ?? (one.had.includes('proto2') ? proto2('') : proto3(''));
@@ -272,9 +272,9 @@ describe.each(VERDICT_POLICIES)('under NONE and %s', (policy) => {
   );
 });
 
-describe.each(LEVELS)('under %s', (level) => {
+describe.each(LEVELS)('number history under %s', (level) => {
   it.each(VERDICT_POLICIES)(
-    'and %s the identical field comes back, and another one does not',
+    'the identical field returns and another field does not under policy %s',
     async (policy) => {
       const subject = `${level}-${policy}`;
       await history(subject, {

@@ -19,14 +19,17 @@ const { cases } = JSON.parse(
 ) as { readonly cases: readonly Corner[] };
 
 describe('corners of Avro resolution', () => {
-  it.each(cases)('$name: $outcome', ({ outcome, rules, events, reader, writer }) => {
-    const judged = judgeAvroPair({ reader, writer, seed: 1, changes: [], direction: 'BACKWARD', depth: 0 });
-    expect(judged.disagreement).toBeUndefined();
-    expect(judged.verdict).toBe(outcome);
-    expect(judged.live).toBe(outcome);
-    expect(judged.findings.filter(({ severity }) => severity !== 'note').map(({ rule }) => rule)).toEqual(
-      rules,
-    );
-    expect(judged.trials > 0).toBe(events);
-  });
+  it.each(cases)(
+    'checker, decoder and specification agree about $name: $outcome',
+    ({ outcome, rules, events, reader, writer }) => {
+      const judged = judgeAvroPair({ reader, writer, seed: 1, changes: [], direction: 'BACKWARD', depth: 0 });
+      expect(judged.disagreement).toBeUndefined();
+      expect(judged.verdict).toBe(outcome);
+      expect(judged.live).toBe(outcome);
+      expect(judged.findings.filter(({ severity }) => severity !== 'note').map(({ rule }) => rule)).toEqual(
+        rules,
+      );
+      expect(judged.trials > 0).toBe(events);
+    },
+  );
 });

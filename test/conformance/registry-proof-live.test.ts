@@ -49,7 +49,7 @@ function worstOf(findings: readonly Finding[]): Outcome {
   return severities.has('fail') ? 'FAIL' : severities.has('lossy') ? 'LOSSY' : 'OK';
 }
 
-it('there are rows of both formats', () => {
+it('the compatibility tables have rows of both formats', () => {
   expect(new Set(ROWS.map(formatOf))).toEqual(new Set(['AVRO', 'PROTOBUF']));
   expect(ROWS.length).toBeGreaterThan(20);
 });
@@ -61,7 +61,7 @@ describe.each(ROWS.map((row) => ({ ...row, format: formatOf(row) })))('$format: 
   it.each([
     ['BACKWARD', after, before],
     ['FORWARD', before, after],
-  ] as const)('%s: the verdict is what live decode gives', (direction, reader, writer) => {
+  ] as const)('the %s verdict equals the outcome of live decode', (direction, reader, writer) => {
     const [comparison] = compareWith(after, direction, [{ version: 1, schema: before }]);
     let outcome: Outcome = 'OK';
     let told = 'no event';
@@ -76,7 +76,7 @@ describe.each(ROWS.map((row) => ({ ...row, format: formatOf(row) })))('$format: 
     expect(worstOf(comparison?.findings ?? []), told).toBe(outcome);
   });
 
-  it('each finding is explained by texts that are there and an event that was run', () => {
+  it('each finding is explained by existing texts and an event that was run', () => {
     const comparisons = [
       ...compareWith(after, 'FULL', [{ version: 1, schema: before }]),
       ...compareHistory(after, [{ version: 1, schema: before }]),

@@ -25,23 +25,24 @@ const contentOf = (format: SchemaFormat, key: string): SchemaContent => ({
   ...(key[2] === '1' ? { ruleSet: vectors.ruleSet } : {}),
 });
 
-describe('the guid of a content is the one that other registries give it', () => {
+describe('guid vectors', () => {
   for (const format of ['AVRO', 'PROTOBUF', 'JSON'] as const) {
     for (const [key, guid] of Object.entries(vectors.guids[format])) {
-      test(`${format} ${key}`, () => expect(guidOf(contentOf(format, key))).toBe(guid));
+      test(`the guid of a content equals the guid of the other registries: ${format} ${key}`, () =>
+        expect(guidOf(contentOf(format, key))).toBe(guid));
     }
   }
 
-  test('of all 24', () => {
+  test('the vectors hold 24 different guids', () => {
     const all = Object.values(vectors.guids).flatMap((guids) => Object.values(guids));
     expect(new Set(all).size).toBe(24);
   });
 });
 
-describe('what counts for a guid', () => {
+describe('guid content', () => {
   const plain: SchemaContent = { format: 'AVRO', text: '"int"', references: [] };
 
-  test('the order of keys and of set members does not', () => {
+  test('the order of keys and of set members does not change a guid', () => {
     const one = { tags: { a: ['x', 'y'], b: ['z'] }, properties: { p: '1', q: '2' }, sensitive: ['s', 't'] };
     const other = {
       sensitive: ['t', 's'],
@@ -51,11 +52,11 @@ describe('what counts for a guid', () => {
     expect(guidOf({ ...plain, metadata: one })).toBe(guidOf({ ...plain, metadata: other }));
   });
 
-  test('an empty metadata is not the same as none', () => {
+  test('an empty metadata has another guid than no metadata', () => {
     expect(guidOf({ ...plain, metadata: {} })).not.toBe(guidOf(plain));
   });
 
-  test('a rule without kind and mode has those that are meant', () => {
+  test('a rule without kind and mode has the guid of the default kind and mode', () => {
     const rule = { name: 'r', type: 'CEL' };
     const full = { ...rule, kind: 'TRANSFORM', mode: 'WRITEREAD' };
     expect(guidOf({ ...plain, ruleSet: { domainRules: [rule] } })).toBe(
@@ -66,7 +67,7 @@ describe('what counts for a guid', () => {
     );
   });
 
-  test('hostile metadata does not throw', () => {
+  test('hostile metadata gets a guid and does not throw', () => {
     for (const metadata of [
       [],
       'x',

@@ -237,7 +237,7 @@ export function consumerContract(subject: BrokerSubject): void {
       }
     });
 
-    it('an admin client names the id of a topic, which a topic made again under its name does not have', async () => {
+    it('an admin client names the id of a topic, and a recreated topic of the same name has another id', async () => {
       const admin = await world.admin();
       const [topic, other] = [fresh('id'), fresh('id-other')];
       expect(await admin.topicId(topic)).toBeUndefined();

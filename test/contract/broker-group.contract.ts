@@ -185,7 +185,7 @@ export function groupContract(subject: BrokerSubject): void {
       });
     }
 
-    it('a member that is told of ends and keeps its partitions through rebalances reads each record once', async () => {
+    it('a member that is notified of partition ends and keeps its partitions through rebalances reads each record once', async () => {
       const topic = await world.topic(PARTITIONS);
       const producer = await world.producer();
       const send = async (): Promise<void> => {
@@ -243,7 +243,7 @@ export function groupContract(subject: BrokerSubject): void {
       );
     });
 
-    it('a new member starts where the group has committed', async () => {
+    it('a new member starts at the offset that the group has committed', async () => {
       const topic = await world.topic(1);
       await world.numbered(topic, 30);
       const group = fresh('group');

@@ -94,7 +94,7 @@ export function producerContract(subject: BrokerSubject): void {
       expect(rows.map((row) => Number(row.value))).toEqual(Array.from({ length: 2000 }, (_, i) => i));
     });
 
-    it('a call that waits for room is given up when its producer closes', async () => {
+    it('a call that waits for room fails when its producer closes', async () => {
       const producer = await world.producer({
         queueBytesMax: 1,
         properties: { 'topic.metadata.propagation.max.ms': 3_600_000, 'message.timeout.ms': 0 },

@@ -158,7 +158,7 @@ export function recordContract(subject: BrokerSubject): void {
       );
     });
 
-    it('a record goes to the partition that the Java client picks, or to the one that is asked for', async () => {
+    it('a record goes to the partition that the Java client picks, or to the requested one', async () => {
       const partitions = 7;
       const topic = await world.topic(partitions);
       for (const [key, hash] of JAVA_VECTORS) expect(murmur2(utf8.encode(key))).toBe(hash);

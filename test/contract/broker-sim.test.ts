@@ -82,8 +82,8 @@ async function under(seed: number, faults: Partial<BrokerFaults>) {
   return { status: [...report.status], calls, found: found.sort((a, b) => a - b), commits };
 }
 
-describe('the simulated broker', () => {
-  it('faults strike the same rows, reads and commits for the same seed, and others for another seed', async () => {
+describe('faults of the simulated broker', () => {
+  it('injected faults hit the same rows, reads and commits for the same seed, and others for another seed', async () => {
     const faults = { lostRow: 0.1, lostReport: 0.1, shortRead: 0.05, lostCommit: 0.5 };
     const first = await under(7, faults);
     expect(await under(7, faults)).toEqual(first);

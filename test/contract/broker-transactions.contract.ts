@@ -67,7 +67,7 @@ export function transactionContract(subject: BrokerSubject): void {
       await expect.poll(() => ends('committed')).toBe(2n);
     });
 
-    it('the older producer of an id is fenced, and its open transaction is undone', async () => {
+    it('the older producer of a transactional id is fenced, and its open transaction is aborted', async () => {
       const topic = await world.topic(1);
       const id = fresh('tx');
       const older = await writer(id);

@@ -56,7 +56,7 @@ export function clockContract(
     expect(stop.signal.aborted).toBe(true);
   });
 
-  test('work that is late is left alone, and work in time passes its error on', async () => {
+  test('work that is late is abandoned, and work in time propagates its error', async () => {
     const { clock, pass } = make();
     expect(await pass(within(clock, 1, sleep(clock, 30)))).toBe(false);
     expect(await pass(within(clock, 3_600_000, sleep(clock, 1)))).toBe(true);

@@ -5,7 +5,7 @@ import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 import { clockContract } from './clock.contract.ts';
 
-describe('the system clock', () => {
+describe('system clock', () => {
   clockContract(() => ({ clock: systemClock, pass: (work) => work }));
 });
 

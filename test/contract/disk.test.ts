@@ -19,8 +19,8 @@ const DRIVERS: ReadonlyArray<readonly [string, () => Promise<Disk>]> = [
 const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
 const text = (of: Uint8Array | undefined): string | undefined => of && new TextDecoder().decode(of);
 
-describe.each(DRIVERS)('the disk over %s', (_, open) => {
-  it('shows a file whole under its name, and replaces it whole', async () => {
+describe.each(DRIVERS)('disk over %s', (_, open) => {
+  it('a disk shows a file whole under its name and replaces it whole', async () => {
     const disk = await open();
     expect(await disk.read('a')).toBeUndefined();
     await disk.write('a', [bytes('one'), bytes(' two')]);
@@ -33,7 +33,7 @@ describe.each(DRIVERS)('the disk over %s', (_, open) => {
     expect(await disk.list()).toEqual(['b']);
   });
 
-  it('appends, reads in pieces, cuts off and renames', async () => {
+  it('a disk appends, reads in pieces, truncates and renames', async () => {
     const disk = await open();
     const file = await disk.append('log');
     await file.write([bytes('abc'), bytes('def')]);
@@ -54,7 +54,7 @@ describe.each(DRIVERS)('the disk over %s', (_, open) => {
     await expect(disk.truncate('log', 1)).rejects.toMatchObject({ code: 'not_writable' });
   });
 
-  it('edits a file at any place, and finds it again with its length', async () => {
+  it('a disk edits a file at any place and reopens it with its length', async () => {
     const disk = await open();
     const file = await disk.edit('pages');
     expect(file.size).toBe(0);
@@ -81,8 +81,8 @@ describe.each(DRIVERS)('the disk over %s', (_, open) => {
   });
 });
 
-describe('a folder that is to be there', () => {
-  it('is never made', async () => {
+describe('existing folder', () => {
+  it('a folder that must exist is never created', async () => {
     const where = join(root, `${folders++}`);
     await expect(existingDisk(where)).rejects.toMatchObject({ code: 'not_writable' });
     expect(existsSync(where)).toBe(false);
@@ -91,8 +91,8 @@ describe('a folder that is to be there', () => {
   });
 });
 
-describe('a disk in memory', () => {
-  it('keeps of a growing file what was synced, and some of the rest, as it was or not', async () => {
+describe('in-memory disk', () => {
+  it('a crash of the in-memory disk keeps the synced part of a growing file, and some of the rest', async () => {
     const found = new Set<string>();
     for (let seed = 0; seed < 60; seed++) {
       const disk = new SimDisk();
@@ -118,7 +118,7 @@ describe('a disk in memory', () => {
     expect(found.size).toBeGreaterThan(3);
   });
 
-  it('leaves each overwritten sector as it was or as it is, until the file was synced', async () => {
+  it('a crash leaves each overwritten sector old or new until the file was synced', async () => {
     const found = new Set<string>();
     for (let seed = 0; seed < 8; seed++) {
       const disk = new SimDisk();
@@ -138,7 +138,7 @@ describe('a disk in memory', () => {
     expect([...found].sort()).toEqual(['1,1,1', '1,2,2', '2,1,1', '2,2,2']);
   });
 
-  it('may bring a removed file back, until the folder was synced', async () => {
+  it('a crash can restore a removed file until the folder was synced', async () => {
     const disk = new SimDisk();
     await disk.view().write('a', [bytes('one')]);
     await disk.view().remove('a');
@@ -150,7 +150,7 @@ describe('a disk in memory', () => {
     expect(disk.names()).toEqual(['b']);
   });
 
-  it('goes off in the middle of a file that is written whole, and leaves it unfinished', async () => {
+  it('a crash in the middle of a whole-file write leaves the file unfinished', async () => {
     for (const changes of [0, 1, 2, 3]) {
       const disk = new SimDisk();
       await disk.view().write('a', [bytes('old')]);
@@ -166,7 +166,7 @@ describe('a disk in memory', () => {
     }
   });
 
-  it('has no view left after a crash, and takes nothing when it is full', async () => {
+  it('a crash closes every view of the disk, and a full disk refuses writes', async () => {
     const disk = new SimDisk();
     const view = disk.view();
     disk.bytesLeft = 3;

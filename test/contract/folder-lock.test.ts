@@ -59,10 +59,10 @@ function held(outcome: LockOutcome): FolderLock {
   return outcome.lock;
 }
 
-describe.each(MODES)('a folder lock of mode %s', (mode) => {
+describe.each(MODES)('folder lock of mode %s', (mode) => {
   const locks = flockDriver(mode);
 
-  it('is refused while it is held, also in the same process and by the other driver, and free after its release', async () => {
+  it('a held folder lock is refused in the same process and to the other driver, and free after its release', async () => {
     const at = folder();
     const lock = held(await locks.tryLock(at));
     const holder = `process ${process.pid} on ${hostname()}`;
@@ -74,7 +74,7 @@ describe.each(MODES)('a folder lock of mode %s', (mode) => {
     held(await locks.tryLock(at)).release();
   });
 
-  it('is refused to a process of another PID namespace with the same host name', async () => {
+  it('a held folder lock is refused to a process of another PID namespace with the same host name', async () => {
     const at = folder();
     const lock = held(await locks.tryLock(at));
     const { said, child } = await lockElsewhere(mode, at, namespaced);
@@ -83,7 +83,7 @@ describe.each(MODES)('a folder lock of mode %s', (mode) => {
     lock.release();
   });
 
-  it('is refused though the lock file names no living process', async () => {
+  it('a held folder lock is refused although the lock file names no living process', async () => {
     const at = folder();
     const lock = held(await locks.tryLock(at));
     writeFileSync(join(at, 'lock'), JSON.stringify({ pid: 2 ** 22 + 1, host: hostname(), start: '1' }));
@@ -91,7 +91,7 @@ describe.each(MODES)('a folder lock of mode %s', (mode) => {
     lock.release();
   });
 
-  it('is free the moment its process is killed, though a child of that process lives on', async () => {
+  it('a folder lock is free as soon as its process is killed, although a child of that process still runs', async () => {
     const at = folder();
     const { said, child } = await lockElsewhere(mode, at);
     expect(said).toMatch(/^locked /);
@@ -108,13 +108,13 @@ describe.each(MODES)('a folder lock of mode %s', (mode) => {
     ['another host', JSON.stringify({ pid: 1, host: 'another-machine', start: '' })],
     ['an earlier release of the stack', '1 boot/1 abc\n'],
     ['a hostile process', `{"pid":1e9,"host":"${'x'.repeat(5000)}`],
-  ])('is free where %s left a lock file', async (_who, text) => {
+  ])('a folder lock is free where %s left a lock file', async (_who, text) => {
     const at = folder();
     writeFileSync(join(at, 'lock'), text);
     held(await locks.tryLock(at)).release();
   });
 
-  it('is an error where the lock file cannot be opened', async () => {
+  it('a lock file that cannot be opened is an error', async () => {
     const at = folder();
     mkdirSync(join(at, 'lock'));
     await expect(locks.tryLock(at)).rejects.toMatchObject({ code: 'not_writable' });
@@ -122,8 +122,8 @@ describe.each(MODES)('a folder lock of mode %s', (mode) => {
   });
 });
 
-describe('a folder lock through flock(1)', () => {
-  it('is held on the file that the folder shows, though the file was replaced while it was being locked', async () => {
+describe('folder lock through flock(1)', () => {
+  it('a folder lock is held on the file in the folder, although the file was replaced while it was locked', async () => {
     const at = folder();
     const program = join(root, 'late-flock');
     const first = join(root, 'first');
@@ -134,7 +134,7 @@ describe('a folder lock through flock(1)', () => {
     lock.release();
   });
 
-  it('is an error that names the program where it is missing', async () => {
+  it('a missing flock program is an error that names the program', async () => {
     const program = join(root, 'no-flock');
     await expect(flockDriver('reference', program).tryLock(folder())).rejects.toMatchObject({
       code: 'lock_unavailable',
@@ -144,7 +144,7 @@ describe('a folder lock through flock(1)', () => {
     });
   });
 
-  it('is an error where the program fails for another reason than a held lock', async () => {
+  it('a flock program that fails for another reason than a held lock is an error', async () => {
     const program = join(root, 'broken-flock');
     writeFileSync(program, '#!/bin/sh\necho "flock: 3: No locks available" >&2\nexit 1\n');
     chmodSync(program, 0o755);

@@ -97,10 +97,10 @@ function tcp(server: GrpcServer): Socket {
   return socket;
 }
 
-describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (driver) => {
+describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver) => {
   const listen = (over?: Over): Promise<GrpcServer> => listenWith(driver, over);
 
-  it('answers, counts what it answers, and knows what is under way', async () => {
+  it('the gRPC server answers calls, counts answers and reports the calls in flight', async () => {
     let finish: (reply: GrpcReply) => void = () => {};
     const answers: string[] = [];
     const server = await listen({
@@ -116,7 +116,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(answers).toEqual(['Create OK true']);
   });
 
-  it('turns what a handler throws into INTERNAL without its words, and goes on', async () => {
+  it('an error that a handler throws becomes INTERNAL without its text, and the server continues', async () => {
     const server = await listen({
       handler: () => {
         throw new Error('secret words');
@@ -129,7 +129,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     }
   });
 
-  it('hands over the message and each entry of the metadata, by any case of its name', async () => {
+  it('a handler gets the message and each metadata entry, by any case of its name', async () => {
     const seen: unknown[] = [];
     const server = await listen({
       handler: (call) => {
@@ -144,7 +144,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(seen).toEqual([['01', ['a b'], ['1', '2'], ['k', 'l'], [long], [], false]]);
   });
 
-  it('answers with the code, the text, the trailers and the details that a handler gives', async () => {
+  it('an answer carries the code, the text, the trailers and the details that the handler gives', async () => {
     const text = 'zażółć 100% \u{1f600}\n';
     const server = await listen({
       handler: () => ({
@@ -163,7 +163,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     });
   });
 
-  it('tells a handler that its client has gone, and counts the call as cancelled', async () => {
+  it('a handler learns that its client disconnected, and the call counts as cancelled', async () => {
     const codes: string[] = [];
     let underWay: GrpcCall | undefined;
     let finish: (reply: GrpcReply) => void = () => {};
@@ -189,7 +189,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
   });
 
-  it('answers more than the windows of its client hold', async () => {
+  it("an answer larger than the client's flow-control windows is delivered whole", async () => {
     const message = Buffer.alloc(1_000_000, 'ab');
     const server = await listen({ handler: () => ({ code: 'OK', message }) });
     const session = sessionOf(server, { initialWindowSize: 1000 });
@@ -209,7 +209,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(sizes).toEqual(sizes.map(() => message.length + 5));
   });
 
-  it('counts a call whose client gave up as what it became', async () => {
+  it('a call whose client timed out is counted by its outcome', async () => {
     const codes: string[] = [];
     let finish: (reply: GrpcReply) => void = () => {};
     const server = await listen({
@@ -223,7 +223,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(codes).toEqual(['DEADLINE_EXCEEDED']);
   });
 
-  it('ends calls that never become whole, and serves the others of the connection', async () => {
+  it('calls that stay incomplete are ended, and the other calls of the connection are served', async () => {
     const ends: GrpcCallEnd[] = [];
     const server = await listen({ requestTimeoutMs: 3000, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server);
@@ -235,7 +235,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('nothing held', async () => (server.heldBytes() === 0 ? true : undefined));
   });
 
-  it('ends calls whose client never reads the answer, and serves its others', async () => {
+  it('calls whose client never reads the answer are ended, and its other calls are served', async () => {
     const ends: GrpcCallEnd[] = [];
     const server = await listen({ requestTimeoutMs: 3000, onEnd: (why) => ends.push(why) });
     const session = sessionOf(server, { initialWindowSize: 0 });
@@ -249,7 +249,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(unknown.status).toBe('12');
   });
 
-  it('bounds what the calls of all connections hold, and takes others when they are over', async () => {
+  it('the memory held by all calls is bounded, and new calls are accepted when old ones end', async () => {
     const ends: GrpcCallEnd[] = [];
     const heldBytesMax = 4 * 2 ** 20;
     const server = await listen({
@@ -278,7 +278,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect((await bareCall(sessionOf(server), {}, MESSAGE)).status).toBe('0');
   });
 
-  it('keeps room for the methods from who keeps Watch open', async () => {
+  it('clients that keep Watch open leave room for the other methods', async () => {
     const server = await listen({ heldBytesMax: 40 * CALL_BYTES });
     const session = sessionOf(server);
     const watch = (name: string) => {
@@ -296,7 +296,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
   });
 
-  it('describes the maps of its messages as protoc does, so that every client reads them', async () => {
+  it('reflection describes map fields as protoc does, so that every client reads them', async () => {
     const session = sessionOf(await listen());
     const stream = session.request({
       ':method': 'POST',
@@ -334,7 +334,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     });
   });
 
-  it('ends reflection that is asked on and on and not read', async () => {
+  it('an endless reflection stream that is not read is ended', async () => {
     const ends: GrpcCallEnd[] = [];
     const server = await listen({ onEnd: (why) => ends.push(why) });
     const path = '/grpc.reflection.v1.ServerReflection/ServerReflectionInfo';
@@ -363,7 +363,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect((await call).status).toBe('0');
   });
 
-  it('sends connections away that are idle, and those above its bound', async () => {
+  it('idle connections and connections above the limit are closed', async () => {
     const server = await listen({ idleTimeoutMs: 6000, connectionsMax: 2 });
     const session = sessionOf(server);
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
@@ -375,7 +375,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('a refused connection', async () => (above.destroyed ? true : undefined));
   });
 
-  it('has an end to its drain, whatever is under way', async () => {
+  it('a drain of the gRPC server ends although a call stays in flight', async () => {
     const server = await listen({ handler: () => new Promise(() => {}) });
     const call = bareCall(sessionOf(server), {}, MESSAGE).catch(() => undefined);
     await until('the call', async () => (server.inFlight() === 1 ? true : undefined));
@@ -386,7 +386,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     await until('a refused connection', async () => (refused.destroyed ? true : undefined));
   });
 
-  it('serves a reloaded certificate to new connections, and keeps it where another one does not fit', async () => {
+  it('a reloaded certificate is served to new connections, and a mismatched one is refused', async () => {
     const issued = (name: string) => certificate({ subject: [['CN', name]], ips: ['127.0.0.1'] });
     const [first, second] = [issued('first'), issued('second')];
     const server = await listen({ tls: { cert: first.cert, key: first.key } });
@@ -413,7 +413,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     expect(() => plain.reloadTls({ cert: first.cert, key: first.key })).toThrow('speaks no TLS');
   });
 
-  it('gives a handler the address of its client, and the subject of a verified client certificate', async () => {
+  it('a handler gets the address of its client and the subject of a verified client certificate', async () => {
     const seen: unknown[] = [];
     const handler = (call: GrpcCall): GrpcReply => {
       seen.push([call.remoteAddress, call.peer]);
@@ -445,7 +445,7 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     ]);
   });
 
-  it('names the port that is taken and the certificate that does not fit', async () => {
+  it('a start error names the busy port or the mismatched certificate', async () => {
     const server = await listen();
     const busy = await listen({ port: server.port }).catch(findMillraceError);
     expect(busy).toMatchObject({ code: 'busy_port', next: expect.stringContaining('-grpc-listen') });

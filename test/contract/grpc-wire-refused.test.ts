@@ -43,7 +43,7 @@ const ENDED = END_HEADERS | END_STREAM;
 
 const kit = wireKit();
 
-describe('the connection ends with', () => {
+describe('connection errors', () => {
   it.each<[string, number, readonly Uint8Array[]]>([
     [
       'another frame before SETTINGS',
@@ -154,7 +154,7 @@ describe('the connection ends with', () => {
     ],
     ['a frame of more than 16 KiB', FRAME_SIZE, [PREFACE, frame(99, 0, 0, Buffer.alloc(16_385))]],
     ['HTTP/1.1', PROTOCOL, [Buffer.from('GET / HTTP/1.1\r\nHost: x\r\n\r\n')]],
-  ])('%s (code %i)', async (_what, code, parts) => {
+  ])('the connection ends after %s with code %i', async (_what, code, parts) => {
     const client = await kit.open(...parts, callFrames(101, CALL, MESSAGE));
     expect(await client.goneAway()).toBe(code);
     await client.until(() => (client.over ? true : undefined));
@@ -171,19 +171,16 @@ describe('the connection ends with', () => {
           frame(RST_STREAM, 0, 2 * i + 1, number(8)),
         ]),
     ],
-    ['SETTINGS on and on', () => frame(SETTINGS, 0, 0, NOTHING)],
-    ['malformed calls on and on', (i) => frame(HEADERS, ENDED, 2 * i + 1, literal(':x', ''))],
-    [
-      'empty DATA on and on',
-      (i) => (i === 0 ? frame(HEADERS, END_HEADERS, 1, HEAD) : frame(DATA, 0, 1, NOTHING)),
-    ],
-  ])('%s (code 11)', async (_what, part) => {
+    ['SETTINGS', () => frame(SETTINGS, 0, 0, NOTHING)],
+    ['malformed calls', (i) => frame(HEADERS, ENDED, 2 * i + 1, literal(':x', ''))],
+    ['empty DATA', (i) => (i === 0 ? frame(HEADERS, END_HEADERS, 1, HEAD) : frame(DATA, 0, 1, NOTHING))],
+  ])('the connection ends after a flood of %s with code 11', async (_what, part) => {
     const client = await kit.open(PREFACE, ...Array.from({ length: 12_000 }, (_, i) => part(i)));
     expect(await client.goneAway()).toBe(CALM);
     await kit.clean();
   });
 
-  it('DATA on and on for a call that is over (code 11)', async () => {
+  it('the connection ends after endless DATA for a finished call with code 11', async () => {
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
     await expectOk(client, 1);
     client.send(...Array.from({ length: 12_000 }, () => frame(DATA, 0, 1, MESSAGE)));
@@ -192,7 +189,7 @@ describe('the connection ends with', () => {
   });
 });
 
-describe('the stream alone is reset for', () => {
+describe('stream errors', () => {
   it.each<[string, number, Fields]>([
     ['an upper-case name', PROTOCOL, having('X-Y', 'z')],
     ['a line feed in a value', PROTOCOL, having('x', 'a\nb')],
@@ -218,7 +215,7 @@ describe('the stream alone is reset for', () => {
     ['two lengths', PROTOCOL, [...having('content-length', '10'), ['content-length', '11']]],
     ['a length above what came', PROTOCOL, having('content-length', '11')],
     ['a length below what came', PROTOCOL, having('content-length', '9')],
-  ])('%s (code %i)', async (_what, code, fields) => {
+  ])('only the stream is reset for %s with code %i', async (_what, code, fields) => {
     const client = await kit.open(PREFACE, callFrames(1, fields, MESSAGE), callFrames(3, CALL, MESSAGE));
     expect((await client.answer(1)).reset).toBe(code);
     await expectOk(client, 3);
@@ -230,7 +227,7 @@ describe('the stream alone is reset for', () => {
     ['HEADERS behind its end', STREAM_CLOSED, [frame(HEADERS, ENDED, 1, literal('x', 'y'))]],
     ['WINDOW_UPDATE of nothing', PROTOCOL, [frame(WINDOW_UPDATE, 0, 1, number(0))]],
     ['WINDOW_UPDATE beyond 2^31', FLOW_CONTROL, [frame(WINDOW_UPDATE, 0, 1, number(2 ** 31 - 1))]],
-  ])('%s (code %i), while its handler is at work', async (_what, code, parts) => {
+  ])('only the stream is reset for %s with code %i while its handler runs', async (_what, code, parts) => {
     const gate = kit.gate();
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE), ...parts);
     expect((await client.answer(1)).reset).toBe(code);
@@ -248,7 +245,7 @@ describe('the stream alone is reset for', () => {
     ['trailers that do not end it', frame(HEADERS, END_HEADERS, 1, literal('x', 'y'))],
     ['trailers with a pseudo-header', frame(HEADERS, ENDED, 1, literal(':path', '/'))],
     ['trailers with connection', frame(HEADERS, ENDED, 1, literal('connection', 'close'))],
-  ])('%s (code 1)', async (_what, bytes) => {
+  ])('only the stream is reset for %s with code 1', async (_what, bytes) => {
     const begun = Buffer.concat([frame(HEADERS, END_HEADERS, 1, HEAD), frame(DATA, 0, 1, MESSAGE)]);
     const client = await kit.open(PREFACE, begun, bytes, callFrames(3, CALL, MESSAGE));
     expect((await client.answer(1)).reset).toBe(PROTOCOL);
@@ -256,7 +253,7 @@ describe('the stream alone is reset for', () => {
     expect(kit.handled).toEqual(['hello']);
   });
 
-  it('a call above the bound, also where those before it were reset and their handlers are at work', async () => {
+  it('only the stream is reset for a call above the limit, also while handlers of reset calls still run', async () => {
     const gate = kit.gate();
     await kit.listen({ streamsMax: 3 });
     const client = await kit.open(PREFACE);
@@ -276,7 +273,7 @@ describe('the stream alone is reset for', () => {
   });
 });
 
-describe('a call is refused with a status and never handled', () => {
+describe('refused calls', () => {
   const compressed = Buffer.from(MESSAGE);
   compressed[0] = 1;
   const unknown = Buffer.from(MESSAGE);
@@ -318,7 +315,7 @@ describe('a call is refused with a status and never handled', () => {
     ['a part of a prefix', { 'grpc-status': '13' }, CALL, MESSAGE.subarray(0, 3)],
     ['a part of a message', { 'grpc-status': '13' }, CALL, MESSAGE.subarray(0, 8)],
     ['a message above its bound', { 'grpc-status': '8' }, CALL, Buffer.of(0, 0, 0, 0x9c, 0x41, 1)],
-  ])('with %s', async (_what, fields, headers, body) => {
+  ])('a call with %s is refused with a status and never handled', async (_what, fields, headers, body) => {
     const bytes = block(headers);
     const parts = [bytes.subarray(0, 16_000), bytes.subarray(16_000)] as const;
     const rest = Array.from({ length: Math.ceil(parts[1].length / 16_000) }, (_, i) =>
@@ -338,7 +335,7 @@ describe('a call is refused with a status and never handled', () => {
     await kit.clean();
   });
 
-  it('and reset without an error where its client was not done, whose rest means nothing', async () => {
+  it('a refused call of an unfinished client is reset without an error, and its rest is ignored', async () => {
     const headers = frame(HEADERS, END_HEADERS, 1, block(fieldsOf('/x')));
     const client = await kit.open(PREFACE, headers);
     await client.next(RST_STREAM, 1);

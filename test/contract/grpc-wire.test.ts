@@ -28,8 +28,8 @@ const ENDED = END_HEADERS | END_STREAM;
 
 const kit = wireKit();
 
-describe('what may be sent', () => {
-  it('is a call in frames of any size, padded, with priorities, and frames that nobody knows', async () => {
+describe('accepted frames', () => {
+  it('a call is accepted in frames of any size, padded, with priorities, and among unknown frames', async () => {
     const priority = Buffer.alloc(5);
     const padded = (bytes: Uint8Array): Buffer => Buffer.concat([Buffer.of(4), bytes, Buffer.alloc(4)]);
     const client = await kit.open(
@@ -56,7 +56,7 @@ describe('what may be sent', () => {
     expect(kit.handled).toEqual(['hello']);
   });
 
-  it('is padding for ever, as far as the window is opened again', async () => {
+  it('padding opens the flow-control window again, however long it continues', async () => {
     const client = await kit.open(PREFACE, frame(HEADERS, END_HEADERS, 1, HEAD));
     const byte = (one: number): Buffer =>
       frame(DATA, PADDED, 1, Buffer.concat([Buffer.of(255, one), Buffer.alloc(255)]));
@@ -68,7 +68,7 @@ describe('what may be sent', () => {
     expect(kit.handled).toEqual(['x'.repeat(1000)]);
   });
 
-  it('is cut anywhere: each call is handled once', async () => {
+  it('a stream of frames may be cut anywhere, and each call is handled once', async () => {
     const bytes = Buffer.concat([
       PREFACE,
       callFrames(1, CALL, MESSAGE),
@@ -89,14 +89,14 @@ describe('what may be sent', () => {
     await kit.clean();
   });
 
-  it('is a ping, which is answered with its bytes', async () => {
+  it('a ping is answered with its bytes', async () => {
     const client = await kit.open(PREFACE, frame(PING, 0, 0, Buffer.from('12345678')));
     expect(await client.next(PING, 0)).toMatchObject({ flags: 1, payload: Buffer.from('12345678') });
   });
 });
 
 describe('flow control', () => {
-  it('sends an answer piece by piece as its windows open, both of them', async () => {
+  it('an answer is sent in pieces as the windows of stream and connection open', async () => {
     const message = Buffer.alloc(50_000, 'abc');
     kit.answer = () => ({ code: 'OK', message });
     const client = await kit.open(
@@ -127,7 +127,7 @@ describe('flow control', () => {
     await kit.clean();
   });
 
-  it('ends the connection where SETTINGS open a window beyond 2^31', async () => {
+  it('the connection ends where SETTINGS open a window beyond 2^31', async () => {
     kit.answer = () => new Promise(() => {});
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
     client.send(
@@ -148,7 +148,7 @@ describe('flow control', () => {
     return client;
   }
 
-  it('does nothing for a client that does not read, and goes on when it does', async () => {
+  it('the server pauses for a client that does not read, and resumes when the client reads', async () => {
     await kit.listen({ heldBytesMax: 2 ** 30, streamsMax: 2000 });
     const calls = 1500;
     const client = await unread(calls);
@@ -166,7 +166,7 @@ describe('flow control', () => {
     await kit.clean();
   });
 
-  it('ends the connection of a client that goes on not reading', async () => {
+  it('the connection of a client that never reads is ended', async () => {
     await kit.listen({ requestTimeoutMs: 2000, streamsMax: 2000 });
     await unread(1500);
     await until('no connection', async () => (kit.server.connections() === 0 ? true : undefined));
@@ -174,8 +174,8 @@ describe('flow control', () => {
   });
 });
 
-describe('the end of a connection', () => {
-  it('is told twice in a drain: calls on their way are served, later ones are not', async () => {
+describe('end of a connection', () => {
+  it('a drain announces itself twice, serves calls in transit and refuses later calls', async () => {
     const gate = kit.gate();
     const client = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
     await until('the call', async () => (gate.waiting() === 1 ? true : undefined));
@@ -194,7 +194,7 @@ describe('the end of a connection', () => {
     expect(kit.handled).toHaveLength(2);
   });
 
-  it('comes after the calls under way where its client goes away', async () => {
+  it('the connection of a client that says GOAWAY ends after the calls in flight', async () => {
     const gate = kit.gate();
     const client = await kit.open(
       PREFACE,
@@ -207,7 +207,7 @@ describe('the end of a connection', () => {
     await client.until(() => (client.over ? true : undefined));
   });
 
-  it('comes to who says nothing, or gives no sign of life when asked', async () => {
+  it('the connection of a client that stays silent or answers no ping is ended', async () => {
     await kit.listen({ keepAliveMs: 100, requestTimeoutMs: 2000 });
     const silent = await kit.open(PREFACE);
     expect((await silent.next(PING, 0))?.flags).toBe(0);
@@ -220,13 +220,13 @@ describe('the end of a connection', () => {
     for (const one of strangers) await one.until(() => (one.over ? true : undefined));
   });
 
-  it('comes to who begins headers and never ends them', async () => {
+  it('the connection of a client that never ends its headers is ended', async () => {
     await kit.listen({ requestTimeoutMs: 2000 });
     const endless = await kit.open(PREFACE, frame(HEADERS, 0, 1, HEAD));
     expect(await endless.goneAway()).toBe(CALM);
   });
 
-  it('does not come to who gives a sign of life', async () => {
+  it('the connection of a client that answers pings stays open', async () => {
     await kit.listen({ keepAliveMs: 50, requestTimeoutMs: 20_000 });
     const client = await kit.open(PREFACE);
     for (let i = 1; i <= 12; i++) {
@@ -238,7 +238,7 @@ describe('the end of a connection', () => {
   });
 });
 
-describe('what is work for the server and none for the client', () => {
+describe('cheap floods', () => {
   const ping = frame(PING, 0, 0, Buffer.from('12345678'));
   const floods: ReadonlyArray<readonly [string, Buffer]> = [
     ['PINGs', ping],
@@ -267,25 +267,28 @@ describe('what is work for the server and none for the client', () => {
   });
 });
 
-describe('connections above a limit', () => {
+describe('connection limits', () => {
   it.each([
     ['total', { connectionsMax: 2 }],
     ['address', { connectionsMax: 100, connectionsPerAddressMax: 2 }],
-  ] as const)('(%s) get GOAWAY with ENHANCE_YOUR_CALM until another one ends', async (limit, over) => {
-    const refused: string[] = [];
-    await kit.listen({ ...over, onConnectionRefused: (why) => refused.push(why) });
-    const first = await kit.open(PREFACE);
-    const second = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
-    await expectOk(second, 1);
-    expect(kit.server.connections()).toBe(2);
-    const above = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
-    expect(await above.goneAway()).toBe(CALM);
-    expect(refused).toEqual([limit]);
-    await above.until(() => undefined);
-    first.close();
-    await until('room for another one', async () => (kit.server.connections() === 1 ? true : undefined));
-    const next = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
-    await expectOk(next, 1);
-    expect(kit.handled.length).toBe(2);
-  });
+  ] as const)(
+    'connections above the limit (%s) get GOAWAY with ENHANCE_YOUR_CALM until another connection ends',
+    async (limit, over) => {
+      const refused: string[] = [];
+      await kit.listen({ ...over, onConnectionRefused: (why) => refused.push(why) });
+      const first = await kit.open(PREFACE);
+      const second = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
+      await expectOk(second, 1);
+      expect(kit.server.connections()).toBe(2);
+      const above = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
+      expect(await above.goneAway()).toBe(CALM);
+      expect(refused).toEqual([limit]);
+      await above.until(() => undefined);
+      first.close();
+      await until('room for another one', async () => (kit.server.connections() === 1 ? true : undefined));
+      const next = await kit.open(PREFACE, callFrames(1, CALL, MESSAGE));
+      await expectOk(next, 1);
+      expect(kit.handled.length).toBe(2);
+    },
+  );
 });

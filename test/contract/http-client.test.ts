@@ -60,8 +60,8 @@ async function failureOf(sent: Promise<unknown>): Promise<MillraceError> {
   return thrown as MillraceError;
 }
 
-describe('the HTTP client', () => {
-  test('sends method, path, headers and body, and gives the whole reply', async () => {
+describe('HTTP client', () => {
+  test('the client sends method, path, headers and body and returns the whole reply', async () => {
     const target = await listening(
       createHttpServer((request, response) => {
         const chunks: Buffer[] = [];
@@ -83,7 +83,7 @@ describe('the HTTP client', () => {
     expect(Buffer.from(reply.body).toString()).toBe('first POST /api/orders 10 {"a":"ß"}');
   });
 
-  test('speaks https to a server whose authority it is given, and to no other', async () => {
+  test('the client speaks https only to a server whose authority it trusts', async () => {
     const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
     const own = certificate({ subject: [['CN', 'server']], issuer: authority, ips: ['127.0.0.1'] });
     const server = createTlsServer({ cert: own.cert, key: own.key }, (request, response) =>
@@ -97,7 +97,7 @@ describe('the HTTP client', () => {
     expect(String(failure.details['reason'])).toMatch(/UNABLE_TO|SELF_SIGNED/);
   });
 
-  test('keeps connections and holds no more than it may', async () => {
+  test('the client reuses connections and opens no more than its limit', async () => {
     const sockets = new Set<Socket>();
     let most = 0;
     const held: ServerResponse[] = [];
@@ -117,7 +117,7 @@ describe('the HTTP client', () => {
     expect(most).toBe(3);
   });
 
-  test('closes a connection without a request before servers do, and waits for a reply for as long as it takes', async () => {
+  test('the client closes an idle connection before servers do, and waits as long as a reply takes', async () => {
     const ended: Array<Promise<unknown>> = [];
     let reply: (() => void) | undefined;
     const server = createHttpServer((request, response) => {
@@ -139,7 +139,7 @@ describe('the HTTP client', () => {
     expect(Buffer.from((await client.send(POST)).body).toString()).toBe('soon');
   });
 
-  test('gives up after its time, waiting for a connection included', async () => {
+  test('a request times out, including its wait for a connection', async () => {
     const client = open(await rawServer(() => {}), { connectionsMax: 1, timeoutMs: 100 });
     const [first, second] = [client.send(POST), client.send(POST)];
     expect((await failureOf(first)).code).toBe('timeout');
@@ -162,12 +162,12 @@ describe('the HTTP client', () => {
     expect(String(failure.details['reason'])).toMatch(/\w/);
   });
 
-  test('nobody listening is unreachable', async () => {
+  test('an address without a listener is unreachable', async () => {
     const failure = await failureOf(open('http://127.0.0.1:1').send(POST));
     expect(failure).toMatchObject({ code: 'unreachable', details: { reason: 'ECONNREFUSED' } });
   });
 
-  test('closed, requests under way fail', async () => {
+  test('requests in flight fail when the client is closed', async () => {
     const received = gate();
     const client = open(await rawServer(received.open));
     const failure = failureOf(client.send(POST));
@@ -177,7 +177,7 @@ describe('the HTTP client', () => {
   });
 
   test.each(['localhost:8080', 'https://', 'http://', 'ftp://a', 'http://a?b=1', ''])(
-    'refuses the target %j',
+    'the client refuses the target %j',
     (target) => {
       expect(() => open(target)).toThrow('is not an http address');
     },

@@ -8,7 +8,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
   const { can, start, open, barrier, standstill } = httpHarness(driver);
 
   describe('connections', () => {
-    test('keep-alive serves many requests; Connection: close ends it', async () => {
+    test('a kept-alive connection serves many requests, and Connection: close ends it', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       for (let i = 0; i < 20; i++)
@@ -25,7 +25,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       await old.closed();
     });
 
-    test('requests pipelined behind one that waits are answered after it, or none is', async () => {
+    test('requests pipelined behind a waiting one are answered after it, or none is', async () => {
       const seen: string[] = [];
       const door = gate();
       const server = await start([
@@ -64,7 +64,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('what comes behind Connection: close is neither handled nor answered', async () => {
+    test('bytes behind Connection: close are neither handled nor answered', async () => {
       let handled = 0;
       const server = await start([
         {
@@ -161,7 +161,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a thousand short requests behind one that waits are all answered, in order, or the connection closes', async () => {
+    test('a thousand short requests behind a waiting one are all answered in order, or the connection closes', async () => {
       const asked = 1000;
       let handled = 0;
       const first = gate();
@@ -198,7 +198,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect((await client.send(get('/n')).answer()).status).toBe(200);
     });
 
-    test('a flood of pipelined requests is bounded: answers stay in order, to the last or until one says so and it closes', async () => {
+    test('a flood of pipelined requests is bounded, with answers in order to the last one or to a 503 that closes', async () => {
       const asked = 20_000;
       let handled = 0;
       const door = gate();
@@ -233,7 +233,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a flood behind a request that takes long is not read on', async () => {
+    test('the server stops reading a flood behind a slow request', async () => {
       const door = gate();
       const server = await start([
         {
@@ -254,7 +254,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a client that goes away aborts the signal of the request under way', async () => {
+    test('a client that disconnects aborts the signal of its request in flight', async () => {
       const aborted = gate();
       const begun = gate();
       let address = '';
@@ -281,7 +281,7 @@ export function httpConnectionsContract(driver: HttpDriver): void {
       expect(address).toBe('127.0.0.1');
     });
 
-    test('a request that stays incomplete is 408 and closed', async () => {
+    test('a request that stays incomplete is answered with 408 and closed', async () => {
       const server = await start(ROUTES, { requestTimeoutMs: 100 });
       const head = await open(server);
       head.send('GET / HTTP/1.1\r\nHost: te');

@@ -106,7 +106,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
   };
 
   describe('many clients', () => {
-    test('10,000 idle connections cost little, take nothing from the others, and end with a drain', async () => {
+    test('10,000 idle connections cost little memory, delay no other client, and end with a drain', async () => {
       const server = await start();
       const count = openable(10_000);
       const before = process.memoryUsage.rss();
@@ -122,7 +122,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
       expect(await crowd.next()).toEqual({ ended: count });
     });
 
-    test('1,000 clients at once get their own answers', async () => {
+    test('1,000 concurrent clients get their own answers', async () => {
       const server = await start();
       expect(await come('crowd', server, { count: 1000, rounds: 10 }).next()).toEqual({ right: 10_000 });
       await expect.poll(() => server.inFlight()).toBe(0);
@@ -143,7 +143,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
       });
     });
 
-    test('200 bodies that drip are given up one by one, and nobody else waits', async () => {
+    test('200 bodies that arrive byte by byte are aborted one by one, and no other client waits', async () => {
       // Long enough for who is no dripper, on a machine that stands still for a moment.
       const server = await start({ requestTimeoutMs: 6000 });
       const crowd = come('drip', server, { count: 200 });
@@ -155,14 +155,14 @@ export function httpCrowdContract(driver: HttpDriver): void {
       await expect.poll(() => server.inFlight()).toBe(0);
     });
 
-    test('300 half-closed connections count as gone', async () => {
+    test('300 half-closed connections count as closed', async () => {
       const server = await start();
       expect(await come('halfClosed', server, { count: 300 }).next()).toEqual({ ended: 300 });
       await expect.poll(() => server.inFlight()).toBe(0);
       await alive(server);
     });
 
-    test('40 uploads without end are cut off and never held', async () => {
+    test('40 endless uploads are cut off and never held in memory', async () => {
       const server = await start();
       const before = process.memoryUsage.rss();
       const { ended, sent } = await come('upload', server, { count: 40 }).next();
@@ -173,7 +173,7 @@ export function httpCrowdContract(driver: HttpDriver): void {
       await alive(server);
     });
 
-    test('20 clients that ask on and never read fill no memory', async () => {
+    test('20 clients that send requests and never read fill no memory', async () => {
       const server = await start();
       const before = process.memoryUsage.rss();
       const crowd = come('deaf', server, { count: 20 });

@@ -41,13 +41,13 @@ export function httpGuardsContract(driver: HttpDriver): void {
     return { held, grown: rss - before };
   }
 
-  describe('bodies', () => {
+  describe('request bodies', () => {
     const admissions: ReadonlyArray<readonly [string, () => HttpAdmission | Promise<HttpAdmission>]> = [
-      ['at once', () => REFUSED],
+      ['immediately', () => REFUSED],
       ['later', () => new Promise((resolve) => setImmediate(() => resolve(REFUSED)))],
     ];
     test.each(admissions)(
-      '120 uploads of 4 MiB that the head does not admit, judged %s, are answered and never held',
+      '120 uploads of 4 MiB that the head check refuses %s are answered and never held',
       async (_when, admit) => {
         let handled = 0;
         const server = await start(
@@ -78,7 +78,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       },
     );
 
-    test('uploads that would hold more than the bound together are answered 503 with Retry-After, and the others are served', async () => {
+    test('uploads that would hold more than the limit together get 503 with Retry-After, and the others are served', async () => {
       const server = await start(
         [
           {
@@ -116,7 +116,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       await expect.poll(() => server.heldBytes()).toBe(0);
     });
 
-    test('a body is counted as held until its handler has answered, also when its client has gone', async () => {
+    test('a body is counted as held until its handler has answered, also when its client disconnected', async () => {
       const door = gate();
       const begun = gate();
       const server = await start(
@@ -145,7 +145,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       expect((await ask(server, post('/echo', 'x'.repeat(1000)))).status).toBe(200);
     });
 
-    test('a body that no handler gets is discarded, and its connection goes on', async () => {
+    test('a body without a handler is discarded, and its connection continues', async () => {
       const server = await start([], { bodyBytesMax: UPLOAD_BYTES, heldBytesMax: UPLOAD_BYTES });
       const client = await open(server);
       for (let i = 0; i < 3; i++) {
@@ -180,7 +180,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       },
     ];
 
-    test.each([['at once'], ['later']])(
+    test.each([['immediately'], ['later']])(
       'a head that is admitted %s reaches its handler with the whole body, once',
       async (when) => {
         const seen: string[] = [];
@@ -231,7 +231,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       else expect([100, 401]).toContain(first.status);
     });
 
-    test('an admission that throws or rejects is a 500, and the server lives', async () => {
+    test('an admission that throws or rejects is answered with 500, and the server continues', async () => {
       for (const admit of [
         () => {
           throw new Error('a secret of the gate');
@@ -245,7 +245,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       }
     });
 
-    test('a client that goes away while its head is judged takes nothing with it', async () => {
+    test('a client that disconnects during admission leaves nothing held', async () => {
       const door = gate();
       const begun = gate();
       const server = await start(
@@ -273,7 +273,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       ['total', { connectionsMax: 3 }],
       ['address', { connectionsMax: 100, connectionsPerAddressMax: 3 }],
     ] as const)(
-      'a connection above the limit (%s) is answered 503 and closed, until one ends',
+      'a connection above the limit (%s) is answered with 503 and closed until another one ends',
       async (limit, over) => {
         const refused: ConnectionLimit[] = [];
         const server = await start(routes, { ...over, onConnectionRefused: (why) => refused.push(why) });
@@ -300,7 +300,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       },
     );
 
-    test('a crowd of refused connections ends, and the server lives', async () => {
+    test('many refused connections all end, and the server continues', async () => {
       const server = await start(routes, { connectionsMax: 1 });
       const one = (await open(server)).send(begun);
       await expect.poll(() => server.connections()).toBe(1);
@@ -354,7 +354,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
       expect((await ask(server, request('10.0.0.1:8081', 'http://10.0.0.1:8081'))).status).toBe(200);
     });
 
-    test('a refused request says what to do, its connection goes on, and * admits every site', async () => {
+    test('a refused cross-site request gets advice, its connection continues, and * admits every site', async () => {
       const server = await start(routes, {
         allowedOrigins: [],
         fallbacks: { error: (status, _request, detail) => ({ status, body: detail ?? '' }) },
@@ -373,7 +373,7 @@ export function httpGuardsContract(driver: HttpDriver): void {
   });
 
   describe('methods', () => {
-    test('a method of no list is answered 405 with Allow, or ends its connection where the backend says so', async () => {
+    test('an unlisted method is answered with 405 and Allow, or ends its connection where the backend cannot answer', async () => {
       const server = await start([
         { method: 'GET', path: '/a', handler: () => ({ status: 200 }) },
         { method: 'POST', path: '/a', handler: () => ({ status: 200 }) },

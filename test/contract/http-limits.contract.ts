@@ -77,30 +77,33 @@ export function httpLimitsContract(driver: HttpDriver): void {
       ],
       ['a tunnel', 'CONNECT other:443 HTTP/1.1\r\nHost: other:443\r\n\r\n'],
     ];
-    test.each(refused)('%s is refused without a handler, and the server lives', async (_what, bytes) => {
-      let handled = 0;
-      const server = await start([
-        { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: `${++handled}` }) },
-        { method: 'GET', path: '/', handler: () => ({ status: 200, body: `${++handled}` }) },
-        { method: 'GET', path: '/alive', handler: () => ({ status: 200, body: 'yes' }) },
-      ]);
-      const client = await open(server);
-      client.send(bytes);
-      await barrier(server);
-      const answer = can('malformed_answered') ? await client.outcome() : client.outcomeSoFar();
-      if (typeof answer === 'object') {
-        expect(answer.status).toBe(400);
-        expect(json(answer.body)['refused']).toBe(400);
-      } else {
-        expect(can('malformed_answered'), 'an answer may be missing').toBe(false);
-        expect(client.unread).toBe('');
-      }
-      expect(handled).toBe(0);
-      client.close();
-      expect((await ask(server, get('/alive'))).body.toString()).toBe('yes');
-    });
+    test.each(refused)(
+      'the request with %s is refused without a handler, and the server continues',
+      async (_what, bytes) => {
+        let handled = 0;
+        const server = await start([
+          { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: `${++handled}` }) },
+          { method: 'GET', path: '/', handler: () => ({ status: 200, body: `${++handled}` }) },
+          { method: 'GET', path: '/alive', handler: () => ({ status: 200, body: 'yes' }) },
+        ]);
+        const client = await open(server);
+        client.send(bytes);
+        await barrier(server);
+        const answer = can('malformed_answered') ? await client.outcome() : client.outcomeSoFar();
+        if (typeof answer === 'object') {
+          expect(answer.status).toBe(400);
+          expect(json(answer.body)['refused']).toBe(400);
+        } else {
+          expect(can('malformed_answered'), 'an answer may be missing').toBe(false);
+          expect(client.unread).toBe('');
+        }
+        expect(handled).toBe(0);
+        client.close();
+        expect((await ask(server, get('/alive'))).body.toString()).toBe('yes');
+      },
+    );
 
-    test('a chunk longer than it says is refused, or the last of its connection', async () => {
+    test('a chunk longer than its declared size is refused, or is the last of its connection', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       const bytes = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n`;
@@ -108,7 +111,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       expect(await client.closed()).toBe('');
     });
 
-    test('connections that sent what is malformed or nothing whole all end', async () => {
+    test('connections that sent malformed or incomplete requests all end', async () => {
       const server = await start(ROUTES, { requestTimeoutMs: 500, keepAliveTimeoutMs: 500 });
       const clients = await Promise.all(
         [
@@ -128,7 +131,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('a flood of headers and a huge target are refused before the limit is passed twice', async () => {
+    test('a flood of headers and a huge target are refused before twice the limit is read', async () => {
       const server = await start(ROUTES);
       for (const bytes of [
         `GET / HTTP/1.1\r\n${HOST}${'a: b\r\n'.repeat(5000)}\r\n`,
@@ -142,7 +145,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       }
     });
 
-    test('as many headers as fit all arrive', async () => {
+    test('headers up to the limit all arrive', async () => {
       const server = await start(
         [
           {
@@ -173,7 +176,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
   });
 
   describe('listening and draining', () => {
-    test('port 0 takes a free port and says which; a busy one is busy_port with what next', async () => {
+    test('the server reports the free port that it chose for port 0, and a busy port is an error with advice', async () => {
       const server = await start(ROUTES);
       expect(server.port).toBeGreaterThan(0);
       expect(server.host).toBe('127.0.0.1');
@@ -187,7 +190,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       expect(error?.next).toContain('-listen');
     });
 
-    test('a drain lets requests under way finish, refuses those after, and ends idle connections', async () => {
+    test('a drain lets requests in flight finish, refuses later ones, and ends idle connections', async () => {
       const door = gate();
       const begun = gate();
       const server = await start([
@@ -225,7 +228,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       expect(server.inFlight()).toBe(0);
     });
 
-    test('an answer given in a drain tells the client not to come back on its connection', async () => {
+    test('an answer sent during a drain tells the client to close its connection', async () => {
       const door = gate();
       const begun = gate();
       const server = await start([
@@ -248,7 +251,7 @@ export function httpLimitsContract(driver: HttpDriver): void {
       await Promise.all([client.closed(), drained]);
     });
 
-    test('a drain ends at its time whatever a handler does', async () => {
+    test('a drain ends at its deadline whatever a handler does', async () => {
       const begun = gate();
       const server = await start([
         {

@@ -23,7 +23,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       });
     });
 
-    test('a literal part wins, and a named one is tried where the literal leads nowhere', async () => {
+    test('a literal path part wins, and a named part is tried where the literal matches no route', async () => {
       const server = await start(ROUTES);
       expect((await ask(server, get('/subjects/latest'))).body.toString()).toBe('literal');
       expect((await ask(server, get('/subjects/latest/versions'))).body.toString()).toBe(
@@ -33,14 +33,14 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(json(answer.body)['params']).toEqual({ subject: 'latest', version: '1' });
     });
 
-    test('one trailing slash means nothing, an empty part matches nothing', async () => {
+    test('one trailing slash is ignored, and an empty part matches nothing', async () => {
       const server = await start(ROUTES);
       expect((await ask(server, get('/subjects/'))).status).toBe(200);
       expect((await ask(server, get('/subjects//'))).status).toBe(404);
       expect((await ask(server, get('/subjects//versions/1'))).status).toBe(404);
     });
 
-    test('an encoded literal is the literal; keys of every object are ordinary names', async () => {
+    test('an encoded literal equals the literal, and keys such as __proto__ are ordinary names', async () => {
       const server = await start(ROUTES);
       expect((await ask(server, get('/%73ubjects'))).status).toBe(200);
       const answer = await ask(server, get('/subjects/__proto__'));
@@ -49,7 +49,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect((await ask(server, get('/constructor'))).status).toBe(404);
     });
 
-    test('unknown path 404, other method 405 with Allow, each in the product’s own form', async () => {
+    test('an unknown path gets 404 and another method 405 with Allow, each in the product’s own form', async () => {
       const server = await start(ROUTES);
       const missing = await ask(server, get('/nowhere?x=1'));
       expect(missing.status).toBe(404);
@@ -61,7 +61,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(json(wrong.body)['refused']).toBe(405);
     });
 
-    test('HEAD is GET without the body', async () => {
+    test('HEAD is answered like GET without the body', async () => {
       const server = await start(ROUTES);
       const full = await ask(server, get('/subjects/x'));
       const client = await open(server);
@@ -75,7 +75,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect((await client.answer({ head: true })).status).toBe(404);
     });
 
-    test('OPTIONS answers 204 with Allow', async () => {
+    test('OPTIONS is answered with 204 and Allow', async () => {
       const server = await start(ROUTES);
       const answer = await ask(server, get('/echo').replace('GET', 'OPTIONS'));
       expect([answer.status, answer.headers['allow'], answer.headers['content-length']]).toEqual([
@@ -92,7 +92,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       ['an absolute target', get('http://test/subjects/x?q=1')],
       ['a rare method', get('/subjects/x').replace('GET', 'PROPFIND')],
     ];
-    test('rare forms are understood, or get neither answer nor handler', async () => {
+    test('rare request forms are understood, or get neither answer nor handler', async () => {
       if (!can('rare_forms')) {
         let handled = 0;
         const handler = () => ({ status: 200, body: `${++handled}` });
@@ -120,7 +120,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect((await ask(server, get('http://test'))).status).toBe(200);
     });
 
-    test('a percent sign that begins no character is malformed', async () => {
+    test('a percent sign that begins no character is answered with 400', async () => {
       const server = await start(ROUTES);
       for (const path of ['/subjects/%', '/subjects/%zz', '/subjects/%ff', '/subjects/%C3']) {
         expect((await ask(server, get(path))).status, path).toBe(400);
@@ -129,13 +129,13 @@ export function httpRequestsContract(driver: HttpDriver): void {
   });
 
   describe('headers and bodies', () => {
-    test('several lines of one header stay apart, in order, trimmed', async () => {
+    test('several lines of one header stay separate, in order and trimmed', async () => {
       const server = await start(ROUTES);
       const answer = await ask(server, get('/', 'X-Thing:  a, b \t\r\nx-thing:\r\nX-THING: c\r\n'));
       expect(json(answer.body)['x']).toEqual(['a, b', '', 'c']);
     });
 
-    test('header bytes above ASCII arrive in Latin-1, or never look like other text inside', async () => {
+    test('header bytes above ASCII arrive in Latin-1, or are never mistaken for other text', async () => {
       const server = await start(ROUTES);
       const send = (value: string) => ask(server, Buffer.from(get('/', `X-Thing: ${value}\r\n`), 'latin1'));
       if (can('header_bytes')) {
@@ -150,7 +150,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
         expect(json((await send(value)).body)['x']).toEqual(['caf']);
     });
 
-    test('a body arrives whole whether it has a length, chunks, or trickles in', async () => {
+    test('a body arrives whole with a length, in chunks or byte by byte', async () => {
       const server = await start(ROUTES);
       expect(json((await ask(server, post('/echo', 'hello'))).body)['body']).toBe('hello');
       const chunked = `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n1\r\n!\r\n0\r\n\r\n`;
@@ -164,7 +164,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(json((await client.answer()).body)['body']).toBe('slowly');
     });
 
-    test('chunk extensions and trailers mean nothing, or end the connection', async () => {
+    test('chunk extensions and trailers are ignored, or end the connection', async () => {
       const server = await start(ROUTES);
       const send = (chunks: string) =>
         `POST /echo HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\n${chunks}\r\n`;
@@ -182,7 +182,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       }
     });
 
-    test('nothing behind a body in odd chunks is taken for a request', async () => {
+    test('bytes behind a body in malformed chunks are never treated as a request', async () => {
       let smuggled = 0;
       const server = await start([
         { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: 'read' }) },
@@ -209,7 +209,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(smuggled).toBe(0);
     });
 
-    test('what follows a body in chunks is the next request, or is never handled', async () => {
+    test('bytes behind a body in chunks are the next request, or are never handled', async () => {
       let handled = 0;
       const server = await start([
         { method: 'POST', path: '/now', handler: () => ({ status: 200, body: 'read' }) },
@@ -230,7 +230,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(handled).toBe(can('exact_chunks') ? 6 : 0);
     });
 
-    test('bytes and text leave as they are', async () => {
+    test('bytes and text leave the server unchanged', async () => {
       const server = await start(ROUTES);
       const bytes = await ask(server, get('/bytes'));
       expect([...bytes.body]).toEqual([0, 255, 13, 10]);
@@ -241,7 +241,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect([none.status, none.headers['content-length']]).toEqual([204, undefined]);
     });
 
-    test('the limit itself passes; one byte more is 413 without a handler, and the connection closes', async () => {
+    test('a body of exactly the limit passes, and one byte more gets 413 without a handler and closes the connection', async () => {
       let handled = 0;
       const server = await start([
         { method: 'POST', path: '/echo', handler: () => ({ status: 200, body: `${++handled}` }) },
@@ -276,7 +276,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(client.error).toBeUndefined();
     });
 
-    test('a client that goes on uploading after 413 is cut off, and not read to the end', async () => {
+    test('a client that continues to upload after 413 is cut off and not read to the end', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       client.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 100000000000\r\n\r\n`);
@@ -289,7 +289,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect(client.bytesSent).toBeLessThan(KERNEL_BUFFERS_BYTES);
     });
 
-    test('a refused client that never closes is let go', async () => {
+    test('a refused client that never closes does not delay a drain', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       client.send(`POST /echo HTTP/1.1\r\n${HOST}Content-Length: 5000\r\n\r\n`);
@@ -321,7 +321,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       }
     });
 
-    test('a body sent to an unknown path is read within the limit and the connection lives on', async () => {
+    test('a body sent to an unknown path is read within the limit, and the connection continues', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       client.send(post('/nowhere', 'x'.repeat(1000)));
@@ -331,8 +331,8 @@ export function httpRequestsContract(driver: HttpDriver): void {
     });
   });
 
-  describe('failures of a handler', () => {
-    test('a throw and a rejection are 500 without a word of the cause', async () => {
+  describe('handler failures', () => {
+    test('a throw and a rejection are answered with 500 without the text of the cause', async () => {
       const server = await start(ROUTES);
       const client = await open(server);
       for (const path of ['/throws', '/rejects', '/nothing', '/nothing-later']) {
@@ -343,7 +343,7 @@ export function httpRequestsContract(driver: HttpDriver): void {
       expect((await client.send(get('/subjects/latest')).answer()).status).toBe(200);
     });
 
-    test('an answer that cannot be written is 500, not a split header', async () => {
+    test('an answer that cannot be written becomes 500 and no split header', async () => {
       const server = await start(ROUTES);
       const bad = await ask(server, get('/bad-header'));
       expect([bad.status, bad.headers['set-cookie'], bad.headers['x-first']]).toEqual([

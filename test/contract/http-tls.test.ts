@@ -91,7 +91,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
   });
 
   describe('TLS', () => {
-    test('a client that trusts the authority is served, one that does not hangs up', async () => {
+    test('a client that trusts the authority is served, and a client that does not ends the handshake', async () => {
       const server = await start();
       expect(bodyOf(await ask(server))).toBe(null);
       expect(await ask(server, { ca: stranger.cert })).toMatch(/UNABLE_TO_VERIFY|SELF_SIGNED/);
@@ -100,7 +100,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       );
     });
 
-    test('plain HTTP and garbage on the port end, and the server lives', async () => {
+    test('plain HTTP and garbage on the TLS port end their connection, and the server continues', async () => {
       const server = await start();
       for (const bytes of [get('/who'), '\x16\x03\x01\x00\x05hello', '\x00'.repeat(100)]) {
         const received = await new Promise<string>((resolve) => {
@@ -127,7 +127,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       await closed;
     });
 
-    test('a reloaded certificate is served to new connections, and one that does not fit changes nothing', async () => {
+    test('a reloaded certificate is served to new connections, and a mismatched one changes nothing', async () => {
       const server = await start();
       const kept = await secured(server, authority.cert);
       const next = certificate({ subject: [['CN', 'next']], issuer: stranger, ips: ['127.0.0.1'] });
@@ -144,7 +144,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       kept.destroy();
     });
 
-    test('reloaded authorities of client certificates replace the ones before', async () => {
+    test('reloaded authorities of client certificates replace the previous ones', async () => {
       const server = await start(mtls);
       const client = { cert: relay.cert, key: relay.key };
       expect(await ask(server, client)).toContain('HTTP/1.1 200');
@@ -161,7 +161,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
       expect(await ask(server)).toContain('HTTP/1.1 200');
     });
 
-    test('uWebSockets.js says that it has none', async () => {
+    test('uWebSockets.js refuses TLS settings and names the driver that has TLS', async () => {
       const options = {
         host: '127.0.0.1',
         port: 0,
@@ -183,7 +183,7 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
   });
 
   describe('client certificates', () => {
-    test('a verified one is the peer of each request', async () => {
+    test('a verified client certificate is the peer of each request', async () => {
       const answer = bodyOf(await ask(await start(mtls), { cert: relay.cert, key: relay.key }));
       expect(answer).toEqual({
         subject: 'O=acme\\, inc,CN=relay',
@@ -200,22 +200,28 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
         'of an authority by name only',
         certificate({ subject: relay.subject, issuer: { ...stranger, subject: authority.subject } }),
       ],
-      ['issued by one that is no authority', certificate({ subject: [['CN', 'x']], issuer: relay })],
+      [
+        'issued by a certificate that is no authority',
+        certificate({ subject: [['CN', 'x']], issuer: relay }),
+      ],
     ];
 
-    test.each(bad)('one %s gets no answer, whether one is required or not', async (_what, { cert, key }) => {
-      for (const clientCertificateRequired of [true, false]) {
-        const answer = await ask(await start({ ...mtls, clientCertificateRequired }), { cert, key });
-        expect(answer).not.toContain('HTTP/1.1 200');
-      }
-    });
+    test.each(bad)(
+      'a client certificate %s gets no answer, whether a certificate is required or not',
+      async (_what, { cert, key }) => {
+        for (const clientCertificateRequired of [true, false]) {
+          const answer = await ask(await start({ ...mtls, clientCertificateRequired }), { cert, key });
+          expect(answer).not.toContain('HTTP/1.1 200');
+        }
+      },
+    );
 
-    test('none at all: refused where one is required, served without a peer where not', async () => {
+    test('a client without a certificate is refused where one is required, and served without a peer elsewhere', async () => {
       expect(await ask(await start(mtls))).not.toContain('HTTP/1.1 200');
       expect(bodyOf(await ask(await start({ ...mtls, clientCertificateRequired: false })))).toBe(null);
     });
 
-    test('a name cannot smuggle in another', async () => {
+    test('a certificate name cannot smuggle in another name', async () => {
       const sly = certificate({
         subject: [['CN', 'x,CN=relay\nO=acme']],
         issuer: authority,
@@ -229,14 +235,14 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
     });
   });
 
-  describe('what TLS is made of', () => {
+  describe('TLS settings', () => {
     test.each<[string, Partial<HttpTls>, string]>([
       ['a certificate that is none', { cert: 'garbage' }, 'TLS cert'],
       ['a key that is none', { key: own.cert }, 'TLS key'],
       ['the key of another', { key: relay.key }, 'not the key of the certificate'],
       ['an authority that is none', { clientCa: '' }, 'TLS clientCa'],
       ['a broken authority', { clientCa: own.cert.replace(/MII/, 'MXX') }, 'TLS clientCa'],
-    ])('%s is refused before the port is taken', async (_what, tls, why) => {
+    ])('the server refuses %s before it takes the port', async (_what, tls, why) => {
       const refused = await start(tls).catch((thrown: unknown) => findMillraceError(thrown));
       expect(refused).toMatchObject({ code: 'bad_value', message: expect.stringContaining(why) });
     });

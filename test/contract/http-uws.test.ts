@@ -19,7 +19,7 @@ const loads = ((): boolean => {
 describe(uwsDriver.name, () => {
   if (loads) httpContract(uwsDriver);
   else
-    test('says what to do where it has no binary for this machine and Node', async () => {
+    test('the uWebSockets.js driver names an alternative where it has no binary for this machine and Node', async () => {
       const options: HttpServerOptions = {
         host: '127.0.0.1',
         port: 0,
@@ -35,10 +35,10 @@ describe(uwsDriver.name, () => {
     });
 });
 
-describe('what the uWebSockets.js driver reads and writes', () => {
+describe('uWebSockets.js driver', () => {
   const address = (...bytes: number[]): string => addressText(Uint8Array.from(bytes).buffer);
 
-  test('addresses come as bytes', () => {
+  test('addresses are formatted from their bytes', () => {
     expect(address(127, 0, 0, 1)).toBe('127.0.0.1');
     expect(address(...new Array<number>(15).fill(0), 1)).toBe('::1');
     expect(address(0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xa)).toBe('2001:db8::a');
@@ -46,7 +46,7 @@ describe('what the uWebSockets.js driver reads and writes', () => {
     expect(address()).toBe('');
   });
 
-  test('a header of an answer is one line of Latin-1, or none', () => {
+  test('a response header is one line of Latin-1 or refused', () => {
     expect(checkedHeader('x-a', 'plain\ttext')).toBe('plain\ttext');
     expect(checkedHeader('x-a', 'é')).toEqual(Buffer.of(0xe9));
     for (const [name, value] of [

@@ -10,7 +10,7 @@ import { httpRequestsContract } from './http-requests.contract.ts';
 
 export function httpContract(driver: HttpDriver): void {
   describe('requests', () => httpRequestsContract(driver));
-  describe('the life of a connection', () => httpConnectionsContract(driver));
+  describe('connection lifecycle', () => httpConnectionsContract(driver));
   describe('random bytes', () => httpRandomContract(driver));
   describe('limits', () => httpLimitsContract(driver));
   describe('guards', () => httpGuardsContract(driver));

@@ -77,26 +77,29 @@ async function readWhole(folder: string): Promise<number> {
   }
 }
 
-describe('a process that is killed', () => {
-  it.each(['page 1 3', 'page 2 9', 'last 2', 'run 3'])('at "%s" leaves whole runs alone', async (moment) => {
-    const folder = fresh();
-    const lines = await run('runs', folder, (line, kill) => {
-      if (line === moment) kill();
-    });
-    const reported = lines.filter((line) => line.startsWith('run ')).length;
-    const store = await rocksdbDriver.open(folder, OPTIONS);
-    const rows = new Map<string, number>();
-    for (const [key] of await said(store, 'runs'))
-      rows.set(key.slice(0, 12), (rows.get(key.slice(0, 12)) ?? 0) + 1);
-    expect([...rows.values()].filter((found) => found !== 20_000)).toEqual([]);
-    // The one whose report the signal cut off may be there too.
-    expect([reported, reported + 1]).toContain(rows.size);
-    expect(readdirSync(join(folder, 'incoming'))).toEqual([]);
-    expect(tables(folder).length).toBe(rows.size);
-    await store.close();
-  });
+describe('killed process', () => {
+  it.each(['page 1 3', 'page 2 9', 'last 2', 'run 3'])(
+    'a process killed at "%s" leaves only whole runs',
+    async (moment) => {
+      const folder = fresh();
+      const lines = await run('runs', folder, (line, kill) => {
+        if (line === moment) kill();
+      });
+      const reported = lines.filter((line) => line.startsWith('run ')).length;
+      const store = await rocksdbDriver.open(folder, OPTIONS);
+      const rows = new Map<string, number>();
+      for (const [key] of await said(store, 'runs'))
+        rows.set(key.slice(0, 12), (rows.get(key.slice(0, 12)) ?? 0) + 1);
+      expect([...rows.values()].filter((found) => found !== 20_000)).toEqual([]);
+      // The one whose report the signal cut off may be there too.
+      expect([reported, reported + 1]).toContain(rows.size);
+      expect(readdirSync(join(folder, 'incoming'))).toEqual([]);
+      expect(tables(folder).length).toBe(rows.size);
+      await store.close();
+    },
+  );
 
-  it('keeps what a log or a flush made durable', async () => {
+  it('a killed process keeps what a log or a flush made durable', async () => {
     const folder = fresh();
     await run('logs', folder, (_, kill) => kill());
     const store = await rocksdbDriver.open(folder, OPTIONS);
@@ -106,7 +109,7 @@ describe('a process that is killed', () => {
     await store.close();
   });
 
-  it('shuts others out while it lives', async () => {
+  it('a running process locks other processes out of its store', async () => {
     const folder = fresh();
     const lines: string[] = [];
     let refused: unknown;
@@ -133,22 +136,22 @@ describe('a process that is killed', () => {
   });
 });
 
-describe('a file', () => {
-  it('that lost its end is named when the store is opened', async () => {
+describe('damaged file', () => {
+  it('a file that lost its end is named when the store is opened', async () => {
     const [folder, file] = await written();
     truncateSync(file, statSync(file).size - 100);
     await expect(readWhole(folder)).rejects.toThrow(code('kv_corrupt'));
     await expect(readWhole(folder)).rejects.toThrow(file.slice(folder.length));
   });
 
-  it('that is gone is named', async () => {
+  it('a missing file is named when the store is opened', async () => {
     const [folder, file] = await written();
     unlinkSync(file);
     await expect(readWhole(folder)).rejects.toThrow(code('kv_corrupt'));
     await expect(readWhole(folder)).rejects.toThrow(file.slice(folder.length));
   });
 
-  it('with one bit turned over is named by the scan that meets it, wherever the bit is', async () => {
+  it('a file with one flipped bit is named by the scan that reads it, wherever the bit is', async () => {
     const [folder, file] = await written();
     const bytes = readFileSync(file);
     const places = [10, bytes.length >> 2, bytes.length >> 1, bytes.length - 5];
@@ -168,7 +171,7 @@ describe('a file', () => {
     expect(await readWhole(folder)).toBe(20_000);
   });
 
-  it('that names the manifest is missed, and nothing is made over the rest', async () => {
+  it('a missing manifest pointer is an error, and no new store is created over the rest', async () => {
     const [folder] = await written();
     unlinkSync(join(folder, 'CURRENT'));
     await expect(readWhole(folder)).rejects.toThrow(code('kv_corrupt'));
@@ -176,8 +179,8 @@ describe('a file', () => {
   });
 });
 
-describe('a folder', () => {
-  it('of another version, or of a store that is not ours, is refused and left as it is', async () => {
+describe('store folder', () => {
+  it('a folder of another version or of a foreign store is refused and left unchanged', async () => {
     const [folder] = await written();
     const mark = join(folder, 'MILLRACE-KV');
     const ours = readFileSync(mark, 'utf8');
@@ -190,13 +193,13 @@ describe('a folder', () => {
     expect(await readWhole(folder)).toBe(20_000);
   });
 
-  it('that cannot be made is said to be not writable', async () => {
+  it('a folder that cannot be created is reported as not writable', async () => {
     const file = fresh();
     writeFileSync(file, 'a file');
     await expect(rocksdbDriver.open(join(file, 'store'), OPTIONS)).rejects.toThrow(code('not_writable'));
   });
 
-  it('loses what a dead process was writing, and only that', async () => {
+  it('an open removes only the unfinished files of a dead process', async () => {
     const [folder] = await written();
     mkdirSync(join(folder, 'incoming'), { recursive: true });
     writeFileSync(join(folder, 'incoming', '1.sst'), 'half a run');
@@ -205,7 +208,7 @@ describe('a folder', () => {
   });
 });
 
-it('a checkpoint shares its files with the store and outlives it', async () => {
+it('a checkpoint shares its files with the store and outlives the store', async () => {
   const [folder, file] = await written();
   const store = await rocksdbDriver.open(folder, OPTIONS);
   const copy = fresh();
@@ -219,7 +222,7 @@ it('a checkpoint shares its files with the store and outlives it', async () => {
   expect(await readWhole(copy)).toBe(20_000);
 });
 
-it('a disk that takes no more is an error of its own, for runs and for puts', {
+it('a full disk is an error of its own, for runs and for puts', {
   timeout: 300_000,
 }, async () => {
   const lines = await run('full', fresh(), () => {}, 400);
@@ -240,7 +243,7 @@ it('memory stays under the budget while many times as much is written and read',
   expect(after.peak - before.rss).toBeLessThan(budget + 64 * MIB);
 });
 
-it('a put that a scan is waiting for comes from the files too', async () => {
+it('a scan waits for a put and reads it from the files too', async () => {
   const folder = fresh();
   const store = await rocksdbDriver.open(folder, { ...OPTIONS, budgetBytes: KV_BUDGET_MIN_BYTES });
   // More than the memtables hold, so that files and memory both have rows.

@@ -38,7 +38,7 @@ const step = fc.oneof(
 export function kvLifecycleContract(world: KvWorld): void {
   const { driver } = world;
 
-  it(`${driver.name}: answers any sequence of calls as a sorted map does`, async () => {
+  it(`${driver.name}: a store answers any sequence of calls as a sorted map does`, async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(step, { minLength: 5, maxLength: 30 }), async (steps) => {
         const folder = world.folder();
@@ -87,8 +87,8 @@ export function kvLifecycleContract(world: KvWorld): void {
     );
   });
 
-  describe(`${driver.name}: a checkpoint`, () => {
-    it('is a store of its own, and the original goes on', async () => {
+  describe(`${driver.name}: checkpoint`, () => {
+    it('a checkpoint is a store of its own, and the original continues', async () => {
       const folder = world.folder();
       const store = await driver.open(folder, OPTIONS);
       await ingest(store, 'runs', [[pair('a', 'run')]]);
@@ -120,7 +120,7 @@ export function kvLifecycleContract(world: KvWorld): void {
   });
 
   describe(`${driver.name}: open and close`, () => {
-    it('keep what was put without a log, through a flush and a close', async () => {
+    it('puts without a log survive a flush and a close', async () => {
       const folder = world.folder();
       for (const round of [1, 2, 3]) {
         const store = await driver.open(folder, OPTIONS);
@@ -131,7 +131,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       }
     });
 
-    it('refuse a folder that is missing, open already, or has families that nobody named', async () => {
+    it('open refuses a folder that is missing, already open, or has unnamed families', async () => {
       const folder = world.folder();
       await expect(driver.open(folder, { ...OPTIONS, missing: 'refuse' })).rejects.toThrow(
         code('kv_missing'),
@@ -148,7 +148,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       await more.close();
     });
 
-    it('refuse any number of others at once, who wait for it to close', async () => {
+    it('concurrent opens of a held folder are refused, and one succeeds after the close', async () => {
       const folder = world.folder();
       const store = await driver.open(folder, OPTIONS);
       const another = (): Promise<KvStore> => driver.open(folder, OPTIONS);
@@ -169,11 +169,11 @@ export function kvLifecycleContract(world: KvWorld): void {
       ['no family', { ...OPTIONS, families: {} }],
       ['a name that is none', { ...OPTIONS, families: { 'a/b': 'rows' } }],
       ['the name of the base', { ...OPTIONS, families: { default: 'rows' } }],
-    ] as const)('refuse %s', async (_, options) => {
+    ] as const)('open refuses %s', async (_, options) => {
       await expect(driver.open(world.folder(), options)).rejects.toThrow(code('out_of_range'));
     });
 
-    it('end every call with one clear error afterwards, and runs and scans with it', async () => {
+    it('every call, run and scan fails with one clear error after close', async () => {
       const store = await driver.open(world.folder(), OPTIONS);
       await store.put('rows', spans([pair('a', '1')]), 'off');
       const scan = await store.scan('rows', ALL, { shape: 'spans' });
@@ -199,7 +199,7 @@ export function kvLifecycleContract(world: KvWorld): void {
     });
   });
 
-  describe(`${driver.name}: a wrong call`, () => {
+  describe(`${driver.name}: wrong calls`, () => {
     const opened = async (use: (store: KvStore) => Promise<void>): Promise<void> => {
       const store = await driver.open(world.folder(), OPTIONS);
       try {
@@ -225,7 +225,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       ['too few records', { ...made, count: 3 }],
       ['no records in a value', { ...made, perValue: 0 }],
       ['a prefix too long', { ...made, prefix: new Uint8Array(4096) }],
-    ])('with %s is refused, and nothing is written', async (_, rows) => {
+    ])('a call with %s is refused and writes nothing', async (_, rows) => {
       await opened(async (store) => {
         await expect(store.put('rows', rows, 'off')).rejects.toThrow(code('out_of_range'));
         const run = store.openRun('rows');
@@ -234,7 +234,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       });
     });
 
-    it('with a family, key, edge or page that cannot be is refused', async () => {
+    it('a call with an impossible family, key, bound or page is refused', async () => {
       await opened(async (store) => {
         await expect(store.put('other', good, 'off')).rejects.toThrow(code('out_of_range'));
         expect(() => store.openRun('other')).toThrow(code('out_of_range'));

@@ -59,21 +59,24 @@ export function kvContract(world: KvWorld): void {
     const shuffled = pairs.map((_, i) => pairs[(i * 389) % pairs.length] as Pair);
     const expected = sorted(pairs.map(([key, value]) => [hex(key), hex(value)]));
 
-    it.each(['rows', 'runs'])('is by unsigned bytes in %s, for any range', async (family) => {
-      await opened(async (store) => {
-        if (family === 'rows') await store.put(family, spans(shuffled), 'off');
-        else await ingest(store, family, [expected.map(([key, value]) => [unhex(key), unhex(value)])]);
-        expect(await said(store, family)).toEqual(expected);
-        for (const from of [null, ...EDGES])
-          for (const to of [null, ...EDGES.slice(1)]) {
-            const range = { from: from === null ? null : unhex(from), to: to === null ? null : unhex(to) };
-            expect(await said(store, family, range), `${from} ${to}`).toEqual(within(expected, from, to));
-          }
-      });
-    });
+    it.each(['rows', 'runs'])(
+      'rows of family %s are ordered by unsigned bytes, for any range',
+      async (family) => {
+        await opened(async (store) => {
+          if (family === 'rows') await store.put(family, spans(shuffled), 'off');
+          else await ingest(store, family, [expected.map(([key, value]) => [unhex(key), unhex(value)])]);
+          expect(await said(store, family)).toEqual(expected);
+          for (const from of [null, ...EDGES])
+            for (const to of [null, ...EDGES.slice(1)]) {
+              const range = { from: from === null ? null : unhex(from), to: to === null ? null : unhex(to) };
+              expect(await said(store, family, range), `${from} ${to}`).toEqual(within(expected, from, to));
+            }
+        });
+      },
+    );
 
     it.each(['rows', 'runs'])(
-      'holds where a range of %s is deleted, and nothing beside it goes',
+      'a deleted range of %s removes its rows and no row beside it',
       async (family) => {
         for (const [from, to] of [
           ['00ff', '0100'],
@@ -101,7 +104,7 @@ export function kvContract(world: KvWorld): void {
   });
 
   describe(`${driver.name}: values`, () => {
-    it('may be empty or large, and a page grows for the row it cannot hold', async () => {
+    it('values may be empty or large, and a page grows for a row that does not fit', async () => {
       await opened(async (store) => {
         const large = new Uint8Array(5_000_000).map((_, i) => (i * 7) >> 3);
         const pairs: Pair[] = [pair('a', ''), [text('b'), large], pair('c', 'x')];
@@ -127,7 +130,7 @@ export function kvContract(world: KvWorld): void {
       });
     });
 
-    it('are found by many keys at once, of one size or of any', async () => {
+    it('values are found by many keys in one call, with keys of one size or of any', async () => {
       await opened(async (store) => {
         const key = (i: number): Uint8Array => text(String(i).padStart(6, '0'));
         const pairs = Array.from({ length: 1000 }, (_, i): Pair => [key(i * 2), text(`v${i * 2}`)]);
@@ -143,8 +146,8 @@ export function kvContract(world: KvWorld): void {
     });
   });
 
-  describe(`${driver.name}: which row wins`, () => {
-    it('is the newer one, whether put or ingested', async () => {
+  describe(`${driver.name}: overwritten rows`, () => {
+    it('the newer row wins, whether put or ingested', async () => {
       await opened(async (store) => {
         for (const family of ['rows', 'runs']) {
           const now = async (): Promise<string> =>
@@ -167,8 +170,8 @@ export function kvContract(world: KvWorld): void {
     });
   });
 
-  describe(`${driver.name}: a run`, () => {
-    it('is seen whole once it is finished, and not at all before or when it is given up', async () => {
+  describe(`${driver.name}: run`, () => {
+    it('a run is visible whole once it is finished, and never before or after it is closed unfinished', async () => {
       await opened(async (store) => {
         const run = store.openRun('runs');
         await run.append(spans([pair('a', '1'), pair('b', '2')]));
@@ -191,7 +194,7 @@ export function kvContract(world: KvWorld): void {
       ['inside a page', [[pair('b', ''), pair('a', '')]]],
       ['from page to page', [[pair('b', '')], [pair('a', '')]]],
       ['with a key twice', [[pair('a', '')], [pair('a', '')]]],
-    ])('that does not ascend %s is refused, and stays so', async (_, pages) => {
+    ])('a run that does not ascend %s is refused and stays refused', async (_, pages) => {
       await opened(async (store) => {
         const run = store.openRun('runs');
         const write = async (): Promise<void> => {
@@ -204,7 +207,7 @@ export function kvContract(world: KvWorld): void {
       });
     });
 
-    it('of records has the keys that they hold, and gives them back by any number in a value', async () => {
+    it('a run of records takes its keys from the records and returns them for any number of records in a value', async () => {
       const words = [0n, 1n, 255n, 256n, 1n << 31n, (1n << 32n) - 1n, 1n << 63n, (1n << 64n) - 1n];
       const key = (word: bigint): string => hex(text('p')) + word.toString(16).padStart(16, '0');
       await opened(async (store) => {
@@ -233,7 +236,7 @@ export function kvContract(world: KvWorld): void {
       });
     });
 
-    it('gives rows of one size back as such, and says so where they are not', async () => {
+    it('rows of one size are returned in fixed shape, and other rows are refused in that shape', async () => {
       await opened(async (store) => {
         const bytes = text('aa1bb2cc3');
         const run = store.openRun('runs');
@@ -289,8 +292,8 @@ export function kvContract(world: KvWorld): void {
     });
   });
 
-  describe(`${driver.name}: a range that is deleted`, () => {
-    it('spares the key at its end, though a file ends there', async () => {
+  describe(`${driver.name}: deleted range`, () => {
+    it('a deleted range spares the key at its end, although a file ends there', async () => {
       for (const last of ['m', 'm\0', 'm\0\0']) {
         await opened(async (store) => {
           await ingest(store, 'runs', [[pair('a', '1'), pair('b', '2'), pair(last, '3')]]);
@@ -303,7 +306,7 @@ export function kvContract(world: KvWorld): void {
     });
 
     if (world.dropsFiles)
-      it('gives the disk back at once where files lie in it as a whole', async () => {
+      it('a deleted range frees the disk space of whole files immediately', async () => {
         await opened(async (store) => {
           for (const prefix of ['a', 'b', 'c']) {
             const run = store.openRun('runs');
@@ -324,8 +327,8 @@ export function kvContract(world: KvWorld): void {
       });
   });
 
-  describe(`${driver.name}: a scan`, () => {
-    it('sees the rows of its beginning, whatever comes after', async () => {
+  describe(`${driver.name}: scan`, () => {
+    it('a scan sees the rows of its beginning, whatever is written later', async () => {
       await opened(async (store) => {
         for (const family of ['rows', 'runs']) {
           const pairs = Array.from({ length: 50 }, (_, i) => pair(`k${10 + i}`, `v${i}`));
@@ -355,7 +358,7 @@ export function kvContract(world: KvWorld): void {
       });
     });
 
-    it('goes on side by side with others, with look-ups and with runs', async () => {
+    it('a scan runs concurrently with other scans, look-ups and runs', async () => {
       await opened(async (store) => {
         const words = Array.from({ length: 20_000 }, (_, i) => BigInt(i));
         const one = async (prefix: string): Promise<number> => {

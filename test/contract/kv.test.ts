@@ -22,7 +22,7 @@ for (const driver of [new SimKv(), rocksdbDriver, rocksdbNpmDriver]) {
   kvLifecycleContract(world);
 }
 
-it('in memory a crash keeps what a log, a run or a flush made durable, and nothing else', async () => {
+it('a crash of the in-memory store keeps what a log, a run or a flush made durable, and nothing else', async () => {
   const kv = new SimKv();
   const store = await kv.open('f', OPTIONS);
   await store.put('rows', spans([pair('a', '1')]), 'off');
@@ -40,7 +40,7 @@ it('in memory a crash keeps what a log, a run or a flush made durable, and nothi
   await after.close();
 });
 
-it('is opened through the addon or the package as asked, and a folder by the driver that made it', async () => {
+it('a store opens through the requested driver, and a folder only by the driver that created it', async () => {
   expect([await openKv(), await openKv('on'), await openKv('off')]).toEqual([
     rocksdbDriver,
     rocksdbDriver,

@@ -10,7 +10,7 @@ import { failure, heldLock } from './sql-kit.ts';
 const ANSWER_MS = 6000;
 
 export function silenceContract(textDrivers: readonly TextDriver[], postgres: () => string): void {
-  describe('after a server falls silent', () => {
+  describe('silent server', () => {
     let gate: SilentGate;
     let overdue = 0;
     const options = () => {
@@ -31,7 +31,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
     });
     afterAll(() => gate.close());
 
-    it('pg waits once a transaction, gives the connection up, and counts the wait', async () => {
+    it('pg waits once per transaction, drops the connection and counts the timeout', async () => {
       const pool = await pgDriver.connect(options());
       try {
         const error = await failure(
@@ -72,7 +72,7 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       }
     });
 
-    it('a statement waits for its answer as long as it asks for, until it is given up', async () => {
+    it('a statement waits for its answer until its own timeout or its abort', async () => {
       const pool = await pgDriver.connect(options());
       const hasty = await pgDriver.connect(options());
       const holder = await pgDriver.connect({ ...options(), connectionsMax: 2, answerTimeoutMs: 600_000 });
@@ -102,22 +102,25 @@ export function silenceContract(textDrivers: readonly TextDriver[], postgres: ()
       }
     });
 
-    it.each(textDrivers)('$name gives the connection up, and counts the wait', async (driver) => {
-      const one: TextStatement = { text: 'SELECT 1', paramCount: 0 };
-      const pool = await driver.connect(options());
-      const ask = (): Promise<string | null> => pool.execute(one, [], (rows) => rows.text(0, 0));
-      try {
-        expect(await ask()).toBe('1');
-        gate.silence();
-        const error = await failure(ask());
-        expect([error.code, error.details['sent'], overdue]).toEqual(['unreachable', true, 1]);
-        gate.speak();
-        expect(await ask()).toBe('1');
-      } finally {
-        gate.speak();
-        await pool.close();
-      }
-    });
+    it.each(textDrivers)(
+      'the driver $name drops the connection of a silent server and counts the timeout',
+      async (driver) => {
+        const one: TextStatement = { text: 'SELECT 1', paramCount: 0 };
+        const pool = await driver.connect(options());
+        const ask = (): Promise<string | null> => pool.execute(one, [], (rows) => rows.text(0, 0));
+        try {
+          expect(await ask()).toBe('1');
+          gate.silence();
+          const error = await failure(ask());
+          expect([error.code, error.details['sent'], overdue]).toEqual(['unreachable', true, 1]);
+          gate.speak();
+          expect(await ask()).toBe('1');
+        } finally {
+          gate.speak();
+          await pool.close();
+        }
+      },
+    );
 
     it('a replication connection is refused after its timeout', async () => {
       gate.silenceOn('IDENTIFY_SYSTEM');

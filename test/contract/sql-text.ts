@@ -77,7 +77,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       table: `${schema}.t`,
     });
 
-    it('a pool opens as many connections as it may, and no more', async () => {
+    it('a pool opens as many connections as its limit and no more', async () => {
       const one = statement('SELECT 1');
       let begun = 0;
       const together = gate();
@@ -121,7 +121,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       ]);
     });
 
-    it('a statement reports how many rows it gave or changed', async () => {
+    it('a statement reports how many rows it returned or changed', async () => {
       expect(await pool.execute(INSERT, ['1', 'one'], count)).toBe(1);
       expect(await pool.execute(INSERT, ['2', null], count)).toBe(1);
       expect(await pool.execute(IDS, [], table)).toEqual([['1'], ['2']]);
@@ -209,7 +209,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       }
     });
 
-    it('a server that does not answer in time is given up together with its connection', async () => {
+    it('a server that does not answer in time is treated as lost together with its connection', async () => {
       const one = await driver.connect(options(postgres(), { connectionsMax: 1, answerTimeoutMs: 6000 }));
       const lock = await heldLock(plain);
       try {
@@ -223,7 +223,7 @@ export function textContract(driver: TextDriver, postgres: () => string): void {
       }
     });
 
-    it('a cancelled statement is ended by the server, and no other statement is', async () => {
+    it('a cancelled statement is ended by the server, and no other statement is ended', async () => {
       const one = await driver.connect(options(postgres(), { connectionsMax: 1 }));
       const lock = await heldLock(plain);
       try {

@@ -184,7 +184,7 @@ export function sqlContract(driver: SqlDriver, postgres: () => string): void {
       }
     });
 
-    it('a statement with an answer timeout is given up when the server does not answer in time', async () => {
+    it('a statement with an answer timeout fails when the server does not answer in time', async () => {
       const hasty = await driver.connect({ ...options(postgres(), 1), answerTimeoutMs: 60_000 });
       const soon = { answerTimeoutMs: 3000 };
       const lock = await heldLock(pool);

@@ -87,7 +87,7 @@ it('the wake-ups of one turn become one message', async () => {
   waker.wake();
 });
 
-it('a folder of wake-ups belongs to its user alone, and an error says why there is none', async () => {
+it('a folder of wake-ups belongs to its user alone, and a missing folder is reported with a reason', async () => {
   const scope = fresh();
   const listener = await driver.listen(scope, () => {});
   expect(statSync(wakeFolder(scope, root)).mode & 0o777).toBe(0o700);

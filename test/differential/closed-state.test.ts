@@ -80,8 +80,8 @@ const KINDS: readonly Kind[] = [
 
 const cases = KINDS.flatMap((kind) => SIDES.map((kernels) => ({ kind, kernels })));
 
-describe.each(cases)('a state of $kind.name, $kernels.name', ({ kind, kernels }) => {
-  it('refuses widths and shards that are none, accounts that are no u64 and times that are none', async () => {
+describe.each(cases)('state of $kind.name, $kernels.name', ({ kind, kernels }) => {
+  it('a state refuses invalid widths, shards, accounts and times', async () => {
     for (const [ms, shards] of [
       [0, 1],
       [1, 0],
@@ -97,7 +97,7 @@ describe.each(cases)('a state of $kind.name, $kernels.name', ({ kind, kernels })
     state.close();
   });
 
-  it('gives a run without rows, which is closed once or more often', async () => {
+  it('an empty state gives a run without rows, which can be closed repeatedly', async () => {
     const { state, take } = kind.open(kernels, 10, 1);
     const run = await take(0);
     expect([run.rowCount, run.bytes, run.read(0, page())]).toEqual([0, 0, 0]);
@@ -107,7 +107,7 @@ describe.each(cases)('a state of $kind.name, $kernels.name', ({ kind, kernels })
     state.close();
   });
 
-  it('is closed once or more often, and of no use afterwards', async () => {
+  it('a state can be closed repeatedly and refuses every call afterwards', async () => {
     const { state, take, calls } = kind.open(kernels, 10, 1);
     for (const call of calls) expect(outcome(call)).not.toBe('closed');
     state.close();

@@ -23,7 +23,7 @@ const values = fc.oneof(
 );
 
 describe('decodeEvents', () => {
-  it('is the same in both kernels, byte for byte, for any spans and headers', () => {
+  it('decodeEvents writes the same bytes in both kernels, for any spans and headers', () => {
     fc.assert(
       fc.property(batchPlans(values), fc.integer({ min: 1, max: 16 }), fc.nat(255), (plan, rows, pattern) => {
         const [twin, addon] = both(
@@ -37,7 +37,7 @@ describe('decodeEvents', () => {
     );
   });
 
-  it.each([reference, native])('reads what was written: $name', (kernels) => {
+  it.each([reference, native])('decodeEvents reads what was written: $name', (kernels) => {
     fc.assert(
       fc.property(fc.array(fc.option(values, { freq: 5 }), { minLength: 1, maxLength: 20 }), (rows) => {
         const records = RecordBatch.create(rows.length, rows.length * 300);
@@ -70,14 +70,17 @@ describe('decodeEvents', () => {
     );
   });
 
-  it.each([reference, native])('refuses a batch with too few rows and writes nothing: $name', (kernels) => {
-    const records = RecordBatch.create(3, 10);
-    for (let i = 0; i < 3; i++) records.append({ value: Uint8Array.of(1) });
-    const into = soil(EventBatch.create(2), 7);
-    const before = Buffer.from(new Uint8Array(into.buffer)).toString('hex');
-    expect(() => kernels.decodeEvents(records, into)).toThrow(
-      expect.objectContaining({ code: 'out_of_range' }),
-    );
-    expect(Buffer.from(new Uint8Array(into.buffer)).toString('hex')).toBe(before);
-  });
+  it.each([reference, native])(
+    'decodeEvents refuses a batch with too few rows and writes nothing: $name',
+    (kernels) => {
+      const records = RecordBatch.create(3, 10);
+      for (let i = 0; i < 3; i++) records.append({ value: Uint8Array.of(1) });
+      const into = soil(EventBatch.create(2), 7);
+      const before = Buffer.from(new Uint8Array(into.buffer)).toString('hex');
+      expect(() => kernels.decodeEvents(records, into)).toThrow(
+        expect.objectContaining({ code: 'out_of_range' }),
+      );
+      expect(Buffer.from(new Uint8Array(into.buffer)).toString('hex')).toBe(before);
+    },
+  );
 });

@@ -113,7 +113,7 @@ describe('scanFrames', () => {
     ['one foreign byte', '7b', false, BAD_MAGIC],
   ];
   for (const kernels of [reference, native]) {
-    it.each(table)(`reads %s: ${kernels.name}`, (_, text, protobuf, status, columns) => {
+    it.each(table)(`scanFrames reads %s: ${kernels.name}`, (_, text, protobuf, status, columns) => {
       const [schemaId, payload, payloadLength, messageIndex] = columns ?? [0, -3, 0, 0];
       expect(scanOne(kernels, text === null ? null : hex(text), protobuf)).toEqual({
         framed: status === OK ? 1 : 0,
@@ -126,7 +126,7 @@ describe('scanFrames', () => {
       });
     });
 
-    it(`reads every prefix of a frame as the grammar says: ${kernels.name}`, () => {
+    it(`scanFrames reads every prefix of a frame as the grammar defines: ${kernels.name}`, () => {
       const whole = hex(`00 00000007 08 fe ff ff ff 0f 02 00 80 01 aabbcc`);
       for (let cut = 0; cut <= whole.length; cut++) {
         const value = whole.subarray(0, cut);
@@ -134,7 +134,7 @@ describe('scanFrames', () => {
       }
     });
 
-    it(`reads as the grammar says: ${kernels.name}`, () => {
+    it(`scanFrames reads any bytes as the grammar defines: ${kernels.name}`, () => {
       fc.assert(
         fc.property(fc.option(frameish, { freq: 20 }), fc.boolean(), (value, protobuf) => {
           const read = readFrame(value, protobuf);
@@ -154,7 +154,7 @@ describe('scanFrames', () => {
     });
   }
 
-  it('is the same in both kernels, byte for byte, for any spans and headers', () => {
+  it('scanFrames writes the same bytes in both kernels, for any spans and headers', () => {
     fc.assert(
       fc.property(
         batchPlans(frameish),
@@ -196,7 +196,7 @@ function joined(list: ReadonlyArray<Uint8Array | null>) {
 }
 
 describe('writeFrames', () => {
-  it.each([reference, native])('writes known bytes: $name', (kernels) => {
+  it.each([reference, native])('writeFrames writes known bytes: $name', (kernels) => {
     const table: ReadonlyArray<[number[] | null, string]> = [
       [null, '00 01020304 ee'],
       [[0], '00 01020304 00 ee'],
@@ -216,50 +216,53 @@ describe('writeFrames', () => {
     }
   });
 
-  it.each([reference, native])('reads back what it wrote, header columns and all: $name', (kernels) => {
-    fc.assert(
-      fc.property(payloadLists, fc.integer({ min: 0, max: 0xffff_ffff }), paths, (list, schemaId, path) => {
-        const { bytes, start, length } = joined(list);
-        const into = soil(RecordBatch.create(16, 3000), 5);
-        into.clear();
-        into.append({ key: Uint8Array.of(1), value: Uint8Array.of(2) });
-        const indexes = path === null ? null : Int32Array.from(path);
-        expect(kernels.writeFrames(bytes, start, length, list.length, schemaId, indexes, into)).toBe(
-          list.length,
-        );
-        const frames = FrameBatch.create(16);
-        kernels.scanFrames(into, path !== null, frames);
-        list.forEach((payload, i) => {
-          const row = i + 1;
-          const c = into.columns;
-          expect(into.key(row)).toBeNull();
-          expect(into.headers(row)).toEqual([]);
-          expect([c.topicIndex[row], c.partition[row], c.timestamp[row], c.timestampType[row]]).toEqual([
-            0,
-            -1,
-            0n,
-            0,
-          ]);
-          expect(c.offset[row]).toBe(BigInt(SPAN.NO_OFFSET));
-          if (payload === null) {
-            expect(into.value(row)).toBeNull();
-            return;
-          }
-          const read = readFrame(into.value(row), path !== null);
-          expect([read.status, read.schemaId]).toEqual([OK, schemaId]);
-          if (path !== null) expect(read.path).toEqual(path);
-          expect(into.value(row)?.subarray(read.payload)).toEqual(payload);
-          const f = frames.columns;
-          const from = f.payloadStart[row] as number;
-          expect(c.arena.slice(from, from + (f.payloadLength[row] as number))).toEqual(payload);
-          expect(f.schemaId[row]).toBe(schemaId);
-        });
-      }),
-      { numRuns: 150 },
-    );
-  });
+  it.each([reference, native])(
+    'scanFrames reads back what writeFrames wrote, including the header columns: $name',
+    (kernels) => {
+      fc.assert(
+        fc.property(payloadLists, fc.integer({ min: 0, max: 0xffff_ffff }), paths, (list, schemaId, path) => {
+          const { bytes, start, length } = joined(list);
+          const into = soil(RecordBatch.create(16, 3000), 5);
+          into.clear();
+          into.append({ key: Uint8Array.of(1), value: Uint8Array.of(2) });
+          const indexes = path === null ? null : Int32Array.from(path);
+          expect(kernels.writeFrames(bytes, start, length, list.length, schemaId, indexes, into)).toBe(
+            list.length,
+          );
+          const frames = FrameBatch.create(16);
+          kernels.scanFrames(into, path !== null, frames);
+          list.forEach((payload, i) => {
+            const row = i + 1;
+            const c = into.columns;
+            expect(into.key(row)).toBeNull();
+            expect(into.headers(row)).toEqual([]);
+            expect([c.topicIndex[row], c.partition[row], c.timestamp[row], c.timestampType[row]]).toEqual([
+              0,
+              -1,
+              0n,
+              0,
+            ]);
+            expect(c.offset[row]).toBe(BigInt(SPAN.NO_OFFSET));
+            if (payload === null) {
+              expect(into.value(row)).toBeNull();
+              return;
+            }
+            const read = readFrame(into.value(row), path !== null);
+            expect([read.status, read.schemaId]).toEqual([OK, schemaId]);
+            if (path !== null) expect(read.path).toEqual(path);
+            expect(into.value(row)?.subarray(read.payload)).toEqual(payload);
+            const f = frames.columns;
+            const from = f.payloadStart[row] as number;
+            expect(c.arena.slice(from, from + (f.payloadLength[row] as number))).toEqual(payload);
+            expect(f.schemaId[row]).toBe(schemaId);
+          });
+        }),
+        { numRuns: 150 },
+      );
+    },
+  );
 
-  it('is the same in both kernels, byte for byte, for any room, span, number and header', () => {
+  it('writeFrames writes the same bytes in both kernels, for any room, span, number and header', () => {
     const numbers = fc.constantFrom(0, 1, 0xffff_ffff, 0x1_0000_0000, -1, 0.5, Number.NaN);
     fc.assert(
       fc.property(
@@ -321,35 +324,42 @@ describe('writeFrames', () => {
     );
   });
 
-  it.each([reference, native])('takes what fits and no part of the next: $name', (kernels) => {
-    const { bytes, start, length } = joined([new Uint8Array(10), new Uint8Array(10), new Uint8Array(10)]);
-    const write = (into: RecordBatch): number => kernels.writeFrames(bytes, start, length, 3, 1, null, into);
-    expect(write(RecordBatch.create(3, 45))).toBe(3);
-    const tight = soil(RecordBatch.create(3, 44), 1);
-    const before = tight.columns.arena.slice(30);
-    expect(write(tight)).toBe(2);
-    expect([tight.rowCount, tight.arenaUsed]).toEqual([2, 30]);
-    expect(tight.columns.arena.slice(30)).toEqual(before);
-    expect(write(RecordBatch.create(2, 1000))).toBe(2);
-    expect(
-      outcome(() => kernels.writeFrames(bytes, start, length, 4, 1, null, RecordBatch.create(9, 99))),
-    ).toBe('out_of_range');
-  });
+  it.each([reference, native])(
+    'writeFrames accepts whole payloads that fit and no part of the next: $name',
+    (kernels) => {
+      const { bytes, start, length } = joined([new Uint8Array(10), new Uint8Array(10), new Uint8Array(10)]);
+      const write = (into: RecordBatch): number =>
+        kernels.writeFrames(bytes, start, length, 3, 1, null, into);
+      expect(write(RecordBatch.create(3, 45))).toBe(3);
+      const tight = soil(RecordBatch.create(3, 44), 1);
+      const before = tight.columns.arena.slice(30);
+      expect(write(tight)).toBe(2);
+      expect([tight.rowCount, tight.arenaUsed]).toEqual([2, 30]);
+      expect(tight.columns.arena.slice(30)).toEqual(before);
+      expect(write(RecordBatch.create(2, 1000))).toBe(2);
+      expect(
+        outcome(() => kernels.writeFrames(bytes, start, length, 4, 1, null, RecordBatch.create(9, 99))),
+      ).toBe('out_of_range');
+    },
+  );
 
-  it.each([reference, native])('frames payloads that already lie in the arena: $name', (kernels) => {
-    const into = RecordBatch.create(4, 100);
-    into.append({ value: Uint8Array.of(9, 8, 7) });
-    const taken = kernels.writeFrames(
-      into.columns.arena,
-      Uint32Array.of(0, 1),
-      Int32Array.of(3, 9),
-      2,
-      5,
-      null,
-      into,
-    );
-    expect(taken).toBe(2);
-    expect([...(into.value(1) as Uint8Array)]).toEqual([0, 0, 0, 0, 5, 9, 8, 7]);
-    expect([...(into.value(2) as Uint8Array)].slice(5)).toEqual([8, 7, 0, 0, 0, 0, 5, 9, 8]);
-  });
+  it.each([reference, native])(
+    'writeFrames frames payloads that already lie in the arena: $name',
+    (kernels) => {
+      const into = RecordBatch.create(4, 100);
+      into.append({ value: Uint8Array.of(9, 8, 7) });
+      const taken = kernels.writeFrames(
+        into.columns.arena,
+        Uint32Array.of(0, 1),
+        Int32Array.of(3, 9),
+        2,
+        5,
+        null,
+        into,
+      );
+      expect(taken).toBe(2);
+      expect([...(into.value(1) as Uint8Array)]).toEqual([0, 0, 0, 0, 5, 9, 8, 7]);
+      expect([...(into.value(2) as Uint8Array)].slice(5)).toEqual([8, 7, 0, 0, 0, 0, 5, 9, 8]);
+    },
+  );
 });

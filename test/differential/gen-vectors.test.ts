@@ -55,18 +55,21 @@ const optionsOf = (vector: Vector): EventOptions => ({
   },
 });
 
-describe.each(['native', 'reference'] as const)('the %s generator gives the published', (mode) => {
+describe.each(['native', 'reference'] as const)('generator vectors of %s kernels', (mode) => {
   const kernels = loadGenKernels(mode);
-  test.each(vectors.map((vector) => [vector.xxh32, vector] as const))('stream %s', (digest, vector) => {
-    const generator = new EventGenerator(optionsOf(vector), kernels);
-    const batch = RecordBatch.create(777, 777 * EVENT.BYTES);
-    const state = xxh32Create();
-    while (generator.fillRecords(batch) > 0) kernels.genDigest(state, batch);
-    expect(xxh32Digest(state).toString(16).padStart(8, '0')).toBe(digest);
-    const events = EventBatch.create(3);
-    new EventGenerator(optionsOf(vector), kernels).fillEvents(events);
-    const { accountId, value, eventTs, seq } = events.columns;
-    const first = [0, 1, 2].map((i) => [accountId, value, eventTs, seq].map((column) => String(column[i])));
-    expect(first).toEqual(vector.first);
-  });
+  test.each(vectors.map((vector) => [vector.xxh32, vector] as const))(
+    'the generator gives the published stream %s',
+    (digest, vector) => {
+      const generator = new EventGenerator(optionsOf(vector), kernels);
+      const batch = RecordBatch.create(777, 777 * EVENT.BYTES);
+      const state = xxh32Create();
+      while (generator.fillRecords(batch) > 0) kernels.genDigest(state, batch);
+      expect(xxh32Digest(state).toString(16).padStart(8, '0')).toBe(digest);
+      const events = EventBatch.create(3);
+      new EventGenerator(optionsOf(vector), kernels).fillEvents(events);
+      const { accountId, value, eventTs, seq } = events.columns;
+      const first = [0, 1, 2].map((i) => [accountId, value, eventTs, seq].map((column) => String(column[i])));
+      expect(first).toEqual(vector.first);
+    },
+  );
 });

@@ -45,8 +45,8 @@ const optionsArbitrary: fc.Arbitrary<EventOptions> = fc.record({
   }),
 });
 
-describe('the addon and its twin', () => {
-  test('give the same records, columns and digest', () => {
+describe('generators of both kernels', () => {
+  test('both generators give the same records, columns and digest', () => {
     fc.assert(
       fc.property(optionsArbitrary, fc.integer({ min: 1, max: 300 }), (options, rows) => {
         const results = BOTH.map((kernels) => {
@@ -70,7 +70,7 @@ describe('the addon and its twin', () => {
     );
   });
 
-  test('keep the same arrival queue, byte for byte, however it is stepped', () => {
+  test('both generators keep the same arrival queue, byte for byte, however it is stepped', () => {
     fc.assert(
       fc.property(
         optionsArbitrary,
@@ -100,7 +100,7 @@ describe('the addon and its twin', () => {
     );
   });
 
-  test('digest values of any length alike', () => {
+  test('both generators digest values of any length to the same hash', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 70 }), { maxLength: 20 }), (values) => {
         const batch = RecordBatch.create(32, 4096);
@@ -116,7 +116,7 @@ describe('the addon and its twin', () => {
   });
 });
 
-describe('both refuse', () => {
+describe('refused generator arguments', () => {
   const zipf = new ZipfTable(100, 1.1);
   const noise = noiseOf(1n);
   const good = (): Float64Array => eventParams({ ...DEFAULT_EVENTS, order: 'delayed' }, zipf);
@@ -132,7 +132,7 @@ describe('both refuse', () => {
     BOTH.map((kernels) => codeOf(() => call(kernels)));
   const REFUSED = ['out_of_range', 'out_of_range'];
 
-  test('parameters outside their range, each cell by itself', () => {
+  test('both generators refuse parameters outside their range, each cell by itself', () => {
     const bad: ReadonlyArray<readonly [number, readonly number[]]> = [
       [GEN_PARAMS.SEED_LOW, [-1, 2 ** 32, Number.NaN]],
       [GEN_PARAMS.SEED_HIGH, [-1, 2 ** 32]],
@@ -168,7 +168,7 @@ describe('both refuse', () => {
     ).toEqual(REFUSED);
   });
 
-  test('numbers that are no event, batches too small, noise of another size', () => {
+  test('both generators refuse invalid event numbers, small batches and noise of another size', () => {
     const one = (seq: number): Float64Array => new Float64Array([seq]);
     for (const seq of [-1, 2 ** 53, Number.NaN, Number.POSITIVE_INFINITY]) {
       expect(codes((kernels) => kernels.genEvents(good(), zipf, one(seq), 1, EventBatch.create(1)))).toEqual(
@@ -202,7 +202,7 @@ describe('both refuse', () => {
     expect(noise.length).toBe(GEN.NOISE_BYTES);
   });
 
-  test('a digest state or a span that is broken', () => {
+  test('both generators refuse a broken digest state or span', () => {
     const batch = RecordBatch.create(1, 64);
     batch.append({ value: new Uint8Array(10) });
     expect(codes((kernels) => kernels.genDigest(new Uint32Array(3), batch))).toEqual(REFUSED);
@@ -219,8 +219,8 @@ describe('both refuse', () => {
   });
 });
 
-describe('the addon with a broken queue or table', () => {
-  test('reads nothing outside and ends', () => {
+describe('broken queue or table', () => {
+  test('the addon reads nothing outside a broken queue and terminates', () => {
     const params = eventParams({ ...DEFAULT_EVENTS, order: 'delayed' }, new ZipfTable(10, 1));
     fc.assert(
       fc.property(
@@ -254,7 +254,7 @@ describe('the addon with a broken queue or table', () => {
     expect(() => native.genArrivals(params, queue, new Float64Array(1))).toThrow(/outside its range|leaves/);
   });
 
-  test('refuses an alias that names no run, and gives up on ranks that are never kept', () => {
+  test('the addon refuses an alias that names no run, and stops on ranks that are never kept', () => {
     const table = new ZipfTable(10, 1.1);
     table.columns.cut.fill(0);
     table.columns.alias.fill(1_000_000);

@@ -53,8 +53,8 @@ const shardCounts = fc.oneof(
   fc.nat(30).map((bits) => 2 ** bits),
 );
 
-describe('the shard hash', () => {
-  it('has an oracle that agrees with published vectors of MurmurHash3 x86_32', () => {
+describe('shard hash', () => {
+  it('the oracle agrees with published vectors of MurmurHash3 x86_32', () => {
     const utf8 = (text: string): Uint8Array => new TextEncoder().encode(text);
     expect(murmur3(utf8(''), 0)).toBe(0);
     expect(murmur3(utf8(''), 1)).toBe(0x514e28b7);
@@ -68,7 +68,7 @@ describe('the shard hash', () => {
     expect(murmur3(utf8('The quick brown fox jumps over the lazy dog'), 0x9747b28c)).toBe(0x2fa826cd);
   });
 
-  it('is published: seed, hash and shards of every vector', () => {
+  it('every published vector matches in seed, hash and shards', () => {
     expect(published.seed).toBe(SHARD_HASH_SEED);
     expect(published.vectors.length).toBeGreaterThan(40);
     const events = eventsOf(published.vectors.map((vector) => BigInt(vector.account_id)));
@@ -83,7 +83,7 @@ describe('the shard hash', () => {
     }
   });
 
-  it('has its vectors in the document as well', () => {
+  it('docs/shard-hash.md lists the vectors as well', () => {
     const text = readFileSync(new URL('../../docs/shard-hash.md', import.meta.url), 'utf8');
     const rows = [...text.matchAll(/^\| `(\d+)` \| `0x([0-9a-f]{8})` \| (\d+) \| (\d+) \| (\d+) \|$/gm)];
     expect(rows.length).toBeGreaterThanOrEqual(8);
@@ -98,18 +98,21 @@ describe('the shard hash', () => {
     }
   });
 
-  it.each([reference, native])('equals the oracle modulo any number of shards: $name', (kernels) => {
-    fc.assert(
-      fc.property(ids, shardCounts, fc.boolean(), (accountIds, shards, shared) => {
-        const out = new Int32Array(accountIds.length);
-        kernels.shardOf(eventsOf(accountIds, shared), shards, out);
-        expect([...out]).toEqual(accountIds.map((id) => murmur3(bytesOf(id), SHARD_HASH_SEED) % shards));
-      }),
-      { numRuns: 200 },
-    );
-  });
+  it.each([reference, native])(
+    'the shard hash equals the oracle modulo any number of shards: $name',
+    (kernels) => {
+      fc.assert(
+        fc.property(ids, shardCounts, fc.boolean(), (accountIds, shards, shared) => {
+          const out = new Int32Array(accountIds.length);
+          kernels.shardOf(eventsOf(accountIds, shared), shards, out);
+          expect([...out]).toEqual(accountIds.map((id) => murmur3(bytesOf(id), SHARD_HASH_SEED) % shards));
+        }),
+        { numRuns: 200 },
+      );
+    },
+  );
 
-  it('is the same in both kernels for any header, shard number and output', () => {
+  it('the shard hash is the same in both kernels for any header, shard number and output', () => {
     const word = fc.oneof(fc.nat(50), fc.integer({ min: 0, max: 0xffff_ffff }));
     const shardNumbers = fc.oneof(
       shardCounts,
@@ -141,7 +144,7 @@ describe('the shard hash', () => {
     );
   });
 
-  it.each([reference, native])('spreads consecutive accounts evenly: $name', (kernels) => {
+  it.each([reference, native])('the shard hash spreads consecutive accounts evenly: $name', (kernels) => {
     const events = eventsOf(Array.from({ length: 40_000 }, (_, i) => BigInt(i)));
     const out = new Int32Array(40_000);
     for (const shards of [2, 3, 4, 7, 8, 16]) {
@@ -154,7 +157,7 @@ describe('the shard hash', () => {
     }
   });
 
-  it('refuses an output that is too short', () => {
+  it('the shard hash refuses an output that is too short', () => {
     const events = eventsOf([1n, 2n, 3n]);
     for (const kernels of [reference, native])
       expect(

@@ -282,8 +282,8 @@ const ASKED = process.env['MILLRACE_TEST_RUNS'];
 const RUNS = Number(ASKED ?? 700);
 const SEED = 20_261_121;
 
-describe('our parser beside that of node', () => {
-  test('takes the same requests out of any bytes, however they are cut, or refuses for a listed reason', async () => {
+describe('HTTP parsers of Millrace and Node', () => {
+  test("our parser reads the same requests as Node's out of any bytes, however cut, or refuses for a listed reason", async () => {
     const outcomes = new Map<string, number>();
     await fc.assert(
       fc.asyncProperty(
@@ -312,7 +312,7 @@ describe('our parser beside that of node', () => {
       'a chunk extension without the value it announces',
       'POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;a=\r\na\r\n0\r\n\r\n',
     ],
-  ])('ours alone refuses %s', async (reason, text) => {
+  ])('our parser alone refuses %s', async (reason, text) => {
     const [mine, theirs] = await Promise.all([ours, nodes].map((side) => side.read(Buffer.from(text), [])));
     expect(mine).toEqual([]);
     if (theirs?.length === 1) expect(await compare(Buffer.from(text), [])).toBe(reason);
@@ -341,7 +341,7 @@ describe('our parser beside that of node', () => {
       'an expectation beside 100-continue',
       'POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\nExpect: 100-continue, x\r\n\r\na',
     ],
-  ])('both refuse %s', async (_reason, text) => {
+  ])('both parsers refuse %s', async (_reason, text) => {
     const [mine, theirs] = await Promise.all([ours, nodes].map((side) => side.read(Buffer.from(text), [])));
     expect([mine, theirs]).toEqual([[], []]);
   });

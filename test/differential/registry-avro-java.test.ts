@@ -63,8 +63,8 @@ beforeAll(async () => {
   java = await javaSays([...random, ...recorded]);
 });
 
-describe('Apache Avro for the JVM', () => {
-  it('reads what we read, and refuses what we refuse', () => {
+describe('random pairs', () => {
+  it('Apache Avro for the JVM reads what our decoder reads and refuses what our decoder refuses', () => {
     expect(random.length).toBe(PAIRS);
     const differing: unknown[] = [];
     const seen = { values: 0, refused: 0, notText: 0 };
@@ -90,9 +90,9 @@ describe('Apache Avro for the JVM', () => {
   });
 });
 
-describe('what differs', () => {
+describe('recorded differences', () => {
   it.each(vectors.map((vector, index) => [vector.what, vector, index] as const))(
-    '%s',
+    'our decoder, Java and avsc differ as recorded for %s',
     (_what, vector, index) => {
       const one = recorded[index] as Case;
       expect({ ours: weSay(one)[0], java: java[PAIRS + index]?.[0], avsc: avscSays(one)[0] }).toEqual({

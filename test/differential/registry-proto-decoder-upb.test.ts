@@ -30,15 +30,15 @@ function recorded(value: unknown): unknown {
   return Number.isNaN(value) ? 'fnan' : `f${bits.toString('hex')}`;
 }
 
-describe('what protobuf reads', () => {
-  it('is recorded of hundreds of payloads, half of them refused', () => {
+describe('recorded payloads', () => {
+  it('the recording holds hundreds of payloads, nearly half of them refused', () => {
     const answers = vectors.flatMap(({ payloads }) => payloads.map(([, answer]) => answer));
     expect(answers.length).toBeGreaterThan(400);
     expect(answers.filter((answer) => answer === null).length).toBeGreaterThan(answers.length * 0.4);
   });
 
   it.each(vectors.map((vector, index) => [index, vector] as const))(
-    'schema %i',
+    'our decoder reads the payloads of schema %i as protobuf does',
     (_index, { schema, payloads }) => {
       const decode = protoDecoder(messageOf(schema));
       for (const [hex, answer] of payloads) {

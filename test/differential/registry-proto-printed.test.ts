@@ -22,13 +22,16 @@ const lines = (text: string): string[] =>
   text.split('\n').filter((line) => line.trim() !== '' && !line.trim().startsWith('// '));
 
 describe('printed texts', () => {
-  it('are recorded for at least 40 sources', () => {
+  it('the recording holds at least 40 sources', () => {
     expect(vectors.length).toBeGreaterThanOrEqual(40);
   });
 
-  it.each(vectors.map((vector) => [vector.name, vector] as const))('%s', (_name, { source, printed }) => {
-    const ours = printProto(parseProtoFile(source));
-    expect(lines(ours)).toEqual(lines(printed));
-    expect(printProto(parseProtoFile(ours))).toBe(ours);
-  });
+  it.each(vectors.map((vector) => [vector.name, vector] as const))(
+    'our printer gives the recorded lines for %s',
+    (_name, { source, printed }) => {
+      const ours = printProto(parseProtoFile(source));
+      expect(lines(ours)).toEqual(lines(printed));
+      expect(printProto(parseProtoFile(ours))).toBe(ours);
+    },
+  );
 });

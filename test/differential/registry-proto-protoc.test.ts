@@ -41,17 +41,20 @@ function referencesOf(source: string, made = new Map<string, ResolvedReference>(
 }
 
 describe('descriptors', () => {
-  it('are recorded for at least 40 files', () => {
+  it('the recording holds at least 40 files', () => {
     expect(files.length).toBeGreaterThanOrEqual(40);
   });
 
-  it.each(files.map((file) => [file.name, file] as const))('%s: equals the bytes of protoc', (name, file) => {
-    const { link } = protoLink(file.source, { references: referencesOf(file.source) });
-    expect(descriptorBytes(link, link.root, name).toString('base64')).toBe(file.descriptor);
-  });
+  it.each(files.map((file) => [file.name, file] as const))(
+    'the descriptor of %s equals the bytes of protoc',
+    (name, file) => {
+      const { link } = protoLink(file.source, { references: referencesOf(file.source) });
+      expect(descriptorBytes(link, link.root, name).toString('base64')).toBe(file.descriptor);
+    },
+  );
 
   it.each(files.map((file) => [file.name, file] as const))(
-    '%s: registered as a descriptor, it means the same',
+    'the descriptor of %s has the same meaning when it is registered',
     (name, file) => {
       const references = referencesOf(file.source);
       const { link, text } = protoLink(file.descriptor, { references });
@@ -62,7 +65,7 @@ describe('descriptors', () => {
   );
 
   it.each(files.map((file) => [file.name, file] as const))(
-    '%s: prints to a text that prints to itself, normalised too',
+    'the printed text of %s prints to itself, normalised too',
     (_name, file) => {
       const references = referencesOf(file.source);
       for (const normalize of [false, true]) {
@@ -73,7 +76,7 @@ describe('descriptors', () => {
   );
 
   it.each(files.map((file) => [file.name, file] as const))(
-    '%s: what is printed or normalised means the same',
+    'the printed and normalised text of %s have the same meaning',
     (name, file) => {
       const references = referencesOf(file.source);
       const source = meaning(Buffer.from(file.descriptor, 'base64'));
@@ -184,12 +187,12 @@ const OTHERWISE: ReadonlyMap<string, string> = new Map([
 describe('verdicts', () => {
   const verdicts = vectorsOf<Verdict>('proto-verdicts.json');
 
-  it('are recorded for texts of both kinds', () => {
+  it('the recorded verdicts contain accepted and refused texts', () => {
     expect(verdicts.filter(({ accepted }) => accepted).length).toBeGreaterThan(50);
     expect(verdicts.filter(({ accepted }) => !accepted).length).toBeGreaterThan(150);
   });
 
-  it('agree on every text but the stated ones, and a refusal is a clear one', () => {
+  it('our parser agrees with protoc on every text but the listed ones, and refuses with a clear error', () => {
     const differing: string[] = [];
     for (const { source, accepted, says } of verdicts) {
       let refusal: { code?: string; message?: string } | undefined;
@@ -207,7 +210,7 @@ describe('verdicts', () => {
     expect(differing).toEqual([]);
   });
 
-  it('name the line that protoc names', () => {
+  it('our parser names the line that protoc names', () => {
     const elsewhere: string[] = [];
     for (const { source, accepted, says } of verdicts) {
       const line = /^(\d+):\d+:/.exec(says)?.[1];

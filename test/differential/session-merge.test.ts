@@ -95,8 +95,8 @@ function merged(
   }
 }
 
-describe('taking all sessions out', () => {
-  it('gives each by key and start, leaves nothing, and goes on as if nothing had been', async () => {
+describe('extraction of all sessions', () => {
+  it('an extraction gives each session by key and start, empties the state and leaves it usable', async () => {
     await fc.assert(
       fc.asyncProperty(
         events,
@@ -134,7 +134,7 @@ describe('taking all sessions out', () => {
     );
   });
 
-  it('is the same for many keys in threads', async () => {
+  it('an extraction of many keys is the same in both kernels with threads', async () => {
     const many = Array.from({ length: 6000 }, (_, i) => ({
       accountId: BigInt((i * 7919) % 4000) << 30n,
       value: BigInt(i),
@@ -153,8 +153,8 @@ describe('taking all sessions out', () => {
   });
 });
 
-describe('the merge of sessions', () => {
-  it('is the same on both sides page by page, and the rule over the events of all parts', async () => {
+describe('session merge', () => {
+  it('the session merge is the same on both sides page by page, and equals the rule over the events of all parts', async () => {
     const rows = fc.integer({ min: 1, max: 8 });
     await fc.assert(
       fc.asyncProperty(events, gaps, rows, rows, async (all, gapMs, pageRows, outRows) => {
@@ -175,7 +175,7 @@ describe('the merge of sessions', () => {
     );
   });
 
-  it('leads a session over the ends of pages, however many it has', () => {
+  it('the session merge joins a session across page ends, however many pages it has', () => {
     const one = (start: bigint, last: bigint, key = 7n): Session => ({
       ...{ key, start, last },
       ...{ count: 1n, sum: 1n, min: 1n, max: 1n },
@@ -192,7 +192,7 @@ describe('the merge of sessions', () => {
     }
   });
 
-  it('refuses the same cursors, orders and rows on both sides', () => {
+  it('the session merge refuses the same cursors, orders and rows on both sides', () => {
     const cell = fc.constantFrom(0, 1, 2, 3, 9, 0xffff_ffff);
     const row = fc.record({
       key: fc.bigInt(0n, 2n),

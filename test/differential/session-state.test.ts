@@ -68,8 +68,8 @@ function filled(state: SessionState, batches: readonly (readonly EventRow[])[]):
   });
 }
 
-describe('the session state', () => {
-  it('holds, says, encodes and lets go the same on both sides, and what the rules say', async () => {
+describe('session state', () => {
+  it('the session state holds, reports, encodes and fires the same on both sides, as the rules demand', async () => {
     await fc.assert(
       fc.asyncProperty(courses, gaps, bases, shardCounts, async (course, gapMs, base, shards) => {
         const states = SIDES.map((kernels) => kernels.openSessions(gapMs, shards));
@@ -111,7 +111,7 @@ describe('the session state', () => {
     );
   });
 
-  it('comes back from its deltas in any number of shards, and merges what they bridge', async () => {
+  it('the session state is rebuilt from its deltas in any number of shards and merges bridged sessions', async () => {
     await fc.assert(
       fc.asyncProperty(courses, gaps, shardCounts, shardCounts, async (course, gapMs, shards, others) => {
         const batches = timed(course, gapMs, 0n).map((step) => step.events);
@@ -129,7 +129,7 @@ describe('the session state', () => {
     );
   });
 
-  it('does not depend on where batches are cut, nor on the order of what is loaded', async () => {
+  it('the session state does not depend on where batches are cut, nor on the order of loads', async () => {
     await fc.assert(
       fc.asyncProperty(
         courses,
@@ -162,7 +162,7 @@ describe('the session state', () => {
     );
   });
 
-  it('takes one part over many open sessions of a key into one', async () => {
+  it('the session state merges one part that spans many open sessions of a key into one session', async () => {
     for (const kernels of SIDES) {
       const state = kernels.openSessions(10, 1);
       const one = (start: bigint, last: bigint): Session => ({
@@ -186,7 +186,7 @@ describe('the session state', () => {
     }
   });
 
-  it('works on large batches in threads as it does in one', async () => {
+  it('the session state gives the same result for large batches with threads as with one thread', async () => {
     let word = 11;
     const draw = (): number => {
       word = (Math.imul(word, 1_664_525) + 1_013_904_223) >>> 0;
@@ -216,7 +216,7 @@ describe('the session state', () => {
     }
   });
 
-  it('refuses what is no session and leaves everything as it was', () => {
+  it('the session state refuses an invalid session and stays unchanged', () => {
     const far = fc.constantFrom(I64_MIN, I64_MAX, LIMIT, -LIMIT - 1n);
     const good: EventRow[] = [{ eventTs: 5n }, { eventTs: 6n, accountId: 1n }, { eventTs: -LIMIT }];
     fc.assert(
@@ -250,7 +250,7 @@ describe('the session state', () => {
   });
 });
 
-describe('the decoder of partial sessions', () => {
+describe('decoder of partial sessions', () => {
   const whole = (): Uint8Array => {
     const events = Array.from({ length: 9 }, (_, i) => ({
       accountId: BigInt(i % 4) * 700n,
@@ -260,7 +260,7 @@ describe('the decoder of partial sessions', () => {
     return filled(native.openSessions(60, 2), [events])[0] as Uint8Array;
   };
 
-  it('gives the same verdict on both sides for any change, and changes nothing unless it is OK', async () => {
+  it('the session decoder gives the same verdict on both sides for any change, and changes nothing unless it is OK', async () => {
     const seen = new Set<number>();
     await fc.assert(
       fc.asyncProperty(changed(whole(), SESSION_DELTAS.LENGTH), async (bytes) => {
@@ -282,7 +282,7 @@ describe('the decoder of partial sessions', () => {
     expect([...seen].sort()).toEqual([OK, BAD_HEAD, BAD_COLUMN, BAD_DELTA]);
   });
 
-  it('takes for a session of one event what account, time and value need', () => {
+  it('a session of one event is encoded in the bytes that account, time and value need', () => {
     const one = { accountId: 0x1234n, value: -3n, eventTs: -1n };
     const head = (length: number, least: string): string =>
       `4d53443102000000${hexOf(Uint8Array.of(length).buffer)}000000010000003c00000000000000${least}`;
@@ -295,7 +295,7 @@ describe('the decoder of partial sessions', () => {
     }
   });
 
-  it('refuses the form that had a whole row for each session', () => {
+  it('the session decoder refuses the old form with a whole row for each session', () => {
     const old = new Uint8Array(64 + ROW_BYTES);
     const view = new DataView(old.buffer);
     [SESSION_DELTAS_FORM.MAGIC, 1, old.length, 1].forEach((word, i) => {
@@ -307,7 +307,7 @@ describe('the decoder of partial sessions', () => {
       expect(kernels.openSessions(60, 1).applyDeltas(old)).toBe(DELTA_STATUS.BAD_HEAD);
   });
 
-  it('refuses every prefix, and the deltas of another gap', () => {
+  it('the session decoder refuses every prefix, and the deltas of another gap', () => {
     const bytes = whole();
     for (const kernels of SIDES) {
       for (let length = 0; length < bytes.length; length++)

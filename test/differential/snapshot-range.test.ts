@@ -95,47 +95,50 @@ const worlds = fc.record({
   pageRows: fc.constantFrom(1, 3, 1000),
 });
 
-describe.each(['windows', 'sessions'] as const)('a snapshot of %s', (kind) => {
+describe.each(['windows', 'sessions'] as const)('snapshot of %s', (kind) => {
   it.each([
     ['twin', 'addon', reference, native],
     ['addon', 'twin', native, reference],
     ['addon', 'addon', native, native],
-  ] as const)('taken beside ingestion by the %s is restored by the %s', async (_, __, writer, reader) => {
-    await fc.assert(
-      fc.asyncProperty(worlds, async ({ seed, keyCount, batches, shards, others, pageRows }) => {
-        const draw = draws(seed);
-        const live = KINDS[kind](writer, shards);
-        const restored = KINDS[kind](reader, others);
-        const covered = new Float64Array(COVER_RANGES);
-        const page = new ArrayBuffer(pageRows * ROW_BYTES);
-        const deltas: Uint8Array[] = [];
-        for (let seq = 1; seq <= batches; seq++) {
-          deltas.push(live.take(admittedOf(batchOf(draw, keyCount))));
-          // An equal part of the ranges after each batch, the last ones after the last but one.
-          const [from, to] = [seq - 1, seq].map((done) => Math.ceil((done * COVER_RANGES) / batches));
-          for (let range = from as number; range < (to as number); range++) {
-            covered[range] = seq;
-            for (const part of live.parts()) {
-              const cursor = new Float64Array(1);
-              for (;;) {
-                const count = live.copyRange(part, range, cursor, page);
-                if (count === 0) break;
-                restored.load(part, page, count);
+  ] as const)(
+    'a snapshot taken while events are ingested by the %s is restored by the %s',
+    async (_, __, writer, reader) => {
+      await fc.assert(
+        fc.asyncProperty(worlds, async ({ seed, keyCount, batches, shards, others, pageRows }) => {
+          const draw = draws(seed);
+          const live = KINDS[kind](writer, shards);
+          const restored = KINDS[kind](reader, others);
+          const covered = new Float64Array(COVER_RANGES);
+          const page = new ArrayBuffer(pageRows * ROW_BYTES);
+          const deltas: Uint8Array[] = [];
+          for (let seq = 1; seq <= batches; seq++) {
+            deltas.push(live.take(admittedOf(batchOf(draw, keyCount))));
+            // An equal part of the ranges after each batch, the last ones after the last but one.
+            const [from, to] = [seq - 1, seq].map((done) => Math.ceil((done * COVER_RANGES) / batches));
+            for (let range = from as number; range < (to as number); range++) {
+              covered[range] = seq;
+              for (const part of live.parts()) {
+                const cursor = new Float64Array(1);
+                for (;;) {
+                  const count = live.copyRange(part, range, cursor, page);
+                  if (count === 0) break;
+                  restored.load(part, page, count);
+                }
               }
             }
           }
-        }
-        deltas.push(live.take(admittedOf(batchOf(draw, keyCount))));
-        deltas.forEach((bytes, i) => {
-          expect(restored.apply(bytes, i + 1, covered)).toBe(DELTA_STATUS.OK);
-        });
-        expect(await restored.rest()).toEqual(await live.rest());
-      }),
-      { numRuns: 40 },
-    );
-  });
+          deltas.push(live.take(admittedOf(batchOf(draw, keyCount))));
+          deltas.forEach((bytes, i) => {
+            expect(restored.apply(bytes, i + 1, covered)).toBe(DELTA_STATUS.OK);
+          });
+          expect(await restored.rest()).toEqual(await live.rest());
+        }),
+        { numRuns: 40 },
+      );
+    },
+  );
 
-  it.each(SIDES)('of $name refuses ranges, cursors and covers that are none', (kernels) => {
+  it.each(SIDES)('the state of $name refuses invalid ranges, cursors and covers', (kernels) => {
     const held = KINDS[kind](kernels, 2);
     const bytes = held.take(batchesOf([]));
     const page = new ArrayBuffer(ROW_BYTES);
@@ -151,8 +154,8 @@ describe.each(['windows', 'sessions'] as const)('a snapshot of %s', (kind) => {
   });
 });
 
-describe('a slice whose deltas are all covered', () => {
-  it.each(SIDES)('is not opened by them: $name', (kernels) => {
+describe('covered deltas', () => {
+  it.each(SIDES)('a slice whose deltas are all covered is not opened by them: $name', (kernels) => {
     const live = kernels.open(SLICE_MS, 1);
     const batch = batchesOf([{ eventTs: 5n, accountId: 9n }]);
     admitAll(batch, BigInt(SLICE_MS));
@@ -169,8 +172,8 @@ describe('a slice whose deltas are all covered', () => {
   });
 });
 
-describe('find', () => {
-  it('gives the row of a key in a slice and in a run, on both sides, and none that is not there', async () => {
+describe('key look-up', () => {
+  it('a look-up returns the row of a key in a slice and in a run on both sides, and nothing for a missing key', async () => {
     const draw = draws(5);
     const rows = [...batchOf(draw, 70), ...batchOf(draw, 5000)];
     const ids = [...new Set([...rows.map((row) => row.accountId as bigint), 0n, 1n, 2n ** 64n - 1n])];

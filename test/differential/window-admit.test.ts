@@ -70,7 +70,7 @@ function run(
 }
 
 describe('admission', () => {
-  it('is the same on both sides, byte for byte, for any course', () => {
+  it('admission is the same on both sides, byte for byte, for any course', () => {
     fc.assert(
       fc.property(courses, (course) => {
         const [twin, addon] = SIDES.map((kernels) => run(kernels, course).log);
@@ -80,7 +80,7 @@ describe('admission', () => {
     );
   });
 
-  it('accounts for every row it took', () => {
+  it('admission accounts for every row that it read', () => {
     fc.assert(
       fc.property(courses, (course) => {
         for (const kernels of SIDES) {
@@ -99,7 +99,7 @@ describe('admission', () => {
     );
   });
 
-  it('refuses the same cells and headers on both sides and leaves the same bytes', () => {
+  it('admission refuses the same cells and headers on both sides and leaves the same bytes', () => {
     const numbers = fc.oneof(
       fc.constantFrom(Number.NaN, Infinity, -Infinity, -1, 0.5, 2 ** 53, 2 ** 60, -(2 ** 60), 1e300, 3),
       fc.double({ noNaN: false }).filter((value) => !Object.is(value, -0)),
@@ -172,7 +172,7 @@ function timesOf(rules: OracleRules): WindowTimes {
   };
 }
 
-describe.each(SIDES)('the rules of admission: $name', (kernels) => {
+describe.each(SIDES)('admission rules of $name', (kernels) => {
   const times = { mode: 'partition', sizeMs: 100, slideMs: 100, skewMs: 10, latenessMs: 20 } as const;
   const field = (progress: Float64Array, p: number, at: number): number =>
     progress[p * PROGRESS_CELLS + cell(at)] as number;
@@ -199,7 +199,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(clock[FRONTIER]).toBe(970);
   });
 
-  it('the frontier waits for the slowest partition, and for one without an event', () => {
+  it('the watermark waits for the slowest partition and for a partition without an event', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     const fast = batchesOf([{ eventTs: 5n }, { eventTs: 5000n, offset: 1n }]);
@@ -214,7 +214,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(clock[FRONTIER]).toBe(100);
   });
 
-  it('an idle decision alone moves the frontier, and while all are idle it stays', () => {
+  it('an idle decision alone moves the watermark, and the watermark stays while all partitions are idle', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     const first = batchesOf([{ eventTs: 90n }, { partition: 1, offset: 0n, eventTs: 60n }]);
@@ -233,7 +233,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(look()).toBe(60);
   });
 
-  it('stops at the row that makes a window due, however many come at once', () => {
+  it('admission stops at the row that makes a window due, however many rows arrive together', () => {
     const clock = createClock(times);
     const progress = createProgress(1);
     const open = batchesOf([{ eventTs: 50n }]);
@@ -254,7 +254,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     }
   });
 
-  it('a partition that comes back behind the frontier has its rows dropped however many come at once', () => {
+  it('a partition that returns behind the watermark has its rows dropped, however many arrive together', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     progress[PROGRESS_CELLS + cell(PARTITION_PROGRESS.IDLE)] = 1;
@@ -277,7 +277,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(field(progress, 1, PARTITION_PROGRESS.DROPPED_AFTER_IDLE)).toBe(ROWS);
   });
 
-  it('of sessions no slice makes a window due, and every row is in the same', () => {
+  it('admission of session events makes no window due and puts every row in one slice', () => {
     const clock = createClock({ ...times, sizeMs: 0, slideMs: 0 });
     const progress = createProgress(1);
     const batch = batchesOf([{ eventTs: -(2n ** 52n) }, { eventTs: 2n ** 52n - 1n }, { eventTs: 5n }]);
@@ -288,7 +288,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(clock[FRONTIER]).toBe(2 ** 52 - 31);
   });
 
-  it('gives the verdicts, counts and frontiers of the oracle, decisions included', () => {
+  it('admission gives the verdicts, counts and watermarks of the oracle, including decisions', () => {
     const options = {
       windows: ['tumbling', 'sliding', 'session'],
       watermarks: ['partition', 'global'],
@@ -360,7 +360,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     );
   });
 
-  it('in global mode one fast partition moves the time of all', () => {
+  it('in global mode one fast partition moves the watermark of all', () => {
     const clock = createClock({ ...times, mode: 'global' });
     const progress = createProgress(2);
     const batch = batchesOf([{ eventTs: 5000n }, { partition: 1, offset: 0n, eventTs: 4969n }]);
@@ -369,7 +369,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(field(progress, 1, PARTITION_PROGRESS.DROPPED_LATE)).toBe(1);
   });
 
-  it('an idle partition holds nothing back, and returns behind the frontier, which does not fall', () => {
+  it('an idle partition holds nothing back and returns behind the watermark, which does not fall', () => {
     const clock = createClock(times);
     const progress = createProgress(2);
     progress[PROGRESS_CELLS + cell(PARTITION_PROGRESS.IDLE)] = 1;
@@ -389,7 +389,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(clock[FRONTIER]).toBe(110);
   });
 
-  it('an event from the future is admitted but moves the watermark only so far', () => {
+  it('an event from the future is admitted but moves the watermark only up to its limit', () => {
     const clock = createClock({ ...times, maxFutureMs: 50 });
     const progress = createProgress(1);
     const batch = batchesOf([
@@ -402,7 +402,7 @@ describe.each(SIDES)('the rules of admission: $name', (kernels) => {
     expect(field(progress, 0, PARTITION_PROGRESS.FUTURE_CLAMPED)).toBe(1);
   });
 
-  it('rows at a limit are left alone', () => {
+  it('rows at a limit are not consumed', () => {
     const clock = createClock(times);
     const progress = createProgress(1);
     progress[cell(PARTITION_PROGRESS.LIMIT)] = 1;

@@ -5,7 +5,7 @@ import { admitAll, batchesOf, deltasOf, emptied, outcome, ROW_BYTES, SIDES } fro
 
 const KEYS = 2700;
 
-describe.each(SIDES)('room in the $name state', (kernels) => {
+describe.each(SIDES)('reserved room of $name', (kernels) => {
   const rowsOf = (): { readonly rows: Uint8Array; readonly count: number } => {
     const state = kernels.open(10, 1);
     const batches = batchesOf(
@@ -26,7 +26,7 @@ describe.each(SIDES)('room in the $name state', (kernels) => {
     return { rows, count };
   };
 
-  it('changes nothing but the places', async () => {
+  it('reserved room changes only the places of rows', async () => {
     const { rows, count } = rowsOf();
     expect(count).toBe(KEYS);
     const plain = kernels.open(10, 3);
@@ -44,7 +44,7 @@ describe.each(SIDES)('room in the $name state', (kernels) => {
     expect(await contents(roomy)).toEqual(await contents(plain));
   });
 
-  it('is all there at once, however many rows come', () => {
+  it('reserved room is allocated immediately, however many rows are announced', () => {
     const rows = 1_000_000;
     const state = kernels.open(10, 2);
     state.reserve(0, rows);
@@ -56,7 +56,7 @@ describe.each(SIDES)('room in the $name state', (kernels) => {
     sessions.close();
   });
 
-  it('is not taken for rows where fewer came than it was made for', async () => {
+  it('unused reserved room is not treated as rows', async () => {
     const keys = 300_000;
     const state = kernels.open(10, 1);
     const row = new BigInt64Array(keys * (ROW_BYTES / 8));
@@ -76,7 +76,7 @@ describe.each(SIDES)('room in the $name state', (kernels) => {
     state.close();
   });
 
-  it('is made for sessions alike', async () => {
+  it('session states reserve room in the same way', async () => {
     const sessions = kernels.openSessions(5, 2);
     sessions.reserve(5000);
     const bytes = sessions.bytes();
@@ -91,7 +91,7 @@ describe.each(SIDES)('room in the $name state', (kernels) => {
     expect(run.rowCount).toBe(count);
   });
 
-  it('is refused where there is no slice', () => {
+  it('reserved room without a slice is refused', () => {
     const state = kernels.open(10, 1);
     expect(outcome(() => state.reserve(5, 1))).toBe('out_of_range');
     expect(outcome(() => state.reserve(10, -1))).toBe('out_of_range');

@@ -95,7 +95,7 @@ function expectedOf(sliceMs: number, batches: readonly (readonly EventRow[])[]):
 }
 
 describe('keyed state', () => {
-  it('holds, says and encodes the same on both sides, whatever the batches', async () => {
+  it('the keyed state holds, reports and encodes the same on both sides, whatever the batches', async () => {
     await fc.assert(
       fc.asyncProperty(
         batchLists,
@@ -121,7 +121,7 @@ describe('keyed state', () => {
     );
   });
 
-  it('comes back from its deltas, in any number of shards', async () => {
+  it('the keyed state is rebuilt from its deltas in any number of shards', async () => {
     await fc.assert(
       fc.asyncProperty(
         batchLists,
@@ -148,7 +148,7 @@ describe('keyed state', () => {
     );
   });
 
-  it('grows alike on both sides, and expects of the next slice as many keys as the last one had', async () => {
+  it('the keyed state grows equally on both sides and expects as many keys in the next slice as in the last', async () => {
     const many = (start: bigint, count: number): EventRow[] =>
       Array.from({ length: count }, (_, i) => ({
         accountId: BigInt(i) * 0x9e37n,
@@ -179,7 +179,7 @@ describe('keyed state', () => {
     expect(following - behind).toBe(first);
   });
 
-  it('works on large batches in threads as it does in one', async () => {
+  it('the keyed state gives the same result for large batches with threads as with one thread', async () => {
     let word = 7;
     const draw = (): number => {
       word = (Math.imul(word, 1_664_525) + 1_013_904_223) >>> 0;
@@ -206,7 +206,7 @@ describe('keyed state', () => {
     for (const rows of results) expect(rows).toEqual(expectedOf(1000, batches));
   });
 
-  it('is copied and loaded, rows of equal keys folded, counts at their greatest kept there', async () => {
+  it('the keyed state is copied and loaded, with rows of equal keys folded and counts saturated', async () => {
     const row = fc.tuple(
       keys,
       fc.oneof(fc.constantFrom(0n, 1n, 2n ** 64n - 1n, 2n ** 63n), fc.bigInt(0n, 2n ** 64n - 1n)),
@@ -253,7 +253,7 @@ describe('keyed state', () => {
     );
   });
 
-  it('refuses rows that are none and leaves everything as it was', async () => {
+  it('the keyed state refuses invalid rows and stays unchanged', async () => {
     const rarely = <T>(lie: fc.Arbitrary<T>): fc.Arbitrary<T | null> =>
       fc.oneof({ weight: 2, arbitrary: fc.constant(null) }, { weight: 1, arbitrary: lie });
     const lie = fc.record({
@@ -289,7 +289,7 @@ describe('keyed state', () => {
   });
 });
 
-describe('the delta decoder', () => {
+describe('delta decoder', () => {
   const whole = (): Uint8Array => {
     const rows = Array.from({ length: 9 }, (_, i) => ({
       accountId: BigInt(i % 5) * 700n,
@@ -299,7 +299,7 @@ describe('the delta decoder', () => {
     return filled(native, 60, 2, [rows]).deltas[0] as Uint8Array;
   };
 
-  it('gives the same verdict on both sides for any change, and changes nothing unless it is OK', async () => {
+  it('the delta decoder gives the same verdict on both sides for any change, and changes nothing unless it is OK', async () => {
     const seen = new Set<number>();
     await fc.assert(
       fc.asyncProperty(changed(whole(), WINDOW_DELTAS.LENGTH), async (bytes) => {
@@ -320,14 +320,14 @@ describe('the delta decoder', () => {
     expect([...seen].sort()).toEqual(Object.values(DELTA_STATUS).sort());
   });
 
-  it('refuses every prefix', () => {
+  it('the delta decoder refuses every prefix', () => {
     const bytes = whole();
     for (const kernels of SIDES)
       for (let length = 0; length < bytes.length; length++)
         expect(kernels.open(60, 1).applyDeltas(bytes.slice(0, length))).toBe(DELTA_STATUS.BAD_HEAD);
   });
 
-  it('takes about ten bytes for a delta of one event', () => {
+  it('a delta of one event needs about ten bytes', () => {
     const rows = Array.from({ length: 1000 }, (_, i) => ({
       accountId: BigInt(i * 997),
       value: BigInt(i * 31 - 9000),
@@ -338,7 +338,7 @@ describe('the delta decoder', () => {
   });
 });
 
-describe('the merge', () => {
+describe('run merge', () => {
   const plainRow = fc.tuple(keys, fc.bigInt(1n, 2n ** 64n - 1n), values, values, values, values, values);
   const runs = fc.array(fc.array(plainRow, { maxLength: 30 }), { maxLength: 9 });
   const rowsBytes = (rows: readonly (readonly bigint[])[]): Uint8Array =>
@@ -346,7 +346,7 @@ describe('the merge', () => {
       BigUint64Array.from(rows.flatMap((one) => [...one, 7n].map((cell) => BigInt.asUintN(64, cell)))).buffer,
     );
 
-  it('is the same on both sides page by page, and equals loading all runs into one slice', async () => {
+  it('the run merge is the same on both sides page by page, and equals loading all runs into one slice', async () => {
     await fc.assert(
       fc.asyncProperty(
         runs,
@@ -391,7 +391,7 @@ describe('the merge', () => {
     );
   });
 
-  it('refuses the same cursors, orders and counts on both sides', () => {
+  it('the run merge refuses the same cursors, orders and counts on both sides', () => {
     const cursor = fc.array(fc.constantFrom(0, 1, 2, 3, 9, 0xffff_ffff), { minLength: 0, maxLength: 6 });
     const some = fc.array(
       fc.tuple(fc.bigInt(0n, 3n), fc.bigInt(0n, 2n), values, values, values, values, values),

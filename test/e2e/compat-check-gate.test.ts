@@ -127,8 +127,8 @@ beforeAll(async () => {
   expect((await post('refunds-value', GOOD['refunds.proto'], 'PROTOBUF')).status).toBe(200);
 });
 
-describe('the recipe', () => {
-  it('for GitHub annotates the lines that break', async () => {
+describe('gate recipes', () => {
+  it('the GitHub recipe passes on main and annotates the lines that break', async () => {
     const dir = await repository();
     const script = scriptOf(online);
     expect(await shell(script, dir)).toMatchObject({ code: 0 });
@@ -139,7 +139,7 @@ describe('the recipe', () => {
     expect(stdout).toMatch(/^::error file=schemas\/refunds\.proto,line=4,col=3,title=PROTO_/m);
   });
 
-  it('for GitHub without a registry knows the base branch and its past', async () => {
+  it('the GitHub recipe without a registry compares with the base branch and its history', async () => {
     const dir = await repository();
     const script = scriptOf(offline);
     const env = { BASE: 'origin/main', MILLRACE_REGISTRY: 'http://127.0.0.1:9' };
@@ -157,7 +157,7 @@ describe('the recipe', () => {
     expect(await shell(script, dir, env)).toMatchObject({ code: 0 });
   });
 
-  it('for GitLab leaves a report a schema', async () => {
+  it('the GitLab recipe writes one report per schema', async () => {
     const dir = await repository();
     const script = (gitlab as GitLab)['compat-check'].script.join('\n');
     expect(await shell(script, dir)).toMatchObject({ code: 0 });
@@ -167,7 +167,7 @@ describe('the recipe', () => {
     expect(readFileSync(join(dir, 'reports', 'orders.avsc.xml'), 'utf8')).toContain('failures="1"');
   });
 
-  it('for a hook stops the commit', async () => {
+  it('the pre-commit hook stops a commit that breaks a schema', async () => {
     const dir = await repository();
     const path = join(dir, '.git', 'hooks', 'pre-commit');
     mkdirSync(join(dir, '.git', 'hooks'), { recursive: true });
@@ -184,7 +184,7 @@ describe('the recipe', () => {
   });
 });
 
-it('finds files and folders of a revision from wherever it is run', async () => {
+it('compat-check finds files and folders of a git revision from any working directory', async () => {
   const dir = await repository();
   write(dir, BAD);
   const ask = (against: string, cwd: string): Promise<Ended> =>
@@ -200,14 +200,14 @@ it('finds files and folders of a revision from wherever it is run', async () => 
   expect((await ask('git:HEAD:schemas/none.avsc', 'schemas')).code).toBe(4);
 });
 
-describe('the second line', () => {
-  it('is the registry, which refuses what the gate refuses', async () => {
+describe('registry behind the gate', () => {
+  it('the registry refuses what the gate refuses', async () => {
     expect((await post('orders-value', BAD['orders.avsc'], 'AVRO')).status).toBe(409);
     expect((await post('refunds-value', BAD['refunds.proto'], 'PROTOBUF')).status).toBe(409);
   });
 });
 
-it('the build target is the command', async () => {
+it('the npm script runs the compat-check command', async () => {
   const { scripts } = JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')) as {
     scripts: Files;
   };

@@ -93,14 +93,14 @@ beforeAll(async () => {
 describe('exit codes', () => {
   const good = (): string => file('order.avsc', record({ ...NOTE, default: '' }));
 
-  it('0 and the upgrade order', async () => {
+  it('compat-check exits 0 and prints the upgrade order for a compatible schema', async () => {
     const { code, stdout } = await ask('orders-value', good());
     expect(code).toBe(0);
     expect(stdout.split('\n')[0]).toBe('orders-value: compatible under BACKWARD: upgrade consumers first');
     expect(stdout).toContain('The registry agrees.');
   });
 
-  it('1 and what broke, with its place', async () => {
+  it('compat-check exits 1 and prints what breaks with its place', async () => {
     const path = file('order.avsc', record(NOTE));
     const { code, stdout } = await ask('orders-value', path);
     expect(code).toBe(1);
@@ -122,13 +122,13 @@ describe('exit codes', () => {
     ['a revision is a flag', ['-proposed=knip.json', '-against=git:--help:x', '-format=json'], 'bad_value'],
     ['a revision is not there', ['-proposed=knip.json', '-against=git:nope:x', '-format=json'], 'bad_file'],
     ['a rule is none', ['-explain=AVRO_NOTHING'], 'bad_value'],
-  ])('2 where %s', async (_why, argv, error) => {
+  ])('compat-check exits 2 where %s', async (_why, argv, error) => {
     const { code, stdout, stderr } = await gate(...argv);
     expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).toContain(`[${error}]`);
   });
 
-  it('3 where nobody answers, or not as a registry', async () => {
+  it('compat-check exits 3 where the registry does not answer or the server is no registry', async () => {
     const path = good();
     const dead = ['-registry=http://127.0.0.1:9', '-subject=s', `-proposed=${path}`];
     expect(await gate(...dead)).toMatchObject({ code: 3, stdout: '' });
@@ -138,7 +138,7 @@ describe('exit codes', () => {
     expect((await gate(`-registry=${other}`, '-subject=s', `-proposed=${path}`)).code).toBe(3);
   });
 
-  it('0 with a note where the mode of the subject takes no schema', async () => {
+  it('compat-check exits 0 with a note where the subject is read-only', async () => {
     await register('frozen-value', record());
     expect(await call('PUT', '/mode/frozen-value', { mode: 'READONLY' })).toBe(200);
     const { code, stdout } = await ask('frozen-value', good());
@@ -152,16 +152,21 @@ describe('exit codes', () => {
     [401, '<html>', 'unauthenticated'],
     [403, { error_code: 40301, message: 'no' }, 'forbidden'],
     [403, { error_code: 403, message: 'no' }, 'forbidden'],
-  ])('2 where the registry answers %i %j, and what to give', async (status, answer, error) => {
-    const closed = await stub({ 'GET /config/s': answer }, status);
-    const { code, stderr } = await gate(`-registry=${closed}`, '-subject=s', `-proposed=${good()}`);
-    expect(code).toBe(2);
-    expect(stderr).toMatch(
-      new RegExp(`the registry answers ${status}: .*-registry-user or -registry-token-file.*\\[${error}\\]`),
-    );
-  });
+  ])(
+    'compat-check exits 2 where the registry answers %i %j, and names the flags to give',
+    async (status, answer, error) => {
+      const closed = await stub({ 'GET /config/s': answer }, status);
+      const { code, stderr } = await gate(`-registry=${closed}`, '-subject=s', `-proposed=${good()}`);
+      expect(code).toBe(2);
+      expect(stderr).toMatch(
+        new RegExp(
+          `the registry answers ${status}: .*-registry-user or -registry-token-file.*\\[${error}\\]`,
+        ),
+      );
+    },
+  );
 
-  it('4 where the subject is not known, 0 with -allow-new', async () => {
+  it('compat-check exits 4 for an unknown subject, and 0 with -allow-new', async () => {
     const path = good();
     const { code, stderr } = await ask('unheard-value', path);
     expect(code).toBe(4);
@@ -169,7 +174,7 @@ describe('exit codes', () => {
     expect(await ask('unheard-value', path, '-allow-new')).toMatchObject({ code: 0 });
   });
 
-  it('5 where the file is no schema, with its line', async () => {
+  it('compat-check exits 5 with the line where the file is no schema', async () => {
     const path = file('order.avsc', '{\n  "type": "record",\n  "name": 5\n}');
     const { code, stderr } = await ask('orders-value', path);
     expect(code).toBe(5);
@@ -179,7 +184,7 @@ describe('exit codes', () => {
     expect(stdout).toMatch(/^::error file=.*order\.avsc,line=3,col=\d+,title=gate_unparsable::/);
   });
 
-  it('is that of the answer, though nobody reads it', async () => {
+  it('compat-check keeps its exit code when its stdout is closed', async () => {
     const argv = ['compat-check', `-registry=${registry}`, '-subject=orders-value'];
     const child = spawn(
       process.execPath,
@@ -191,8 +196,8 @@ describe('exit codes', () => {
   });
 });
 
-describe('what is compared', () => {
-  it('one version, all of them by the mode, or all of them by a flag', async () => {
+describe('comparison', () => {
+  it('compat-check compares with one version, or with all versions by the mode or by a flag', async () => {
     // Each step passes, and the third version cannot read the first.
     const middle = record({ ...NOTE, default: '' });
     await register('steps-value', record());
@@ -206,7 +211,7 @@ describe('what is compared', () => {
     expect((await ask('steps-value', path, '-mode=NONE')).code).toBe(0);
   });
 
-  it('numbers of versions that were deleted', async () => {
+  it('compat-check compares with field numbers of deleted versions', async () => {
     await register('gone-value', proto('  string phone = 2;\n'), 'PROTOBUF');
     await register('gone-value', proto(''), 'PROTOBUF');
     const path = file('order.proto', proto('  string region = 2;\n'));
@@ -222,7 +227,7 @@ describe('what is compared', () => {
     expect(hard.stdout).toMatch(/^gone-value: REFUSED by the registry/);
   });
 
-  it('the text that the subject has already', async () => {
+  it('compat-check reports a text that the subject already has', async () => {
     const { code, stdout } = await ask('orders-value', file('order.avsc', record()));
     expect(code).toBe(0);
     expect(stdout).toContain(
@@ -230,7 +235,7 @@ describe('what is compared', () => {
     );
   });
 
-  it('files, folders in the order of their numbers, and what has no registry at all', async () => {
+  it('compat-check compares with files, with folders in numeric order, and with other formats without a registry', async () => {
     const path = file('v2.avsc', record({ ...NOTE, default: '' }));
     const folder = join(path, '..');
     writeFileSync(join(folder, 'v1.avsc'), record());
@@ -250,7 +255,7 @@ describe('what is compared', () => {
 });
 
 describe('policies and losses', () => {
-  it('says what the other policy would answer', async () => {
+  it('compat-check reports the verdict of the other policy', async () => {
     await register('prices-value', record(decimal(2)));
     const path = file('order.avsc', record(decimal(4)));
     const proven = await ask('prices-value', path);
@@ -267,7 +272,7 @@ describe('policies and losses', () => {
     expect(agreed.stdout).toContain('Policy PROVEN would answer otherwise: incompatible.');
   });
 
-  it('lets a loss pass, unless the subject does not', async () => {
+  it('a lossy change passes unless the subject rejects losses', async () => {
     await register('sums-value', record({ name: 'sum', type: 'long' }));
     const path = file('order.avsc', record({ name: 'sum', type: 'double' }));
     const lossy = await ask('sums-value', path, '-prove');
@@ -279,8 +284,8 @@ describe('policies and losses', () => {
   });
 });
 
-describe('groups', () => {
-  it('compares with the versions of the latest one’s group alone', async () => {
+describe('compatibility groups', () => {
+  it('compat-check compares only with versions in the group of the latest version', async () => {
     const send = (schema: string, major: string): Promise<number> =>
       call('POST', '/subjects/grouped-value/versions', { schema, metadata: { properties: { major } } });
     expect(await call('PUT', '/config/grouped-value', { compatibilityGroup: 'major' })).toBe(200);
@@ -293,7 +298,7 @@ describe('groups', () => {
   });
 });
 
-describe('references', () => {
+describe('schema references', () => {
   const money = JSON.stringify({
     type: 'record',
     name: 'Money',
@@ -302,7 +307,7 @@ describe('references', () => {
   });
   const priced = (...fields: unknown[]): string => record({ name: 'price', type: 'shop.Money' }, ...fields);
 
-  it('are those of the latest version', async () => {
+  it('compat-check uses the references of the latest version', async () => {
     await register('money', money);
     await register('priced-value', priced(), 'AVRO', [{ name: 'shop.Money', subject: 'money', version: 1 }]);
     expect((await ask('priced-value', file('order.avsc', priced({ ...NOTE, default: '' })))).code).toBe(0);
@@ -311,7 +316,7 @@ describe('references', () => {
     expect(broken.stdout).toContain('The registry refuses it too.');
   });
 
-  it('may be files, registered or not', async () => {
+  it('a reference may be a file, registered or not', async () => {
     const reference = `-reference=shop.Money=${file('money.avsc', money)}`;
     const path = file('order.avsc', priced());
     expect(await ask('first-value', path, '-allow-new')).toMatchObject({ code: 5 });
@@ -334,7 +339,7 @@ describe('references', () => {
   });
 });
 
-describe('a registry that answers otherwise', () => {
+describe('disagreeing registry', () => {
   const version = { subject: 's', version: 1, id: 1, schema: record() };
   const answers = {
     'GET /config/s': { compatibilityLevel: 'BACKWARD' },
@@ -342,7 +347,7 @@ describe('a registry that answers otherwise', () => {
     'GET /subjects/s/versions/1': version,
   };
 
-  it('is never passed by', async () => {
+  it('a refusal by the registry always fails compat-check', async () => {
     const url = await stub({
       ...answers,
       'POST /compatibility/subjects/s/versions': {
@@ -364,7 +369,7 @@ describe('a registry that answers otherwise', () => {
     expect((await gate(...argv, '-output=github')).stdout).toContain('title=REGISTRY_REFUSES');
   });
 
-  it('may know the check against one version alone', async () => {
+  it('compat-check falls back to a registry that checks against one version only', async () => {
     const url = await stub({
       ...answers,
       'POST /compatibility/subjects/s/versions': { is_compatible: 'perhaps' },
@@ -379,7 +384,7 @@ describe('a registry that answers otherwise', () => {
     expect(stdout).toContain('The registry agrees.');
   });
 
-  it('does not open the gate by itself', async () => {
+  it('approval by the registry does not override a finding', async () => {
     const url = await stub({
       ...answers,
       'POST /compatibility/subjects/s/versions': { is_compatible: true },
@@ -390,7 +395,7 @@ describe('a registry that answers otherwise', () => {
     expect(stdout).toContain('The registry would take it; what is judged here counts.');
   });
 
-  it('and one whose stored schema nobody can read says nothing', async () => {
+  it('an unreadable stored schema fails compat-check although the registry agrees', async () => {
     const url = await stub({
       ...answers,
       'GET /subjects/s/versions/1': { ...version, schema: '{' },
@@ -407,7 +412,7 @@ describe('a registry that answers otherwise', () => {
 });
 
 describe('stdout', () => {
-  it('is one document with -json, also of a failure', async () => {
+  it('compat-check -json prints one document, for a failure as well', async () => {
     const path = file('order.avsc', record(NOTE));
     const json = JSON.parse((await ask('orders-value', path, '-json')).stdout);
     expect(json).toMatchObject({ compatible: false, judged: false, agrees: true, mode: 'BACKWARD' });
@@ -422,7 +427,7 @@ describe('stdout', () => {
     expect(JSON.parse(both.stdout).error.code).toBe('usage');
   });
 
-  it('is the patch with -fix, and the report is on stderr', async () => {
+  it('compat-check -fix prints the patch on stdout and the report on stderr', async () => {
     const path = file('order.avsc', record(NOTE));
     const { code, stdout, stderr } = await ask('orders-value', path, '-fix');
     expect(code).toBe(1);
@@ -435,7 +440,7 @@ describe('stdout', () => {
     expect({ code: fine.code, stdout: fine.stdout }).toEqual({ code: 0, stdout: '' });
   });
 
-  it('is the page with -explain', async () => {
+  it('compat-check -explain prints the page of a rule', async () => {
     const { code, stdout } = await gate('-explain', 'proto-number-reused');
     expect(code).toBe(0);
     expect(stdout).toMatch(/^# PROTO_NUMBER_REUSED\n/);

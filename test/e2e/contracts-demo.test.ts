@@ -92,7 +92,7 @@ async function rewriteTopic(topic: string, keep: (index: number) => boolean): Pr
 }
 
 describe('contracts slice', () => {
-  it('ticks every fact of an honest run', async () => {
+  it('the contracts demo confirms every fact of an honest run', async () => {
     const facts = await judge();
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(Object.keys(CLAIM).length);
@@ -100,18 +100,21 @@ describe('contracts slice', () => {
     expect(facts.some((fact) => fact.seen.includes('4000 orders compared'))).toBe(true);
   });
 
-  itFull.each([0, 1, 2, 3])('crosses an altered decoded order of flow %i', async (index) => {
-    const found = await withLines(index, ([first = '', ...rest]) => [
-      first.replace(
-        /"amount_cents":"(\d)/,
-        (_all, digit: string) => `"amount_cents":"${(Number(digit) % 9) + 1}`,
-      ),
-      ...rest,
-    ]);
-    expect(found).toContain('equal');
-  });
+  itFull.each([0, 1, 2, 3])(
+    'the contracts demo detects an altered decoded order of flow %i',
+    async (index) => {
+      const found = await withLines(index, ([first = '', ...rest]) => [
+        first.replace(
+          /"amount_cents":"(\d)/,
+          (_all, digit: string) => `"amount_cents":"${(Number(digit) % 9) + 1}`,
+        ),
+        ...rest,
+      ]);
+      expect(found).toContain('equal');
+    },
+  );
 
-  itFull('crosses an altered digit of a number beyond 2^53', async () => {
+  itFull('the contracts demo detects an altered digit of a number beyond 2^53', async () => {
     const found = await withLines(0, ([first = '', ...rest]) => [
       first.replace(
         /"account_id":"(\d+)(\d)"/,
@@ -122,17 +125,17 @@ describe('contracts slice', () => {
     expect(found).toContain('equal');
   });
 
-  itFull('crosses a wrong default of the newer reader', async () => {
+  itFull('the contracts demo detects a wrong default of the newer reader', async () => {
     expect(
       await withLines(0, ([first = '', ...rest]) => [first.replace('"coupon":null', '"coupon":""'), ...rest]),
     ).toContain('equal');
   });
 
-  itFull('crosses an order that is missing from the decoded file', async () => {
+  itFull('the contracts demo detects an order that is missing from the decoded file', async () => {
     expect(await withLines(1, (lines) => lines.slice(1))).toEqual(['complete']);
   });
 
-  itFull('crosses an order decoded in the place of another', async () => {
+  itFull('the contracts demo detects an order decoded in the place of another', async () => {
     const found = await withLines(2, ([first = '', second = '', ...rest]) => {
       const value = second.slice(second.indexOf('"value"'));
       return [first.slice(0, first.indexOf('"value"')) + value, second, ...rest];
@@ -140,25 +143,28 @@ describe('contracts slice', () => {
     expect(found).toEqual(['complete']);
   });
 
-  itFull('crosses a counter that disagrees with the topic', async () => {
+  itFull('the contracts demo detects a counter that disagrees with the topic', async () => {
     const flows = run.flows.map((one, i) =>
       i === 0 ? { ...one, counted: { ...one.counted, bad_magic: 3 } } : one,
     );
     expect(await crosses({ ...run, flows })).toEqual(['counter']);
   });
 
-  itFull('crosses a refusal that does not name the field, or was none', async () => {
-    const [first, second] = run.refusals as [
-      ContractsRun['refusals'][number],
-      ContractsRun['refusals'][number],
-    ];
-    expect(await crosses({ ...run, refusals: [{ ...first, message: 'incompatible' }, second] })).toEqual([
-      'refused',
-    ]);
-    expect(await crosses({ ...run, refusals: [first, { ...second, status: 200 }] })).toEqual(['refused']);
-  });
+  itFull(
+    'the contracts demo detects a missing refusal and a refusal that does not name the field',
+    async () => {
+      const [first, second] = run.refusals as [
+        ContractsRun['refusals'][number],
+        ContractsRun['refusals'][number],
+      ];
+      expect(await crosses({ ...run, refusals: [{ ...first, message: 'incompatible' }, second] })).toEqual([
+        'refused',
+      ]);
+      expect(await crosses({ ...run, refusals: [first, { ...second, status: 200 }] })).toEqual(['refused']);
+    },
+  );
 
-  itFull('crosses a registry that calls the breaking version compatible', async () => {
+  itFull('the contracts demo detects a registry that calls the breaking version compatible', async () => {
     const subject = subjectOf('avro');
     await ask(run.registry, 'PUT', `/config/${subject}`, { compatibility: 'NONE' });
     expect(await crosses()).toEqual(['refused']);
@@ -166,7 +172,7 @@ describe('contracts slice', () => {
     expect(await crosses()).toEqual([]);
   });
 
-  itFull('crosses a record in quarantine that is none of the bad ones', async () => {
+  itFull('the contracts demo detects a quarantined record that the demo did not produce', async () => {
     const { quarantine, topic } = flow(3);
     const headers = (place: string): Array<[string, Uint8Array]> =>
       Object.entries({
@@ -182,7 +188,7 @@ describe('contracts slice', () => {
     expect(await crosses()).toEqual(expect.arrayContaining(['complete', 'quarantine', 'counter']));
   });
 
-  itFull('crosses a quarantined record that was dropped', async () => {
+  itFull('the contracts demo detects a quarantined record that was dropped', async () => {
     await rewriteTopic(flow(2).quarantine, (index) => index !== 3);
     const facts = await judge();
     const seen = facts.find((fact) => CLAIM.quarantine.test(fact.claim));
@@ -190,7 +196,7 @@ describe('contracts slice', () => {
     expect(facts.find((fact) => CLAIM.complete.test(fact.claim))).toMatchObject({ holds: false });
   });
 
-  itFull('crosses a quarantined record whose bytes were changed', async () => {
+  itFull('the contracts demo detects a quarantined record whose bytes were changed', async () => {
     const [bad, ...rest] = flow(1).bad;
     const flows = run.flows.map((one, i) =>
       i === 1 && bad !== undefined
@@ -201,7 +207,7 @@ describe('contracts slice', () => {
     expect(facts.find((fact) => CLAIM.quarantine.test(fact.claim))?.seen).toMatch(/was changed/);
   });
 
-  itFull('crosses a record that was produced and never read', async () => {
+  itFull('the contracts demo detects a record that was produced and never read', async () => {
     await append(stack.brokers, flow(0).topic, [
       { partition: 1, key: null, value: Buffer.from([0, 0, 0, 0, 1, 2]) },
     ]);
@@ -211,7 +217,7 @@ describe('contracts slice', () => {
     );
   });
 
-  itFull('crosses a third version', async () => {
+  itFull('the contracts demo detects an unexpected third version', async () => {
     await ask(run.registry, 'POST', `/subjects/${subjectOf('protobuf')}/versions`, {
       schema: orderSchema(3, 'protobuf'),
       schemaType: 'PROTOBUF',

@@ -108,7 +108,7 @@ describe('consumer groups', () => {
   });
 
   itFull(
-    'a consumer drains on SIGTERM: what it wrote is committed, so the next one repeats nothing',
+    'a consumer drains on SIGTERM and commits what it wrote, so the next consumer repeats nothing',
     async () => {
       const subject = name('drain-value');
       const count = 5000;
@@ -147,7 +147,7 @@ describe('consumer groups', () => {
   });
 });
 
-describe('the registry', () => {
+describe('registry process', () => {
   it('a registry keeps every id it answered through SIGKILL in the middle of registrations', async () => {
     const store = `file:${join(own.dir, 'killed')}`;
     const { child, url: base } = await startRegistry(store);
@@ -172,7 +172,7 @@ describe('the registry', () => {
   });
 
   itFull(
-    'a registry that goes away pauses the consumer: nothing is quarantined, and all is read afterwards',
+    'an unreachable registry pauses the consumer, which quarantines nothing and reads everything afterwards',
     async () => {
       const subject = name('away-value');
       const store = `file:${join(own.dir, 'away')}`;
@@ -230,7 +230,7 @@ describe('the registry', () => {
   );
 });
 
-describe('records above the usual megabyte', () => {
+describe('records above one megabyte', () => {
   it('large records are quarantined untouched or decoded, into topics that are created large enough', async () => {
     const subject = name('large-value');
     const topic = subject.replace(/-value$/, '');
@@ -284,7 +284,7 @@ function heldBy(log: string): ReadonlyArray<ReadonlySet<number>> {
 }
 
 describeFull('cold start', () => {
-  it('a consumer asks the registry at most once an id, and counts its cache', async () => {
+  it('a consumer requests each schema id at most once and counts its cache hits', async () => {
     const subject = name('cold-value');
     await registerOrder(url, subject, 1);
     const reading = own.spawn(
@@ -485,14 +485,14 @@ describe('bad input', () => {
       2,
       /cannot be a registry store: one of the folders above it is a file/,
     ],
-  ])('%s', async (_what, args, code, words) => {
+  ])('bad input ends a command with one error line: %s', async (_what, args, code, words) => {
     await registerOrder(url, name('known'), 1);
     const result = await own.run([...args(), '-log-level=silent']);
     const said = result.stderr.split('\n').filter((line) => line.startsWith('error: '));
     expect({ code: result.code, said }).toEqual({ code, said: [expect.stringMatching(words)] });
   });
 
-  it('a producer with a breaking schema ends with 1 and names the field', async () => {
+  it('a producer with a breaking schema exits with 1 and names the field', async () => {
     await registerOrder(url, name('known'), 1);
     const result = await own.run([
       'producer',

@@ -23,7 +23,7 @@ const SLICES = [
 ] as const;
 
 it.each(SLICES)(
-  'ticks every fact of $name',
+  'every fact of $name holds on the reference implementation',
   async ({ holding, run }) => {
     const found = await run();
     expect(found.filter((fact) => !fact.holds)).toEqual([]);

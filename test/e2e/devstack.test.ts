@@ -97,7 +97,7 @@ afterAll(async () => {
   rmSync(base, { recursive: true, force: true });
 });
 
-describe('a stack that stays', () => {
+describe('persistent stack', () => {
   const folder = folderOf('stays');
   let first: Addresses;
   let clusterId: string | undefined;
@@ -122,14 +122,14 @@ describe('a stack that stays', () => {
     await expect(query(stranger, 'select 1')).rejects.toThrow(/password authentication failed/);
   });
 
-  it('a second up finds the stack running, with the same addresses', async () => {
+  it('a second up finds the running stack at the same addresses', async () => {
     const outcome = await millrace('up', `-dir=${folder}`);
     expect(outcome.stdout).toContain('already running');
     expect(outcome.stdout).toContain(first.brokers);
     expect(outcome.stdout).toContain(first.postgres);
   });
 
-  itFull('up does not pretend to have moved a running stack to another port', async () => {
+  itFull('up refuses to move a running stack to another port', async () => {
     const outcome = await millrace('up', `-dir=${folder}`, '-kafka-port=1');
     expect(outcome.code).toBe(2);
     expect(outcome.stderr).toMatch(
@@ -161,7 +161,7 @@ describe('a stack that stays', () => {
   itFull.each([
     ['kafkaClusterId', 'AAAAAAAAAAAAAAAAAAAAAA', 'the broker'],
     ['postgresSystemId', '1', 'PostgreSQL'],
-  ])('refuses servers that are not the recorded ones: %s', async (field, value, named) => {
+  ])('up refuses servers whose identity is not the recorded one: %s', async (field, value, named) => {
     const path = join(folder, 'identity.json');
     const recorded = readFileSync(path, 'utf8');
     writeFileSync(path, JSON.stringify({ ...JSON.parse(recorded), [field]: value }));
@@ -246,7 +246,7 @@ describe('a stack that stays', () => {
   });
 });
 
-describeFull('an ephemeral stack', () => {
+describeFull('ephemeral stack', () => {
   it('an ephemeral stack runs beside another one, ends when its owner is killed, and leaves no folder', async () => {
     const before = new Set(readdirSync(tmpdir()));
     const { child, ready } = foreground('-ephemeral', '-kafka-heap=300MiB');
@@ -275,13 +275,13 @@ describeFull('an ephemeral stack', () => {
     expect(await clusterAt(brokers)).toBeUndefined();
   });
 
-  it('-ephemeral with a folder is refused', async () => {
+  it('up refuses -ephemeral with a folder', async () => {
     const outcome = await millrace('up', '-ephemeral', `-dir=${folderOf('x')}`);
     expect(outcome.code).toBe(2);
   });
 });
 
-describeFull('a start that is cut off', () => {
+describeFull('interrupted start', () => {
   it('an up that is killed leaves no process, and the folder can be started again', async () => {
     let folder = '';
     let servers: readonly ServerState[] = [];
@@ -321,7 +321,7 @@ describeFull('a start that is cut off', () => {
   });
 });
 
-describeFull('folders that are no stack', () => {
+describeFull('foreign folders', () => {
   it('up refuses a folder with other files', async () => {
     const folder = folderOf('others');
     mkdirSync(folder);
@@ -351,7 +351,7 @@ describeFull('folders that are no stack', () => {
     expect(outcome.stderr).toContain('[busy_port]');
   });
 
-  it('up without Java says that Java is missing', async () => {
+  it('up without Java reports that Java is missing', async () => {
     const outcome = await new Promise<Outcome>((resolve) => {
       execFile(
         process.execPath,
@@ -365,8 +365,8 @@ describeFull('folders that are no stack', () => {
   });
 });
 
-describe('the doctor', () => {
-  it('the doctor finds the shared stack fit, and says so in one document', async () => {
+describe('doctor', () => {
+  it('the doctor finds the shared stack fit and reports it in one document', async () => {
     const { brokers, postgres } = await sharedStack();
     const outcome = await millrace('doctor', `-brokers=${brokers}`, `-postgres=${postgres}`, '-json');
     const document = JSON.parse(outcome.stdout);

@@ -5,7 +5,7 @@ import { hasDiskState } from '../../bench/engine/drains.ts';
 import { bench } from '../../bench/engine.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 
-it('measures drains beside a bare loop, memory, latencies and PostgreSQL', async () => {
+it('the engine bench measures drains beside a bare loop, memory, latencies and PostgreSQL', async () => {
   const results = await smoke(bench);
   const onDisk = results.filter(({ metric }) => metric.includes('disk state'));
   const fits = ['us CPU/event', 'events/s'];

@@ -16,7 +16,9 @@ import { loadGenKernels } from '../../src/native/gen.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 import { sharedStack } from './stack.ts';
 
-it('accounts for every event, and finds every window as recounted', { timeout: 300_000 }, async () => {
+it('the soak bench accounts for every event and finds every window as recounted', {
+  timeout: 300_000,
+}, async () => {
   const results = await smoke(bench, { killAfterMs: 1500 });
   const figure = (name: string): number =>
     results.find(({ metric }) => metric.startsWith(name))?.value ?? Number.NaN;
@@ -42,13 +44,13 @@ it('accounts for every event, and finds every window as recounted', { timeout: 3
     expect(figure(name), name).toBeGreaterThan(0);
 });
 
-it('refuses a kill that would not come', async () => {
+it('the soak bench refuses a kill after the end of the run', async () => {
   await expect(smoke(bench, { killAfterMs: 4000 })).rejects.toThrow(
     '-kill-after=4s is not before the end, after 4s',
   );
 });
 
-it('deletes the records before an offset', { timeout: 300_000 }, async () => {
+it('the soak bench deletes the records before an offset', { timeout: 300_000 }, async () => {
   const { brokers } = await sharedStack();
   const options = { brokers, clientId: 'test' };
   const topic = `trim-${randomUUID()}`;
@@ -76,7 +78,7 @@ it('deletes the records before an offset', { timeout: 300_000 }, async () => {
   }
 });
 
-it('finds the offsets of the oldest checkpoint', () => {
+it('the soak bench finds the offsets of the oldest checkpoint', () => {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-trim-'));
   try {
     expect(oldestOffsets(folder)).toBeUndefined();
@@ -94,6 +96,6 @@ it('finds the offsets of the oldest checkpoint', () => {
   }
 });
 
-it('takes no answer but one for its question', () => {
+it('the DeleteRecords decoder refuses an answer to another request', () => {
   expect(() => decodeDeleteRecords(Buffer.alloc(32))).toThrow('something else');
 });

@@ -80,9 +80,9 @@ beforeAll(async () => {
   expect(dropped).toBeGreaterThan(0n);
 });
 
-describe('ends', () => {
+describe('ways to end', () => {
   itFull(
-    'an engine with -exit-at-end leaves open windows in the checkpoint; one with -bounded resumes and fires them',
+    'an engine with -exit-at-end leaves open windows in the checkpoint, and an engine with -bounded resumes and fires them',
     async () => {
       const first = await own.run(args('end', '-state=mem', '-exit-at-end', '-json'));
       expect(first).toMatchObject({ code: 0 });
@@ -135,7 +135,7 @@ describe('ends', () => {
   });
 });
 
-describe('answers', () => {
+describe('HTTP answers', () => {
   it('an engine serves /windows, /watermark, /ready and the required metrics', async () => {
     const engine = own.spawn('engine', args('http', '-checkpoint-interval=100ms'));
     const address = await engine.address();
@@ -225,7 +225,7 @@ describe('answers', () => {
   });
 });
 
-describeFull('a partition from which nothing comes', () => {
+describeFull('silent partition', () => {
   const quiet = `engine-quiet-${own.suffix}`;
   const quietArgs = (name: string, ...more: readonly string[]): readonly string[] =>
     args(name, ...more).map((flag) => (flag.startsWith('-topic=') ? `-topic=${quiet}` : flag));
@@ -383,7 +383,7 @@ describeFull('bad input', () => {
     ],
     ['a folder that cannot be', ['-state-dir=/proc/engine'], 2, /cannot write \/proc\/engine/],
   ];
-  it('an export as JSON, or of nothing, is refused', async () => {
+  it('engine export refuses -json and a missing sink table', async () => {
     const sink = `-sink=postgres:${stack.postgres}`;
     const json = await own.run(['engine', 'export', sink, '-json', '-log-level=error']);
     expect(json).toMatchObject({ code: 2, stderr: expect.stringContaining('leave -json out') });
@@ -400,18 +400,21 @@ describeFull('bad input', () => {
     expect(missing.stderr).not.toContain('listening');
   });
 
-  it.concurrent.each(cases)('%s', async (what, flags, code, line) => {
-    const given = new Set(flags.map((flag) => flag.split('=')[0]));
-    const name = what.replaceAll(' ', '_');
-    // Of another sink these would be refused themselves.
-    if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
-    const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
-    const { code: got, stderr } = await own.run([...rest, ...flags]);
-    expect(stderr).toMatch(line);
-    expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
-    expect(got).toBe(code);
-    // Nothing is half made: at most the folder itself with its lock file, which is never removed.
-    const left = await readdir(stateDir(name)).catch(() => []);
-    expect(left.filter((file) => file !== 'lock')).toEqual([]);
-  });
+  it.concurrent.each(cases)(
+    'an engine refuses bad input in one line: %s',
+    async (what, flags, code, line) => {
+      const given = new Set(flags.map((flag) => flag.split('=')[0]));
+      const name = what.replaceAll(' ', '_');
+      // Of another sink these would be refused themselves.
+      if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
+      const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
+      const { code: got, stderr } = await own.run([...rest, ...flags]);
+      expect(stderr).toMatch(line);
+      expect(stderr.split('\n').filter((one) => one.startsWith('error:'))).toHaveLength(1);
+      expect(got).toBe(code);
+      // Nothing is half made: at most the folder itself with its lock file, which is never removed.
+      const left = await readdir(stateDir(name)).catch(() => []);
+      expect(left.filter((file) => file !== 'lock')).toEqual([]);
+    },
+  );
 });

@@ -51,7 +51,7 @@ async function read(topic: string, count: number) {
 }
 
 describe('events in a topic', () => {
-  test('a topic gets the events of the seed, in their order per partition, one partition a key', async () => {
+  test('a topic gets the events of the seed, in order within each partition and with one partition for each key', async () => {
     const topic = fresh('gen-events');
     const count = 20_000;
     const report = await run(

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { bench } from '../../bench/inbox.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 
-it('measures payments on a backlog, a loaded inbox beside an empty one, and expiry', async () => {
+it('the inbox bench measures payments on a backlog, a loaded inbox beside an empty one, and expiry', async () => {
   const results = await smoke(bench, { preload: 50_000 });
   expect(goalsOf(results)).toEqual([
     ['payments on a backlog of 5000 messages', 'value >= 20000'],

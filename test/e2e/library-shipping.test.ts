@@ -7,12 +7,12 @@ import { survivesKills } from './shipping-kit.ts';
 
 const EXAMPLE = join(packageRoot(), 'examples', 'shipping', 'shipping.mjs');
 
-describe('the example service', () => {
-  it('is printed in docs/outbox.md as it runs', () => {
+describe('example service', () => {
+  it('docs/outbox.md prints the example service exactly as it runs', () => {
     const docs = readFileSync(join(packageRoot(), 'docs', 'outbox.md'), 'utf8');
     expect(docs).toContain(`\`\`\`js\n${readFileSync(EXAMPLE, 'utf8')}\`\`\``);
   });
 
-  it('moves each parcel once, publishes each move once and in order, though SIGKILL ends it twice', () =>
+  it('the example service moves each parcel once and publishes each move once and in order through two SIGKILLs', () =>
     survivesKills(EXAMPLE, packageRoot()));
 });

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { bench } from '../../bench/orders.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 
-it('measures latency, CPU, the ceiling, the ratio to one transaction a request, hot keys and gRPC', async () => {
+it('the orders bench measures latency, CPU, the ceiling, the ratio to one transaction a request, hot keys and gRPC', async () => {
   const results = await smoke(bench);
   expect(goalsOf(results)).toEqual([
     ['POST /orders at 300/s, alone, rate reached', 'value >= 294'],
@@ -32,7 +32,9 @@ it('measures latency, CPU, the ceiling, the ratio to one transaction a request, 
   for (const one of results.filter(({ runs }) => runs !== undefined)) expect(one.runs).toEqual([one.value]);
 });
 
-it('starts on preloaded keys, and refuses a part that is not there', { timeout: 300_000 }, async () => {
+it('the orders bench starts on preloaded keys and refuses an unknown part', {
+  timeout: 300_000,
+}, async () => {
   const results = await smoke(bench, { only: ['alone'], preload: 5000 });
   expect(results.map(({ metric }) => metric)).toContain('POST /orders at 300/s on 5000 keys, alone, p99');
   await expect(smoke(bench, { only: ['ceilin'] })).rejects.toThrow('-only=ceilin is no part of this bench');

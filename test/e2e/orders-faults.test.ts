@@ -86,7 +86,7 @@ async function fresh(
   return { ...world, service: await kit.serve(world.schema, flags, postgres) };
 }
 
-describeFull('a held key', () => {
+describeFull('held key', () => {
   it('a request whose key another process writes gets the stored answer byte for byte when that commits', async () => {
     const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
@@ -144,7 +144,7 @@ describeFull('a held key', () => {
   });
 });
 
-describeFull('the same keys in opposite orders at two processes', () => {
+describeFull('opposite key orders', () => {
   it('keys in opposite orders at two processes make one order each and never a deadlock', async () => {
     // A database of its own: the server counts deadlocks for each.
     const { schema, pool } = await kit.schema();
@@ -234,7 +234,7 @@ describeFull('overload', () => {
 });
 
 describe('signals', () => {
-  itFull('SIGTERM lets requests in flight finish and takes no new ones', async () => {
+  itFull('SIGTERM lets requests in flight finish, and the service accepts no new ones', async () => {
     const { schema, pool, service } = await fresh(PATIENT);
     const key = newKey();
     const held = await hold(pool, key);
@@ -259,7 +259,7 @@ describe('signals', () => {
     expect(await rowCounts(pool)).toEqual([1, 1, 1]);
   });
 
-  it('SIGKILL under load leaves one order a key and every answer given in force', async () => {
+  it('SIGKILL under load leaves one order for each key and keeps every answer that was sent', async () => {
     const { schema, pool, service } = await fresh();
     const keys = Array.from({ length: 400 }, newKey);
     const given = new Map<string, Reply>();
@@ -302,8 +302,8 @@ describe('signals', () => {
   });
 });
 
-describeFull('the database', () => {
-  it('a database that goes away means 503 and not ready; when it is back, the same keys become orders', async () => {
+describeFull('database outages', () => {
+  it('a database outage causes 503 and not ready, and afterwards the same keys become orders', async () => {
     const gate = await gateBefore(stack.postgres);
     const { pool, service } = await fresh([], gate.url);
     const before = newKey();
@@ -329,7 +329,7 @@ describeFull('the database', () => {
     await stop(service);
   });
 
-  it('an order whose commit was not answered is read back, not made again', async () => {
+  it('an order whose commit was not answered is read back and not created again', async () => {
     const gate = await gateBefore(stack.postgres);
     const { pool, service } = await fresh([], gate.url);
     createdOf(await service.order(newKey()), false);
@@ -375,7 +375,7 @@ describeFull('the database', () => {
     await stop(service);
   });
 
-  describe('that refuses a write', () => {
+  describe('refused write', () => {
     let world: { pool: SqlPool; service: Service };
     beforeAll(async () => {
       world = await fresh(['-connections=1']);

@@ -36,8 +36,8 @@ beforeAll(async () => {
   [service, other] = await Promise.all([kit.serve(schema), kit.serve(schema)]);
 });
 
-describe('an order', () => {
-  it('is created once: three rows that belong together', async () => {
+describe('new order', () => {
+  it('an order is created once, as three rows that belong together', async () => {
     const key = newKey();
     const before = await rowCounts(pool);
     const orderId = createdOf(
@@ -81,7 +81,7 @@ describe('an order', () => {
     });
   });
 
-  it('is answered again byte for byte, however the same request is written', async () => {
+  it('a repeated request gets the stored answer byte for byte, however the JSON is written', async () => {
     const key = newKey();
     const first = await service.order(key);
     const orderId = createdOf(first, false);
@@ -106,21 +106,24 @@ describe('an order', () => {
     expect(await rowCounts(pool)).toEqual(counts);
   });
 
-  itFull('is answered again after a restart, and whatever became of it since', async () => {
-    const key = newKey();
-    const one = await kit.serve(schema);
-    const first = await one.order(key);
-    const orderId = createdOf(first, false);
-    expect(await stop(one)).toBe(0);
-    await pool.query("UPDATE orders SET status = 'paid' WHERE order_id = $1", [orderId]);
-    const again = await kit.serve(schema);
-    const replay = await again.order(key);
-    expect(createdOf(replay, true)).toBe(orderId);
-    expect(replay.body.equals(first.body)).toBe(true);
-    expect(await stop(again)).toBe(0);
-  });
+  itFull(
+    'a repeated request gets the stored answer after a restart and after a change of status',
+    async () => {
+      const key = newKey();
+      const one = await kit.serve(schema);
+      const first = await one.order(key);
+      const orderId = createdOf(first, false);
+      expect(await stop(one)).toBe(0);
+      await pool.query("UPDATE orders SET status = 'paid' WHERE order_id = $1", [orderId]);
+      const again = await kit.serve(schema);
+      const replay = await again.order(key);
+      expect(createdOf(replay, true)).toBe(orderId);
+      expect(replay.body.equals(first.body)).toBe(true);
+      expect(await stop(again)).toBe(0);
+    },
+  );
 
-  itFull('is answered again also when its row was removed since', async () => {
+  itFull('a repeated request gets the stored answer after its order row was deleted', async () => {
     const key = newKey();
     const first = await service.order(key);
     await pool.query('DELETE FROM orders WHERE order_id = $1', [createdOf(first, false)]);
@@ -139,7 +142,7 @@ describe('an order', () => {
   itFull.each([
     ['one process', () => [service]],
     ['two processes', () => [service, other]],
-  ])('comes to be once when 50 requests of one key are at %s at once', async (_, services) => {
+  ])('one order is created when %s gets 50 concurrent requests with one key', async (_, services) => {
     const to = services();
     const before = await rowCounts(pool);
     for (let round = 0; round < 3; round++) {
@@ -159,7 +162,7 @@ describe('an order', () => {
     expect(await rowCounts(pool)).toEqual(before.map((count) => count + 3 * (1 + 10 * to.length)));
   });
 
-  itFull('is not overwritten by another request with its key', async () => {
+  itFull('another request with the same key does not overwrite the order', async () => {
     const key = newKey();
     const first = await service.order(key);
     const snapshot = async (): Promise<string> => {
@@ -190,27 +193,30 @@ describe('an order', () => {
     expect((await service.order(key)).body.equals(first.body)).toBe(true);
   });
 
-  itFull('wins or is refused as a whole when different requests race for one key', async () => {
-    const key = newKey();
-    const before = await rowCounts(pool);
-    const amounts = Array.from({ length: 20 }, (_, i) => 100 + (i % 4));
-    const replies = await Promise.all(
-      amounts.map((amount_cents, i) =>
-        (i % 2 === 0 ? service : other).order(key, { account_id: 1, amount_cents }),
-      ),
-    );
-    const { rows } = await pool.query<{ amount: bigint }>(
-      'SELECT amount_cents AS amount FROM orders JOIN idempotency_keys USING (order_id) WHERE idem_key = $1',
-      [key],
-    );
-    const stored = Number(rows[0]?.amount);
-    expect(replies.map((reply) => reply.status)).toEqual(
-      amounts.map((amount) => (amount === stored ? 201 : 409)),
-    );
-    expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
-  });
+  itFull(
+    'one of several different requests that race for a key wins, and the others are refused as a whole',
+    async () => {
+      const key = newKey();
+      const before = await rowCounts(pool);
+      const amounts = Array.from({ length: 20 }, (_, i) => 100 + (i % 4));
+      const replies = await Promise.all(
+        amounts.map((amount_cents, i) =>
+          (i % 2 === 0 ? service : other).order(key, { account_id: 1, amount_cents }),
+        ),
+      );
+      const { rows } = await pool.query<{ amount: bigint }>(
+        'SELECT amount_cents AS amount FROM orders JOIN idempotency_keys USING (order_id) WHERE idem_key = $1',
+        [key],
+      );
+      const stored = Number(rows[0]?.amount);
+      expect(replies.map((reply) => reply.status)).toEqual(
+        amounts.map((amount) => (amount === stored ? 201 : 409)),
+      );
+      expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
+    },
+  );
 
-  itFull('is the same whether orders share transactions or not', async () => {
+  itFull('orders have the same outcome whether they share transactions or not', async () => {
     const outcome = async (flags: readonly string[]): Promise<unknown> => {
       const world = await kit.schema();
       const one = await kit.serve(world.schema, flags);
@@ -248,7 +254,7 @@ describe('an order', () => {
   });
 });
 
-describe('a refused request', () => {
+describe('refused request', () => {
   const json = { 'content-type': 'application/json' };
   const body = JSON.stringify(ORDER);
   const send = { method: 'POST', path: '/orders' };
@@ -299,7 +305,7 @@ describe('a refused request', () => {
     ['an unknown path', 404, 'no-such-resource', () => ({ ...post(newKey()), path: '/order' })],
     ['a deeper path', 404, 'no-such-resource', () => ({ ...post(newKey()), path: '/orders/a/b' })],
     ['another method', 405, 'method-not-allowed', () => ({ ...post(newKey()), method: 'PUT' })],
-  ])('writes nothing: %s', async (_, status, type, what) => {
+  ])('a refused request writes nothing: %s', async (_, status, type, what) => {
     const before = await rowCounts(pool);
     const reply = await service.ask(what());
     problemOf(reply, status, type);
@@ -307,21 +313,21 @@ describe('a refused request', () => {
     expect(await rowCounts(pool)).toEqual(before);
   });
 
-  it('leaves its key free, and the connection and the service in order', async () => {
+  it('a refused request leaves its key free and the service working', async () => {
     const key = newKey();
     problemOf(await service.order(key, { account_id: 1 }), 400, 'bad-body');
     problemOf(await service.order(key, { ...ORDER, amount_cents: -1 }), 422, 'value-out-of-range');
     createdOf(await service.order(key), false);
   });
 
-  itFull('has a request id of its own', async () => {
+  itFull('each refused request has its own request id', async () => {
     const replies = await Promise.all(Array.from({ length: 10 }, () => service.order('x')));
     expect(new Set(replies.map((reply) => reply.headers['x-request-id'])).size).toBe(10);
   });
 });
 
 describeFull('GET /orders/{id}', () => {
-  it('shows the order with all its digits', async () => {
+  it('GET /orders/{id} returns the order with all its digits', async () => {
     const big = '9223372036854775807';
     const orderId = createdOf(
       await service.order(newKey(), { account_id: `-${big}`, amount_cents: big }),
@@ -344,10 +350,10 @@ describeFull('GET /orders/{id}', () => {
     ['SQL', "'%20OR%201=1--", 'order-not-found'],
     ['an encoded slash', 'a%2Fb', 'order-not-found'],
     ['very long', 'a'.repeat(8000), 'order-not-found'],
-  ])('is 404 for an id that is %s', async (_, id, type) => {
+  ])('GET /orders/{id} answers 404 for an id that is %s', async (_, id, type) => {
     problemOf(await service.ask({ path: `/orders/${id}` }), 404, type);
   });
-  it('is 400 for broken percent-encoding, 405 for another method', async () => {
+  it('the service answers 400 for broken percent-encoding and 405 for another method', async () => {
     problemOf(await service.ask({ path: '/orders/%zz' }), 400, 'malformed-request');
     const reply = await service.ask({ method: 'DELETE', path: `/orders/${newKey()}` });
     problemOf(reply, 405, 'method-not-allowed');
@@ -366,7 +372,7 @@ describeFull('migrations', () => {
       ),
     );
 
-  it('are applied once by however many start at once', async () => {
+  it('concurrent processes apply each migration once', async () => {
     const world = await kit.schema();
     const applied = await Promise.all(
       Array.from({ length: 8 }, () => migrate(world.pool, world.schema, 'test', [FIRST, SECOND])),
@@ -375,7 +381,7 @@ describeFull('migrations', () => {
     expect(await migrate(world.pool, world.schema, 'test', [FIRST, SECOND])).toEqual([]);
   });
 
-  it('are refused when the text of an applied one changed, and nothing is applied then', async () => {
+  it('a changed text of an applied migration is refused, and nothing is applied', async () => {
     const world = await kit.schema();
     await migrate(world.pool, world.schema, 'test', [FIRST]);
     const changed = { ...FIRST, sql: `${FIRST.sql} ` };
@@ -387,7 +393,7 @@ describeFull('migrations', () => {
     expect(await migrate(world.pool, world.schema, 'elsewhere', [SECOND])).toEqual(['second']);
   });
 
-  it('leave nothing of one that fails', async () => {
+  it('a failed migration leaves no changes', async () => {
     const world = await kit.schema();
     const broken = { number: 2, name: 'broken', sql: 'CREATE TABLE two (id int); SELECT 1/0' };
     expect(await refusal(migrate(world.pool, world.schema, 'test', [FIRST, broken]))).toMatchObject({
@@ -402,36 +408,38 @@ describeFull('migrations', () => {
   });
 });
 
-describeFull('a start that cannot succeed', () => {
+describeFull('failing start', () => {
   const fails = (flags: readonly string[], code: number, line: RegExp) => kit.fails(code, line, flags);
 
-  it('names a database that is not there', () =>
+  it('the orders service names a database that is not reachable', () =>
     fails(
       ['-postgres=postgres://u:secret@127.0.0.1:1/x'],
       3,
       /^error: PostgreSQL at 127\.0\.0\.1:1 is not reachable/,
     ));
-  it('names a database that does not exist', () => {
+  it('the orders service names a database that does not exist', () => {
     const url = new URL(stack.postgres);
     url.pathname = '/no_such_database';
     return fails([`-postgres=${url}`], 3, /^error: .*no_such_database/);
   });
-  it('names the tables that are missing', () =>
+  it('the orders service names the tables that are missing', () =>
     fails(
       ['-schema=orders_nothing'],
       3,
       /^error: .*idempotency_keys, orders, orders_key_ttl, outbox.*millrace orders -migrate/,
     ));
-  it('refuses a schema that needs quoting', () => fails(['-schema=a"b'], 2, /^error: -schema=a"b is not/));
-  it('refuses an unknown flag', () => fails(['-batches=1'], 2, /^error: .*-batches.*-batch/));
-  it('refuses a value out of bounds', () => fails(['-batch=0'], 2, /^error: .*-batch/));
-  it('asks for the database', async () => {
+  it('the orders service refuses a schema name that needs quoting', () =>
+    fails(['-schema=a"b'], 2, /^error: -schema=a"b is not/));
+  it('the orders service refuses an unknown flag', () =>
+    fails(['-batches=1'], 2, /^error: .*-batches.*-batch/));
+  it('the orders service refuses a value out of bounds', () => fails(['-batch=0'], 2, /^error: .*-batch/));
+  it('the orders service requires the -postgres flag', async () => {
     const ended = await own.run(['orders', '-listen=127.0.0.1:0']);
     expect([ended.code, ended.stderr]).toEqual([2, expect.stringMatching(/^error: .*-postgres/)]);
   });
-  it('refuses an address that is no URL', () =>
+  it('the orders service refuses a database address that is no URL', () =>
     fails(['-postgres=shop'], 2, /^error: -postgres is not a URL/));
-  it('names a busy port', async () => {
+  it('the orders service names a busy port', async () => {
     const holder = createServer();
     await new Promise<void>((resolve) => holder.listen(0, '127.0.0.1', resolve));
     const { port } = holder.address() as AddressInfo;

@@ -22,7 +22,7 @@ const own = launcher();
 const stack = await sharedStack();
 const { pool, world } = await paymentsKit(own, stack);
 
-describe('one charge an order', () => {
+describe('one charge per order', () => {
   itFull.each([0.05, 0.3])(
     'payments charges each order once when a share of %d is delivered twice',
     async (rate) => {
@@ -100,7 +100,7 @@ describe('one charge an order', () => {
   });
 });
 
-describeFull('records that cannot become a charge', () => {
+describeFull('malformed records', () => {
   it('records that cannot become a charge are parked, and their partition continues', async () => {
     const at = world('poison');
     const orders = events(300);
@@ -160,7 +160,7 @@ describeFull('records that cannot become a charge', () => {
   });
 });
 
-describeFull('while the database is away', () => {
+describeFull('database outage', () => {
   it('payments waits for a database that is away, resumes, and repeats nothing', async () => {
     const at = world('outage');
     const orders = events(1500);
@@ -203,7 +203,7 @@ describeFull('while the database is away', () => {
     expect(await at.run('a')).toMatchObject({ charged: 0, suppressed: 0 });
   });
 
-  it('a member that joins takes over from one whose database is away, and a drain ends the latter', async () => {
+  it('a joining member takes over from a member whose database is unreachable, and a drain ends the latter', async () => {
     const at = world('takeover');
     const orders = events(900);
     const gate = await gateTo(stack.postgres);
@@ -230,7 +230,7 @@ describeFull('while the database is away', () => {
   });
 });
 
-describe('as a process', () => {
+describe('payments process', () => {
   it('payments serves its counters, drains on SIGTERM with its offsets committed, and shares the work', async () => {
     const at = world('group');
     const orders = events(900);
@@ -262,7 +262,7 @@ describe('as a process', () => {
     await at.expectCharged(orders);
   });
 
-  itFull('two members with -exit-at-end wait for what the other reads', async () => {
+  itFull('two members with -exit-at-end wait until the other has read its partitions', async () => {
     const at = world('ends');
     const orders = events(3000);
     await at.create();

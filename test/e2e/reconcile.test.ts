@@ -272,7 +272,7 @@ const compared = (ledgers: LedgerEntry[][], idsMax: number, on = pool): Promise<
 const ask = (world: World, hasLedger: boolean, idsMax = 1000): Promise<Reconciliation> =>
   compared(hasLedger ? [ledgerOf(world)] : [], idsMax);
 
-describe('reconcile', () => {
+describe('reconcile function', () => {
   it.each([true, false])('reconcile finds nothing in an honest run (ledger: %s)', async (hasLedger) => {
     const world = honest(50);
     await store(world);
@@ -331,7 +331,7 @@ describe('reconcile', () => {
     },
   );
 
-  itFull('reconcile does not miss inbox rows that expired', async () => {
+  itFull('reconcile does not report inbox rows that expired as missing', async () => {
     const world = honest(10);
     world.inbox = world.inbox.filter(({ at }) => at >= 6);
     await store(world);
@@ -342,7 +342,7 @@ describe('reconcile', () => {
   });
 
   itFull(
-    'an idempotency key that expired is no delta, and one that is missing before its TTL is one',
+    'an expired idempotency key is no delta, and a key that is missing before its TTL is a delta',
     async () => {
       const world = honest(10);
       const old = world.keys.slice(0, 3).map(({ orderId }) => orderId);
@@ -445,7 +445,7 @@ describe('reconcile', () => {
     },
   );
 
-  describe('during load', () => {
+  describe('reconcile during load', () => {
     const SETTLE_MS = 600_000;
     /** Rows of orders that were committed and have not come any further. */
     const inFlight = (world: World): World => ({ ...world, inbox: [], charges: [], outbox: pending(world) });
@@ -491,7 +491,7 @@ describe('reconcile', () => {
       return { result, waits };
     }
 
-    it('an order in flight is no delta, and one that begins meanwhile is left out', async () => {
+    it('an order in flight is no delta, and an order that begins meanwhile is left out', async () => {
       const [old, young, next] = [honest(5), honest(3), honest(2)];
       const settled = together(old, young);
       // The client has not written down what it sent last.
@@ -526,7 +526,7 @@ describe('reconcile', () => {
       });
     });
 
-    it('an old difference is reported without a wait', async () => {
+    it('reconcile reports an old difference without a wait', async () => {
       const world = honest(3);
       world.charges.pop();
       world.inbox.pop();
@@ -576,7 +576,7 @@ describe('reconcile', () => {
     expect(found(since)['order_without_charge']).toEqual([world.orders[1]?.orderId]);
   });
 
-  itFull('reconcile refuses a ledger that is put together from parts', async () => {
+  itFull('reconcile refuses a ledger that was assembled from parts', async () => {
     const world = honest(3);
     await store(world);
     for (const change of [

@@ -4,7 +4,7 @@ import { bench } from '../../bench/registry.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 import { sharedStack } from './stack.ts';
 
-it('measures lookups, registrations, checks, starts and memory on both stores', async () => {
+it('the registry bench measures lookups, registrations, checks, starts and memory on both stores', async () => {
   const { brokers } = await sharedStack();
   const results = await bench.run(
     smokeContext({ settings: { native: process.env['MILLRACE_NATIVE'] ?? 'auto' }, brokers }),

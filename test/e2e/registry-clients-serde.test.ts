@@ -130,7 +130,7 @@ describe('Avro with a reference', () => {
     }
   });
 
-  it('a reader with the next version fills what the writer did not know', async () => {
+  it('a reader with the next version fills in fields that the writer did not have', async () => {
     const topic = await topicOf('avro-evolved');
     const value = VALUES.AVRO[0];
     const { bytes } = await client('confluent').ask<Encoded>('serialize', {
@@ -152,14 +152,14 @@ describe('Avro with a reference', () => {
     expect(await codec.deserialize({ schemaType, topic, bytes, schema: evolved })).toEqual(read);
   });
 
-  it("Python's own producer and consumer send it through Kafka", async () => {
+  it("Python's own producer and consumer exchange the Avro values through Kafka", async () => {
     const topic = await topicOf('avro-python');
     const request = { schemaType, topic, schema, brokers };
     expect(await client('python').ask('send', { ...request, values: VALUES.AVRO })).toBe(3);
     expect(await client('python').ask('receive', { ...request, count: 3 })).toEqual(VALUES.AVRO);
   });
 
-  it('the schema may be named in a header by its guid', async () => {
+  it('a client can name the schema in a header by its guid', async () => {
     const topic = await topicOf('avro-header');
     const value = VALUES.AVRO[1];
     const request = { schemaType, topic, schema, value, headers: true };
@@ -198,7 +198,7 @@ describe('Protobuf with an import', () => {
     return values;
   }
 
-  it('every client reads what every client wrote, but for what @kafkajs leaves out', async () => {
+  it('every client reads what every client wrote, except for what @kafkajs leaves out', async () => {
     const topic = await topicOf('proto');
     const message = 'shop.orders.Order';
     const written: Encoded[] = [];
@@ -222,7 +222,7 @@ describe('Protobuf with an import', () => {
       expect(await readBy(reader, topic, message, records), reader).toEqual(expected);
   });
 
-  it('@kafkajs reads its own records, and the same bytes with an index are read by all', async () => {
+  it('@kafkajs reads its own records, and the other clients read the same bytes with an index', async () => {
     const topic = await topicOf('proto-kafkajs');
     const message = 'shop.orders.Order';
     const value = VALUES.PROTOBUF[0];
@@ -249,7 +249,7 @@ describe('Protobuf with an import', () => {
       path: [4, 0, 0],
       value: { sku: 'pen', qty: 3, price: { cents: '9', currency: 'EUR' } },
     },
-  ])('a message that is not the first of its file is found by its path: $message', async (one) => {
+  ])('clients find a message that is not the first of its file by its path: $message', async (one) => {
     const { message, path, value } = one;
     const topic = await topicOf(`proto-${message.split('.').at(-1)}`);
     const records: Buffer[] = [];
@@ -262,7 +262,7 @@ describe('Protobuf with an import', () => {
       expect(await readBy(reader, topic, message, records), reader).toEqual([value, value]);
   });
 
-  it("Python's own producer and consumer send it through Kafka", async () => {
+  it("Python's own producer and consumer exchange the Protobuf values through Kafka", async () => {
     const topic = await topicOf('proto-python');
     const request = { ...shared, topic, message: 'shop.orders.Order', brokers };
     expect(await client('python').ask('send', { ...request, values: VALUES.PROTOBUF })).toBe(3);

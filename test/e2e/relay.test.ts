@@ -20,7 +20,7 @@ function crashLine(logPath: string): { readonly point?: unknown; readonly unfini
   return JSON.parse(line ?? '{}');
 }
 
-describe('relay', () => {
+describe('running relay', () => {
   let main: World;
   beforeAll(async () => {
     main = await world();
@@ -190,7 +190,7 @@ describe('relay', () => {
   });
 });
 
-describeFull('a refused start', () => {
+describeFull('refused start', () => {
   const oneLine = /^error: .+ \[\w+\]$/m;
 
   it.concurrent.each([

@@ -90,8 +90,8 @@ afterAll(async () => {
   await Promise.all(processes.map((one) => one.ended));
 });
 
-describe('slo', () => {
-  itFull('names no metric that the processes do not serve', async () => {
+describe('millrace slo', () => {
+  itFull('the SLO rules name only metrics that the processes serve', async () => {
     const pages = await Promise.all(
       addresses.map(async (address) => parseExposition(await scrape(address), address)),
     );
@@ -116,7 +116,7 @@ describe('slo', () => {
     }
   });
 
-  it('has data for every rule, and finds what holds whatever the machine', async () => {
+  it('slo has data for every rule and a verdict that does not depend on the machine', async () => {
     const { code, report, verdict, stderr } = await slo(
       `-scrape=${addresses.join()}`,
       '-for=7s',
@@ -142,7 +142,7 @@ describe('slo', () => {
     expect(report?.ok).toBe(false);
   });
 
-  itFull('ends with 0 where what it is asked for is met, as a table too', async () => {
+  itFull('slo exits 0 where the selected rules are met, and prints a table too', async () => {
     const only = '-only=lookup_once,registry_requests_bounded,broken_consumers,replay_decodes';
     const { code, stdout, stderr } = await own.run([
       'slo',
@@ -158,7 +158,7 @@ describe('slo', () => {
     expect(stdout).toMatch(/4 met, 0 missed, 0 without data, over \d/);
   });
 
-  itFull('has a verdict of its own for what nobody serves', async () => {
+  itFull('slo has a verdict of its own for a metric that no process serves', async () => {
     const registryAlone = `-scrape=${addresses[0]}`;
     const missing = await slo(registryAlone, '-for=0', '-only=broken_consumers');
     expect(missing.code).toBe(1);
@@ -170,7 +170,7 @@ describe('slo', () => {
     expect((await slo(registryAlone, '-for=0', '-only=broken_consumers', '-allow-missing')).code).toBe(0);
   });
 
-  itFull('sees a record that no consumer can read', async () => {
+  itFull('slo reports a record that no consumer can read', async () => {
     await append(stack.brokers, topic, [{ key: null, value: Buffer.from('no frame at all') }]);
     const consumers = `-scrape=${addresses.slice(2).join()}`;
     await until('the error to be counted', async () => {
@@ -183,7 +183,7 @@ describe('slo', () => {
     expect(verdict('replay_decodes')).toMatchObject({ verdict: 'missed' });
   });
 
-  it('ends with 2 for a wrong call and 3 for a process that is not there', async () => {
+  it('slo exits with 2 for a wrong call and with 3 for an unreachable process', async () => {
     const rules = join(own.dir, 'rules.json');
     writeFileSync(rules, '{"rules":[{"id":"a"}]}');
     for (const [flags, code, message] of [
@@ -204,7 +204,7 @@ describe('slo', () => {
     server.close();
   });
 
-  itFull('judges what it has when it is told to stop', async () => {
+  itFull('slo judges the samples that it has when it gets SIGTERM', async () => {
     const child = own.spawn('stopped', [
       'slo',
       `-scrape=${addresses.join()}`,

@@ -28,7 +28,7 @@ function topic(
   });
 }
 
-test('creates, leaves alone what exists, lists and deletes', async () => {
+test('millrace topic creates, leaves existing topics unchanged, lists and deletes', async () => {
   const first = `topic-test-${randomUUID()}`;
   const second = `topic-test-${randomUUID()}`;
   const create = await topic(
@@ -63,7 +63,7 @@ test('creates, leaves alone what exists, lists and deletes', async () => {
   await topic('delete', `-topic=${second}`);
 });
 
-test('a setting that the broker refuses is one line and no bug', async () => {
+test('a setting that the broker refuses is reported in one line and not as a bug', async () => {
   const { status, stderr } = await topic(
     'create',
     `-topic=topic-test-${randomUUID()}`,
@@ -74,7 +74,7 @@ test('a setting that the broker refuses is one line and no bug', async () => {
   expect(stderr.trim().split('\n')).toHaveLength(1);
 });
 
-test('says which topic is not there, and what the broker refuses', async () => {
+test("millrace topic names a missing topic and the reason of a broker's refusal", async () => {
   const missing = `topic-test-${randomUUID()}`;
   expect(await topic('delete', `-topic=${missing}`)).toEqual({
     status: 0,

@@ -13,8 +13,8 @@ const lock = JSON.parse(read('node/package-lock.json')) as {
 };
 const requirements = read('python/requirements.txt').trim().split('\n');
 
-describe('the clients of others', () => {
-  it('are the versions that are promised', () => {
+describe('external registry clients', () => {
+  it('the external clients have the promised versions', () => {
     expect(manifest.dependencies).toMatchObject({
       '@kafkajs/confluent-schema-registry': '3.9.0',
       '@confluentinc/schemaregistry': '1.10.1',
@@ -22,14 +22,14 @@ describe('the clients of others', () => {
     expect(requirements.filter((line) => line.startsWith('confluent-kafka=='))).toHaveLength(1);
   });
 
-  it('are locked by version, without a word about where they come from', () => {
+  it('the external clients are locked by version and without a download address', () => {
     expect(JSON.stringify(lock)).not.toMatch(/"resolved"|git\+|github:/);
     for (const [name, version] of Object.entries(manifest.dependencies))
       expect(lock.packages[`node_modules/${name}`]?.version, name).toBe(version);
     for (const line of requirements) expect(line).toMatch(/^[\w.-]+==\d[\w.]*$/);
   });
 
-  it('are no dependencies of ours', () => {
+  it('the package depends on no external registry client', () => {
     const ours = JSON.parse(readFileSync(join(projectRoot, 'package.json'), 'utf8')) as Record<
       string,
       object

@@ -21,12 +21,12 @@ interface Service {
 const services = (): Readonly<Record<string, Service>> => compose.toJS().services;
 
 describe('Dockerfile', () => {
-  it('has no syntax error', () => {
+  it('the Dockerfile has no syntax error', () => {
     const errors = validate(dockerfile).filter((problem) => problem.severity === 1);
     expect(errors.map((problem) => `${problem.range.start.line + 1}: ${problem.message}`)).toEqual([]);
   });
 
-  it('is caught when it is broken', () => {
+  it('the syntax check detects a broken Dockerfile', () => {
     expect(
       validate(dockerfile.replace('FROM node:20-bookworm AS build', 'FORM node')).some(
         (problem) => problem.severity === 1,
@@ -34,7 +34,7 @@ describe('Dockerfile', () => {
     ).toBe(true);
   });
 
-  it('ends in a slim stage that is not root and is stopped by SIGTERM', () => {
+  it('the Dockerfile ends in a slim stage that is not root and is stopped by SIGTERM', () => {
     const runtime = dockerfile.slice(dockerfile.lastIndexOf('\nFROM '));
     expect(runtime).toMatch(/^\nFROM \S+-slim AS runtime/);
     expect(runtime).toMatch(/^USER millrace$/m);
@@ -61,14 +61,14 @@ describe('Dockerfile', () => {
     [['relay'], { MILLRACE_METRICS_LISTEN: '127.0.0.1:9464' }, 'http://127.0.0.1:9464/health'],
     [['relay', '-listen=127.0.0.1:0'], {}, undefined],
     [['relay'], {}, undefined],
-  ])('the health check of the container %j with %j asks %s', async (args, environment, url) => {
+  ])('the health check of the container %j with %j requests %s', async (args, environment, url) => {
     const { healthUrl } = (await import(join(projectRoot, 'docker/health.mjs'))) as {
       healthUrl(args: readonly string[], environment: object): string | undefined;
     };
     expect(healthUrl(args, environment)).toBe(url);
   });
 
-  it('copies only what the repository has or an earlier stage made', () => {
+  it('the Dockerfile copies only what the repository has or an earlier stage made', () => {
     const madeByBuild = ['node_modules', 'prebuilds', 'dist'];
     const copied = [...dockerfile.matchAll(/^COPY (--from=build )?(.+)$/gm)].flatMap(([, from, list]) => {
       const sources = (list as string).trim().split(/\s+/).slice(0, -1);
@@ -84,7 +84,7 @@ describe('Dockerfile', () => {
     }
   });
 
-  it('installs what bin/bootstrap installs for the compiler', () => {
+  it('the Dockerfile installs the compiler packages of bin/bootstrap', () => {
     const bootstrap = readFileSync(join(projectRoot, 'bin/bootstrap'), 'utf8');
     const headers = [...bootstrap.matchAll(/\|\| echo (lib[a-z0-9-]+-dev|zlib1g-dev)/g)].map(
       ([, name]) => name as string,
@@ -95,11 +95,11 @@ describe('Dockerfile', () => {
 });
 
 describe('compose.yaml', () => {
-  it('parses without error or warning', () => {
+  it('compose.yaml parses without error or warning', () => {
     expect([...compose.errors, ...compose.warnings]).toEqual([]);
   });
 
-  it('has three brokers that know each other and PostgreSQL 18 with logical decoding', () => {
+  it('compose.yaml has three brokers that know each other and PostgreSQL 18 with logical decoding', () => {
     const brokers = Object.entries(services()).filter(([, service]) =>
       service.image.startsWith('apache/kafka:'),
     );
@@ -116,7 +116,7 @@ describe('compose.yaml', () => {
     expect(composeText).toContain('wal_level=logical');
   });
 
-  it('publishes on loopback only, checks health everywhere and declares each volume', () => {
+  it('compose.yaml publishes on loopback only, checks health everywhere and declares each volume', () => {
     const declared = Object.keys(compose.toJS().volumes);
     for (const [name, service] of Object.entries(services())) {
       expect(service.healthcheck?.test.length, name).toBeGreaterThan(1);
@@ -142,7 +142,7 @@ describe('Prometheus', () => {
   };
   const rules = [...alertRules()].flatMap(([name, list]) => list.map((rule) => ({ name, ...rule })));
 
-  it('scrapes each command once, and finds the rules where compose puts them', () => {
+  it('Prometheus scrapes each command once and finds the rules where compose mounts them', () => {
     const jobs = config.scrape_configs.map((job) => job.job_name);
     expect(jobs).toEqual(expect.arrayContaining(['registry', 'orders', 'relay', 'payments', 'engine']));
     const targets = config.scrape_configs.flatMap((job) => job.static_configs.flatMap((one) => one.targets));
@@ -152,13 +152,13 @@ describe('Prometheus', () => {
     expect(composeText).toContain('./prometheus/alerts:/etc/prometheus/alerts:ro');
   });
 
-  it('is told to scrape -metrics-listen, so that no service has to open its own port to be monitored', () => {
+  it('Prometheus scrapes -metrics-listen, so no service opens its own port for monitoring', () => {
     const told = [composeText, read('docker/prometheus/prometheus.yml')];
     for (const text of told) expect(text).not.toMatch(/-listen=0\.0\.0\.0/);
     for (const text of told) expect(text).toContain('-metrics-listen=');
   });
 
-  it('has alerts for the three products, each with a summary and a section of the runbook', () => {
+  it('the alert rules cover the three products, each with a summary and a section of the runbook', () => {
     expect([...alertRules().keys()]).toEqual(['contracts.yml', 'effects.yml', 'windows.yml']);
     const runbook = readFileSync(join(projectRoot, 'docs/runbook.md'), 'utf8');
     const sections = [...runbook.matchAll(/^### (\S+)\n\n(.{40,})/gm)].map(([, title]) => title as string);
@@ -178,7 +178,7 @@ describe('Prometheus', () => {
     expect([...sections].sort()).toEqual(rules.map((rule) => rule.alert).sort());
   });
 
-  it('is asked only of jobs that it scrapes', () => {
+  it('every Prometheus expression names only jobs that are scraped', () => {
     const jobs = new Set(config.scrape_configs.map((job) => job.job_name));
     for (const { where, expression } of everyExpression())
       for (const { matched } of usesOf(expression).uses)
@@ -187,7 +187,7 @@ describe('Prometheus', () => {
 });
 
 describe('Grafana', () => {
-  it('has a dashboard for each product, whose panels say what they show', () => {
+  it('each product has a dashboard whose panels describe what they show', () => {
     const all = dashboards();
     expect([...all.keys()]).toEqual(['contracts.json', 'effects.json', 'windows.json']);
     for (const [name, dashboard] of all) {
@@ -201,7 +201,7 @@ describe('Grafana', () => {
     }
   });
 
-  it('finds its data source and its dashboards where compose puts them', () => {
+  it('Grafana finds its data source and its dashboards where compose mounts them', () => {
     const { datasources } = yamlOf('grafana/provisioning/datasources/prometheus.yml') as {
       datasources: ReadonlyArray<{ uid: string; url: string }>;
     };

@@ -77,11 +77,11 @@ function cruise(files: Readonly<Record<string, string>>): {
 }
 
 describe('import rules', () => {
-  it('pass a tree whose imports point down', () => {
+  it('the import rules pass a tree whose imports point down', () => {
     expect(cruise(CLEAN)).toEqual({ status: 0, output: expect.stringContaining('no dependency violations') });
   });
 
-  it.each(PLANTED)('$rule catches $path', ({ rule, path, text }) => {
+  it.each(PLANTED)('the import rule $rule catches $path', ({ rule, path, text }) => {
     const { status, output } = cruise({ ...CLEAN, [path]: text });
     expect(output).toContain(rule);
     expect(status).not.toBe(0);

@@ -34,27 +34,27 @@ function runnerOn(filter: string): {
 }
 
 describe('tools/test.mjs', () => {
-  it('passes a run that passes and ends with the plain line', () => {
+  it('the runner passes a run that passes and ends with the plain line', () => {
     expect(runnerOn('passes.fixture')).toMatchObject({ status: 0, lastLine: '1 passed, 0 failed' });
   });
 
-  it('fails a run that skipped a test', () => {
+  it('the runner fails a run that skipped a test', () => {
     const run = runnerOn('skips.fixture');
     expect(run).toMatchObject({ status: 1, lastLine: '1 passed, 1 failed' });
     expect(run.all).toContain('1 tests were skipped');
   });
 
-  it('fails a run that ran none', () => {
+  it('the runner fails a run without any test', () => {
     const run = runnerOn('no-such-fixture');
     expect(run).toMatchObject({ status: 1, lastLine: '0 passed, 1 failed' });
     expect(run.all).toContain('no test ran');
   });
 
-  it('fails a run with a file that does not load', () => {
+  it('the runner fails a run with a file that does not load', () => {
     expect(runnerOn('breaks.fixture').status).toBe(1);
   });
 
-  it('fails a run with a failing test', () => {
+  it('the runner fails a run with a failing test', () => {
     expect(runnerOn('fails.fixture')).toMatchObject({ status: 1, lastLine: '0 passed, 1 failed' });
   });
 });

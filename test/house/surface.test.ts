@@ -22,7 +22,7 @@ const textOf = (pattern: RegExp): string =>
 const wordsOf = (text: string, pattern: RegExp): ReadonlySet<string> =>
   new Set([...text.matchAll(pattern)].map(([, word]) => word as string));
 
-describe('each flag', () => {
+describe('flag coverage', () => {
   const tests = files
     .filter((path) => /^test\/e2e\/.*\.test\.ts$/.test(path))
     .map((path) => [...withKits(path).values()].join('\n'))
@@ -36,26 +36,26 @@ describe('each flag', () => {
 
   it.each(
     [engine, orders, relay, payments, load, reconcile, up].map((command) => [command.name, command] as const),
-  )('of %s is given to a process', (name, { settings }) => {
+  )('a test starts a process with each flag of %s', (name, { settings }) => {
     const flags = Object.keys(settings);
     expect(flags.length).toBeGreaterThan(5);
     expect(flags.filter((flag) => !isGiven(name, flag))).toEqual([]);
   });
 
-  it('is told from its longer neighbours and from those of other commands', () => {
+  it('the check distinguishes a flag from longer flags and from flags of other commands', () => {
     expect(isGiven('orders', 'outbox-partition-rows')).toBe(true);
     expect(isGiven('orders', 'outbox-partition')).toBe(false);
     expect(isGiven('reconcile', 'outbox-partition-rows')).toBe(false);
   });
 });
 
-describe('each metric', () => {
+describe('metric coverage', () => {
   const sources =
     /^src\/((outbox|engine)\/.*|bin\/(engine|orders|relay|payments|load|reconcile)(\/.*)?|bin\/shell\/.*)\.ts$/;
   const names = [...wordsOf(textOf(sources), /\b(?:counter|gauge|histogram)\(\s*'(\w+)'/g)];
   const seen = wordsOf(textOf(/^(test|docker)\//), /\b([a-z]\w*)\b/g);
 
-  it('of the effects commands and of the engine is looked at', () => {
+  it('a test or a dashboard reads each metric of the effects commands and of the engine', () => {
     expect(names.length).toBeGreaterThan(110);
     for (const name of [
       'relay_marks_missing_total',

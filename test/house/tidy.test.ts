@@ -12,12 +12,12 @@ const source = files.filter((path) => /\.(ts|mjs|cjs|cc|h)$/.test(path) && !/\.g
 const text = (path: string): string => readFileSync(join(projectRoot, path), 'utf8');
 const self = 'test/house/tidy.test.ts';
 
-describe('every file', () => {
-  it('is found at all', () => {
+describe('source files', () => {
+  it('the check finds the source files at all', () => {
     expect(source.length).toBeGreaterThan(50);
   });
 
-  it(`tells one story: at most ${LINES_MAX} lines`, () => {
+  it(`every file has at most ${LINES_MAX} lines`, () => {
     expect(
       source
         .map((path) => ({ path, lines: text(path).split('\n').length - 1 }))
@@ -25,13 +25,13 @@ describe('every file', () => {
     ).toEqual([]);
   });
 
-  it('leaves nothing to be done later and nothing commented out for good', () => {
+  it('no file contains a reminder such as TODO or FIXME', () => {
     expect(source.filter((path) => path !== self && /\b(TODO|FIXME|XXX|HACK)\b/.test(text(path)))).toEqual(
       [],
     );
   });
 
-  it('skips no test', () => {
+  it('no test file skips a test', () => {
     const skipping = /\b(it|test|describe)\.(skip|todo|only|fails|skipIf|runIf)\b/;
     expect(
       source.filter(
@@ -44,7 +44,7 @@ describe('every file', () => {
     ).toEqual([]);
   });
 
-  it('waits and reads the clock in test/wait.ts alone, but for the files that are still listed', () => {
+  it('only test/wait.ts and the files still listed wait or read the clock', () => {
     const timed =
       /\bset(Timeout|Interval)\(|node:timers\/promises|\b(Date|performance)\.now\b|\bpg_sleep\b|\bcpuMs\b/;
     const found = source
@@ -54,7 +54,7 @@ describe('every file', () => {
     expect(found.sort()).toEqual([...STILL_TIMED].sort());
   });
 
-  it('names no package registry by host and no path of one machine', () => {
+  it('no file names a package registry by host or a path of one machine', () => {
     const hosts =
       /registry\.npmjs\.org|registry\.yarnpkg|repo1?\.maven\.(apache\.)?org|deb\.debian\.org|pypi\.org|static\.crates\.io|proxy\.golang\.org/;
     const paths = /\/(root|home\/\w+|work)\/\w/;
@@ -64,8 +64,8 @@ describe('every file', () => {
   });
 });
 
-describe('the seam', () => {
-  it('lets one folder include node_api.h, one rdkafka.h and one rocksdb/c.h', () => {
+describe('module boundaries', () => {
+  it('only one folder includes node_api.h, one rdkafka.h and one rocksdb/c.h', () => {
     const native = source.filter((path) => path.startsWith('native/'));
     const including = (header: string): string[] =>
       native.filter((path) => new RegExp(`#include\\s*[<"]([\\w/]*/)?${header}[>"]`).test(text(path)));
@@ -76,7 +76,7 @@ describe('the seam', () => {
     expect(store.filter((path) => !path.startsWith('native/state/'))).toEqual([]);
   });
 
-  it('keeps the environment and the clock out of everything but bin, drivers and the devstack', () => {
+  it('only bin, drivers and the devstack read the environment, and core reads no clock', () => {
     const pure = source.filter((path) => /^src\/(core|native|registry|outbox|engine|gen|sim)\//.test(path));
     expect(pure.filter((path) => /process\.env\b/.test(text(path)))).toEqual([]);
     const core = pure.filter((path) => path.startsWith('src/core/'));

@@ -30,7 +30,7 @@ function commandsOnTheAddon(): string[] {
   });
 }
 
-describe('the tiers and passes', () => {
+describe('tiers and passes', () => {
   it('the lists of test files name existing files, each once', () => {
     for (const list of [SECOND_PASS, SECOND_PASS_ONLY, PASS_ON_ONLY, FULL_ONLY, fastEndToEnd()]) {
       expect(list.filter((path) => !existsSync(join(projectRoot, path)))).toEqual([]);
@@ -39,7 +39,7 @@ describe('the tiers and passes', () => {
     expect(SECOND_PASS_ONLY.filter((path) => !SECOND_PASS.includes(path))).toEqual([]);
   });
 
-  it('the fast tier has an end-to-end test for every command, and one with SIGKILL for those that run long', () => {
+  it('the fast tier has an end-to-end test for every command, and a SIGKILL test for each long-running command', () => {
     expect(Object.keys(FAST_COMMANDS).sort()).toEqual([...commands].sort());
     const killed = Object.keys(FAST_COMMANDS).filter((name) => FAST_COMMANDS[name]?.survives !== undefined);
     expect(killed.sort()).toEqual(LONG_RUNNING);

@@ -48,19 +48,19 @@ const OTHER_VIEWS = [
 describe.each(NAMES)('%s', (name) => {
   const valid = VALID[name] as (shared?: boolean) => unknown[];
 
-  it('takes what it should, ordinary memory and shared', () => {
+  it('an addon function accepts valid arguments in ordinary and in shared memory', () => {
     expect(thrownBy(() => call(name, valid()))).toBeNull();
     expect(thrownBy(() => call(name, valid(true)))).toBeNull();
   });
 
-  it('refuses another number of arguments', () => {
+  it('an addon function refuses another number of arguments', () => {
     expect(thrownBy(() => call(name, valid().slice(0, -1)))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => call(name, [...valid(), 1]))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => call(name, []))).toEqual(WRONG_TYPE);
     expect(thrownBy(() => call(name, new Array(40).fill(null)))).toEqual(WRONG_TYPE);
   });
 
-  it('refuses a foreign value in every place', () => {
+  it('an addon function refuses a foreign value in every place', () => {
     for (let place = 0; place < valid().length; place++) {
       for (const [kind, value] of [...FOREIGN, ...OTHER_VIEWS.map((view) => [view.constructor.name, view])]) {
         const args = valid();
@@ -83,7 +83,7 @@ describe.each(NAMES)('%s', (name) => {
     }
   });
 
-  it('refuses a detached buffer in every place', () => {
+  it('an addon function refuses a detached buffer in every place', () => {
     valid().forEach((argument, place) => {
       if (!ArrayBuffer.isView(argument)) return;
       const args = valid();
@@ -97,7 +97,7 @@ describe.each(NAMES)('%s', (name) => {
     });
   });
 
-  it('refuses a batch that is cut, shifted, empty or another kind', () => {
+  it('an addon function refuses a batch that is cut, shifted, empty or of another kind', () => {
     valid().forEach((argument, place) => {
       if (!(argument instanceof Uint8Array) || (name === 'writeFrames' && place === 0)) return;
       const cuts = [0, 1, 8, 63, 64, 65, argument.length - 64, argument.length - 1];
@@ -126,7 +126,7 @@ describe.each(NAMES)('%s', (name) => {
     });
   });
 
-  it('never leaves the view it was given, whatever the header says', () => {
+  it('an addon function never writes outside the view it was given, whatever the header says', () => {
     const extremes = [0, 1, 3, 5, 255, 0x7fff_ffff, 0x8000_0000, 0xffff_ffff, 0x1000_0000, 0x7fff_ffbf];
     const fence = 512;
     valid().forEach((argument, place) => {
@@ -148,14 +148,14 @@ describe.each(NAMES)('%s', (name) => {
   });
 });
 
-describe('numbers', () => {
+describe('numeric arguments', () => {
   const bad = [-1, 0.5, Number.NaN, Infinity, -Infinity, 2 ** 32, 2 ** 53, -(2 ** 53), 1e300];
 
   it.each([
     ['shardOf', 1, [...bad, 0, 2 ** 31]],
     ['writeFrames', 3, [...bad, 3]],
     ['writeFrames', 4, bad],
-  ] as const)('%s refuses those outside the range of argument %i', (name, place, values) => {
+  ] as const)('the function %s refuses numbers outside the range of argument %i', (name, place, values) => {
     for (const value of values) {
       const args = VALID[name]?.() as unknown[];
       args[place] = value;
@@ -166,7 +166,7 @@ describe('numbers', () => {
     }
   });
 
-  it('takes the least and the greatest', () => {
+  it('the addon functions accept the least and the greatest number', () => {
     const events = new Uint8Array(EventBatch.create(1).buffer);
     for (const shards of [1, 0x7fff_ffff])
       expect(thrownBy(() => call('shardOf', [events, shards, new Int32Array(1)]))).toBeNull();
@@ -183,15 +183,15 @@ describe('message indexes', () => {
     ['none', Int32Array.of()],
     ['a negative one', Int32Array.of(0, -1)],
     ['seventeen', new Int32Array(17)],
-  ])('refuses %s', (_, indexes) => {
+  ])('the addon refuses %s as message indexes', (_, indexes) => {
     const args = VALID['writeFrames']?.() as unknown[];
     args[5] = indexes;
     expect(thrownBy(() => call('writeFrames', args))).toEqual({ name: 'Error', code: 'out_of_range' });
   });
 });
 
-describe('through the door', () => {
-  it('coded errors become ours, with the cause kept; a wrong type stays a TypeError', () => {
+describe('kernel wrapper', () => {
+  it('coded addon errors become MillraceErrors with their cause, and a wrong type stays a TypeError', () => {
     const kernels = loadKernels('native');
     const batch = records(3);
     expect(() => kernels.decodeEvents(batch, EventBatch.create(2))).toThrow(
@@ -216,7 +216,7 @@ describe('through the door', () => {
     );
   });
 
-  it('a batch in shared memory gives the same as one in ordinary memory', () => {
+  it('a batch in shared memory gives the same result as a batch in ordinary memory', () => {
     const kernels = loadKernels('native');
     const [plain, shared] = [false, true].map((where) => {
       const into = EventBatch.create(4, where);

@@ -21,7 +21,7 @@ setFlagsFromString('--expose-gc');
 const gc = runInNewContext('gc') as () => void;
 
 describe.each(KINDS)('a %s handle', (_, open, close, use) => {
-  it('may be closed again, and is of no use afterwards', async () => {
+  it('an addon handle can be closed twice and is unusable afterwards', async () => {
     const handle = open();
     // Of a call that is under way when its handle closes, no more is asked than an end.
     const underWay = Promise.resolve(f(use)(handle)).then(
@@ -34,7 +34,7 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
     await underWay;
   });
 
-  it('is not to be mistaken for anything else', () => {
+  it('an addon function refuses a handle of another kind and every imitation of a handle', () => {
     const handle = open() as object;
     const other = close === 'brokerProducerClose' ? openConsumer() : openProducer();
     const foreign = [
@@ -61,7 +61,7 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
     f(close === 'brokerProducerClose' ? 'brokerConsumerClose' : 'brokerProducerClose')(other);
   });
 
-  it('is closed by the collector when it was forgotten', async () => {
+  it('the garbage collector closes a forgotten handle', async () => {
     const threads = (): number => readdirSync('/proc/self/task').length;
     f(close)(open());
     // Threads of the handles of other tests end first: the count is the least of a hundred collections.
@@ -82,7 +82,7 @@ describe.each(KINDS)('a %s handle', (_, open, close, use) => {
   });
 });
 
-it('a closed consumer lets go of its function and of all that refers to', async () => {
+it('a closed consumer releases its rebalance function and everything the function refers to', async () => {
   let collected = 0;
   const registry = new FinalizationRegistry(() => {
     collected++;

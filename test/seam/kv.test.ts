@@ -28,8 +28,8 @@ const code = (expected: string) => expect.objectContaining({ name: 'MillraceErro
 const open = (folder: string): unknown =>
   raw['stateOpen']?.(folder, 16 << 20, ['rows'], Uint8Array.of(1), true);
 
-describe('the state addon', () => {
-  it('exports what state-functions.ts declares, in that order', () => {
+describe('state addon', () => {
+  it('the state addon exports what state-functions.ts declares, in that order', () => {
     const text = readFileSync(join(projectRoot, 'src', 'native', 'state-functions.ts'), 'utf8');
     const body = /interface StateAddon \{\n(.*?)^\}/ms.exec(text)?.[1] as string;
     const declared = [...body.matchAll(/^ {2}(?:readonly )?(\w+)[(:]/gm)].map(([, name]) => name);
@@ -38,7 +38,7 @@ describe('the state addon', () => {
     expect(loadStateAddon()).toBe(loadStateAddon());
   });
 
-  it('shows the process its two entry points, and links the store alone', () => {
+  it('the state addon shows the process its two entry points, and only this addon links the store', () => {
     const inspect = (of: string, tool: string, ...args: readonly string[]): string =>
       spawnSync(tool, [...args, of], { encoding: 'utf8' }).stdout;
     const shown = inspect(path, 'nm', '-D', '--defined-only').trim().split('\n');
@@ -50,7 +50,7 @@ describe('the state addon', () => {
     expect(inspect(addonPath, 'readelf', '-dW')).not.toMatch(/rocksdb/);
   });
 
-  it('is refused when it is missing, no addon at all, or made from other sources', () => {
+  it('the loader refuses a state addon that is missing, no addon at all, or built from other sources', () => {
     expect(() => loadStateAddon(null)).toThrow(code('addon_missing'));
     expect(() => loadStateAddon(null)).toThrow(
       expect.objectContaining({ next: expect.stringContaining('librocksdb') }),
@@ -84,14 +84,17 @@ const HOSTILE: readonly unknown[] = [
 const functions = Object.entries(raw).filter(([, value]) => typeof value === 'function');
 const REFUSED = ['ERR_INVALID_ARG_TYPE', 'out_of_range', 'closed'];
 
-describe('a call of the state addon', () => {
-  it.each(functions)('%s with anything in place of its arguments throws a coded error', async (_, call) => {
-    for (const value of HOSTILE)
-      for (let length = 0; length <= 13; length++)
-        expect(REFUSED).toContain(thrownBy(() => call(...new Array(length).fill(value)))?.code);
-  });
+describe('state addon calls', () => {
+  it.each(functions)(
+    'the function %s throws a coded error for any foreign value as argument',
+    async (_, call) => {
+      for (const value of HOSTILE)
+        for (let length = 0; length <= 13; length++)
+          expect(REFUSED).toContain(thrownBy(() => call(...new Array(length).fill(value)))?.code);
+    },
+  );
 
-  it('on an open store, with anything behind the handle, throws too, and the store goes on', async () => {
+  it("hostile arguments behind an open store's handle throw coded errors, and the store continues to work", async () => {
     const store = open(fresh());
     expect(REFUSED).toContain(thrownBy(() => raw['stateFlush']?.(store))?.code);
     expect(await raw['stateStart']?.(store)).toEqual([null, null]);
@@ -111,7 +114,7 @@ describe('a call of the state addon', () => {
     expect(thrownBy(() => raw['stateFlush']?.(store))?.code).toBe('closed');
   });
 
-  it('reads what another thread changes under it only inside the buffer', async () => {
+  it('the state addon stays inside a buffer that another thread changes concurrently', async () => {
     const store = open(fresh());
     await raw['stateStart']?.(store);
     const shared = new SharedArrayBuffer(4096);
@@ -131,7 +134,7 @@ describe('a call of the state addon', () => {
   });
 });
 
-describe('a thread with open stores', () => {
+describe('thread with open stores', () => {
   /** Without the library's own pool: which of its threads there are by now depends on how far the worker got. */
   const threads = (): number =>
     readdirSync('/proc/self/task').filter((id) => {
@@ -161,7 +164,7 @@ describe('a thread with open stores', () => {
   }
 
   it.each(['terminated', 'left'] as const)(
-    'that is %s in the middle gives threads and folder back',
+    'a thread with open stores that is %s in the middle releases its threads and its folder',
     async (how) => {
       // The library keeps a pool of its own from the first work on.
       await round(how);

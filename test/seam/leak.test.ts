@@ -12,7 +12,7 @@ it.each([
   ['errors', 10_000],
   ['handles', 10_000],
   ['windows', 10_000],
-] as const)('%s leave nothing behind after %i cycles', (name, cycles) => {
+] as const)('the %s leave no memory behind after %i cycles', (name, cycles) => {
   const script = fileURLToPath(new URL('./leak.mjs', import.meta.url));
   // What an allocator keeps varies from run to run; a leak is in each of them.
   let grown = Number.POSITIVE_INFINITY;

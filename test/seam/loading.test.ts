@@ -29,15 +29,15 @@ const inspect = (tool: string, ...args: readonly string[]): string =>
 
 const code = (expected: string) => expect.objectContaining({ name: 'MillraceError', code: expected });
 
-describe('the addon', () => {
-  it('reports the layouts and the ABI of these sources', () => {
+describe('addon loading', () => {
+  it('the addon reports the layouts and the ABI of these sources', () => {
     const addon = loadAddon();
     expect(addon.layoutFingerprint).toBe(LAYOUT_FINGERPRINT);
     expect(addon.abi).toBe(ADDON_ABI);
     expect(loadAddon()).toBe(addon);
   });
 
-  it('exports what addon.ts declares, in that order', () => {
+  it('the addon exports what addon.ts declares, in that order', () => {
     const declared = ['addon.ts', 'broker-functions.ts'].flatMap((file) => {
       const text = readFileSync(join(projectRoot, 'src', 'native', file), 'utf8');
       const bodies = text.matchAll(/interface \w+(?: extends [^{]+)? \{\n(.*?)^\}/gms);
@@ -48,7 +48,7 @@ describe('the addon', () => {
     expect(Object.keys(raw)).toEqual(declared);
   });
 
-  it('shows the process its two entry points, and finds its library by paths relative to itself', () => {
+  it('the addon shows the process its two entry points and finds its library by relative paths', () => {
     const dynamic = inspect('readelf', '-dW');
     expect(dynamic).toMatch(/\(NEEDED\) .*\[librdkafka\.so\.1\]/);
     const runpath = /\(R(?:UN)?PATH\) .*\[(.*)\]/.exec(dynamic)?.[1] ?? '';
@@ -68,7 +68,7 @@ describe('the addon', () => {
     ['other layouts', [`-DLAYOUT=${LAYOUT_FINGERPRINT ^ 1}`, `-DABI=${ADDON_ABI}`]],
     ['another ABI', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI + 1}`]],
     ['no identity', []],
-  ])('is refused with %s, and the message says what to do', (name, defines) => {
+  ])('the loader refuses an addon with %s, and the message states what to do', (name, defines) => {
     const path = buildStranger(name.replaceAll(' ', '-'), defines);
     expect(() => loadAddon(path)).toThrow(code('addon_mismatch'));
     expect(() => loadAddon(path)).toThrow(
@@ -76,18 +76,18 @@ describe('the addon', () => {
     );
   });
 
-  it('is accepted with the right identity, so that the refusals above are for the reason given', () => {
+  it('the loader accepts the test addon with the right identity, so the refusals have the stated reason', () => {
     const path = buildStranger('twin', [`-DLAYOUT=${LAYOUT_FINGERPRINT}u`, `-DABI=${ADDON_ABI}`]);
     expect(loadAddon(path).layoutFingerprint).toBe(LAYOUT_FINGERPRINT);
   });
 
-  it('is refused when it is missing or no addon at all', () => {
+  it('the loader refuses an addon that is missing or no addon at all', () => {
     expect(() => loadAddon(join(scratch, 'nowhere.node'))).toThrow(code('addon_missing'));
     cpSync(join(projectRoot, 'LICENSE'), join(scratch, 'text.node'));
     expect(() => loadAddon(join(scratch, 'text.node'))).toThrow(code('addon_missing'));
   });
 
-  it('is looked for in prebuilds first, then in build/Release', () => {
+  it('the loader searches for the addon in prebuilds first, then in build/Release', () => {
     const root = mkdtempSync(join(scratch, 'root-'));
     expect(findAddon(root)).toBeNull();
     const built = join(root, 'build', 'Release', 'millrace.node');
@@ -115,7 +115,7 @@ describe('the addon', () => {
 });
 
 describe('MILLRACE_NATIVE', () => {
-  it('on demands the addon, off leaves it, and no word takes it where it was built', () => {
+  it('MILLRACE_NATIVE=on requires the addon, off ignores it, and no value uses the addon where it was built', () => {
     expect(chooseNative('on', null)).toMatchObject({ mode: 'native', warn: false });
     expect(chooseNative('off', addonPath)).toMatchObject({ mode: 'reference', warn: false });
     for (const silent of [undefined, '', 'auto']) {
@@ -128,7 +128,7 @@ describe('MILLRACE_NATIVE', () => {
       expect(() => chooseNative(wrong, addonPath)).toThrow(code('bad_value'));
   });
 
-  it('names which kernels run', () => {
+  it('the loaded kernels name their implementation', () => {
     expect(loadKernels('native').name).toBe('native');
     expect(loadKernels('reference').name).toBe('reference');
   });
@@ -155,11 +155,11 @@ function runMapped(root: string, args: readonly string[], native: string): Ran {
   return { status, stdout, stderr, mapped: line === undefined ? ['unknown'] : JSON.parse(line) };
 }
 
-describe('a process', () => {
+describe('addon in a process', () => {
   it.each([
     join('prebuilds', dirname(addonPath).split('/').at(-1) as string, 'millrace.node'),
     join('build', 'Release', 'millrace.node'),
-  ])('with node-rdkafka and %s has one copy of the client library', (path) => {
+  ])('a process with node-rdkafka and %s has one copy of the client library', (path) => {
     const script = `
       const addon = require(${JSON.stringify(join(projectRoot, path))});
       const client = require('node-rdkafka');
@@ -184,7 +184,7 @@ describe('a process', () => {
   }
   const gen = ['bin/millrace', 'gen', '-kind=events', '-count=500', '-seed=7', '-out=-', '-log-level=info'];
 
-  it('told `off` never maps the addon, and answers the same bytes with the file gone', () => {
+  it('a process with MILLRACE_NATIVE=off never maps the addon and writes the same bytes without the file', () => {
     const on = runMapped(projectRoot, gen, 'on');
     expect(on.status, on.stderr).toBe(0);
     expect(on.mapped).toContain(addonPath);
@@ -200,7 +200,7 @@ describe('a process', () => {
     expect(gone.stdout).toBe(on.stdout);
   });
 
-  it('told `on` ends with one clear line when the file is gone', () => {
+  it('a process with MILLRACE_NATIVE=on and no addon file ends with one clear line', () => {
     const gone = runMapped(withoutAddon(), gen, 'on');
     expect(gone.status).toBe(3);
     expect(gone.stdout).toBe('');

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { projectRoot } from '../house/root.ts';
 
-it('finds nothing in any kernel', () => {
+it('the sanitizers find no error in any kernel', () => {
   const run = spawnSync(process.execPath, ['tools/native-test.mjs', '-runs=20000'], {
     cwd: projectRoot,
     encoding: 'utf8',

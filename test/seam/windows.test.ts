@@ -62,7 +62,7 @@ const SESSIONS: Readonly<Record<string, readonly unknown[]>> = {
   sessionBytes: [],
 };
 
-describe('a window state, a session state and a sorted run', () => {
+describe('window state, session state and sorted run', () => {
   const state = f('windowOpen')(10, 2);
   const sessions = f('sessionOpen')(10, 2);
   const run = f('windowSeal')(state, 0);
@@ -72,7 +72,7 @@ describe('a window state, a session state and a sorted run', () => {
     ...Object.entries(RUN).map(([name, rest]) => [name, run, sessions, rest] as const),
     ...Object.entries(SESSIONS).map(([name, rest]) => [name, sessions, state, rest] as const),
   ])(
-    '%s refuses another handle, another number of arguments and foreign values',
+    'the function %s refuses another handle, another number of arguments and foreign values',
     (name, mine, other, rest) => {
       for (const foreign of [other, {}, null, undefined, 1, 'handle', [], Object.create(mine as object)])
         expect(thrownBy(() => f(name)(foreign, ...rest))).toEqual(WRONG_TYPE);
@@ -102,7 +102,7 @@ describe('a window state, a session state and a sorted run', () => {
   );
 
   it.each([...Object.entries(STATE), ...Object.entries(SESSIONS)])(
-    '%s is of no use once the state is closed',
+    'the function %s refuses a state that is closed',
     (name, rest) => {
       const kind = name.startsWith('session') ? 'session' : 'window';
       const closed = f(`${kind}Open`)(10, 2);
@@ -119,14 +119,14 @@ describe('a window state, a session state and a sorted run', () => {
     ['sessionFind', 1],
     ['windowFind', 2],
     ['windowCopyRange', 3],
-  ] as const)('%s refuses memory that is shifted', (name, place) => {
+  ] as const)('the function %s refuses memory that is shifted', (name, place) => {
     const args = [...((name.startsWith('s') ? SESSIONS[name] : STATE[name]) as unknown[])];
     args[place] = new Uint8Array(new ArrayBuffer(200), 4, 128);
     const mine = name.startsWith('s') ? sessions : state;
     expect(thrownBy(() => f(name)(mine, ...args))?.code).toBe('layout_mismatch');
   });
 
-  it('finds keys in a run of a slice only', async () => {
+  it('only a sorted run of a slice can be searched for keys', async () => {
     const fired = f('sessionFire')(sessions, Number.POSITIVE_INFINITY);
     expect(thrownBy(() => f('windowRunFind')(fired, 0n, page()))).toEqual(NOT_READY);
     await f('windowRunSort')(fired);
@@ -134,7 +134,7 @@ describe('a window state, a session state and a sorted run', () => {
     f('windowRunClose')(fired);
   });
 
-  it('is sorted once, read only then, and closed while it sorts', async () => {
+  it('a run is sorted once, can be read only then, and can be closed while it sorts', async () => {
     const one = f('windowSeal')(state, 0);
     expect(thrownBy(() => f('windowRunRead')(one, 0, page()))).toEqual(NOT_READY);
     expect(thrownBy(() => f('windowRunBytes')(one))).toEqual(NOT_READY);
@@ -152,7 +152,7 @@ describe('a window state, a session state and a sorted run', () => {
     await expect(underWay).rejects.toMatchObject({ code: 'closed' });
   });
 
-  it('is kept by its sort, whoever else forgot it', async () => {
+  it('a sort in flight keeps its run alive when all other references are gone', async () => {
     const rows = new BigInt64Array(8 * ROWS);
     for (let i = 0; i < ROWS; i++) rows.set([BigInt((i * 7_919) % ROWS), 1n], 8 * i); // a key and a count
     const full = f('windowOpen')(10, 1);
@@ -166,7 +166,7 @@ describe('a window state, a session state and a sorted run', () => {
     f('windowClose')(full);
   });
 
-  it('is kept by its sort when it is of sessions', async () => {
+  it('a sort in flight keeps its run of sessions alive when all other references are gone', async () => {
     const rows = new BigInt64Array(8 * ROWS);
     for (let i = 0; i < ROWS; i++) rows.set([BigInt((i * 7_919) % ROWS), 1n], 8 * i);
     const full = f('sessionOpen')(10, 1);
@@ -180,7 +180,7 @@ describe('a window state, a session state and a sorted run', () => {
     f('sessionClose')(full);
   });
 
-  it('outlives the thread that forgot it', async () => {
+  it('a sort in flight outlives the thread that started it', async () => {
     const source = `
       const { createRequire } = require('node:module');
       const addon = createRequire(process.cwd() + '/x.js')(${JSON.stringify(addonPath)});
@@ -209,7 +209,7 @@ describe.each(MERGES)('%s', (name, before, behind) => {
   const call = (pages: unknown, cursors: unknown, into: unknown): unknown =>
     f(name)(...before, pages, cursors, ...behind, into);
 
-  it('refuses what is no list of pages, and memory that is shifted', () => {
+  it('a merge refuses what is no list of pages, and memory that is shifted', () => {
     const cursors = Uint32Array.of(0, 1, 1);
     for (const pages of [undefined, null, {}, 'pages', new Uint8Array(64), [1], [null], [[]]])
       expect(thrownBy(() => call(pages, cursors, page()))).toEqual(WRONG_TYPE);
@@ -228,7 +228,7 @@ describe.each(MERGES)('%s', (name, before, behind) => {
 });
 
 describe('sessionMerge', () => {
-  it('refuses a gap that is none and a row without room', () => {
+  it('sessionMerge refuses an invalid gap and a row without room', () => {
     const merge = (gapMs: unknown, open: unknown): unknown =>
       f('sessionMerge')(gapMs, [], new Uint32Array(0), open, page());
     expect(merge(1, page())).toBe(0);

@@ -51,14 +51,14 @@ function expected() {
 
 const threads = (): number => readdirSync('/proc/self/task').length;
 
-describe('the addon', () => {
-  it('loads in many threads at once, and each computes the same', async () => {
+describe('addon in several threads', () => {
+  it('the addon loads in many threads concurrently, and each thread computes the same', async () => {
     const running = Array.from({ length: 6 }, () => start('once'));
     const answers = await Promise.all(running.map(message));
     expect(answers).toEqual(running.map(expected));
   });
 
-  it('loads again in a thread after the last one that had it has gone', async () => {
+  it('the addon loads again in a new thread after the last thread that used it ended', async () => {
     for (let round = 0; round < 5; round++) {
       const worker = start('once');
       const ended = exit(worker);
@@ -67,7 +67,7 @@ describe('the addon', () => {
     }
   });
 
-  it('survives threads that are ended in the middle of their work', async () => {
+  it('the addon survives threads that are terminated in the middle of their work', async () => {
     for (let round = 0; round < 4; round++) {
       const running = Array.from({ length: 4 }, () => start('forever'));
       expect(await Promise.all(running.map(message))).toEqual(running.map(() => 'working'));
@@ -77,7 +77,7 @@ describe('the addon', () => {
     expect(expected().decoded).toBe(ROWS);
   });
 
-  it('keeps inside its buffers while another thread writes over header and spans', async () => {
+  it('the addon stays inside its buffers while another thread overwrites header and spans', async () => {
     const batch = records(ROWS, true);
     expect(await message(start('scribble', batch))).toBe('scribbling');
     const bytes = new Uint8Array(batch.buffer);
@@ -94,7 +94,7 @@ describe('the addon', () => {
   });
 
   it.each(['forget', 'fall'] as const)(
-    'closes the handles of a thread that ends without closing them (%s): their threads go too',
+    'a thread that ends without closing its handles (%s) closes them and stops their threads',
     async (mode) => {
       // What the first client starts for good is there before the count.
       const first = start('fall');

@@ -68,7 +68,7 @@ const LONG = [
 ].map(({ name, rules }) => ({ name, rules: { ...rules, skewMs: 100n, latenessMs: 200n } as OracleRules }));
 
 describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name', ({ engine }) => {
-  it('gives the rows of the oracle in the order in which they fire, and its counts', async () => {
+  it('the engine gives the rows of the oracle in firing order, and its counts', async () => {
     await fc.assert(
       fc.asyncProperty(streams(engine.computes), courses, async (stream, { batchRows, shards }) => {
         const oracle = oracleOf(stream.rules, stream.partitions, stream.log);
@@ -81,7 +81,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
     );
   });
 
-  it('gives them after crashes anywhere, never another value for a key it wrote', async () => {
+  it("the engine gives the oracle's rows after crashes anywhere, and never another value for a key it wrote", async () => {
     await fc.assert(
       fc.asyncProperty(streams(engine.computes), courses, async (stream, course) => {
         expect(await proven(engine, stream, course)).toBe('');
@@ -90,7 +90,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
     );
   });
 
-  it('has one digest for one log, however it is run', async () => {
+  it('the engine has one digest for one log, however it is run', async () => {
     await fc.assert(
       fc.asyncProperty(streams(engine.computes), async (stream) => {
         const plain = resultDigest(await runCourse(engine, stream, PLAIN));
@@ -101,15 +101,18 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
     );
   });
 
-  it.each(LONG)('gives the rows of the oracle for $name in batches of 1 and of 10,000', async ({ rules }) => {
-    const stream = longStream(rules, LONG_EVENTS);
-    const counts = oracleOf(rules, stream.partitions, stream.log).counters;
-    expect(counts.every((one) => one.droppedLate > 0n && one.invalid > 0n)).toBe(true);
-    for (const [name, course] of Object.entries(BATCHES))
-      expect(`${name}: ${await proven(engine, stream, course)}`).toBe(`${name}: `);
-  });
+  it.each(LONG)(
+    'the engine gives the rows of the oracle for $name in batches of 1 and of 10,000',
+    async ({ rules }) => {
+      const stream = longStream(rules, LONG_EVENTS);
+      const counts = oracleOf(rules, stream.partitions, stream.log).counters;
+      expect(counts.every((one) => one.droppedLate > 0n && one.invalid > 0n)).toBe(true);
+      for (const [name, course] of Object.entries(BATCHES))
+        expect(`${name}: ${await proven(engine, stream, course)}`).toBe(`${name}: `);
+    },
+  );
 
-  it('has one digest for any interleaving of partitions that have a watermark each', async () => {
+  it('the engine has one digest for any interleaving of partitions that each have a watermark', async () => {
     const ofPartitions = streams({ ...engine.computes, watermarks: ['partition'], decisions: false });
     await fc.assert(
       fc.asyncProperty(ofPartitions, turnLists, async (stream, turns) => {
@@ -123,7 +126,7 @@ describe.each(engines.map((engine) => ({ name: engine.name, engine })))('$name',
   });
 
   it(
-    'gives the rows of the oracle for every small stream',
+    'the engine gives the rows of the oracle for every small stream',
     async () => {
       const length = WIDE ? 6 : 5;
       const rules = { skewMs: 1n, latenessMs: 0n };
@@ -188,7 +191,7 @@ function broken(fault: (run: EngineRun, restored: boolean) => Partial<EngineRun>
   };
 }
 
-describe('the proofs find an engine that', () => {
+describe('detection by the proofs', () => {
   const event = (accountId: bigint, eventTs: bigint, value = 5n) => ({
     kind: 'event' as const,
     partition: 0,
@@ -210,11 +213,11 @@ describe('the proofs find an engine that', () => {
     ],
   };
 
-  it('is none of these', async () => {
+  it('the proofs accept the reference engine', async () => {
     expect(await proven(reference, stream, OFTEN)).toBe('');
   });
 
-  it('is none of these where a partition is idle when it dies', async () => {
+  it('the proofs accept the reference engine where a partition is idle when the engine dies', async () => {
     const one = (partition: number, eventTs: bigint): LogEntry => ({ ...event(7n, eventTs), partition });
     const resting: Stream = {
       rules: { sizeMs: 1n, skewMs: 0n, latenessMs: 0n },
@@ -225,7 +228,7 @@ describe('the proofs find an engine that', () => {
     expect(await proven(reference, resting, course)).toBe('');
   });
 
-  it('loses a row, and show the events it was made of', async () => {
+  it('the proofs detect an engine that loses a row, and show the events of that row', async () => {
     const losing = broken((run) => ({
       feed: async (batch) => (await run.feed(batch)).filter((row) => row.accountId !== 9n),
     }));
@@ -240,7 +243,7 @@ describe('the proofs find an engine that', () => {
     );
   });
 
-  it('adds one too many, and show the event that came too late', async () => {
+  it('the proofs detect an engine that adds an event too many, and show the late event', async () => {
     const wrong = broken((run) => ({
       feed: async (batch) => (await run.feed(batch)).map((row) => ({ ...row, sum: row.sum + 1n })),
     }));
@@ -249,7 +252,7 @@ describe('the proofs find an engine that', () => {
     expect(said).toContain('#2 partition 0 offset 2 event_ts 3 value 5: late');
   });
 
-  it('forgets its drops in a restore', async () => {
+  it('the proofs detect an engine that forgets its drop counters in a restore', async () => {
     const forgets = broken((run, restored) => ({
       counters: () => run.counters().map((one) => (restored ? { ...one, droppedLate: 0n } : one)),
     }));
@@ -257,7 +260,7 @@ describe('the proofs find an engine that', () => {
     expect(await proven(forgets, stream, OFTEN)).toContain('partition 0: droppedLate 0, expected');
   });
 
-  it('fires what is open too soon, and writes it again with another value', async () => {
+  it('the proofs detect an engine that fires open windows too soon and writes them again with another value', async () => {
     const hasty = broken((run) => ({
       feed: async (batch) => [
         ...(await run.feed(batch.slice(0, 1))),
@@ -269,7 +272,7 @@ describe('the proofs find an engine that', () => {
     expect(said).toMatch(/became|never meets a fired window/);
   });
 
-  it('writes a row twice', () => {
+  it('the proofs detect an engine that writes a row twice', () => {
     const row = [...oracleOf(stream.rules, 1, stream.log).rows()];
     expect(differenceText(row, row)).toBe('');
     expect(differenceText(row, [...row, row[1] as (typeof row)[number]])).toContain(

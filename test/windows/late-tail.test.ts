@@ -24,8 +24,8 @@ function reportOf(rules: OracleRules, log: readonly LogEntry[]) {
   return lateTail(observed.rows(), truth.rows(), observed.counters);
 }
 
-describe('the report of a late tail', () => {
-  it('counts drops, results that differ and the events that they lack', () => {
+describe('late-tail report', () => {
+  it('the late-tail report counts drops, differing results and the events that they lack', () => {
     const rules = { sizeMs: 10n, skewMs: 0n, latenessMs: 0n };
     expect(reportOf(rules, [at(1n), at(25n), at(2n), at(12n), at(26n)])).toEqual({
       consumed: 5n,
@@ -41,7 +41,7 @@ describe('the report of a late tail', () => {
     });
   });
 
-  it('says how much of the sessions is left where a drop cuts one in two', () => {
+  it('the late-tail report states the share of sessions that survives where a drop cuts a session in two', () => {
     const rules = { window: 'session', gapMs: 10n, skewMs: 5n, latenessMs: 0n } as const;
     // True: [0, 26). Without the 8 that is late: [0, 10) and [16, 26).
     const report = reportOf(rules, [at(0n), at(16n), at(8n)]);
@@ -72,34 +72,39 @@ describe('the report of a late tail', () => {
     { skewMs: 0n, latenessMs: 0n, window: 'session', gapMs: 5000n },
   ];
 
-  it.each(windows)('falls to nothing as the watermark waits longer, on a generated stream: %o', (rules) => {
-    const truth = trueRows(stream, rules);
-    const reports = [1000n, 5000n, 120_000n].map((skewMs) => lateTailOf(stream, { ...rules, skewMs }, truth));
-    const [narrow, wide, all] = reports as [
-      (typeof reports)[number],
-      (typeof reports)[number],
-      (typeof reports)[number],
-    ];
-    expect(narrow.dropRate).toBeGreaterThan(wide.dropRate);
-    expect(wide.dropRate).toBeGreaterThan(0);
-    expect(narrow.windowsDiffering).toBeGreaterThan(wide.windowsDiffering);
-    expect(narrow.jaccardOfTime).toBeLessThan(1);
-    expect(all).toMatchObject({
-      dropped: 0n,
-      windowsDiffering: 0,
-      countError: 0n,
-      jaccard: 1,
-      jaccardOfTime: 1,
-    });
-    for (const report of reports) {
-      expect(report.consumed).toBe(4000n);
-      // Windows of fixed length lose exactly the dropped events, one in each of their windows.
-      if (rules.window === undefined) expect(report.countError).toBe(report.dropped);
-      if (rules.window === 'sliding') expect(report.countError).toBe(report.dropped * 3n);
-    }
-  });
+  it.each(windows)(
+    'the reported loss falls to zero as the watermark waits longer, on a generated stream: %o',
+    (rules) => {
+      const truth = trueRows(stream, rules);
+      const reports = [1000n, 5000n, 120_000n].map((skewMs) =>
+        lateTailOf(stream, { ...rules, skewMs }, truth),
+      );
+      const [narrow, wide, all] = reports as [
+        (typeof reports)[number],
+        (typeof reports)[number],
+        (typeof reports)[number],
+      ];
+      expect(narrow.dropRate).toBeGreaterThan(wide.dropRate);
+      expect(wide.dropRate).toBeGreaterThan(0);
+      expect(narrow.windowsDiffering).toBeGreaterThan(wide.windowsDiffering);
+      expect(narrow.jaccardOfTime).toBeLessThan(1);
+      expect(all).toMatchObject({
+        dropped: 0n,
+        windowsDiffering: 0,
+        countError: 0n,
+        jaccard: 1,
+        jaccardOfTime: 1,
+      });
+      for (const report of reports) {
+        expect(report.consumed).toBe(4000n);
+        // Windows of fixed length lose exactly the dropped events, one in each of their windows.
+        if (rules.window === undefined) expect(report.countError).toBe(report.dropped);
+        if (rules.window === 'sliding') expect(report.countError).toBe(report.dropped * 3n);
+      }
+    },
+  );
 
-  it('is a bench over the watermarks of the requirements, exact where nothing is late', async () => {
+  it('the late-tail bench covers the required watermarks and is exact where no event is late', async () => {
     const results = await bench.run(smokeContext());
     const value = (metric: string): number =>
       results.find((one) => one.metric === metric)?.value ?? Number.NaN;

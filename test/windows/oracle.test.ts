@@ -22,15 +22,15 @@ const final = (rules: OracleRules, log: readonly LogEntry[], partitions = 1): st
 const whole = (rules: OracleRules, log: readonly LogEntry[], partitions = 1): string =>
   told(oracleOf(rules, partitions, log).rows());
 
-describe('windows', () => {
-  it('are half-open and aligned to the epoch, below zero too', () => {
+describe('oracle windows', () => {
+  it('windows are half-open and aligned to the epoch, below zero too', () => {
     const rules = { ...EXACT, skewMs: 100n, sizeMs: 10n };
     expect(whole(rules, [at(-11n), at(-10n), at(-1n), at(0n), at(9n), at(10n)])).toBe(
       '-20..-10:1 -10..0:2 0..10:2 10..20:1',
     );
   });
 
-  it('slide by any step up to their size', () => {
+  it('sliding windows slide by any step up to their size', () => {
     const rules = { ...EXACT, skewMs: 100n, window: 'sliding', sizeMs: 5n, slideMs: 2n } as const;
     expect(whole(rules, [at(0n)])).toBe('-4..1:1 -2..3:1 0..5:1');
     expect(whole(rules, [at(1n)])).toBe('-2..3:1 0..5:1');
@@ -39,7 +39,7 @@ describe('windows', () => {
     expect(() => new Oracle({ ...rules, slideMs: 6n }, 1)).toThrow('longer than the size');
   });
 
-  it('end a session a gap behind its last event; a distance of the gap makes two, a bridge makes one', () => {
+  it('a session ends a gap behind its last event, a distance of the gap makes two sessions, and a bridging event makes one', () => {
     const rules = { ...EXACT, skewMs: 100n, window: 'session', gapMs: 10n } as const;
     expect(whole(rules, [at(0n), at(9n)])).toBe('0..19:2');
     expect(whole(rules, [at(0n), at(10n)])).toBe('0..10:1 10..20:1');
@@ -49,7 +49,7 @@ describe('windows', () => {
     expect(whole(rules, [at(0n, 0, 1n), at(5n, 0, 2n)])).toBe('0..10:1 5..15:1');
   });
 
-  it('sum exactly and say when 64 bits do not hold it; rows come in the order of unsigned keys', () => {
+  it('window sums are exact and report an overflow of 64 bits, and rows come in the order of unsigned keys', () => {
     const max = (1n << 63n) - 1n;
     const log = [
       at(0n, 0, 1n << 63n, max),
@@ -70,10 +70,10 @@ describe('windows', () => {
   });
 });
 
-describe('lateness', () => {
+describe('oracle lateness', () => {
   const rules = { sizeMs: 10n, skewMs: 5n, latenessMs: 3n };
 
-  it('drops below the watermark minus the lateness and fires at it', () => {
+  it('the oracle drops events below the watermark minus the lateness and fires windows at it', () => {
     const log = [at(17n), at(9n), at(8n), at(18n), at(9n)];
     const oracle = oracleOf(rules, 1, log);
     expect(oracle.droppedLate).toEqual([2n]);
@@ -82,7 +82,7 @@ describe('lateness', () => {
     expect(final(rules, log.slice(0, 3))).toBe('');
   });
 
-  it('keeps a partition to its own watermark and fires at the least one', () => {
+  it('the oracle judges a partition by its own watermark and fires at the least watermark', () => {
     const log = [at(30n, 0), at(2n, 1), at(1n, 1)];
     expect(oracleOf(rules, 2, log).droppedLate).toEqual([0n, 0n]);
     expect(final(rules, log, 2)).toBe('');
@@ -90,7 +90,7 @@ describe('lateness', () => {
     expect(oracleOf({ ...rules, watermark: 'global' }, 2, log).droppedLate).toEqual([0n, 2n]);
   });
 
-  it('waits for every partition, and for none that is idle', () => {
+  it('the oracle waits for every partition that is not idle', () => {
     const idle = (partition: number): LogEntry => ({ kind: 'idle', partition });
     const log = [at(3n, 0), at(40n, 0)];
     expect(final(rules, log, 2)).toBe('');
@@ -110,14 +110,14 @@ describe('lateness', () => {
     expect(back.frontier).toBe(32n);
   });
 
-  it('lets an added partition start at the frontier', () => {
+  it('the oracle lets an added partition start at the current watermark', () => {
     const log: LogEntry[] = [at(3n, 0), at(40n, 0), { kind: 'added' }, at(31n, 1), at(32n, 1), at(70n, 0)];
     const oracle = oracleOf(rules, 1, log);
     expect(oracle.counters[1]).toMatchObject({ accepted: 1n, droppedLate: 1n, droppedAfterIdle: 0n });
     expect(oracle.frontier).toBe(32n);
   });
 
-  it('takes an event from far ahead, and lets it move the watermark to append time + max-future only', () => {
+  it('an event from far ahead is accepted and moves the watermark to append time + max-future only', () => {
     const ahead: LogEntry = { ...at(1000n), appendTs: 20n } as LogEntry;
     const oracle = oracleOf({ ...rules, maxFutureMs: 10n }, 1, [at(25n), ahead, at(23n), at(21n)]);
     expect(oracle.counters[0]).toMatchObject({ accepted: 3n, droppedLate: 1n, futureClamped: 1n });
@@ -126,8 +126,8 @@ describe('lateness', () => {
   });
 });
 
-describe('records', () => {
-  it('are invalid without a value, at another length and outside the limits of time', () => {
+describe('oracle records', () => {
+  it('records are invalid without a value, at another length and outside the limits of time', () => {
     const oracle = new Oracle({ ...EXACT, sizeMs: 10n }, 1);
     const limit = 1n << 52n;
     oracle.value(0, null);
@@ -136,7 +136,7 @@ describe('records', () => {
     expect(oracle.counters[0]).toMatchObject({ consumed: 5n, accepted: 1n, invalid: 4n });
   });
 
-  it('are read at their places in 256 bytes', () => {
+  it('the oracle reads the fields of a record at their offsets in 256 bytes', () => {
     const bytes = new Uint8Array(300);
     const view = new DataView(bytes.buffer, 20, 256);
     view.setBigUint64(0, (1n << 64n) - 2n, true);
@@ -148,12 +148,12 @@ describe('records', () => {
   });
 });
 
-describe('the digest', () => {
+describe('result digest', () => {
   const rules = { ...EXACT, skewMs: 50n, sizeMs: 10n };
   const oracle = oracleOf(rules, 1, [at(1n), at(12n), at(23n, 0, 9n, -4n)]);
   const rows = [...oracle.rows()];
 
-  it('does not depend on the order of rows, and changes with every cell and count', () => {
+  it('the digest ignores the order of rows and changes with every cell and count', () => {
     const one = digestOf(rows, oracle.counters);
     expect(one).toMatch(/^[0-9a-f]{32}$/);
     expect(digestOf([...rows].reverse(), oracle.counters)).toBe(one);
@@ -181,7 +181,7 @@ describe('the digest', () => {
     expect(new Set(all).size).toBe(all.length);
   });
 
-  it('knows a row that stands twice, or four times', () => {
+  it('the digest distinguishes a row that occurs once, twice, three or four times', () => {
     const times = (n: number): string => {
       const digest = new ResultDigest();
       for (let i = 0; i < n; i++) digest.row(rows[0] as OracleRow);
@@ -192,13 +192,13 @@ describe('the digest', () => {
   });
 });
 
-describe('an arrival order', () => {
+describe('arrival order', () => {
   const records = [
     [at(1n, 0), at(2n, 0)],
     [at(3n, 1), at(4n, 1)],
   ];
 
-  it('is replayed with its decisions', () => {
+  it('an arrival order is replayed with its decisions', () => {
     const order = parseArrivalOrder('run 0 1\nadded\nrun 1 1\nidle 1\nrun 0 1\nrun 1 1\n');
     const log = [...replay(order, records)];
     expect(log.map((entry) => (entry.kind === 'event' ? entry.eventTs : entry.kind))).toEqual([
@@ -211,7 +211,7 @@ describe('an arrival order', () => {
     ]);
   });
 
-  it('is refused where it is no order of these records', () => {
+  it('an arrival order that does not fit the records is refused', () => {
     expect(() => parseArrivalOrder('run 0 1\nwalk 0 1')).toThrow('line 2 of the arrival order is "walk 0 1"');
     expect(() => [...replay(parseArrivalOrder('run 0 3'), records)]).toThrow('for more than its 2 records');
     expect(() => [...replay(parseArrivalOrder('run 0 2'), records)]).toThrow(

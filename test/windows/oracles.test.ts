@@ -60,9 +60,9 @@ function disagreement({ rules, partitions, log }: Stream): string {
     .join('\n');
 }
 
-describe('the oracle and the literal one', () => {
+describe('oracle and literal oracle', () => {
   it.each(ALL)(
-    'agree on random streams of %s windows, with idle and added partitions and clamped futures',
+    'both oracles agree on random streams of %s windows, with idle and added partitions and clamped futures',
     (window) => {
       const any = streams({
         windows: [window],
@@ -80,7 +80,7 @@ describe('the oracle and the literal one', () => {
     },
   );
 
-  it('count every record once, and every accepted event in each of its windows', () => {
+  it('the oracle counts every record once, and every accepted event in each of its windows', () => {
     fc.assert(
       fc.property(
         streams({ windows: ALL, decisions: true, maxFuture: true }),
@@ -137,9 +137,9 @@ const scopes: readonly Scope[] = [
 const wider = (scope: Scope): Scope =>
   scope.partitions === 1 ? { ...scope, reach: 4 } : { ...scope, reach: 2, length: 6 };
 
-describe('all small streams', () => {
+describe('small streams', () => {
   it(
-    'have one answer',
+    'both oracles give one answer for all small streams',
     () => {
       let streamsSeen = 0;
       for (const scope of scopes.map((one) => (WIDE ? wider(one) : one))) {
@@ -171,10 +171,10 @@ function violationIn(scope: Scope): string | undefined {
   return undefined;
 }
 
-describe('an accepted event never meets a fired window', () => {
+describe('fired windows', () => {
   const session = { window: 'session', gapMs: 2n, skewMs: 1n, latenessMs: 0n } as const;
 
-  it('but it does where sessions that touch merge', () => {
+  it('an accepted event meets a fired window only where sessions that touch merge', () => {
     const scope: Scope = { ...shared, length: 4, reach: 3, rules: session };
     expect(violationIn(scope)).toBeUndefined();
     expect(violationIn({ ...scope, rules: { ...session, touchMerges: true } })).toMatch(
@@ -185,13 +185,18 @@ describe('an accepted event never meets a fired window', () => {
   it.each([
     { sizeMs: 2n, skewMs: 1n, latenessMs: 0n },
     { window: 'sliding', sizeMs: 3n, slideMs: 2n, skewMs: 0n, latenessMs: 0n },
-  ] as const)('but it does where windows fire a millisecond early: %o', (rules) => {
-    const scope: Scope = { ...shared, length: 4, rules };
-    expect(violationIn(scope)).toBeUndefined();
-    expect(violationIn({ ...scope, rules: { ...rules, firesEarlyMs: 1n } })).toMatch(/is accepted and meets/);
-  });
+  ] as const)(
+    'an accepted event meets a fired window only where windows fire a millisecond early: %o',
+    (rules) => {
+      const scope: Scope = { ...shared, length: 4, rules };
+      expect(violationIn(scope)).toBeUndefined();
+      expect(violationIn({ ...scope, rules: { ...rules, firesEarlyMs: 1n } })).toMatch(
+        /is accepted and meets/,
+      );
+    },
+  );
 
-  it('in random streams either, in any order of partitions that fall idle and come back', () => {
+  it('an accepted event never meets a fired window in random streams with partitions that fall idle and return', () => {
     const any = streams({
       windows: ALL,
       decisions: true,
@@ -215,7 +220,7 @@ describe('an accepted event never meets a fired window', () => {
   });
 });
 
-describe('the order in which partitions interleave', () => {
+describe('partition interleaving', () => {
   const answer = (rules: OracleRules, partitions: number, log: readonly LogEntry[]): string => {
     const oracle = oracleOf(rules, partitions, log);
     return (
@@ -232,11 +237,11 @@ describe('the order in which partitions interleave', () => {
       },
     );
 
-  it('changes nothing where every partition has its own watermark', () => {
+  it('the interleaving of partitions changes nothing where every partition has its own watermark', () => {
     fc.assert(independent('partition'), { numRuns: 300 });
   });
 
-  it('changes results or drops where all share one', () => {
+  it('the interleaving of partitions changes results or drops where all share one watermark', () => {
     expect(fc.check(independent('global'), { numRuns: 1000, endOnFailure: true }).failed).toBe(true);
     const rules = { sizeMs: 10n, skewMs: 0n, latenessMs: 0n, watermark: 'global' } as const;
     const event = (partition: number, eventTs: bigint): LogEntry => ({
