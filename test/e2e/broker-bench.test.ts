@@ -4,7 +4,7 @@ import { bench } from '../../bench/broker.ts';
 import { smokeContext } from '../unit/bench/context.ts';
 import { sharedStack } from './stack.ts';
 
-it('measures consume and produce beside the raw loop and node-rdkafka', async () => {
+it('the broker bench measures consume and produce beside the raw loop and node-rdkafka', async () => {
   const { brokers } = await sharedStack();
   const results = await bench.run(smokeContext({ settings: { native: 'auto' }, brokers }));
   expect(results.map((one) => one.metric.replace(/ \d.*/, ''))).toEqual([

@@ -40,7 +40,7 @@ async function topicOfOne(): Promise<string> {
 }
 
 describe('broker handles', () => {
-  it('close as often as anybody likes and then say `closed`', async () => {
+  it('a broker handle can be closed repeatedly, and later calls fail with `closed`', async () => {
     const one = consumer();
     const two = producer();
     const waiting = addon.brokerConsumerConsume(one, RecordBatch.create(1, 8).buffer as ArrayBuffer, 60_000);
@@ -54,7 +54,7 @@ describe('broker handles', () => {
     expect(() => addon.brokerProducerFlush(two, 1)).toThrow(expect.objectContaining({ code: 'closed' }));
   });
 
-  it('are not taken for one another, nor anything else for one of them', () => {
+  it('a broker call refuses a handle of another kind and every imitation of a handle', () => {
     const one = consumer();
     const two = producer();
     for (const stranger of [two, {}, null, undefined, 1, 'consumer', Object.create(one)]) {
@@ -66,7 +66,7 @@ describe('broker handles', () => {
     addon.brokerProducerClose(two);
   });
 
-  it('refuse what is no batch, no list and no number before anything starts', () => {
+  it('a broker call refuses an invalid batch, list or number before anything starts', () => {
     const one = consumer();
     const two = producer();
     const bytes = RecordBatch.create(1, 8).buffer as ArrayBuffer;
@@ -98,7 +98,7 @@ describe('broker handles', () => {
     addon.brokerProducerClose(two);
   });
 
-  it('refuse a span outside the arena at the producer, without sending anything', async () => {
+  it('a producer refuses a span outside the arena and sends nothing', async () => {
     const topic = await topicOfOne();
     const handle = producer(['metadata.broker.list', brokers]);
     const batch = RecordBatch.create(2, 16);
@@ -116,7 +116,7 @@ describe('broker handles', () => {
     addon.brokerProducerClose(handle);
   });
 
-  it('are closed by the garbage collector when nobody holds them', async () => {
+  it('the garbage collector closes forgotten broker handles', async () => {
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
     const threads = (): number => readdirSync('/proc/self/task').length;
@@ -135,7 +135,7 @@ describe('broker handles', () => {
     });
   });
 
-  it('do not outlive a worker that exits or is ended in the middle of its calls, several at once', async () => {
+  it('broker handles end with a worker that exits or is terminated in the middle of its calls', async () => {
     const topic = await topicOfOne();
     const ends = [true, false, true, false].map(async (exits) => {
       const batch = RecordBatch.create(16, 1024).buffer as ArrayBuffer;
@@ -155,13 +155,13 @@ describe('broker handles', () => {
 });
 
 describe('librdkafka', () => {
-  it('is compiled with what the products need', () => {
+  it('librdkafka is compiled with the features that the products need', () => {
     expect(addon.brokerLibrary()[1].split(',')).toEqual(
       expect.arrayContaining(['ssl', 'zstd', 'lz4', 'sasl']),
     );
   });
 
-  it('is in the process once, whichever drivers are loaded', async () => {
+  it('librdkafka is loaded once in a process, whichever drivers are loaded', async () => {
     await import('node-rdkafka');
     const mapped = readFileSync('/proc/self/maps', 'utf8')
       .split('\n')
@@ -170,7 +170,7 @@ describe('librdkafka', () => {
     expect(files.size).toBe(1);
   });
 
-  it('has the errors that our table has', () => {
+  it('the error codes of librdkafka equal our table', () => {
     const theirs = addon.brokerLibrary()[2].filter(([, name]) => name !== '_BEGIN' && name !== '_END');
     expect(ERROR_CODES).toEqual(theirs);
   });

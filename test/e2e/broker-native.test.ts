@@ -20,7 +20,7 @@ transactionContract(subject);
 
 const world = new World(subject);
 
-it('a consumer says when it received a record, however long that was in its queue', async () => {
+it('a consumer reports when it received a record, however long the record was in its queue', async () => {
   const topic = await world.topic(1);
   const producer = await world.producer();
   const records = Array.from({ length: 200 }, (_, i) => ({ partition: 0, value: Buffer.from(String(i)) }));

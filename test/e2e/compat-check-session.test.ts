@@ -11,7 +11,7 @@ import { replay, stepsOf, withOutputs } from './session-page.ts';
 const PAGE = join(packageRoot(), 'docs', 'compat-check.md');
 const own = launcher();
 
-it('every command of the page gives the output that stands under it', async () => {
+it('every command of docs/compat-check.md gives the output that the page shows', async () => {
   const page = readFileSync(PAGE, 'utf8');
   const steps = stepsOf(page);
   expect(steps.length).toBeGreaterThan(30);

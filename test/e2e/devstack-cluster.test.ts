@@ -165,8 +165,8 @@ afterAll(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-describe('a cluster of three brokers', () => {
-  it('has three that know each other, and keeps that number', async () => {
+describe('cluster of three brokers', () => {
+  it('a cluster has three brokers that know each other, and keeps that number', async () => {
     const ports = brokers.split(',').map((address) => Number(address.split(':')[1]));
     expect(new Set(ports).size).toBe(3);
     for (const port of ports) {
@@ -182,7 +182,7 @@ describe('a cluster of three brokers', () => {
     expect(await up()).toBe(brokers);
   });
 
-  it('acknowledges with one broker dead, takes it back, refuses with two dead, and loses nothing', {
+  it('a cluster acknowledges with one dead broker, accepts it back, refuses with two dead, and loses nothing', {
     timeout: 600_000,
   }, async () => {
     const admin = await driver.admin({ brokers, clientId: 'cluster', connectTimeoutMs: 60_000 });
@@ -216,8 +216,8 @@ describe('a cluster of three brokers', () => {
   });
 });
 
-describe('a relay', () => {
-  it('whose topic is made again with other leaders publishes in order what waits and what comes', {
+describe('relay on a cluster', () => {
+  it('a relay whose topic is recreated with other leaders publishes pending and new rows in order', {
     timeout: 600_000,
   }, async () => {
     const { pool, args, topic, ...rest } = await world();

@@ -9,7 +9,7 @@ import { formatPostgres } from '../../src/devstack/postgres/server.ts';
 const folder = mkdtempSync(join(tmpdir(), 'millrace-private-'));
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
-it('formats with programs and data below a folder of mode 0700', async () => {
+it('PostgreSQL is formatted with programs and data below a folder of mode 0700', async () => {
   chmodSync(folder, 0o700);
   const stack = join(folder, 'stack');
   mkdirSync(join(stack, 'run'), { recursive: true });

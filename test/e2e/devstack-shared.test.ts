@@ -5,14 +5,14 @@ import { sharedStack } from './stack.ts';
 
 const stack = await sharedStack();
 
-it('gives a broker that answers as itself', async () => {
+it('the shared stack has a broker that answers under its own address', async () => {
   const [host, port] = stack.brokers.split(':');
   const view = await askBroker(host as string, Number(port), 60_000);
   expect(view?.brokers).toEqual([{ id: 1, host: '127.0.0.1', port: Number(port) }]);
   expect(view?.clusterId).toMatch(/^[\w-]{22}$/);
 });
 
-it('gives a database that takes writes and can be decoded', async () => {
+it('the shared stack has a database that accepts writes and can be decoded', async () => {
   const client = new pg.Client({ connectionString: stack.postgres });
   await client.connect();
   try {
@@ -26,6 +26,6 @@ it('gives a database that takes writes and can be decoded', async () => {
   }
 });
 
-it('is the same stack for everybody', async () => {
+it('every caller gets the same shared stack', async () => {
   expect(await sharedStack()).toEqual(stack);
 });

@@ -151,7 +151,7 @@ afterAll(async () => {
   await client.end();
 });
 
-it('asks for many metrics, of every product', () => {
+it('the dashboards and alert rules use many metrics of every product', () => {
   const names = new Set(asked.flatMap(({ uses }) => uses.map(({ metric }) => metric)));
   expect(names.size).toBeGreaterThan(80);
   for (const name of [
@@ -163,14 +163,14 @@ it('asks for many metrics, of every product', () => {
     expect(names).toContain(name);
 });
 
-it('names only metrics that are served, by the command they are expected from', () => {
+it('the dashboards and alert rules name only metrics that the expected command serves', () => {
   expect([...scraped.keys()].sort()).toEqual(
     ['consumer', 'engine', 'orders', 'payments', 'producer', 'registry', 'relay'].sort(),
   );
   expect(missing()).toEqual([]);
 });
 
-it('names only labels that those metrics have', () => {
+it('the dashboards and alert rules name only labels that those metrics have', () => {
   const seen = served([...scraped.values()].join('\n'));
   const registered = registeredLabels(repositoryFiles().filter((path) => /^src\/.*\.ts$/.test(path)));
   const has = (metric: string, label: string): boolean =>
@@ -190,7 +190,7 @@ it('names only labels that those metrics have', () => {
   expect(strange).toEqual([]);
 });
 
-it('is not fooled: a name that nobody serves is missing, and a label that no series has is strange', () => {
+it('the check detects a metric that no command serves and a label that no series has', () => {
   const { uses, grouped } = usesOf(
     'sum by (color) (rate(orders_requests_total{job="relay",shade="x"}[1m])) > 2e3',
   );

@@ -70,7 +70,7 @@ const changed = (table: string, set: string, back: string, where: string): Promi
   broken([`UPDATE ${table} SET ${set} WHERE ${where}`], [`UPDATE ${table} SET ${back} WHERE ${where}`]);
 
 describe('effects slice', () => {
-  it('ticks every fact of an honest run', async () => {
+  it('the effects demo confirms every fact of an honest run', async () => {
     const facts = await effectsSlice.judge(context, run);
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(ALL.length);
@@ -79,11 +79,11 @@ describe('effects slice', () => {
   });
 
   describe('tables', () => {
-    it('crosses a charge that is gone', async () => {
+    it('the effects demo detects a missing charge', async () => {
       expect(await without('charges', `order_id = ${LAST}`)).toEqual([SETS, RECONCILER]);
     });
 
-    it('crosses a charge of no order', async () => {
+    it('the effects demo detects a charge without an order', async () => {
       const found = await broken(
         ["INSERT INTO charges VALUES (gen_random_uuid(), '00000000-0000-7000-8000-000000000001', 5)"],
         ["DELETE FROM charges WHERE order_id = '00000000-0000-7000-8000-000000000001'"],
@@ -91,7 +91,7 @@ describe('effects slice', () => {
       expect(found).toEqual([SETS, RECONCILER]);
     });
 
-    it('crosses a second charge of one order', async () => {
+    it('the effects demo detects a second charge of one order', async () => {
       const found = await broken(
         [
           'ALTER TABLE charges DROP CONSTRAINT charges_order_id_key',
@@ -105,7 +105,7 @@ describe('effects slice', () => {
       expect(found).toEqual([SETS, RECONCILER]);
     });
 
-    it('crosses an order that is gone, and one that nobody intended', async () => {
+    it('the effects demo detects a missing order, and an order without an intent', async () => {
       expect(await without('orders', `order_id = ${LAST}`)).toEqual([SETS, RECONCILER]);
       const found = await broken(
         ["INSERT INTO orders VALUES ('00000000-0000-7000-8000-000000000003', 1, 1, 'created')"],
@@ -118,7 +118,7 @@ describe('effects slice', () => {
       ['charges', 'amount_cents'],
       ['orders', 'amount_cents'],
       ['orders', 'account_id'],
-    ])('crosses %s whose %s is off by one', async (table, column) => {
+    ])('the effects demo detects a row of %s whose %s is off by one', async (table, column) => {
       const found = await changed(
         table,
         `${column} = ${column} + 1`,
@@ -128,7 +128,7 @@ describe('effects slice', () => {
       expect(found).toEqual([AMOUNTS, RECONCILER]);
     });
 
-    it('crosses a stored answer that is not what was answered, by a blank', async () => {
+    it('the effects demo detects a stored answer that differs from the sent one by a blank', async () => {
       const found = await changed(
         'idempotency_keys',
         "response_body = (response_body::text || ' ')::json",
@@ -138,7 +138,7 @@ describe('effects slice', () => {
       expect(found).toEqual([REPLIES, RECONCILER].sort((a, b) => ALL.indexOf(a) - ALL.indexOf(b)));
     });
 
-    it('crosses a row that is pending', async () => {
+    it('the effects demo detects a pending row', async () => {
       const where = `aggregate_id = ${LAST}`;
       await pool.query(`CREATE TABLE marked AS SELECT id, published_at FROM outbox WHERE ${where}`);
       const found = await broken(
@@ -151,13 +151,13 @@ describe('effects slice', () => {
       expect(found).toEqual([RECONCILER, ARRIVED]);
     });
 
-    it('crosses a message that the inbox has forgotten', async () => {
+    it('the effects demo detects a message that is missing from the inbox', async () => {
       const where = `msg_id = (SELECT msg_id FROM outbox WHERE event_type = 'order.created.v1'
         AND msg_id NOT IN (SELECT msg_id FROM payments_suppressed) ORDER BY id DESC LIMIT 1)`;
       expect(await without('inbox', where)).toEqual([RECONCILER]);
     });
 
-    it('crosses suppressed deliveries of which the record is gone: one, the published ones, or most', async () => {
+    it('the effects demo detects suppressed deliveries without a record: one, the published ones, or most', async () => {
       expect(await without('payments_suppressed', 'id = (SELECT min(id) FROM payments_suppressed)')).toEqual([
         SUPPRESSED,
       ]);
@@ -180,7 +180,7 @@ describe('effects slice', () => {
       expect(found).toEqual([SUPPRESSED]);
     });
 
-    it('crosses a kill before which every row was published', async () => {
+    it('the effects demo detects a kill before which every row was published', async () => {
       const at = run.kills[0]?.at as string;
       const rows = `created_at < '${at}' AND published_at > '${at}'`;
       await pool.query(`CREATE TABLE marked AS SELECT id, published_at FROM outbox WHERE ${rows}`);
@@ -195,7 +195,7 @@ describe('effects slice', () => {
     });
   });
 
-  it('crosses a relay that was not killed, not in the middle, or had nothing to do', async () => {
+  it('the effects demo detects a relay that was not killed, not in the middle, or had nothing to do', async () => {
     const [first, second] = run.kills as [EffectsRun['kills'][0], EffectsRun['kills'][0]];
     const edge = async (sql: string): Promise<string> =>
       (await pool.query<{ at: string }>(`SELECT (${sql})::text AS at FROM orders`)).rows[0]?.at as string;
@@ -211,7 +211,7 @@ describe('effects slice', () => {
       expect(await crosses({ ...run, kills })).toEqual([KILLED]);
   });
 
-  describe('the ledger', () => {
+  describe('ledger', () => {
     /** Rewrites the ledger, looks, and puts it back. */
     async function rewritten(change: (entries: LedgerEntry[]) => LedgerEntry[]): Promise<string[]> {
       const clean = await readFile(run.ledgerPath, 'utf8');
@@ -235,12 +235,12 @@ describe('effects slice', () => {
     };
     const other = '0'.repeat(64);
 
-    it('crosses an intent that is gone, so that its order is nobody’s', async () => {
+    it('the effects demo detects a missing intent, whose order has no intent then', async () => {
       const found = await rewritten((entries) => entries.filter((entry) => !isOf(entry, 3)));
       expect(found).toEqual([SETS, RECONCILER]);
     });
 
-    it('crosses an intent more, which was acknowledged and never ordered', async () => {
+    it('the effects demo detects an extra intent that was acknowledged and never ordered', async () => {
       const found = await rewritten((entries) => [
         ...entries,
         { type: 'intent', intent: 10_000_000, key: 'nobody', account_id: 1, amount_cents: 1, due_ms: 0 },
@@ -257,7 +257,7 @@ describe('effects slice', () => {
       expect(found).toEqual([SETS, RECONCILER, REPLIES]);
     });
 
-    it('crosses an intent with another amount', async () => {
+    it('the effects demo detects an intent with another amount', async () => {
       const found = await rewritten((entries) =>
         entries.map((entry) =>
           entry.type === 'intent' && entry.intent === 3
@@ -268,7 +268,7 @@ describe('effects slice', () => {
       expect(found).toEqual([AMOUNTS, RECONCILER]);
     });
 
-    it('crosses a repeat that was answered with other bytes, or another status', async () => {
+    it('the effects demo detects a repeat that was answered with other bytes or another status', async () => {
       for (const over of [{ sha256: other }, { status: 200 }]) {
         const found = await rewritten((entries) => {
           const intent = repeated(entries);
@@ -279,7 +279,7 @@ describe('effects slice', () => {
       }
     });
 
-    it('crosses a run without repeats', async () => {
+    it('the effects demo detects a run without repeats', async () => {
       const found = await rewritten((entries) =>
         entries.filter((entry) => entry.type !== 'reply' || entry.kind !== 'repeat'),
       );
@@ -287,7 +287,7 @@ describe('effects slice', () => {
     });
   });
 
-  describe('the topic', () => {
+  describe('topic', () => {
     type Copy = RecordInput & {
       readonly key: Uint8Array;
       readonly value: Uint8Array;
@@ -317,18 +317,18 @@ describe('effects slice', () => {
       (JSON.parse(Buffer.from(record.value).toString()) as { msg_id: string }).msg_id;
     const keyOf = (record: Copy): string => Buffer.from(record.key).toString();
 
-    it('crosses nothing in a true copy', async () => {
+    it('the effects demo accepts a true copy of the topic', async () => {
       expect(await replaced(records)).toEqual([]);
     });
 
-    it('crosses a topic in which no message stands twice', async () => {
+    it('the effects demo detects a topic without any duplicated message', async () => {
       const seen = new Set<string>();
       const once = records.filter((record) => !seen.has(idOf(record)) && seen.add(idOf(record)));
       expect(once.length).toBeLessThan(records.length);
       expect(await replaced(once)).toEqual([OFFSETS]);
     });
 
-    it('crosses a message that is missing, one that nobody sent, and garbage', async () => {
+    it('the effects demo detects a missing message, an unsent message, and garbage', async () => {
       const times = new Map<string, number>();
       for (const record of records) times.set(keyOf(record), (times.get(keyOf(record)) ?? 0) + 1);
       const lone = records.findLast((record) => times.get(keyOf(record)) === 1) as Copy;
@@ -338,12 +338,12 @@ describe('effects slice', () => {
       expect(await replaced([...records, { ...lone, value: Buffer.from('no JSON') }])).toEqual([ARRIVED]);
     });
 
-    it('crosses a message that was published again under another key', async () => {
+    it('the effects demo detects a message that was published again under another key', async () => {
       const [first] = records as [Copy];
       expect(await replaced([...records, { ...first, key: Buffer.from('another') }])).toEqual([ARRIVED]);
     });
 
-    it('crosses two events of one order that changed places', async () => {
+    it('the effects demo detects two swapped events of one order', async () => {
       const lastAt = records.findLastIndex(
         (record) => !Buffer.from(record.value).includes('order.created.v1'),
       );
@@ -356,7 +356,7 @@ describe('effects slice', () => {
     });
   });
 
-  it('has mended everything it broke', async () => {
+  it('the test has restored everything that it changed', async () => {
     expect(await crosses()).toEqual([]);
   });
 });

@@ -122,9 +122,9 @@ const cases: readonly CrashCase[] = [
 ];
 const kills = Math.ceil(KILLS / cases.length);
 
-describe('killed again and again', () => {
+describe('repeated kills', () => {
   it.each(cases)(
-    '$name: the sink is that of a run without a kill',
+    'the sink of a killed engine equals that of a run without a kill: $name',
     async (job) => {
       const loop = new CrashLoop({ own, brokers: stack.brokers, kills, seed: SEED }, job);
       const report = await loop.run();
@@ -149,7 +149,7 @@ describe('killed again and again', () => {
     300_000 + kills * MS_PER_KILL,
   );
 
-  it('draws recovery times as a histogram', () => {
+  it('the recovery times are printed as a histogram', () => {
     expect(histogramText('back', [10, 60, 70, 20_000])).toBe(
       [
         'back: 4 times, p50 70 ms, p90 20000 ms, p99 20000 ms, greatest 20000 ms',

@@ -58,7 +58,7 @@ async function taken(name: string, args: readonly string[]) {
 }
 
 describe('state on disk', () => {
-  it('keeps within its budget, answers for every key, and comes back after a kill', async () => {
+  it('an engine with state on disk stays within its memory budget, answers for every key, and recovers from a kill', async () => {
     const made = await own.run([
       'topic',
       'create',
@@ -112,7 +112,7 @@ describe('state on disk', () => {
     expect(counts.length).toBeGreaterThan(0.99 * EVENTS);
   }, 480_000);
 
-  it('comes to the same without the addon, and is not taken up in memory', async () => {
+  it('an engine with state on disk has the same results without the addon, and is not resumed in memory', async () => {
     const small = `${topic}-small`;
     const gen = await own.run([
       ...['gen', '-kind=events', '-count=40000', '-accounts=60', '-order=delayed', '-digest=false'],
@@ -152,7 +152,7 @@ describe('state on disk', () => {
     expect(back.code).toBe(2);
   }, 300_000);
 
-  it('takes up state in memory', async () => {
+  it('an engine with -state=disk resumes from a state in memory', async () => {
     const both = `${topic}-both`;
     const of = (dir: string, more: readonly string[]): readonly string[] =>
       flags(dir, [`-topic=${both}`, '-window=sliding', '-size=4s', '-slide=1s', ...more]);

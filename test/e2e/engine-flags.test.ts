@@ -63,7 +63,7 @@ afterAll(async () => {
   await admin?.close();
 });
 
-it('makes the topic as it is told', async () => {
+it('an engine creates its topic with the requested partitions and retention', async () => {
   const topic = `engine-flags-made-${own.suffix}`;
   const more = ['-partitions=3', '-replication-factor=1', '-retention=2h', '-exit-at-end'];
   expect((await own.run(args(topic, ...more))).code).toBe(0);
@@ -72,7 +72,7 @@ it('makes the topic as it is told', async () => {
   expect(config?.get('retention.ms')).toBe(String(2 * HOUR_MS));
 });
 
-it('a run with an end that reads nothing but invalid records exits with 1 and says which', async () => {
+it('a bounded run that reads only invalid records exits with 1 and describes the first', async () => {
   const topic = await topicOf('invalid');
   await append(topic, [
     [1, Buffer.from('{}')],
@@ -91,8 +91,8 @@ it('a run with an end that reads nothing but invalid records exits with 1 and sa
   }
 });
 
-describe('time', () => {
-  it('-max-future holds the watermark where an event lies too far ahead; the count of such events is a metric', async () => {
+describe('time flags', () => {
+  it('-max-future limits the watermark for an event too far ahead, and a metric counts such events', async () => {
     const topic = await topicOf('future');
     const far = T0 + 240 * HOUR_MS;
     await append(topic, [
@@ -114,7 +114,7 @@ describe('time', () => {
     expect((await engine.ended).code).toBe(0);
   });
 
-  it('-watermark=global waits for no partition, partition for each', async () => {
+  it('-watermark=global waits for no partition, and -watermark=partition waits for each', async () => {
     const topic = await topicOf('global');
     await append(topic, [[0, T0]]);
     const seen: Record<string, Watermark> = {};
@@ -137,7 +137,7 @@ describe('time', () => {
     });
   });
 
-  it('counts what is late only because its partition had been idle apart from what is late', async () => {
+  it('an engine counts late events of a formerly idle partition separately', async () => {
     const topic = await topicOf('idle');
     await append(topic, [
       [0, T0],
@@ -164,7 +164,7 @@ describe('time', () => {
   });
 });
 
-it('-batch-bytes is the size of the largest record that is read', async () => {
+it('-batch-bytes limits the size of the largest record that is read', async () => {
   const topic = await topicOf('large');
   await append(topic, [
     [0, T0],

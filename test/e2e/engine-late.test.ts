@@ -143,7 +143,7 @@ beforeAll(async () => {
   expect(expected.size).toBeGreaterThan(500);
 });
 
-it('has every dropped event of the oracle with its reason, after a SIGKILL in the middle', async () => {
+it('the late topic has every dropped event of the oracle with its reason, after a SIGKILL in the middle', async () => {
   const dies = async (chaos: string): Promise<string | null> =>
     (await own.run(args(`-late-topic=${lateTopic}`, `-chaos=${chaos}`, '-exit-at-end'))).signal;
   expect(await dies('kill-after=8000')).toBe('SIGKILL');
@@ -193,7 +193,7 @@ it.each([
   ['no name of a topic', ['-late-topic=a/b'], /is not the name of a topic/],
   ['larger batches than a record takes', ['-late-topic=x', '-batch-bytes=256MiB'], /128MiB at most/],
   ['a topic that is not there', ['-late-topic=no-such', '-create-topics=false'], /there is no topic no-such/],
-] as const)('refuses %s in one line', async (_, flags, line) => {
+] as const)('an engine refuses as late topic %s in one line', async (_, flags, line) => {
   const refused = await own.run(args(...flags, '-log-level=error'));
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
 });

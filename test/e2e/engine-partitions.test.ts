@@ -69,7 +69,7 @@ const partitionsAt = async (address: string): Promise<readonly Partition[]> => {
 const consumedAt = async (address: string): Promise<number> =>
   (await partitionsAt(address)).reduce((sum, { consumed }) => sum + consumed, 0);
 
-it('takes them up at the frontier without a restart, and remembers that through a SIGKILL', async () => {
+it('an engine adds new partitions at the watermark without a restart, and remembers them through a SIGKILL', async () => {
   const [before, after] = [10_000, 20_000];
   await generate(before, BASE_MS, '-partitions=2');
   const first = own.spawn('first', args('-partition-interval=100ms'));
@@ -136,7 +136,7 @@ it('takes them up at the frontier without a restart, and remembers that through 
   expect(rows).toEqual([...oracle.rows()].map((row) => Object.values(row).join(',')).sort());
 });
 
-it('refuses to look for them where the run has an end', async () => {
+it('an engine refuses -partition-interval where the run has an end', async () => {
   const refused = await own.run(args('-bounded', '-partition-interval=1s'));
   expect(refused).toMatchObject({
     code: 2,

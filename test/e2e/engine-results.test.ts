@@ -70,19 +70,22 @@ beforeAll(async () => {
   expect(expectedFinal.length).toBeGreaterThan(1000);
 });
 
-describe('the default sink', () => {
-  it.each(['auto', 'off'])('with -native=%s is the folder fired, exported as it stands', async (native) => {
-    const name = `default-${native}`;
-    const run = await own.run(args(name, '-bounded', `-native=${native}`));
-    expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
-    expect(existsSync(join(stateDir(name), 'fired', 'CURRENT'))).toBe(true);
-    expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
-    const again = await own.run(args(name, '-bounded', `-native=${native}`));
-    expect(again.code).toBe(0);
-    expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
-  });
+describe('default sink', () => {
+  it.each(['auto', 'off'])(
+    'the default sink with -native=%s is the folder fired, exported consistently',
+    async (native) => {
+      const name = `default-${native}`;
+      const run = await own.run(args(name, '-bounded', `-native=${native}`));
+      expect({ code: run.code, error: run.code === 0 ? '' : run.stderr }).toEqual({ code: 0, error: '' });
+      expect(existsSync(join(stateDir(name), 'fired', 'CURRENT'))).toBe(true);
+      expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
+      const again = await own.run(args(name, '-bounded', `-native=${native}`));
+      expect(again.code).toBe(0);
+      expect((await exported(name, `-native=${native}`)).sort()).toEqual(expected);
+    },
+  );
 
-  it('calls no window final that a bounded run fired before its time', async () => {
+  it('the default sink marks no window final that a bounded run fired early', async () => {
     const bounded = await own.run(args('drained', '-bounded'));
     expect(bounded.code).toBe(0);
     const engine = own.spawn('drained', args('drained'));
@@ -101,7 +104,7 @@ describe('the default sink', () => {
     expect((await engine.ended).code).toBe(0);
   }, 300_000);
 
-  it('answers every window of an account, page by page, and after a restart too', async () => {
+  it('the default sink returns every window of an account page by page, also after a restart', async () => {
     const [accountId] = (expectedFinal[0] as string).split(',') as [string];
     const wanted = expectedFinal
       .filter((row) => row.startsWith(`${accountId},`))
@@ -144,7 +147,7 @@ describe('the default sink', () => {
   });
 
   it.each(['auto', 'off'])(
-    'with -native=%s is exported while its engine runs: what has fired and is durable',
+    'the default sink with -native=%s exports what is durable while its engine runs',
     async (native) => {
       const name = `running-${native}`;
       const folder = join(stateDir(name), 'fired');
@@ -200,7 +203,7 @@ describe('the default sink', () => {
     },
   );
 
-  it('never becomes a store that forgets, nor the other way round', async () => {
+  it('the default sink never becomes an expiring store, nor an expiring store the sink', async () => {
     const postgres = [`-sink=postgres:${stack.postgres}`, `-sink-table=results_${own.suffix}`, '-migrate'];
     const beside = await own.run(args('roles', '-bounded', '-retain=1s', ...postgres));
     expect(beside.code).toBe(0);
@@ -209,8 +212,8 @@ describe('the default sink', () => {
   });
 });
 
-describe('a topic as the sink', () => {
-  it('is made by -migrate, holds every result once, and is exported', async () => {
+describe('topic sink', () => {
+  it('a topic sink is created by -migrate, holds every result once, and is exported', async () => {
     const sink = `-sink=kafka:results-out-${own.suffix}`;
     const missing = await own.run(args('topic', '-bounded', sink, '-log-level=error'));
     expect(missing).toMatchObject({ code: 2, stderr: expect.stringContaining('-migrate') });
@@ -222,7 +225,7 @@ describe('a topic as the sink', () => {
     expect((await exported('topic-0', sink)).sort()).toEqual(expected);
   });
 
-  it('is not the topic that is read, and has a name', async () => {
+  it('a topic sink is refused where it is the topic that is read or has no valid name', async () => {
     for (const [sink, line] of [
       [`kafka:${topic}`, /is the topic that is read/],
       ['kafka:a b', /is not the name of a topic/],

@@ -225,8 +225,8 @@ sinkContract({
   child: (place) => ({ kind: 'kafka', brokers: stack.brokers, topic: topicOf(place) }),
 });
 
-describe('a postgres sink', () => {
-  it('says that its table is missing, and is made by several at once', async () => {
+describe('PostgreSQL sink', () => {
+  it('a PostgreSQL sink reports a missing table, and concurrent migrations create it', async () => {
     const pool = await pooled(stack.postgres);
     const sink = new PostgresSink(pool, tableOf('made'));
     tables.push(tableOf('made'));
@@ -239,7 +239,7 @@ describe('a postgres sink', () => {
     await pool.close();
   });
 
-  it('leaves no time limit behind that outlives its write', async () => {
+  it('a PostgreSQL sink leaves no time limit that outlives its write', async () => {
     const driver = await openSql();
     const pool = await driver.connect({
       url: stack.postgres,
@@ -261,7 +261,7 @@ describe('a postgres sink', () => {
     await pool.close();
   });
 
-  it('does not touch a row that is written again, and shows keys as unsigned numbers', async () => {
+  it('a PostgreSQL sink leaves a repeated row unchanged, and shows keys as unsigned numbers', async () => {
     const { sink, pool, close } = await openPostgres('again');
     const big = 1n << 63n;
     const page = pageOf(windowBounds(0, 10), [{ accountId: 7n }, { accountId: big }]);
@@ -282,8 +282,8 @@ describe('a postgres sink', () => {
   });
 });
 
-describe('a kafka sink', () => {
-  it('says that its topic is missing, or not compacted', async () => {
+describe('Kafka sink', () => {
+  it('a Kafka sink reports a topic that is missing or not compacted', async () => {
     const missing = await kafkaSink(topicOf('missing'));
     await expect(missing.check()).rejects.toMatchObject({ code: 'sink_missing' });
     const driver = await openBroker();
@@ -295,7 +295,7 @@ describe('a kafka sink', () => {
     await expect(plain.check()).rejects.toThrow(/its cleanup.policy is delete/);
   });
 
-  it('writes the documented bytes, and its topic is compacted', async () => {
+  it('a Kafka sink writes the documented bytes into a compacted topic', async () => {
     const topic = topicOf('bytes');
     const sink = await kafkaSink(topic);
     await sink.migrate();
@@ -331,7 +331,7 @@ describe('a kafka sink', () => {
     await consumer.close();
   });
 
-  it('takes a key without a value as gone, and refuses records that are not its own', async () => {
+  it('a Kafka sink reads a key without a value as deleted, and refuses foreign records', async () => {
     const topic = topicOf('foreign');
     const sink = await kafkaSink(topic);
     await sink.migrate();
@@ -365,7 +365,7 @@ describe('a kafka sink', () => {
     await sink.close();
   });
 
-  it('reads in the order of the keys', async () => {
+  it('a Kafka sink is read in the order of the keys', async () => {
     const sink = await kafkaSink(topicOf('order'));
     await sink.migrate();
     const rows = manyRows(500);

@@ -58,9 +58,9 @@ const refusal = (address: string, name: string, isIt: (why: string) => boolean):
     return isIt(report.checks.find((one) => one.name === name)?.why ?? '') ? true : undefined;
   });
 
-describe('orders', () => {
+describe('orders on a full disk', () => {
   it.each(['idempotency_keys', 'orders', 'outbox'])(
-    'is not ready from the first refused order on, until the database takes one again: %s is full',
+    'orders is not ready from the first refused order until the database accepts one again: %s is full',
     async (table) => {
       const { schema, pool } = await kit.schema();
       const service = await kit.serve(schema);
@@ -92,12 +92,12 @@ describe('orders', () => {
   );
 });
 
-describe.each(['poll', 'wal'])('relay -relay=%s', (mode) => {
+describe.each(['poll', 'wal'])('relay -relay=%s on a full disk', (mode) => {
   it.each([
     ['outbox', 'UPDATE', 'rows are not marked: '],
     ['relay_members', 'INSERT OR UPDATE', 'the leases are not renewed: '],
   ] as const)(
-    'is not ready while %s is full for %s, and goes on in order when it is not',
+    'a relay is not ready while %s is full for %s, and resumes in order when there is room',
     async (table, event, says) => {
       const { pool, args, schema, ...rest } = await world();
       const relay = own.spawn(`relay-${mode}`, [...inMode(args, mode), '-lease=2s']);
@@ -125,9 +125,9 @@ describe.each(['poll', 'wal'])('relay -relay=%s', (mode) => {
   );
 });
 
-describe('payments', () => {
+describe('payments on a full disk', () => {
   it.each(['inbox', 'charges', 'payments_batches'])(
-    'is not ready while %s is full, and charges each order once when it is not',
+    'payments is not ready while %s is full, and charges each order once when there is room',
     async (table) => {
       const at = payments.world(`full_${table}`);
       await at.create();

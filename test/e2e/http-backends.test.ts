@@ -65,33 +65,36 @@ function subjectServed(port: number): Promise<string> {
 
 const logOf = (one: SliceProcess): string => readFileSync(one.logPath, 'utf8');
 
-describe('a registry process', () => {
+describe('registry process', () => {
   test.each([
     ['auto', loads ? 'uWebSockets.js' : 'node:net'],
     ['net', 'node:net'],
-  ])('-http=%s is served by %s, answers, and ends with 0 among open connections', async (asked, name) => {
-    const process = registry(`-http=${asked}`);
-    const address = await process.address();
-    const client = clientOf(`http://${address}`);
-    await ready(client);
-    expect(await ask(client, 'GET', '/version')).toMatchObject({ command: 'registry', http: name });
-    const body = JSON.stringify({ schema: '"string"' });
-    expect(await ask(client, 'POST', '/subjects/a%2Fb/versions', body)).toEqual({ id: 1 });
-    expect(await ask(client, 'GET', '/schemas/ids/1')).toMatchObject({ schema: '"string"' });
-    expect(await ask(client, 'GET', '/subjects')).toEqual(['a/b']);
-    expect(logOf(process)).toMatch(new RegExp(`"driver":"${name}".*"driver chosen"`));
-    const scraped = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
-    const uws = name === 'node:net' ? 0 : 1;
-    expect(Buffer.from(scraped.body).toString()).toMatch(new RegExp(`^http_backend_uws ${uws}$`, 'm'));
-    const port = Number(address.split(':')[1]);
-    const idle = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(port)));
-    process.kill('SIGTERM');
-    expect(await process.ended).toEqual({ code: 0, signal: null });
-    await Promise.all(idle.map((one) => one.closed()));
-    client.close();
-  });
+  ])(
+    'a registry with -http=%s is served by %s, answers, and exits with 0 among open connections',
+    async (asked, name) => {
+      const process = registry(`-http=${asked}`);
+      const address = await process.address();
+      const client = clientOf(`http://${address}`);
+      await ready(client);
+      expect(await ask(client, 'GET', '/version')).toMatchObject({ command: 'registry', http: name });
+      const body = JSON.stringify({ schema: '"string"' });
+      expect(await ask(client, 'POST', '/subjects/a%2Fb/versions', body)).toEqual({ id: 1 });
+      expect(await ask(client, 'GET', '/schemas/ids/1')).toMatchObject({ schema: '"string"' });
+      expect(await ask(client, 'GET', '/subjects')).toEqual(['a/b']);
+      expect(logOf(process)).toMatch(new RegExp(`"driver":"${name}".*"driver chosen"`));
+      const scraped = await client.send({ method: 'GET', path: '/metrics', headers: {}, body: '' });
+      const uws = name === 'node:net' ? 0 : 1;
+      expect(Buffer.from(scraped.body).toString()).toMatch(new RegExp(`^http_backend_uws ${uws}$`, 'm'));
+      const port = Number(address.split(':')[1]);
+      const idle = await Promise.all(Array.from({ length: 20 }, () => RawClient.open(port)));
+      process.kill('SIGTERM');
+      expect(await process.ended).toEqual({ code: 0, signal: null });
+      await Promise.all(idle.map((one) => one.closed()));
+      client.close();
+    },
+  );
 
-  test('with a certificate it speaks https by our own parser to clients that trust its authority, and serves a new certificate when the files change', async () => {
+  test('a registry with a certificate serves https to clients that trust it, and reloads changed files', async () => {
     const process = registry(
       `-tls-cert=${file('cert.pem', served.cert)}`,
       `-tls-key=${file('key.pem', served.key)}`,
@@ -120,7 +123,7 @@ describe('a registry process', () => {
     expect((await process.ended).code).toBe(0);
   });
 
-  test('a page of another site, a foreign Host and a connection above the limit are refused, as the flags say', async () => {
+  test('a registry refuses foreign origins, foreign Hosts and excess connections as its flags state', async () => {
     const process = registry('-allowed-origins=https://app.example', '-connections-max=30', '-http=net');
     const address = await process.address();
     const port = Number(address.split(':')[1]);
@@ -155,13 +158,13 @@ describe('a registry process', () => {
     expect((await process.ended).code).toBe(0);
   });
 
-  test('-allowed-origins that is no origin: exit 2 and a line that says so', async () => {
+  test('a registry exits with 2 and one line for -allowed-origins with an invalid origin', async () => {
     const process = registry('-allowed-origins=app.example/path');
     expect((await process.ended).code).toBe(2);
     expect(logOf(process)).toContain('-allowed-origins=app.example/path is not an origin');
   });
 
-  test('a certificate without its key, of another key, and a backend that cannot: exit 2 and a line that says so', async () => {
+  test('a registry exits with 2 and one line for a missing key, a mismatched key, and a backend without TLS', async () => {
     const cert = `-tls-cert=${file('one.pem', served.cert)}`;
     const key = `-tls-key=${file('one-key.pem', served.key)}`;
     const wrong = `-tls-key=${file('other-key.pem', authority.key)}`;

@@ -64,7 +64,7 @@ const good = ({ key, turn }: Seen, response: ServerResponse): void => {
 const run = (target: string, more: Partial<LoadOptions> = {}) =>
   load({ target, rate: 400, seconds: 1, seed: 5, ...more });
 
-it('sends each intent once and a hot share again, and keeps a ledger that reconcile can read', async () => {
+it('the bench client sends each intent once and a hot share again, and keeps a ledger for reconcile', async () => {
   const { target, seen } = await serve(good);
   const ledger = join(dir, 'ledger.jsonl');
   const report = await run(target, { ledger, seconds: 2 });
@@ -101,7 +101,7 @@ it('sends each intent once and a hot share again, and keeps a ledger that reconc
   }
 });
 
-it('sends the same for the same seed, and other keys for another', async () => {
+it('the bench client sends the same keys for the same seed, and other keys for another', async () => {
   const { target, seen } = await serve(good);
   const keys = async (seed: number): Promise<string[]> => {
     seen.length = 0;
@@ -114,7 +114,7 @@ it('sends the same for the same seed, and other keys for another', async () => {
   expect(first.filter((one) => other.has(one))).toEqual([]);
 });
 
-it('counts from the due time: who was due while the server stood still waited, too', async () => {
+it('the bench client counts latency from the due time, so a stalled server raises it', async () => {
   let still = 0;
   const { target } = await serve((seen, response) => {
     if (still === 0) still = realClock.monotonicMs() + 700;
@@ -128,7 +128,7 @@ it('counts from the due time: who was due while the server stood still waited, t
   expect(service_ms.p50).toBeLessThan(latency_ms.p90);
 });
 
-it('ends the bench when a key gets two answers', async () => {
+it('the bench client fails the bench when a key gets two answers', async () => {
   const { target } = await serve((seen, response) => {
     const body = `${bodyOf(seen.key)}${seen.turn > 1 ? ' ' : ''}`;
     response.writeHead(201, { 'content-length': String(body.length) }).end(body);
@@ -136,7 +136,7 @@ it('ends the bench when a key gets two answers', async () => {
   await expect(run(target, { pattern: 'zipf', keys: 20 })).rejects.toThrow('all answers of a key are equal');
 });
 
-it('sends again what was turned away or cut off, until it is answered', async () => {
+it('the bench client retries refused or interrupted requests until they are answered', async () => {
   const { target, seen } = await serve((one, response) => {
     const choice = Number.parseInt(one.key[0] as string, 16);
     if (one.turn === 1 && choice < 3) response.writeHead(503, { 'retry-after': '1' }).end('{}');
@@ -150,14 +150,14 @@ it('sends again what was turned away or cut off, until it is answered', async ()
   expect(report.requests).toBe(seen.length);
 });
 
-it('tells a refusal from an answer', async () => {
+it('the bench client distinguishes a refusal from an answer', async () => {
   const { target } = await serve((_seen, response) => {
     response.writeHead(422, { 'content-type': 'application/problem+json' }).end('{"code":"bad"}');
   });
   await expect(run(target)).rejects.toThrow('every intent is acknowledged');
 });
 
-it('reads answers in chunks, in pieces, and on connections that end with them', async () => {
+it('the bench client reads answers in chunks, in pieces, and on connections that end with them', async () => {
   const { target } = await serve((seen, response) => {
     const body = bodyOf(seen.key);
     const choice = Number.parseInt(seen.key[0] as string, 16);
@@ -175,7 +175,7 @@ it('reads answers in chunks, in pieces, and on connections that end with them', 
   expect(report).toMatchObject({ differing: 0, unknown: 0, failures: 0 });
 });
 
-it('says where nobody answers', async () => {
+it('the bench client reports a target without a listener', async () => {
   const { target } = await serve(good);
   const [server] = servers.splice(0);
   server?.close();

@@ -82,8 +82,8 @@ const aged = (world: InboxWorld, ids: readonly string[], ms: number) =>
     [[...ids], ms],
   );
 
-describe('partitions', () => {
-  it('cover the TTL and the time ahead, take over what lay in the default partition, and go on at another width', async () => {
+describe('keeper partitions', () => {
+  it('the partitions cover the TTL and the time ahead, absorb the default partition, and continue at another width', async () => {
     const world = await inboxWorld();
     const ids = [idAt(NOW - HOUR_MS / 2), idAt(NOW - 7 * HOUR_MS), idAt(NOW - 50 * HOUR_MS)];
     await claim(world, ids);
@@ -106,7 +106,7 @@ describe('partitions', () => {
     expect((await claim(world, ids)).seen.size).toBe(3);
   });
 
-  it('are refused in a number that no database should hold', async () => {
+  it('the keeper refuses more partitions than a database should hold', async () => {
     const world = await inboxWorld();
     const { keeper } = keeperOf(world, { widthMs: 1000 });
     const refused = await keeper.turn().then(
@@ -120,7 +120,7 @@ describe('partitions', () => {
     expect((10 * HOUR_MS) / (parseDuration(width ?? '') ?? 0)).toBeLessThan(5000);
   });
 
-  it('are made once by keepers that start together', async () => {
+  it('concurrent keepers create each partition once', async () => {
     const world = await inboxWorld();
     const turns = await Promise.all([1, 2, 3].map(() => keeperOf(world).keeper.turn()));
     await keeperOf(world).keeper.turn();
@@ -130,7 +130,7 @@ describe('partitions', () => {
 });
 
 describe('expiry', () => {
-  it('drops whole hours behind the TTL, raises the floor with them, and keeps younger ones', async () => {
+  it('the keeper drops whole hours behind the TTL, raises the floor with them, and keeps younger ones', async () => {
     const world = await inboxWorld();
     const { keeper, said, gauge } = keeperOf(world);
     await keeper.turn();
@@ -159,7 +159,7 @@ describe('expiry', () => {
     ['an old record can still be read', { oldestRecordMs: NOW - 9 * HOUR_MS }, undefined],
     ['the group lags', { oldestUncommittedMs: NOW - 9 * HOUR_MS }, undefined],
     ['an old outbox row is not marked', {}, NOW - 9 * HOUR_MS],
-  ])('waits beyond the TTL while %s, and says so once', async (_, topic, unmarkedMs) => {
+  ])('the keeper waits beyond the TTL while %s, and logs it once', async (_, topic, unmarkedMs) => {
     const world = await inboxWorld();
     const { keeper, said, gauge } = keeperOf(world);
     await keeper.turn();
@@ -181,7 +181,7 @@ describe('expiry', () => {
     expect(gauge('dedup_ttl_margin_seconds')).toBeGreaterThan(0);
   });
 
-  it('stops while the broker cannot be asked, and says so once', async () => {
+  it('the keeper stops while the broker does not answer, and logs it once', async () => {
     const world = await inboxWorld();
     const { keeper, said, gauge } = keeperOf(world);
     await keeper.turn();
@@ -200,7 +200,7 @@ describe('expiry', () => {
     expect(gauge('inbox_expiry_stopped')).toBe(0);
   });
 
-  it('forgets nothing that the log still has when the database clock jumps a month ahead', async () => {
+  it('the keeper forgets nothing that the log still has when the database clock jumps a month ahead', async () => {
     const world = await inboxWorld();
     const { keeper, said } = keeperOf(world);
     await keeper.turn();
@@ -212,7 +212,7 @@ describe('expiry', () => {
     expect((await claim(world, [id])).seen.size).toBe(1);
   });
 
-  it('stops while the clocks of database and process disagree, in either direction, and says so', async () => {
+  it('the keeper stops while the clocks of database and process disagree in either direction, and logs it', async () => {
     const world = await inboxWorld();
     const { keeper, said, gauge } = keeperOf(world);
     await keeper.turn();
@@ -230,7 +230,7 @@ describe('expiry', () => {
     expect(gauge('inbox_expiry_stopped')).toBe(0);
   });
 
-  it('goes by the TTL alone where that was asked for', async () => {
+  it('the keeper uses only the TTL where that was requested', async () => {
     const world = await inboxWorld();
     const { keeper, said } = keeperOf(world, { unsafe: true, ttlMs: HOUR_MS });
     await keeper.turn();
@@ -241,7 +241,7 @@ describe('expiry', () => {
     ]);
   });
 
-  it('deletes ids of other versions by the time they were processed, in chunks, and a UUIDv7 only below the floor', async () => {
+  it('the keeper deletes ids of other versions by processing time, and a UUIDv7 only below the floor', async () => {
     const world = await inboxWorld();
     const { keeper, said } = keeperOf(world);
     await keeper.turn();
@@ -269,7 +269,7 @@ describe('expiry', () => {
     expect([[...late.seen], [...late.undecidable]]).toEqual([[farAhead], [farBehind]]);
   });
 
-  it('gives way to a reader who holds the table, stops no claim for long, and does its work afterwards', async () => {
+  it('the keeper yields to a reader that holds the table, delays no claim for long, and works afterwards', async () => {
     const world = await inboxWorld();
     const { keeper, said } = keeperOf(world);
     await keeper.turn();
@@ -284,7 +284,7 @@ describe('expiry', () => {
     expect((await keeper.turn()).partitionsDropped).toBe(3);
   });
 
-  it('runs until the drain, through a database error', async () => {
+  it('the keeper runs until the drain, through a database error', async () => {
     const world = await inboxWorld();
     const drain = new AbortController();
     let turns = 0;
@@ -303,7 +303,7 @@ describe('expiry', () => {
 });
 
 describe('several inboxes of one process', () => {
-  it('show the least margin, and their own ages', async () => {
+  it('several inboxes of one process show the least margin and their own ages', async () => {
     const world = await inboxWorld();
     await world.pool.query(inboxTableSql('other'));
     const wide = keeperOf(world);
@@ -321,8 +321,8 @@ describe('several inboxes of one process', () => {
   });
 });
 
-describe('the clock of the database', () => {
-  it('is read in ms', async () => {
+describe('database clock', () => {
+  it('the clock of the database is read in ms', async () => {
     const world = await inboxWorld();
     const nowMs = await readDatabaseNowMs(world.pool);
     // In s or in µs it would be a date in 1970 or tens of thousands of years from now.

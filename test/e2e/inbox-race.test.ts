@@ -101,9 +101,9 @@ async function check(known: string, fresh: string, claim: Verdict | 'busy'): Pro
 }
 
 describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
-  'a claim at %s',
+  'claim at %s',
   (isolation) => {
-    it('that is stopped before each of its statements while a drop comes in', async () => {
+    it('a claim stopped before each of its statements never mistakes a dropped id for unseen during a drop', async () => {
       const seen = new Set<string>();
       for (let at = 0; at < STEPS_MAX; at++) {
         const { cutoffMs, known, fresh } = await round();
@@ -121,7 +121,7 @@ describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
       expect([...seen].some((one) => one === 'undecidable' || one === 'busy')).toBe(true);
     });
 
-    it('that comes in while a drop is stopped before each of its statements', async () => {
+    it('a claim during a drop stopped before each of its statements never mistakes a dropped id for unseen', async () => {
       const seen = new Set<string>();
       for (let at = 0; at < STEPS_MAX; at++) {
         const { cutoffMs, known, fresh } = await round();
@@ -140,8 +140,8 @@ describe.each<Isolation>(['READ COMMITTED', 'REPEATABLE READ', 'SERIALIZABLE'])(
   },
 );
 
-describe('a partition that is made while its time is dropped', () => {
-  it('never begins below the floor, even where transactions read in one snapshot by default', async () => {
+describe('partition creation during a drop', () => {
+  it('a partition created during a drop never begins below the floor, even with one snapshot by default', async () => {
     const pool = await pgDriver.connect({
       url: `${world.url}%20-c%20default_transaction_isolation=repeatable%5C%20read`,
       connectionsMax: 2,
@@ -184,8 +184,8 @@ describe('a partition that is made while its time is dropped', () => {
   });
 });
 
-describe('a partition that is attached under a claim', () => {
-  it('takes over the rows of the default partition, and no claim fails at the attached range', async () => {
+describe('partition attachment during a claim', () => {
+  it('an attached partition takes the rows of the default partition, and no claim fails at its range', async () => {
     for (let at = 0; at < STEPS_MAX; at++) {
       const fromMs = T0 + nextHour++ * HOUR_MS;
       const known = idAt(fromMs + 5);

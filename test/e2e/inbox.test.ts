@@ -39,7 +39,7 @@ describe('ids of every version', () => {
     MAX,
   ];
 
-  it('are unseen once, then seen', async () => {
+  it('ids of every version are unseen once, then seen', async () => {
     const first = await claim(ids);
     expect([...first.unseen].sort()).toEqual([...ids].sort());
     expect(first.seen.size + first.undecidable.size).toBe(0);
@@ -49,7 +49,7 @@ describe('ids of every version', () => {
     expect(await rowsOf(ids)).toBe(ids.length);
   });
 
-  it('of a UUIDv7 lie by their time, and of the others where they fall', async () => {
+  it('UUIDv7 ids are stored by their time, and other ids where they sort', async () => {
     const { rows } = await world.pool.query<{ id: string; part: string }>(
       'SELECT msg_id::text AS id, tableoid::regclass::text AS part FROM inbox WHERE msg_id = ANY ($1::uuid[])',
       [ids],
@@ -63,7 +63,7 @@ describe('ids of every version', () => {
   });
 });
 
-describe('a claim refuses before it writes', () => {
+describe('refused claims', () => {
   it.each([
     ['an upper-case id', [idAt(T0).toUpperCase()]],
     ['a text that is none', [v4(), `x'; DROP TABLE inbox; --`]],
@@ -71,11 +71,11 @@ describe('a claim refuses before it writes', () => {
     ['a number', [7 as unknown as string]],
     ['null', [null as unknown as string]],
     ['too many', Array.from({ length: 100_001 }, () => NIL)],
-  ])('%s', async (_, ids) => {
+  ])('a claim refuses %s before it writes', async (_, ids) => {
     expect(await codeOf(claim(ids))).toBe('bad_message_id');
   });
 
-  it('a connection without an open transaction', async () => {
+  it('a claim refuses a connection without an open transaction', async () => {
     const client = await world.client();
     const id = v4();
     expect(await codeOf(inbox.claim(client, [id]))).toBe('not_in_transaction');
@@ -93,14 +93,14 @@ describe('a claim refuses before it writes', () => {
     'x'.repeat(41),
     "inbox'",
     'inbox\n',
-  ])('the table name %j', (name) => {
+  ])('an inbox refuses the table name %j', (name) => {
     expect(() => new Inbox(name)).toThrowError(expect.objectContaining({ code: 'bad_table_name' }));
     expect(() => inboxTableSql(name)).toThrowError(expect.objectContaining({ code: 'bad_table_name' }));
   });
 });
 
 describe('once', () => {
-  it('commits the effect with its row, through a client of the pg package', async () => {
+  it('once commits the effect with its row, through a client of the pg package', async () => {
     const client = await world.client();
     const id = idAt(T0 + 77);
     let calls = 0;
@@ -113,7 +113,7 @@ describe('once', () => {
     expect(calls).toBe(1);
   });
 
-  it('leaves no row when the transaction rolls back', async () => {
+  it('once leaves no row when the transaction rolls back', async () => {
     const client = await world.client();
     const id = v4();
     await client.query('BEGIN');
@@ -122,7 +122,7 @@ describe('once', () => {
     expect(await rowsOf([id])).toBe(0);
   });
 
-  it('spoils the transaction of an effect that throws, even for a caller who commits all the same', async () => {
+  it('once aborts the transaction of an effect that throws, even for a caller who commits', async () => {
     const client = await world.client();
     const id = v4();
     await client.query('BEGIN');
@@ -131,7 +131,7 @@ describe('once', () => {
     expect(await rowsOf([id])).toBe(0);
   });
 
-  it('takes a table of any name and schema', async () => {
+  it('once accepts a table of any name and schema', async () => {
     await world.pool.query(inboxTableSql('parcels_seen'));
     const table = `${world.schema}.parcels_seen`;
     const id = v4();
@@ -142,11 +142,11 @@ describe('once', () => {
   });
 });
 
-describe('two transactions with the same ids', () => {
+describe('concurrent transactions with the same ids', () => {
   it.each([
     ['commits', 'seen'],
     ['rolls back', 'unseen'],
-  ] as const)('when the first %s, the second finds the id %s', async (end, expected) => {
+  ] as const)('after the first transaction %s, the second finds the id %s', async (end, expected) => {
     const ids = [idAt(T0 + 5), v4(), idAt(T0 + 90 * HOUR_MS)];
     const first = await world.client();
     await first.query('BEGIN');
@@ -161,7 +161,7 @@ describe('two transactions with the same ids', () => {
     expect((expected === 'seen' ? found.seen : found.unseen).size).toBe(3);
   });
 
-  it('never deadlock, and carry each id out once', async () => {
+  it('two transactions with the same ids never deadlock, and apply each id once', async () => {
     const ids = Array.from({ length: 400 }, (_, i) => (i % 3 === 0 ? v4() : idAt(T0 + i)));
     const effects = new Map<string, number>();
     const worker = async (seed: number): Promise<void> => {
@@ -177,7 +177,7 @@ describe('two transactions with the same ids', () => {
   });
 });
 
-describe('a dropped hour', () => {
+describe('dropped hour', () => {
   const hourMs = T0 + 20 * HOUR_MS;
   const seen = idAt(hourMs + 1);
   const neverSeen = idAt(hourMs + 2);
@@ -186,7 +186,7 @@ describe('a dropped hour', () => {
   const younger = idAt(hourMs + HOUR_MS);
   const ancient = idAt(0);
 
-  it('makes its UUIDv7 undecidable, and no other id', async () => {
+  it('a dropped hour makes its UUIDv7 ids undecidable, and no other id', async () => {
     await claim([seen, other, wrongVariant]);
     const dropped = await world.pool.transaction((session) =>
       dropPartitions(session, inbox.names, hourMs + HOUR_MS),
@@ -204,20 +204,20 @@ describe('a dropped hour', () => {
     expect(await rowsOf([seen, neverSeen])).toBe(0);
   });
 
-  it('lets them through as unseen where that was asked for', async () => {
+  it('a dropped hour lets its ids through as unseen where that was requested', async () => {
     const unsafe = inbox.withoutFloor();
     const found = await world.pool.transaction((session) => unsafe.claim(session, [seen]));
     expect([...found.unseen]).toEqual([seen]);
   });
 
-  it('is undecidable to once, whose effect is not called', async () => {
+  it('an id of a dropped hour is undecidable to once, whose effect is not called', async () => {
     const run = world.pool.transaction((session) =>
       once(session, neverSeen, () => Promise.reject(new Error('called'))),
     );
     expect(await run).toEqual({ kind: 'undecidable' });
   });
 
-  it('needs no look at the floor for ids of hours that are there', async () => {
+  it('a claim of ids in existing hours does not read the floor', async () => {
     const texts: string[] = [];
     await world.pool.transaction((session) =>
       inbox.claim(
@@ -229,8 +229,8 @@ describe('a dropped hour', () => {
   });
 });
 
-describe('a floor that lost its row', () => {
-  it('is an error, never a floor of zero', async () => {
+describe('lost floor', () => {
+  it('a floor that lost its row is an error, never a floor of zero', async () => {
     const other = await inboxWorld();
     await other.pool.query('DELETE FROM inbox_floor');
     const late = other.pool.transaction((session) => inbox.claim(session, [idAt(T0)]));
@@ -238,15 +238,15 @@ describe('a floor that lost its row', () => {
   });
 });
 
-describe('the migration of payments', () => {
+describe('migration of payments', () => {
   const sql = migrationsOf('payments');
 
-  it('makes an inbox as inboxTableSql does', () => {
+  it('the migration of payments creates an inbox as inboxTableSql does', () => {
     const text = readFileSync(join(packageRoot(), 'src/outbox/payments/sql/0002-inbox-by-time.sql'), 'utf8');
     expect(text).toContain(inboxTableSql('inbox'));
   });
 
-  it('keeps every row of an inbox that was not partitioned, and where it was processed', async () => {
+  it('the migration of payments keeps every row of an unpartitioned inbox', async () => {
     const { pool, schema } = await inboxWorld(0, 'another');
     await migrate(pool, schema, 'payments', sql.slice(0, 1));
     const now = realClock.wallNowMs();
@@ -276,7 +276,7 @@ describe('the migration of payments', () => {
     expect(found.seen.size).toBe(ids.length);
   });
 
-  it('takes a row by hand with the columns of the requirements alone', async () => {
+  it('a row can be inserted by hand with only the columns of the requirements', async () => {
     await world.pool.query('INSERT INTO inbox (msg_id) VALUES ($1)', [v4()]);
   });
 });

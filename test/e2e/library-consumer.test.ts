@@ -135,11 +135,11 @@ async function topicOf(name: string, partitions: number, records: readonly Recor
   return topic;
 }
 
-describe('a batch with everything in it', () => {
+describe('mixed batch', () => {
   const good = Array.from({ length: 40 }, () => idAt(realClock.wallNowMs()));
   const [poison, broken, unwanted, late] = [v4(), v4(), idAt(realClock.wallNowMs()), idAt(T0 + 5)] as const;
 
-  it('has each effect once and in order, and parks what can have none', async () => {
+  it('a mixed batch has each effect once and in order, and parks records that can have none', async () => {
     await makePartitions(world.pool, inbox.names, { fromMs: T0, toMs: T0 + HOUR_MS, widthMs: HOUR_MS });
     await world.pool.transaction((session) => dropPartitions(session, inbox.names, T0 + HOUR_MS));
     const topic = await topicOf('mixed', 1, [
@@ -204,7 +204,7 @@ describe('a batch with everything in it', () => {
     expect(await effectsOf(good)).toEqual(good);
   }, 300_000);
 
-  it('is redriven after the cause is cured, once', async () => {
+  it('a parked record is redriven once after its cause is cured', async () => {
     await world.pool.query('ALTER TABLE effects DROP CONSTRAINT effects_note_check');
     const options = { pool: world.pool, inbox, parkedTable: 'parked', handle, log: silentLogger };
     expect(await redriveParked({ ...options, reasons: ['refused'] })).toEqual({ done: 1, seen: 0, left: 2 });
@@ -224,8 +224,8 @@ describe('a batch with everything in it', () => {
   });
 });
 
-describe('under faults', () => {
-  it('connections that are cut, a handler whose helper is away and members that leave: each effect once', async () => {
+describe('faults', () => {
+  it('each effect happens once through cut connections, a failing handler and leaving members', async () => {
     const ids = Array.from({ length: 900 }, (_, i) => (i % 4 === 0 ? v4() : idAt(realClock.wallNowMs() + i)));
     const topic = await topicOf(
       'faults',
@@ -274,7 +274,7 @@ describe('under faults', () => {
   }, 300_000);
 });
 
-describe.each(['on', 'off'] as const)('the ages of a topic, with the addon %s', (native) => {
+describe.each(['on', 'off'] as const)('topic ages, with the addon %s', (native) => {
   const nowMs = realClock.wallNowMs();
   const at = (agoMs: number, id?: string, partition = 0): RecordInput => ({
     ...record(id, 'x', partition),
@@ -289,7 +289,7 @@ describe.each(['on', 'off'] as const)('the ages of a topic, with the addon %s', 
       timeoutMs: 10_000,
     });
 
-  it('are those of the first records, by their times and by those in their ids', async () => {
+  it('the ages of a topic are those of its first records, by their times and by the times in their ids', async () => {
     const topic = `library-${suffix}-ages-${native}`;
     await createTopics(stack.brokers, [
       { topic, partitions: 3, config: { 'retention.ms': String(720 * HOUR_MS) } },
@@ -324,7 +324,7 @@ describe.each(['on', 'off'] as const)('the ages of a topic, with the addon %s', 
     });
   });
 
-  it('know a topic that keeps everything, and one that is not there', async () => {
+  it('the ages report a topic that keeps everything, and one that is missing', async () => {
     const topic = `library-${suffix}-keeps-${native}`;
     await createTopics(stack.brokers, [
       { topic, partitions: 1, config: { 'cleanup.policy': 'compact', 'retention.ms': '1000' } },

@@ -29,7 +29,7 @@ const rowsOf = async (ids: readonly string[]) =>
 const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
 
 describe('append', () => {
-  it('adds the events in their order and returns their ids, through both clients', async () => {
+  it('append adds the events in order and returns their ids, through both clients', async () => {
     const events = Array.from({ length: 500 }, (_, i) => event({ payload: { i } }));
     const client = await world.client();
     await client.query('BEGIN');
@@ -47,7 +47,7 @@ describe('append', () => {
     }
   });
 
-  it('keeps payload bytes as they are, and every kind of JSON value', async () => {
+  it('append keeps payload bytes unchanged, and every kind of JSON value', async () => {
     const payloads = [
       Buffer.from('{"b": 1,  "a":9007199254740993}'),
       new Uint8Array(Buffer.from(' "ключ" ')),
@@ -75,7 +75,7 @@ describe('append', () => {
     ]);
   });
 
-  it('keeps a traceparent beside events that have none, and takes a table without that column', async () => {
+  it('append keeps a traceparent beside events without one, and accepts a table without that column', async () => {
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const ids = await world.pool.transaction((session) =>
       append(session, 'parcels', [event(), event({ traceparent }), event()]),
@@ -89,7 +89,7 @@ describe('append', () => {
     expect((await world.pool.query('SELECT FROM by_hand')).rowCount).toBe(1);
   });
 
-  it('rolls back with its transaction', async () => {
+  it('append rolls back with its transaction', async () => {
     const client = await world.client();
     await client.query('BEGIN');
     const ids = await append(client, 'parcels', [event()]);
@@ -97,7 +97,7 @@ describe('append', () => {
     expect(await rowsOf(ids)).toEqual([]);
   });
 
-  it('of nothing writes nothing', async () => {
+  it('append of no events writes nothing', async () => {
     expect(await world.pool.transaction((session) => append(session, 'parcels', []))).toEqual([]);
   });
 
@@ -126,19 +126,22 @@ describe('append', () => {
     ['a traceparent in capitals', [event({ traceparent: `00-${'A'.repeat(32)}-b7ad6b7169203331-01` })]],
   ];
 
-  it.each(bad)('refuses %s before anything is written, and the transaction goes on', async (_, events) => {
-    const before = (await world.pool.query('SELECT FROM parcels')).rowCount;
-    await world.pool.transaction(async (session) => {
-      const code = await append(session, 'parcels', events as OutboxEvent[]).then(
-        () => 'taken',
-        (thrown) => findMillraceError(thrown)?.code,
-      );
-      expect(code).toBe('bad_event');
-      await session.query('SELECT 1');
-    });
-    const after = (await world.pool.query('SELECT FROM parcels')).rowCount;
-    expect(after).toBe(before);
-  });
+  it.each(bad)(
+    'append refuses %s before anything is written, and the transaction continues',
+    async (_, events) => {
+      const before = (await world.pool.query('SELECT FROM parcels')).rowCount;
+      await world.pool.transaction(async (session) => {
+        const code = await append(session, 'parcels', events as OutboxEvent[]).then(
+          () => 'taken',
+          (thrown) => findMillraceError(thrown)?.code,
+        );
+        expect(code).toBe('bad_event');
+        await session.query('SELECT 1');
+      });
+      const after = (await world.pool.query('SELECT FROM parcels')).rowCount;
+      expect(after).toBe(before);
+    },
+  );
 
   it.each([
     'parcels; DROP TABLE parcels',
@@ -150,7 +153,7 @@ describe('append', () => {
     'p"q"',
     '1p',
     'p\u0000',
-  ])('refuses the table name %j', async (table) => {
+  ])('append refuses the table name %j', async (table) => {
     const refused = expect.objectContaining({ code: 'bad_table_name' });
     expect(() => outboxTableSql(table)).toThrowError(refused);
     await world.pool.transaction(async (session) => {
@@ -159,7 +162,7 @@ describe('append', () => {
     });
   });
 
-  it('refuses a connection without a transaction', async () => {
+  it('append refuses a connection without a transaction', async () => {
     const client = await world.client();
     const refused = expect.objectContaining({ code: 'not_in_transaction' });
     await expect(append(client, 'parcels', [event()])).rejects.toEqual(refused);
@@ -167,9 +170,9 @@ describe('append', () => {
   });
 });
 
-describe('the ordering rule', () => {
+describe('ordering rule', () => {
   it.each(['the row', 'lockAggregates'] as const)(
-    'kept by %s: who comes second has the higher id, and is visible later',
+    'the later writer of an aggregate locked by %s has the higher id and becomes visible later',
     async (by) => {
       const aggregateId = randomUUID();
       await world.pool.query('INSERT INTO parcel (id) VALUES ($1)', [aggregateId]);
@@ -197,7 +200,7 @@ describe('the ordering rule', () => {
     },
   );
 
-  it('locks the same whether the table is named with its schema or without', async () => {
+  it('lockAggregates takes the same lock whether the table is named with its schema or without', async () => {
     const aggregateId = randomUUID();
     const [first, second] = [await world.client(), await world.client()];
     await first.query('BEGIN');
@@ -214,7 +217,7 @@ describe('the ordering rule', () => {
     await late;
   });
 
-  it('locks many aggregates from two sides without a deadlock', async () => {
+  it('lockAggregates locks many aggregates from two sides without a deadlock', async () => {
     const ids = Array.from({ length: 200 }, () => randomUUID());
     const run = (order: readonly string[]) =>
       world.pool.transaction((session) => lockAggregates(session, 'parcels', order));
@@ -249,7 +252,7 @@ describe('outboxTableSql', () => {
     };
   }
 
-  it('makes what orders -migrate makes, but for the partitions', async () => {
+  it('outboxTableSql creates what orders -migrate creates, except for the partitions', async () => {
     const other = await inboxWorld();
     await migrate(other.pool, other.schema, 'orders', migrationsOf('orders'));
     const ofOrders = await shape(other.pool, other.schema, 'outbox', 'outbox_default');
@@ -259,7 +262,7 @@ describe('outboxTableSql', () => {
     expect(own.indexes).toHaveLength(2);
   });
 
-  it('refuses a name that leaves no room', () => {
+  it('outboxTableSql refuses a name that leaves no room for suffixes', () => {
     expect(() => outboxTableSql('x'.repeat(51))).toThrowError(
       expect.objectContaining({ code: 'bad_table_name' }),
     );

@@ -19,8 +19,8 @@ function offline(): { readonly words: readonly string[]; readonly env: Readonly<
   };
 }
 
-describe('without a network', () => {
-  it('bootstrap has nothing to do and the demo holds', () => {
+describe('host without a network', () => {
+  it('bootstrap has nothing to do without a network, and the demo holds', () => {
     const { words, env } = offline();
     const script = [
       words.length > 0 ? `python3 -c '${LOOPBACK_UP}'` : 'true',

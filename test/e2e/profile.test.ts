@@ -12,7 +12,7 @@ afterAll(() => rmSync(into, { recursive: true, force: true }));
 /** Six events each: more than half a second of the engine's work. */
 const ENGINE_ROWS = 400_000;
 
-it('draws what orders, the relay and the engine spend their time on', async () => {
+it('the profiler draws where orders, the relay and the engine spend their time', async () => {
   const { brokers, postgres } = await sharedStack();
   const place = ['-with=v8', `-into=${into}`, `-brokers=${brokers}`, `-postgres=${postgres}`];
   const before = process.env['NODE_OPTIONS'];
@@ -34,7 +34,7 @@ it('draws what orders, the relay and the engine spend their time on', async () =
   }
 });
 
-it('refuses what it does not know, before anything is started', async () => {
+it('the profiler refuses an unknown profile or tool before anything is started', async () => {
   await expect(profile(['order'])).rejects.toThrow('there is no profile order');
   await expect(profile(['orders', '-with=eyes'])).rejects.toThrow('-with=eyes is no profiler');
 });

@@ -22,7 +22,7 @@ function idAt(ms: number): string {
   return `${time.slice(0, 8)}-${time.slice(8)}-7${randomUUID().slice(15)}`;
 }
 
-describe('what went by rule', () => {
+describe('rows removed by rule', () => {
   const DAY_MS = 86_400_000;
   const other = `reconcile_kept_${randomBytes(5).toString('hex')}`;
   let own: SqlPool;
@@ -65,7 +65,7 @@ describe('what went by rule', () => {
   const expire = (some: readonly (string | undefined)[]) =>
     own.query('DELETE FROM idempotency_keys WHERE order_id = ANY ($1::uuid[])', [some.map(String)]);
 
-  it('is no delta: dropped outbox partitions, and inbox rows below the floor or past their time', async () => {
+  it('dropped outbox partitions and expired inbox rows are no delta', async () => {
     const now = realClock.wallNowMs();
     await own.query('CREATE TABLE outbox_last PARTITION OF outbox FOR VALUES FROM (1000000) TO (2000000)');
     const days = [5, 4, 3, 2, 1];
@@ -100,7 +100,7 @@ describe('what went by rule', () => {
     expect(found(await ask())).toEqual({ order_without_outbox: [before, last].sort() });
   });
 
-  it('is no delta: keys past their time, also in the minute before the oldest that is left', async () => {
+  it('expired keys are no delta, also in the minute before the oldest remaining key', async () => {
     await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
     const now = realClock.wallNowMs();
     const agesMs = [7200_000, 3610_000, 3600_000, 60_000];
@@ -114,7 +114,7 @@ describe('what went by rule', () => {
     expect(found(await ask())).toEqual({ ghost_order: [orders[3]] });
   });
 
-  it('is told by the TTL where keys went in no order: older than that they are no delta, younger ones are', async () => {
+  it('the TTL decides where keys expired in no order, so only younger missing keys are a delta', async () => {
     await own.query('TRUNCATE orders, idempotency_keys, outbox, inbox, charges');
     const now = realClock.wallNowMs();
     const keyTtlMs = 3600_000;

@@ -38,7 +38,7 @@ const args = (address: string): readonly string[] => [
   '-json',
 ];
 
-it('serves the members of each class as soon as it is compared, and of no other', async () => {
+it('reconcile serves the members of each class as soon as it is compared, and of no other class', async () => {
   // One of the last classes; it is not answered.
   gate.silenceOn('c.amount_cents IS DISTINCT FROM o.amount_cents');
   const run = own.spawn('reconcile', args(gate.url));
@@ -64,7 +64,7 @@ it('serves the members of each class as soon as it is compared, and of no other'
   await run.ended;
 });
 
-it('lists as many ids of a class as -ids and counts all, but for orders whose key may be gone by -key-ttl', async () => {
+it('reconcile lists as many ids as -ids and counts all, except orders whose key may have expired by -key-ttl', async () => {
   const { code, stdout } = await own.run([...args(postgres), '-ids=1', '-key-ttl=1h']);
   expect(code).toBe(1);
   const { deltas, expired_keys } = JSON.parse(stdout) as {

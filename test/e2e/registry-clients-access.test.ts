@@ -61,7 +61,7 @@ describe.each(['confluent', 'kafkajs', 'python'] as const)('%s', (name) => {
   const request = { subject: `${name}-value`, schemaType: 'AVRO', schema: schemaText('money.avsc') };
   const value = { cents: 5, currency: 'EUR' };
 
-  it('registers and encodes as one who may write, decodes as one who may read', async () => {
+  it('a client registers and encodes with the right to write, and decodes with the right to read', async () => {
     const writer = client(name, 'writer');
     // What @kafkajs does when it finds no level needs a right that the next client has not.
     const { id } = await client('confluent', 'writer').ask<Found>('register', request);
@@ -72,7 +72,7 @@ describe.each(['confluent', 'kafkajs', 'python'] as const)('%s', (name) => {
     expect(await client(name, 'reader').ask('deserialize', reading)).toEqual(value);
   });
 
-  it('is refused with its own error: 403 where it may not, 401 where nobody knows it', async () => {
+  it('a client gets its own error for 403 without the right, and for 401 with unknown credentials', async () => {
     const type = { confluent: 'RestError', kafkajs: 'ResponseError', python: 'SchemaRegistryError' }[name];
     const other = { ...request, subject: `${name}-other` };
     const forbidden = await client(name, 'reader').refused('register', other);

@@ -95,7 +95,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
       const of = (schema: string) => ({ subject, schemaType, schema, references });
       const money = { subject: moneySubject, schemaType, schema: format.money };
 
-      it('registers, a reference first, and again with the same id', async () => {
+      it('a client registers a reference and a schema, and gets the same id again', async () => {
         const referred = await client(name).ask<Found>('register', money);
         const first = await client(name).ask<Found>('register', of(format.order));
         expect(first.id).not.toBe(referred.id);
@@ -106,7 +106,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         );
       });
 
-      it('looks up by content, by id, by version and the latest', async () => {
+      it('a client looks up by content, by id, by version and the latest', async () => {
         const { id, version } = await client(name).ask<Found>('lookup', of(format.order));
         expect(version).toBe(1);
         const byId = await client(name).ask<Found>('byId', { subject, id });
@@ -120,7 +120,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(refused).toMatchObject({ status: 404, code: 40403 });
       });
 
-      it('evolves: a compatible version is accepted, an incompatible one refused', async () => {
+      it('a client registers a compatible version, and is refused an incompatible one', async () => {
         const level = await client(name).ask('setLevel', { subject, level: 'FULL' });
         expect(JSON.stringify(level)).toContain('FULL');
         expect(await client(name).ask('level', { subject })).toBe('FULL');
@@ -140,7 +140,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(await client(name).ask('versions', { subject })).toEqual([1, 2]);
       });
 
-      it('deletes: soft first, then for good, and never what another schema refers to', async () => {
+      it('a client deletes softly and then permanently, but never what another schema refers to', async () => {
         const needed = await client(name).refused('deleteVersion', { subject: moneySubject, version: 1 });
         expect(needed).toMatchObject({ status: 422, code: 42206 });
         const early = await client(name).refused('deleteVersion', { subject, version: 2, permanent: true });
@@ -173,7 +173,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
       const references = [{ name: format.reference, subject: moneySubject, version: 1 }];
       const of = (schema: string) => ({ subject, schemaType, schema, references });
 
-      it('registers with a reference, sets its level, looks up', async () => {
+      it('the @kafkajs client registers with a reference, sets its level and looks up', async () => {
         await client('kafkajs').ask('register', { subject: moneySubject, schemaType, schema: format.money });
         const { id } = await client('kafkajs').ask<Found>('register', of(format.order));
         expect(await client('kafkajs').ask('register', of(format.order))).toEqual({ id });
@@ -185,7 +185,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
         expect(other.type).toBe('ConfluentSchemaRegistryCompatibilityError');
       });
 
-      it('evolves and is refused', async () => {
+      it('the @kafkajs client registers a new version, and is refused an incompatible one', async () => {
         const { id } = await client('kafkajs').ask<Found>('register', of(format.evolved));
         expect(await client('kafkajs').ask('latest', { subject })).toEqual({ id });
         const refused = await client('kafkajs').refused('register', of(format.breaking));
@@ -197,7 +197,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     });
   });
 
-  it('gives one id to one content, whichever client registers it', async () => {
+  it('the registry gives one id to one content, whichever client registers it', async () => {
     const ids = new Set<number>();
     for (const one of clients.values()) {
       const { id } = await one.ask<Found>('register', {
@@ -210,7 +210,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     expect(ids.size).toBe(1);
   });
 
-  it('takes a compiled descriptor for the text it was compiled from', async () => {
+  it('the registry treats a compiled descriptor as the text it was compiled from', async () => {
     const topic = `compiled-${wire}`;
     const value = { cents: '5', currency: 'EUR' };
     const request = {
@@ -232,7 +232,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     expect(await client('python').ask('versions', { subject: `${topic}-value` })).toEqual([1]);
   });
 
-  it('has one normal form for a text and for what it is compiled to', async () => {
+  it('the registry has one normal form for a text and its compiled descriptor', async () => {
     const money = `normal-${wire}/money.proto`;
     await client('python').ask('register', {
       subject: money,
@@ -249,7 +249,7 @@ describe.each(WIRES)('wire $wire', ({ wire, incompatible }) => {
     expect(new Set(ids).size).toBe(1);
   });
 
-  it('answers what other commands of the clients ask', async () => {
+  it('the registry answers the other commands of the clients', async () => {
     const { id } = await client('python').ask<Found>('register', {
       subject: 'asked',
       schemaType: 'AVRO',

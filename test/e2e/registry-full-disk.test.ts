@@ -14,7 +14,7 @@ import { scrape } from './scrape.ts';
 const FILE_KIB_MAX = 300;
 const TYPE = { 'content-type': 'application/vnd.schemaregistry.v1+json' };
 
-it('stays ready for reads while writes fail, and tells that it is not writable', {
+it('a registry on a full disk stays ready for reads while writes fail, and reports that it is not writable', {
   timeout: 300_000,
 }, async () => {
   const dir = mkdtempSync(join(tmpdir(), 'registry-full-'));

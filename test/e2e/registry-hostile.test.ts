@@ -37,7 +37,7 @@ const parse = (text: string, limitMs = 60_000): thread.Job => ({
 });
 const ring = hostileSchemas(1).find(({ format }) => format === 'PROTOBUF');
 
-it('a check on the thread says what one in the same thread says', async () => {
+it('a check on the thread gives the same answer as one on the same thread', async () => {
   const one = started();
   const { reply } = await one.run(parse('{ "type": "string" }'));
   expect(reply).toEqual({ steps: 0, result: { kind: 'text', text: '{"type":"string"}', forms: [] } });
@@ -76,7 +76,7 @@ it('a check on the thread says what one in the same thread says', async () => {
   });
 });
 
-it('a check that outlives its time is ended, and the next one is run by a new thread', async () => {
+it('a check that exceeds its time is terminated, and a new thread runs the next one', async () => {
   const one = started(1_234);
   const text = ring?.text(0) as string;
   const sources = Array.from({ length: 40 }, (_, i) => sourceOf(text.replace('M0', `N${i}`), 'PROTOBUF'));
@@ -99,7 +99,7 @@ it('a check that outlives its time is ended, and the next one is run by a new th
   expect((await one.run(parse('true'))).reply.result).toMatchObject({ text: 'true' });
 });
 
-it('no more checks wait for the thread than the limit, and those that wait are run', async () => {
+it('no more checks wait for the thread than the limit, and the waiting ones are run', async () => {
   const one = started();
   const asked = Array.from({ length: 40 }, () => one.run(parse('true')));
   const settled = await Promise.allSettled(asked);
@@ -109,7 +109,7 @@ it('no more checks wait for the thread than the limit, and those that wait are r
   expect(refused).toHaveLength(8);
 });
 
-it('a check that waited longer than it may run is refused, and the next one is run', async () => {
+it('a check that waited longer than its time limit is refused, and the next one is run', async () => {
   let now = 0;
   const one = new CheckThread(1_000, () => now);
   open.push(one);
@@ -124,7 +124,7 @@ it('a check that waited longer than it may run is refused, and the next one is r
   expect((await one.run(parse('true'))).reply.result).toMatchObject({ text: 'true' });
 });
 
-it('a closed thread refuses what comes, and what waits', async () => {
+it('a closed thread refuses new and waiting checks', async () => {
   const one = started();
   const waiting = one.run(parse('true'));
   await one.close();

@@ -15,7 +15,7 @@ const file = (name: string, text: string): string => {
 const PASSWORD = 'a password: with colons, blanks and ü';
 const rulesPath = file('rules', 'basic:alice read *');
 
-describe('settings that would not do', () => {
+describe('invalid security settings', () => {
   it.each([
     [['-auth-basic=x'], '-auth-basic without -auth-rules would let nobody in'],
     [['-auth-rules=/nowhere'], '/nowhere cannot be read (ENOENT)'],
@@ -48,7 +48,7 @@ describe('settings that would not do', () => {
       'cannot be allowed',
     ],
     [[`-auth-rules=${rulesPath}`, '-auth-mtls'], '-auth-mtls needs -tls-client-ca'],
-  ])('%j end with 2 and one line', async (flags, message) => {
+  ])('the registry refuses %j with exit code 2 and one line', async (flags, message) => {
     const { code, stderr } = await own.run(['registry', '-listen=127.0.0.1:0', '-log-level=error', ...flags]);
     expect(code).toBe(2);
     expect(stderr.trim().split('\n')).toHaveLength(1);
@@ -68,7 +68,7 @@ describe('hash-password', () => {
     return { status, stdout, stderr };
   };
 
-  it('prints a line that lets its user in, from a password on stdin', async () => {
+  it('hash-password prints a line that admits its user, from a password on stdin', async () => {
     const { status, stdout } = run(['carol'], `${PASSWORD}\n`);
     expect(status).toBe(0);
     const hashed = parsePasswords(stdout, 'stdout').get('carol');
@@ -86,7 +86,7 @@ describe('hash-password', () => {
     [[], PASSWORD, 'a user name is needed'],
     [['a:b'], PASSWORD, 'a user name is needed'],
     [['carol', PASSWORD], PASSWORD, 'unexpected argument'],
-  ] as const)('%j with another input ends with 2', (args, input, message) => {
+  ] as const)('hash-password refuses %j with invalid input and exit code 2', (args, input, message) => {
     const { status, stdout, stderr } = run(args, input);
     expect([status, stdout]).toEqual([2, '']);
     expect(stderr).toContain(message);

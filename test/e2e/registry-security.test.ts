@@ -159,8 +159,8 @@ afterAll(() => {
   issuer.close();
 });
 
-describe('a registry with rules', () => {
-  it('denies by default, in the shape of the registry, with a challenge', async () => {
+describe('registry with access rules', () => {
+  it('the registry denies by default, in its error shape, with a challenge', async () => {
     const refused = await ask(base, '/subjects/orders-value/versions/1');
     expect(refused).toMatchObject({
       status: 401,
@@ -175,13 +175,13 @@ describe('a registry with rules', () => {
     });
   });
 
-  it('says the same of what is there and what is not', async () => {
+  it('the registry gives the same refusal for existing and missing subjects', async () => {
     const there = await ask(base, '/subjects/secret-value/versions', { authorization: basic('alice') });
     const gone = await ask(base, '/subjects/no-such-value/versions', { authorization: basic('alice') });
     expect([there.status, gone.status]).toEqual([403, 403]);
   });
 
-  it('lets each scheme in for what its rules allow', async () => {
+  it('the registry admits each scheme for what its rules allow', async () => {
     const read = (subject: string, authorization?: string) =>
       ask(base, `/subjects/${subject}/versions`, authorization === undefined ? {} : { authorization });
     expect((await read('orders-value', basic('alice'))).status).toBe(200);
@@ -198,7 +198,7 @@ describe('a registry with rules', () => {
     expect((await ask(base, '/subjects/orders-key', remove)).status).toBe(403);
   });
 
-  it('keeps contexts apart, in each of their spellings', async () => {
+  it('the registry keeps contexts separate, in each of their spellings', async () => {
     const authorization = basic('alice');
     for (const path of [
       '/subjects/%3A.lab%3Aorders-value/versions',
@@ -211,7 +211,7 @@ describe('a registry with rules', () => {
     expect((await ask(base, '/contexts/.lab/subjects', { authorization })).status).toBe(403);
   });
 
-  it('shows in lists what may be read', async () => {
+  it('the registry lists only what the caller may read', async () => {
     const list = async (path: string, authorization?: string): Promise<unknown> =>
       (await ask(base, path, authorization === undefined ? {} : { authorization })).body;
     expect(await list('/subjects')).toEqual(['public-value']);
@@ -224,7 +224,7 @@ describe('a registry with rules', () => {
     expect(schemas.map(({ subject }) => subject)).toEqual(['public-value', 'shared-value']);
   });
 
-  it('gives a schema by id to who may read a subject that uses it', async () => {
+  it('the registry returns a schema by id to a caller who may read a subject that uses it', async () => {
     const shared = schema('Everywhere');
     const put = (subject: string) =>
       ask(base, `/subjects/${subject}/versions`, {
@@ -244,7 +244,7 @@ describe('a registry with rules', () => {
     expect((await ask(base, `/schemas/ids/${id}`)).status).toBe(401);
   });
 
-  it('reads what a schema refers to with it', async () => {
+  it('the registry checks the right to read the references of a schema', async () => {
     const body = {
       schema: '{"type":"record","name":"R","fields":[{"name":"s","type":"secret_value"}]}',
       references: [{ name: 'secret_value', subject: 'secret-value', version: 1 }],
@@ -259,7 +259,7 @@ describe('a registry with rules', () => {
       });
   });
 
-  it('lets nobody reach behind an alias, and keeps what is set everywhere to who rules everywhere', async () => {
+  it('an alias gives no access to its target, and global settings need a global right', async () => {
     const put = (path: string, body: object, authorization: string) =>
       ask(base, path, { method: 'PUT', body, authorization });
     file('rules', `${RULES}\nbasic:nosy all nosy-*\nbasic:nosy admin *`);
@@ -284,7 +284,7 @@ describe('a registry with rules', () => {
     expect((await put('/config', { compatibility: 'FULL' }, basic('root'))).status).toBe(200);
   });
 
-  it('refuses two Authorization headers and what is none', async () => {
+  it('the registry refuses two Authorization headers and an invalid one', async () => {
     for (const authorization of [
       [basic('alice'), bearer()],
       [bearer(), bearer()],
@@ -309,12 +309,12 @@ describe('a registry with rules', () => {
     expect(raw).toMatch(/^HTTP\/1\.1 4(00|01) /);
   });
 
-  it('leaves probes and metrics to whoever asks', async () => {
+  it('the registry serves probes to every caller', async () => {
     for (const path of ['/', '/ready', '/health', '/openapi.json'])
       expect((await ask(base, path)).status).toBe(200);
   });
 
-  it('follows a key rotation, and outlives its issuer', async () => {
+  it('the registry follows a key rotation, and keeps working when the issuer is down', async () => {
     keys = keySet([key, 'one'], [nextKey, 'two']);
     const before = keyRequests;
     const rotated = () => bearer({}, [nextKey, 'two']);
@@ -336,7 +336,7 @@ describe('a registry with rules', () => {
     ).toBe(401);
   });
 
-  it('keeps its rules through a bad file, and says so; SIGHUP reads at once', async () => {
+  it('the registry keeps its rules through an invalid file with a log line, and SIGHUP reloads immediately', async () => {
     file('rules', `${RULES}\nbasic:alice reads *`);
     await until('the line in the log', async () =>
       /rules:7: .*reads.* is no operation/.test(readFileSync(child.logPath, 'utf8')) ? true : undefined,
@@ -361,7 +361,7 @@ describe('a registry with rules', () => {
     );
   });
 
-  it('logs each write and each refusal with who it was, and no credential', () => {
+  it('the registry logs each write and each refusal with the principal, and no credential', () => {
     const log = readFileSync(child.logPath, 'utf8');
     expect(log).toMatch(
       /"operation":"write","subject":"orders-key".*"principal":"basic:alice".*audit: allowed/,
@@ -378,8 +378,8 @@ describe('a registry with rules', () => {
   });
 });
 
-describe('the rate of a client', () => {
-  it('is bounded with a 429 that says when to come back', async () => {
+describe('client rate', () => {
+  it('the registry limits the client rate with a 429 that names the time to retry', async () => {
     const { child: one, base: url } = await start('limited', '-client-rate=1');
     const statuses: number[] = [];
     // Two immediately and one more a second: a slow client is refused later.
@@ -399,7 +399,7 @@ describe('the rate of a client', () => {
   });
 });
 
-describe('certificates', () => {
+describe('client certificates', () => {
   const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
   const names = { dnsNames: ['localhost'], ips: ['127.0.0.1'] };
   const server = certificate({ subject: [['CN', 'localhost']], issuer: authority, ...names });
@@ -414,7 +414,7 @@ describe('certificates', () => {
     self: certificate({ subject: relay }),
   };
 
-  it('name who asks, where they are believed', async () => {
+  it('a client certificate names the principal where the setting trusts it', async () => {
     const one = own.spawn('mtls', [
       'registry',
       '-listen=127.0.0.1:0',

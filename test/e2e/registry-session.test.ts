@@ -12,7 +12,7 @@ import { sharedStack } from './stack.ts';
 const PAGE = join(packageRoot(), 'docs', 'registry-session.md');
 const own = launcher();
 
-it('every command of the page gives the output that stands under it', async () => {
+it('every command of docs/registry-session.md gives the output that the page shows', async () => {
   const page = readFileSync(PAGE, 'utf8');
   const steps = stepsOf(page);
   expect(steps.length).toBeGreaterThan(20);

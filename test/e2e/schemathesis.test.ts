@@ -37,7 +37,7 @@ async function run(
 }
 
 describe('schemathesis', () => {
-  it('finds nothing in the answers of the registry', async () => {
+  it('schemathesis finds nothing in the answers of the registry', async () => {
     const registry = own.spawn('registry', [
       'registry',
       '-listen=127.0.0.1:0',
@@ -51,7 +51,7 @@ describe('schemathesis', () => {
     expect(report).toMatch(/\d+ generated/);
   });
 
-  it('finds nothing in the answers of orders', async () => {
+  it('schemathesis finds nothing in the answers of orders', async () => {
     const kit = ordersKit(own, (await sharedStack()).postgres);
     const { schema } = await kit.schema();
     const { address } = await kit.serve(schema, ['-grpc-listen=off']);

@@ -50,7 +50,7 @@ afterAll(async () => {
 const pages = () =>
   Promise.all(addresses.map(async (address) => parseExposition(await scrape(address), address)));
 
-it('has data for every rule while orders flow, and names nothing that is not served', async () => {
+it('slo has data for every outbox rule while orders flow, and the rules name only served metrics', async () => {
   const load = own.spawn('load', [
     'load',
     `-target=http://${addresses[0]}`,

@@ -13,8 +13,8 @@ const ids = (running: Running): bigint[] => running.pipeline.published.map((row)
 const active = (running: Running): Promise<true> =>
   until('a running stream', async () => (running.value('relay_wal_active') === 1 ? true : undefined));
 
-describe('ownership and refusals', () => {
-  it('stands by without all shards, takes the slot from a silent owner, and leaves it when it loses them', async () => {
+describe('slot ownership and refusals', () => {
+  it('a WAL relay stands by without all shards, takes the slot from a silent owner, and leaves it without them', async () => {
     const world = await kit.world();
     const first = world.start();
     const second = world.start({ owns: false });
@@ -38,7 +38,7 @@ describe('ownership and refusals', () => {
     await world.drained();
   });
 
-  it('goes on after its connections are cut', async () => {
+  it('a WAL relay continues after its connections are cut', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -56,7 +56,7 @@ describe('ownership and refusals', () => {
     expect(running.value('sweeper_found_total')).toBe(0);
   });
 
-  it('resolves when everything that was pending is out, where it is asked to', async () => {
+  it('a WAL relay resolves when everything pending is published, on request', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -69,7 +69,7 @@ describe('ownership and refusals', () => {
     expect(running.value('relay_wal_rows_total')).toBe(20);
   });
 
-  it('makes a slot that a standby can have, too, from version 17 on', async () => {
+  it('a WAL relay creates a failover slot from version 17 on', async () => {
     const world = await kit.world();
     await active(world.start());
     const { rows } = await world.pool.query<{ n: bigint; failover: boolean }>(
@@ -79,7 +79,7 @@ describe('ownership and refusals', () => {
     expect(rows).toEqual([{ n: 1n, failover: true }]);
   });
 
-  it('refuses what no try can cure, in its own words', async () => {
+  it('a WAL relay refuses errors that no retry can cure, each with its own message', async () => {
     const world = await kit.world();
     const refused = async (running: Running): Promise<MillraceError> => {
       const thrown: unknown = await running.ended.then(

@@ -208,7 +208,7 @@ async function workOn({ pool }: World, sent: ReadonlyMap<string, string[]>): Pro
 }
 
 describe('relay -relay=wal', () => {
-  it('and -relay=poll bring the same workload out in the same order of each key', async () => {
+  it('a WAL relay and a poll relay publish the same workload in the same order of each key', async () => {
     const both = [await world('poll', LEASE), await world('wal', LEASE)];
     const pair = both.map((one) => relay(one.args));
     const addresses = await Promise.all(pair.map((one) => one.address()));
@@ -267,7 +267,7 @@ describe('relay -relay=wal', () => {
   });
 
   it.each(['commit', 'publish', 'mark'])(
-    'dies at %s: what was unfinished comes again, and a key stays in order',
+    'a WAL relay that dies at %s redelivers what was unfinished, and a key stays in order',
     async (point) => {
       const one = await world();
       const first = relay([...one.args, `-crash-point=${point}`, '-crash-after=60']);
@@ -305,7 +305,7 @@ describe('relay -relay=wal', () => {
     },
   );
 
-  it('lets a second stand by, and take over from one that was killed and from one that was stopped', async () => {
+  it('a second WAL relay stands by, and takes over from one that was killed and from one that was stopped', async () => {
     const one = await world();
     const first = relay(one.args);
     await reading(await first.address());
@@ -339,7 +339,7 @@ describe('relay -relay=wal', () => {
     ]);
   });
 
-  it('stands by while a relay of the other mode has the outbox, either way round, and nothing waits for nobody', async () => {
+  it('a relay stands by while a relay of the other mode has the outbox, in either order', async () => {
     // Nobody here waits for a lease: who leaves or dies is noticed without it.
     const one = await world('poll', LEASE);
     const wal = one.args.flatMap((arg) => (arg === '-relay=poll' ? ['-relay=wal', ...WAL_FLAGS] : [arg]));

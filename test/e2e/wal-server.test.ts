@@ -49,8 +49,8 @@ async function status(world: WalWorld): Promise<string> {
   return rows[0]?.said ?? 'none';
 }
 
-describe('a server whose horizon is held', () => {
-  it('says by whom: a prepared transaction, a standby, and the slot that one left behind', async () => {
+describe('held horizon', () => {
+  it('the relay names who holds the horizon: a prepared transaction, a standby, and its abandoned slot', async () => {
     const world = await kit.world();
     const { pool } = world;
     const metrics = new Metrics();
@@ -131,8 +131,8 @@ describe('a server whose horizon is held', () => {
   });
 });
 
-describe('a server that gives the slot up', () => {
-  it('for the log it holds: recreated and swept, while no relay ran and under one that waits', async () => {
+describe('slot invalidated by the server', () => {
+  it('a slot invalidated for the log it holds is recreated and swept, with and without a running relay', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -173,7 +173,7 @@ describe('a server that gives the slot up', () => {
     await second.stop();
   });
 
-  it('for idling too long', async () => {
+  it('a slot invalidated for idling too long is recreated and swept', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -196,8 +196,8 @@ describe('a server that gives the slot up', () => {
   });
 });
 
-describe('a server that restarts', () => {
-  it('goes on after a power cut, and after a takeover by a server without the slot', async () => {
+describe('restarting server', () => {
+  it('a WAL relay continues after a power cut, and after a failover to a server without the slot', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -226,7 +226,7 @@ describe('a server that restarts', () => {
   });
 });
 
-describe('a server that cannot', () => {
+describe('incapable server', () => {
   const refused = async (running: Running): Promise<readonly (string | undefined)[]> => {
     const error = findMillraceError(
       await running.ended.then(
@@ -237,7 +237,7 @@ describe('a server that cannot', () => {
     return [error?.code, `${error?.message}`, error?.next];
   };
 
-  it('says so: the role may not replicate', async () => {
+  it('a WAL relay reports a role without the right to replicate', async () => {
     const world = await kit.world();
     await world.pool.query(`CREATE ROLE modest LOGIN PASSWORD 'modest'`);
     await world.pool.query(`GRANT CREATE ON DATABASE millrace TO modest`);
@@ -258,7 +258,7 @@ describe('a server that cannot', () => {
     ]);
   });
 
-  it('says so: no slot is left, and wal_level is too low', async () => {
+  it('a WAL relay reports that no slot is left, and that wal_level is too low', async () => {
     const world = await kit.world();
     await server.stop('SIGINT');
     await server.start({ max_replication_slots: '1' });

@@ -31,8 +31,8 @@ async function position(world: WalWorld): Promise<bigint> {
 const errors = (running: Running): string[] =>
   running.log.filter(({ level }) => level === 'error').map(({ message }) => message);
 
-describe('wal source', () => {
-  it('publishes what is committed, in the order of the commits, once, and lets the slot go behind it', async () => {
+describe('WAL source', () => {
+  it('the source publishes what is committed once in commit order, and advances the slot behind it', async () => {
     const world = await kit.world();
     const before = await world.insert(randomUUID());
     const running = world.start();
@@ -79,7 +79,7 @@ describe('wal source', () => {
     expect(ids(next)).toEqual([later]);
   });
 
-  it('takes the rows of a COPY, of one statement and of 60,000 in one transaction, which share positions', async () => {
+  it('the source publishes the rows of a COPY and of 60,000 in one transaction, which share positions', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -102,7 +102,7 @@ describe('wal source', () => {
     expect(running.value('sweeper_found_total')).toBe(0);
   });
 
-  it('sends what was not confirmed again after it died, rows that share a position with published ones too', async () => {
+  it('the source redelivers unconfirmed rows after it died, including rows that share a published position', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -132,7 +132,7 @@ describe('wal source', () => {
     first.pipeline.open = true;
   });
 
-  it('moves the slot while only others write, and while nobody does', async () => {
+  it('the source advances the slot while only other tables are written, and while nothing is written', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -146,7 +146,7 @@ describe('wal source', () => {
     expect(running.value('relay_slot_safe_wal_bytes')).toBe(Number.POSITIVE_INFINITY);
   });
 
-  it('confirms nothing while a row is outstanding, though feedback flows and the server asks', async () => {
+  it('the source confirms nothing while a row is outstanding, although feedback flows and the server asks', async () => {
     const world = await kit.world();
     const url = new URL(stack.postgres);
     url.searchParams.set('options', '-c wal_sender_timeout=10000ms');
@@ -195,7 +195,7 @@ describe('wal source', () => {
   });
 });
 
-describe('a slot in trouble', () => {
+describe('damaged slot', () => {
   const breakages: ReadonlyArray<{
     readonly what: string;
     readonly reason: string;
@@ -207,7 +207,7 @@ describe('a slot in trouble', () => {
       break: async ({ pool, schema }) => dropOnly(pool, schema),
     },
     {
-      what: 'made again by somebody else',
+      what: 'recreated by another process',
       reason: 'slot_foreign',
       break: async (world) => {
         const slot = await world.slot();
@@ -219,7 +219,7 @@ describe('a slot in trouble', () => {
       },
     },
     {
-      what: 'moved on by somebody else',
+      what: 'advanced by another process',
       reason: 'slot_foreign',
       break: async (world) => {
         await world.insert(randomUUID());
@@ -248,33 +248,38 @@ describe('a slot in trouble', () => {
     );
   }
 
-  it.each(breakages)('$what while no relay runs: every row comes out, a key in order', async (breakage) => {
-    const world = await kit.world();
-    const first = world.start();
-    await active(first);
-    const key = randomUUID();
-    const sent = [await world.insert(key)];
-    await world.drained();
-    await first.stop();
-    sent.push(await world.insert(key));
-    await breakage.break(world);
-    sent.push(await world.insert(key));
-    const second = world.start();
-    await active(second);
-    sent.push(await world.insert(key));
-    await world.drained();
-    const seen = [...first.pipeline.published, ...second.pipeline.published].filter(
-      (row) => row.aggregateId === key,
-    );
-    expect([...new Set(seen.map((row) => row.id))]).toEqual(sent);
-    expect(second.value('sweeper_found_total')).toBeGreaterThanOrEqual(2);
-    // Those that were published while the slot was being made have a reason of their own.
-    const swept = ['no_slot', breakage.reason].map((reason) => second.value('relay_wal_swept_total', reason));
-    expect(swept.reduce((sum, rows) => sum + rows)).toBeGreaterThanOrEqual(2);
-    expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
-  });
+  it.each(breakages)(
+    'every row is published in key order after the slot was $what while no relay ran',
+    async (breakage) => {
+      const world = await kit.world();
+      const first = world.start();
+      await active(first);
+      const key = randomUUID();
+      const sent = [await world.insert(key)];
+      await world.drained();
+      await first.stop();
+      sent.push(await world.insert(key));
+      await breakage.break(world);
+      sent.push(await world.insert(key));
+      const second = world.start();
+      await active(second);
+      sent.push(await world.insert(key));
+      await world.drained();
+      const seen = [...first.pipeline.published, ...second.pipeline.published].filter(
+        (row) => row.aggregateId === key,
+      );
+      expect([...new Set(seen.map((row) => row.id))]).toEqual(sent);
+      expect(second.value('sweeper_found_total')).toBeGreaterThanOrEqual(2);
+      // Those that were published while the slot was being made have a reason of their own.
+      const swept = ['no_slot', breakage.reason].map((reason) =>
+        second.value('relay_wal_swept_total', reason),
+      );
+      expect(swept.reduce((sum, rows) => sum + rows)).toBeGreaterThanOrEqual(2);
+      expect(errors(second)[0]).toMatch(/replication slot .* pending rows are published by row/);
+    },
+  );
 
-  it('made again between the look at it and the start of its stream: every row comes out, a key in order', async () => {
+  it('every row is published in order when the slot is recreated before its stream starts', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -308,7 +313,7 @@ describe('a slot in trouble', () => {
     expect(second.value('relay_wal_swept_total', 'slot_foreign')).toBeGreaterThanOrEqual(2);
   });
 
-  it('dropped under a running relay: its sender is ended, and the relay makes another', async () => {
+  it('a slot dropped under a running relay is recreated after its sender is terminated', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -330,7 +335,7 @@ describe('a slot in trouble', () => {
     await world.drained();
   });
 
-  it('finds by row what the stream never showed', async () => {
+  it('the source finds by row what the stream never showed', async () => {
     const world = await kit.world();
     const running = world.start();
     await active(running);
@@ -346,7 +351,7 @@ describe('a slot in trouble', () => {
     expect(errors(running)).toEqual([expect.stringContaining('that the stream had passed')]);
   });
 
-  it('passes over a message above its bound, and finds its row by its state', async () => {
+  it('the source skips a message above its bound, and finds its row by its state', async () => {
     const world = await kit.world();
     const running = world.start({ messageBytesMax: 1000 });
     await active(running);
@@ -361,7 +366,7 @@ describe('a slot in trouble', () => {
     expect(new Set(ids(running))).toEqual(new Set([small - 1n, small]));
   });
 
-  it('gives the slot up where it cannot be read three times in a row, and sweeps', async () => {
+  it('the source recreates a slot that cannot be read three times in a row, and sweeps', async () => {
     const world = await kit.world();
     const first = world.start();
     await active(first);
@@ -396,7 +401,7 @@ describe('a slot in trouble', () => {
     expect(ids(running)).toEqual([id, next]);
   });
 
-  it('goes on where the table becomes another one under a running relay', async () => {
+  it('the source continues where the table is migrated under a running relay', async () => {
     const world = await kit.world({ migrations: 1 });
     const running = world.start();
     await active(running);
@@ -415,7 +420,7 @@ describe('a slot in trouble', () => {
     expect([...new Set(ids(running))]).toEqual(sent);
   });
 
-  it('publishes by row while a slot waits for an open transaction', async () => {
+  it('the source publishes by row while a slot waits for an open transaction', async () => {
     const world = await kit.world();
     await world.insert(randomUUID());
     let release = (): void => {};

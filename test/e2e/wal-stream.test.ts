@@ -116,8 +116,8 @@ async function table(): Promise<unknown[]> {
   }));
 }
 
-describe('the decoder on a real log', () => {
-  it('reads every row as the table has it, in binary, in text and streamed, and no row that was rolled back', async () => {
+describe('decoder on a real log', () => {
+  it('the decoder reads every row as the table has it, in binary, in text and streamed, and no row that was rolled back', async () => {
     const slot = await makeSlot();
     await pool.query(
       `INSERT INTO outbox (aggregate_id, msg_id, event_type, payload, created_at, traceparent)
@@ -222,7 +222,7 @@ async function failure(promise: Promise<unknown>): Promise<MillraceError> {
 }
 
 describe('replication driver', () => {
-  it('names the server, refuses what is no plain name, and hands on what the server says of a slot', async () => {
+  it('the driver names the server, refuses invalid slot names, and passes on slot errors of the server', async () => {
     const session = await open();
     expect(session.identity.systemIdentifier).toBe(await pool.systemIdentifier());
     expect(session.senderTimeoutMs).toBe(60_000);
@@ -243,7 +243,7 @@ describe('replication driver', () => {
     await first.close();
   });
 
-  it('gives every message once across any packets, tells the position, and ends with what a handler throws', async () => {
+  it("the driver delivers every message once across any packets, reports the position, and ends with a handler's error", async () => {
     const slot = await makeSlot();
     const hash = createHash('sha256');
     let count = 0;
@@ -293,7 +293,7 @@ describe('replication driver', () => {
     await broken.close();
   });
 
-  it('confirms where it is told to, while it is paused too', async () => {
+  it('the driver confirms the requested position, also while it is paused', async () => {
     const slot = await makeSlot();
     const session = await open();
     const stream = await session.start(streamOptions(slot));
@@ -314,7 +314,7 @@ describe('replication driver', () => {
     await stream.close();
   });
 
-  it('gives up a server that falls silent, and one that goes', async () => {
+  it('the driver drops a server that falls silent and one that disconnects', async () => {
     const slot = await makeSlot();
     const gate = await gateBefore(stack.postgres);
     const session = await open(gate.url);
@@ -340,7 +340,7 @@ describe('replication driver', () => {
     expect((await failure(open(gate.url))).code).toBe('unreachable');
   });
 
-  it('calls what is no server by its name', async () => {
+  it('the driver reports a foreign server and a missing one', async () => {
     const sockets: Socket[] = [];
     const server = createServer((socket) => {
       sockets.push(socket);

@@ -79,7 +79,7 @@ const fill = (pool: WalWorld['pool'], count: number, key: string | null = null, 
   );
 
 describe('sweep', () => {
-  it('keeps a key in order whose rows are committed between two pages, the lower one in the page that was read', async () => {
+  it('a sweep keeps a key in order whose rows are committed between two pages', async () => {
     const world = await kit.world();
     const { pipeline, sweep } = sweepOf(world);
     const key = randomUUID();
@@ -114,7 +114,7 @@ describe('sweep', () => {
     expect(await world.pending()).toBe(0);
   });
 
-  it('ends where thousands of rows wait behind one of their key that is refused', async () => {
+  it('a sweep ends where thousands of rows wait behind a refused row of their key', async () => {
     const world = await kit.world();
     const { pipeline, parking, sweep } = sweepOf(world);
     const key = randomUUID();
@@ -127,7 +127,7 @@ describe('sweep', () => {
     expect(parking.isFull).toBe(false);
   });
 
-  it('ends where more rows are refused than one round sees, and has them in pages and in order once they are taken', async () => {
+  it('a sweep ends with more refusals than one round sees, and publishes them in pages and in order later', async () => {
     const world = await kit.world();
     const { pipeline, parking, sweep, bringAgain } = sweepOf(world, {
       idsMax: 200,
@@ -154,7 +154,7 @@ describe('sweep', () => {
     await world.drained();
   });
 
-  it('leaves word of what it parked before the stream begins', async () => {
+  it('a sweep records what it parked before the stream begins', async () => {
     const world = await kit.world();
     const key = randomUUID();
     const id = await world.insert(key);

@@ -48,7 +48,7 @@ const firstRow = (table: string): string =>
 const one = (table: string): string => `(SELECT ctid FROM ${table} LIMIT 1)`;
 
 describe('windows slice', () => {
-  it('ticks every fact of an honest run', async () => {
+  it('the windows demo confirms every fact of an honest run', async () => {
     const facts = await windowsSlice.judge(context, run);
     expect(facts.filter((fact) => !fact.holds)).toEqual([]);
     expect(facts).toHaveLength(15);
@@ -66,7 +66,7 @@ describe('windows slice', () => {
     const claim = (): RegExp => new RegExp(`^${record().name}: the sink equals`);
 
     it.each(['count', 'sum', 'min', 'max', 'last_update_ts'])(
-      'crosses a sink row whose %s is off by one',
+      'the windows demo detects a sink row whose %s is off by one',
       async (column) => {
         const { sinkTable } = record();
         const where = firstRow(sinkTable);
@@ -79,7 +79,7 @@ describe('windows slice', () => {
       },
     );
 
-    it('crosses a sink row that is gone', async () => {
+    it('the windows demo detects a missing sink row', async () => {
       const { sinkTable } = record();
       await pool.query(
         `CREATE TABLE kept_${own.suffix} AS SELECT * FROM ${sinkTable} WHERE ctid = ${one(sinkTable)}`,
@@ -94,7 +94,7 @@ describe('windows slice', () => {
       expect(await crosses(alone())).toEqual([]);
     });
 
-    it('crosses a sink row too many, even an empty one', async () => {
+    it('the windows demo detects an extra sink row, even an empty one', async () => {
       const { sinkTable } = record();
       const found = await broken(
         `INSERT INTO ${sinkTable} VALUES (-5, 1750000020000, 1750000040000, 0, 0, 0, 0, 0, false)`,
@@ -104,7 +104,7 @@ describe('windows slice', () => {
       expect(found).toContainEqual(expect.stringMatching(claim()));
     });
 
-    it('crosses an overflow mark that is wrong', async () => {
+    it('the windows demo detects a wrong overflow mark', async () => {
       const { sinkTable } = record();
       const found = await broken(
         `UPDATE ${sinkTable} SET overflow = true WHERE account_id = 1`,
@@ -114,7 +114,7 @@ describe('windows slice', () => {
       expect(found).toContainEqual(expect.stringMatching(claim()));
     });
 
-    it('crosses a recorded dropped_late that is off by one', async () => {
+    it('the windows demo detects a recorded dropped_late that is off by one', async () => {
       const path = (await newestManifest(record().stateDir))?.path as string;
       const clean = await readFile(path, 'utf8');
       await writeFile(
@@ -126,7 +126,7 @@ describe('windows slice', () => {
       expect(found).toEqual([expect.stringMatching(new RegExp(`^${record().name}: dropped_late`))]);
     });
 
-    it('crosses a kill that came too early, too late, too near its checkpoint, before any, or not at all', async () => {
+    it('the windows demo detects a kill that came too early, too late, too near its checkpoint, before any, or never', async () => {
       const { kill, events, pastCheckpoint } = record();
       const over = (how: Partial<RunRecord['kill']>): RunRecord => ({
         ...record(),
@@ -146,20 +146,23 @@ describe('windows slice', () => {
     });
   });
 
-  it.each([2, 3])('crosses state on disk of the run at %i that never went there', async (at) => {
-    const record = run.runs[at] as RunRecord;
-    const crossed = expect.stringMatching(new RegExp(`^${record.name}: state went to disk`));
-    const path = (await newestManifest(record.stateDir))?.path as string;
-    const clean = await readFile(path, 'utf8');
-    await writeFile(path, clean.replace(/"last_id": \d+/, '"last_id": 0'));
-    const found = await crosses({ runs: [record] });
-    await writeFile(path, clean);
-    expect(found).toEqual([crossed]);
-    const { kill } = record;
-    expect(await crosses({ runs: [{ ...record, kill: { ...kill, pieces: 0 } }] })).toEqual([crossed]);
-  });
+  it.each([2, 3])(
+    'the windows demo detects state on disk of the run at %i that was never written',
+    async (at) => {
+      const record = run.runs[at] as RunRecord;
+      const crossed = expect.stringMatching(new RegExp(`^${record.name}: state went to disk`));
+      const path = (await newestManifest(record.stateDir))?.path as string;
+      const clean = await readFile(path, 'utf8');
+      await writeFile(path, clean.replace(/"last_id": \d+/, '"last_id": 0'));
+      const found = await crosses({ runs: [record] });
+      await writeFile(path, clean);
+      expect(found).toEqual([crossed]);
+      const { kill } = record;
+      expect(await crosses({ runs: [{ ...record, kill: { ...kill, pieces: 0 } }] })).toEqual([crossed]);
+    },
+  );
 
-  it('crosses an error that the drops do not explain', async () => {
+  it('the windows demo detects an error that the drops do not explain', async () => {
     const { sinkTable } = run.runs[1] as RunRecord;
     const where = firstRow(sinkTable);
     const found = await broken(

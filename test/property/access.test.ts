@@ -25,8 +25,8 @@ function oracleMatches(pattern: string, text: string): boolean {
   return go(pattern.match(/\\.|./gsu) ?? [], [...text]);
 }
 
-describe('a pattern', () => {
-  it('matches what its pieces match', () => {
+describe('patterns', () => {
+  it('a pattern matches what its pieces match', () => {
     fc.assert(
       fc.property(
         patternArbitrary,
@@ -88,8 +88,8 @@ const lineOf = (rule: Rule): string =>
 /** A pattern that begins like a context means one. */
 const sound = (rule: Rule): boolean => !(rule.context === '' && /^:(\*|\.)/u.test(rule.pattern));
 
-describe('rules', () => {
-  it('allow what the oracle allows, in any order', () => {
+describe('access rules', () => {
+  it('access rules allow what the oracle allows, in any order', () => {
     fc.assert(
       fc.property(
         fc.array(ruleArbitrary.filter(sound), { maxLength: 8 }),
@@ -113,7 +113,7 @@ describe('rules', () => {
     );
   });
 
-  it('never crash on a file of anything, but refuse with a line', () => {
+  it('a malformed rules file is refused with a line number and never crashes the parser', () => {
     const word = fc.constantFrom(
       'basic:a',
       'read',
@@ -145,8 +145,8 @@ describe('rules', () => {
   });
 });
 
-describe('a bucket', () => {
-  it('never lets more through than a burst and the rate', () => {
+describe('token bucket', () => {
+  it('a token bucket never admits more than a burst and the rate', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 50 }),

@@ -53,8 +53,8 @@ async function write(disk: SimDisk, plan: Plan, nextSeq = 1) {
   return { log, records };
 }
 
-describe('the changelog', () => {
-  it('comes back whole after a close, across segments, from any record on', async () => {
+describe('changelog', () => {
+  it('a closed changelog is read back whole, across segments, from any record on', async () => {
     await fc.assert(
       fc.asyncProperty(steps, fc.nat(40), async (plan, from) => {
         const disk = new SimDisk();
@@ -67,7 +67,7 @@ describe('the changelog', () => {
     );
   });
 
-  it('after a crash holds what was durable, and a prefix of the rest; it goes on from there', async () => {
+  it('a changelog holds what was durable and a prefix of the rest after a crash, and resumes from there', async () => {
     await fc.assert(
       fc.asyncProperty(steps, steps, fc.nat(), async (plan, later, seed) => {
         const disk = new SimDisk();
@@ -89,7 +89,7 @@ describe('the changelog', () => {
     );
   });
 
-  it('names every flipped bit and every lost segment of what had been durable', async () => {
+  it('the changelog names every flipped bit and every lost segment of durable records', async () => {
     await fc.assert(
       fc.asyncProperty(steps, fc.nat(), fc.nat(7), fc.boolean(), async (plan, at, bit, lost) => {
         const disk = new SimDisk();
@@ -109,7 +109,7 @@ describe('the changelog', () => {
     );
   });
 
-  it('takes a record that a later one calls durable for damage, without a checkpoint that says so', async () => {
+  it('a missing record that a later record calls durable is damage, even without a checkpoint', async () => {
     const disk = new SimDisk();
     const log = new Changelog({ disk: disk.view(), segmentBytes: 1e6, nextSeq: 1 });
     log.append(1, [encoder.encode('first')]);
@@ -128,7 +128,7 @@ describe('the changelog', () => {
     expect(bytes.length).toBe(frameBytes(5) + frameBytes(6));
   });
 
-  it('drops whole segments alone, and tells a failed write to whoever waits', async () => {
+  it('the changelog drops only whole segments and reports a failed write to every waiter', async () => {
     const disk = new SimDisk();
     const log = new Changelog({ disk: disk.view(), segmentBytes: 100, nextSeq: 1 });
     for (let i = 0; i < 9; i++) {

@@ -132,8 +132,8 @@ function placesOf(steps: readonly CheckpointStep[]): number[] {
   return [...new Set(some)].sort((a, b) => a - b);
 }
 
-describe.each(SIDES)('the state of a run over the $name kernels', (kernels) => {
-  it('is what it would have been, wherever lives end and at whatever number of shards the next one goes on', async () => {
+describe.each(SIDES)('run state over the $name kernels', (kernels) => {
+  it('a run ends in the same state wherever its lives end and whatever the number of shards of the next life', async () => {
     const lives = fc.array(
       fc.oneof(fc.record({ beforeRow: fc.nat({ max: 90 }) }), fc.record({ atStep: fc.nat({ max: 120 }) })),
       { maxLength: 4 },
@@ -149,7 +149,7 @@ describe.each(SIDES)('the state of a run over the $name kernels', (kernels) => {
     );
   });
 
-  it('survives a death at every step of a checkpoint, and all along the log', async () => {
+  it('a run survives a crash at every step of a checkpoint and all along the log', async () => {
     const seen = new Set<string>();
     for (const { stream, course } of CASES) {
       const expected = await clean(kernels, stream, course);
@@ -186,11 +186,11 @@ function damages(bytes: Uint8Array, draw: Draw): Array<Uint8Array | undefined> {
   return [undefined, ...cuts, ...places.filter((at) => at < bytes.length).map(flipped)];
 }
 
-describe('the state of a run on this machine', () => {
+describe('run state on this machine', () => {
   const root = mkdtempSync(join(tmpdir(), 'millrace-durable-'));
   afterAll(() => rmSync(root, { recursive: true, force: true }));
 
-  it.each(CASES)('goes on from a folder: $stream.rules.window', async ({ stream, course }) => {
+  it.each(CASES)('a run resumes from a folder: $stream.rules.window', async ({ stream, course }) => {
     const [, kernels] = SIDES as readonly [Kernels, Kernels];
     const expected = await clean(kernels, stream, course);
     // Behind the first checkpoint, and of the first half: where a disk is slow, a base is begun less often, and a run has
@@ -219,9 +219,9 @@ describe('the state of a run on this machine', () => {
   });
 });
 
-describe('a file of the state that is not what it was', () => {
+describe('damaged state file', () => {
   it.each(CASES)(
-    'is named, and what goes on comes to the same: $stream.rules.window',
+    'a damaged state file is named, and the resumed run has the same result: $stream.rules.window',
     async ({ stream, course }) => {
       const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
       const expected = await clean(kernels, stream, course);
@@ -275,7 +275,7 @@ describe('a file of the state that is not what it was', () => {
     },
   );
 
-  it('is noticed wherever the newest checkpoint needs it', async () => {
+  it('damage is detected wherever the newest checkpoint needs the file', async () => {
     const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
     const { stream, course } = CASES[1] as (typeof CASES)[number];
     const parts = { kernels, stream, course, results: new Results(), shards: 1, onStep: () => {} };
@@ -310,7 +310,7 @@ describe('a file of the state that is not what it was', () => {
     }
   });
 
-  it('keeps a run from starting empty', async () => {
+  it('a run with state files and no manifest is refused and does not start empty', async () => {
     const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
     const { stream, course } = CASES[0] as (typeof CASES)[number];
     const disk = new SimDisk();
@@ -327,7 +327,7 @@ describe('a file of the state that is not what it was', () => {
     );
   });
 
-  it('does not fill a disk that is full with what looks like a checkpoint', async () => {
+  it('a full disk leaves no incomplete checkpoint that looks complete', async () => {
     const [kernels] = SIDES as readonly [Kernels, ...Kernels[]];
     const { stream, course } = CASES[1] as (typeof CASES)[number];
     const wide = new SimDisk();

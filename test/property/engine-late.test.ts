@@ -67,8 +67,8 @@ const lives = fc.array(
   { maxLength: 4 },
 );
 
-describe('the late topic', () => {
-  it('has every event that is not in the results, with the reason of the oracle, through crashes anywhere', async () => {
+describe('late topic', () => {
+  it("the late topic has every refused event with the oracle's reason, through crashes anywhere", async () => {
     let copies = 0;
     const worlds = fc.tuple(jobs, fc.constantFrom('partition' as const, 'global' as const));
     const anyWorld = worlds.chain(([any, watermark]) => {
@@ -139,7 +139,7 @@ describe('the late topic', () => {
     expect(copies).toBeGreaterThan(1000);
   });
 
-  it('is not forgotten by a start without it', async () => {
+  it('a late topic is not forgotten by a start without it', async () => {
     const job: Job = {
       ...{ topic: 'events', window: 'tumbling', sizeMs: 10, skewMs: 0, latenessMs: 0 },
       watermark: 'partition',

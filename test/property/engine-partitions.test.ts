@@ -70,8 +70,8 @@ const lives = fc.array(
   { maxLength: 4 },
 );
 
-describe('partitions added while the engine runs', () => {
-  it('start at the frontier where they were taken up, through crashes anywhere', async () => {
+describe('added partitions', () => {
+  it('an added partition starts at the watermark where the engine added it, through crashes anywhere', async () => {
     let addedLive = 0;
     await fc.assert(
       fc.asyncProperty(jobs, streams(PARTITIONS), lives, async (job, events, crashes) => {

@@ -54,7 +54,7 @@ async function recordsOf({ disk }: Left): Promise<LogRecord[]> {
 }
 
 describe('sessions on disk', () => {
-  it('are those of the oracle, swept and killed anywhere', async () => {
+  it('sessions on disk equal those of the oracle when they are swept and the engine is killed anywhere', async () => {
     const lives = fc.array(fc.integer({ min: 1, max: 25 }), { maxLength: 6 });
     await fc.assert(
       fc.asyncProperty(
@@ -78,7 +78,7 @@ describe('sessions on disk', () => {
     );
   });
 
-  it('are swept into pieces again and again, which the changelog says once their results have left', async () => {
+  it('sessions are swept into sorted runs repeatedly, and the changelog records each run once its results have left', async () => {
     const log = logOf(3, 600);
     const run = await engine.start({ rules: RULES, partitions: 1, shards: 1 });
     for (let at = 0; at < log.length; at += 10) {
@@ -104,7 +104,7 @@ describe('sessions on disk', () => {
     }
   });
 
-  it('keep a run from starting, by the name of the piece, when one is damaged or gone', async () => {
+  it('a damaged or missing run of sessions stops the start, which names the run', async () => {
     const log = logOf(5, 300);
     const job = { rules: RULES, partitions: 1, shards: 2 };
     const run = await engine.start(job);
@@ -140,7 +140,7 @@ describe('sessions on disk', () => {
     expect(whole.position()).toBe(log.length);
   });
 
-  it('fire from memory again when a sweep has left none on disk', async () => {
+  it('sessions fire from memory again after a sweep has left none on disk', async () => {
     const pieces = await PieceStore.open(
       () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
       'start',
@@ -187,7 +187,7 @@ describe('sessions on disk', () => {
     state.close();
   });
 
-  it('are all there at the end of a bounded input, behind a sweep that is under way', async () => {
+  it('all sessions are present at the end of a bounded input behind a sweep in flight', async () => {
     const kv = await new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES });
     const pieces = await PieceStore.open(async () => kv, 'start');
     const state = new SessionsState(native, 50, 1, pieces);
@@ -222,7 +222,7 @@ describe('sessions on disk', () => {
     state.close();
   });
 
-  it('that cannot be swept end the reading of their firing, and a state that is closed gives up quietly', async () => {
+  it('a failed sweep ends the read of its firing, and a closed state aborts quietly', async () => {
     const kv = await new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES });
     const pieces = await PieceStore.open(async () => kv, 'start');
     const state = new SessionsState(native, 50, 1, pieces);
@@ -244,14 +244,14 @@ describe('sessions on disk', () => {
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-describe('the open sessions of a key', () => {
+describe('open sessions of a key', () => {
   const GAP = 50;
   const span = (one: Session | WindowResult): string =>
     'last' in one
       ? `${one.start} ${Number(one.last) + GAP} ${one.count} ${one.sum}`
       : `${one.windowStart} ${one.windowEnd} ${one.count} ${one.sum}`;
 
-  it('are found in the table, in what is aside, in pieces and in what a sweep takes out', async () => {
+  it('open sessions are found in the table, in detached tables, in sorted runs and in a sweep', async () => {
     await fc.assert(
       fc.asyncProperty(fc.nat(10_000), async (seed) => {
         const pieces = await PieceStore.open(
@@ -317,7 +317,7 @@ describe('the open sessions of a key', () => {
     );
   });
 
-  it('are no more than can be answered, and of a key in many chunks all of them are whole', async () => {
+  it('the answer for a key has bounded size, and the sessions of a key in many chunks are whole', async () => {
     const pieces = await PieceStore.open(
       () => new SimKv().open('x', { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES }),
       'start',

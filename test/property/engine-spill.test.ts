@@ -81,8 +81,8 @@ function newestManifest(disk: SimDisk) {
   return decoded.manifest;
 }
 
-describe('a piece of the state', () => {
-  it('that is damaged or gone keeps a run from starting, by its name; one that nobody needs does not', async () => {
+describe('sorted run of the state', () => {
+  it('a damaged or missing run stops the start by its name, unless no checkpoint needs the run', async () => {
     const left = await leftAt(430);
     const expected = await rest(spoiled(left, (values) => values));
     let refused = 0;
@@ -119,7 +119,7 @@ describe('a piece of the state', () => {
     expect(harmless).toBeGreaterThan(0);
   });
 
-  it('is removed once no checkpoint needs it, and the changelog with it', async () => {
+  it('a sorted run is removed with its changelog once no checkpoint needs it', async () => {
     const run = await engine.start(job);
     await fed(run, log.length);
     await run.checkpoint();
@@ -133,7 +133,7 @@ describe('a piece of the state', () => {
     expect(manifest.durable - manifest.replayFrom).toBeLessThan(20);
   });
 
-  it('is half written when the process dies: its rows are built again, once', async () => {
+  it('the rows of a half-written run are rebuilt once after the process dies', async () => {
     const oracle = oracleOf(job.rules, 1, log);
     let undone = 0;
     for (let to = 11; to < 300; to += 31) {
@@ -157,10 +157,10 @@ describe('a piece of the state', () => {
   });
 });
 
-describe('the ledger', () => {
+describe('spill ledger', () => {
   const ends = (part: number): number => part + 10;
 
-  it('needs the changelog from the oldest table on, and no longer for what is a piece', () => {
+  it('the ledger needs the changelog from the oldest table on, and no part that is in a sorted run', () => {
     const ledger = new Ledger();
     expect(ledger.replayFrom(1)).toBe(1);
     ledger.grew(1, 0, [0]);
@@ -184,7 +184,7 @@ describe('the ledger', () => {
     expect([ledger.asideId, ledger.replayFrom(9), ledger.lastId]).toEqual([undefined, 9, 3]);
   });
 
-  it('has what is left of a sweep in the place of what is gone, and keeps what is not named yet', () => {
+  it('the ledger replaces swept runs by the remaining ones and keeps unnamed ones', () => {
     const ledger = new Ledger([{ id: 2, part: 0, rows: 1, crc32: 1 }], 5);
     expect(ledger.isWhole).toBe(false);
     expect(ledger.reserve(3)).toBe(6);

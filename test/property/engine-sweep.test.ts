@@ -101,8 +101,8 @@ interface Part {
   readonly leastEnd: number;
 }
 
-describe('a sweep', () => {
-  it('fires what ended of all parts, in the order of the ends, and leaves the rest', async () => {
+describe('session sweep', () => {
+  it('a sweep fires ended sessions of all parts in the order of their ends and keeps the rest', async () => {
     await fc.assert(
       fc.asyncProperty(
         steps,
@@ -191,7 +191,7 @@ describe('a sweep', () => {
     );
   });
 
-  it('joins more parts than the kernel takes at once', async () => {
+  it('a sweep joins more parts than the kernel accepts in one call', async () => {
     const one = (start: number, key: bigint): Session => ({
       ...{ key, start: BigInt(start), last: BigInt(start) },
       ...{ count: 1n, sum: 3n, min: 3n, max: 3n },
@@ -209,7 +209,7 @@ describe('a sweep', () => {
     }
   });
 
-  it('sorts large chunks by digits as it does small ones', async () => {
+  it('a sweep sorts large chunks by digits into the same order as small ones', async () => {
     let word = 7;
     const draw = (below: number): number => {
       word = (Math.imul(word, 1_664_525) + 1_013_904_223) >>> 0;
@@ -227,7 +227,7 @@ describe('a sweep', () => {
     }
   });
 
-  it('is given up between two pages, and closes what it reads; so it does when a taker fails', async () => {
+  it('an aborted sweep stops between two pages and closes its input, and so does a failed consumer', async () => {
     const rows = rowsOfSessions(
       Array.from({ length: 10_000 }, (_, i) => ({
         ...{ key: BigInt(i), start: 0n, last: BigInt(i % 2) * 100n },
@@ -261,7 +261,7 @@ describe('a sweep', () => {
     expect(appended).toEqual([2048]);
   });
 
-  it('gives a chunk up that fails, and drops one that is finished behind the end', async () => {
+  it('a sweep discards a failed chunk and drops a chunk that finishes behind the end', async () => {
     const rows = rowsOfSessions([{ key: 1n, start: 0n, last: 0n, count: 1n, sum: 0n, min: 0n, max: 0n }]);
     let closed = 0;
     const broken: RowsWriter = {

@@ -39,7 +39,7 @@ function oracleOf(job: Job, events: readonly TestEvent[], partitions = PARTITION
 }
 
 describe('window operator', () => {
-  it('drops nothing and equals the batch result when no event is later than skew + lateness', async () => {
+  it('the operator drops nothing and equals the batch result when no event is later than skew + lateness', async () => {
     await fc.assert(
       fc.asyncProperty(jobs, streams(1), fc.array(fc.nat(), { maxLength: 80 }), async (job, raw, delays) => {
         const budget = job.skewMs + job.latenessMs;
@@ -95,7 +95,7 @@ const lives = fc.array(
 describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
   'engine with crashes, state in %s',
   (where) => {
-    it('leaves the results and drops of a run without crashes, and never changes a result it wrote', async () => {
+    it('an engine with crashes has the results and drops of a run without crashes and never changes a written result', async () => {
       // One watermark over several partitions is refused.
       let spilled = 0;
       const worlds = fc.tuple(jobs, fc.constantFrom(1, PARTITIONS)).chain(([any, partitions]) => {
@@ -165,7 +165,7 @@ describe.each(['memory', 'disk', 'memory, then on disk'] as const)(
   },
 );
 
-it('what ended stands in the sink where the reading ends, whether the state is in memory or on disk', async () => {
+it('ended windows are in the sink where the reading ends, with state in memory and on disk', async () => {
   await fc.assert(
     fc.asyncProperty(jobs, streams(PARTITIONS), fc.integer({ min: 1, max: 9 }), async (job, events, rows) => {
       const rowsIn = async (kv: SimKv | undefined): Promise<ReadonlyMap<string, string>> => {
@@ -184,7 +184,7 @@ it('what ended stands in the sink where the reading ends, whether the state is i
   );
 });
 
-it('sessions go to disk while some leave with every batch', async () => {
+it('sessions move to disk while other sessions fire with every batch', async () => {
   const events = Array.from(
     { length: 600 },
     (_, i): TestEvent => ({ partition: 0, accountId: BigInt(i % 3), value: 1n, eventTs: BigInt(5 * i) }),

@@ -84,8 +84,8 @@ const optionsArbitrary = fc
     }),
   );
 
-describe('the delayed order', () => {
-  test('is the true order sorted stably by event time and delay, in any batches', () => {
+describe('delayed order', () => {
+  test('the delayed order is the true order sorted stably by event time and delay, in any batches', () => {
     fc.assert(
       fc.property(
         optionsArbitrary,
@@ -148,13 +148,13 @@ describe('Zipf ranks', () => {
     [100_000, 1.1],
     [1_000_000, 1.1],
     [300, 2.5],
-  ])('of %i ranks with exponent %f come with their exact probabilities', (ranks, s) => {
+  ])('a distribution of %i ranks with exponent %f has its exact probabilities', (ranks, s) => {
     const { statistic, cells } = chiSquare(ranks, s, 40_000, 77n);
     // Five standard deviations of a chi-square with this many degrees of freedom.
     expect(statistic).toBeLessThan(cells + 5 * Math.sqrt(2 * cells) + 1);
   });
 
-  test('of another exponent do not pass', () => {
+  test('a distribution of another exponent fails the chi-square test', () => {
     const { statistic, cells } = chiSquare(1000, 1.1, 40_000, 77n, 1.15);
     expect(statistic).toBeGreaterThan(cells + 10 * Math.sqrt(2 * cells));
   });

@@ -70,27 +70,30 @@ const value = fc
   );
 const headers = fc.dictionary(name, value, { maxKeys: 12 });
 
-describe('metadata', () => {
-  it.each([4096, 0])('comes as it was sent, with a table of %i bytes for answers', async (tableBytes) => {
-    // Values come again, so that the tables are used.
-    const client = session(tableBytes);
-    await fc.assert(
-      fc.asyncProperty(fc.array(headers, { minLength: 1, maxLength: 3 }), async (lists) => {
-        for (const list of [...lists, ...lists]) {
-          const given: Record<string, readonly string[]> = {};
-          seen = (call) => {
-            for (const key of Object.keys(list)) given[key] = call.metadata(key);
-          };
-          const answer = await bareCall(client, { ...list } as OutgoingHttpHeaders, framed(Buffer.of(1)));
-          expect(answer.status).toBe('0');
-          expect(given).toEqual(Object.fromEntries(Object.entries(list).map(([key, one]) => [key, [one]])));
-        }
-      }),
-      { numRuns: 100 },
-    );
-  });
+describe('gRPC metadata', () => {
+  it.each([4096, 0])(
+    'metadata arrives as it was sent, with a table of %i bytes for answers',
+    async (tableBytes) => {
+      // Values come again, so that the tables are used.
+      const client = session(tableBytes);
+      await fc.assert(
+        fc.asyncProperty(fc.array(headers, { minLength: 1, maxLength: 3 }), async (lists) => {
+          for (const list of [...lists, ...lists]) {
+            const given: Record<string, readonly string[]> = {};
+            seen = (call) => {
+              for (const key of Object.keys(list)) given[key] = call.metadata(key);
+            };
+            const answer = await bareCall(client, { ...list } as OutgoingHttpHeaders, framed(Buffer.of(1)));
+            expect(answer.status).toBe('0');
+            expect(given).toEqual(Object.fromEntries(Object.entries(list).map(([key, one]) => [key, [one]])));
+          }
+        }),
+        { numRuns: 100 },
+      );
+    },
+  );
 
-  it('is written as it is read', () => {
+  it('written metadata is read back unchanged', () => {
     fc.assert(
       fc.property(headers, (list) => {
         const fields = Object.entries(list).flat();
@@ -103,7 +106,7 @@ describe('metadata', () => {
     );
   });
 
-  it('of random bytes is refused or read, and never more than its bound', () => {
+  it('random header bytes are refused or read, and never exceed the bound', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 200 }), { maxLength: 5 }), (blocks) => {
         const decoder = new HpackDecoder();

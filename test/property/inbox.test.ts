@@ -193,12 +193,12 @@ async function play(script: readonly Step[]): Promise<void> {
   await world.pool.query(`DROP TABLE ${names.table}, ${names.floor}`);
 }
 
-describe('an inbox and its keeper', () => {
-  it('never let a message have two effects, lose none, and call undecidable what is', async () => {
+describe('inbox and its keeper', () => {
+  it('an inbox never applies a message twice, loses none, and reports undecidable messages as such', async () => {
     await fc.assert(fc.asyncProperty(steps, play), { numRuns: 12, endOnFailure: true });
   });
 
-  it('let a restored topic do no harm, however it is interleaved with expiry', async () => {
+  it('a restored topic does no harm, however it is interleaved with expiry', async () => {
     const late: Step[] = [
       { do: 'keep', away: false },
       { do: 'mint', version: '7', skew: 0, count: 2 },

@@ -25,7 +25,7 @@ const decode = (name: string, bytes: Uint8Array): unknown =>
   type(name).toObject(type(name).decode(bytes), { longs: String, defaults: true });
 
 describe('CreateRequest', () => {
-  it('is read as the other library writes it', () => {
+  it('a CreateRequest is read as protobufjs writes it', () => {
     fc.assert(
       fc.property(int64, positive, (accountId, amountCents) => {
         const bytes = encode('CreateRequest', {
@@ -37,7 +37,7 @@ describe('CreateRequest', () => {
     );
   });
 
-  it('of any bytes is read as the other library reads it, or refused with a reason', () => {
+  it('a CreateRequest of any bytes is read as protobufjs reads it, or refused with a reason', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 24 }), (bytes) => {
         let read: ReturnType<typeof readCreateMessage>;
@@ -57,8 +57,8 @@ describe('CreateRequest', () => {
   });
 });
 
-describe('the other messages', () => {
-  it('are read as the other library writes them, and written as it reads them', () => {
+describe('other orders.v1 messages', () => {
+  it('the other messages are read and written as protobufjs writes and reads them', () => {
     fc.assert(
       fc.property(
         fc.uuid(),
@@ -84,7 +84,7 @@ describe('the other messages', () => {
     );
   });
 
-  it('carry details as google.rpc has them, of any length', () => {
+  it('error details of any length are encoded as google.rpc defines them', () => {
     const text = fc.string({ unit: 'grapheme', maxLength: 300 });
     fc.assert(
       fc.property(text, text, fc.integer({ min: 0, max: 10_000_000 }), (a, b, delayMs) => {

@@ -93,8 +93,8 @@ function oracle(members: readonly Member[]): CreateRequest | 'refused' {
   return { accountId: values.get('account_id') as bigint, amountCents };
 }
 
-describe('the body parser', () => {
-  it('reads what the rules allow, exactly, and refuses the rest', () => {
+describe('body parser', () => {
+  it('the body parser reads exactly what the rules allow and refuses the rest', () => {
     let accepted = 0;
     let refused = 0;
     fc.assert(
@@ -117,7 +117,7 @@ describe('the body parser', () => {
     expect(Math.min(accepted, refused)).toBeGreaterThan(300);
   });
 
-  it('never accepts a text that JSON.parse refuses or reads as something else, however it was damaged', () => {
+  it('the body parser never accepts a text that JSON.parse refuses or reads differently, however it was damaged', () => {
     let accepted = 0;
     const damage = fc.tuple(
       fc.nat(),
@@ -148,7 +148,7 @@ describe('the body parser', () => {
     expect(accepted).toBeGreaterThan(100);
   });
 
-  it('answers any bytes with a request or one of its refusals', () => {
+  it('the body parser answers any bytes with a request or a refusal', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (body) => {
         try {
@@ -161,12 +161,12 @@ describe('the body parser', () => {
   });
 });
 
-describe('the request hash', () => {
+describe('request hash', () => {
   const request = fc.record({
     accountId: int64,
     amountCents: int64.filter((amount) => amount > 0n),
   });
-  it('is equal exactly for requests that mean the same', () => {
+  it('two requests have the same hash exactly when they mean the same', () => {
     fc.assert(
       fc.property(request, request, (a, b) => {
         const same = a.accountId === b.accountId && a.amountCents === b.amountCents;
@@ -174,7 +174,7 @@ describe('the request hash', () => {
       }),
     );
   });
-  it('does not depend on blanks, member order or how a number is written', () => {
+  it('the request hash ignores blanks, member order and the form of a number', () => {
     fc.assert(
       fc.property(request, blank, ({ accountId, amountCents }, space) => {
         const forms = [
@@ -191,8 +191,8 @@ describe('the request hash', () => {
   });
 });
 
-describe('keys', () => {
-  it('are the same in every case and quoted or not', () => {
+describe('idempotency keys', () => {
+  it('an idempotency key is the same in every case, quoted or not', () => {
     fc.assert(
       fc.property(fc.uuid(), fc.boolean(), fc.bigInt({ min: 0n, max: 2n ** 36n }), (uuid, quoted, cases) => {
         const mixed = Array.from(uuid, (char, i) => ((cases >> BigInt(i)) & 1n ? char.toUpperCase() : char));
@@ -200,7 +200,7 @@ describe('keys', () => {
       }),
     );
   });
-  it('are refused after any change that leaves no UUID', () => {
+  it('a key is refused after any change that leaves no UUID', () => {
     const odd = fc.oneof(
       fc.constantFrom('g', ' ', '-', '"', ',', '\u00e9'),
       fc.string({ unit: 'grapheme', maxLength: 2 }),
@@ -219,7 +219,7 @@ describe('UUIDv7', () => {
   const steps = fc.array(fc.integer({ min: -2000, max: 2000 }), { minLength: 1, maxLength: 400 });
   const START_MS = 1_763_000_000_000;
 
-  it('ascends whatever the clock does, and has version and variant', () => {
+  it('a UUIDv7 ascends whatever the clock does, and has version and variant', () => {
     fc.assert(
       fc.property(steps, fc.nat({ max: 255 }), (moves, noise) => {
         let nowMs = START_MS;
@@ -238,7 +238,7 @@ describe('UUIDv7', () => {
     );
   });
 
-  it('holds the millisecond it was made in', () => {
+  it('a UUIDv7 holds the millisecond in which it was created', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 2 ** 48 - 1 }), (nowMs) => {
         const ids = new UuidV7({ wallNowMs: () => nowMs + 0.7, monotonicMs: () => 0 }, (into) =>
@@ -249,7 +249,7 @@ describe('UUIDv7', () => {
     );
   });
 
-  it('goes on ascending past what one millisecond holds', () => {
+  it('UUIDv7 ids continue to ascend when one millisecond is full', () => {
     const ids = new UuidV7({ wallNowMs: () => START_MS, monotonicMs: () => 0 }, (into) => into.fill(255));
     let before = '';
     for (let i = 0; i < 10_000; i++) {
@@ -259,7 +259,7 @@ describe('UUIDv7', () => {
     }
   });
 
-  it('uses no random byte for two ids', () => {
+  it('two UUIDv7 ids never share a random byte', () => {
     let filled = 0;
     let nowMs = START_MS;
     // The tail of each id comes from an ascending 16-bit ramp: tails ascend unless bytes are used again.

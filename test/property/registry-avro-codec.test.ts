@@ -18,8 +18,8 @@ function encode(schema: Schema, value: unknown): Buffer {
   return Buffer.from(into.bytes.subarray(0, into.used));
 }
 
-describe('a random schema', () => {
-  it('is read and written as avsc does', () => {
+describe('Avro codec', () => {
+  it('the codec reads and writes values of a random schema as avsc does', () => {
     let judged = 0;
     fc.assert(
       fc.property(avroSchema, numbers, (json, drawn) => {

@@ -17,8 +17,8 @@ const STEPS_MAX = 10_000_000;
 
 const parse = (json: unknown): AvroSchema => parseSchema('AVRO', JSON.stringify(json)) as AvroSchema;
 
-describe('an event of a random schema', () => {
-  it('comes out as avsc reads it', () => {
+describe('Avro decoder against avsc', () => {
+  it('an event of a random schema is decoded as avsc reads it', () => {
     let judged = 0;
     fc.assert(
       fc.property(avroSchema, numbers, (json, drawn) => {
@@ -39,7 +39,7 @@ describe('an event of a random schema', () => {
     expect(judged).toBeGreaterThan(300);
   });
 
-  it('comes out as avsc resolves it for a wider schema', () => {
+  it('an event of a random schema is decoded as avsc resolves it for a wider schema', () => {
     let judged = 0;
     let changed = 0;
     fc.assert(
@@ -91,8 +91,8 @@ function outcome(reader: AvroNode, writer: AvroNode, payload: Uint8Array): strin
   return outcomes[0] as string;
 }
 
-describe('bytes that nobody wrote', () => {
-  it('are a value or an error of ours, within their span and a bounded number of steps', () => {
+describe('random bytes', () => {
+  it('random bytes decode to a value or a coded error, within their span and a bounded number of steps', () => {
     let refused = 0;
     fc.assert(
       fc.property(avroSchema, numbers, fc.uint8Array({ maxLength: 120 }), (json, drawn, random) => {
@@ -118,7 +118,7 @@ describe('bytes that nobody wrote', () => {
     expect(refused).toBeGreaterThan(50);
   });
 
-  it('are an error or a value where the schemas have nothing to do with each other', () => {
+  it('bytes of an unrelated schema decode to an error or a value', () => {
     const seen = { value: 0, malformed_payload: 0, incompatible_schema: 0 };
     fc.assert(
       fc.property(avroSchema, avroSchema, numbers, (one, other, drawn) => {

@@ -81,8 +81,8 @@ const edited = fc.tuple(fc.json(), fc.nat(), fc.nat(3), piece).map(([text, at, c
   return text.slice(0, from) + put + text.slice(from + cut);
 });
 
-describe('the reader', () => {
-  it('takes what JSON.parse takes, and reads the same', () => {
+describe('JSON reader', () => {
+  it('the JSON reader accepts what JSON.parse accepts, and reads the same value', () => {
     let taken = 0;
     fc.assert(
       fc.property(fc.oneof(fc.json(), soup, edited), (text) => {
@@ -97,7 +97,7 @@ describe('the reader', () => {
     expect(taken).toBeGreaterThan(500);
   });
 
-  it('gives each value the place where its own text begins', () => {
+  it('the JSON reader gives each value the place where its text begins', () => {
     const visit = (text: string, node: JsonNode): void => {
       const first = text[node.at] as string;
       if (node.kind === 'object') expect(first).toBe('{');
@@ -122,7 +122,7 @@ describe('the reader', () => {
     );
   });
 
-  it('names a place inside the text, or its end, for every refusal', () => {
+  it('the JSON reader names a place inside the text, or its end, for every refusal', () => {
     fc.assert(
       fc.property(fc.oneof(soup, edited), fc.boolean(), (text, comments) => {
         try {
@@ -138,7 +138,7 @@ describe('the reader', () => {
     );
   });
 
-  it('takes comments for white space where they are allowed', () => {
+  it('the JSON reader treats comments as white space where they are allowed', () => {
     const space = fc.constantFrom('', ' ', '/**/', '/* { " */', '// "\n', '/***/ //\n');
     fc.assert(
       fc.property(fc.array(space, { minLength: 7, maxLength: 7 }), (spaces) => {
@@ -151,8 +151,8 @@ describe('the reader', () => {
   });
 });
 
-describe('the printer', () => {
-  it('prints what reads as the same value, and itself again', () => {
+describe('JSON printer', () => {
+  it('the JSON printer prints a text that reads as the same value and prints to itself', () => {
     fc.assert(
       fc.property(fc.jsonValue(), (value) => {
         const text = printJson(readJson(JSON.stringify(value), STRICT));
@@ -186,13 +186,13 @@ describe('the printer', () => {
     ['-2.50e1', '-25.0'],
     ['5e0', '5'],
     ['0e-9', '0E-9'],
-  ])('prints the decimal %s as Java prints it, %s', (source, printed) => {
+  ])('the JSON printer prints the decimal %s as Java does, %s', (source, printed) => {
     const print = (text: string): string => printJson(readJson(text, STRICT), false, printDecimal);
     expect(print(source)).toBe(printed);
     expect(print(printed)).toBe(printed);
   });
 
-  it('prints any decimal without loss, and itself again', () => {
+  it('the JSON printer prints any decimal without loss, and its output prints to itself', () => {
     const parts = fc.tuple(
       fc.constantFrom('', '-'),
       fc.nat(),
@@ -209,7 +209,7 @@ describe('the printer', () => {
     );
   });
 
-  it('prints a double in a form of Java, and without loss', () => {
+  it("the JSON printer prints a double in Java's form and without loss", () => {
     fc.assert(
       fc.property(fc.double({ noNaN: true, noDefaultInfinity: true }), (value) => {
         const text = printDouble(value);
@@ -222,7 +222,7 @@ describe('the printer', () => {
     );
   });
 
-  it('prints a float in the fewest digits that name it', () => {
+  it('the JSON printer prints a float in the fewest digits that identify it', () => {
     fc.assert(
       fc.property(fc.float({ noNaN: true, noDefaultInfinity: true }), (value) => {
         const text = printFloat(value);

@@ -46,8 +46,8 @@ function nodesOf(root: AvroNode): AvroNode[] {
   return [...seen];
 }
 
-describe('the canonical text', () => {
-  it('is read back as itself, strictly, leniently, and through white space', () => {
+describe('canonical Avro text', () => {
+  it('the canonical text is read back as itself, strictly, leniently and with white space', () => {
     fc.assert(
       fc.property(avroSchema, (schema) => {
         const text = canonical(JSON.stringify(schema));
@@ -60,7 +60,7 @@ describe('the canonical text', () => {
     );
   });
 
-  it('means the same types as its source', () => {
+  it('the canonical text defines the same types as its source', () => {
     const shape = (source: string): unknown => {
       const nodes = nodesOf(parseAvroSchema(source, {}).tree);
       const index = (node: AvroNode): number => nodes.indexOf(node);
@@ -89,8 +89,8 @@ describe('the canonical text', () => {
   });
 });
 
-describe('the normalised text', () => {
-  it('is one for all orders of keys, and normal itself', () => {
+describe('normalised Avro text', () => {
+  it('the normalised text is the same for all orders of keys, and normalises to itself', () => {
     fc.assert(
       fc.property(avroSchema, (schema) => {
         const source = JSON.stringify(schema);
@@ -105,8 +105,8 @@ describe('the normalised text', () => {
   });
 });
 
-describe('places', () => {
-  it('of nodes are where their JSON begins', () => {
+describe('places in Avro texts', () => {
+  it('the place of a node is where its JSON begins', () => {
     fc.assert(
       fc.property(avroSchema, fc.integer({ min: 0, max: 4 }), (schema, indent) => {
         const source = JSON.stringify(schema, null, indent);
@@ -128,7 +128,7 @@ describe('places', () => {
     );
   });
 
-  it('of an error are where its cause stands', () => {
+  it('the place of an error is where its cause is', () => {
     /** Paths of all the types in the JSON of a schema. */
     const paths = (schema: unknown, path: readonly (string | number)[]): (readonly (string | number)[])[] => {
       if (typeof schema === 'string') return [path];
@@ -174,9 +174,9 @@ describe('places', () => {
   });
 });
 
-describe('references', () => {
+describe('Avro references', () => {
   /** Takes the first nested named types out into texts of their own. */
-  it('give the same resolved text as the whole schema', () => {
+  it('a schema with references resolves to the same text as the whole schema', () => {
     let judged = 0;
     fc.assert(
       fc.property(avroSchema, (schema) => {

@@ -69,20 +69,20 @@ function compare(reader: unknown, writer: unknown, seed: unknown): Compared {
   return { outcome, events: live.events };
 }
 
-describe('every pair of primitive types, alone, in a field, a list and a union', () => {
+describe('primitive type pairs', () => {
   const around: ReadonlyArray<(type: string) => unknown> = [
     (type) => type,
     (type) => ({ type: 'record', name: 'Order', fields: [{ name: 'f', type }] }),
     (type) => ({ type: 'array', items: { type: 'map', values: type } }),
     (type) => (type === 'null' ? ['null', 'boolean'] : ['null', type]),
   ];
-  it.each(PRIMITIVES)('%s read as each type', (writer) => {
+  it.each(PRIMITIVES)('the verdict of %s read as each primitive type equals the live decode', (writer) => {
     for (const reader of PRIMITIVES)
       for (const wrap of around) compare(wrap(reader), wrap(writer), 'primitive');
   });
 });
 
-describe('random pairs, in both directions', () => {
+describe('random Avro pairs', () => {
   const outcomes: Record<Outcome, number> = { OK: 0, LOSSY: 0, FAIL: 0 };
   const changes = new Map<string, number>();
   let invalid = 0;
@@ -96,7 +96,7 @@ describe('random pairs, in both directions', () => {
     }
   };
   for (let from = 1; from <= PAIRS; from += PART)
-    it(`seeds from ${from}`, () => {
+    it(`the verdict equals the live decode for random pairs with seeds from ${from}`, () => {
       for (let seed = from; seed < from + PART; seed++) {
         const pair = pairOf(seed);
         // A change may put a type into a union that has it.
@@ -109,7 +109,7 @@ describe('random pairs, in both directions', () => {
       }
     });
 
-  it('are of every kind', () => {
+  it('the random pairs contain every kind of change and outcome', () => {
     const all = outcomes.OK + outcomes.LOSSY + outcomes.FAIL;
     expect(invalid).toBeLessThan(PAIRS / 50);
     expect(outcomes.OK / all).toBeGreaterThan(0.3);

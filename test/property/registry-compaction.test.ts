@@ -82,8 +82,8 @@ async function eager(disk: SimDisk) {
   return { told, registry: await Registry.open(simulatedLog(disk, 1, log), silentLogger) };
 }
 
-describe('a registry over a compacted file', () => {
-  it('holds after each restart what it held in memory', async () => {
+describe('registry over a compacted file', () => {
+  it('a registry over a compacted file holds after each restart what it held in memory', async () => {
     let compactions = 0;
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 10, maxLength: 40 }), async (operations) => {
@@ -111,7 +111,7 @@ describe('a registry over a compacted file', () => {
     expect(compactions).toBeGreaterThan(60);
   });
 
-  it('does not bring a version back that a replaced deletion had deleted', async () => {
+  it('compaction does not restore a version that a replaced tombstone had deleted', async () => {
     const disk = new SimDisk();
     const { told, registry } = await eager(disk);
     const churn: Operation = { do: 'churn', subject: 'other', n: 30 };
@@ -133,7 +133,7 @@ describe('a registry over a compacted file', () => {
     await again.registry.close();
   });
 
-  it('keeps what only removed records of another registry prove: the highest id, and whose verdicts count', async () => {
+  it('compaction keeps the highest id and the verdict policy that only removed foreign records prove', async () => {
     const disk = new SimDisk();
     const foreign = simulatedLog(disk);
     await foreign.open({ apply: () => {} });

@@ -40,11 +40,11 @@ const refusedAt = (byte: number, what = '') => ({
   message: expect.stringMatching(new RegExp(`^sim/registry\\.log is damaged at byte ${byte}: .*${what}`)),
 });
 
-describe('a damaged registry file', () => {
+describe('damaged registry file', () => {
   const writes = fc.array(write, { minLength: 3, maxLength: 12 });
   const head = FRAMES.magic;
 
-  it('is refused with the place where one frame is removed, unless it was the last', async () => {
+  it('a registry file with a removed frame is refused with the place, unless the frame was the last', async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.nat(), async (all, seed) => {
         const frames = framesOf(await fileOf(all));
@@ -60,7 +60,7 @@ describe('a damaged registry file', () => {
     );
   });
 
-  it('is refused with the place where one frame is repeated anywhere behind itself', async () => {
+  it('a registry file with a repeated frame is refused with the place', async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.nat(), fc.nat(), async (all, which, where) => {
         const file = await fileOf(all);
@@ -77,7 +77,7 @@ describe('a damaged registry file', () => {
     );
   });
 
-  it('is refused with the place where two frames are swapped', async () => {
+  it('a registry file with two swapped frames is refused with the place', async () => {
     await fc.assert(
       fc.asyncProperty(writes, fc.nat(), fc.nat(), async (all, first, second) => {
         const frames = framesOf(await fileOf(all));
@@ -92,7 +92,7 @@ describe('a damaged registry file', () => {
     );
   });
 
-  it('is refused where a frame of the same number was written behind other frames', async () => {
+  it('a registry file is refused where a frame of the same number was written behind other frames', async () => {
     const one = framesOf(
       await fileOf([
         ['a', '1'],
@@ -111,7 +111,7 @@ describe('a damaged registry file', () => {
     );
   });
 
-  it('is refused whichever one bit is flipped, at any offset to the sectors of the disk', async () => {
+  it('a registry file with any flipped bit is refused, at any offset to the sectors of the disk', async () => {
     await fc.assert(
       fc.asyncProperty(fc.integer({ min: 380, max: 520 }), fc.nat(7), async (fill, bit) => {
         // The last frame begins near the border of a sector.
@@ -138,12 +138,12 @@ describe('a damaged registry file', () => {
   });
 });
 
-describe('a registry file of the format before', () => {
+describe('registry file of the previous format', () => {
   const batches = fc.array(fc.array(write, { minLength: 1, maxLength: 3 }), { minLength: 1, maxLength: 8 });
   const recordsOf = (writes: ReadonlyArray<readonly [string, string | null]>) =>
     writes.map(([key, text]) => recordOf(key, text));
 
-  it('is read, written again in the present format, and goes on', async () => {
+  it('a registry file of the previous format is read, rewritten in the present format, and continued', async () => {
     await fc.assert(
       fc.asyncProperty(batches, async (all) => {
         const wanted = new Map<string, string>();
@@ -165,7 +165,7 @@ describe('a registry file of the format before', () => {
     );
   });
 
-  it('loses a last write that never finished, and nothing else', async () => {
+  it('a registry file of the previous format loses only an unfinished last write', async () => {
     const old = oldFile([[recordOf('a', '1')], [recordOf('b', '2')], [recordOf('c', '3')]]);
     const two = oldFile([[recordOf('a', '1')], [recordOf('b', '2')]]).length;
     for (let cut = two + 1; cut < old.length; cut++) {
@@ -177,7 +177,7 @@ describe('a registry file of the format before', () => {
     await expect(opened(flipped)).rejects.toMatchObject({ code: 'store_corrupt' });
   });
 
-  it('is whole in one format or the other after a crash at any step of the rewrite', async () => {
+  it('a crash at any step of the rewrite leaves the file whole in one format or the other', async () => {
     const old = oldFile(Array.from({ length: 6 }, (_, i) => [recordOf(`k${i}`, 'x'.repeat(300))]));
     for (let changes = 0, done = false; !done; changes++) {
       const disk = new SimDisk();
@@ -199,11 +199,11 @@ describe('a registry file of the format before', () => {
   });
 });
 
-describe('the compaction of a registry file', () => {
+describe('compaction of a registry file', () => {
   const MIN = 4 << 10;
   const big = (i: number): string => `${i}:`.padEnd(700, 'v');
 
-  it('leaves the last value of each key once more than half of the file is garbage, and not before', async () => {
+  it('compaction keeps the last value of each key, and starts once more than half of the file is garbage', async () => {
     const disk = new SimDisk();
     const told: unknown[] = [];
     const log: Logger = { ...silentLogger, info: (fields, text) => void told.push([text, fields]) };
@@ -228,7 +228,7 @@ describe('the compaction of a registry file', () => {
     await again.log.close();
   });
 
-  it('keeps a file small however often one value is written', async () => {
+  it('compaction keeps a file small however often one value is written', async () => {
     const disk = new SimDisk();
     const keyed = new KeyedLog(simulatedLog(disk, MIN));
     await keyed.open();
@@ -245,7 +245,7 @@ describe('the compaction of a registry file', () => {
     await keyed.log.close();
   });
 
-  it('happens at the start, too, where a file of garbage was left', async () => {
+  it('compaction also runs at the start where a file of garbage was left', async () => {
     const disk = new SimDisk();
     const first = new KeyedLog(simulatedLog(disk));
     await first.open();
@@ -258,7 +258,7 @@ describe('the compaction of a registry file', () => {
     expect((disk.bytesOf(REGISTRY_LOG_FILE) as Uint8Array).length).toBeLessThan(1_000);
   });
 
-  it('lets appends go on meanwhile, gives way to other work after each piece, and keeps every append', async () => {
+  it('compaction yields after each piece, and keeps every append that arrives meanwhile', async () => {
     const disk = new SimDisk();
     const told: unknown[] = [];
     const log: Logger = { ...silentLogger, info: (fields) => void told.push(fields) };
@@ -288,7 +288,7 @@ describe('the compaction of a registry file', () => {
     await again.log.close();
   });
 
-  it('is called off when the disk is full, and appends go on in the file as it was', async () => {
+  it('compaction is cancelled when the disk is full, and appends continue in the old file', async () => {
     const disk = new SimDisk();
     const warned: unknown[] = [];
     const log: Logger = { ...silentLogger, warn: (_fields, text) => void warned.push(text) };
@@ -313,7 +313,7 @@ describe('the compaction of a registry file', () => {
   });
 
   it.each(['sync', 'rename'])(
-    'stops all writes where its %s fails, because the disk may hold either file, and loses nothing',
+    'compaction stops all writes where its %s fails, because the disk may hold either file, and loses nothing',
     async (which) => {
       const disk = new SimDisk();
       let failing = false;
@@ -356,7 +356,7 @@ describe('the compaction of a registry file', () => {
     },
   );
 
-  it('does not carry damage that came after the start into a file of sound frames', async () => {
+  it('compaction does not copy damage that came after the start into a file of sound frames', async () => {
     const disk = new SimDisk();
     const warned: unknown[] = [];
     const log: Logger = { ...silentLogger, warn: (fields) => void warned.push(fields) };
@@ -371,7 +371,7 @@ describe('the compaction of a registry file', () => {
     ]);
   });
 
-  it('keeps every acknowledged write and no other through a crash at any step', async () => {
+  it('compaction keeps exactly the acknowledged writes through a crash at any step', async () => {
     /** Runs until the power fails. @returns what was acknowledged, and the write that was not */
     async function live(disk: SimDisk, pace: number) {
       const keyed = new KeyedLog(simulatedLog(disk, MIN));

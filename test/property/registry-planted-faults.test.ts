@@ -148,9 +148,9 @@ async function hunted(format: string, fault: Fault | null): Promise<string> {
   return (await run(process.execPath, args, { timeout: HUNT_MS_MAX })).stdout;
 }
 
-describe('random pairs of schemas', () => {
+describe('planted faults', () => {
   it.each(['AVRO', 'PROTOBUF'])(
-    'find nothing in the rules of %s as they are',
+    'random pairs find no fault in the unchanged rules of %s',
     async (format) => {
       expect(await hunted(format, null)).toBe('');
     },
@@ -158,7 +158,7 @@ describe('random pairs of schemas', () => {
   );
 
   it.concurrent.each(FAULTS)(
-    'find that $format $what',
+    'random pairs detect that $format $what',
     async (fault) => {
       expect(await hunted(fault.format, fault)).toMatch(/^[0-9]+$/);
     },

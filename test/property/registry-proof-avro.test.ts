@@ -12,8 +12,8 @@ import { parseSchema } from '../../src/registry/schemas/schema.ts';
 const PAIRS = 10 * AVRO_CHANGE_NAMES.length;
 const SHOWN_PAIRS = 4 * AVRO_CHANGE_NAMES.length;
 
-describe('random pairs', () => {
-  it(`${PAIRS} pairs: the verdict is what live decode gives, and live decode is what is promised`, () => {
+describe('random Avro pairs', () => {
+  it(`the verdict of ${PAIRS} pairs equals the live decode, and the live decode follows the specification`, () => {
     const outcomes = { OK: 0, LOSSY: 0, FAIL: 0 };
     let nested = 0;
     const wrong: unknown[] = [];
@@ -31,7 +31,7 @@ describe('random pairs', () => {
     expect(nested).toBeGreaterThan(0.15 * PAIRS);
   });
 
-  it('a pair is the same each time, and no two of a class are', () => {
+  it('a seed always gives the same pair, and two pairs of a class differ', () => {
     const count = AVRO_CHANGE_NAMES.length;
     expect(avroPair(5)).toEqual(avroPair(5));
     const texts = Array.from({ length: 20 }, (_, i) => avroPair(5 + i * count).writer);
@@ -40,7 +40,7 @@ describe('random pairs', () => {
     expect(new Set(first)).toEqual(new Set(AVRO_CHANGE_NAMES));
   });
 
-  it('each change is one: the two schemas of nearly every pair differ', () => {
+  it('the two schemas of nearly every pair differ', () => {
     const lazy = AVRO_CHANGE_NAMES.filter((name, index) => {
       const pairs = Array.from({ length: 12 }, (_, i) => avroPair(index + i * AVRO_CHANGE_NAMES.length));
       return name !== 'none' && pairs.every(({ reader, writer }) => reader === writer);
@@ -48,7 +48,7 @@ describe('random pairs', () => {
     expect(lazy).toEqual([]);
   });
 
-  it('every finding that refuses or is lossy has an event that shows it', () => {
+  it('every refusing or lossy finding has an event that shows it', () => {
     const without: unknown[] = [];
     const shown = new Set<string>();
     for (let seed = 0; seed < SHOWN_PAIRS; seed++) {

@@ -42,8 +42,8 @@ const PLANTED: readonly Fault[] = PROTO_RULES.filter(
   return [forgotten, changed(OTHER[severity])];
 });
 
-describe('random pairs of Protobuf schemas', () => {
-  it('come the same from the same number, and both of a pair are valid', () => {
+describe('random Protobuf pairs', () => {
+  it('a seed always gives the same Protobuf pair, and both schemas are valid', () => {
     for (let seed = 5_000; seed < 5_000 + 2 * PROTO_CHANGE_NAMES.length; seed++) {
       const pair = protoPair(seed);
       expect(protoPair(seed)).toEqual(pair);
@@ -51,7 +51,7 @@ describe('random pairs of Protobuf schemas', () => {
     }
   });
 
-  it('change something, in every class, at every depth', () => {
+  it('the random Protobuf pairs differ in every class and at every depth', () => {
     const unequal = new Map<string, number>();
     let nested = 0;
     for (let seed = 0; seed < 10 * PROTO_CHANGE_NAMES.length; seed++) {
@@ -65,7 +65,7 @@ describe('random pairs of Protobuf schemas', () => {
     expect(nested).toBeGreaterThan(2 * PROTO_CHANGE_NAMES.length);
   });
 
-  it('are judged as they are read, by rules of which none may be forgotten, softer or harder', () => {
+  it('Protobuf pairs are judged as they are decoded, and every planted fault in the rules is detected', () => {
     const outcomes: Record<Outcome, number> = { OK: 0, LOSSY: 0, FAIL: 0 };
     const faults = new Set(PLANTED.map(({ name }) => name));
     for (let seed = 0; seed < PAIRS; seed++) {

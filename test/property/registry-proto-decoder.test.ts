@@ -39,7 +39,7 @@ const decode = (message: ProtoMessage, bytes: Buffer): unknown =>
   protoDecoder(message)(bytes, 0, bytes.length);
 
 describe.each(SYNTAXES)('%s', (syntax) => {
-  it('every value comes back, and both encoders write the same', () => {
+  it('every value is decoded unchanged, and both encoders write the same bytes', () => {
     forSchemas(syntax, { required: true }, (text, seed) => {
       const message = messageOf(text);
       const random = randomOf(seed);
@@ -53,7 +53,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
     });
   });
 
-  it('protobufjs reads the same of what is written, and writes the same of what it read', () => {
+  it('protobufjs reads the written bytes as the same value and writes the same bytes', () => {
     forSchemas(syntax, { required: true }, (text, seed) => {
       const message = messageOf(text);
       const type = typeOf(text);
@@ -68,7 +68,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
     });
   });
 
-  it('parts that follow each other mean the same to protobufjs, with unknown fields between them', () => {
+  it('concatenated parts mean the same to protobufjs, with unknown fields between them', () => {
     forSchemas(syntax, {}, (text, seed) => {
       const message = messageOf(text);
       const type = typeOf(text);
@@ -83,7 +83,7 @@ describe.each(SYNTAXES)('%s', (syntax) => {
     });
   });
 
-  it('runs are read where single values are written, and the other way', () => {
+  it('packed runs are read where single values are written, and the reverse', () => {
     forSchemas(syntax, {}, (text, seed) => {
       const message = messageOf(text);
       const turned = messageOf(randomText(seed * 7919, syntax, { turnPacking: true }));

@@ -24,7 +24,7 @@ function answerOf(reader: Schema, writer: Schema, { witness }: Trial): Answer {
   }
 }
 
-it('delivers what a live decode proves right, and nothing else', () => {
+it('the consumer delivers what a live decode proves right, and nothing else', () => {
   let right = 0;
   let delivered = 0;
   let wrong = 0;

@@ -116,8 +116,8 @@ const shape = (schema: Schema & { readonly format: 'PROTOBUF' }): unknown =>
     ]),
   ]);
 
-describe('generated schemas', () => {
-  it('print to what prints to itself, in both forms, and mean the same', () => {
+describe('generated Protobuf schemas', () => {
+  it('a generated schema prints to a text that prints to itself, in both forms, with the same meaning', () => {
     fc.assert(
       fc.property(file, (one) => {
         const schema = parse(source(one));
@@ -133,7 +133,7 @@ describe('generated schemas', () => {
     );
   });
 
-  it('normalise to one text whatever the order of their statements, messages apart', () => {
+  it('a generated schema normalises to one text whatever the order of statements inside its messages', () => {
     fc.assert(
       fc.property(file, fc.integer(), (one, seed) => {
         let state = seed >>> 0;
@@ -157,7 +157,7 @@ describe('generated schemas', () => {
     );
   });
 
-  it('store one text whatever the layout and the comments', () => {
+  it('a generated schema is stored as one text whatever its layout and comments', () => {
     const gap = fc.constantFrom(' ', '\n', '\t', ' // a { b\n', ' /* } */ ', '\r\n  ', '/**/');
     fc.assert(
       fc.property(file, fc.array(gap, { minLength: 1, maxLength: 20 }), (one, gaps) => {
@@ -169,7 +169,7 @@ describe('generated schemas', () => {
     );
   });
 
-  it('come back from their descriptor', () => {
+  it('a generated schema is restored from its descriptor', () => {
     fc.assert(
       fc.property(file, (one) => {
         const schema = parse(source(one));
@@ -184,7 +184,7 @@ describe('generated schemas', () => {
     );
   });
 
-  it('are read alike by another parser', () => {
+  it('another parser reads the same messages from the stored text of a generated schema', () => {
     fc.assert(
       fc.property(file, fc.boolean(), (one, normalize) => {
         const schema = parse(source(one), normalize);

@@ -110,7 +110,7 @@ function judged(writer: SchemaModel, reader: SchemaModel) {
   return { said, findings, depth };
 }
 
-describe('every pair of types', () => {
+describe('pairs of Protobuf types', () => {
   const enums = [
     {
       name: 'E0',
@@ -192,12 +192,15 @@ describe('every pair of types', () => {
           type,
         ] as const,
     ),
-  )('%s in every shape, read as each type in every shape', (_name, type) => {
-    const sources = fields.filter(
-      (one) => one.type === type.type && one.target === type.target && one.delimited === type.delimited,
-    );
-    for (const from of sources) for (const to of fields) judged(model(from), model(to));
-  });
+  )(
+    'the verdict of %s in every shape, read as each type in every shape, equals the live decode',
+    (_name, type) => {
+      const sources = fields.filter(
+        (one) => one.type === type.type && one.target === type.target && one.delimited === type.delimited,
+      );
+      for (const from of sources) for (const to of fields) judged(model(from), model(to));
+    },
+  );
 });
 
 /** A shift register: shrinking finds no smaller schema behind a smaller number, so the number is all there is. */
@@ -213,10 +216,10 @@ function nextOf(seed: number): Next {
   return next;
 }
 
-describe('random schemas and what they change to', () => {
+describe('random Protobuf schemas', () => {
   const RUNS = 300;
 
-  it('have the worst grade of their events for a verdict', () => {
+  it('the verdict of a random change is the worst grade of its events', () => {
     const seen = { OK: 0, LOSSY: 0, FAIL: 0, deep: 0 };
     const rules = new Set<string>();
     const judge = (seed: number, turned: boolean): void => {

@@ -189,8 +189,8 @@ const whole = (registry: Registry): unknown => [
 
 const noModel = new Model((a, b) => family(a) === family(b));
 
-describe('the registry against its contract', () => {
-  it('answers and holds what the model does, through bursts and restarts', async () => {
+describe('registry against its model', () => {
+  it('the registry answers and holds what the model does, through bursts and restarts', async () => {
     for (const given of TEXTS) {
       const probe = await Registry.open(new SharedLog(), silentLogger);
       const { version } = await probe.register('s', { text: given }, {});
@@ -230,8 +230,8 @@ async function recordsOf(operations: readonly Operation[]): Promise<LogRecord[]>
 
 const history = fc.array(operation, { minLength: 10, maxLength: 40 });
 
-describe('the records of a registry', () => {
-  it('say the same after log compaction of any beginning, with or without the removals', async () => {
+describe('registry records', () => {
+  it('the records mean the same after log compaction of any prefix, with or without the tombstones', async () => {
     await fc.assert(
       fc.asyncProperty(history, fc.nat(), fc.boolean(), async (operations, at, removals) => {
         const records = await recordsOf(operations);
@@ -249,7 +249,7 @@ describe('the records of a registry', () => {
     );
   });
 
-  it('can be applied in any order and twice, and leave a registry that answers', async () => {
+  it('the records can be applied in any order and twice, and leave a registry that answers', async () => {
     await fc.assert(
       fc.asyncProperty(
         history.chain((operations) => fc.tuple(fc.constant(operations), fc.infiniteStream(fc.nat()))),
@@ -278,7 +278,7 @@ describe('the records of a registry', () => {
     );
   });
 
-  it('are never a reason to stop, whatever their bytes are', () => {
+  it('a record of any bytes never stops the registry', () => {
     const bytes = fc.oneof(
       fc.uint8Array({ maxLength: 40 }),
       fc.json().map((json) => Buffer.from(json)),
@@ -322,7 +322,7 @@ describe('the records of a registry', () => {
   });
 });
 
-describe('the file of a registry', () => {
+describe('registry file', () => {
   async function write(dir: string, operations: readonly Operation[]): Promise<Map<number, unknown>> {
     const log = fileLog(dir);
     let appends = 0;
@@ -357,7 +357,7 @@ describe('the file of a registry', () => {
     return state;
   }
 
-  it('written up to any byte holds every append before that byte and nothing else; cut there, it is refused', async () => {
+  it('a file written up to any byte holds exactly the appends before that byte, and a file cut there is refused', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 6, maxLength: 12 }), fc.nat(), (operations, seed) =>
         inFolder(async (dir) => {
@@ -387,7 +387,7 @@ describe('the file of a registry', () => {
     );
   });
 
-  it('with any bit flipped is refused, or holds all but an append that cannot be told from an unfinished one', async () => {
+  it('a file with any flipped bit is refused, or holds all but an append that looks unfinished', async () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 4, maxLength: 10 }), (operations) =>
         inFolder(async (dir) => {

@@ -74,8 +74,8 @@ const always = (check: (secret: Secret) => Promise<string> | string, numRuns = 6
     { numRuns },
   );
 
-describe('a secret is not written', () => {
-  it('at the start of a run that has it in a broker property, a database address or a URL', async () => {
+describe('secrets', () => {
+  it('a secret in a broker property, a database address or a URL is not written at the start of a run', async () => {
     const seen = await written([
       '-broker-property=sasl.password=a,b',
       '-broker-property=security.protocol=ssl,acks=1',
@@ -91,7 +91,7 @@ describe('a secret is not written', () => {
     await always(({ text }) => written([], probe(), { MILLRACE_BROKER_PROPERTY: `ssl.key.pem=${text}` }));
   });
 
-  it('where the setting that holds it cannot be parsed', async () => {
+  it('a secret is not written where the setting that holds it cannot be parsed', async () => {
     await always(({ text }) => written([`-broker-property=${text}`, '-broker-property=.']));
     // Blanks that were not quoted make words, and words that begin with a dash make flags.
     await always(({ text }) => written(['-broker-property', ...`sasl.password=${text}`.split(' '), 'zq']));
@@ -104,11 +104,11 @@ describe('a secret is not written', () => {
     });
   });
 
-  it('in the help text', async () => {
+  it('a secret is not written in the help text', async () => {
     await always(({ text }) => written([`-postgres=${text}`, '-help']), 10);
   });
 
-  it('where a library quotes it in an error or a stack, whole, escaped or cut off', async () => {
+  it('a secret is not written where a library quotes it in an error or a stack, whole, escaped or cut off', async () => {
     const quoted = (text: string) =>
       probe(() => Promise.reject(new Error(`refused: "${text}" at ${JSON.stringify(text)}`)));
     await always(({ text }) => written([`-broker-property=sasl.password=${text}`], quoted(text)));
@@ -121,7 +121,7 @@ describe('a secret is not written', () => {
     );
   });
 
-  it('while host and database of an address stay readable in errors', async () => {
+  it('host and database of an address stay readable in errors while the secret is hidden', async () => {
     const words = 'database "no_such_database" at db.internal does not exist for hunter2-hunter2';
     const seen = await written(
       ['-postgres=postgres://me:hunter2-hunter2@db.internal/no_such_database'],
@@ -130,7 +130,7 @@ describe('a secret is not written', () => {
     expect(seen).toContain('error: database "no_such_database" at db.internal does not exist for ***');
   });
 
-  it('by the parts that read a database address, however its password spoils the address', async () => {
+  it('the parts that read a database address hide its password, however the password spoils the address', async () => {
     await always(({ text }) => {
       const url = `postgres://me:${text}@127.0.0.1:1/shop`;
       try {
@@ -150,19 +150,22 @@ describe('a secret is not written', () => {
     }, 5);
   });
 
-  it.each(['on', 'off'] as const)('by librdkafka about a property it refuses (native %s)', async (native) => {
-    const driver = await openBroker(native);
-    const names = ['ssl.key.pem', 'sasl.kerberos.min.time.before.relogin', 'no.such.property', 'debug'];
-    for (const name of names) {
-      await always(async ({ text }) => {
-        const options = { brokers: '127.0.0.1:1', clientId: 'test', connectTimeoutMs: 50 };
-        const properties = { 'security.protocol': 'ssl', [name]: text };
-        const thrown = await driver.producer({ ...options, properties }).then(
-          (producer) => producer.close().then(() => undefined),
-          (error: Error) => error,
-        );
-        return `${thrown?.message} ${String(thrown?.cause)}`;
-      }, 5);
-    }
-  });
+  it.each(['on', 'off'] as const)(
+    'an error of librdkafka about a refused property does not contain its secret (native %s)',
+    async (native) => {
+      const driver = await openBroker(native);
+      const names = ['ssl.key.pem', 'sasl.kerberos.min.time.before.relogin', 'no.such.property', 'debug'];
+      for (const name of names) {
+        await always(async ({ text }) => {
+          const options = { brokers: '127.0.0.1:1', clientId: 'test', connectTimeoutMs: 50 };
+          const properties = { 'security.protocol': 'ssl', [name]: text };
+          const thrown = await driver.producer({ ...options, properties }).then(
+            (producer) => producer.close().then(() => undefined),
+            (error: Error) => error,
+          );
+          return `${thrown?.message} ${String(thrown?.cause)}`;
+        }, 5);
+      }
+    },
+  );
 });

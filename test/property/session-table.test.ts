@@ -97,8 +97,8 @@ const steps = fc.array(
   { maxLength: 120 },
 );
 
-describe('the table of open sessions', () => {
-  it('holds and lets go what a list of intervals does, saved and put back in between', () => {
+describe('table of open sessions', () => {
+  it('the session table holds and fires what a list of intervals does, with saves and loads in between', () => {
     const gaps = fc.constantFrom(1, 2, 5, 8, 16, 17);
     const bases = fc.constantFrom(0n, -40n, 1_750_000_000_000n, 2n ** 51n);
     fc.assert(
@@ -132,7 +132,7 @@ describe('the table of open sessions', () => {
     );
   });
 
-  it('holds many keys while it grows, and finds each of them', () => {
+  it('the session table holds many keys while it grows, and finds each of them', () => {
     const gapMs = 1000;
     const table = new SessionTable(gapMs);
     const keys = 5000;

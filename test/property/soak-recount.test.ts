@@ -85,8 +85,8 @@ function totalsOf(rows: readonly OracleRow[]): Map<number, WindowTotals> {
 const recounted = (one: Case) =>
   recount({ ...one, kernels, sample: SAMPLE, signal: new AbortController().signal });
 
-describe('the recount of a soak', () => {
-  it('has the verdicts, totals and sampled rows of the oracle', async () => {
+describe('soak recount', () => {
+  it('the recount has the verdicts, totals and sampled rows of the oracle', async () => {
     await fc.assert(
       fc.asyncProperty(CASE, async (one) => {
         const oracle = oracleOf(one);
@@ -102,7 +102,7 @@ describe('the recount of a soak', () => {
     );
   });
 
-  it('tells a window and a row that are missing, that are too many, and that have other values', async () => {
+  it('the recount detects a window and a row that are missing, surplus or different', async () => {
     const one = fc.sample(CASE, { numRuns: 50, seed: 7 }).find(({ events }) => events > 800) as Case;
     const found = await recounted(one);
     const rows = found.rows.map((row) => ({

@@ -50,7 +50,7 @@ const failure = (run: () => unknown): string => {
 };
 
 describe('pgoutput decoder', () => {
-  it('reads the messages around rows', () => {
+  it('the decoder reads the messages around rows', () => {
     fc.assert(
       fc.property(
         lsn,
@@ -95,7 +95,7 @@ describe('pgoutput decoder', () => {
     );
   });
 
-  it('reads rows of any table, cells of every kind, in streamed blocks and outside', () => {
+  it('the decoder reads rows of any table, cells of every kind, in streamed blocks and outside', () => {
     const scene = table.chain((one) =>
       fc.record({
         one: fc.constant(one),
@@ -145,7 +145,7 @@ describe('pgoutput decoder', () => {
     );
   });
 
-  it('answers every cut, every byte too many and any bytes at all with its one error or a message', () => {
+  it('the decoder answers cut, overlong and random bytes with its error or a message', () => {
     const whole = [
       wire.relation(5, 'public', 'outbox', [{ name: 'id', typeOid: 20, isKey: true }]),
       wire.insert(5, [{ kind: 'b', bytes: new Uint8Array(8) }]),
@@ -187,7 +187,7 @@ describe('pgoutput decoder', () => {
     );
   });
 
-  it('says which bytes it could not read, and of an unknown relation that it was never described', () => {
+  it('the decoder names the bytes that it cannot read, and a relation that was never described', () => {
     const unknown = wire.insert(77, []);
     expect(() => new PgOutputDecoder().decode(unknown, 0, unknown.length)).toThrow(
       /relation 77 was never described/,
@@ -233,7 +233,7 @@ describe('frame reader', () => {
       .map(({ letter, body }) => wire.frame(letter, body)),
   );
 
-  it('hears the same at every split', () => {
+  it('the frame reader delivers the same messages at every split', () => {
     fc.assert(
       fc.property(fc.array(one, { maxLength: 12 }), fc.array(fc.nat(), { maxLength: 12 }), (frames, cuts) => {
         const whole = Buffer.concat(frames);
@@ -244,7 +244,7 @@ describe('frame reader', () => {
     );
   });
 
-  it('drops a message above the limit while it arrives, whole or in pieces, and hears what follows', () => {
+  it('the frame reader drops a message above the limit while it arrives, and delivers what follows', () => {
     const big = wire.xlogData(1n, new Uint8Array(5000));
     const whole = Buffer.concat([wire.keepalive(7n, true), big, wire.keepalive(8n, false)]);
     for (const chunks of [
@@ -262,7 +262,7 @@ describe('frame reader', () => {
     }
   });
 
-  it('refuses lengths that cannot be, before it takes memory for them', () => {
+  it('the frame reader refuses impossible lengths before it allocates memory for them', () => {
     const length = (type: string, bytesLong: number): Buffer =>
       new wire.Bytes().letter(type).u32(bytesLong).done();
     for (const bad of [length('d', 3), length('d', 0), length('E', 0x7fff_ffff), length('Z', 2 ** 20 + 1)])
@@ -275,7 +275,7 @@ describe('frame reader', () => {
       expect(failure(() => hear([bad]))).toBe('replication_protocol');
   });
 
-  it('answers any bytes with its one error or nothing', () => {
+  it('the frame reader answers any bytes with its one error or nothing', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (noise) => {
         expect(['decoded', 'replication_protocol']).toContain(failure(() => hear([Buffer.from(noise)])));

@@ -33,8 +33,8 @@ function basicGate(over: Parameters<typeof gateOf>[1] = {}) {
 const alice = basicHeader('alice', SECRET);
 const scrypts = (): number => vi.mocked(crypto.scrypt).mock.calls.length;
 
-describe('a hashed password', () => {
-  it('matches itself alone, and never twice the same way', async () => {
+describe('password hash', () => {
+  it('a password hash matches only its password and never repeats', async () => {
     const [one, two] = await Promise.all([hashPassword('pw', CHEAP), hashPassword('pw', CHEAP)]);
     expect(one).toMatch(/^scrypt\$16384\$1\$1\$[A-Za-z0-9+/=]{24}\$[A-Za-z0-9+/=]{44}$/);
     expect(one).not.toBe(two);
@@ -46,7 +46,7 @@ describe('a hashed password', () => {
   });
 
   // Source: RFC 7914, section 12, the third and second vectors of scrypt.
-  it('is the scrypt of the standard', async () => {
+  it('a password hash is the scrypt of the standard', async () => {
     const salt = Buffer.from('SodiumChloride').toString('base64');
     const hash = Buffer.from(
       '7023bdcb3afd7348461c06cd81fd38ebfda8fbba904f8e3ea9b543f6545da1f2d5432955613f0fcf62d49705242a9af9e61e85dc0d651e40dfcf017b45575887',
@@ -69,7 +69,7 @@ describe('a hashed password', () => {
     ['a short hash', `scrypt$16384$8$1$${salt}$AAAA`],
     ['a short salt', `scrypt$16384$8$1$AAAA$${hash}`],
     ['no base64', `scrypt$16384$8$1$${salt}$${'*'.repeat(44)}`],
-  ])('that is %s is refused with its line and without its text', (_name, text) => {
+  ])('a password hash that is %s is refused with its line and without its text', (_name, text) => {
     const file = `# first\nbob:${text}`;
     expect(() => parsePasswords(file, 'users')).toThrow('users:2: the hash of bob');
     try {
@@ -79,7 +79,7 @@ describe('a hashed password', () => {
     }
   });
 
-  it('needs one user, once', () => {
+  it('a line of the password file names one user, once', () => {
     const line = `scrypt$16384$8$1$${salt}$${hash}`;
     expect(() => parsePasswords(line, 'users')).toThrow('users:1: the line does not begin with user:');
     expect(() => parsePasswords(`a:${line}\na:${line}`, 'users')).toThrow('users:2: a is there twice');
@@ -87,7 +87,7 @@ describe('a hashed password', () => {
 });
 
 describe('basic credentials', () => {
-  it('let in who has them, and cost one check in a while', async () => {
+  it('valid credentials are accepted and cost one hash check for a while', async () => {
     const { gate, clock, basic } = basicGate();
     const before = scrypts();
     expect(await decide(gate, { authorization: alice }, write)).toMatchObject({
@@ -104,14 +104,14 @@ describe('basic credentials', () => {
     expect(scrypts() - before).toBe(3);
   });
 
-  it('are checked once for many who send them at the same time', async () => {
+  it('credentials that arrive concurrently are checked once', async () => {
     const { gate } = basicGate();
     const before = scrypts();
     await Promise.all(Array.from({ length: 30 }, () => decide(gate, { authorization: alice }, read)));
     expect(scrypts() - before).toBe(1);
   });
 
-  it('are a 401 with a challenge when they are wrong, known user or not, at the same cost', async () => {
+  it('wrong credentials get 401 with a challenge at the same cost for known and unknown users', async () => {
     const { gate } = basicGate();
     for (const [user, password] of [
       ['alice', 'wrong'],
@@ -128,7 +128,7 @@ describe('basic credentials', () => {
     }
   });
 
-  it('never become anonymous: wrong ones are refused where none are needed', async () => {
+  it('wrong credentials are refused even where none are needed', async () => {
     const { gate } = basicGate();
     const open = { operation: 'read', subject: 'public-1' } as const;
     expect(await decide(gate, {}, open)).toMatchObject({ access: { principal: 'anonymous' } });
@@ -152,14 +152,14 @@ describe('basic credentials', () => {
     ['a control character in the user', `Basic ${Buffer.from('ali\nce:x').toString('base64')}`],
     ['a huge header', `Basic ${'QUFB'.repeat(4000)}`],
     ['a huge password', basicHeader('alice', 'x'.repeat(1025))],
-  ])('with %s are a 401 that costs nothing', async (_name, authorization) => {
+  ])('credentials with %s get 401 without a hash check', async (_name, authorization) => {
     const { gate } = basicGate();
     const before = scrypts();
     expect(await decide(gate, { authorization }, read)).toMatchObject({ status: 401 });
     expect(scrypts() - before).toBe(0);
   });
 
-  it('can be guessed only so often from one address, whatever its last 64 bits; others are not held up', async () => {
+  it('password guesses are limited per address or /64 network, and other addresses are not delayed', async () => {
     const { gate, clock } = basicGate({ failureRate: 1 });
     const before = scrypts();
     const guess = (i: number, address: string) =>
@@ -179,14 +179,14 @@ describe('basic credentials', () => {
     expect(await guess(1001, '2001:db8::1')).toMatchObject({ status: 429 });
   });
 
-  it('that are refused without a check are counted as guesses too', async () => {
+  it('credentials refused without a hash check count as guesses too', async () => {
     const { gate } = basicGate();
     const answers = [];
     for (let i = 0; i < 60; i++) answers.push(await decide(gate, { authorization: 'Basic !!' }, read));
     expect(answers.filter((one) => 'status' in one && one.status === 429)).toHaveLength(10);
   });
 
-  it('wait in a line of bounded length', async () => {
+  it('hash checks wait in a queue of bounded length', async () => {
     const { gate } = basicGate();
     const answers = await Promise.all(
       Array.from({ length: 100 }, (_, i) =>
@@ -199,8 +199,8 @@ describe('basic credentials', () => {
   });
 });
 
-describe('a certificate', () => {
-  it('names who asks where no Authorization is sent', async () => {
+describe('client certificate', () => {
+  it('a client certificate names the principal where no Authorization is sent', async () => {
     const { gate } = basicGate();
     expect(await decide(gate, { peer: peerOf('CN=relay') }, read)).toMatchObject({
       access: { principal: 'mtls:CN=relay' },
@@ -212,14 +212,14 @@ describe('a certificate', () => {
     expect(await decide(gate, { peer: peerOf('') }, read)).toMatchObject({ status: 401 });
   });
 
-  it('names nobody where the setting is off', async () => {
+  it('a client certificate names no principal where the setting is off', async () => {
     const { gate } = basicGate({ mtls: false });
     expect(await decide(gate, { peer: peerOf('CN=relay') }, read)).toMatchObject({ status: 401 });
   });
 });
 
-describe('rules', () => {
-  it('make a 403 for who is known and a 401 for who is not', async () => {
+describe('access decisions', () => {
+  it('a rule refusal is 403 for a known principal and 401 for an unknown one', async () => {
     const { gate } = basicGate();
     const remove = { operation: 'delete', subject: 'orders-value' } as const;
     expect(await decide(gate, { authorization: alice }, remove)).toEqual({
@@ -230,7 +230,7 @@ describe('rules', () => {
     expect(await decide(gate, {}, remove)).toMatchObject({ status: 401 });
   });
 
-  it('judge what a request needs later, too', async () => {
+  it('access rules also judge what a request needs later', async () => {
     const { gate } = basicGate();
     const request = requestOf({ authorization: alice });
     const access = await gate.authorise(request, write);
@@ -240,7 +240,7 @@ describe('rules', () => {
     );
   });
 
-  it('that are absent let everybody do everything, credentials unread', async () => {
+  it('a gate without rules admits every request and ignores credentials', async () => {
     const { gate } = gateOf(undefined, { clientRate: 1 });
     expect(await decide(gate, { authorization: ['a', 'b'] }, { operation: 'admin' })).toHaveProperty(
       'access',
@@ -248,8 +248,8 @@ describe('rules', () => {
   });
 });
 
-describe('the rate of a client', () => {
-  it('is bounded by principal where it is known, else by address', async () => {
+describe('client rate', () => {
+  it('the client rate is limited by principal where it is known, and else by address', async () => {
     const { gate, clock } = basicGate({ clientRate: 10 });
     const many = async (count: number, parts: Parameters<typeof requestOf>[0]) => {
       let let_in = 0;
@@ -265,7 +265,7 @@ describe('the rate of a client', () => {
     expect(await many(50, { authorization: alice })).toBe(10);
   });
 
-  it('answers 429 and says when to come back', async () => {
+  it('the client rate limit answers 429 with the time to retry', async () => {
     const { gate } = gateOf(undefined, { clientRate: 0.1 });
     await decide(gate, {}, read);
     expect(await decide(gate, {}, read)).toEqual({
@@ -276,8 +276,8 @@ describe('the rate of a client', () => {
   });
 });
 
-describe('the log', () => {
-  it('has a line for each write and each refusal, with the principal and without any credential', async () => {
+describe('access log', () => {
+  it('the access log has a line for each write and each refusal, with the principal and without any credential', async () => {
     const { gate, log } = basicGate();
     await decide(gate, { authorization: alice, path: '/subjects/orders-value/versions' }, write);
     await decide(gate, { authorization: alice }, read);
@@ -307,7 +307,7 @@ describe('the log', () => {
     }
   });
 
-  it('is not flooded: what was left out is counted', async () => {
+  it('the access log is not flooded, and omitted lines are counted', async () => {
     const { gate, log, clock } = basicGate();
     for (let i = 0; i < 500; i++) await decide(gate, {}, read);
     expect(log.lines).toHaveLength(50);
@@ -316,7 +316,7 @@ describe('the log', () => {
     expect(log.lines.at(-1)?.fields).toMatchObject({ leftOut: 450 });
   });
 
-  it('counts decisions by scheme and outcome, in a closed list of labels', async () => {
+  it('access decisions are counted by scheme and outcome in a closed list of labels', async () => {
     const { gate, metrics } = basicGate();
     await decide(gate, { authorization: alice }, read);
     await decide(gate, {}, read);
@@ -332,7 +332,7 @@ describe('the log', () => {
 
 describe('bearer tokens at the gate', () => {
   const jwtOf = (identify: JwtScheme['identify']) => ({ identify }) as JwtScheme;
-  it('name a principal of their own scheme, and offer it in the challenge', async () => {
+  it('a bearer token names a principal of its own scheme, and the challenge offers the scheme', async () => {
     const { gate } = gateOf('jwt:svc read *\nbasic:root all *', { jwt: jwtOf(() => 'svc') });
     expect(await decide(gate, { authorization: 'bearer a.b.c' }, read)).toMatchObject({
       access: { principal: 'jwt:svc' },
@@ -342,7 +342,7 @@ describe('bearer tokens at the gate', () => {
     });
   });
 
-  it('give an attempt back when it was not the client who failed', async () => {
+  it('a failed key fetch does not count as a guess of the client', async () => {
     const away = Object.assign(new Error('away'), {});
     let failure: Error = away;
     const { gate } = gateOf('jwt:svc read *', { jwt: jwtOf(() => () => Promise.reject(failure)) });

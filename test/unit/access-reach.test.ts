@@ -43,10 +43,10 @@ async function setUp(rules: string) {
   return { registry, ask, log };
 }
 
-describe('an id', () => {
+describe('schema id', () => {
   const RULES = 'anonymous read public-*\nmtls:CN=bob all :*:*\nmtls:CN=eve read :*:orders-*';
 
-  it('is not told to belong to a subject that may not be read', async () => {
+  it('an id does not reveal a subject that the caller may not read', async () => {
     const { registry, ask } = await setUp(RULES);
     await registry.register('secret', { text: text('A') }, {});
     await registry.register('public-a', { text: text('A') }, {});
@@ -67,7 +67,7 @@ describe('an id', () => {
     ]);
   });
 
-  it('is not led by an alias to a subject that may not be read', async () => {
+  it('an alias does not lead an id to a subject that the caller may not read', async () => {
     const { registry, ask } = await setUp(RULES);
     await registry.register('secret', { text: text('A') }, {});
     await registry.register('public-a', { text: text('A') }, {});
@@ -83,7 +83,7 @@ describe('an id', () => {
     });
   });
 
-  it('of another context is held to the rules there', async () => {
+  it('an id of another context is subject to the rules of that context', async () => {
     const { registry, ask } = await setUp(RULES);
     await registry.register(':.a:orders-1', { text: text('InA') }, {});
     await registry.register(':.b:orders-1', { text: text('InB') }, {});
@@ -108,8 +108,8 @@ describe('an id', () => {
   });
 });
 
-describe('a guid', () => {
-  it('shows the ids and the context of what may be read', async () => {
+describe('guid', () => {
+  it('a guid shows only the ids and contexts that the caller may read', async () => {
     const { registry, ask } = await setUp(
       'mtls:CN=eve read :.b:orders-*\nmtls:CN=eve read :.a:orders-*\nmtls:CN=bob all :*:*',
     );
@@ -133,8 +133,8 @@ describe('a guid', () => {
   });
 });
 
-describe('what refers to a version', () => {
-  it('is told by its id to who may read it', async () => {
+describe('referring schemas', () => {
+  it('the ids of referring schemas are shown to callers that may read them', async () => {
     const { registry, ask } = await setUp('mtls:CN=eve read orders-*\nmtls:CN=bob all :*:*');
     await registry.register('orders-part', { text: text('P') }, {});
     const references = [{ name: 'P', subject: 'orders-part', version: 1 }];
@@ -150,7 +150,7 @@ describe('what refers to a version', () => {
   });
 });
 
-describe('an alias', () => {
+describe('alias', () => {
   const RULES =
     'mtls:CN=alice all orders-*\nmtls:CN=carol all orders-*\nmtls:CN=carol read secret\nmtls:CN=bob all :*:*';
   const schema = { schema: text('A', 'long') };
@@ -181,7 +181,7 @@ describe('an alias', () => {
   }
 
   it.each([...READS, ...WRITES].map(([line, body]) => ({ line, body })))(
-    'lets nobody $line without the same right behind it',
+    'an alias refuses $line without the same right on its target',
     async ({ line, body }) => {
       const { ask, registry } = await aliased();
       expect(await ask('alice', line, body)).toMatchObject({ status: 403, body: { error_code: 40301 } });
@@ -192,7 +192,7 @@ describe('an alias', () => {
     },
   );
 
-  it('asks for each operation by itself', async () => {
+  it('an alias requires the right of each operation separately', async () => {
     const { ask } = await aliased();
     for (const [line, body] of READS) expect((await ask('carol', line, body)).status).not.toBe(403);
     for (const [line, body] of WRITES) {
@@ -204,7 +204,7 @@ describe('an alias', () => {
     }
   });
 
-  it('has references read in the context behind it', async () => {
+  it('references behind an alias are read in the context of its target', async () => {
     const { ask, registry } = await setUp('mtls:CN=eve all orders-*\nmtls:CN=eve all :.lab:x');
     await registry.register(':.lab:orders-part', { text: text('P') }, {});
     await registry.register('orders-part', { text: text('P') }, {});
@@ -216,7 +216,7 @@ describe('an alias', () => {
     expect((await ask('eve', 'POST /subjects/orders-b/versions', body)).status).toBe(403);
   });
 
-  it('leaves its own settings to who may have them, and is in the log with what was changed', async () => {
+  it('the settings of an alias need their own right, and the log names what was changed', async () => {
     const { ask, log } = await aliased();
     expect((await ask('alice', 'GET /config/orders-b')).body).toEqual({ alias: 'secret' });
     expect((await ask('bob', 'DELETE /subjects/orders-b')).status).toBe(200);

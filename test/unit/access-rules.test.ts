@@ -12,7 +12,7 @@ import { Metrics } from '../../src/core/metrics.ts';
 import { stepsOf } from '../steps.ts';
 import { logLines, testClock } from './access-kit.ts';
 
-describe('a pattern', () => {
+describe('patterns', () => {
   it.each([
     ['orders', 'orders', true],
     ['orders', 'orders-value', false],
@@ -34,15 +34,15 @@ describe('a pattern', () => {
     ['[ab]', 'a', false],
     ['.', 'x', false],
     ['**', 'x', true],
-  ])('%s over %s: %s', (pattern, name, matches) => {
+  ])('the pattern %s matches %s: %s', (pattern, name, matches) => {
     expect(Glob.parse(pattern)?.matches(name)).toBe(matches);
   });
 
-  it('is refused when it ends in a lone backslash', () => {
+  it('a pattern that ends in a lone backslash is refused', () => {
     expect(Glob.parse('a\\')).toBeUndefined();
   });
 
-  it('costs no more than its length times the text', () => {
+  it('a pattern costs no more than its length times the text', () => {
     const glob = Glob.parse(`${'*a'.repeat(200)}b`) as Glob;
     const steps = stepsOf(() => expect(glob.matches('a'.repeat(5000))).toBe(false));
     expect(steps).toBeGreaterThan(5000);
@@ -52,7 +52,7 @@ describe('a pattern', () => {
 
 const read = (subject: string) => ({ operation: 'read', subject }) as const;
 
-describe('rules', () => {
+describe('access rules', () => {
   const rules = Rules.parse(
     [
       '# who        may          what',
@@ -68,7 +68,7 @@ describe('rules', () => {
     'rules',
   );
 
-  it('allow what they say and nothing else', () => {
+  it('access rules allow what they name and nothing else', () => {
     const alice = rules.principal('basic:alice');
     expect(alice.may(read('orders-value'))).toBe(true);
     expect(alice.may({ operation: 'write', subject: 'orders-value' })).toBe(true);
@@ -81,7 +81,7 @@ describe('rules', () => {
     expect(rules.principal('jwt:anyone').may(read('shared'))).toBe(true);
   });
 
-  it('keep to the context they name', () => {
+  it('access rules apply only to the context they name', () => {
     const alice = rules.principal('basic:alice');
     expect(alice.may(read(':.staging:anything'))).toBe(true);
     expect(alice.may({ operation: 'write', subject: ':.staging:orders-value' })).toBe(false);
@@ -94,7 +94,7 @@ describe('rules', () => {
     expect(batch.may({ operation: 'delete', subject: ':.other:x' })).toBe(true);
   });
 
-  it('let everybody do what anybody may, and nobody more without a rule', () => {
+  it('a rule for anonymous applies to every caller, and a principal without a rule gets no more', () => {
     expect(rules.principal('anonymous').may(read('public-1'))).toBe(true);
     expect(rules.principal('anonymous').may(read('known-1'))).toBe(false);
     expect(rules.principal('anonymous').may(read('public-12'))).toBe(false);
@@ -102,7 +102,7 @@ describe('rules', () => {
     expect(Rules.parse('', 'rules').principal('basic:alice').may({ operation: 'read' })).toBe(false);
   });
 
-  it('guard what reaches everywhere by a rule that does', () => {
+  it('an operation that reaches all contexts needs a rule that covers all contexts', () => {
     const root = rules.principal('basic:root');
     const batch = rules.principal('mtls:CN=batch job,O="Acme"');
     expect(root.may({ operation: 'admin' })).toBe(false);
@@ -117,7 +117,7 @@ describe('rules', () => {
     expect(rules.principal('basic:alice').may(read(':.other:'))).toBe(false);
   });
 
-  it('open an id by any of the subjects that use it', () => {
+  it('an id is readable through any of the subjects that use it', () => {
     const alice = rules.principal('basic:alice');
     const by = (...anyOf: string[]) => ({ operation: 'read', anyOf }) as const;
     expect(alice.may(by('payments', 'orders-value'))).toBe(true);
@@ -138,18 +138,18 @@ describe('rules', () => {
     ['"basic:a"b read *', 'a quote is not closed'],
     [`basic:a read ${'x'.repeat(2000)}`, 'a pattern of 2000 characters'],
     ['basic:a read * extra', 'three columns, not 4'],
-  ])('%j is refused with its line', (text, message) => {
+  ])('the rules file %j is refused with its line', (text, message) => {
     expect(() => Rules.parse(text, 'rules')).toThrow(message);
     expect(() => Rules.parse(text, 'rules')).toThrow(expect.objectContaining({ code: 'bad_file' }) as Error);
   });
 
-  it('are bounded in number', () => {
+  it('the number of access rules is limited', () => {
     expect(() => Rules.parse('basic:a read *\n'.repeat(10_001), 'rules')).toThrow('more than 10000 rules');
   });
 });
 
-describe('buckets', () => {
-  it('let a burst through, then the rate, and say how long to wait', () => {
+describe('token buckets', () => {
+  it('token buckets admit a burst, then the rate, and report how long to wait', () => {
     const clock = testClock();
     const buckets = new Buckets({ perSecond: 2, burst: 3, bucketsMax: 10, clock });
     expect([1, 2, 3].map(() => buckets.take('a'))).toEqual([0, 0, 0]);
@@ -163,7 +163,7 @@ describe('buckets', () => {
     expect(buckets.take('a')).toBe(0);
   });
 
-  it('are bounded in number, and forget who was quiet longest', () => {
+  it('token buckets are limited in number and evict the least recently used client', () => {
     const clock = testClock();
     const buckets = new Buckets({ perSecond: 1, burst: 1, bucketsMax: 3, clock });
     for (const key of ['a', 'b', 'c', 'a', 'd']) buckets.take(key);
@@ -184,12 +184,12 @@ describe('buckets', () => {
     ['fe80::1%eth0', 'fe80:0:0:0::/64'],
     ['::1', '0:0:0:0::/64'],
     ['', ''],
-  ])('%s is the client %s', (address, client) => {
+  ])('the address %s belongs to the client %s', (address, client) => {
     expect(clientOf(address)).toBe(client);
   });
 });
 
-describe('a watched file', () => {
+describe('watched file', () => {
   const dir = mkdtempSync(join(tmpdir(), 'registry-security-'));
   afterAll(() => rmSync(dir, { recursive: true, force: true }));
   let tick = 0;
@@ -216,7 +216,7 @@ describe('a watched file', () => {
     return { file, log, changes: () => changes, reloads };
   };
 
-  it('is read again when it changes, and only then', () => {
+  it('a watched file is read again when it changes, and only then', () => {
     const path = write('a', 'basic:a read *');
     const { file, changes } = open(path);
     const first = file.current;
@@ -232,7 +232,7 @@ describe('a watched file', () => {
     expect(changes()).toBe(2);
   });
 
-  it('keeps what was good when the next one is bad or gone, says so once, and recovers', () => {
+  it('a watched file keeps its last valid content when it turns bad or disappears, logs once and recovers', () => {
     const path = write('b', 'basic:a read *');
     const { file, log, reloads } = open(path);
     const first = file.current;
@@ -257,7 +257,7 @@ describe('a watched file', () => {
     ['missing', undefined, 'ENOENT'],
     ['large', 'x'.repeat(1001), 'over the limit of 1000'],
     ['bytes', new Uint8Array([0xff, 0xfe, 0x00]), 'is not UTF-8'],
-  ])('refuses to start with a file that is %s', (name, content, why) => {
+  ])('a watched file that is %s stops the start', (name, content, why) => {
     const path = content === undefined ? join(dir, name) : write(name, content);
     expect(() => open(path)).toThrow(why);
   });

@@ -70,8 +70,8 @@ beforeAll(() => {
   clock = testClock();
 });
 
-describe('a token', () => {
-  it('that is right names its principal, and is believed without a second check', async () => {
+describe('bearer token', () => {
+  it('a valid token names its principal and is accepted from the cache without a second check', async () => {
     const jwt = scheme();
     const text = token(good());
     expect(await nameOf(jwt, text)).toBe('svc');
@@ -80,20 +80,20 @@ describe('a token', () => {
     expect(jwt.identify(text)).toBeTypeOf('function');
   });
 
-  it('may name it in another claim, and several audiences', async () => {
+  it('a token may name its principal in another claim and several audiences', async () => {
     const jwt = scheme(undefined, { nameClaim: 'client_id' });
     expect(await nameOf(jwt, token(good({ client_id: 'app', aud: ['x', AUDIENCE] })))).toBe('app');
     expect(await refusal(jwt, token(good()))).toMatch(/claim/);
   });
 
-  it('with an elliptic curve is checked with the key of its kind', async () => {
+  it('a token signed with an elliptic curve is checked with a key of that kind', async () => {
     const jwt = scheme(setOf(jwk(rsa.publicKey, 'one'), jwk(ec.publicKey, 'two')));
     const text = `${part({ alg: 'ES256', kid: 'two' })}.${part(good())}`;
     const signature = sign('sha256', Buffer.from(text), { key: ec.privateKey, dsaEncoding: 'ieee-p1363' });
     expect(await nameOf(jwt, `${text}.${signature.toString('base64url')}`)).toBe('svc');
   });
 
-  it('is not believed past its end, leeway included', async () => {
+  it('a token is refused past its expiry and leeway', async () => {
     const jwt = scheme();
     const text = token(good({ exp: nowS() + 5 }));
     expect(await nameOf(jwt, text)).toBe('svc');
@@ -181,7 +181,7 @@ describe('a token', () => {
     ['is empty', () => '..', /malformed/],
     ['has a weak key behind it', () => token(good(), { kid: 'small' }, small.privateKey), /malformed/],
   ];
-  it.each(hostile)('that %s is refused, and nothing of it is repeated', async (_name, make, why) => {
+  it.each(hostile)('a token that %s is refused without quoting it', async (_name, make, why) => {
     const text = make();
     const jwt = scheme(setOf(jwk(rsa.publicKey, 'one'), jwk(small.publicKey, 'small')));
     const message = await refusal(jwt, text);
@@ -190,7 +190,7 @@ describe('a token', () => {
     expect(message.length).toBeLessThan(80);
   });
 
-  it('may be signed with any of the keys that share a name', async () => {
+  it('a token may be signed with any of the keys that share a name', async () => {
     const jwt = scheme(setOf(jwk(other.publicKey, 'one'), jwk(rsa.publicKey, 'one')));
     expect(await nameOf(jwt, token(good()))).toBe('svc');
     expect(await refusal(jwt, token(good(), {}, pair().privateKey))).toBe("the token's signature is wrong");
@@ -198,16 +198,16 @@ describe('a token', () => {
   });
 });
 
-describe('algorithms', () => {
-  it.each([['none'], ['HS256'], ['RS1'], ['']])('%j cannot be allowed', (one) => {
+describe('token algorithms', () => {
+  it.each([['none'], ['HS256'], ['RS1'], ['']])('the algorithm %j cannot be allowed', (one) => {
     expect(() => scheme(undefined, { algorithms: ['RS256', one] })).toThrow('cannot be allowed');
   });
-  it('none at all cannot be allowed', () => {
+  it('an empty list of algorithms cannot be allowed', () => {
     expect(() => scheme(undefined, { algorithms: [] })).toThrow('cannot be allowed');
   });
 });
 
-describe('a key set', () => {
+describe('key set', () => {
   it.each([
     ['not JSON', '{', 'is not JSON'],
     ['null', 'null', 'has no list of keys'],
@@ -218,12 +218,12 @@ describe('a key set', () => {
     ['a key for encryption', setOf(jwk(rsa.publicKey, 'one', { use: 'enc' })), 'has no public key'],
     ['nonsense', '{"keys":[null,1,"a",{}]}', 'has no public key'],
     ['endless', `{"keys":[${'{},'.repeat(1000)}{}]}`, 'over the limit of 1000'],
-  ])('that is %s is refused', (_name, text, why) => {
+  ])('a key set that is %s is refused', (_name, text, why) => {
     expect(() => parseKeySet(text, 'keys')).toThrow(why);
   });
 });
 
-describe('keys of an address', () => {
+describe('remote key set', () => {
   function remote(answers: Array<string | Error>) {
     const log = logLines();
     let asked = 0;
@@ -253,7 +253,7 @@ describe('keys of an address', () => {
   const both = setOf(jwk(rsa.publicKey, 'one'), jwk(other.publicKey, 'two'));
   const rotated = setOf(jwk(other.publicKey, 'two'));
 
-  it('are asked for once, however many wait', async () => {
+  it('concurrent tokens fetch the key set once', async () => {
     const { jwt, asked } = remote([first]);
     const names = await Promise.all(
       Array.from({ length: 20 }, (_, i) => nameOf(jwt, token(good({ jti: String(i) })))),
@@ -262,7 +262,7 @@ describe('keys of an address', () => {
     expect(asked()).toBe(1);
   });
 
-  it('are asked for again when a token names another, and not for each that does', async () => {
+  it('a token with an unknown key fetches the key set again, but not for each such token', async () => {
     const { jwt, asked } = remote([first, both]);
     expect(await nameOf(jwt, token(good()))).toBe('svc');
     clock.advance(15_000);
@@ -277,7 +277,7 @@ describe('keys of an address', () => {
     expect(asked()).toBe(3);
   });
 
-  it('that were taken out are not believed any more, nor tokens that were', async () => {
+  it('a removed key and its cached tokens are refused', async () => {
     const { jwt, keys } = remote([both, rotated]);
     const text = token(good());
     expect(await nameOf(jwt, text)).toBe('svc');
@@ -286,7 +286,7 @@ describe('keys of an address', () => {
     expect(await refusal(jwt, text)).toMatch(/not known/);
   });
 
-  it('stay in force while the address is away, and it is asked now and then', async () => {
+  it('the last keys stay in force while their address is unreachable, with occasional retries', async () => {
     const { jwt, asked, log } = remote([first, new Error('ECONNREFUSED'), new Error('ECONNREFUSED'), first]);
     expect(await nameOf(jwt, token(good({ exp: nowS() + 90_000 })))).toBe('svc');
     for (let minute = 0; minute < 30; minute++) {
@@ -300,7 +300,7 @@ describe('keys of an address', () => {
     );
   });
 
-  it('that never came are the registry’s failure, not the client’s, and are asked for again later', async () => {
+  it('a key set that never arrived is an error of the registry and is fetched again later', async () => {
     const { jwt, asked } = remote([new Error('ECONNREFUSED'), '{"keys":[]}', first]);
     for (let i = 0; i < 5; i++) {
       await expect(nameOf(jwt, token(good()))).rejects.toMatchObject({

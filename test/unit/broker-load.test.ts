@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { failureOf } from '../../src/bin/shell/report.ts';
 import { loadNodeRdkafka } from '../../src/io/broker/node-rdkafka-load.ts';
 
-it('a node-rdkafka of another Node.js ends a command with 3 and says how to rebuild it, not with a bug report', async () => {
+it('a node-rdkafka built for another Node.js ends a command with 3 and advice to rebuild', async () => {
   const abi = new Error(
     'The module was compiled against a different Node.js version\nusing NODE_MODULE_VERSION 115.',
   );

@@ -6,7 +6,7 @@ import { whilePassing } from '../../src/io/broker/retry.ts';
 
 const notYet = () => brokerError('broker_unavailable', 'Not leader for partition', { next: 'try again' });
 
-it('asks again until there is an answer, for less time each time', async () => {
+it('a refused question is repeated until there is an answer, with less time for each attempt', async () => {
   const left: number[] = [];
   const answer = await whilePassing(60_000, async (leftMs) => {
     left.push(leftMs);
@@ -18,7 +18,7 @@ it('asks again until there is an answer, for less time each time', async () => {
   expect(left[2]).toBeLessThan(left[0] as number);
 });
 
-it('gives up when the time is over, and at once where the answer will stay the same', async () => {
+it('a refused question is abandoned at its deadline, and immediately for a final refusal', async () => {
   let asked = 0;
   const refuse = (error: () => Error) => async (): Promise<never> => {
     asked++;

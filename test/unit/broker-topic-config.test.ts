@@ -36,14 +36,14 @@ function answer(configs: ReadonlyArray<readonly [string, string | null]>, error 
   ]);
 }
 
-it('asks for one topic, all its settings', () => {
+it('a describe request names one topic and requires all its settings', () => {
   const request = encodeDescribeTopic('me', 'orders');
   expect(request.readInt32BE(0)).toBe(request.length - 4);
   expect([...request.subarray(4, 8)]).toEqual([0, 32, 0, 1]);
   expect(request.includes('orders')).toBe(true);
 });
 
-it('reads the settings that have a value, synonyms aside', () => {
+it('a describe answer gives the settings that have a value, without synonyms', () => {
   const found = decodeDescribeTopic(
     answer([
       ['cleanup.policy', 'compact'],
@@ -57,7 +57,7 @@ it('reads the settings that have a value, synonyms aside', () => {
   ]);
 });
 
-it('has no answer where the broker says no, or where the bytes are cut or not Kafka', () => {
+it('a refused, truncated or foreign describe answer gives no settings', () => {
   expect(decodeDescribeTopic(answer([['a', 'b']], 29))).toBeUndefined();
   const whole = answer([['cleanup.policy', 'compact']]);
   for (let length = 0; length < whole.length; length++)

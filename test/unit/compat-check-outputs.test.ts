@@ -221,10 +221,10 @@ interface Sarif {
   }>;
 }
 
-describe('sarif', () => {
+describe('SARIF', () => {
   const validate = new Ajv({ strict: false }).compile(SARIF);
 
-  it.each([0, 1, 2])('has what the format requires (%i)', (index) => {
+  it.each([0, 1, 2])('the SARIF report conforms to its schema (%i)', (index) => {
     const log = JSON.parse(reportOutput('sarif', all[index] as GateReport, undefined).text) as Sarif;
     expect(validate(log), JSON.stringify(validate.errors)).toBe(true);
     const [run] = log.runs;
@@ -232,7 +232,7 @@ describe('sarif', () => {
       expect(run?.tool.driver.rules[ruleIndex]?.id).toBe(ruleId);
   });
 
-  it('tells errors, warnings and notes apart, and a check that failed', () => {
+  it('the SARIF report distinguishes errors, warnings and notes, and marks a failed check', () => {
     const levels = (one: GateReport): string[] =>
       (JSON.parse(reportOutput('sarif', one, undefined).text) as Sarif).runs.flatMap(({ results }) =>
         results.map(({ level }) => level),
@@ -291,7 +291,7 @@ function parseXml(text: string): Element {
   return root.children[0] as Element;
 }
 
-describe('junit', () => {
+describe('JUnit', () => {
   const counted = (suites: Element) => {
     const [suite] = suites.children;
     const cases = suite?.children.filter(({ name }) => name === 'testcase') ?? [];
@@ -309,7 +309,7 @@ describe('junit', () => {
     };
   };
 
-  it.each([0, 1, 2])('is well-formed and counts what is in it (%i)', (index) => {
+  it.each([0, 1, 2])('the JUnit report is well-formed and counts its cases (%i)', (index) => {
     const { names, told, found, cases } = counted(
       parseXml(reportOutput('junit', all[index] as GateReport, undefined).text),
     );
@@ -319,7 +319,7 @@ describe('junit', () => {
     expect(found[1] === 0).toBe((all[index] as GateReport).compatible);
   });
 
-  it('has a case for each reading, and one for a check that failed', () => {
+  it('the JUnit report has a case for each direction and for a failed check', () => {
     const names = counted(parseXml(reportOutput('junit', broken, undefined).text)).cases.map(
       ({ attributes }) => attributes['name'],
     );
@@ -335,8 +335,8 @@ describe('junit', () => {
   });
 });
 
-describe('github', () => {
-  it('has one line for each finding, which nothing in a schema can add to', () => {
+describe('GitHub annotations', () => {
+  it('the GitHub report has one line per finding, and no schema text can add a line', () => {
     for (const one of all) {
       const { text } = reportOutput('github', one, undefined);
       const commands = text.split('\n').filter((line) => line.startsWith('::'));
@@ -351,8 +351,8 @@ describe('github', () => {
   });
 });
 
-describe('markdown', () => {
-  it('closes what it opens', () => {
+describe('Markdown', () => {
+  it('the Markdown report closes every element that it opens', () => {
     for (const one of all) {
       const { text } = reportOutput('markdown', one, undefined);
       expect(text).toMatch(/^## orders/);
@@ -363,8 +363,8 @@ describe('markdown', () => {
   });
 });
 
-describe('text and json', () => {
-  it('name every finding', () => {
+describe('text and JSON', () => {
+  it('the text and JSON reports name every finding', () => {
     const { text, document } = reportOutput('text', broken, undefined);
     for (const { finding } of broken.findings) expect(text).toContain(finding.rule);
     expect((document as { readonly findings: unknown[] }).findings.length).toBe(broken.findings.length);
@@ -372,13 +372,13 @@ describe('text and json', () => {
   });
 });
 
-describe('the patch', () => {
+describe('patch', () => {
   const dir = mkdtempSync(join(tmpdir(), 'patch-'));
   afterAll(() => rmSync(dir, { recursive: true, force: true }));
   const lines = fc.array(fc.constantFrom('a', 'b', 'c', '', '{'), { maxLength: 30 });
   const text = fc.tuple(lines, fc.boolean()).map(([list, end]) => `${list.join('\n')}${end ? '\n' : ''}`);
 
-  it('makes one text the other, as git applies it', () => {
+  it('git applies the patch and gets the second text from the first', () => {
     fc.assert(
       fc.property(text, text, (before, after) => {
         fc.pre(before !== after && before !== '' && after !== '');
@@ -396,7 +396,7 @@ describe('the patch', () => {
     );
   });
 
-  it.each(['git apply -', 'patch -p1'])('finds a file with spaces in its name by %s', (command) => {
+  it.each(['git apply -', 'patch -p1'])('the tool %s finds a file with spaces in its name', (command) => {
     const name = 'an order.avsc';
     writeFileSync(join(dir, name), 'a\nb\n');
     const input = unifiedDiff(name, 'a\nb\n', 'a\nc\n');
@@ -405,7 +405,7 @@ describe('the patch', () => {
     expect(readFileSync(join(dir, name), 'utf8')).toBe('a\nc\n');
   });
 
-  it('leaves what is far from a change alone', () => {
+  it('the patch omits lines far from a change', () => {
     const many = Array.from({ length: 100 }, (_, i) => `line ${i}\n`);
     const other = [...many];
     other[10] = 'other\n';

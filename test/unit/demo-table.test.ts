@@ -10,14 +10,14 @@ const fact = (slice: Fact['slice'], holds: boolean, seen = 'seen 3 of 3'): Fact 
   holds,
 });
 
-describe('facts', () => {
-  it('hold together or not at all', () => {
+describe('table of facts', () => {
+  it('the verdict holds only if every fact holds and at least one exists', () => {
     expect(allHold([fact('contracts', true), fact('effects', true)])).toBe(true);
     expect(allHold([fact('contracts', true), fact('effects', false)])).toBe(false);
     expect(allHold([])).toBe(false);
   });
 
-  it('stand under their slice with a tick or a cross, and are counted', () => {
+  it('the facts are listed under their slice with a tick or a cross, and are counted', () => {
     const text = renderFacts([fact('contracts', true), fact('effects', false)], 80);
     expect(text).toBe(
       [
@@ -35,7 +35,7 @@ describe('facts', () => {
     );
   });
 
-  it('wrap what was seen at the width of the terminal and lose no word', () => {
+  it('the table wraps observations at the width of the terminal and loses no word', () => {
     const words = Array.from({ length: 40 }, (_, i) => `word${i}`);
     const lines = renderFacts([fact('windows', true, words.join(' '))], 60).split('\n');
     expect(lines.every((line) => line.length <= 60)).toBe(true);

@@ -3,17 +3,17 @@ import { askAll, fail, ok, renderFindings, warn } from '../../src/bin/doctor/che
 import { judgeFeatures, judgeLimits, judgeNode, judgeUws } from '../../src/bin/doctor/host.ts';
 import { coreError } from '../../src/core/errors.ts';
 
-describe('what the doctor judges', () => {
+describe('doctor checks', () => {
   it.each([
     ['18.20.0', 'fail'],
     ['20.18.3', 'fail'],
     ['20.19.0', 'ok'],
     ['22.0.0', 'ok'],
-  ])('Node.js %s: %s', (version, verdict) => {
+  ])('the doctor judges Node.js %s as %s', (version, verdict) => {
     expect(judgeNode(version, '115').verdict).toBe(verdict);
   });
 
-  it('librdkafka by the features it was compiled with', () => {
+  it('the doctor judges librdkafka by the features it was compiled with', () => {
     expect(judgeFeatures('2.12.0', ['ssl', 'zstd', 'lz4', 'sasl', 'gzip']).verdict).toBe('ok');
     const lacking = judgeFeatures('2.12.0', ['ssl', 'gzip']);
     expect(lacking.verdict).toBe('fail');
@@ -34,13 +34,13 @@ describe('what the doctor judges', () => {
     ['Max open files            4096                 4096                 files     \n', 'ok'],
     ['Max open files            unlimited            unlimited            files     \n', 'ok'],
     ['', 'warn'],
-  ])('limits %j: %s', (text, verdict) => {
+  ])('the doctor judges the open-file limits %j as %s', (text, verdict) => {
     expect(judgeLimits(text).verdict).toBe(verdict);
   });
 });
 
-describe('the list of findings', () => {
-  it('makes a failure of a check that throws, with its advice', async () => {
+describe('list of findings', () => {
+  it('a check that throws becomes a failed finding with its advice', async () => {
     const findings = await askAll([
       { id: 'fine', ask: () => ok('all well') },
       { id: 'so-so', ask: () => warn('slow', 'wait') },

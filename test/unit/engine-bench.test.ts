@@ -6,7 +6,7 @@ import { bench as kernels } from '../../bench/engine-kernel.ts';
 import { bench } from '../../bench/window.ts';
 import { smokeContext } from './bench/context.ts';
 
-it('measures the operator beside the obvious program, with equal answers', async () => {
+it('the operator bench measures the operator beside the obvious program, with equal answers', async () => {
   const said: string[] = [];
   const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
   expect(said).toEqual([expect.stringMatching(/^window, 1000 accounts: answer \d+ \d+ \d+ \d+$/)]);
@@ -19,7 +19,7 @@ it('measures the operator beside the obvious program, with equal answers', async
   expect(results[0]?.value).toBeGreaterThan(0);
 });
 
-it('measures the kernels beside the bare loop and the twin, with equal answers', async () => {
+it('the kernel bench measures the kernels beside the bare loop and the reference implementation, with equal answers', async () => {
   const said: string[] = [];
   const results = await kernels.run(
     smokeContext({ settings: { native: 'on' }, say: (line) => void said.push(line) }),
@@ -29,7 +29,7 @@ it('measures the kernels beside the bare loop and the twin, with equal answers',
   for (const one of results) expect(one.value, one.metric).toBeGreaterThan(0);
 });
 
-it('measures checkpoints beside ingestion, and gets every key back', async () => {
+it('the checkpoint bench measures checkpoints during ingestion and restores every key', async () => {
   const results = await checkpoints.run(smokeContext({ settings: { native: 'on' } }));
   const of = (metric: string): number =>
     results.find((one) => one.metric.startsWith(metric))?.value ?? Number.NaN;
@@ -38,7 +38,7 @@ it('measures checkpoints beside ingestion, and gets every key back', async () =>
   expect(of('restore, 0.1M keys')).toBeGreaterThan(0);
 });
 
-it('takes quantiles of what came between two looks at a histogram, in milliseconds', () => {
+it('the quantiles between two samples of a histogram are in milliseconds', () => {
   const look = (counts: readonly number[]): ReadonlyMap<string, number> =>
     new Map([
       ...['0.001', '0.005', '0.25', '+Inf'].map((le, i): [string, number] => [

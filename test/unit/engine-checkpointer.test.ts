@@ -125,8 +125,8 @@ function rowsIn(live: LiveState): string[] {
   return rows.sort();
 }
 
-describe('a checkpoint', () => {
-  it('writes what changed, and a new base only when the changelog has outgrown the state', async () => {
+describe('checkpoint', () => {
+  it('a checkpoint writes what changed, and a new snapshot only when the changelog has outgrown the state', async () => {
     const hand = await new Hand().start({ baseBytesMin: 1000, baseFactor: 1 });
     const keys = 5000;
     for (let from = 0; from < keys; from += 1000) hand.feed(from, from + 1000);
@@ -154,7 +154,7 @@ describe('a checkpoint', () => {
     expect(restored.progress).toEqual(hand.progress);
   });
 
-  it('has the records with late copies replayed until these are sent, whatever base it stands on', async () => {
+  it('a checkpoint replays records with unsent late copies, whatever its snapshot', async () => {
     const hand = await new Hand().start({ baseBytesMin: 1000, baseFactor: 0, segmentBytes: 1500 });
     const { records, refused } = batchesOf([{ eventTs: 0n, offset: 77n }]);
     records.columns.keyLength[0] = -1;
@@ -186,7 +186,7 @@ describe('a checkpoint', () => {
     expect(rowsIn(sent.state)).toEqual(rowsIn(hand.live));
   });
 
-  it('keeps three, and the part of the changelog that they replay', async () => {
+  it('the checkpointer keeps three checkpoints and the part of the changelog that they replay', async () => {
     const hand = await new Hand().start({ baseBytesMin: 2000, baseFactor: 0, segmentBytes: 1500 });
     for (let i = 0; i < 40; i++) {
       hand.feed(i * 5, i * 5 + 20);
@@ -212,7 +212,7 @@ describe('a checkpoint', () => {
     expect(firsts[0]).toBeGreaterThan(1);
   });
 
-  it('of a run that has not begun is there before its first record', async () => {
+  it('a checkpoint exists before the first record of a new run', async () => {
     const hand = await new Hand().start({});
     expect(hand.disk.names()).toEqual(['checkpoint-00000001.manifest']);
     const restored = (await hand.restore()) as Restored;
@@ -220,7 +220,7 @@ describe('a checkpoint', () => {
     expect(restored.progress).toEqual(hand.progress);
   });
 
-  it('lets a piece go when it is on disk that the state has no use for it, and not before', async () => {
+  it('a sorted run is deleted only when the disk records that the state no longer needs it', async () => {
     const hand = new Hand();
     const kinds = async (): Promise<readonly string[]> => {
       const found: string[] = [];
@@ -256,7 +256,7 @@ describe('a checkpoint', () => {
     expect(gone?.slice(-2)).toEqual(['spilled', 'fired']);
   });
 
-  it('is not begun on an unfinished one that a crash left', async () => {
+  it('a checkpoint does not reuse the number of an unfinished one that a crash left', async () => {
     const disk = new SimDisk();
     disk.put('checkpoint-00000001.manifest.tmp', new Uint8Array(9));
     const hand = new Hand(disk);
@@ -266,8 +266,8 @@ describe('a checkpoint', () => {
   });
 });
 
-describe('the loop', () => {
-  it('writes no record when nothing has moved', async () => {
+describe('loop and checkpointer', () => {
+  it('the loop writes no record when nothing has moved', async () => {
     const hand = await new Hand().start({});
     hand.feed(0, 1);
     expect(hand.checkpointer.afterBatch(hand.progress, hand.clock, 0)).toBe(1);
@@ -280,7 +280,7 @@ describe('the loop', () => {
     expect(restored).toMatchObject({ nextSeq: 4, frontier: 6, fired: 6, replayed: 3 });
   });
 
-  it('logs a frontier before it fires, and a decision when it is one', async () => {
+  it('the loop logs a watermark before it fires, and a decision when it makes one', async () => {
     const hand = await new Hand().start({});
     hand.feed(0, 1);
     const { checkpointer, progress, clock } = hand;
@@ -294,7 +294,7 @@ describe('the loop', () => {
     expect(() => checkpointer.afterBatch(createProgress(2), clock, 0)).toThrow('by a record of their own');
   });
 
-  it('gets idle and added partitions back', async () => {
+  it('a restore returns idle and added partitions', async () => {
     const hand = await new Hand().start({});
     hand.progress[cell(PARTITION_PROGRESS.IDLE)] = 1;
     hand.checkpointer.idle(0, hand.progress, hand.clock);
@@ -306,7 +306,7 @@ describe('the loop', () => {
     expect(((await hand.restore()) as Restored).progress).toEqual(wider);
   });
 
-  it('is told of a write that failed', async () => {
+  it('a failed write is reported to the loop', async () => {
     const hand = await new Hand().start({ baseBytesMin: 0, baseFactor: 0 });
     hand.feed(0, 100);
     await hand.checkpointer.checkpoint();
@@ -322,7 +322,7 @@ describe('the loop', () => {
     await expect(hand.checkpointer.checkpoint()).rejects.toMatchObject({ code: 'not_writable' });
   });
 
-  it('waits only while too much of the changelog waits for the disk', async () => {
+  it('the loop waits only while too much of the changelog waits for the disk', async () => {
     const hand = await new Hand().start({ waitingBytesMax: 100 });
     await hand.checkpointer.room();
     hand.feed(0, 500);

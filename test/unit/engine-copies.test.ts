@@ -50,8 +50,8 @@ const ask = (waitMs = 60_000, signal = new AbortController().signal) =>
   openOrCopy({ folder, open, locks, waitMs, signal });
 const left = (): string[] => (existsSync(`${folder}.copies`) ? readdirSync(`${folder}.copies`) : []);
 
-describe('a store that is open elsewhere', () => {
-  it('is copied as it stands, for several readers, and goes on by itself', async () => {
+describe('open store of another process', () => {
+  it('an open store is copied consistently for several readers and continues', async () => {
     await put(store, 1);
     const stop = serveCopies(store, locks, silentLogger);
     const first = await ask();
@@ -67,7 +67,7 @@ describe('a store that is open elsewhere', () => {
     expect(await keysOf(store)).toEqual([1, 2]);
   }, 300_000);
 
-  it('gives the reader the reason when it cannot be copied', async () => {
+  it('a reader gets the reason when a store cannot be copied', async () => {
     const full = new Proxy(store, {
       get: (of, name) =>
         name === 'checkpoint'
@@ -83,7 +83,7 @@ describe('a store that is open elsewhere', () => {
     await stop();
   }, 300_000);
 
-  it('is copied for others beside requests that cannot be served', async () => {
+  it('an open store is copied for valid requests beside requests that cannot be served', async () => {
     await put(store, 1);
     // The lock of one cannot be looked at, the other cannot be told why there is no copy.
     const unlocked = join(`${folder}.copies`, '0');
@@ -119,7 +119,7 @@ describe('a store that is open elsewhere', () => {
     expect(warned).toContainEqual(expect.objectContaining({ request: untold }));
   }, 300_000);
 
-  it('is read as it stands once the other process has let go of it', async () => {
+  it('a reader opens the store itself once the other process has closed it', async () => {
     await put(store, 1);
     const reading = ask();
     await until('a request for a copy', () => left().length > 0);
@@ -131,7 +131,7 @@ describe('a store that is open elsewhere', () => {
     await done();
   }, 300_000);
 
-  it('is waited for no longer than asked, and not behind a signal', async () => {
+  it('a reader waits no longer than its limit, and not after a signal', async () => {
     await expect(ask(0)).rejects.toMatchObject({
       code: 'kv_locked',
       next: expect.stringContaining('-export-wait'),
@@ -141,7 +141,7 @@ describe('a store that is open elsewhere', () => {
   });
 });
 
-it('a store that nobody has open is opened as it stands', async () => {
+it('a store that no process has open is opened directly', async () => {
   await store.close();
   const { store: itself, done } = await ask();
   expect(itself.folder).toBe(folder);

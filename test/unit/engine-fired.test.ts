@@ -106,7 +106,7 @@ const ascending = (rows: readonly RowSpec[]): RowSpec[] =>
   );
 
 describe('look-ups', () => {
-  it('of tumbling and sliding windows answer what a list of all rows does, in pages of any size', async () => {
+  it('look-ups of tumbling and sliding windows equal a list of all rows, in pages of any size', async () => {
     const grids = fc.constantFrom([10, 10], [10, 5], [10, 3], [7, 7], [100, 1]);
     const windows = fc.uniqueArray(fc.tuple(fc.integer({ min: -60, max: 60 }), fc.array(ids)), {
       selector: ([start]) => start,
@@ -139,7 +139,7 @@ describe('look-ups', () => {
     );
   });
 
-  it('of sessions answer what a list of all rows does, also across buckets', async () => {
+  it('look-ups of sessions equal a list of all rows, also across buckets', async () => {
     // Gaps of a minute and more spread them over buckets, which have a minute at least.
     const spans = fc.array(
       fc.record({ accountId: ids, pause: fc.constantFrom(31, 100, 70_000, 900_000), length: fc.nat(90_000) }),
@@ -169,7 +169,7 @@ describe('look-ups', () => {
     );
   });
 
-  it('do a bounded amount of work a page, and say where the next one goes on', async () => {
+  it('look-ups do a bounded amount of work per page and return where the next page starts', async () => {
     const fired = await sinkOf(await sim(), TUMBLING);
     const far = 100_000 * 10;
     const ends = [0, far].map((start) => pageOf(windowBounds(start, start + 10), [{ accountId: 1n }]));
@@ -180,7 +180,7 @@ describe('look-ups', () => {
     expect((await pages(fired, 2n)).rows).toEqual([]);
   });
 
-  it('of sessions do a bounded amount of work too', async () => {
+  it('look-ups of sessions do a bounded amount of work too', async () => {
     const fired = await sinkOf(await sim(), SESSIONS);
     const far = 5000n * BigInt(HOUR);
     for (const at of [0n, far])
@@ -191,8 +191,8 @@ describe('look-ups', () => {
   });
 });
 
-describe.each<KvDriver>([rocksdbDriver, rocksdbNpmDriver])('on a disk, by $name', (driver) => {
-  it('finds rows of runs and of puts, and finds them again when it is opened', async () => {
+describe.each<KvDriver>([rocksdbDriver, rocksdbNpmDriver])('fired store on disk, by $name', (driver) => {
+  it('the fired store finds rows of runs and of puts, also after it is reopened', async () => {
     const folder = place();
     const store = await driver.open(folder, OPTIONS);
     const fired = await sinkOf(store, TUMBLING);
@@ -214,7 +214,7 @@ describe.each<KvDriver>([rocksdbDriver, rocksdbNpmDriver])('on a disk, by $name'
     await again.close();
   });
 
-  it('forgets beside another sink, by event time, and the disk has it no more', async () => {
+  it('the fired store expires rows by event time beside another sink, and frees their disk space', async () => {
     const store = await driver.open(place(), OPTIONS);
     const fired = await FiredStore.open(store, { shape: TUMBLING, role: 'beside', retainMs: 100 });
     for (let start = 0; start < 1000; start += 10)
@@ -229,13 +229,13 @@ describe.each<KvDriver>([rocksdbDriver, rocksdbNpmDriver])('on a disk, by $name'
   });
 });
 
-describe('a full disk', () => {
+describe('full disk', () => {
   const child = fileURLToPath(new URL('../contract/sink.child.mjs', import.meta.url));
   /** Blocks of 1 KiB that a file may have: less than the log of the first rows below. */
   const FILE_KIB = 900;
 
   it.each(['on', 'off'])(
-    'with -native=%s stops nothing for good: once there is room, rows are written',
+    'a full disk with -native=%s does not stop writes permanently, and rows are written once there is room',
     {
       timeout: 180_000,
     },
@@ -275,7 +275,7 @@ describe('a full disk', () => {
     },
   );
 
-  it('closes the store that refuses, opens it anew for the next change, and answers meanwhile', async () => {
+  it('a store that refuses a write is reopened for the next change and answers reads meanwhile', async () => {
     const kv = new SimKv();
     let isFull = false;
     const opened: KvStore[] = [];
@@ -310,11 +310,11 @@ describe('a full disk', () => {
   });
 });
 
-describe('the order of sessions', () => {
+describe('session order', () => {
   const few = { min: 0n, max: 40n };
   const account = fc.oneof(fc.bigInt(few), fc.bigInt({ min: 0n, max: U64_MAX }), fc.constant(1n << 63n));
 
-  it('is that of their keys, whether rows are compared or counted', () => {
+  it('the session order follows the keys, whether rows are compared or counted', () => {
     const many = fc.array(fc.tuple(account, fc.nat(500)), { maxLength: 60 });
     fc.assert(
       fc.property(many, fc.constantFrom(1, 200), fc.constantFrom(100, 1000), (drawn, times, bucketMs) => {
@@ -346,7 +346,7 @@ describe('the order of sessions', () => {
     );
   });
 
-  it('holds for a bucket of many rows', () => {
+  it('the session order holds for a bucket of many rows', () => {
     const count = 50_000;
     const rows = new ResultRows(
       pageOf(
@@ -366,7 +366,7 @@ describe('the order of sessions', () => {
 });
 
 describe('retention', () => {
-  it('of sessions goes by their ends, however long they are', async () => {
+  it('the retention of sessions follows their ends, however long they are', async () => {
     const fired = await FiredStore.open(await sim(), { shape: SESSIONS, role: 'beside', retainMs: HOUR });
     const at = (start: number, last: number): FiredPage =>
       pageOf(sessionBounds(30), [{ accountId: 1n, start: BigInt(start), last: BigInt(last) }]);
@@ -376,7 +376,7 @@ describe('retention', () => {
     expect((await pages(fired, 1n)).rows.map((row) => row.windowStart)).toEqual([1000, 9 * HOUR + 100]);
   });
 
-  it('expires the rows of a sink, for its readers and its exports, and only where it is given', async () => {
+  it('the retention of a sink expires rows for readers and exports, and only where it is set', async () => {
     const write = async (fired: FiredStore): Promise<void> => {
       for (const start of [0, 999_900, 1_000_000])
         await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
@@ -399,7 +399,7 @@ describe('retention', () => {
   });
 });
 
-describe('a folder', () => {
+describe('fired-store folder', () => {
   const fill = async (fired: FiredStore): Promise<void> => {
     for (const start of [0, 1000])
       await fired.write([pageOf(windowBounds(start, start + 10), [{ accountId: 7n }])]);
@@ -407,7 +407,7 @@ describe('a folder', () => {
   const beside = (store: KvStore, retainMs: number) =>
     FiredStore.open(store, { shape: TUMBLING, role: 'beside', retainMs });
 
-  it('of other windows is refused', async () => {
+  it('a folder of other windows is refused', async () => {
     const store = await sim();
     await sinkOf(store, TUMBLING);
     await expect(sinkOf(store, SESSIONS)).rejects.toMatchObject({
@@ -420,7 +420,7 @@ describe('a folder', () => {
     await sinkOf(store, TUMBLING);
   });
 
-  it('that has forgotten rows never becomes the sink; one that has not may', async () => {
+  it('a folder that has expired rows never becomes the sink, and one that has not may', async () => {
     const forgetful = await sim();
     await fill(await beside(forgetful, 100));
     await expect(sinkOf(forgetful, TUMBLING)).rejects.toMatchObject({ code: 'bad_setting' });
@@ -430,7 +430,7 @@ describe('a folder', () => {
     await sinkOf(whole, TUMBLING);
   });
 
-  it('that has been the sink forgets nothing beside another one', async () => {
+  it('a folder that has been the sink expires nothing beside another sink', async () => {
     const store = await sim();
     await fill(await sinkOf(store, TUMBLING));
     const fired = await beside(store, 100);
@@ -438,7 +438,7 @@ describe('a folder', () => {
     expect((await pages(fired, 7n)).rows).toHaveLength(2);
   });
 
-  it('that does not say what it holds is refused, whatever stands there', async () => {
+  it('a folder with an invalid description is refused, whatever it contains', async () => {
     const texts = [
       '',
       'null',

@@ -23,8 +23,8 @@ function world(seen: readonly number[], mode: 'partition' | 'global' = 'partitio
   return { idle, ends, positions, valid, watch };
 }
 
-describe('a partition is idle', () => {
-  it('when it had nothing to read for the timeout, and again after it came back', () => {
+describe('idle partition', () => {
+  it('a partition is idle when it had nothing to read for the timeout, and again after it returned', () => {
     const { idle, ends, watch } = world([10]);
     const one = watch(1000);
     expect([one.due(0), one.due(500), one.due(999)]).toEqual([[], [], []]);
@@ -38,7 +38,7 @@ describe('a partition is idle', () => {
     expect([one.due(7000), one.due(7900), one.due(8000)]).toEqual([[], [], [0]]);
   });
 
-  it('never before its end was met, with a timeout of 0, or where one watermark serves all', () => {
+  it('a partition is never idle before its end was read, with a timeout of 0, or under a global watermark', () => {
     const { ends, watch } = world([10]);
     ends[0] = -1;
     const one = watch(1);
@@ -50,7 +50,7 @@ describe('a partition is idle', () => {
     expect([global.due(0), global.due(1e9)]).toEqual([[], []]);
   });
 
-  it('only by time in which somebody read', () => {
+  it('a partition becomes idle only by time in which the engine read', () => {
     const one = world([10]).watch(1000);
     expect(one.due(0)).toEqual([]);
     one.unread(5000);
@@ -58,13 +58,13 @@ describe('a partition is idle', () => {
     expect(one.due(6100)).toEqual([0]);
   });
 
-  it('those without an event first, and the one that lags most behind last', () => {
+  it('partitions without an event become idle first, and the one that lags most becomes idle last', () => {
     const one = world([30, NEVER, 10, 20, NEVER]).watch(100);
     one.due(0);
     expect(one.due(200)).toEqual([1, 4, 0, 3, 2]);
   });
 
-  it('those without an event before all others, however much later they are read', () => {
+  it('partitions without an event become idle before all others, however much later they are read', () => {
     const { idle, ends, watch } = world([30, NEVER, 10]);
     const one = watch(100);
     ends[1] = -1;
@@ -75,7 +75,7 @@ describe('a partition is idle', () => {
     expect(one.due(1400)).toEqual([]);
   });
 
-  it('when only invalid records came for the timeout, and not before the last valid event is so old', () => {
+  it('a partition with only invalid records becomes idle one timeout after its last valid event', () => {
     const { ends, positions, valid, watch } = world([10]);
     const one = watch(10_000);
     ends[0] = -1;
@@ -90,7 +90,7 @@ describe('a partition is idle', () => {
     expect(due).toEqual([14_500]);
   });
 
-  it('not by an invalid record behind which the partition is not read', () => {
+  it('a partition is not idle by an invalid record behind which it is not read', () => {
     const { ends, positions, watch } = world([10]);
     const one = watch(10_000);
     ends[0] = -1;

@@ -40,26 +40,26 @@ async function bounded(events: readonly TestEvent[]) {
 }
 
 describe('invalid records', () => {
-  it('fail a bounded run that read nothing else, with the counts by reason and the first record', async () => {
+  it('invalid records alone fail a bounded run, with the counts by reason and the first record', async () => {
     const { judged } = await bounded([broken(), outOfRange, broken(), broken()]);
     expect(judged).toThrow(
       'none of the 4 records read from topic events is an event: 3 have a value that is not 256 bytes long, 1 have an event_ts out of range; the first: partition 0 offset 0 has a value that is not 256 bytes long but 0',
     );
   });
 
-  it('do not fail a bounded run that read an event as well, or nothing at all', async () => {
+  it('invalid records do not fail a bounded run that read an event as well, or nothing', async () => {
     expect((await bounded([broken(), valid(1n)])).judged).not.toThrow();
     expect((await bounded([])).judged).not.toThrow();
   });
 
-  it('do not fail a restored run, whose earlier records were events', () => {
+  it('invalid records do not fail a restored run whose earlier records were events', () => {
     const before = { consumed: 10, invalid: 0 } as Totals;
     const totals = { consumed: 11, invalid: 1 } as Totals;
     const invalid = { reasons: { null_value: 0, value_length: 1, event_ts: 0 }, sample: null };
     expect(() => demandValidInput('events', { totals, before, invalid })).not.toThrow();
   });
 
-  it('are warned of once a minute and counted by reason', async () => {
+  it('invalid records are logged once a minute and counted by reason', async () => {
     const { warnings, counted } = await bounded([valid(1n), broken(), outOfRange, broken()]);
     expect(warnings).toEqual([
       {
@@ -74,7 +74,7 @@ describe('invalid records', () => {
     ]);
   });
 
-  it('make their partition idle when nothing else comes from it, so that the others fire', async () => {
+  it('a partition of invalid records becomes idle, so that the other partitions fire', async () => {
     const events = Array.from({ length: 50 }, (_, i) => valid(BigInt(i)));
     const source = new Tombstones(events, 2, 10);
     const sink = new MemorySink();

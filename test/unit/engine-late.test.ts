@@ -59,10 +59,10 @@ function encoded(some: readonly Row[], arenaBytes = 1 << 20): Uint8Array {
 
 const plain = (value: Uint8Array | null): readonly number[] | null => (value === null ? null : [...value]);
 
-describe('copies as bytes', () => {
+describe('encoded late copies', () => {
   const some = fc.array(rows, { minLength: 1, maxLength: 6 });
 
-  it('come back as they were, whatever stands behind them', () => {
+  it('late copies are decoded unchanged, whatever bytes follow them', () => {
     fc.assert(
       fc.property(some, fc.uint8Array({ maxLength: 20 }), (given, rest) => {
         const own = encoded(given);
@@ -89,7 +89,7 @@ describe('copies as bytes', () => {
     );
   });
 
-  it('are refused, and never believed, whatever the bytes are', () => {
+  it('damaged late copies are refused, whatever the bytes are', () => {
     fc.assert(
       fc.property(
         fc.oneof(
@@ -109,7 +109,7 @@ describe('copies as bytes', () => {
     );
   });
 
-  it('keep the head of a value that is too long, and say how long it was', () => {
+  it('a late copy keeps the head of a value that is too long, and its original length', () => {
     const long = new Uint8Array(PAYLOAD_BYTES_MAX + 5).fill(7);
     const row = { partition: 0, offset: 4n, timestamp: undefined, reason: REFUSAL.INVALID, bound: NO_BOUND };
     const decoded = decodeLate(encoded([{ ...row, key: long, value: long }]));
@@ -119,7 +119,7 @@ describe('copies as bytes', () => {
     expect(copy?.valueBytes).toBe(PAYLOAD_BYTES_MAX + 5);
   });
 
-  it('stand in a record before its deltas, and are noted as sent by its number', () => {
+  it('late copies precede the deltas of their record, and are noted as sent by its number', () => {
     const times = { mode: 'partition', sizeMs: 10, slideMs: 10, skewMs: 0, latenessMs: 0 } as const;
     const late = encoded([
       { partition: 0, offset: 4n, timestamp: 1n, key: null, value: null, reason: REFUSAL.LATE, bound: 9n },
@@ -138,7 +138,7 @@ describe('copies as bytes', () => {
   });
 });
 
-describe('the outlet', () => {
+describe('late outlet', () => {
   const copy = encoded([
     { partition: 0, offset: 4n, timestamp: 1n, key: null, value: null, reason: REFUSAL.LATE, bound: 9n },
   ]);
@@ -161,7 +161,7 @@ describe('the outlet', () => {
       onSent: (copies) => void log.push(`${copies} copies`),
     });
 
-  it('makes the refusals durable, sends the copies, and then notes them', async () => {
+  it('the outlet makes the refusals durable, sends the copies, and then notes them', async () => {
     const log: string[] = [];
     const topic = { send: async (copies: readonly LateCopy[]) => void log.push(`send ${copies.length}`) };
     const outlet = outletOf({ log, topic });
@@ -172,7 +172,7 @@ describe('the outlet', () => {
     expect(outlet.waitingCopies).toBe(0);
   });
 
-  it('sends what is offered in the moment in which nothing was left', async () => {
+  it('the outlet sends copies that are offered just when it became empty', async () => {
     const log: string[] = [];
     const topic = { send: async () => {} };
     const outlet: LateOutlet = new LateOutlet({
@@ -189,7 +189,7 @@ describe('the outlet', () => {
     expect(log).toEqual(['sent 3', 'sent 5']);
   });
 
-  it('holds the reading while more waits than it may, and tries a topic that is away again', async () => {
+  it('the outlet blocks the reading while too much waits, and retries an unreachable topic', async () => {
     const log: string[] = [];
     let isAway = true;
     const send = async (): Promise<void> => {
@@ -213,7 +213,7 @@ describe('the outlet', () => {
     await outlet.flushed(never);
   });
 
-  it('ends by what no waiting mends', async () => {
+  it('the outlet fails on an error that no retry can fix', async () => {
     const send = async (): Promise<void> => {
       throw engineError('late_refused', 'too large');
     };
@@ -224,7 +224,7 @@ describe('the outlet', () => {
   });
 });
 
-describe('the topic', () => {
+describe('late topic', () => {
   const broker = (lostRow: number): BrokerDriver => {
     const driver = simBrokerDriver({
       seed: 7,
@@ -254,7 +254,7 @@ describe('the topic', () => {
     return new KafkaLateTopic({ ...parts, topic, driver });
   };
 
-  it('has the copies in their order, each with what became of it', async () => {
+  it('the late topic has the copies in order, each with the outcome of its event', async () => {
     const driver = broker(0);
     const topic = await made(driver, 'late');
     await topic.send(some);
@@ -288,7 +288,7 @@ describe('the topic', () => {
     await consumer.close();
   });
 
-  it('says whether it helps to try again', async () => {
+  it('an error of the late topic states whether a retry can help', async () => {
     const lossy = await made(broker(1), 'late');
     await expect(lossy.send(some)).rejects.toMatchObject({ code: 'late_failed', kind: 'unavailable' });
     const missing = await made(broker(0), 'none');

@@ -190,7 +190,7 @@ async function limitIn(slow: Partial<Costs>, waits = false, queuedMs = 0) {
   return { limited: summary.limitedBy, strip, metrics };
 }
 
-describe('the engine says that it is limited by', () => {
+describe('limiting stage', () => {
   const cases: ReadonlyArray<readonly [string, Partial<Costs>, Limit]> = [
     ['a slow source', { fetch: 40 }, 'fetch'],
     ['slow decoding', { decode: 40 }, 'decode'],
@@ -201,7 +201,7 @@ describe('the engine says that it is limited by', () => {
     ['a slow sink', { sink: 100 }, 'sink'],
     ['a sink that has the thread', { paint: 40 }, 'sink'],
   ];
-  it.each(cases)('%s', async (_, slow, limit) => {
+  it.each(cases)('the engine names its limiting stage: %s', async (_, slow, limit) => {
     const { limited, strip } = await limitIn(slow);
     expect(limited?.by).toBe(limit);
     expect(limited?.share).toBeGreaterThan(0.5);
@@ -210,7 +210,7 @@ describe('the engine says that it is limited by', () => {
       if (stage !== limit && IN_LOOP.has(stage)) expect(busy, stage).toBeLessThan(0.2);
   });
 
-  it('nothing of its own, where records are few', async () => {
+  it('the engine names the input as its limit where records are few', async () => {
     const { limited, strip } = await limitIn({}, true);
     expect(limited?.by).toBe('input');
     expect(strip.get('fetch')?.idle).toBeGreaterThan(0.5);

@@ -81,9 +81,9 @@ async function run(kind: Kind, disk: SimDisk, spill: string) {
 
 const vector = JSON.parse(brotliDecompressSync(readFileSync(VECTOR)).toString()) as Record<Kind, Folder>;
 
-describe('a state folder of form 5', () => {
+describe('state folder of form 5', () => {
   for (const kind of ['mem', 'disk'] as const) {
-    it(`with state ${kind === 'mem' ? 'in memory' : 'on disk'} is read, and the run goes on exactly from there`, async () => {
+    it(`a folder ${kind === 'mem' ? 'with state in memory' : 'with state on disk'} is read, and the run resumes exactly from there`, async () => {
       const { files, spill, rows } = vector[kind];
       const disk = new SimDisk();
       for (const [name, bytes] of Object.entries(files)) disk.put(name, unpacked(bytes));

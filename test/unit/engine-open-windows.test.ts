@@ -52,7 +52,7 @@ async function pageOf(engine: Engine, query: string): Promise<Page> {
 
 const asked = async (engine: Engine, query: string) => (await pageOf(engine, query)).rows;
 
-it('answers what has fired and waits for the sink, as not final', async () => {
+it('GET /windows returns what has fired and waits for the sink as not final', async () => {
   const sink = new HeldSink();
   const engine = engineIn(
     {
@@ -84,7 +84,7 @@ it('answers what has fired and waits for the sink, as not final', async () => {
   ]);
 });
 
-it('answers all open windows of a key, however many there are, page by page', async () => {
+it('GET /windows returns all open windows of a key page by page, however many there are', async () => {
   const engine = engineIn(
     {
       job: { ...JOB, window: 'sliding', sizeMs: 2500, slideMs: 1 },

@@ -68,8 +68,8 @@ function setUp(sinks: readonly Slow[], over: Partial<OutletParts['checkpointer']
 
 const forever = new AbortController().signal;
 
-describe('the outlet', () => {
-  it('asks for durability and tells the changelog a few times for a burst, not once for each of its firings', async () => {
+describe('burst of firings', () => {
+  it('the outlet syncs the changelog a few times per burst and not once per firing', async () => {
     const sink = new Slow(() => 1);
     const { outlet, calls } = setUp([sink]);
     const burst = 20_000;
@@ -89,7 +89,7 @@ describe('the outlet', () => {
     expect(outlet.leaving).toEqual([]);
   });
 
-  it('lets nothing leave before what it depends on is durable, and tells of nothing that a sink may still lose', async () => {
+  it('the outlet sends nothing before its changelog is durable, and records nothing that a sink may still lose', async () => {
     const draw = drawFrom(7);
     const sinks = [new Slow(() => draw(4)), new Slow(() => draw(4))];
     let appended = 0;
@@ -133,7 +133,7 @@ describe('the outlet', () => {
     expect(told.length).toBeGreaterThan(2);
   });
 
-  it('does not tell of firings that are not logged, and tells what had fired before them', async () => {
+  it('the outlet records only logged firings, and records what had fired before them', async () => {
     const { outlet, calls } = setUp([new Slow(() => 0)]);
     outlet.take([ending(10)], 10);
     outlet.take([ending(20)], undefined);
@@ -144,7 +144,7 @@ describe('the outlet', () => {
     expect(calls.told).toEqual([10]);
   });
 
-  it('waits for the changelog when more is held than there is room for', async () => {
+  it('the outlet waits for the changelog when it holds more than it has room for', async () => {
     let go = (): void => {};
     const held = new Promise<void>((resolve) => {
       go = resolve;
@@ -165,7 +165,7 @@ describe('the outlet', () => {
     await outlet.flushed();
   });
 
-  it('lets go of everything when the changelog or a sink fails, and says why', async () => {
+  it('the outlet releases everything when the changelog or a sink fails, and reports the reason', async () => {
     const broken = setUp([new Slow(() => 0)], {
       durable: () => Promise.reject(new Error('the disk is full')),
     });
@@ -186,7 +186,7 @@ describe('the outlet', () => {
     expect(failed.calls.told).toEqual([]);
   });
 
-  it('gives up what waits when it is stopped, without a word to the changelog', async () => {
+  it('a stopped outlet discards what waits and writes nothing to the changelog', async () => {
     const sink = new Slow(() => 5);
     const { outlet, calls } = setUp([sink]);
     const firings = [ending(10), ending(20)];

@@ -74,8 +74,8 @@ function outletOf() {
   return { outlet, gates, events };
 }
 
-describe('results leave', () => {
-  it('once the changelog up to them is durable, and are told to be gone once the sink has them', async () => {
+describe('result outlet', () => {
+  it('results leave once their changelog is durable, and are recorded as sent once the sink has them', async () => {
     const { outlet, gates, events } = outletOf();
     outlet.take([firing(10)], 12);
     await settled();
@@ -90,7 +90,7 @@ describe('results leave', () => {
     expect(outlet.waitingRows).toBe(0);
   });
 
-  it('in the order in which they fired, each behind its own part of the changelog', async () => {
+  it('results leave in the order in which they fired, each behind its own part of the changelog', async () => {
     const { outlet, gates, events } = outletOf();
     outlet.take([firing(10)], 10);
     outlet.take([firing(20)], 20);
@@ -109,7 +109,7 @@ describe('results leave', () => {
     expect(events).toEqual(['write 10', 'written 10', 'fired 10', 'write 20', 'written 20', 'fired 20']);
   });
 
-  it('without a word to the changelog where nobody is to go on from behind them', async () => {
+  it('results that no run resumes behind leave without a record in the changelog', async () => {
     const { outlet, gates, events } = outletOf();
     outlet.take([firing(10)], undefined);
     await settled();
@@ -120,7 +120,7 @@ describe('results leave', () => {
     expect(events).toEqual(['write 10', 'written 10']);
   });
 
-  it('never where the changelog could not be written, and the run ends by that', async () => {
+  it('results never leave where the changelog could not be written, and the run ends with that error', async () => {
     const { outlet, gates, events } = outletOf();
     const one = firing(10);
     outlet.take([one], 10);
@@ -135,7 +135,7 @@ describe('results leave', () => {
     expect(outlet.waitingRows).toBe(0);
   });
 
-  it('and are not told to be gone by a run that was given up', async () => {
+  it('results of an aborted run are not recorded as sent', async () => {
     const { outlet, gates, events } = outletOf();
     outlet.take([firing(10)], 10);
     await settled();

@@ -16,7 +16,7 @@ const low = (n: bigint): number => Number(BigInt.asIntN(32, n));
 const high = (n: bigint): number => Number(BigInt.asIntN(32, n >> 32n));
 
 describe('event time', () => {
-  it('floors to steps on both sides of zero, exactly', () => {
+  it('event times are floored to steps on both sides of zero, exactly', () => {
     const ts = fc.oneof(
       fc.integer({ min: -100, max: 100 }),
       fc.bigInt({ min: -(1n << 52n), max: (1n << 52n) - 1n }).map(Number),
@@ -36,7 +36,7 @@ describe('event time', () => {
     );
   });
 
-  it('takes timestamps inside the limits and no others', () => {
+  it('event times inside the limits are valid, and no others', () => {
     for (const ts of [0n, -1n, BigInt(EVENT_TS_LIMIT) - 1n, -BigInt(EVENT_TS_LIMIT)]) {
       expect(isEventTs(high(ts))).toBe(true);
       expect(BigInt(fromWords(low(ts), high(ts)))).toBe(ts);
@@ -75,7 +75,7 @@ describe('watermarks', () => {
     return taken;
   };
 
-  it('hold the frontier until every partition has had an event', () => {
+  it('the watermark is held until every partition has had an event', () => {
     const watermarks = new PartitionWatermarks(KERNELS, times, 2);
     expect(watermarks.dependsOnOrder).toBe(false);
     expect(take(watermarks, [0, 100])).toEqual([0]);
@@ -84,7 +84,7 @@ describe('watermarks', () => {
     expect([watermarks.frontier, watermarks.watermark]).toEqual([35, 45]);
   });
 
-  it('are one for all partitions where they are global, which depends on the order of arrival', () => {
+  it('a global watermark serves all partitions and depends on the order of arrival', () => {
     const watermarks = new GlobalWatermarks(KERNELS, times, 2);
     expect(watermarks.dependsOnOrder).toBe(true);
     expect(new GlobalWatermarks(KERNELS, times, 1).dependsOnOrder).toBe(false);
@@ -92,7 +92,7 @@ describe('watermarks', () => {
     expect([watermarks.frontier, watermarks.watermark]).toEqual([85, 95]);
   });
 
-  it('take idle and added partitions, and go on with all of it after a restore', () => {
+  it('watermarks handle idle and added partitions, also after a restore', () => {
     const watermarks = new PartitionWatermarks(KERNELS, times, 2);
     take(watermarks, [0, 100], [1, 50]);
     watermarks.idle(1);
@@ -115,7 +115,7 @@ describe('watermarks', () => {
     expect(() => watermarks.idle(3)).toThrow(/one of those there are/);
   });
 
-  it('leave alone what lies at a limit', () => {
+  it('watermarks ignore rows at a limit', () => {
     const watermarks = new PartitionWatermarks(KERNELS, times, 1);
     watermarks.setLimit(0, 1);
     expect(take(watermarks, [0, 5], [0, 6])).toEqual([0]);
@@ -124,7 +124,7 @@ describe('watermarks', () => {
 });
 
 describe('windows over slices', () => {
-  it('are those that hold one, each with the slices that it holds', () => {
+  it('the windows over a slice are those that hold it, each with its slices', () => {
     const lengths = fc
       .tuple(fc.integer({ min: 1, max: 20 }), fc.nat())
       .map(([size, any]) => ({ size, slide: 1 + (any % size) }));
@@ -160,7 +160,7 @@ describe('job', () => {
     latenessMs: 0,
     watermark: 'partition',
   } as const;
-  it('refuses sizes that are not whole milliseconds in range', () => {
+  it('a job refuses sizes that are not whole milliseconds in range', () => {
     expect(checkJob(job)).toBe(job);
     for (const sizeMs of [0, -1, 0.5, DURATION_MS_MAX + 1, Number.NaN]) {
       expect(() => checkJob({ ...job, sizeMs })).toThrow(/-size/);
@@ -168,7 +168,7 @@ describe('job', () => {
     expect(() => checkJob({ ...job, skewMs: -1 })).toThrow(/-allowed-skew/);
     expect(() => checkJob({ ...job, latenessMs: 1.5 })).toThrow(/-allowed-lateness/);
   });
-  it('refuses slides and gaps that no window can have', () => {
+  it('a job refuses slides and gaps that no window can have', () => {
     const sliding = { ...job, window: 'sliding', sizeMs: 10, slideMs: 7 } as const;
     expect(checkJob(sliding)).toBe(sliding);
     expect(() => checkJob({ ...sliding, slideMs: 11 })).toThrow(
@@ -181,7 +181,7 @@ describe('job', () => {
     expect(() => checkJob({ ...session, gapMs: 0 })).toThrow(/-gap of 0 ms/);
     expect(() => checkJob({ ...session, maxFutureMs: -1 })).toThrow(/-max-future/);
   });
-  it('names every flag in which two jobs differ, and which of them may', () => {
+  it('a job comparison names every flag that differs, and whether it may change', () => {
     expect(jobChanges(job, job)).toEqual([]);
     const { sizeMs: _, ...rest } = job;
     const other = { ...rest, window: 'session', gapMs: 5, maxFutureMs: 7, skewMs: 3, latenessMs: 4 } as const;

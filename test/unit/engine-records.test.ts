@@ -91,8 +91,8 @@ const moveBody = (at: typeof moves extends fc.Arbitrary<infer T> ? T : never): U
 
 const PIECE = { id: 2 ** 40, part: -60_000, rows: 2 ** 33, crc32: 0xffff_fffe };
 
-describe('a BATCH', () => {
-  it('comes back as it was written, in a buffer that begins anywhere', () => {
+describe('BATCH record', () => {
+  it('a BATCH is decoded unchanged from a buffer that begins anywhere', () => {
     fc.assert(
       fc.property(moves, fc.nat(7), (at, shift) => {
         const body = whole([new Uint8Array(shift), moveBody(at)]).subarray(shift);
@@ -111,7 +111,7 @@ describe('a BATCH', () => {
     );
   });
 
-  it('is refused, and never believed, whatever its bytes are', () => {
+  it('a damaged BATCH is refused, whatever its bytes are', () => {
     const bodies = fc.oneof(
       fc.uint8Array({ maxLength: 200 }),
       moves.map(moveBody),
@@ -136,7 +136,7 @@ describe('a BATCH', () => {
     );
   });
 
-  it('says what is wrong', () => {
+  it('the refusal of a BATCH names what is wrong', () => {
     const progress = createProgress(2);
     progress[PARTITION_PROGRESS.CONSUMED / 8] = 3;
     const bad = encodeMove(progress, clockOf(1, 2), [0], new Uint32Array(0));
@@ -155,12 +155,12 @@ describe('a BATCH', () => {
   });
 });
 
-describe('a decision', () => {
+describe('decision record', () => {
   const idle = createProgress(3);
   idle[PROGRESS_CELLS + PARTITION_PROGRESS.IDLE / 8] = 1;
   const none = new Uint32Array(0);
 
-  it('lists the partition that is idle, and nothing else', () => {
+  it('an IDLE record lists the idle partition and nothing else', () => {
     const body = encodeMove(idle, clockOf(5, 9), [1], none);
     expect(recordOf(RECORD.IDLE, body)).toMatchObject({
       kind: 'idle',
@@ -174,7 +174,7 @@ describe('a decision', () => {
     expect(faultOf(RECORD.IDLE, whole([body, Uint8Array.of(1)]))).toBe('is no IDLE: it holds rows');
   });
 
-  it('lists the last partitions when they are added', () => {
+  it('an ADDED record lists the last partitions', () => {
     const record = recordOf(RECORD.ADDED, encodeMove(idle, clockOf(5, 9), [1, 2], none));
     expect(record).toMatchObject({ kind: 'added', partitions: 3 });
     const fault = 'is no ADDED: it does not list the last partitions';
@@ -183,8 +183,8 @@ describe('a decision', () => {
   });
 });
 
-describe('a FIRED', () => {
-  it('has a time', () => {
+describe('FIRED record', () => {
+  it('a FIRED record holds one time', () => {
     expect(recordOf(RECORD.FIRED, encodeFired(-5))).toEqual({ kind: 'fired', frontier: -5 });
     expect(faultOf(RECORD.FIRED, encodeFired(NEVER))).toBe('is no FIRED: its frontier is -Infinity');
     expect(faultOf(RECORD.FIRED, encodeFired(1.5))).toBe('is no FIRED: its frontier is 1.5');
@@ -192,8 +192,8 @@ describe('a FIRED', () => {
   });
 });
 
-describe('DETACHED and SPILLED', () => {
-  it('name a piece', () => {
+describe('DETACHED and SPILLED records', () => {
+  it('a DETACHED or SPILLED record names a sorted run', () => {
     const { id, part } = PIECE;
     expect(recordOf(RECORD.DETACHED, encodeDetached(id, part))).toEqual({ kind: 'detached', id, part });
     expect(recordOf(RECORD.SPILLED, encodeSpilled(PIECE))).toEqual({ kind: 'spilled', piece: PIECE });
@@ -213,14 +213,14 @@ describe('DETACHED and SPILLED', () => {
 });
 
 describe('arrivals', () => {
-  it('are runs of one partition', () => {
+  it('arrivals are encoded as runs of one partition', () => {
     const partition = Int32Array.of(0, 0, 1, 1, 1, 0);
     expect([...arrivalsOf(partition, 0, 6)]).toEqual([0, 2, 1, 3, 0, 1]);
     expect([...arrivalsOf(partition, 1, 3)]).toEqual([0, 1, 1, 1]);
     expect([...arrivalsOf(partition, 2, 2)]).toEqual([]);
   });
 
-  it('of sweeps come back, with and without a rest, and name what is no sweep', () => {
+  it('a SWEPT record is decoded unchanged, with and without a rest, and invalid ones are named', () => {
     const left = { id: 9, part: 0, rows: 7, crc32: 0xdead_beef };
     const more = { id: 2 ** 40 + 1, part: 0, rows: 2 ** 33, crc32: 0 };
     const sweep = { frontier: -5, gone: [3, 2 ** 40], lastId: 2 ** 41, left: [left, more] };

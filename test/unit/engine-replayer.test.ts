@@ -44,7 +44,7 @@ const MANIFEST: StateManifest = {
   progress: createProgress(1),
 };
 
-describe.each(SIDES)('of $name', (kernels) => {
+describe.each(SIDES)('replay of $name', (kernels) => {
   const clock = new Float64Array(WINDOW_CLOCK.BYTES / 8).fill(5);
   const written = (): Uint8Array => {
     const state = kernels.openSessions(GAP_MS, 1);
@@ -60,21 +60,21 @@ describe.each(SIDES)('of $name', (kernels) => {
     return [replayer.fault, live.rowCount()];
   };
 
-  it('takes what was written', () => {
+  it('the replayer applies what was written', () => {
     expect(replayed(written())).toEqual([undefined, 1]);
   });
 
   it.each([
     ['version', SESSION_DELTAS.VERSION],
     ['gap', SESSION_DELTAS.GAP_MS],
-  ])('names deltas of another %s', (_, at) => {
+  ])('the replayer names deltas of another %s', (_, at) => {
     const deltas = written();
     deltas[at] = (deltas[at] as number) - 1;
     const fault = 'record 9 of the changelog has deltas of a form or a job that is not known here';
     expect(replayed(deltas)).toEqual([fault, 0]);
   });
 
-  it('names deltas that no events make', () => {
+  it('the replayer names deltas that no events can cause', () => {
     const deltas = written();
     deltas[deltas.length - 1] = 0;
     expect(replayed(deltas)).toEqual(['record 9 of the changelog has deltas that are none (3)', 0]);

@@ -14,8 +14,8 @@ import type { HttpRequest } from '../../src/io/http/port.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { engineIn, MemorySink, MemorySource, type TestEvent } from '../property/engine-kit.ts';
 
-describe('a run that ends while results wait for the sink', () => {
-  it('is drained with one clear line when the sink is away', async () => {
+describe('drain with waiting results', () => {
+  it('a drained run ends with one clear line when its sink is unreachable', async () => {
     const sink = new MemorySink();
     sink.write = () => Promise.reject(coreError('unreachable', 'away'));
     const drain = new AbortController();
@@ -94,7 +94,7 @@ async function get(engine: EngineAnswers | undefined, path: string) {
   };
 }
 
-describe('HTTP', () => {
+describe('engine HTTP interface', () => {
   let engine: Engine;
   beforeAll(async () => {
     engine = await ranEngine([
@@ -108,7 +108,7 @@ describe('HTTP', () => {
     ]);
   });
 
-  it('answers fired windows with 64-bit integers as strings, wrapped sums marked', async () => {
+  it('GET /windows returns fired windows with 64-bit integers as strings and overflowed sums marked', async () => {
     const { status, body } = await get(engine, '/windows/1');
     expect(status).toBe(200);
     expect(body).toEqual([
@@ -150,7 +150,7 @@ describe('HTTP', () => {
     expect((await get(engine, '/windows/2')).body).toEqual([]);
   });
 
-  it('takes from and to as ms or ISO 8601, half-open, and goes on by a link', async () => {
+  it('GET /windows takes from and to as ms or ISO 8601, half-open, and continues by a link', async () => {
     const starts = (body: unknown) => (body as { window_start: string }[]).map((one) => one.window_start);
     expect(starts((await get(engine, '/windows/1?from=-10&to=0')).body)).toEqual(['-10']);
     expect(
@@ -162,7 +162,7 @@ describe('HTTP', () => {
     expect(starts((await get(engine, link)).body)).toEqual(['40']);
   });
 
-  it('refuses what it cannot read with 400 and a code', async () => {
+  it('GET /windows refuses an invalid request with 400 and a code', async () => {
     for (const id of ['-1', 'abc', '18446744073709551616', '1.5', '%31', '']) {
       expect(await get(engine, `/windows/${id}`)).toMatchObject({
         status: 400,
@@ -190,7 +190,7 @@ describe('HTTP', () => {
     }
   });
 
-  it('answers the watermark with its lag and the drops', async () => {
+  it('GET /watermark returns the watermark with its lag and the drops', async () => {
     const { body } = await get(engine, '/watermark');
     expect(body).toEqual({
       watermark_ms: 41,
@@ -214,7 +214,7 @@ describe('HTTP', () => {
     });
   });
 
-  it('adds windows that have not fired on open=true, each window once, on pages of any size', async () => {
+  it('GET /windows adds unfired windows on open=true, each once, on pages of any size', async () => {
     const result = (windowStart: number, count: bigint): WindowResult => ({
       accountId: 1n,
       windowStart,
@@ -282,7 +282,7 @@ describe('HTTP', () => {
     }
   });
 
-  it('answers open windows from the state of the engine', async () => {
+  it('GET /windows returns open windows from the state of the engine', async () => {
     const running = engineIn(
       {
         job: JOB,
@@ -309,7 +309,7 @@ describe('HTTP', () => {
     expect(await seen(`/windows/${BIG}?open=true`)).toEqual([['0', '1', true]]);
   });
 
-  it('describes every route that it has', async () => {
+  it('the OpenAPI description lists every route', async () => {
     const { status, body } = await get(undefined, '/openapi.json');
     expect(status).toBe(200);
     const { paths, info } = body as { paths: object; info: { version: string } };
@@ -317,7 +317,7 @@ describe('HTTP', () => {
     expect(info.version).toBe('1.2.3');
   });
 
-  it('answers 503 with Retry-After while there is nothing restored', async () => {
+  it('the engine answers 503 with Retry-After while nothing is restored', async () => {
     expect(await get(undefined, '/watermark')).toMatchObject({
       status: 503,
       headers: { 'retry-after': '1' },
@@ -355,7 +355,7 @@ describe('restore', () => {
     return first.disk;
   };
 
-  it('refuses a checkpoint of another job, cluster or smaller topic, and names the difference', async () => {
+  it('a restore refuses a checkpoint of another job, cluster or smaller topic, and names the difference', async () => {
     const disk = await finished();
     await expect(engineIn(world({ disk, job: { ...JOB, sizeMs: 20 } })).restore()).rejects.toMatchObject({
       code: 'job_changed',
@@ -375,7 +375,7 @@ describe('restore', () => {
     await expect(engineIn(world({ disk: more.disk })).restore()).rejects.toThrow(/had 2 partitions, has 1/);
   });
 
-  it('refuses the state of a topic that was deleted and made again under its name', async () => {
+  it('a restore refuses the state of a topic that was deleted and recreated under its name', async () => {
     const { disk } = await started({ topicId: 'old' });
     const again = engineIn(world({ disk }), { topicId: 'new' });
     await expect(again.restore()).rejects.toMatchObject({
@@ -390,13 +390,13 @@ describe('restore', () => {
     await expect(engineIn(world({ disk }), { topicId: 'new' }).restore()).rejects.toThrow(/made again/);
   });
 
-  it('takes up a state without an id of its topic, and writes the id into its checkpoints from there on', async () => {
+  it('a restore accepts a state without a topic id and writes the id into later checkpoints', async () => {
     const { disk } = await started({});
     await started({ topicId: 'one' }, disk);
     await expect(engineIn(world({ disk }), { topicId: 'other' }).restore()).rejects.toThrow(/made again/);
   });
 
-  it('goes on with one watermark over partitions that it meets in another order', async () => {
+  it('a restore resumes with one watermark over partitions that it reads in another order', async () => {
     const job = { ...JOB, watermark: 'global' as const };
     const [early, late, last] = [event(1n), { ...event(25n), partition: 1 }, { ...event(26n), partition: 1 }];
     const first = world({ job, partitions: 2, source: new MemorySource([early, late], 2, 1) });
@@ -411,14 +411,14 @@ describe('restore', () => {
     expect(first.sink.changed).toBe(0);
   });
 
-  it('refuses offsets that the topic does not hold', async () => {
+  it('a restore refuses offsets that the topic does not hold', async () => {
     const disk = await finished();
     await expect(
       engineIn(world({ disk, source: new MemorySource([event(1n)], 1, 3) })).restore(),
     ).rejects.toMatchObject({ code: 'offsets_gone' });
   });
 
-  it('starts a partition that was added at the frontier, so that nothing fired is fired again', async () => {
+  it('an added partition starts at the watermark, so that no window fires twice', async () => {
     const first = world({ source: new MemorySource([event(1n), event(35n)], 1, 3) });
     const engine = engineIn(first, { stop: 'end' });
     await engine.restore();
@@ -433,14 +433,14 @@ describe('restore', () => {
   });
 });
 
-describe('folder', () => {
+describe('state folder', () => {
   let dir: string;
   beforeAll(async () => {
     dir = await mkdtemp(join(tmpdir(), 'engine-disk-'));
   });
   afterAll(() => rm(dir, { recursive: true, force: true }));
 
-  it('writes whole files, replaces them, and leaves no unfinished ones', async () => {
+  it('the folder writes whole files, replaces them, and leaves no unfinished ones', async () => {
     const disk = await openDisk(join(dir, 'files'));
     await disk.write('a', [new Uint8Array([1]), new Uint8Array(0), new Uint8Array([2, 3])]);
     await disk.write('a', [new Uint8Array([4, 5])]);
@@ -455,7 +455,7 @@ describe('folder', () => {
     expect(await disk.list()).toEqual(['c']);
   });
 
-  it('says which folder it cannot write', async () => {
+  it('the error for an unwritable folder names the folder', async () => {
     await writeFile(join(dir, 'file'), 'x');
     await expect(openDisk(join(dir, 'file'))).rejects.toMatchObject({ code: 'not_writable' });
     await expect(openDisk('/proc/engine')).rejects.toMatchObject({ code: 'not_writable' });

@@ -67,8 +67,8 @@ const drivers: ReadonlyArray<readonly [string, () => KvDriver]> = [
   ['rocksdb of npm', () => rocksdbNpmDriver],
 ];
 
-describe.each(drivers)('a piece, %s', (name, driverOf) => {
-  it('comes back whole, by pages of any size and by key, beside others', async () => {
+describe.each(drivers)('sorted run, %s', (name, driverOf) => {
+  it('a sorted run is read back whole, by pages of any size and by key, beside others', async () => {
     const driver = driverOf();
     const folder = join(root, name.replaceAll(' ', '-'));
     let kv = await driver.open(folder, OPTIONS);
@@ -127,8 +127,8 @@ describe.each(drivers)('a piece, %s', (name, driverOf) => {
   });
 });
 
-describe.each(drivers)('a piece of sessions, %s', (name, driverOf) => {
-  it('has all rows of a key, in any number of chunks, and those of a sweep as those of a run', async () => {
+describe.each(drivers)('sorted run of sessions, %s', (name, driverOf) => {
+  it('a run of sessions has all rows of a key, in any number of chunks, whether swept or sealed', async () => {
     const kv = await driverOf().open(join(root, `sessions-${name.replaceAll(' ', '-')}`), OPTIONS);
     const store = await PieceStore.open(async () => kv, 'start');
     // A key for each count of rows, up to several chunks of them.
@@ -166,7 +166,7 @@ describe.each(drivers)('a piece of sessions, %s', (name, driverOf) => {
     await kv.close();
   });
 
-  it('leaves nothing of what was on its way to the sink', async () => {
+  it('a reopened store has no rows that were in transit to the sink', async () => {
     const kv = await driverOf().open(join(root, `ended-${name.replaceAll(' ', '-')}`), OPTIONS);
     const store = await PieceStore.open(async () => kv, 'start');
     const { bytesOf } = runOf(spread(20_000, 1n).reverse());
@@ -192,8 +192,8 @@ describe.each(drivers)('a piece of sessions, %s', (name, driverOf) => {
   });
 });
 
-describe('a piece', () => {
-  it('is found by key as it is by looking through it', async () => {
+describe('stored run', () => {
+  it('a key look-up in a sorted run equals a scan of the run', async () => {
     const accounts = fc.uniqueArray(fc.bigInt({ min: 0n, max: 3000n }), { minLength: 1, maxLength: 900 });
     await fc.assert(
       fc.asyncProperty(accounts, fc.bigInt({ min: 0n, max: 3000n }), async (ids, wanted) => {
@@ -207,7 +207,7 @@ describe('a piece', () => {
     );
   });
 
-  it('is not there before it is whole', async () => {
+  it('a sorted run is invisible before it is whole', async () => {
     const driver = new SimKv();
     const store = await PieceStore.open(() => driver.open('x', OPTIONS));
     const run = runOf(spread(40_000, 1n));
@@ -228,7 +228,7 @@ describe('a piece', () => {
     });
   });
 
-  it('with any byte changed, a row less or a row more is not the one', async () => {
+  it('a sorted run with any changed byte, a row less or a row more is refused', async () => {
     const driver = new SimKv();
     const kv = await driver.open('x', OPTIONS);
     const store = await PieceStore.open(async () => kv);
@@ -258,7 +258,7 @@ describe('a piece', () => {
     );
   });
 
-  it('in files that are damaged or gone is never read as if it were one', async () => {
+  it('a sorted run in damaged or missing files is never read as whole', async () => {
     const folder = join(root, 'files');
     const piecesAt = async (at: string) => {
       let kv: KvStore | undefined;
@@ -309,7 +309,7 @@ describe('a piece', () => {
     expect([...outcomes].sort()).toEqual(['does not open', 'does not read']);
   });
 
-  it('of a store that does not open is state that is corrupt', async () => {
+  it('a store that does not open is reported as corrupt state', async () => {
     const open = async (): Promise<never> => {
       throw kvError('kv_corrupt', 'MANIFEST-000005 is gone');
     };
@@ -324,12 +324,12 @@ describe('a piece', () => {
   });
 });
 
-describe('the memory budget', () => {
+describe('memory budget', () => {
   const MIB = 1024 * 1024;
   const batch = { rows: 16_384, bytes: 8 * MIB };
   const sum = (shares: MemoryShares): number => Object.values(shares).reduce((total, one) => total + one, 0);
 
-  it('is never spent twice, and leaves most of a large one to the state', () => {
+  it('the memory budget is never spent twice and leaves most of a large one to the state', () => {
     for (const budget of [160 * MIB, 512 * MIB, 4096 * MIB, 65_536 * MIB]) {
       for (const hasLate of [false, true]) {
         const shares = sharesOf(budget, batch, hasLate);
@@ -343,7 +343,7 @@ describe('the memory budget', () => {
     expect(sharesOf(4096 * MIB, batch, false).stateBytes).toBeGreaterThan(0.8 * 4096 * MIB);
   });
 
-  it('that is too small is refused with one that is not', () => {
+  it('a memory budget that is too small is refused with a sufficient one', () => {
     for (const sizes of [batch, { rows: 1_048_576, bytes: 64 * MIB }]) {
       let next = '';
       try {

@@ -26,8 +26,8 @@ function hand() {
 
 const shareOf = (times: StageTimes, stage: string) => stripOf(times).find((one) => one.stage === stage);
 
-describe('the strip', () => {
-  it('counts every moment of the loop for one place, and none before the start or after the end', () => {
+describe('stage strip', () => {
+  it('the stage strip counts every moment of the loop for one stage, from the start to the end', () => {
     const { stages, pass } = hand();
     pass(1000);
     stages.start();
@@ -54,14 +54,14 @@ describe('the strip', () => {
     expect(LIMITS.reduce((sum, limit) => sum + limitMs[limit], 0)).toBe(wallMs);
   });
 
-  it('has what is under way in it', () => {
+  it('the stage strip contains the work in flight', () => {
     const { stages, pass } = hand();
     stages.works('update');
     pass(5);
     expect(stages.times()).toMatchObject({ wallMs: 5, busyMs: { update: 5 }, limitMs: { update: 5 } });
   });
 
-  it('divides the wait for records: until they were ready it is the source, then whatever had the thread', async () => {
+  it('the stage strip divides the wait for records between the source and the stage that had the thread', async () => {
     const { clock, stages, pass } = hand();
     stages.asksFor('fetch');
     pass(10);
@@ -83,7 +83,7 @@ describe('the strip', () => {
     expect(shareOf(times, 'fetch')).toMatchObject({ busy: 0.1, blocked: 0.3 });
   });
 
-  it('counts overlapping works of a stage once, and what waits for another stage as blocked', async () => {
+  it('the stage strip counts overlapping work of a stage once, and waits for another stage as blocked', async () => {
     const { stages, pass } = hand();
     const ends: Array<() => void> = [];
     const wait = (): Promise<void> => new Promise((resolve) => ends.push(resolve));
@@ -103,7 +103,7 @@ describe('the strip', () => {
     expect(shareOf(stages.times(), 'sink')).toEqual({ stage: 'sink', busy: 0.3, blocked: 0.1, idle: 0.6 });
   });
 
-  it('takes the stages of the loop for idle while it waits for records, and blocked while it does anything else', () => {
+  it('the stages of the loop are idle while it waits for records, and blocked while it does other work', () => {
     const { clock, stages, pass } = hand();
     stages.asksFor('fetch');
     pass(40);
@@ -119,7 +119,7 @@ describe('the strip', () => {
     expect(shareOf(times, 'spill')).toEqual({ stage: 'spill', busy: 0, blocked: 0, idle: 1 });
   });
 
-  it('ends a work that failed', async () => {
+  it('the stage strip ends a work that failed', async () => {
     const { stages, pass } = hand();
     const failing = stages.during('changelog', () => Promise.reject(new Error('no disk')));
     pass(10);
@@ -132,7 +132,7 @@ describe('the strip', () => {
     expect(stages.times().limitMs).toMatchObject({ spill: 0, other: 20 });
   });
 
-  it('is in the metrics, with the quantiles of every stage', async () => {
+  it('the stage strip is in the metrics, with the quantiles of every stage', async () => {
     const { stages, pass } = hand();
     const metrics = new Metrics();
     engineMetrics(metrics).watch(stages);
@@ -156,8 +156,8 @@ describe('the strip', () => {
   });
 });
 
-describe('what limits', () => {
-  it('is where the loop spent most, between two looks', () => {
+describe('limiting stage', () => {
+  it('the limiting stage is where the loop spent most time between two samples', () => {
     const { stages, pass } = hand();
     expect(limitedText(limitedBy(stages.times()))).toBe('limited by: nothing yet');
     stages.works('update');
@@ -174,7 +174,7 @@ describe('what limits', () => {
     expect(limitedBy(stages.times())).toEqual({ by: 'update', share: 0.6 });
   });
 
-  it('is said in the line of progress of about the last seconds, and of the whole run at its end', () => {
+  it('the progress line names the limit of the last seconds, and the final line the limit of the whole run', () => {
     const { stages, pass } = hand();
     let report: { watermark_ms: number | null; lag_ms: number | null; dropped_late: number } | undefined;
     const note = progressNote({ stages, watermark: () => report, openKeys: () => 1_200_000 });
@@ -196,7 +196,7 @@ describe('what limits', () => {
   });
 });
 
-describe('whether there is anything to read', () => {
+describe('unread events', () => {
   const world = (high: number) => {
     const at = { position: 0, end: -1, high };
     const watch = new LagWatch({
@@ -218,7 +218,7 @@ describe('whether there is anything to read', () => {
     return { at, watch, look };
   };
 
-  it('is known from the ends that were met, before the broker was asked', () => {
+  it('the end of the input is known from the ends that were read, before the broker answers', () => {
     const { at, watch } = world(100);
     expect(watch.isAtEnd).toBe(false);
     expect(watch.unread).toBeNaN();
@@ -226,7 +226,7 @@ describe('whether there is anything to read', () => {
     expect(watch.isAtEnd).toBe(true);
   });
 
-  it('is asked every second, and what is on its way is no backlog', async () => {
+  it('the broker is asked every second, and records in transit are no backlog', async () => {
     const { at, look } = world(100_000);
     expect((await look(0)).unread).toBe(100_000);
     at.position = 50_000;
@@ -241,7 +241,7 @@ describe('whether there is anything to read', () => {
     expect(await look(4000)).toMatchObject({ unread: 5, isAtEnd: true });
   });
 
-  it('stays unknown while the broker does not answer', async () => {
+  it('the backlog stays unknown while the broker does not answer', async () => {
     const watch = new LagWatch({
       source: { bounds: () => Promise.reject(new Error('no broker')), endOf: () => -1 },
       positions: { partitionCount: 1, position: () => 0 },

@@ -73,8 +73,8 @@ const spilled = manifestOf(5, {
   spill: { lastId: 9, pieces: [{ id: 7, part: -10, rows: 3, crc32: 0xffff_ffff }] },
 });
 
-describe('the manifest', () => {
-  it('comes back as it was written, and can be read by a person', () => {
+describe('state manifest', () => {
+  it('the manifest is decoded unchanged and is readable for a person', () => {
     for (const manifest of [
       manifestOf(3),
       manifestOf(4, { base: undefined, replayFrom: 1, frontier: NEVER }),
@@ -90,7 +90,7 @@ describe('the manifest', () => {
     });
   });
 
-  it('is refused with any byte changed or missing', () => {
+  it('the manifest is refused with any byte changed or missing', () => {
     const whole = encodeStateManifest(manifestOf(3));
     for (let at = 0; at < whole.length; at++) {
       const flipped = whole.slice();
@@ -100,7 +100,7 @@ describe('the manifest', () => {
     }
   });
 
-  it('says what is wrong, whatever its checksum says', () => {
+  it('the refusal of a manifest names what is wrong, although its checksum matches', () => {
     const good = bodyOf(manifestOf(3));
     expect(faultOf(good)).toBe('none');
     expect(faultOf({ ...good, version: 7 })).toBe(
@@ -137,7 +137,7 @@ describe('the manifest', () => {
       expect(faultOf(pointing(onDisk, { spill: { ...spill, ...wrong } }))).toBe('has pieces that are none');
   });
 
-  it('is refused, and never believed, whatever stands in its fields', () => {
+  it('the manifest is refused whatever its fields contain', () => {
     const good = bodyOf(manifestOf(3));
     const anything = fc.oneof(fc.jsonValue(), fc.integer(), fc.double(), fc.constant(null));
     const pointer = pointerOf(good);
@@ -163,7 +163,7 @@ describe('the manifest', () => {
   });
 
   it.each(['format', 'version', 'replay_from', 'durable', 'frontier_ms', 'max_seen_ts', 'fired_ms'])(
-    'is refused where %s is what no text can be made of',
+    'the manifest is refused where %s cannot be converted to a text',
     (name) => {
       const good = bodyOf(manifestOf(3));
       const one = { [name]: { toString: 1, valueOf: 1 } };
@@ -174,14 +174,14 @@ describe('the manifest', () => {
     },
   );
 
-  it('of a form before is refused by its version', () => {
+  it('a manifest of an older form is refused by its version', () => {
     for (const version of [1, 2, 3, 4])
       expect(faultOf({ format: 'millrace-engine-checkpoint', version, id: 1 })).toBe(
         `has form millrace-engine-checkpoint ${version}, this build reads millrace-engine-checkpoint 5 to 6`,
       );
   });
 
-  it('of the form before, which had no id of the topic, is read', () => {
+  it('a manifest of the previous form, which had no topic id, is read', () => {
     const { topic_id: id, ...before } = bodyOf(manifestOf(3));
     expect(id).toBe('id-1');
     const decoded = decodeStateManifest(signed(JSON.stringify({ ...before, version: 5 })));
@@ -190,8 +190,8 @@ describe('the manifest', () => {
   });
 });
 
-describe('the names of files', () => {
-  it('say what they are', () => {
+describe('file names', () => {
+  it('a file name states the role of the file', () => {
     expect(ownFile(stateManifestName(12))).toEqual({ role: 'manifest', id: 12, isWhole: true });
     expect(ownFile(`${rowsName('base', 3)}.tmp`)).toEqual({ role: 'base', id: 3, isWhole: false });
     for (const name of [
@@ -205,11 +205,11 @@ describe('the names of files', () => {
   });
 });
 
-describe('what is kept', () => {
+describe('kept checkpoints', () => {
   const kept = (...bases: number[]): number[] =>
     keptOf(bases.map((base, i) => manifestOf(i + 1, { base: baseNamed(base) }))).map(({ id }) => id);
 
-  it('is the newest two and the newest on another base', () => {
+  it('the newest two checkpoints and the newest on another snapshot are kept', () => {
     expect(kept(1)).toEqual([1]);
     expect(kept(1, 1)).toEqual([1, 2]);
     expect(kept(1, 1, 1, 1)).toEqual([2, 3, 4]);
@@ -220,8 +220,8 @@ describe('what is kept', () => {
   });
 });
 
-describe('the windows that fire again', () => {
-  it('are those of a slice that is there, between what the sink has and the frontier', () => {
+describe('windows that fire again', () => {
+  it("windows of existing slices fire again between the sink's position and the watermark", () => {
     const tumbling = new TumblingWindows(10);
     expect(endsDue([0, 10, 30], tumbling, 10, 40)).toEqual([20, 40]);
     expect(endsDue([0, 10, 30], tumbling, NEVER, 39)).toEqual([10, 20]);

@@ -94,7 +94,7 @@ describe.each([
   ['reference', 'memory'],
   ['native', 'disk'],
 ] as const)('state, %s kernels, in %s', (mode, where) => {
-  it('tells what is open of a key as it would fire, and a firing what it has of it', async () => {
+  it('the state reports the open rows of a key as they would fire, and a firing reports its rows of the key', async () => {
     const some = where === 'disk' ? jobs.filter(({ window }) => window !== 'session') : jobs;
     await fc.assert(
       fc.asyncProperty(some, streams(1), fc.constantFrom(1, 3), async (job, events, shards) => {
@@ -134,7 +134,7 @@ describe.each([
 });
 
 describe.each(MODES)('state in memory, %s kernels', (mode) => {
-  it('merges a window of hundreds of slices, whatever the pages', async () => {
+  it('the state merges a window of hundreds of slices, whatever the pages', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 700, slideMs: 699 };
     const { state, operator, feed } = runOf(mode, job, 2);
     const events = Array.from({ length: 2000 }, (_, i) => event(i, BigInt(i % 3), BigInt(i)));
@@ -146,7 +146,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     state.close();
   });
 
-  it('answers the windows of a key that end first, where there are very many', async () => {
+  it('the state returns the windows of a key that end first where there are very many', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 5000, slideMs: 1 };
     const { state, feed } = runOf(mode, job, 1);
     for (const firing of feed([event(10), event(11)])) firing.close();
@@ -161,7 +161,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     state.close();
   });
 
-  it('keeps a slice until its last window has fired and its rows were let go', async () => {
+  it('the state keeps a slice until its last window has fired and its rows were released', async () => {
     const job: Job = { ...shared, window: 'sliding', sizeMs: 10, slideMs: 5 };
     const { state, feed } = runOf(mode, job, 1);
     const fired = [...feed([event(1), event(6)])];
@@ -181,7 +181,7 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
     state.close();
   });
 
-  it('refuses rows behind the end of the input', async () => {
+  it('the state refuses rows behind the end of the input', async () => {
     for (const windows of [
       { window: 'tumbling', sizeMs: 10 } as const,
       { window: 'session', gapMs: 10 } as const,
@@ -195,14 +195,14 @@ describe.each(MODES)('state in memory, %s kernels', (mode) => {
   });
 });
 
-describe('state that is spilled', () => {
+describe('spilled state', () => {
   const job: Job = { ...shared, window: 'sliding', sizeMs: 200, slideMs: 50 };
   const keys = (from: number, count: number, ts: number): TestEvent[] =>
     Array.from({ length: count }, (_, i) => event(ts, BigInt(from + i)));
   const memoryOf = (state: StateBackend) => (state.spillable as Spillable).memory();
   const never = new AbortController().signal;
 
-  it('goes sealed run by sealed run, the one that is needed longest first, then from the oldest table on', async () => {
+  it('the spill takes sealed runs first, the longest needed first, and then the oldest tables', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', job, 1, pieces);
     const fired = [...feed([...keys(0, 3, 10), ...keys(0, 4, 60), ...keys(0, 5, 110), ...keys(0, 2, 160)])];
@@ -227,7 +227,7 @@ describe('state that is spilled', () => {
     state.close();
   });
 
-  it('counts tables, runs and what is aside, and what finds a row of a piece', async () => {
+  it('the memory count includes tables, runs, detached tables, and the index of sorted runs', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', job, 1, pieces);
     feed(keys(0, 4000, 10));
@@ -245,7 +245,7 @@ describe('state that is spilled', () => {
     state.close();
   });
 
-  it('stays in memory while there is enough of it, unless it holds the changelog back', async () => {
+  it('the state stays in memory while there is enough, unless it holds the changelog back', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', job, 1, pieces);
     feed([...keys(0, 3, 10), ...keys(0, 4, 60)]);
@@ -262,7 +262,7 @@ describe('state that is spilled', () => {
     state.close();
   });
 
-  it('waits for what firings hold, and not for nothing', async () => {
+  it('the spill waits for what firings hold, and only for that', async () => {
     const pieces = await piecesIn();
     const { state, feed } = runOf('native', { ...shared, window: 'tumbling', sizeMs: 10 }, 1, pieces);
     const fired = [...feed([...keys(0, 3, 5), event(25, 9n)])];
@@ -282,7 +282,7 @@ describe('state that is spilled', () => {
     state.close();
   });
 
-  it('tells whoever goes on that a piece could not be written', async () => {
+  it('a failed write of a sorted run is reported to the next caller', async () => {
     const driver = new SimKv();
     const options = { budgetBytes: KV_BUDGET_MIN_BYTES, families: PIECE_FAMILIES };
     const pieces = await PieceStore.open(() => driver.open('x', options));

@@ -59,8 +59,8 @@ async function onDisk(gap = GAP) {
 const textOf = async (firings: readonly StateFiring[]): Promise<string[]> =>
   (await rowsOfFirings(firings)).map((row) => `${row.accountId}: ${row.windowStart} to ${row.windowEnd}`);
 
-describe('a sweep over sessions on disk', () => {
-  it('rewrites pieces in which something is due, cut by the ends, and looks into the others', async () => {
+describe('sweep over sessions on disk', () => {
+  it('a sweep rewrites runs in which a session is due, cut by the ends, and only reads the others', async () => {
     const { state, swept, piece, fire } = await onDisk();
     // Ended, gone on in piece 2, and open until 480, 550, 610 and 790.
     await piece([
@@ -105,7 +105,7 @@ describe('a sweep over sessions on disk', () => {
     state.close();
   });
 
-  it('makes one of the smallest pieces where there are too many', async () => {
+  it('a sweep merges the smallest runs into one where there are too many', async () => {
     const { state, swept, piece, fire } = await onDisk();
     for (let i = 1; i <= 65; i++)
       await piece(
@@ -120,7 +120,7 @@ describe('a sweep over sessions on disk', () => {
     state.close();
   });
 
-  it('is waited for by whoever reads half a gap ahead of it', async () => {
+  it('a reader that is half a gap ahead waits for the sweep', async () => {
     const { state, spacious, piece, fire } = await onDisk();
     await piece([[1n, 0]]);
     const [firing] = fire(450);
@@ -140,7 +140,7 @@ describe('a sweep over sessions on disk', () => {
     state.close();
   });
 
-  it('that leaves nothing leaves what ended meanwhile to the table, though nothing comes', async () => {
+  it('a sweep that leaves nothing on disk returns later ends to the table, even without new events', async () => {
     const { state, piece, accumulate, fire } = await onDisk();
     await piece([[1n, 0]]);
     const [firing] = fire(450);
@@ -153,7 +153,7 @@ describe('a sweep over sessions on disk', () => {
     state.close();
   });
 
-  it('waits for no more to be due where nothing is to come', async () => {
+  it('a sweep does not wait for more due sessions at the end of the input', async () => {
     const { state, piece, fire } = await onDisk();
     await piece([[1n, 0]]);
     expect([fire(440), state.isDue(0)]).toEqual([[], false]);
@@ -163,7 +163,7 @@ describe('a sweep over sessions on disk', () => {
     state.close();
   });
 
-  it('lets sessions of a long gap leave soon behind their ends, and times them from the move that made them due', async () => {
+  it('sessions of a long gap leave soon after their ends, timed from the move that made them due', async () => {
     const gap = 30_000;
     const { state, spacious, piece, accumulate, fire } = await onDisk(gap);
     await piece([[0n, 0]]);
@@ -191,7 +191,7 @@ describe('a sweep over sessions on disk', () => {
     state.close();
   });
 
-  it('takes half of the time at most, unless what ended is an eighth of a gap old', async () => {
+  it('a sweep takes at most half of the time, unless an ended session is an eighth of a gap old', async () => {
     const { state, piece, fire } = await onDisk(30_000);
     await piece([0, 500, 4_000, 4_200].map((at, account) => [BigInt(account), at] as const));
     const [first] = fire(30_400, 1_000);

@@ -29,7 +29,7 @@ async function fill(driver: BrokerDriver, count: number): Promise<void> {
   await producer.close();
 }
 
-it('ends the run with an error that says what to do', async () => {
+it('a topic that is recreated while an engine reads it ends the run with an error and advice', async () => {
   const clock = tickingClock();
   const pause = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
   const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock, sleep: pause });

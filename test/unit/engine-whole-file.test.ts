@@ -25,7 +25,7 @@ function full(at: 'write' | 'sync') {
   return { watched, open };
 }
 
-it.each(['write', 'sync'] as const)('lets go of a file whose %s fails', async (at) => {
+it.each(['write', 'sync'] as const)('a checkpoint file is closed when its %s fails', async (at) => {
   const { watched, open } = full(at);
   const file = await WholeFile.create(watched, 'manifest', 'one', () => {});
   expect(open.size).toBe(1);
@@ -36,7 +36,7 @@ it.each(['write', 'sync'] as const)('lets go of a file whose %s fails', async (a
   expect(await watched.list()).toEqual([]);
 });
 
-it('lets go of a file whose process dies before it is synced', async () => {
+it('a checkpoint file is closed when its process dies before the sync', async () => {
   const { watched, open } = full('sync');
   const file = await WholeFile.create(watched, 'base', 'one', (step) => {
     if (step === 'before base sync') throw new Error('dead');

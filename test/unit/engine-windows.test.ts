@@ -24,7 +24,7 @@ function endsOf(time: number, size: number, slide: number): number[] {
 }
 
 describe('sliding windows', () => {
-  it('give each event exactly the windows that hold it, by its slice alone', () => {
+  it('the slice of an event determines exactly the windows that hold it', () => {
     fc.assert(
       fc.property(sizes, times, ({ size, slide }, time) => {
         const windows = new SlidingWindows(size, slide);
@@ -40,7 +40,7 @@ describe('sliding windows', () => {
     );
   });
 
-  it('of a slide as long as the size are tumbling ones', () => {
+  it('sliding windows with a slide equal to the size are tumbling windows', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 1e6 }), times, (size, time) => {
         const [sliding, tumbling] = [new SlidingWindows(size, size), new TumblingWindows(size)];
@@ -55,12 +55,12 @@ describe('sliding windows', () => {
     );
   });
 
-  it('refuse a slide longer than the size', () => {
+  it('a slide longer than the size is refused', () => {
     expect(() => new SlidingWindows(10, 11)).toThrow(/slide/);
   });
 });
 
-it('slices are the widest that size and slide are both made of', () => {
+it('the slice width is the widest that divides both size and slide', () => {
   expect([sliceMsOf(300_000, 60_000), sliceMsOf(60_000, 60_000), sliceMsOf(10, 4), sliceMsOf(7, 3)]).toEqual([
     60_000, 60_000, 2, 1,
   ]);

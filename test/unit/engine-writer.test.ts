@@ -74,7 +74,7 @@ const held = (writeRowsMax: number): { sink: ScriptedSink; release: () => void }
 };
 
 describe('sink writer', () => {
-  it('writes in the order of firing, small firings together, large ones in parts', async () => {
+  it('the writer writes in firing order, small firings together and large ones in parts', async () => {
     const sink = new ScriptedSink();
     const writer = writerOn([sink]);
     const firings = [firing(0, 2), firing(10, 3), firing(20, 205), firing(30, 1)];
@@ -92,7 +92,7 @@ describe('sink writer', () => {
     expect(writer.bytes).toBeLessThanOrEqual(2 * 100 * 64);
   });
 
-  it('reads a firing in whatever pieces it comes, and one that has fewer rows than it said', async () => {
+  it('the writer reads a firing in pieces of any size, and a firing with fewer rows than announced', async () => {
     const sink = new ScriptedSink();
     const writer = writerOn([sink]);
     const sessions = new TestFiring(
@@ -108,7 +108,7 @@ describe('sink writer', () => {
 
   const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-  it('reads the next rows while those before are written, and none behind them', async () => {
+  it('the writer reads the next rows while the previous ones are written, and none behind them', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     const one = firing(0, 35);
@@ -129,7 +129,7 @@ describe('sink writer', () => {
     expect(one.closed).toBe(1);
   });
 
-  it('writes what was read before a firing that cannot be read, and closes none that is being read', async () => {
+  it('the writer writes what was read before a failed firing, and closes no firing that is being read', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     const [one, broken] = [firing(0, 10), firing(10, 5)];
@@ -153,7 +153,7 @@ describe('sink writer', () => {
     expect([one.closed, broken.closed]).toEqual([1, 1]);
   });
 
-  it('calls rows durable when every sink has them, and closes a firing only then', async () => {
+  it('rows are durable when every sink has them, and a firing is closed only then', async () => {
     const [first, second] = [new ScriptedSink('first', 50), new ScriptedSink('second', 1000)];
     let release = (): void => {};
     second.held = new Promise((resolve) => {
@@ -174,7 +174,7 @@ describe('sink writer', () => {
     expect([first.texts, one.closed]).toEqual([second.texts, 1]);
   });
 
-  it('tries again while a sink is away, writes nothing twice to the others, and is not ready meanwhile', async () => {
+  it('the writer retries an unreachable sink, writes nothing twice to the others, and is not ready meanwhile', async () => {
     const [sink, other] = [new ScriptedSink(), new ScriptedSink('other')];
     sink.failures.push(coreError('unreachable', 'away'), coreError('unreachable', 'away'));
     const seen: boolean[] = [];
@@ -190,7 +190,7 @@ describe('sink writer', () => {
     expect([sink.written.length, other.written.length]).toEqual([1, 1]);
   });
 
-  it('ends the run on any other failure, and lets go of what waits', async () => {
+  it('any other sink failure ends the run and releases the waiting firings', async () => {
     const sink = new ScriptedSink();
     sink.failures.push(new Error('no such column'));
     const writer = writerOn([sink]);
@@ -204,7 +204,7 @@ describe('sink writer', () => {
     expect(writer.waitingRows).toBe(0);
   });
 
-  it('ends the run when a firing cannot be read', async () => {
+  it('the run ends when a firing cannot be read', async () => {
     const sink = new ScriptedSink();
     const writer = writerOn([sink]);
     const broken = firing(0, 5);
@@ -213,7 +213,7 @@ describe('sink writer', () => {
     await expect(writer.flushed()).rejects.toThrow('the run is gone');
   });
 
-  it('times sessions that fired together each from the moment in which the watermark made it due', async () => {
+  it('sessions that fired together are timed each from the watermark move that made it due', async () => {
     const told: (readonly [number, number])[] = [];
     const clock = { wallNowMs: () => 0, monotonicMs: () => 5000 };
     const writer = writerOn([new ScriptedSink()], {
@@ -250,7 +250,7 @@ describe('sink writer', () => {
     ]);
   });
 
-  it('tells rows and the seconds since they fired, for each firing of a write', async () => {
+  it('the writer reports rows and the seconds since they fired, for each firing of a write', async () => {
     const told: (readonly [number, number])[] = [];
     const clock = { wallNowMs: () => 0, monotonicMs: () => 5000 };
     const writer = writerOn([new ScriptedSink()], {
@@ -265,11 +265,11 @@ describe('sink writer', () => {
   });
 });
 
-describe('reading', () => {
+describe('back-pressure of the writer', () => {
   /** Many rows in words, few in memory. */
   const said = (rowsMax: number): TestFiring => firing(0, 3, { rowsMax });
 
-  it('goes on beside one firing of any size, and pauses when more rows wait than the limit', async () => {
+  it('the reading continues beside one firing of any size, and pauses when more rows wait than the limit', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     writer.offer([said(3 * SINK_ROWS_WAITING_MAX)]);
@@ -287,7 +287,7 @@ describe('reading', () => {
     expect(writer.waitingRows).toBe(0);
   });
 
-  it('pauses when more firings wait than the limit, however small', async () => {
+  it('the reading pauses when more firings wait than the limit, however small', async () => {
     const { sink, release } = held(10);
     const writer = writerOn([sink]);
     writer.offer(Array.from({ length: SINK_FIRINGS_WAITING_MAX + 1 }, (_, i) => firing(i, 1)));
@@ -307,8 +307,8 @@ describe('reading', () => {
   });
 });
 
-describe('a run that ends while results wait for the sink', () => {
-  it('does not call them durable, and lets go of them', async () => {
+describe('end with waiting results', () => {
+  it('a stopped writer does not report waiting results as durable, and closes their firings', async () => {
     const writer = writerOn([new ScriptedSink()]);
     const firings = [firing(0, 100), firing(10, 1)];
     writer.offer(firings);
@@ -319,7 +319,7 @@ describe('a run that ends while results wait for the sink', () => {
     expect(firings.map((one) => one.closed)).toEqual([1, 1]);
   });
 
-  it('does not wait for a sink that is away', async () => {
+  it('a stopped writer does not wait for an unreachable sink', async () => {
     const sink = new ScriptedSink();
     for (let i = 0; i < 1000; i++) sink.failures.push(coreError('unreachable', 'away'));
     const writer = writerOn([sink], { sleep: () => new Promise((resolve) => setImmediate(resolve)) });

@@ -24,7 +24,7 @@ rdk:broker 1  4290 37648.110000:    2004008 cpu-clock:ppp:
 describe('foldPerf', () => {
   const folded = foldPerf(PERF);
 
-  it('takes frames from the root on, without offsets, places of this machine and frames without a name', () => {
+  it('foldPerf orders frames from the root, without offsets, machine paths and unnamed frames', () => {
     const invoke = 'v8::internal::(anonymous namespace)::Invoke;Builtins_JSEntry';
     const hot = 'hot src/outbox/a.js:1_[j]';
     expect([...folded]).toEqual([
@@ -34,17 +34,17 @@ describe('foldPerf', () => {
     ]);
   });
 
-  it('counts equal stacks together', () => {
+  it('foldPerf counts equal stacks together', () => {
     expect([...foldPerf(PERF + PERF).values()]).toEqual([2, 2, 2]);
   });
 
-  it('says what the leaves are', () => {
+  it('the shares of a folded profile are given by the kind of the leaves', () => {
     expect(sharesOf(folded)).toBe('JavaScript 33%, Node.js and V8 0%, libraries and addons 33%, kernel 33%');
     expect(sharesOf(new Map())).toBe('JavaScript 0%, Node.js and V8 0%, libraries and addons 0%, kernel 0%');
   });
 
   it.each(['', '\n\n', 'no head line at all\n\tdeadbeef x (y)', 'node 1 2.0: 3 cycles:\n'])(
-    'bears %j',
+    'foldPerf accepts the malformed input %j',
     (text) => {
       expect(foldPerf(text).size).toBeLessThanOrEqual(1);
     },
@@ -62,7 +62,7 @@ describe('foldCpuProfile', () => {
     { id: 6, callFrame: frame('(garbage collector)') },
   ];
 
-  it('counts a stack for every sample, and none where the thread waited', () => {
+  it('foldCpuProfile counts a stack for every sample, and none where the thread waited', () => {
     expect([...foldCpuProfile({ nodes, samples: [2, 4, 4, 3, 2, 5, 6, 2] })]).toEqual([
       ['run src/a.js:5_[j];(anonymous) node:net:10_[j]', 2],
       ['run src/a.js:5_[j]', 1],
@@ -74,7 +74,7 @@ describe('foldCpuProfile', () => {
 });
 
 describe('latestNames', () => {
-  it('keeps of overlapping code what was compiled last, in the order of addresses', () => {
+  it('latestNames keeps the latest of overlapping code, in the order of addresses', () => {
     const map = [
       '1000 40 Eval:~ old',
       '2000 80 JS:~kept',
@@ -87,7 +87,7 @@ describe('latestNames', () => {
     expect(latestNames('')).toBe('\n');
   });
 
-  it('keeps neighbours that only touch', () => {
+  it('latestNames keeps neighbours that only touch', () => {
     const map = '1000 10 a\n1010 10 b\nff0 10 c\n';
     expect(latestNames(map)).toBe('ff0 10 c\n1000 10 a\n1010 10 b\n');
   });
@@ -101,7 +101,7 @@ describe('flameSvg', () => {
       ),
     );
 
-  it('gives every frame the width of its share, and leaves out what nobody could see', () => {
+  it('flameSvg gives every frame the width of its share and omits invisible frames', () => {
     const svg = flameSvg(
       new Map([
         ['main;a', 750_000],
@@ -120,7 +120,7 @@ describe('flameSvg', () => {
     expect(svg).not.toMatch(/<script|&(?!amp;|lt;|gt;|quot;)/);
   });
 
-  it('is the same for the same stacks in any order', () => {
+  it('flameSvg draws the same picture for the same stacks in any order', () => {
     const stacks: Array<[string, number]> = [
       ['m;x', 1],
       ['m;y;z', 2],

@@ -50,21 +50,21 @@ function digestOf(options: EventOptions, batchRows: number): number {
   return xxh32Digest(state);
 }
 
-describe('events', () => {
-  test.each(['true', 'delayed'] as const)('in %s order do not depend on the batch size', (order) => {
+describe('generated events', () => {
+  test.each(['true', 'delayed'] as const)('events in %s order do not depend on the batch size', (order) => {
     const digests = [1, 7, 4096].map((rows) => digestOf(delayed({ order }), rows));
     expect(new Set(digests).size).toBe(1);
   });
 
   // Vectors: they change only when the definition in docs/generator.md does.
-  test('have the published digests', () => {
+  test('the events have the published digests', () => {
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000 }, 1000).toString(16)).toBe('5cc79aba');
     expect(digestOf({ ...DEFAULT_EVENTS, count: 10_000, order: 'delayed' }, 1000).toString(16)).toBe(
       '107cf08d',
     );
   });
 
-  test('as records carry the same fields, the account as key and filler of the seed', () => {
+  test('events as records carry the same fields, with the account as key and filler from the seed', () => {
     const options = delayed({
       count: 500,
       accountBase: 2n ** 64n - 3n,
@@ -91,7 +91,7 @@ describe('events', () => {
     expect(expected.some((row) => row.value > 4_294_967_296n)).toBe(true);
   });
 
-  test('in true order are numbered, with event times at the asked spacing', () => {
+  test('events in true order are numbered, with event times at the requested spacing', () => {
     const rows = rowsOf(delayed({ order: 'true', perMs: 0.25, count: 1000 }));
     rows.forEach((row, i) => {
       expect(row.seq).toBe(BigInt(i));
@@ -99,13 +99,13 @@ describe('events', () => {
     });
   });
 
-  test('stop at the count, also in the middle of a batch and at none', () => {
+  test('the events stop at the count, also in the middle of a batch and at zero', () => {
     for (const order of ['true', 'delayed'] as const) {
       for (const count of [0, 1, 511, 512, 513]) expect(rowsOf(delayed({ order, count })).length).toBe(count);
     }
   });
 
-  test('without an end keep coming', () => {
+  test('events without a count never end', () => {
     const generator = new EventGenerator(delayed({ count: Infinity }), kernels);
     const batch = EventBatch.create(1000);
     for (let i = 0; i < 5; i++) expect(generator.fillEvents(batch)).toBe(1000);
@@ -113,8 +113,8 @@ describe('events', () => {
   });
 });
 
-describe('the delayed order', () => {
-  test('keeps every event once and delays inside the stated shares', () => {
+describe('delayed order', () => {
+  test('the delayed order keeps every event once and delays within the stated shares', () => {
     const options = delayed({ count: 200_000, perMs: 20 });
     const rows = rowsOf(options, 4096);
     expect(new Set(rows.map((row) => row.seq)).size).toBe(options.count);
@@ -131,7 +131,7 @@ describe('the delayed order', () => {
     expect(behindTypical / options.count).toBeGreaterThan(0.03);
   });
 
-  test('without stragglers stays inside the bound', () => {
+  test('a delayed order without stragglers stays within the bound', () => {
     const options = delayed({
       count: 100_000,
       delays: { tail: 0.05, stragglers: 0, typicalMaxMs: 500, tailMaxMs: 3000, stragglerMaxMs: 0 },
@@ -147,7 +147,7 @@ describe('the delayed order', () => {
     expect(most).toBeGreaterThan(2000n);
   });
 
-  test('without any delay is the true order', () => {
+  test('a delayed order without any delay is the true order', () => {
     const none = { tail: 0, stragglers: 0, typicalMaxMs: 0, tailMaxMs: 0, stragglerMaxMs: 0 };
     expect(rowsOf(delayed({ delays: none, count: 3000 }))).toEqual(
       rowsOf(delayed({ order: 'true', count: 3000 })),
@@ -155,7 +155,7 @@ describe('the delayed order', () => {
   });
 });
 
-describe('bad options', () => {
+describe('invalid options', () => {
   test.each<[string, Partial<EventOptions>]>([
     ['count', { count: -1 }],
     ['count', { count: 1.5 }],
@@ -170,7 +170,7 @@ describe('bad options', () => {
     ['below tail-max', { delays: { ...DEFAULT_EVENTS.delays, stragglerMaxMs: 1 } }],
     ['ranks', { accounts: 0 }],
     ['exponent', { zipf: 9 }],
-  ])('are refused by name: %s %o', (word, over) => {
+  ])('the generator refuses an invalid %s by name: %o', (word, over) => {
     expect(() => new EventGenerator(delayed(over), kernels)).toThrow(word);
   });
 });

@@ -31,8 +31,8 @@ const avroType = (version: 1 | 2 | 3 | 'breaking') =>
 const plain = (value: unknown): unknown =>
   JSON.parse(JSON.stringify(value, (_, v) => (typeof v === 'bigint' ? `${v}n` : v)));
 
-describe('the logical order', () => {
-  test('is a function of seed and number', () => {
+describe('logical order', () => {
+  test('a logical order is a function of seed and number', () => {
     const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 9n });
     for (const index of [5, 0, 123_456, 5, 2 ** 40])
       expect(generator.order(index)).toEqual(logicalOrder(9n, index));
@@ -41,7 +41,7 @@ describe('the logical order', () => {
   });
 
   // A vector: it changes only when the definition does.
-  test('has the published form', () => {
+  test('a logical order has the published form', () => {
     expect(plain(logicalOrder(1n, 0))).toMatchInlineSnapshot(`
       {
         "account_id": "9007199254741015n",
@@ -79,7 +79,7 @@ describe('the logical order', () => {
     `);
   });
 
-  test('meets every case a codec must know', () => {
+  test('the logical orders contain every case that a codec must handle', () => {
     const orders = Array.from({ length: 3000 }, (_, i) => logicalOrder(3n, i));
     expect(new Set(orders.map((order) => order.order_id)).size).toBe(3000);
     expect(new Set(orders.map((order) => order.status))).toEqual(new Set(ORDER_STATUSES));
@@ -103,7 +103,7 @@ describe('the logical order', () => {
     }
   });
 
-  test('mixes versions evenly and by number alone', () => {
+  test('the schema versions are mixed evenly and depend only on the number', () => {
     const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 4n });
     const counts = new Map<number, number>();
     for (let i = 0; i < 6000; i++) {
@@ -116,7 +116,7 @@ describe('the logical order', () => {
 });
 
 describe('schema versions', () => {
-  test('have twelve fields and about 512 bytes on the wire in version 1', () => {
+  test('an order of version 1 has twelve fields and about 512 bytes when encoded', () => {
     expect(ORDER_FIELDS[1].length).toBe(12);
     const type = avroType(1);
     const sizes = Array.from(
@@ -128,7 +128,7 @@ describe('schema versions', () => {
     expect(mean).toBeLessThan(522);
   });
 
-  test('in Avro: every reader sees the stated projection of every writer', () => {
+  test('every Avro reader sees the stated projection of every writer', () => {
     for (const writer of ORDER_VERSIONS) {
       for (const reader of ORDER_VERSIONS) {
         const [from, to] = [avroType(writer), avroType(reader)];
@@ -142,7 +142,7 @@ describe('schema versions', () => {
     }
   });
 
-  test('in Protobuf: every reader sees the stated projection of every writer', () => {
+  test('every Protobuf reader sees the stated projection of every writer', () => {
     const type = (version: 1 | 2 | 3) =>
       protobuf
         .parse(orderSchema(version, 'protobuf'), { keepCase: true })
@@ -180,7 +180,7 @@ describe('schema versions', () => {
     }
   });
 
-  test('the breaking version cannot be read as version 2, nor the other way', () => {
+  test('the breaking version cannot be read as version 2, nor version 2 as the breaking one', () => {
     expect(() => avroType(2).createResolver(avroType('breaking'))).toThrow();
     expect(() => avroType('breaking').createResolver(avroType(2))).toThrow();
     const breaking = protobuf
@@ -193,7 +193,7 @@ describe('schema versions', () => {
     expect(breaking.fields['amount_cents']?.type).not.toBe(v2.fields['amount_cents']?.type);
   });
 
-  test('an unknown version is refused with the known ones', () => {
+  test('an unknown version is refused with a list of the known ones', () => {
     expect(() => orderVersionOf(4)).toThrow('no schema version 4');
   });
 });

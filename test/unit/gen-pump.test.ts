@@ -46,8 +46,8 @@ const textOf = (batch: RecordBatch): string =>
   Buffer.from(batch.columns.arena.subarray(0, batch.arenaUsed)).toString();
 const upTo = (count: number): string => Array.from({ length: count }, (_, i) => `${i} `).join('');
 
-describe('the pump', () => {
-  test('moves every row once, starts writes in order, and fills no batch that is being written', async () => {
+describe('generator pump', () => {
+  test('the pump moves every row once, starts writes in order, and fills no batch that is being written', async () => {
     let out = '';
     const busy = new Set<RecordBatch>();
     const sink: BatchSink = {
@@ -67,7 +67,7 @@ describe('the pump', () => {
     expect(written()).toBe(95);
   });
 
-  test('at a rate takes the time that the rate says', async () => {
+  test('the pump takes the time that its rate requires', async () => {
     const { options, now } = world({
       source: numbers(201),
       sink: { write: () => Promise.resolve() },
@@ -78,7 +78,7 @@ describe('the pump', () => {
     expect(now()).toBeLessThan(203);
   });
 
-  test('catches up after a sink that stalled, and says how far behind it was', async () => {
+  test('the pump catches up after a sink that stalled, and reports its lag', async () => {
     let writes = 0;
     const w = world({
       source: numbers(400),
@@ -95,7 +95,7 @@ describe('the pump', () => {
     expect(w.now()).toBeLessThan(403);
   });
 
-  test('drained, it fills no further batch and waits for those under way', async () => {
+  test('a drained pump fills no further batch and waits for the writes in flight', async () => {
     const stop = new AbortController();
     let finished = 0;
     const sink: BatchSink = {
@@ -110,7 +110,7 @@ describe('the pump', () => {
     expect([finished, written()]).toEqual([1, 10]);
   });
 
-  test('throws what a write threw, after the others have ended', async () => {
+  test('the pump throws the error of a write after the other writes have ended', async () => {
     let writes = 0;
     let ended = 0;
     const sink: BatchSink = {
@@ -128,7 +128,7 @@ describe('the pump', () => {
   });
 });
 
-describe('the order source', () => {
+describe('order source', () => {
   const generator = new OrderGenerator({ ...DEFAULT_ORDERS, seed: 1n });
   const linesAt = (rows: number, bytes: number): string => {
     const source = new OrderSource(generator, [1, 2], orderLine, 50);
@@ -138,17 +138,17 @@ describe('the order source', () => {
     return out;
   };
 
-  test('is the same at any batch size, by rows and by bytes', () => {
+  test('the order source is the same at any batch size, by rows and by bytes', () => {
     expect(linesAt(7, 1 << 20)).toBe(linesAt(50, 1 << 20));
     expect(linesAt(50, 3000)).toBe(linesAt(50, 1 << 20));
   });
 
-  test('says so when one order fits no batch', () => {
+  test('an order that fits no batch is reported by its number', () => {
     expect(() => linesAt(5, 100)).toThrow('order 0 does not fit');
   });
 });
 
-describe('the topic sink', () => {
+describe('topic sink', () => {
   const producerOf = (report: Partial<DeliveryReport>): BatchProducer => ({
     produce: () =>
       Promise.resolve({
@@ -166,7 +166,7 @@ describe('the topic sink', () => {
   const batch = RecordBatch.create(2, 10);
   batch.rowCount = 2;
 
-  test('demands an acknowledgement of every row', async () => {
+  test('the topic sink requires an acknowledgement of every row', async () => {
     await expect(new TopicSink(producerOf({ delivered: 2 }), 't').write(batch)).resolves.toBeUndefined();
     const event = {
       code: -192,

@@ -25,7 +25,7 @@ describe('Threefry-4x32-20', () => {
       '59cd1dbb b8879579 86b5d00c ac8b6d84',
     ],
   ];
-  test.each(vectors)('counter %s', (counter, key, expected) => {
+  test.each(vectors)('the cipher gives the published block for counter %s', (counter, key, expected) => {
     const [c0, c1, c2, c3] = counter.split(' ').map((word) => Number.parseInt(word, 16)) as [
       number,
       number,
@@ -43,7 +43,7 @@ describe('Threefry-4x32-20', () => {
     expect(hex(out)).toBe(expected);
   });
 
-  test('a stream separates seeds, streams, indexes above 2^32, parts and blocks', () => {
+  test('a random stream separates seeds, streams, indexes above 2^32, parts and blocks', () => {
     const seen = new Set<string>();
     for (const seed of [0n, 1n, -1n, 1n << 32n]) {
       for (const stream of [1, 2]) {
@@ -56,7 +56,7 @@ describe('Threefry-4x32-20', () => {
     expect(seen.size).toBe(4 * 2 * 5 * 2 * 2);
   });
 
-  test('a UUID has its version and variant', () => {
+  test('a generated UUID has its version and variant', () => {
     expect(uuidOf(new Uint32Array([0, 0, 0, 0]))).toBe('00000000-0000-4000-8000-000000000000');
     expect(uuidOf(new Uint32Array([0x01234567, 0x89abcdef, 0xffffffff, 0x76543210]))).toBe(
       '01234567-89ab-4def-bfff-ffff76543210',
@@ -77,13 +77,13 @@ describe('XXH32', () => {
     ['a', 0x550d7456],
     ['abc', 0x32d153ff],
     ['Nobody inspects the spammish repetition', 0xe2293b2f],
-  ] as const)('of %j, however it is cut', (text, expected) => {
+  ] as const)('the hash of %j is the published one, however the text is cut', (text, expected) => {
     for (const cut of [1, 3, 5, 16, 17, 64]) expect(digestOf(text, cut)).toBe(expected);
   });
 });
 
-describe('powers without pow', () => {
-  test('agree with pow to the rounding of the exponent', () => {
+describe('powers without Math.pow', () => {
+  test('powerOf agrees with Math.pow up to the rounding of the exponent', () => {
     for (const [whole, fraction, s] of [
       [1, 2 ** 29, 1.5],
       [0, 2 ** 28, 0.25],
@@ -97,8 +97,8 @@ describe('powers without pow', () => {
   });
 });
 
-describe('the rank table', () => {
-  test('covers every rank once with few rows', () => {
+describe('rank table', () => {
+  test('the rank table covers every rank once with few rows', () => {
     for (const ranks of [1, 2, 63, 64, 127, 128, 129, 1000, 10_000_000, 4_294_967_295]) {
       const table = new ZipfTable(ranks, 1.1);
       let next = 1;
@@ -117,7 +117,7 @@ describe('the rank table', () => {
     [10, -0.1],
     [10, 4.1],
     [10, Number.NaN],
-  ])('refuses %s ranks with exponent %s', (ranks, s) => {
+  ])('the rank table refuses %s ranks with exponent %s', (ranks, s) => {
     expect(() => new ZipfTable(ranks, s)).toThrow(/takes 1 to|lies in/);
   });
 });

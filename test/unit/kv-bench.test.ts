@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { bench } from '../../bench/kv.ts';
 import { smokeContext } from './bench/context.ts';
 
-it('measures runs, scans, puts and look-ups beside a plain file', async () => {
+it('the store bench measures runs, scans, puts and look-ups beside a plain file', async () => {
   const closing: Array<() => Promise<void> | void> = [];
   const results = await bench.run(
     smokeContext({ settings: { native: 'auto' }, onClose: (close) => void closing.push(close) }),

@@ -42,7 +42,7 @@ const OPENED: ReadonlyArray<readonly [string, (folder: string) => Promise<unknow
   ['an embedded store', (folder) => prepareFolder(folder, 'driver', 'make')],
 ];
 
-it.each(OPENED)('each folder that is made for %s is synced in its parent', async (name, open) => {
+it.each(OPENED)('each folder that is created for %s is synced in its parent', async (name, open) => {
   const folder = join(root, name.replaceAll(' ', '-'), 'one', 'two');
   await open(folder);
   for (const made of [folder, dirname(folder), dirname(dirname(folder))]) {

@@ -123,7 +123,7 @@ const problem = ({ status, headers, body }: HttpResponse) => ({
 });
 
 describe('orders over HTTP behind access rules', () => {
-  it('answers a request without credentials with a 401 problem that names the schemes, and reads no body', async () => {
+  it('an HTTP request without credentials gets a 401 problem that names the schemes, and its body is not read', async () => {
     const { gate } = gateWith();
     const refused = problem(await overHttp(gate, { body: 'no JSON at all' }));
     expect(refused).toEqual({
@@ -135,7 +135,7 @@ describe('orders over HTTP behind access rules', () => {
     expect([bodiesRead, created]).toEqual([0, 0]);
   });
 
-  it('answers wrong credentials with 401, and a caller whom no rule allows the call with 403', async () => {
+  it('wrong credentials get 401, and a caller without a matching rule gets 403', async () => {
     const { gate } = gateWith();
     expect(problem(await overHttp(gate, { authorization: header('shop', 'wrong') })).status).toBe(401);
     expect(problem(await overHttp(gate, { authorization: header('support') }))).toMatchObject({
@@ -147,7 +147,7 @@ describe('orders over HTTP behind access rules', () => {
     expect(created).toBe(0);
   });
 
-  it('lets in whom a rule allows the call, by password or certificate, and writes no line for each order', async () => {
+  it('a caller with a matching rule is admitted by password or certificate, without a log line per order', async () => {
     const { gate, log: audit } = gateWith();
     expect((await overHttp(gate, { authorization: header('shop') })).status).toBe(201);
     expect((await overHttp(gate, { peer: 'CN=till' })).status).toBe(201);
@@ -157,7 +157,7 @@ describe('orders over HTTP behind access rules', () => {
     expect(audit.lines).toEqual([]);
   });
 
-  it('answers a client over its rate with 429 and the seconds after which it may call again', async () => {
+  it('a client over its rate gets 429 and the seconds until the next call', async () => {
     const { gate } = gateWith({ clientRate: 0.1 });
     expect((await overHttp(gate, { authorization: header('shop') })).status).toBe(201);
     expect(problem(await overHttp(gate, { authorization: header('shop') }))).toMatchObject({
@@ -167,14 +167,14 @@ describe('orders over HTTP behind access rules', () => {
     });
   });
 
-  it('describes itself to every caller', async () => {
+  it('every caller can read the OpenAPI description', async () => {
     const { gate } = gateWith();
     expect((await overHttp(gate, { path: '/openapi.json' })).status).toBe(200);
   });
 });
 
 describe('orders over gRPC behind access rules', () => {
-  it('answers a call without accepted credentials with UNAUTHENTICATED, and reads no message', async () => {
+  it('a gRPC call without accepted credentials gets UNAUTHENTICATED, and its message is not read', async () => {
     const { gate } = gateWith();
     const refused = await overGrpc(gate, { body: 'no message at all' });
     expect(refused.code).toBe('UNAUTHENTICATED');
@@ -189,20 +189,20 @@ describe('orders over gRPC behind access rules', () => {
     expect([wrong.code, twice.code, created]).toEqual(['UNAUTHENTICATED', 'UNAUTHENTICATED', 0]);
   });
 
-  it('answers a caller whom no rule allows the call with PERMISSION_DENIED', async () => {
+  it('a gRPC caller without a matching rule gets PERMISSION_DENIED', async () => {
     const { gate } = gateWith();
     const refused = await overGrpc(gate, { authorization: header('support') });
     expect([refused.code, created]).toEqual(['PERMISSION_DENIED', 0]);
   });
 
-  it('lets in whom a rule allows the call, by password or certificate', async () => {
+  it('a gRPC caller with a matching rule is admitted by password or certificate', async () => {
     const { gate } = gateWith();
     expect((await overGrpc(gate, { authorization: header('shop') })).code).toBe('OK');
     expect((await overGrpc(gate, { peer: 'CN=till' })).code).toBe('OK');
     expect(created).toBe(2);
   });
 
-  it('answers a client over its rate, over both transports together, with RESOURCE_EXHAUSTED and a delay', async () => {
+  it('a client over its rate on both transports together gets RESOURCE_EXHAUSTED and a delay', async () => {
     const { gate } = gateWith({ clientRate: 0.1 });
     expect((await overHttp(gate, { authorization: header('shop') })).status).toBe(201);
     const refused = await overGrpc(gate, { authorization: header('shop') });

@@ -58,20 +58,20 @@ const quantile = (values: readonly number[], q: number): number =>
   [...values].sort((a, b) => a - b)[Math.floor(values.length * q)] as number;
 const mean = (values: readonly number[]): number => values.reduce((sum, one) => sum + one, 0) / values.length;
 
-describe('the batch control rule', () => {
-  it('writes each order at once while it is quiet', () => {
+describe('batch control', () => {
+  it('each order is written immediately under low load', () => {
     const { latencies, sizes } = simulate(adaptive(), 2, evenly(20, 20), () => 2);
     expect(Math.max(...latencies)).toBe(2);
     expect(new Set(sizes)).toEqual(new Set([1]));
   });
 
-  it('shares transactions under load, and stays within the budget', () => {
+  it('orders share transactions under load and stay within the latency budget', () => {
     const { latencies, sizes } = simulate(adaptive(), 2, evenly(5000, 5), (rows) => 1.5 + rows * 0.03);
     expect(mean(sizes)).toBeGreaterThan(15);
     expect(quantile(latencies, 0.999)).toBeLessThan(12.5);
   });
 
-  it('waits less for company where commits are slow, and not at all where they eat the budget', () => {
+  it('orders wait less for a batch where commits are slow, and not at all where commits use up the budget', () => {
     const at = (commitMs: number): number => {
       const control = adaptive();
       simulate(control, 2, evenly(2000, 3), () => commitMs);
@@ -83,7 +83,7 @@ describe('the batch control rule', () => {
     expect(waits.slice(-2)).toEqual([0, 0]);
   });
 
-  it('grows its batches when orders queue, until they carry the rate', () => {
+  it('batches grow when orders queue, until they carry the rate', () => {
     const control = adaptive();
     // 64 a transaction are 12,800/s; more need larger ones.
     const { queueMax, latencies } = simulate(control, 2, evenly(20_000, 3), (rows) => 8 + rows * 0.02);
@@ -92,13 +92,13 @@ describe('the batch control rule', () => {
     expect(quantile(latencies.slice(40_000), 0.99)).toBeLessThan(60);
   });
 
-  it('shrinks its batches where large ones are slow and nothing queues', () => {
+  it('batches shrink where large ones are slow and the queue is empty', () => {
     const control = adaptive();
     for (let i = 0; i < 20; i++) control.finished(control.rowsNow(), 40, 0);
     expect(control.rowsNow()).toBe(16);
   });
 
-  it('keeps a fixed size and never waits', () => {
+  it('a fixed batch size stays fixed and never waits', () => {
     const control = adaptive({ fixed: true, rowsMax: 10 });
     const { sizes } = simulate(control, 2, evenly(10_000, 1), () => 5);
     expect(Math.max(...sizes)).toBe(10);
@@ -106,7 +106,7 @@ describe('the batch control rule', () => {
     expect(adaptive({ fixed: true, rowsMax: 1 }).decide(5, 0)).toBe(1);
   });
 
-  it('expects a wait in proportion to the queue', () => {
+  it('the expected wait is proportional to the queue', () => {
     const control = adaptive({ fixed: true, rowsMax: 50 });
     expect(control.expectedWaitMs(1000)).toBe(0);
     control.finished(50, 10, 0);
@@ -114,7 +114,7 @@ describe('the batch control rule', () => {
     expect(control.expectedWaitMs(1000)).toBe(100);
   });
 
-  it('always takes between 1 and the most, or asks for a wait within a fifth of the budget', () => {
+  it('a decision takes between 1 and the maximum of rows, or waits at most a fifth of the budget', () => {
     const step = fc.record({
       queued: fc.integer({ min: 1, max: 5000 }),
       oldestMs: fc.double({ min: 0, max: 1e6, noNaN: true }),

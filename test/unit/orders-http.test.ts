@@ -82,7 +82,7 @@ const log: Logger = {
   child: () => log,
 };
 
-describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
+describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
   let service: Memory;
   let server: HttpServer;
   let described: Described;
@@ -154,8 +154,8 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
     return document;
   }
 
-  describe('a key', () => {
-    it('is one key in every form, and its answer the same bytes', async () => {
+  describe('idempotency key', () => {
+    it('a key is the same key in every form, and its answer has the same bytes', async () => {
       const first = await order(KEY);
       expect([
         first.status,
@@ -179,7 +179,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       expect(service.known.size).toBe(1);
     });
 
-    it('may be a UUID of any version and variant', async () => {
+    it('a key may be a UUID of any version and variant', async () => {
       for (const key of [
         '00000000-0000-0000-0000-000000000000',
         'ffffffff-ffff-ffff-ffff-ffffffffffff',
@@ -202,7 +202,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       ['two values in one line', `Idempotency-Key: ${KEY}, ${KEY}\r\n`],
       ['none', ''],
       ['an empty one', 'Idempotency-Key:\r\n'],
-    ])('is refused with %s, and nothing is asked of the service', async (_, line) => {
+    ])('a key is refused with %s, and the service is not called', async (_, line) => {
       problem(
         await ask('POST', '/orders', { head: JSON_TYPE + line, body: ORDER }),
         400,
@@ -211,7 +211,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       expect(service.calls).toEqual([]);
     });
 
-    it('stays with its request when many are pipelined: each gets its own answer, in order', async () => {
+    it('pipelined requests keep their keys, and each gets its own answer in order', async () => {
       const keys = Array.from(
         { length: 20 },
         (_, i) => `00000000-0000-4000-8000-${String(i).padStart(12, '0')}`,
@@ -230,7 +230,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       );
     });
 
-    it('that was used with another request is 409, which names fields and no values', async () => {
+    it('a key that was used with another request gets 409, which names fields and no values', async () => {
       await order(KEY);
       const answer = await order(KEY, '{"account_id":7,"amount_cents":424242}');
       const document = problem(answer, 409, 'idempotency-key-reuse');
@@ -244,7 +244,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
     });
   });
 
-  describe('a body', () => {
+  describe('order body', () => {
     it.each<[string, string | Uint8Array, number, string]>([
       ['nothing', '', 400, 'bad-body'],
       ['a byte order mark', `\ufeff${ORDER}`, 400, 'bad-body'],
@@ -260,12 +260,12 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       ['more than 64 bits', '{"account_id":9223372036854775808,"amount_cents":1}', 422, 'value-out-of-range'],
       ['an amount of zero', '{"account_id":1,"amount_cents":0}', 422, 'value-out-of-range'],
       ['one byte too many', ORDER + ' '.repeat(BODY_BYTES_MAX + 1 - ORDER.length), 413, 'body-too-large'],
-    ])('is refused with %s', async (_, body, status, type) => {
+    ])('a body is refused with %s', async (_, body, status, type) => {
       problem(await order(KEY, body), status, type);
       expect(service.calls).toEqual([]);
     });
 
-    it('may be as long as the limit, and come in chunks', async () => {
+    it('a body may be as long as the limit and arrive in chunks', async () => {
       expect((await order(KEY, ORDER + ' '.repeat(BODY_BYTES_MAX - ORDER.length))).status).toBe(201);
       const chunks = `${ORDER.slice(0, 9).length.toString(16)};a=b\r\n${ORDER.slice(0, 9)}\r\n${ORDER.slice(9).length.toString(16)}\r\n${ORDER.slice(9)}\r\n0\r\n\r\n`;
       const client = await raw(
@@ -274,7 +274,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       expect((await client.answer()).headers['idempotency-replayed']).toBe('true');
     });
 
-    it('guards its key by its bytes with -hash=raw', async () => {
+    it('a body guards its key by its bytes with -hash=raw', async () => {
       await server.drain(0);
       await start('raw');
       const first = await order(KEY);
@@ -283,7 +283,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       expect(problem(spaced, 409, 'idempotency-key-reuse')['differs']).toEqual([]);
     });
 
-    it('that stops on its way reaches nobody', async () => {
+    it('a body that never completes does not reach the service', async () => {
       const client = await raw(
         `POST /orders HTTP/1.1\r\nHost: test\r\n${keyed(KEY)}Content-Length: 36\r\n\r\n{"account`,
       );
@@ -305,7 +305,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       ['Content-Type: application/json; charset=latin1\r\n', 415],
       ['Content-Type: application/json\r\nContent-Type: application/json\r\n', 415],
       ['Content-Type: application/json\r\nContent-Encoding: gzip\r\n', 415],
-    ])('%j is %i', async (head, status) => {
+    ])('a request with %j gets %i', async (head, status) => {
       const answer = await ask('POST', '/orders', { head: POSTED + head, body: ORDER });
       if (status === 415) problem(answer, 415, 'unsupported-media-type');
       else expect(answer.status).toBe(status);
@@ -324,7 +324,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       ['*/*, application/json;q=0.0', false],
       ['application/*;q=0, text/*', false],
       ['application/problem+json', false],
-    ])('Accept: %s', async (accept, taken) => {
+    ])('the service negotiates Accept: %s', async (accept, taken) => {
       const answer = await order(KEY, ORDER, `Accept: ${accept}\r\n`);
       if (taken) expect(answer.status).toBe(201);
       else {
@@ -334,7 +334,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
     });
   });
 
-  describe('a trace', () => {
+  describe('trace context', () => {
     it.each<[string, string | undefined]>([
       [TRACE, TRACE],
       [TRACE.replace(/01$/, '00'), TRACE.replace(/01$/, '00')],
@@ -349,31 +349,31 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       ['', undefined],
       ['garbage', undefined],
       [`${TRACE}\u00e9`, undefined],
-    ])('%j is handed on as %j', async (given, kept) => {
+    ])('a traceparent of %j is forwarded as %j', async (given, kept) => {
       expect((await order(KEY, ORDER, `traceparent: ${given}\r\n`)).status).toBe(201);
       expect(service.calls[0]?.call.traceparent).toBe(kept);
     });
 
-    it('given twice is none', async () => {
+    it('a traceparent given twice is ignored', async () => {
       await order(KEY, ORDER, `traceparent: ${TRACE}\r\ntraceparent: ${TRACE}\r\n`);
       expect(service.calls[0]?.call.traceparent).toBeUndefined();
     });
   });
 
-  describe('an error of the service', () => {
+  describe('service errors', () => {
     it.each<[Parameters<typeof outboxError>[0], number, string]>([
       ['overloaded', 429, 'overloaded'],
       ['in_flight', 503, 'idempotency-in-flight'],
       ['database_unavailable', 503, 'database-unavailable'],
       ['deadline_passed', 504, 'deadline-passed'],
-    ])('%s is %i', async (code, status, type) => {
+    ])('the service error %s is answered with %i', async (code, status, type) => {
       service.fault = outboxError(code, 'why', { next: 'what next' });
       expect(problem(await order(KEY), status, type)['detail']).toBe('why; what next');
       const outcomes = metrics.counter('orders_requests_total', '', ['outcome']);
       expect(outcomes.value(outcomes.series(code))).toBe(1);
     });
 
-    it('that is not for the client is 500, with its reason in the log alone', async () => {
+    it('an internal error is answered with 500, and its reason is only in the log', async () => {
       service.fault = new Error('a secret');
       const answer = await order(KEY, ORDER, 'X-Request-Id: mine-17\r\n');
       expect(problem(answer, 500, 'internal')['request_id']).toBe('mine-17');
@@ -382,8 +382,8 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
     });
   });
 
-  describe('the resource', () => {
-    it('shows an order with all its digits, to GET and HEAD', async () => {
+  describe('order resource', () => {
+    it('GET and HEAD show an order with all its digits', async () => {
       const big = '9223372036854775807';
       const created = await order(KEY, `{"account_id":"-${big}","amount_cents":${big}}`);
       const path = created.headers['location'] as string;
@@ -398,7 +398,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       expect((await ask('GET', path.toUpperCase().replace('/ORDERS', '/orders'))).status).toBe(200);
     });
 
-    it('is 404 for another id, 405 with Allow for another method, 204 for OPTIONS', async () => {
+    it('the resource answers 404 for another id, 405 with Allow for another method, and 204 for OPTIONS', async () => {
       problem(await ask('GET', `/orders/${KEY}`), 404, 'order-not-found');
       problem(await ask('GET', '/orders/seventeen'), 404, 'order-not-found');
       problem(await ask('GET', '/nowhere'), 404, 'no-such-resource');
@@ -417,7 +417,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
     });
   });
 
-  it('a request is named by its client where the name can be logged, and a problem always', async () => {
+  it('a request is named by its client where the name can be logged, and a problem always has a name', async () => {
     expect((await order(KEY, ORDER, 'X-Request-Id: req/17:a=b\r\n')).headers['x-request-id']).toBe(
       'req/17:a=b',
     );
@@ -428,7 +428,7 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
       );
   });
 
-  it('a body or a head that does not come in time is 408, and reaches nobody', async () => {
+  it('a body or a head that does not arrive in time gets 408 and does not reach the service', async () => {
     await server.drain(0);
     await start('canonical', 2000);
     const heads = `POST /orders HTTP/1.1\r\nHost: test\r\n${keyed(KEY)}`;
@@ -455,8 +455,8 @@ describe.each([wireDriver, nodeHttpDriver])('behind $name', (driver) => {
   });
 });
 
-describe('the description', () => {
-  it('has examples that fit their own schemas, and every reference leads somewhere', async () => {
+describe('OpenAPI description', () => {
+  it('the description has examples that fit their schemas, and every reference resolves', async () => {
     const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
     const document = JSON.parse(JSON.stringify(ordersDescription('1.2.3'))) as Record<string, unknown>;
     const ajv = new Ajv2020({ strict: false, validateFormats: false });
@@ -488,7 +488,7 @@ describe('the description', () => {
   });
 });
 
-it('a backend that cannot tell two keys apart says so, and is not given to orders', () => {
+it('a backend that cannot distinguish two keys declares it and is not offered for orders', () => {
   expect(uwsDriver.limits.header_bytes).toBeDefined();
   expect([wireDriver.limits.header_bytes, wireDriver.limits.pipeline_waits]).toEqual([undefined, undefined]);
 });

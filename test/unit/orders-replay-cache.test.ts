@@ -13,8 +13,8 @@ const answer = (id: number, expiresMs = 1e9): StoredAnswer => ({
 const key = (id: number): string => `k${id}`.padStart(36, '0');
 const ENTRY = 248 + 36 + 64 + 36 + 70;
 
-describe('the replay cache', () => {
-  it('drops the least recently asked, and holds no more than its bytes', () => {
+describe('replay cache', () => {
+  it('the replay cache evicts the least recently used answer and holds no more than its bytes', () => {
     const cache = new ReplayCache(3 * ENTRY);
     for (const id of [1, 2, 3]) cache.put(key(id), answer(id));
     expect(cache.get(key(1), 0)?.orderId).toBe(answer(1).orderId);
@@ -23,7 +23,7 @@ describe('the replay cache', () => {
     expect([cache.size(), cache.bytes()]).toEqual([3, 3 * ENTRY]);
   });
 
-  it('holds nothing at size 0, and nothing larger than itself', () => {
+  it('the replay cache holds nothing at size 0, and nothing larger than itself', () => {
     for (const bytes of [0, ENTRY - 1]) {
       const cache = new ReplayCache(bytes);
       cache.put(key(1), answer(1));
@@ -31,7 +31,7 @@ describe('the replay cache', () => {
     }
   });
 
-  it('forgets all when it is told to, and goes on', () => {
+  it('the replay cache can be cleared and used again', () => {
     const cache = new ReplayCache(10 * ENTRY);
     for (const id of [1, 2]) cache.put(key(id), answer(id));
     cache.clear();
@@ -40,7 +40,7 @@ describe('the replay cache', () => {
     expect([cache.size(), cache.bytes()]).toEqual([1, ENTRY]);
   });
 
-  it('forgets at the end of a key', () => {
+  it('the replay cache removes an answer when its key expires', () => {
     const cache = new ReplayCache(10 * ENTRY);
     cache.put(key(1), answer(1, 100));
     expect(cache.get(key(1), 99)).toBeDefined();
@@ -48,7 +48,7 @@ describe('the replay cache', () => {
     expect([cache.size(), cache.bytes()]).toEqual([0, 0]);
   });
 
-  it('behaves as a list in the order of use, whatever is done to it', () => {
+  it('the replay cache behaves as a list in the order of use, whatever is done to it', () => {
     const step = fc.record({
       id: fc.integer({ min: 0, max: 9 }),
       put: fc.boolean(),

@@ -7,7 +7,7 @@ import { verdictOf } from '../../src/outbox/orders/verdict.ts';
 
 const refused = (sqlstate: string): Error => sqlError('sql_failed', 'no', { details: { sqlstate } });
 
-describe('the verdict on a failed transaction', () => {
+describe('verdict on a failed transaction', () => {
   it.each([
     ['40P01', 'again'],
     ['40001', 'again'],
@@ -23,24 +23,24 @@ describe('the verdict on a failed transaction', () => {
     ['22003', 'row'],
     ['42P01', 'broken'],
     ['42501', 'broken'],
-  ])('%s is %s', (sqlstate, verdict) => {
+  ])('the verdict on sqlstate %s is %s', (sqlstate, verdict) => {
     expect(verdictOf(refused(sqlstate))).toBe(verdict);
   });
 
-  it('tells a statement that may have run from one that was never sent', () => {
+  it('the verdict distinguishes a statement that may have run from one that was never sent', () => {
     const lost = (sent: boolean): Error => coreError('unreachable', 'gone', { details: { sent } });
     expect([true, false].map((sent) => verdictOf(lost(sent)))).toEqual(['unknown', 'down']);
     expect(verdictOf(sqlError('commit_unknown', 'gone'))).toBe('unknown');
   });
 
-  it('calls what it does not know a bug', () => {
+  it('the verdict on an unknown error is a bug', () => {
     for (const thrown of [new TypeError('x'), 'text', undefined, sqlError('sql_failed', 'no')])
       expect(verdictOf(thrown)).toBe('broken');
   });
 });
 
-describe('the libpq driver', () => {
-  it('leaves addresses that ask for TLS to pg', () => {
+describe('choice of the libpq driver', () => {
+  it('the libpq driver leaves addresses that ask for TLS to pg', () => {
     const at = 'postgres://u@127.0.0.1/x';
     expect(whyNotNative(at, {})).toBeUndefined();
     expect(whyNotNative(`${at}?sslmode=disable`)).toBeUndefined();
@@ -63,7 +63,7 @@ describe('the libpq driver', () => {
     [{}, undefined],
     [{ PGSSLMODE: '' }, undefined],
     [{ PGSSLMODE: 'disable', PGSSLROOTCERT: '/x' }, undefined],
-  ])('leaves an environment that asks for TLS to pg: %j', (env, why) => {
+  ])('the libpq driver leaves an environment that asks for TLS to pg: %j', (env, why) => {
     const at = 'postgres://u@127.0.0.1/x';
     if (why === undefined) expect(whyNotNative(at, env)).toBeUndefined();
     else expect(whyNotNative(at, env)).toMatch(why);

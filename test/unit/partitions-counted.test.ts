@@ -45,8 +45,8 @@ function recorder() {
   return { said, log: { ...silentLogger, info: say, debug: say } };
 }
 
-describe('the maintenance of the outbox', () => {
-  it('counts and tells of what was made and dropped before a lock was not to be had', async () => {
+describe('outbox maintenance', () => {
+  it('the maintenance counts and reports the partitions changed before a lock was unavailable', async () => {
     const range = (from: number) => ({
       name: `outbox_p${from}`,
       bound: `FOR VALUES FROM ('${from}') TO ('${from + 10}')`,
@@ -96,8 +96,8 @@ describe('the maintenance of the outbox', () => {
   });
 });
 
-describe('the keeper of an inbox', () => {
-  it('counts and tells of the partitions that were made before a lock was not to be had', async () => {
+describe('inbox keeper', () => {
+  it('the keeper counts and reports the partitions created before a lock was unavailable', async () => {
     const pool = poolOf([
       ['floor::text', () => [{ floor: '00000000-0000-0000-0000-000000000000' }]],
       ['pg_inherits', () => [{ name: 'inbox_rest', bounds: 'DEFAULT' }]],

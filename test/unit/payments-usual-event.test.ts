@@ -38,8 +38,8 @@ const usual = fc
 
 const whole = (value: Buffer) => readUsualEvent(value, 0, value.length);
 
-describe('the one-pass reader', () => {
-  it('reads every event that orders writes and the relay publishes', () => {
+describe('one-pass event reader', () => {
+  it('the one-pass reader reads every event that orders writes and the relay publishes', () => {
     fc.assert(
       fc.property(usual, (value) => {
         const event = whole(value);
@@ -49,7 +49,7 @@ describe('the one-pass reader', () => {
     );
   });
 
-  it('agrees with the careful one, or leaves it to it, whatever is put in place of any bytes', () => {
+  it('the one-pass reader agrees with the careful one or defers to it, whatever bytes are replaced', () => {
     const pieces = fc.oneof(
       fc.string({ maxLength: 3 }),
       fc.constantFrom('"', '\\', '0', '-', '9', '00', '-1', 'A', '}', ',"msg_id":"', ' ', '\u00e9', '1e3'),
@@ -88,7 +88,7 @@ describe('the one-pass reader', () => {
     ['05', false],
     ['-5', false],
     ['', false],
-  ])('takes an amount of %s: %s', (amount, taken) => {
+  ])('the one-pass reader judges an amount of %s: %s', (amount, taken) => {
     const id = '01890a5d-ac96-774b-bcce-b302099a8057';
     const text = valueBytes(id, id, 7n, 5n, new Date(0)).toString();
     const value = Buffer.from(text.replace('"amount_cents":"5"', `"amount_cents":"${amount}"`));
@@ -96,7 +96,7 @@ describe('the one-pass reader', () => {
     expect(readPaymentEvent(value).kind).toBe(taken ? 'order' : 'poison');
   });
 
-  it('takes nothing from behind the value or before it', () => {
+  it('the one-pass reader reads nothing outside its value', () => {
     fc.assert(
       fc.property(usual, usual, fc.nat(300), (one, other, cut) => {
         const both = Buffer.concat([one, other]);

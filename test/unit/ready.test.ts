@@ -5,7 +5,7 @@ import { expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { ready } from '../../src/bin/demo/ready.ts';
 
-it('says that a process ended, and gives the address of one that got ready', async () => {
+it('the wait for readiness reports a process that ended, and returns the address of a ready one', async () => {
   let status = 503;
   const server = createServer((_, answer) => void answer.writeHead(status).end());
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

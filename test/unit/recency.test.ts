@@ -7,7 +7,7 @@ import { stepsOf } from '../steps.ts';
 const KEYS = 6;
 const TURNS = 1000;
 
-describe('a map that knows its oldest key', () => {
+describe('recency map', () => {
   it('a recency map behaves as a list in the order of use, whatever is done to it', () => {
     const step = fc.record({
       what: fc.constantFrom('get', 'set', 'delete', 'shift', 'clear'),
@@ -42,7 +42,7 @@ describe('a map that knows its oldest key', () => {
     );
   });
 
-  it('taking out the oldest of 200,000 keys takes no more steps than of 200, and never walks a Map', () => {
+  it('removal of the oldest of 200,000 keys takes no more steps than of 200, and never walks a Map', () => {
     const stepsAmong = (size: number): number => {
       const map = new RecencyMap<string, number>();
       for (let i = 0; i < size; i++) map.set(`key ${i}`, 1);

@@ -87,8 +87,8 @@ function gateOf(needs: Need[]): RequestGate {
   return gate;
 }
 
-describe('who asks', () => {
-  it('is asked with the operation and the subject in its one spelling', async () => {
+describe('access gate of the registry', () => {
+  it('the gate is asked with the operation and the subject in its canonical form', async () => {
     const needs: Need[] = [];
     const { call } = await setUp({ gate: gateOf(needs) });
     const user = 'root';
@@ -119,7 +119,7 @@ describe('who asks', () => {
     ]);
   });
 
-  it('is refused in the error shape, with the headers of the refusal, before anything else is said', async () => {
+  it('a gate refusal has the error shape and its headers, and comes before any other answer', async () => {
     const { call } = await setUp({ gate: gateOf([]) });
     const refused = await call('GET /schemas/ids/{id}', { id: '77' });
     expect(refused).toMatchObject({
@@ -135,7 +135,7 @@ describe('who asks', () => {
     expect((await call('GET /', {})).document).toEqual({});
   });
 
-  it('sees only what it may read: lists, ids, guids, references', async () => {
+  it('a caller sees only what it may read in lists, ids, guids and references', async () => {
     const { call, registry } = await setUp({ gate: gateOf([]) });
     const secret = '{"type":"record","name":"Secret","fields":[]}';
     await registry.register('a-1', { text: SCHEMA }, {});
@@ -174,8 +174,8 @@ describe('who asks', () => {
   });
 });
 
-describe('the leader', () => {
-  it('is asked for what changes something, and for nothing else', async () => {
+describe('forwarding to the leader', () => {
+  it('only requests that change something are forwarded to the leader', async () => {
     const forwarded: HttpResponse = { status: 200, body: '{"id":9}' };
     const writeAtLeader = vi.fn(async () => forwarded);
     const { call, registry } = await setUp({ writeAtLeader, masterAvailable: () => false });
@@ -200,7 +200,7 @@ describe('the leader', () => {
     expect(writes.length).toBeGreaterThan(10);
   });
 
-  it('hears why its own attempt failed', async () => {
+  it('the leader learns why its own attempt failed', async () => {
     let heard: unknown;
     const { call, registry } = await setUp({
       writeAtLeader: async (_request, here) => {
@@ -220,8 +220,8 @@ describe('the leader', () => {
   });
 });
 
-describe('what others wrote', () => {
-  it('is read before anything that can change, and before an id is called unknown', async () => {
+describe('records of other instances', () => {
+  it('new records are read before any changeable answer, and before an id is called unknown', async () => {
     const { call, registry } = await setUp();
     const fresh = vi.spyOn(registry, 'fresh');
     await registry.register('s', { text: SCHEMA }, {});
@@ -237,7 +237,7 @@ describe('what others wrote', () => {
     expect((await call('GET /schemas/ids/{id}', { id: '2' })).document).toMatchObject({ schema: '"long"' });
   });
 
-  it('that cannot be read is an error of the store', async () => {
+  it('records that cannot be read are an error of the store', async () => {
     const { call, registry } = await setUp();
     vi.spyOn(registry, 'fresh').mockRejectedValue(registryError('store_timeout', 'the log does not answer'));
     expect(await call('GET /subjects', {})).toMatchObject({
@@ -247,7 +247,7 @@ describe('what others wrote', () => {
   });
 });
 
-it('a registry that still reads its store says so', async () => {
+it('a registry that still reads its store answers with that reason', async () => {
   const routes = registryRoutes(() => {
     throw registryError('starting', 'the registry still reads its store');
   });
@@ -260,11 +260,11 @@ it('a registry that still reads its store says so', async () => {
   }
 });
 
-describe('a request under access rules', () => {
+describe('admission under access rules', () => {
   const path = '/subjects/{subject}/versions';
   const body = JSON.stringify({ schema: SCHEMA });
 
-  it('is refused on its head, before there is a body', async () => {
+  it('a request is refused by its head, before a body is read', async () => {
     const needs: Need[] = [];
     const { routes } = await setUp({ gate: gateOf(needs) });
     const route = routes.find((one) => one.method === 'POST' && one.path === path);
@@ -276,7 +276,7 @@ describe('a request under access rules', () => {
     expect(needs).toEqual([{ operation: 'write', subject: 'a-value' }]);
   });
 
-  it('that was let in on its head is not judged a second time with its body', async () => {
+  it('a request that was admitted by its head is not judged again with its body', async () => {
     const needs: Need[] = [];
     const { routes } = await setUp({ gate: gateOf(needs) });
     const route = routes.find((one) => one.method === 'POST' && one.path === path);
@@ -287,13 +287,13 @@ describe('a request under access rules', () => {
     expect((await route?.handler(requestOf({ subject: 'a-value' }, '', body)))?.status).toBe(401);
   });
 
-  it('has no admission where nobody is asked who they are', async () => {
+  it('routes have no admission where no gate is configured', async () => {
     const { routes } = await setUp();
     expect(routes.filter(({ admit }) => admit !== undefined)).toEqual([]);
   });
 });
 
-describe('the description of names', () => {
+describe('described names', () => {
   const schemaOf = (path: string, method: string, name: string) => {
     const { paths } = registryDescription() as {
       readonly paths: Record<string, Record<string, { readonly parameters: readonly Parameter[] }>>;
@@ -324,7 +324,7 @@ describe('the description of names', () => {
     '\u00a0',
   ];
 
-  it('of a subject admits what a setting may belong to, and nothing else', async () => {
+  it('the described pattern of a subject admits exactly the subjects that settings may have', async () => {
     const { call } = await setUp();
     const { pattern, maxLength = 0 } = schemaOf('/config/{subject}', 'put', 'subject');
     for (const subject of [...names, 'x'.repeat(1024), 'x'.repeat(1025)]) {
@@ -338,7 +338,7 @@ describe('the description of names', () => {
     }
   });
 
-  it('of a context admits what may be listed, and nothing else', async () => {
+  it('the described pattern of a context admits exactly the contexts that can be listed', async () => {
     const { call } = await setUp();
     const { pattern, not } = schemaOf('/contexts/{context}/subjects', 'get', 'context');
     for (const context of [...names, ':.staging:', 'a:b', '*', ':*:', '.', '::a']) {

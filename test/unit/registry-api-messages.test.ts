@@ -24,7 +24,7 @@ const proto = (body: string, head = ''): string => `syntax = "proto3";${head} me
 const record = (type: unknown): string =>
   JSON.stringify({ type: 'record', name: 'R', fields: [{ name: 'u', type }] });
 
-it('tells what holds in every mode before the versions', () => {
+it('a refusal lists findings that hold in every mode before those of versions', () => {
   const [one, two] = [proto('int32 a = 1; int32 b = 2;'), proto('int32 b = 2;')];
   const found = messages('PROTOBUF', proto('int32 aa = 1; string b = 2;'), [one, two], 'BACKWARD_TRANSITIVE');
   const kind =
@@ -45,7 +45,7 @@ it('tells what holds in every mode before the versions', () => {
   ]);
 });
 
-it('names the label of a Protobuf field by its type, and the place without its package', () => {
+it('a refusal names the label of a Protobuf field by its type, and the place without its package', () => {
   const [label] = messages('PROTOBUF', proto('optional int64 a = 1;', 'package p.q;'), [
     proto('repeated int64 a = 1;', 'package p.q;'),
   ]);
@@ -57,7 +57,7 @@ it('names the label of a Protobuf field by its type, and the place without its p
   );
 });
 
-it('says once that the schema type differs, in the words clients know', () => {
+it('a refusal states once that the schema type differs, in the words that clients know', () => {
   const old = record('int');
   expect(messages('PROTOBUF', proto(''), [old], 'FULL')).toEqual([
     'Incompatible because of different schema type',
@@ -67,7 +67,7 @@ it('says once that the schema type differs, in the words clients know', () => {
   ]);
 });
 
-it('calls a branch missing where it is, and says what no reader but a union can take', () => {
+it('a refusal names a missing union branch where it is, and what only a union could read', () => {
   expect(messages('AVRO', record(['null', 'int']), [record(['null', 'int', 'string'])])[0]).toMatch(
     /^\{errorType:'MISSING_UNION_BRANCH', .* the reader's union has no branch for string at R\.u /,
   );
@@ -78,7 +78,7 @@ it('calls a branch missing where it is, and says what no reader but a union can 
 
 const indexes = (count: number): number[] => Array.from({ length: count }, (_, i) => i);
 
-it('bounds what it says of many findings against many versions, and counts the rest', () => {
+it('a refusal bounds its messages for many findings against many versions, and counts the rest', () => {
   const text = (type: string): string =>
     proto(
       indexes(150)
@@ -102,7 +102,7 @@ it('bounds what it says of many findings against many versions, and counts the r
   expect(found.at(-1)).toBe("{validateFields: 'false', compatibility: 'FULL_TRANSITIVE'}");
 });
 
-it('bounds the text of few findings too', () => {
+it('a refusal bounds the text of few findings too', () => {
   const long = (letter: string): string => letter.repeat(24_000);
   const enums = (names: readonly string[]): string =>
     JSON.stringify({
@@ -119,7 +119,7 @@ it('bounds the text of few findings too', () => {
   );
 });
 
-it.each(['PROVEN', 'STRICT'] as const)('bounds the one text of %s that alone is too long', (policy) => {
+it.each(['PROVEN', 'STRICT'] as const)('a refusal bounds a single text of %s that is too long', (policy) => {
   const long = `f${'x'.repeat(300_000)}`;
   const one = JSON.stringify({ type: 'record', name: 'R', fields: [{ name: long, type: 'int' }] });
   const found = messages('AVRO', one, [record('int')], 'BACKWARD', policy);
@@ -127,7 +127,7 @@ it.each(['PROVEN', 'STRICT'] as const)('bounds the one text of %s that alone is 
   expect(found.at(-1)).toMatch(/^\{validateFields/);
 });
 
-it('tells of a schema that is taken what it loses before the notes, no more than the bound', () => {
+it('an accepted schema lists its losses before the notes, up to the bound', () => {
   const fields = (type: string): string =>
     proto(
       indexes(90)

@@ -35,11 +35,11 @@ it.each<readonly [path: string, field: boolean, pointer: string | undefined]>([
   ['Order.nothing', false, undefined],
   ['Order.id.deeper', false, undefined],
   ['Order.id[]', false, undefined],
-])('%s (field: %s)', (path, field, pointer) => {
+])('the path %s (field: %s) has its pointer into the schema', (path, field, pointer) => {
   expect(avroPointer(ORDER, path, field)).toBe(pointer);
 });
 
-it('knows no place in what is no JSON, and ends on a type that is itself', () => {
+it('a pointer does not exist in invalid JSON, and a recursive type ends the search', () => {
   expect(avroPointer('{', 'R.f', false)).toBeUndefined();
   expect(avroPointer('"R"', 'R.f', false)).toBeUndefined();
   const loop = '{"type":"record","name":"R","fields":[{"name":"r","type":"R"}]}';

@@ -69,11 +69,11 @@ describe('Avro', () => {
       F1,
       "{errorType:'NAME_MISMATCH', description:'The name of the schema has changed (path '/name')', additionalInfo:'expected: R'}",
     ],
-  ])('%s', (_what, proposed, old, said) => {
+  ])("STRICT reports the existing registries' message for %s", (_what, proposed, old, said) => {
     expect(messages(proposed, [old])).toEqual([said, ...trailer(1, old)]);
   });
 
-  it('a type less in a union', () => {
+  it('STRICT reports a branch that a union lost', () => {
     const old = record(field('f1', ['int', 'null', 'string']));
     expect(messages(record(field('f1', ['int', 'null'])), [old])[0]).toBe(
       "{errorType:'MISSING_UNION_BRANCH', description:'The new schema is missing a type inside a union field at path '/fields/0/type/2' in the old schema', additionalInfo:'reader union lacking writer type: STRING'}",
@@ -81,17 +81,17 @@ describe('Avro', () => {
   });
 });
 
-describe('the order', () => {
+describe('order of STRICT messages', () => {
   const two = record(field('f1', 'string'), field('f2', 'string'));
   const int = record(field('f1', 'int'));
 
-  it('the old schema as the reader is named so', () => {
+  it('the old schema as the reader is named as such', () => {
     expect(messages(record(field('f2', 'string', { default: '' })), [F1], 'FORWARD')).toEqual([
       "{errorType:'READER_FIELD_MISSING_DEFAULT_VALUE', description:'The field 'f1' at path '/fields/0' in the old schema has no default value and is missing in the new schema', additionalInfo:'f1'}",
       ...trailer(1, F1, 'FORWARD'),
     ]);
   });
-  it('in both directions the forward one comes first, and the text stands behind the backward one', () => {
+  it('the forward message comes first in both directions, and the text follows the backward one', () => {
     const said = messages(int, [F1], 'FULL');
     expect(said.map((one) => /in the (old|new) schema does not match/.exec(one)?.[1])).toEqual([
       'old',
@@ -101,7 +101,7 @@ describe('the order', () => {
     // Nothing stands against the new schema as a reader, so no text is said.
     expect(messages(F1, [two], 'FULL')).toEqual([expect.stringMatching(/'f2' at path/), end('FULL')]);
   });
-  it('only the newest version that refuses is told', () => {
+  it('only the newest version that refuses is reported', () => {
     const said = messages(
       record(field('f1', 'long')),
       [F1, two, record(field('f1', 'int'))],
@@ -109,22 +109,22 @@ describe('the order', () => {
     );
     expect(said).toEqual([expect.stringMatching(/TYPE_MISMATCH/), ...trailer(2, two, 'BACKWARD_TRANSITIVE')]);
   });
-  it('a long old schema is cut', () => {
+  it('a long old schema is truncated', () => {
     const long = record(field('f1', 'string', { doc: 'x'.repeat(20_000) }));
     expect(messages(int, [long])[2]).toBe(
       `{oldSchema: <truncated to 10240 characters> '${long.slice(0, 10_240)}'}`,
     );
   });
-  it('nothing is said of what is accepted, nor of losses', () => {
+  it('accepted changes and losses are not reported', () => {
     expect(messages('"float"', ['"long"'])).toEqual([]);
   });
-  it('schema types that differ, in each direction', () => {
+  it('differing schema types are reported in each direction', () => {
     const said = 'Incompatible because of different schema type';
     expect(messages(proto(''), [F1], 'FULL')).toEqual([said, said, ...trailer(1, F1, 'FULL')]);
   });
 });
 
-it('a Protobuf number that comes back is refused beside it', () => {
+it('a Protobuf number that is reused is reported beside them', () => {
   const [one, two] = [proto('int32 a = 1; int32 b = 2;'), proto('int32 b = 2;')];
   const said = messages(proto('int32 b = 2; string c = 1;'), [one, two]);
   expect(said).toEqual([expect.stringMatching(/^\{errorType:"PROTO_NUMBER_RE[A-Z]+"/), end('BACKWARD')]);

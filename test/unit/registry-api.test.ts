@@ -65,8 +65,8 @@ const error = (status: number, number: number, message: unknown = expect.any(Str
   body: { error_code: number, message },
 });
 
-describe('registering and reading', () => {
-  it('registers, repeats, looks up, lists and reads, in the shapes of the protocol', async () => {
+describe('registration and reading', () => {
+  it('the registry registers, repeats, looks up, lists and reads in the shapes of the protocol', async () => {
     expect(await call('POST', '/subjects/orders-value/versions', { schema: V1 })).toEqual({
       status: 200,
       type: TYPE,
@@ -113,7 +113,7 @@ describe('registering and reading', () => {
     expect((await call('GET', '/schemas/types')).body).toEqual(expect.arrayContaining(['AVRO', 'PROTOBUF']));
   });
 
-  it('takes Protobuf, and answers with its type', async () => {
+  it('the registry accepts Protobuf and answers with its type', async () => {
     const { body } = await call('POST', '/subjects/proto-value/versions', {
       schema: PROTO,
       schemaType: 'PROTOBUF',
@@ -125,7 +125,7 @@ describe('registering and reading', () => {
     });
   });
 
-  it('decodes the subject of the path, slashes and all', async () => {
+  it('the registry decodes the subject of the path, slashes included', async () => {
     const name = encodeURIComponent('a/b:{c} "ü" %');
     expect(await call('POST', `/subjects/${name}/versions`, { schema: V1 })).toMatchObject({
       status: 200,
@@ -136,7 +136,7 @@ describe('registering and reading', () => {
 });
 
 describe('refusals', () => {
-  it('409 names field and reason', async () => {
+  it('a 409 names the field and the reason', async () => {
     await call('POST', '/subjects/refused/versions', { schema: V1 });
     const answer = await call('POST', '/subjects/refused/versions', { schema: BREAKING });
     expect(answer).toEqual(
@@ -145,7 +145,7 @@ describe('refusals', () => {
     expect(await call('GET', '/subjects/refused/versions')).toMatchObject({ body: [1] });
   });
 
-  it('409 where only what was deleted stands against it', async () => {
+  it('a registration gets 409 where only a deleted version refuses it', async () => {
     const proto = (type: string): unknown => ({
       schema: `syntax = "proto3"; message M { ${type} a = 1; }`,
       schemaType: 'PROTOBUF',
@@ -204,11 +204,11 @@ describe('refusals', () => {
     ],
     ['an unknown path', 'GET', '/nothing/here', undefined, 404, 404],
     ['another method', 'PATCH', '/config', undefined, 405, 405],
-  ])('%s', async (_what, method, path, body, status, number) => {
+  ])('the registry refuses %s', async (_what, method, path, body, status, number) => {
     expect(await call(method, path, body)).toEqual(error(status, number));
   });
 
-  it('negotiates content types', async () => {
+  it('the registry negotiates content types', async () => {
     expect(await call('GET', '/subjects', undefined, { accept: 'text/html' })).toEqual(
       error(406, 406, 'HTTP 406 Not Acceptable'),
     );
@@ -235,7 +235,7 @@ describe('refusals', () => {
 });
 
 describe('compatibility and levels', () => {
-  it('answers against one version, with messages on demand', async () => {
+  it('a compatibility check against one version answers with messages on demand', async () => {
     await call('POST', '/subjects/c/versions', { schema: V1 });
     const path = '/compatibility/subjects/c/versions';
     expect((await call('POST', `${path}/latest`, { schema: V2 })).body).toEqual({ is_compatible: true });

@@ -28,7 +28,7 @@ describe('recursion', () => {
     return datum;
   };
 
-  it('is read by types that refer to themselves and to each other', () => {
+  it('recursive payloads are read by types that refer to themselves and to each other', () => {
     const reader = record('N', ['next', ['null', 'N']], ['v', 'long'], ['w', 'int', { default: 1 }]);
     expect(read(node, reader, chain(3))).toEqual({
       v: 2n,
@@ -40,7 +40,7 @@ describe('recursion', () => {
     expect(read(pair, pair, datum)).toEqual({ b: { a: [{ b: null }] } });
   });
 
-  it('ends at 256 values inside one another', () => {
+  it('recursive payloads end at 256 nested values', () => {
     const schema = tree(node);
     expect(() => decodeBytes(schema, schema, encodeAvro(schema, chain(256)))).not.toThrow();
     const deep = Buffer.concat([Buffer.from(Array(300).fill([0, 2]).flat()), Buffer.from([0, 0])]);
@@ -52,14 +52,14 @@ describe('recursion', () => {
     expect(malformation(node, Buffer.alloc(1_000_000, 2)).message.length).toBeLessThan(700);
   });
 
-  it('through arrays and maps ends there too', () => {
+  it('recursion through arrays and maps ends at the same limit', () => {
     const arrays = record('A', ['a', { type: 'array', items: 'A' }]);
     expect(malformation(arrays, Buffer.alloc(400, 2)).message).toMatch(/nested deeper/);
     const maps = record('M', ['m', { type: 'map', values: 'M' }]);
     expect(malformation(maps, Buffer.from(Array(400).fill([2, 0]).flat())).message).toMatch(/nested deeper/);
   });
 
-  it('of a type that no value can have ends too', () => {
+  it('recursion of a type without finite values ends too', () => {
     expect(malformation(record('N', ['n', 'N']), []).message).toMatch(/nested deeper/);
     let type: unknown = record('N0');
     for (let i = 1; i < 40; i++) type = record(`N${i}`, ['a', type], ['b', `N${i - 1}`]);
@@ -80,8 +80,8 @@ describe('recursion', () => {
   });
 });
 
-describe('schemas', () => {
-  it('that combine their types in too many ways are an error of their events, in a bounded number of steps', () => {
+describe('schema combinations', () => {
+  it('schemas that combine their types in too many ways fail their events in a bounded number of steps', () => {
     const mutual = (namespace: string, step: number): AvroNode => {
       const types = Array.from({ length: 200 }, (_, i) =>
         record(
@@ -105,7 +105,7 @@ describe('schemas', () => {
   });
 });
 
-describe('bytes that a writer cannot have written', () => {
+describe('impossible bytes', () => {
   const texts = { type: 'array', items: 'string' };
   const nulls = { type: 'array', items: 'null' };
   const map = { type: 'map', values: 'int' };
@@ -154,7 +154,7 @@ describe('bytes that a writer cannot have written', () => {
     ],
     ['a block of a negative length', texts, [...zigzag(-1n), ...zigzag(-2n), 2, 65, 0], /has -2 bytes/, 1],
     ['an array without an end', texts, [2, 2, 65], /ends inside an integer/, 3],
-  ])('%s', (_what, schema, bytes, why, at) => {
+  ])('a payload with %s is malformed at the named byte', (_what, schema, bytes, why, at) => {
     const error = malformation(schema, bytes);
     expect(error.message).toMatch(why);
     expect(error.details['at']).toBe(at);
@@ -165,21 +165,21 @@ describe('bytes that a writer cannot have written', () => {
     );
   });
 
-  it('a text that is not UTF-8 is none for a reader of bytes either', () => {
+  it('a text that is not UTF-8 is refused for a reader of bytes too', () => {
     expect(errorOf(() => decodeBytes(tree('bytes'), tree('string'), Buffer.of(4, 65, 0xff)))).toMatchObject({
       code: 'malformed_payload',
       details: { at: 0, path: 'string' },
     });
   });
 
-  it('an enum or a union of a stored schema may have nothing to choose from', () => {
+  it('an empty enum or union of a stored schema makes every payload malformed', () => {
     for (const schema of [enumOf('E', []), []]) {
       const node = tree(schema, true);
       expect(errorOf(() => decodeBytes(node, node, Buffer.of(0))).code).toBe('malformed_payload');
     }
   });
 
-  it('blocks that say their length are read, in any number', () => {
+  it('blocks that state their length are read, in any number', () => {
     const node = tree({ type: 'array', items: 'int' });
     const bytes = [...zigzag(-2n), ...zigzag(2n), 2, 4, 2, 6, ...zigzag(-1n), ...zigzag(1n), 8, 0];
     expect(decodeBytes(node, node, Buffer.from(bytes))).toEqual([1, 2, 3, 4]);
@@ -191,7 +191,7 @@ describe('bytes that a writer cannot have written', () => {
     });
   });
 
-  it('a span that is not inside its buffer is a bug of the caller', () => {
+  it('a span outside its buffer is an internal error', () => {
     const decode = avroDecoder(tree('int'), tree('int'));
     for (const [start, end] of [
       [0, 9],
@@ -202,8 +202,8 @@ describe('bytes that a writer cannot have written', () => {
   });
 });
 
-describe('values', () => {
-  it('own their bytes', () => {
+describe('decoded values', () => {
+  it('decoded values own their bytes', () => {
     const node = tree(record('R', ['b', 'bytes'], ['f', fixed('F', 2)]));
     const bytes = encodeAvro(node, fields(Buffer.of(1, 2), Buffer.of(3, 4)));
     const value = avroDecoder(node, node)(bytes, 0, bytes.length);
@@ -211,7 +211,7 @@ describe('values', () => {
     expect(value).toEqual({ b: Buffer.of(1, 2), f: Buffer.of(3, 4) });
   });
 
-  it('a map may have any key, and one twice as it stands last', () => {
+  it('a map may have any key, and the last entry of a repeated key counts', () => {
     const node = tree({ type: 'map', values: 'int' });
     const bytes = [4, 18, ...Buffer.from('__proto__'), 2, 18, ...Buffer.from('__proto__'), 4];
     const value = decodeBytes(node, node, Buffer.from([...bytes, 2, 0, 6, 0])) as object;
@@ -222,7 +222,7 @@ describe('values', () => {
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
   });
 
-  it('a text keeps its marks of byte order and of replacement', () => {
+  it('a text keeps its byte order marks and replacement characters', () => {
     for (const text of ['\ufeffa', 'a\ufffdb', '\u0000', '😀'.repeat(1_000)])
       expect(read('string', 'string', text)).toBe(text);
   });

@@ -13,7 +13,7 @@ import {
   tree,
 } from './registry-avro-decoder-kit.ts';
 
-describe('defaults', () => {
+describe('reader defaults', () => {
   const empty = record('R');
   const of = (type: unknown, value: unknown): unknown =>
     (read(empty, record('R', ['f', type, { default: value }]), fields()) as { f: unknown }).f;
@@ -39,11 +39,11 @@ describe('defaults', () => {
     [[enumOf('E', ['A']), 'string'], 'A', { E: 'A' }],
     [record('I', ['a', 'int'], ['b', 'long', { default: 2 }]), { a: 1 }, { a: 1, b: 2n }],
     [record('I', ['b', ['null', 'I'], { default: null }]), {}, { b: null }],
-  ])('of %j: %j', (type, value, expected) => {
+  ])('the default of type %j is decoded: %j', (type, value, expected) => {
     expect(of(type, value)).toEqual(expected);
   });
 
-  it('keep 64-bit integers and keys that JavaScript knows', () => {
+  it('defaults keep 64-bit integers and keys that JavaScript knows', () => {
     const reader =
       '{"type":"record","name":"R","fields":[{"name":"l","type":"long","default":9007199254740993},{"name":"m","type":{"type":"map","values":"int"},"default":{"__proto__":1}}]}';
     const value = read(empty, reader, fields()) as { l: bigint; m: object };
@@ -52,7 +52,7 @@ describe('defaults', () => {
     expect(Object.getPrototypeOf(value.m)).toBe(Object.prototype);
   });
 
-  it('are made anew for each event', () => {
+  it('defaults are created anew for each event', () => {
     const decode = avroDecoder(
       tree(
         record(
@@ -73,7 +73,7 @@ describe('defaults', () => {
     expect(next()).toEqual({ a: [1], b: Buffer.from('x'), r: { m: {} } });
   });
 
-  it('that do not fit are an error where they are needed, and only there', () => {
+  it('defaults that do not fit are an error only where they are needed', () => {
     const reader = tree(record('R', ['f', 'int', { default: 'x' }]), true);
     expect(errorOf(() => decodeBytes(reader, tree(empty), Buffer.alloc(0))).message).toMatch(
       /R: field f is not written, and its default does not fit its type: "x" is not an int/,
@@ -88,7 +88,7 @@ describe('defaults', () => {
     expect(errorOf(() => decodeBytes(inner, tree(empty), Buffer.alloc(0))).code).toBe('incompatible_schema');
   });
 
-  it('that have no end are an error', () => {
+  it('defaults that never end are an error', () => {
     const never = tree(record('R', ['n', record('N', ['n', 'N', { default: {} }]), { default: {} }]));
     expect(errorOf(() => decodeBytes(never, tree(empty), Buffer.alloc(0))).message).toMatch(/has no end/);
     let type: unknown = 'int';

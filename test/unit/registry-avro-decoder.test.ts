@@ -36,7 +36,7 @@ describe('promotions', () => {
     ['string', 'bytes', 'größe', Buffer.from('größe')],
     ['bytes', 'string', Buffer.from('größe'), 'größe'],
     ['bytes', 'string', Buffer.from([0xef, 0xbf, 0xbd]), '\ufffd'],
-  ])('%s is read as %s: %s', (writer, reader, datum, expected) => {
+  ])('a written %s is read as %s: %s', (writer, reader, datum, expected) => {
     expect(read(writer, reader, datum)).toEqual(expected);
     expect(read({ type: 'array', items: writer }, { type: 'array', items: reader }, [datum])).toEqual([
       expected,
@@ -70,12 +70,12 @@ describe('promotions', () => {
     }
   });
 
-  it('bytes that are no UTF-8 are no text', () => {
+  it('bytes that are not UTF-8 are refused as a string', () => {
     const error = errorOf(() => read('bytes', 'string', Buffer.from([65, 0xc3, 0x28])));
     expect([error.code, error.details]).toEqual(['malformed_payload', { at: 0, path: 'bytes' }]);
   });
 
-  it('kinds are not mixed', () => {
+  it('different kinds of types are never read as each other', () => {
     const all: ReadonlyArray<readonly [unknown, AvroDatum]> = [
       ['int', 1],
       [{ type: 'array', items: 'int' }, []],
@@ -101,7 +101,7 @@ describe('names', () => {
       ['fixed', (name, more) => fixed(name, 2, more), Buffer.of(1, 2), Buffer.of(1, 2)],
     ];
   it.each(kinds)(
-    'of a %s match without their namespaces, or by an alias in full',
+    'the name of a %s matches without its namespace, or by a full alias',
     (_kind, make, datum, value) => {
       expect(read(make('n.T'), make('n.T'), datum)).toEqual(value);
       expect(read(make('n.T'), make('m.T'), datum)).toEqual(value);
@@ -120,7 +120,7 @@ describe('names', () => {
     },
   );
 
-  it('a fixed has one size', () => {
+  it('a fixed type must have the same size on both sides', () => {
     expect(refusal(fixed('F', 2), fixed('F', 3), Buffer.of(1, 2)).message).toMatch(
       /F has 2 bytes for the writer, 3 for the reader/,
     );
@@ -129,7 +129,7 @@ describe('names', () => {
 
 describe('logical types', () => {
   const of = (type: string, logicalType: string, more = {}): object => ({ type, logicalType, ...more });
-  it('that differ are refused, one alone or the same on both sides is read', () => {
+  it('differing logical types are refused, and a single or equal one is read', () => {
     expect(read(of('int', 'date'), of('int', 'date'), 7)).toBe(7);
     expect(read(of('int', 'date'), 'int', 7)).toBe(7);
     expect(read('int', of('int', 'date'), 7)).toBe(7);
@@ -146,13 +146,13 @@ describe('logical types', () => {
     expect(refusal(decimal(4, 2), decimal(5, 2), Buffer.of(1)).code).toBe('incompatible_schema');
   });
 
-  it('that the specification says to ignore are ignored', () => {
+  it('logical types that the specification ignores are ignored', () => {
     expect(read(of('string', 'date'), of('string', 'time-micros'), 'x')).toBe('x');
   });
 });
 
 describe('records', () => {
-  it('fields come in the order of the reader', () => {
+  it('decoded fields have the order of the reader', () => {
     const value = read(
       record('R', ['a', 'int'], ['b', 'string'], ['c', 'boolean']),
       record('R', ['c', 'boolean'], ['d', 'int', { default: 4 }], ['b', 'string'], ['a', 'long']),
@@ -163,7 +163,7 @@ describe('records', () => {
     expect(Object.getPrototypeOf(value)).toBe(Object.prototype);
   });
 
-  it('written fields that nobody reads are skipped, whatever they are', () => {
+  it('written fields that the reader lacks are skipped, whatever their type', () => {
     const inner = record('I', ['x', 'int'], ['self', ['null', 'I']]);
     const writer = record(
       'R',
@@ -217,7 +217,7 @@ describe('records', () => {
     });
   });
 
-  it('one that matches two written fields is refused', () => {
+  it('a field that matches two written fields is refused', () => {
     const writer = record('R', ['a', 'int'], ['b', 'int']);
     for (const reader of [
       record('R', ['a', 'int', { aliases: ['b'] }]),
@@ -226,7 +226,7 @@ describe('records', () => {
       expect(refusal(writer, reader, fields(1, 2)).message).toMatch(/R: field \w matches two written fields/);
   });
 
-  it('two that read one written field are refused', () => {
+  it('two fields that read one written field are refused', () => {
     expect(
       refusal(
         record('R', ['a', 'int']),
@@ -241,7 +241,7 @@ describe('records', () => {
     expect(decodeBytes(node, node, encodeAvro(node, fields(1, 2)))).toEqual({ a: 1, b: 2 });
   });
 
-  it('a field that nobody wrote and that has no default is refused with every event', () => {
+  it('an unwritten field without a default fails every event that contains its record', () => {
     const error = refusal(
       record('o.Order', ['p', 'int'], ['items', { type: 'array', items: record('I', ['n', 'int']) }]),
       record('o.Order', ['items', { type: 'array', items: record('I', ['n', 'int'], ['m', 'int']) }]),
@@ -253,7 +253,7 @@ describe('records', () => {
     expect(error.details).toEqual({ at: 3, path: 'Order.items[0]' });
   });
 
-  it('but with those alone that get there', () => {
+  it('an unwritten field in an array item fails only events with such an item', () => {
     const writer = record('R', ['i', { type: 'array', items: record('I') }]);
     const reader = record('R', ['i', { type: 'array', items: record('I', ['m', 'int']) }]);
     expect(read(writer, reader, fields([]))).toEqual({ i: [] });
@@ -275,7 +275,7 @@ describe('records', () => {
 });
 
 describe('enums', () => {
-  it('symbols go by their names', () => {
+  it('enum symbols are matched by their names', () => {
     const writer = enumOf('E', ['A', 'B', 'C']);
     const reader = enumOf('E', ['C', 'A', 'D']);
     expect(read(writer, reader, 'A')).toBe('A');
@@ -354,11 +354,11 @@ describe('unions', () => {
       branch(0, 'X'),
       'X',
     ],
-  ])('%s', (_what, writer, reader, datum, expected) => {
+  ])('a union is resolved as specified: %s', (_what, writer, reader, datum, expected) => {
     expect(read(writer, reader, datum)).toEqual(expected);
   });
 
-  it('a branch that nobody takes is an error of those who write it', () => {
+  it('a branch that the reader lacks fails only events that contain it', () => {
     const writer = record('R', ['u', ['null', 'string', 'int']]);
     const reader = record('R', ['u', ['null', 'long']]);
     expect(read(writer, reader, fields(branch(0, null)))).toEqual({ u: null });
@@ -375,13 +375,13 @@ describe('unions', () => {
     );
   });
 
-  it('what is inside a branch does not choose it', () => {
+  it('the content of a branch does not choose the branch', () => {
     const writer = ['null', record('A', ['a', 'string'])];
     const reader = [record('A', ['a', 'int']), record('B', ['a', 'string'], ['c', 'int', { default: 1 }])];
     expect(refusal(writer, reader, branch(1, fields('x'))).details).toEqual({ at: 1, path: 'union.a' });
   });
 
-  it('branches that look alike to a program are wrapped, by the name of the reader', () => {
+  it("branches that look alike in JavaScript are wrapped by the reader's name", () => {
     const plain: ReadonlyArray<readonly [unknown, AvroDatum, unknown]> = [
       [['null', 'int', 'long', 'float', 'double', 'string', 'bytes'], branch(1, 5), 5],
       [['null', 'int', 'long', 'float', 'double'], branch(2, 5n), 5n],

@@ -7,7 +7,7 @@ import { branch, enumOf, errorOf, fields, fixed, read, record, tree } from './re
 const hexOf = (schema: unknown, datum: unknown): string =>
   encodeAvro(tree(schema), datum as AvroDatum).toString('hex');
 
-describe('a datum', () => {
+describe('Avro encoder', () => {
   // The examples of the Apache Avro 1.12 specification, "Binary Encoding", are among them.
   it.each<readonly [unknown, AvroDatum, string]>([
     ['null', null, ''],
@@ -37,7 +37,7 @@ describe('a datum', () => {
     [['null', 'string'], branch(0, null), '00'],
     [['null', 'string'], branch(1, 'a'), '020261'],
     [['int', 'float'], branch(1, 5), '020000a040'],
-  ])('of %o', (schema, datum, hex) => {
+  ])('a datum of %o is encoded to its bytes', (schema, datum, hex) => {
     expect(hexOf(schema, datum)).toBe(hex);
   });
 
@@ -69,13 +69,13 @@ describe('a datum', () => {
     ['a field too few', record('R', ['a', 'int'], ['b', 'null']), fields(1)],
     ['a field too many', record('R', ['a', 'int']), fields(1, 2)],
     ['a part that does not fit', record('R', ['a', { type: 'array', items: 'int' }]), fields(['x'])],
-  ])('%s is refused', (_what, schema, datum) => {
+  ])('the encoder refuses %s', (_what, schema, datum) => {
     const error = errorOf(() => hexOf(schema, datum));
     expect(error.code).toBe('value_refused');
     expect(error.message).toMatch(/^a datum does not fit its Avro type \w+: /);
   });
 
-  it('as deep as the decoder goes is written, and no deeper', () => {
+  it("a datum as deep as the decoder's limit is encoded, and no deeper one", () => {
     const schema = record('N', ['n', ['null', 'N']]);
     const nested = (depth: number): AvroDatum => {
       let datum: AvroDatum = fields(branch(0, null));
@@ -86,7 +86,7 @@ describe('a datum', () => {
     expect(errorOf(() => hexOf(schema, nested(257))).message).toMatch(/nested deeper than 256/);
   });
 
-  it('grows beyond any first buffer', () => {
+  it('the output grows beyond any first buffer', () => {
     const text = 'x'.repeat(100_000);
     expect(
       read({ type: 'array', items: 'string' }, { type: 'array', items: 'string' }, [text, text]),

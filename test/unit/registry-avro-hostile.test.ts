@@ -51,7 +51,7 @@ const fill = (head: string, tail: string, item: (i: number) => string, chars = 2
 const nest = (open: string, close: string, inner: string, depth: number): string =>
   open.repeat(depth) + inner + close.repeat(depth);
 
-describe('depth', () => {
+describe('deep schemas', () => {
   it.each<readonly [string, string]>([
     ['arrays of JSON', nest('[', ']', '"int"', 200_000)],
     ['objects of JSON', nest('{"type":', '}', '"int"', 60_000)],
@@ -66,18 +66,18 @@ describe('depth', () => {
       `{"type":"record","name":"R","fields":[{"name":"a","type":["null","R"],"default":${nest('{"a":', '}', 'null', 80_000)}}]}`,
     ],
     ['comments', `${'/*'.repeat(200_000)}"int"`],
-  ])('of %s is refused, strictly and leniently', (_what, text) => {
+  ])('a schema nested in %s is refused, strictly and leniently', (_what, text) => {
     expect(attempt(text).schema).toBeUndefined();
     expect(attempt(text, { lenient: true }).schema).toBeUndefined();
   });
 
-  it('is bounded by types when stored, deeper than when registered', () => {
+  it('the depth limit of stored schemas is higher than that of registered ones', () => {
     const text = nest('{"type":"array","items":', '}', '"int"', 300);
     expect(attempt(text).why).toMatch(/nested deeper than 64 types \(the limit schema-depth\)/);
     expect(attempt(text, { lenient: true }).schema?.text).toBe(text);
   });
 
-  it('just below the bounds is read, printed, and used to decode', () => {
+  it('a schema just below the depth limits is read, printed and used to decode', () => {
     const property = `{"type":"int","p":${nest('[', ']', '1', 999)}}`;
     expect(attempt(property, { normalize: true }).schema?.text).toBe(property);
     let records = '"int"';
@@ -90,14 +90,14 @@ describe('depth', () => {
     expect(value).toBe(7);
   });
 
-  it('of a default of its own record is refused before it is filled', () => {
+  it('a default of its own record is refused before it is expanded', () => {
     const text =
       '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"R"},"default":[{}]}]}';
     expect(['accepted', 'invalid_schema']).toContain(attempt(text).why.split(':')[0]);
   });
 });
 
-describe('width', () => {
+describe('wide schemas', () => {
   it.each<readonly [string, string, RegExp]>([
     ['a union of fixed', fill('[', ']', (i) => `{"type":"fixed","name":"F${i}","size":1}`), /accepted/],
     ['a union of one type', fill('[', ']', () => '"int"'), /int twice/],
@@ -170,14 +170,14 @@ describe('width', () => {
     ['escapes', `{"type":"int","p":"${'\\\\'.repeat(200_000)}"}`, /accepted/],
     ['a comment', `/*${'*'.repeat(400_000)}/ "int"`, /accepted/],
     ['comments', `${'// x\n'.repeat(80_000)}"int"`, /accepted/],
-  ])('of %s', (_what, text, why) => {
+  ])('a wide schema is accepted or refused as stated: %s', (_what, text, why) => {
     expect(text.length).toBeLessThan(512 * 1024);
     // A tree has a bound of its own, so that what is kept of it has one.
     expect(attempt(text).why).toMatch(new RegExp(`${why.source}|makes more than 20000 types`));
     attempt(text, { normalize: true, lenient: true });
   });
 
-  it('of a default against a record of many fields takes steps that grow with the default alone', () => {
+  it('a default of a record of many fields takes steps that grow only with the default', () => {
     const fields = Array.from(
       { length: 5_000 },
       (_, i) => `{"name":"f${i}","type":"int","default":0}`,
@@ -187,13 +187,13 @@ describe('width', () => {
     attempt(text, { normalize: true });
   });
 
-  it('of a default against an enum of many symbols takes steps that grow with the default alone', () => {
+  it('a default of an enum of many symbols takes steps that grow only with the default', () => {
     const symbols = Array.from({ length: 20_000 }, (_, i) => `"S${i}"`).join();
     const text = `{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":{"type":"enum","name":"E","symbols":[${symbols}]}},"default":[${'"S19999",'.repeat(25_000)}"S0"]}]}`;
     expect(attempt(text).why).toBe('accepted');
   });
 
-  it('beyond the limit is refused before it is read', () => {
+  it('a text beyond the length limit is refused before it is parsed', () => {
     expect(attempt(`"${'x'.repeat(600_000)}"`).why).toMatch(
       /^schema_too_large: the schema has 600002 characters; the most is 524288/,
     );
@@ -201,7 +201,7 @@ describe('width', () => {
   });
 });
 
-describe('strange characters', () => {
+describe('odd characters', () => {
   const doc = (inner: string): string => `{"type":"record","name":"R","doc":"${inner}","fields":[]}`;
 
   it.each<readonly [string, string, RegExp]>([
@@ -225,27 +225,27 @@ describe('strange characters', () => {
     ['two documents', '"int""int"', /stands behind the end/],
     ['a null byte order mark in the middle', '["int",\ufeff"long"]', /begins no value/],
     ['an open comment', '/* "int"', /a comment is not closed/],
-  ])('%s is refused with its place', (_what, text, why) => {
+  ])('a schema text with %s is refused with its place', (_what, text, why) => {
     const outcome = attempt(text);
     expect(outcome.why).toMatch(why);
     expect(outcome.why).toMatch(/at line \d+, column \d+/);
   });
 
-  it('keeps whole pairs, escaped controls and a leading mark of byte order', () => {
+  it('a schema text keeps surrogate pairs, escaped controls and a leading byte order mark', () => {
     expect(attempt(doc('\\ud83d\\ude00\\u0000\\u007f')).schema?.text).toBe(doc('😀\\u0000\u007f'));
     expect(attempt('\ufeff"int"').schema?.text).toBe('"int"');
   });
 
-  it('says line and column as an editor counts them', () => {
+  it('an error gives line and column as an editor counts them', () => {
     expect(attempt('{\n  "type": "record",\r\n  "name": "é😀",\n  "fields": []\n}').why).toMatch(
       /is not an Avro name, at line 3, column 11$/,
     );
   });
 });
 
-describe('names that JavaScript knows', () => {
+describe('names of JavaScript properties', () => {
   it.each(['__proto__', 'constructor', 'toString', 'hasOwnProperty', 'valueOf'])(
-    '%s is a name like another',
+    'the name %s is valid like any other',
     (name) => {
       const text = `{"type":"record","name":"${name}","fields":[{"name":"a","type":{"type":"enum","name":"n.${name}","symbols":["${name}"]}},{"name":"b","type":["null","${name}"],"default":null}],"${name}":{"${name}":1}}`;
       const { schema } = attempt(text);
@@ -256,12 +256,12 @@ describe('names that JavaScript knows', () => {
     },
   );
 
-  it.each(['__proto__', 'constructor', 'toString'])('%s is no type of its own', (name) => {
+  it.each(['__proto__', 'constructor', 'toString'])('the name %s is not a predefined type', (name) => {
     expect(attempt(`"${name}"`).why).toMatch(/is not defined before it/);
     expect(attempt(`{"type":"${name}"}`).why).toMatch(/is not defined before it/);
   });
 
-  it('__proto__ alone cannot be a field of a registered schema', () => {
+  it('a registered schema cannot have a field named __proto__', () => {
     const text = '{"type":"record","name":"R","fields":[{"name":"__proto__","type":"int"}]}';
     expect(attempt(text).why).toMatch(/JavaScript/);
     expect(attempt(text, { lenient: true }).schema?.text).toBe(text);
@@ -283,7 +283,7 @@ describe('references', () => {
   ): ResolvedReference => ({ name, subject, version: 1, format: 'AVRO', text, references });
   const fixed = (name: string): string => `{"type":"fixed","name":"${name}","size":1}`;
 
-  it('that lack a name are named, with what was given', () => {
+  it('a missing reference is named, with those that were given', () => {
     const { why } = attempt('{"type":"record","name":"n.R","fields":[{"name":"a","type":"X"}]}', {
       references: [reference('n.Y', fixed('n.Y')), reference('m.X', fixed('m.X'))],
     });
@@ -292,23 +292,23 @@ describe('references', () => {
     expect(attempt('"n.X"').why).toMatch(/names the type "n\.X".*it has no references/);
   });
 
-  it('that cannot be read name the reference and the place in it', () => {
+  it('an error inside a reference names the reference and the place in it', () => {
     const { why } = attempt('"a.X"', { references: [reference('a.X', '{"type":"record",\n"name":"a.X"}')] });
     expect(why).toMatch(/a\.X has no list of fields, at line 1, column 1 of the reference "a\.X"/);
   });
 
-  it('of another format are refused', () => {
+  it('a reference of another format is refused', () => {
     const other = { ...reference('x', 'syntax = "proto3";'), format: 'PROTOBUF' as const };
     expect(attempt('"int"', { references: [other] }).why).toMatch(/the reference "x" is PROTOBUF, not AVRO/);
   });
 
-  it('in a chain are bounded in depth', () => {
+  it('a chain of references is bounded in depth', () => {
     let chain = reference('n.T0', fixed('n.T0'));
     for (let i = 1; i < 40; i++) chain = reference(`n.T${i}`, fixed(`n.T${i}`), [chain]);
     expect(attempt('"n.T39"', { references: [chain] }).why).toMatch(/nested deeper than 32/);
   });
 
-  it('are bounded in number and in length', () => {
+  it('references are bounded in number and in length', () => {
     const many = Array.from({ length: 1_001 }, (_, i) => reference(`n.T${i}`, fixed(`n.T${i}`)));
     expect(attempt('"n.T0"', { references: many }).why).toMatch(/more than 1000 schemas/);
     expect(attempt('"n.T0"', { references: many.slice(0, 1_000) }).why).toBe('accepted');
@@ -318,7 +318,7 @@ describe('references', () => {
     expect(attempt('"n.T0"', { references: long }).why).toMatch(/^schema_too_large/);
   });
 
-  it('that are shared by all are read once each', () => {
+  it('shared references are read once each', () => {
     let layer = [reference('n.L0', fixed('n.L0'))];
     for (let depth = 1; depth < 30; depth++) {
       const below = layer;
@@ -329,7 +329,7 @@ describe('references', () => {
     expect(attempt('"n.L29_1"', { references: layer }).why).toBe('accepted');
   });
 
-  it('may define a type twice when both say the same, and only then', () => {
+  it('references may define a type twice only where both definitions are equal', () => {
     const one = '{"type":"record","name":"n.P","fields":[{"name":"a","type":"int"}]}';
     const same = '{"name":"P","namespace":"n","type":"record","fields":[{"type":{"type":"int"},"name":"a"}]}';
     const other = one.replace('int', 'long');
@@ -345,7 +345,7 @@ describe('references', () => {
     );
   });
 
-  it('that define thousands of types twice take steps that grow with their length', () => {
+  it('references that define thousands of types twice take steps that grow with their length', () => {
     const types = (): string => fill('[', ']', (i) => `{"type":"fixed","name":"F${i}","size":1}`, 400_000);
     const wrap = `{"type":"record","name":"R","fields":[{"name":"a","type":${types()}}]}`;
     attempt(wrap, { references: [reference('F0', types())], lenient: true });
@@ -361,7 +361,7 @@ describe('JSON Schema', () => {
     }
   };
 
-  it('is kept without its white space, digits and order as they came', () => {
+  it('a JSON Schema is stored without white space, with its digits and order unchanged', () => {
     expect(json('{ "9": 1, "10": 12345678901234567890, "a": [ true, null ],\n "b": 1.50 }')).toBe(
       '{"9":1,"10":12345678901234567890,"a":[true,null],"b":1.50}',
     );
@@ -378,11 +378,11 @@ describe('JSON Schema', () => {
     ['{"a":/* c */1}', /invalid_schema/],
     ['['.repeat(100_000), /nested deeper/],
     [`{"a":"${'x'.repeat(600_000)}"}`, /schema_too_large/],
-  ])('%.20s is refused', (text, why) => {
+  ])('the JSON Schema %.20s is refused', (text, why) => {
     expect(json(text)).toMatch(why);
   });
 
-  it('takes a repeated key from a store, as the last one says', () => {
+  it('a stored JSON Schema with a repeated key is read with the last value', () => {
     expect(json('{"a":1,"b":2,"a":3}', true)).toBe('{"a":3,"b":2}');
   });
 });

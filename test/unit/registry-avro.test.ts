@@ -44,7 +44,7 @@ function timed<T>(run: () => T): T {
   return result;
 }
 
-describe('words', () => {
+describe('finding messages', () => {
   const order = (...fields: readonly unknown[]): object => record('Order', fields);
   const status = (symbols: readonly string[], more: object = {}): object => ({
     type: 'enum',
@@ -129,13 +129,13 @@ describe('words', () => {
       { type: 'fixed', name: 'Digest', size: 16 },
       'the reader takes 20 bytes, the writer writes 16',
     ],
-  ])('%j reads %j: %s', (reader, writer, message) => {
+  ])('a reader of %j for %j gets the message: %s', (reader, writer, message) => {
     expect(check(reader, writer).map((one) => one.message)).toContain(message);
   });
 });
 
-describe('places', () => {
-  it('are paths for a person and routes for an event, through lists, maps and branches', () => {
+describe('finding places', () => {
+  it('a finding has a path for a person and a route for an event, through lists, maps and branches', () => {
     const card = (type: string): object => record('pay.Card', [field('number', type)]);
     const shop = (type: string): object =>
       record('shop.Order', [
@@ -151,7 +151,7 @@ describe('places', () => {
     ]);
   });
 
-  it('stand in the text of either side; what names a type from elsewhere is its field', () => {
+  it('a finding has a place in either text, and a type from elsewhere is placed at its field', () => {
     const reader = '{"type":"record","name":"R","fields":[{"name":"a","type":"F"},{"name":"b","type":"F"}]}';
     const fixed = '{"type":"fixed","name":"F","size":2}';
     const parsed = parseAvroSchema(reader, {
@@ -171,7 +171,7 @@ describe('places', () => {
     ]);
   });
 
-  it('a misfit is where the default stands', () => {
+  it('a default misfit is placed at the default', () => {
     const text =
       '{"type":"record","name":"R","fields":[{"name":"a","type":{"type":"array","items":"int"},"default":[1,"x"]}]}';
     const [finding] = checkAvro(parseAvroSchema(text, { lenient: true }).tree, treeOf(record('R', [])));
@@ -179,14 +179,14 @@ describe('places', () => {
   });
 });
 
-describe('recursion', () => {
+describe('recursive schemas', () => {
   const tree = (type: string): object =>
     record('Tree', [
       field('kids', { type: 'array', items: ['null', 'Tree'] }),
       field('up', ['null', 'Tree']),
       field('leaf', record('Leaf', [field('value', type), field('tree', ['null', 'Tree'])])),
     ]);
-  it('tells a finding once, by a shortest route', () => {
+  it('a finding in a recursive schema is reported once, by a shortest route', () => {
     const findings = check(tree('int'), tree('string'));
     expect(findings.map((one) => [one.rule, one.path, routeOf(one)])).toEqual([
       ['AVRO_TYPE_CHANGED', 'Tree.leaf.value', '.leaf.value'],
@@ -194,7 +194,7 @@ describe('recursion', () => {
     expect(check(tree('int'), tree('int'))).toEqual([]);
   });
 
-  it('finds what only another turn of the recursion brings together', () => {
+  it('the check finds what only another turn of the recursion combines', () => {
     const writer = record('A', [field('next', ['null', record('B', [field('next', ['null', 'A'])])])]);
     const reader = record('A', [
       field('next', [
@@ -217,7 +217,7 @@ describe('recursion', () => {
   });
 });
 
-describe('what nobody can write is not judged', () => {
+describe('unwritable records', () => {
   const endless = (more: readonly unknown[] = []): object =>
     record('Endless', [field('self', 'Endless'), ...more]);
   it.each([
@@ -231,11 +231,11 @@ describe('what nobody can write is not judged', () => {
     ['an empty union', 'int', []],
     ['a branch of these', ['null', 'int'], ['null', endless()]],
     ['items of these', { type: 'array', items: 'int' }, { type: 'array', items: endless() }],
-  ])('%s', (_name, reader, writer) => {
+  ])('the check ignores what no writer can write: %s', (_name, reader, writer) => {
     expect(check(reader, writer)).toEqual([]);
   });
 
-  it('but what ends is', () => {
+  it('the check judges recursive records that can end', () => {
     const ends = (type: string): object =>
       record('E', [field('self', { type: 'array', items: 'E' }), field('n', type)]);
     expect(told(check(ends('int'), ends('string')))).toEqual(['fail AVRO_TYPE_CHANGED E.n']);
@@ -245,15 +245,15 @@ describe('what nobody can write is not judged', () => {
   });
 });
 
-describe('branches of a union', () => {
+describe('union branches', () => {
   const a = (space: string, name: string, more: object = {}): object =>
     record(`${space}.A`, [field(name, 'int')], more);
   const fails = (reader: unknown, writer: unknown): string[] =>
     told(check(reader, writer)).filter((one) => !one.startsWith('note'));
-  it('two records of one unqualified name go by their full names, whatever their order', () => {
+  it('two records of one unqualified name are matched by their full names in any order', () => {
     expect(check([a('x', 'p'), a('y', 'q')], [a('y', 'q'), a('x', 'p')])).toEqual([]);
   });
-  it('then by an alias, then the first of the unqualified name', () => {
+  it('a branch is matched by an alias next, and then by the first unqualified name', () => {
     expect(fails([a('x', 'p'), record('B', [field('q', 'int')], { aliases: ['z.A'] })], a('z', 'q'))).toEqual(
       [],
     );
@@ -262,12 +262,12 @@ describe('branches of a union', () => {
     ]);
     expect(fails([a('x', 'p', { aliases: ['y.A'] }), a('y', 'q')], a('y', 'q'))).toEqual([]);
   });
-  it('kinds are told apart before names', () => {
+  it('a branch is matched by kind before names', () => {
     const fixed = { type: 'fixed', name: 'x.A', size: 1 };
     expect(fails([fixed, a('y', 'p')], a('z', 'p'))).toEqual([]);
     expect(fails([fixed], a('x', 'p'))).toEqual(['fail AVRO_UNION_BRANCH_MISSING union']);
   });
-  it('the exact type comes before a promotion, and the first promotion before the others', () => {
+  it('the exact type precedes a promotion, and the first promotion precedes the others', () => {
     expect(check(['float', 'int'], ['float', 'int'])).toEqual([]);
     expect(fails(['float', 'int'], 'int')).toEqual([]);
     expect(fails(['float', 'double'], 'long')).toEqual(['lossy AVRO_PROMOTION_ROUNDS union']);
@@ -285,36 +285,36 @@ describe('branches of a union', () => {
 
 describe('defaults', () => {
   const fails = (reader: unknown): string[] => told(check(reader, record('R', [])));
-  it('that never end cannot be filled in', () => {
+  it('a default that never ends cannot be filled in', () => {
     expect(fails(record('R', [field('r', 'R', { default: {} })]))).toEqual(['fail AVRO_DEFAULT_MISFIT R.r']);
   });
-  it('have to fit inside, too', () => {
+  it('a default must fit inside a nested record, too', () => {
     const inner = record('I', [field('n', 'int', { default: 'x' })]);
     const [finding] = check(record('R', [field('i', inner, { default: {} })]), record('R', []));
     expect(finding?.message).toMatch(/in it the default of "n" does not fit: "x" is not an int$/);
     expect(fails(record('R', [field('i', inner, { default: { n: 1 } })]))).toEqual([]);
   });
-  it('of a union fit one of its branches', () => {
+  it('a default of a union fits one of its branches', () => {
     expect(fails(record('R', [field('u', ['null', 'int'], { default: null })]))).toEqual([]);
     expect(fails(record('R', [field('u', ['null', 'int'], { default: 3 })]))).toEqual([]);
     expect(fails(record('R', [field('u', ['null', 'int'], { default: '3' })]))).toEqual([
       'fail AVRO_DEFAULT_MISFIT R.u',
     ]);
   });
-  it('do not matter where the field is written', () => {
+  it('a default does not matter where the field is written', () => {
     expect(
       check(record('R', [field('n', 'int', { default: 'x' })]), record('R', [field('n', 'int')])),
     ).toEqual([]);
   });
 });
 
-describe('hostile and wide', () => {
+describe('hostile and wide schemas', () => {
   const wide = (count: number, type: string, more: object = {}): object =>
     record(
       'R',
       indexes(count).map((i) => field(`f${i}`, type, more)),
     );
-  it('ten thousand fields', () => {
+  it('ten thousand fields are checked in bounded time', () => {
     const [ints, longs, texts] = ['int', 'long', 'string'].map((type) => treeOf(wide(10_000, type)));
     for (const run of [checkAvro, checkStrictAvro]) {
       expect(timed(() => run(longs as AvroNode, ints as AvroNode))).toEqual([]);
@@ -322,7 +322,7 @@ describe('hostile and wide', () => {
     }
   });
 
-  it('what loses is not lost behind notes', () => {
+  it('a lossy finding is not crowded out by notes', () => {
     const written = [
       ...indexes(300).map((i) => field(`n${i}`, ['null', 'int'])),
       field('x', 'long'),
@@ -336,7 +336,7 @@ describe('hostile and wide', () => {
     );
   });
 
-  it('a chain of thousands of records', () => {
+  it('a chain of thousands of records is checked in bounded time', () => {
     const chain = (last: string): AvroNode => {
       const tree = treeOf(
         record(
@@ -355,7 +355,7 @@ describe('hostile and wide', () => {
     }
   });
 
-  it('records that all hold each other', () => {
+  it('records that all contain each other are checked in bounded time', () => {
     const web = (extra: number): AvroNode =>
       treeOf(
         indexes(90).map((i) =>
@@ -370,7 +370,7 @@ describe('hostile and wide', () => {
       expect(timed(() => run(web(1), web(7))).filter(({ severity }) => severity === 'fail')).toEqual([]);
   });
 
-  it('defaults that call for one another', () => {
+  it('defaults that require one another are checked in bounded time', () => {
     const levels = indexes(40).map((i) =>
       field(
         `x${i}`,
@@ -387,7 +387,7 @@ describe('hostile and wide', () => {
     expect(rules).toContain('AVRO_DEFAULT_MISFIT');
   });
 
-  it('unions of unions of the same few types', () => {
+  it('unions of unions of the same few types are checked in bounded time', () => {
     const nest = (depth: number): unknown =>
       depth === 0
         ? 'int'

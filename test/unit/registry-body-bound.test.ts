@@ -12,15 +12,15 @@ const request = (text: string, type = JSON_TYPE): HttpRequest =>
   }) as unknown as HttpRequest;
 const excess = (text: string): string | undefined => bodyExcess(Buffer.from(text));
 
-describe('a body', () => {
-  it('may nest 200 brackets, and no more', () => {
+describe('request body limits', () => {
+  it('a body may nest 200 brackets, and no more', () => {
     const nested = (depth: number): string => `${'[{"a":'.repeat(depth / 2)}1${'}]'.repeat(depth / 2)}`;
     expect(excess(nested(200))).toBeUndefined();
     expect(excess(nested(202))).toMatch(/deeper than 200 \(the limit body-nesting\)/);
     expect(excess('['.repeat(1_900_000))).toMatch(/deeper than 200/);
   });
 
-  it('may have 150000 brackets, commas and colons, and no more', () => {
+  it('a body may have 150000 brackets, commas and colons, and no more', () => {
     const list = (items: number): string => `[${'0,'.repeat(items - 1)}0]`;
     expect(excess(list(150_000))).toBeUndefined();
     expect(excess(list(150_001))).toMatch(/more than 150000 .* \(the limit body-tokens\)/);
@@ -33,15 +33,15 @@ describe('a body', () => {
     ['a backslash at the end of a string', `{"a":"\\\\","b":"${'['.repeat(1_000)}"}`],
     ['a string that is not closed', `"${'['.repeat(1_000)}`],
     ['brackets one after the other', '[]'.repeat(10_000)],
-  ])('is not refused for %s', (_what, text) => {
+  ])('a body is not refused for %s', (_what, text) => {
     expect(excess(text)).toBeUndefined();
   });
 });
 
-describe('the answer to such a body', () => {
+describe('refusal of an excessive body', () => {
   const deep = `${'['.repeat(1_000)}${']'.repeat(1_000)}`;
 
-  it('is 422 with the limit for a schema, and what to do', () => {
+  it('an excessive schema body gets 422 with the limit and advice', () => {
     expect(() => readSchemaBody(request(deep))).toThrow(
       expect.objectContaining({
         code: 'invalid_schema',
@@ -52,7 +52,7 @@ describe('the answer to such a body', () => {
     );
   });
 
-  it('is 400 with the limit for settings', () => {
+  it('an excessive settings body gets 400 with the limit', () => {
     expect(() => readBody(request(`{"a":${deep}}`))).toThrow(
       expect.objectContaining({
         code: 'malformed_request',
@@ -61,7 +61,7 @@ describe('the answer to such a body', () => {
     );
   });
 
-  it('leaves a text that is sent as it is to the limits of schemas', () => {
+  it('a raw text is subject only to the limits of schemas', () => {
     expect(readSchemaBody(request(deep, 'application/octet-stream'))).toEqual({ format: 'AVRO', text: deep });
   });
 });

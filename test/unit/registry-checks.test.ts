@@ -71,7 +71,7 @@ const check = (subject: string, text: string) =>
     untilDone(() => registry.step(() => registry.compatibility(subject, undefined, asJson(text), {}))),
   );
 
-describe('a comparison of JSON Schemas visits each pair of nodes once', () => {
+describe('comparison of JSON Schemas', () => {
   /** Steps that the comparison of two versions takes; the most is far above any polynomial of these sizes. */
   function stepsOf(text: (count: number, i: number) => string, count: number): number {
     const [reader, writer] = [1, 0].map((i) => parseSchema('JSON', text(count, i)));
@@ -105,12 +105,15 @@ describe('a comparison of JSON Schemas visits each pair of nodes once', () => {
       'and back to the first by items',
       (next) => ({ type: ['array', 'string'], items: { anyOf: [back, next] } }),
     ],
-  ])('where each definition refers to the next %s', (_name, join) => {
-    const text = chain(join);
-    const [short, long] = [stepsOf(text, 10), stepsOf(text, 40)];
-    // Four times the definitions make sixteen times the pairs; an expansion would make 2^30 times as many.
-    expect(long / short).toBeLessThan(40);
-  });
+  ])(
+    'a comparison visits each pair of nodes once where each definition refers to the next %s',
+    (_name, join) => {
+      const text = chain(join);
+      const [short, long] = [stepsOf(text, 10), stepsOf(text, 40)];
+      // Four times the definitions make sixteen times the pairs; an expansion would make 2^30 times as many.
+      expect(long / short).toBeLessThan(40);
+    },
+  );
 
   it('an enum is compared with another one in steps that grow with their sum', () => {
     const values = (count: number, i: number): string =>
@@ -135,9 +138,9 @@ describe('a comparison of JSON Schemas visits each pair of nodes once', () => {
   });
 });
 
-describe('the thread that serves requests', () => {
+describe('serving thread', () => {
   it.each(hostileSchemas(0.2).map((one) => [one.name, one] as const))(
-    'parses and compares no more than its inline limits of: %s',
+    'the serving thread parses and compares no more than its inline limits of: %s',
     async (_name, { format, text }) => {
       const held = new HeldRunner();
       let chars = 0;
@@ -172,7 +175,7 @@ describe('the thread that serves requests', () => {
     },
   );
 
-  it('hands a comparison over when its steps are spent, though the texts are short', async () => {
+  it('the serving thread hands a comparison to a worker when its steps are spent, although the texts are short', async () => {
     const held = new HeldRunner();
     const checks = new Checks(held);
     const wide = (i: number): string =>
@@ -193,14 +196,14 @@ describe('the thread that serves requests', () => {
     expect(reply.steps).toBeGreaterThan(INLINE_STEPS_MAX);
   });
 
-  it('keeps small schemas to itself', async () => {
+  it('the serving thread checks small schemas itself', async () => {
     await open();
     await register('s', SMALL);
     expect((await check('s', SMALL.replace('"a"', '"b"'))).compatible).toBe(false);
     expect(runner.jobs).toEqual([]);
   });
 
-  it('pauses between many small texts that it parses for one look-up', async () => {
+  it('the serving thread pauses between many small texts that it parses for one look-up', async () => {
     await open();
     await registry.setConfig('s', { compatibility: 'NONE' });
     const text = (i: number): string =>
@@ -228,7 +231,7 @@ describe('the thread that serves requests', () => {
     await other.close();
   });
 
-  it('serves reads and writes of others while a check is under way', async () => {
+  it('the serving thread serves reads and writes of other subjects while a check is in flight', async () => {
     await open();
     await register('large', large(1));
     runner.held = [];
@@ -242,8 +245,8 @@ describe('the thread that serves requests', () => {
   });
 });
 
-describe('a registration that waits for its check', () => {
-  it('is judged again when its subject got another version meanwhile', async () => {
+describe('registration that waits for its check', () => {
+  it('a waiting registration is judged again when its subject gets another version', async () => {
     await open();
     await registry.setConfig('s', { compatibility: 'BACKWARD' });
     const closed = (name: string): string =>
@@ -268,7 +271,7 @@ describe('a registration that waits for its check', () => {
     expect(registry.versions('s', 'no')).toHaveLength(1);
   });
 
-  it('is answered with the version that the same schema got meanwhile', async () => {
+  it('a waiting registration is answered with the version that the same schema got meanwhile', async () => {
     await open();
     runner.held = [];
     const { held } = runner;
@@ -281,7 +284,7 @@ describe('a registration that waits for its check', () => {
     expect(versions.filter(({ created }) => created)).toHaveLength(1);
   });
 
-  it('is refused as a text that cannot be parsed is refused at once', async () => {
+  it('a long invalid text is refused after its check like a short one', async () => {
     await open();
     const bad = `${large(1).slice(0, -1)},"type":"string"}`;
     await expect(register('s', bad)).rejects.toMatchObject({
@@ -292,7 +295,7 @@ describe('a registration that waits for its check', () => {
     expect(runner.jobs).toHaveLength(2);
   });
 
-  it('is answered with the version that holds the text in another spelling, though no new text may be like it', async () => {
+  it('a registration finds a stored text in another spelling, although a new text like it would be refused', async () => {
     await open();
     const record = {
       type: 'record',
@@ -319,10 +322,10 @@ describe('a registration that waits for its check', () => {
   });
 });
 
-describe('one request', () => {
+describe('allowances of a request', () => {
   const heavy = (i: number): Source => json(large(i));
 
-  it('has one allowance of steps over all its tasks', async () => {
+  it('a request has one allowance of steps over all its tasks', async () => {
     const spent: number[] = [];
     const greedy: TaskRunner = {
       run: async ({ steps }) => {
@@ -349,7 +352,7 @@ describe('one request', () => {
     expect(spent).toEqual([2_000_000, 1_100_000, 200_000]);
   });
 
-  it('has one allowance of time over all its tasks', async () => {
+  it('a request has one allowance of time over all its tasks', async () => {
     const limits: number[] = [];
     const slow: TaskRunner = {
       run: async ({ limitMs }) => {
@@ -371,7 +374,7 @@ describe('one request', () => {
     expect(limits).toEqual([1_000, 600, 200]);
   });
 
-  it('reads no more characters than the limit, references among them', async () => {
+  it('a request reads no more characters than the limit, references included', async () => {
     const held = new HeldRunner();
     const checks = new Checks(held);
     const text = 'x'.repeat(1 << 20);
@@ -392,7 +395,7 @@ describe('one request', () => {
     expect(held.jobs).toEqual([]);
   });
 
-  it('refers to no more characters than the limit, which is told before they are read', async () => {
+  it('a request refers to no more characters than the limit, which is checked before they are read', async () => {
     const one = await Registry.open(new TestLog(), silentLogger);
     const text = JSON.stringify({ description: 'x'.repeat(500_000) });
     const count = Math.ceil(CHECK_CHARS_MAX / text.length);
@@ -413,7 +416,7 @@ describe('one request', () => {
     await one.close();
   });
 
-  it('pauses no more often than its steps allow', async () => {
+  it('a request pauses no more often than its steps allow', async () => {
     const checks = new Checks(new HeldRunner());
     const allowance = new Allowance(1_000);
     const pause = (): Deferred => {

@@ -21,7 +21,7 @@ async function asked(listener: RequestListener, timeoutMs: number) {
   return fetchTransport({ url, timeoutMs }).request('GET', '/subjects');
 }
 
-it('stops reading an answer without an end at the bound, and hangs up', async () => {
+it('the client stops reading an endless answer at the bound and closes the connection', async () => {
   let closed: () => void = () => {};
   const hungUp = new Promise<void>((resolve) => {
     closed = resolve;
@@ -47,7 +47,7 @@ it('stops reading an answer without an end at the bound, and hangs up', async ()
   expect(wanted).toBeLessThan(32 << 20);
 });
 
-it('gives up in time on an answer that comes a byte at a time', async () => {
+it('the client times out on an answer that arrives a byte at a time', async () => {
   const listener: RequestListener = async (_, response) => {
     response.writeHead(200);
     while (!response.destroyed) {
@@ -61,7 +61,7 @@ it('gives up in time on an answer that comes a byte at a time', async () => {
   });
 });
 
-it('reads characters that are cut between chunks, and a mark in front of them', async () => {
+it('the client reads characters that are cut between chunks, and skips a leading byte order mark', async () => {
   const bytes = Buffer.from('\ufeff{"a":"é€😀"}');
   const listener: RequestListener = async (_, response) => {
     for (const byte of bytes) {
@@ -73,7 +73,7 @@ it('reads characters that are cut between chunks, and a mark in front of them', 
   expect(await asked(listener, 60_000)).toEqual({ status: 200, body: '{"a":"é€😀"}' });
 });
 
-it('takes a long answer whole', async () => {
+it('the client reads a long answer whole', async () => {
   const text = 'x'.repeat(3_000_000);
   expect((await asked((_, response) => response.end(text), 60_000)).body).toBe(text);
 });

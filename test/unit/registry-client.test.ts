@@ -61,8 +61,8 @@ const code = (work: Promise<unknown>): Promise<unknown> =>
     (thrown: { code?: string }) => thrown.code,
   );
 
-describe('the read cache', () => {
-  it('asks once for an id, however many want it at once and later', async () => {
+describe('schema read cache', () => {
+  it('the client requests an id once, however many callers need it concurrently and later', async () => {
     const { client, asked, metric } = setUp(() => ok({ schema: SCHEMA, schemaType: 'AVRO' }));
     await Promise.all(Array.from({ length: 100 }, () => client.schemaById(7)));
     for (let i = 0; i < 900; i++) await client.schemaById(7);
@@ -72,7 +72,7 @@ describe('the read cache', () => {
     expect(metric('schema_cache_hit_ratio')['id_to_schema']).toBeGreaterThan(0.9998);
   });
 
-  it('believes an unknown id for a while, then asks again', async () => {
+  it('the client caches an unknown id for a while, then asks again', async () => {
     const { client, asked, wait } = setUp((_path, attempt) =>
       attempt === 1 ? notFound : ok({ schema: SCHEMA }),
     );
@@ -92,7 +92,7 @@ describe('the read cache', () => {
     ['a page of somebody else', { status: 404, body: '<html>not here</html>' }],
     ['200 of somebody else', { status: 200, body: 'hello' }],
     ['a schema without text', ok({ schemaType: 'AVRO' })],
-  ])('%s is no fact about an id: it is asked again', async (_what, answer) => {
+  ])('the client asks again for an id after %s', async (_what, answer) => {
     let broken = true;
     const { client } = setUp(() => (broken ? answer : ok({ schema: SCHEMA })));
     expect(await client.schemaById(1).catch(isRegistryAway)).toBe(true);
@@ -100,7 +100,7 @@ describe('the read cache', () => {
     expect(await code(client.schemaById(1))).toBe('done');
   });
 
-  it('retries a registry that comes back', async () => {
+  it('the client retries an unavailable registry until it returns', async () => {
     const { client, asked } = setUp((_path, attempt) =>
       attempt < 3 ? { status: 503, body: '' } : ok({ schema: SCHEMA }),
     );
@@ -108,7 +108,7 @@ describe('the read cache', () => {
     expect(asked).toHaveLength(3);
   });
 
-  it('a schema it cannot read is incompatible, not unavailable, and asked for once', async () => {
+  it('an unreadable schema is incompatible and not unavailable, and is requested once', async () => {
     const { client, asked } = setUp((path) =>
       ok(path.endsWith('/1') ? { schema: '<x/>', schemaType: 'XML' } : { schema: '{"type":"nonsense"}' }),
     );
@@ -119,7 +119,7 @@ describe('the read cache', () => {
     expect(asked).toHaveLength(2);
   });
 
-  it('reads a schema that only an older registry would have taken', async () => {
+  it('the client reads a schema that only an older registry would have accepted', async () => {
     const old = '{"type":"record","name":"my-app.R","fields":[{"name":"a","type":"int","default":"x"}]}';
     const { client } = setUp(() => ok({ schema: old }));
     expect((await client.schemaById(1)).format).toBe('AVRO');
@@ -167,7 +167,7 @@ describe('references', () => {
     return registry[path] ?? missing;
   };
 
-  it('are fetched once each, however many schemas refer to them at once and later', async () => {
+  it('references are fetched once each, however many schemas refer to them concurrently and later', async () => {
     const { client, asked } = setUp(answerOf);
     const [top] = await Promise.all([
       client.schemaById(1),
@@ -190,7 +190,7 @@ describe('references', () => {
     [3, /"n\.X" \(subject gone, version 1\) is gone/],
     [4, /leads back to itself/],
     [6, /nested deeper than 32/],
-  ])('that cannot be resolved make id %i incompatible for good', async (id, why) => {
+  ])('unresolvable references make id %i incompatible permanently', async (id, why) => {
     const { client, asked } = setUp(answerOf);
     await expect(client.schemaById(id)).rejects.toMatchObject({
       code: 'incompatible_schema',
@@ -201,12 +201,12 @@ describe('references', () => {
     expect(asked).toHaveLength(count);
   });
 
-  it('that are none are no answer of a registry', async () => {
+  it('malformed references are a protocol error of the registry', async () => {
     const { client } = setUp(answerOf);
     expect(await code(client.schemaById(5))).toBe('registry_protocol');
   });
 
-  it('that cannot be fetched now are fetched later, and nothing else again', async () => {
+  it('references that cannot be fetched now are fetched later, and nothing else is fetched again', async () => {
     let broken = true;
     const { client, asked } = setUp((path) =>
       broken && path.includes('leaf') ? { status: 503, body: '' } : answerOf(path),
@@ -221,7 +221,7 @@ describe('references', () => {
     ]);
   });
 
-  it('are sent with a registration, and tell two of them apart', async () => {
+  it('references are sent with a registration and distinguish two registrations of one text', async () => {
     const { client, asked, bodies } = setUp(() => ok({ id: 5 }));
     const one = [{ name: 'n.Leaf', subject: 'leaf', version: 1 }];
     const two = [{ name: 'n.Leaf', subject: 'leaf', version: 2 }];
@@ -233,8 +233,8 @@ describe('references', () => {
   });
 });
 
-describe('the write cache', () => {
-  it('registers a text once a subject', async () => {
+describe('schema write cache', () => {
+  it('the client registers a text once per subject', async () => {
     const { client, asked } = setUp(() => ok({ id: 5 }));
     const ids = await Promise.all(Array.from({ length: 50 }, () => client.register('a/b', 'AVRO', SCHEMA)));
     expect(new Set(ids)).toEqual(new Set([5]));
@@ -242,17 +242,20 @@ describe('the write cache', () => {
     expect(asked).toEqual(['POST /subjects/a%2Fb/versions', 'POST /subjects/c/versions']);
   });
 
-  it.each([409, 40901])('hands on a refusal with error_code %i and does not remember it', async (number) => {
-    const { client, asked } = setUp(() => ({
-      status: 409,
-      body: JSON.stringify({ error_code: number, message: 'field "x"' }),
-    }));
-    const refused = client.register('a', 'AVRO', SCHEMA);
-    await expect(refused).rejects.toMatchObject({
-      code: 'incompatible',
-      message: expect.stringContaining('field "x"'),
-    });
-    await expect(client.register('a', 'AVRO', SCHEMA)).rejects.toMatchObject({ code: 'incompatible' });
-    expect(asked).toHaveLength(2);
-  });
+  it.each([409, 40901])(
+    'the client reports a refusal with error_code %i and does not cache it',
+    async (number) => {
+      const { client, asked } = setUp(() => ({
+        status: 409,
+        body: JSON.stringify({ error_code: number, message: 'field "x"' }),
+      }));
+      const refused = client.register('a', 'AVRO', SCHEMA);
+      await expect(refused).rejects.toMatchObject({
+        code: 'incompatible',
+        message: expect.stringContaining('field "x"'),
+      });
+      await expect(client.register('a', 'AVRO', SCHEMA)).rejects.toMatchObject({ code: 'incompatible' });
+      expect(asked).toHaveLength(2);
+    },
+  );
 });

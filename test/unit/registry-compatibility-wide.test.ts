@@ -40,8 +40,8 @@ function compared(reader: Schema, writer: Schema): readonly Finding[] {
 }
 const rules = (findings: readonly Finding[]): string[] => [...new Set(findings.map(({ rule }) => rule))];
 
-describe('Avro', () => {
-  it('an enum whose symbols all changed is told by some of them', () => {
+describe('wide Avro schemas', () => {
+  it('an enum whose symbols all changed is reported by some of them', () => {
     const symbols = (letter: string, more: object = {}): Schema =>
       avro({
         type: 'enum',
@@ -55,7 +55,7 @@ describe('Avro', () => {
     expect(read?.message).toMatch(/^b0, .* and 49990 more is read as a0$/);
   });
 
-  it('a field that matches many written ones is told by some of them', () => {
+  it('a field that matches many written fields is reported by some of them', () => {
     const names = indexes(6_000).map((i) => `w${i}`);
     const writer = avro(
       record(
@@ -67,7 +67,7 @@ describe('Avro', () => {
     expect(compared(reader, writer)[0]?.message).toMatch(/w0, .* and 5990 more$/);
   });
 
-  it('a type under thousands of aliases, used in thousands of places', () => {
+  it('a type under thousands of aliases in thousands of places is compared in bounded time', () => {
     const one = { type: 'fixed', name: 'Z', size: 1, aliases: indexes(15_000).map((i) => `A${i}`) };
     const reader = indexes(4_000).map((i) => ({ name: `f${i}`, type: i === 0 ? one : 'Z' }));
     const writer = indexes(4_000).map((i) => ({
@@ -79,7 +79,7 @@ describe('Avro', () => {
     expect(rules(findings)).toEqual(['AVRO_TYPE_RENAMED']);
   });
 
-  it('a union of thousands of branches', () => {
+  it('a union of thousands of branches is compared in bounded time', () => {
     const branches = indexes(7_000).map((i) => ({ type: 'fixed', name: `F${i}`, size: 1 }));
     const union = (doc: string): Schema =>
       avro(
@@ -95,7 +95,7 @@ describe('Avro', () => {
     expect(rules(compared(union('b'), reader))).toEqual(['AVRO_UNION_BRANCH_MISSING']);
   });
 
-  it('thousands of unions of one wide record', () => {
+  it('thousands of unions of one wide record are compared in bounded time', () => {
     const wide = record(
       'Wide',
       indexes(4_000).map((i) => ({ name: `w${i}`, type: 'int' })),
@@ -108,7 +108,7 @@ describe('Avro', () => {
     expect(compared(avro(record('R', fields('long'))), avro(record('R', fields('int'))))).toEqual([]);
   });
 
-  it('stops where the pairs outgrow the texts, and says that it did', () => {
+  it('a comparison stops where the pairs outgrow the texts, and reports it', () => {
     const wide = record(
       'W',
       indexes(4_000).map((i) => ({ name: `w${i}`, type: 'int', default: 0 })),
@@ -121,7 +121,7 @@ describe('Avro', () => {
     expect(isCompatible(findings)).toBe(false);
   });
 
-  it('a chain of thousands of records', () => {
+  it('a chain of thousands of Avro records is compared in bounded time', () => {
     const chain = (last: string): Schema =>
       avro(
         record(
@@ -141,18 +141,18 @@ describe('Avro', () => {
   });
 });
 
-describe('Protobuf', () => {
+describe('wide Protobuf schemas', () => {
   const fields = (type: string, count = 18_000): string =>
     indexes(count)
       .map((i) => `${type} f${i}=${i < 18_999 ? i + 1 : i + 1_001};`)
       .join('');
 
-  it('a message whose fields are all retyped', () => {
+  it('a message whose fields were all retyped is compared in bounded time', () => {
     const [a, b] = [proto(`message M{${fields('int32')}}`), proto(`message M{${fields('string')}}`)];
     expect(rules(compared(a, b))).toEqual(['PROTO_TYPE_CHANGED']);
   });
 
-  it('a message whose fields all moved into a oneof', () => {
+  it('a message whose fields all moved into a oneof is compared in bounded time', () => {
     const reader = proto(`message M{oneof o{${fields('int32')}}}`);
     const writer = proto(`message M{${fields('int32')}}`);
     expect(rules(compared(reader, writer))).toContain('PROTO_ONEOF_CHANGED');
@@ -160,7 +160,7 @@ describe('Protobuf', () => {
     expect(rules(compared(writer, reader))).toEqual(['PROTO_PRESENCE_CHANGED']);
   });
 
-  it('messages that lead to each other in every way end within a bound', () => {
+  it('the comparison of fully connected messages ends within a bound', () => {
     const mesh = (step: number): Schema =>
       proto(
         indexes(400)
@@ -173,7 +173,7 @@ describe('Protobuf', () => {
     expect(rules(compared(mesh(1), mesh(3)))).toEqual(['COMPARISON_TOO_LONG']);
   });
 
-  it('the history of fields whose messages are all others ends within a bound', () => {
+  it('the history check of fields whose messages all differ ends within a bound', () => {
     const mesh = (letter: string): ProtoSchema =>
       proto(
         indexes(300)
@@ -193,13 +193,13 @@ describe('Protobuf', () => {
     expect(rules(findings)).toEqual(['COMPARISON_TOO_LONG']);
   });
 
-  it('a message that several hold is told where the outermost of them holds it', () => {
+  it('a finding in a message that several hold is placed at the outermost holder', () => {
     const nested = (type: string): Schema =>
       proto(`message A{B b=1; C c=2;} message B{C c=1;} message C{${type} x=1;}`);
     expect(checkPair(nested('string'), nested('int32')).map(({ path }) => path)).toEqual(['A.c.x']);
   });
 
-  it('a field of thousands that changed oneofs is found', () => {
+  it('a field among thousands that changed its oneof is found', () => {
     const oneofs = (a: string, b: string): Schema => proto(`message M{oneof a{${a}} oneof b{${b}}}`);
     const [x, y, z] = ['int32 x=1;', 'int32 y=2;', 'int32 z=3;'];
     for (const [reader, writer] of [
@@ -214,7 +214,7 @@ describe('Protobuf', () => {
     );
   });
 
-  it('an enum of thousands of values in thousands of fields', () => {
+  it('an enum of thousands of values in thousands of fields is compared in bounded time', () => {
     const values = (letter: string): string =>
       `enum E{${indexes(9_000)
         .map((i) => `${letter}${i}=${i};`)
@@ -223,7 +223,7 @@ describe('Protobuf', () => {
     expect(rules(compared(text('A'), text('B')))).toEqual(['PROTO_ENUM_VALUE_RENAMED']);
   });
 
-  it('two rings of messages, of lengths that meet late', () => {
+  it('two rings of messages whose lengths meet late end within a bound', () => {
     const ring = (length: number, last = ''): Schema =>
       proto(
         indexes(length)
@@ -235,7 +235,7 @@ describe('Protobuf', () => {
     expect(isCompatible(findings)).toBe(false);
   });
 
-  it('a map of its own message, read as a list of that message', () => {
+  it('a map of its own message is compared with a list of that message', () => {
     const [map, list] = ['map<string, M> f = 2;', 'repeated M f = 2;'];
     const text = (field: string): string => `message M{map<string, M> f = 2;} message N{${field}}`;
     const findings = compared(proto(text(list)), proto(text(map)));
@@ -243,7 +243,7 @@ describe('Protobuf', () => {
     expect(rules(compared(proto(text(map)), proto(text(list))))).toContain('PROTO_MAP_KEYS_MERGED');
   });
 
-  it('the history of many numbers over many versions', () => {
+  it('the history of many numbers over many versions is checked in bounded time', () => {
     const tree = (text: string) => {
       const parsed = proto(text);
       if (parsed.format !== 'PROTOBUF') throw new Error('no Protobuf');
@@ -266,7 +266,7 @@ describe('Protobuf', () => {
   });
 });
 
-describe('the history of Protobuf numbers', () => {
+describe('number history', () => {
   const tree = (text: string) => (parseSchema('PROTOBUF', text) as ProtoSchema).tree;
   const found = (old: string, now: string) =>
     checkNumberHistory(tree(now), [{ version: 1, tree: tree(old) }]).map(({ rule }) => rule);
@@ -299,7 +299,7 @@ describe('the history of Protobuf numbers', () => {
     ['an extension of the same form', two('int32'), two('bool'), []],
     ['a number that goes', three('int32 a=1;'), three(''), ['PROTO_NUMBER_NOT_RESERVED']],
     ['a number that goes and is reserved', three('int32 a=1;'), three('reserved 1;'), []],
-  ])('%s', (_name, old, now, rules) => {
+  ])('the history check reports %s', (_name, old, now, rules) => {
     expect(found(old, now)).toEqual(rules);
   });
 });

@@ -4,8 +4,8 @@ import { UNKNOWN_IDS_BURST } from '../../src/registry/client/unknown-ids.ts';
 import { parseSchema, type Schema, TopicSink } from '../../src/registry/index.ts';
 import { type MemberHandle, MemberWorld, QUARANTINE_TOPIC, SCHEMA } from './registry-consumer-kit.ts';
 
-describe('the lag gauge of a consumer', () => {
-  it('covers the records that wait for an absent registry, and those that arrive meanwhile', async () => {
+describe('lag gauge', () => {
+  it('the lag gauge counts records that wait for an absent registry, and those that arrive meanwhile', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     world.registry.isAway = true;
     await world.append(
@@ -25,7 +25,7 @@ describe('the lag gauge of a consumer', () => {
     await member.stop();
   });
 
-  it('leaves out a partition that was revoked', async () => {
+  it('the lag gauge omits a partition that was revoked', async () => {
     const world = await MemberWorld.open({ partitions: 2 });
     for (const partition of [0, 1]) await world.append(partition, [world.good()]);
     const first = world.member();
@@ -41,7 +41,7 @@ describe('the lag gauge of a consumer', () => {
   });
 });
 
-describe('a storm of frames with distinct unknown ids', () => {
+describe('unknown schema ids', () => {
   const GARBAGE = 1000;
   const storm = (world: MemberWorld, from: number): Buffer[] =>
     Array.from({ length: GARBAGE }, (_, i) => world.frame(from + i, Buffer.of(1)));
@@ -50,7 +50,7 @@ describe('a storm of frames with distinct unknown ids', () => {
   const unknown = ({ metrics: { errors } }: MemberHandle): number =>
     errors.value(errors.series('s', 'unknown_schema_id'));
 
-  it('makes a bounded number of requests, a few at the same time, and hardly delays good records', async () => {
+  it('a storm of unknown ids causes a bounded number of requests and hardly delays good records', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     const good = Array.from({ length: GARBAGE }, (_, n) => world.good(n));
     await world.append(0, interleaved(storm(world, 1000), good));
@@ -70,7 +70,7 @@ describe('a storm of frames with distinct unknown ids', () => {
     await member.stop();
   });
 
-  it('asks first for the ids that real records carry, and later for those it left out', async () => {
+  it('a storm of unknown ids does not displace the ids of real records, and omitted ids are requested later', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     world.registry.schemas.set(7, SCHEMA).set(900_000, SCHEMA);
     const member = world.member();
@@ -89,26 +89,29 @@ describe('a storm of frames with distinct unknown ids', () => {
   });
 });
 
-describe('a registry that refuses one schema id', () => {
-  it.each([401, 403])('with %d has its records quarantined while other ids are answered', async (status) => {
-    const world = await MemberWorld.open({ partitions: 1 });
-    world.registry.refused.set(9, status);
-    await world.append(0, [world.good(1), world.good(2, 9), world.good(3)]);
-    const member = world.member();
-    await world.until('all records', () => member.metrics.consumed.value() === 3);
-    expect(member.decoded).toEqual([{ n: 1 }, { n: 3 }]);
-    expect(member.metrics.registryWaits.value()).toBe(0);
-    const { errors } = member.metrics;
-    expect(errors.value(errors.series('s', 'unknown_schema_id'))).toBe(1);
-    const [quarantined] = await world.read(QUARANTINE_TOPIC);
-    expect(quarantined?.value).toEqual(world.good(2, 9));
-    expect(quarantined?.headers['millrace.error']).toMatch(
-      new RegExp(`refuses /schemas/ids/9 to this client with ${status} and answers for /schemas/ids/1`),
-    );
-    await member.stop();
-  });
+describe('refused schema id', () => {
+  it.each([401, 403])(
+    'a schema id refused with %d has its records quarantined while other ids are answered',
+    async (status) => {
+      const world = await MemberWorld.open({ partitions: 1 });
+      world.registry.refused.set(9, status);
+      await world.append(0, [world.good(1), world.good(2, 9), world.good(3)]);
+      const member = world.member();
+      await world.until('all records', () => member.metrics.consumed.value() === 3);
+      expect(member.decoded).toEqual([{ n: 1 }, { n: 3 }]);
+      expect(member.metrics.registryWaits.value()).toBe(0);
+      const { errors } = member.metrics;
+      expect(errors.value(errors.series('s', 'unknown_schema_id'))).toBe(1);
+      const [quarantined] = await world.read(QUARANTINE_TOPIC);
+      expect(quarantined?.value).toEqual(world.good(2, 9));
+      expect(quarantined?.headers['millrace.error']).toMatch(
+        new RegExp(`refuses /schemas/ids/9 to this client with ${status} and answers for /schemas/ids/1`),
+      );
+      await member.stop();
+    },
+  );
 
-  it('and every other one as well lets the consumer wait: the credentials are at fault', async () => {
+  it('a registry that refuses every id makes the consumer wait, because the credentials are at fault', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     await world.append(0, [world.good(1)]);
     const member = world.member();
@@ -124,7 +127,7 @@ describe('a registry that refuses one schema id', () => {
   });
 });
 
-it('judges each record of a Protobuf writer whose schema the rules refuse', async () => {
+it('the consumer judges each record of a Protobuf writer whose schema the rules refuse', async () => {
   const world = await MemberWorld.open({ partitions: 1 });
   const proto = (field: string): Schema =>
     parseSchema('PROTOBUF', `syntax = "proto3"; message M { ${field} a = 1; string s = 2; }`);
@@ -148,10 +151,10 @@ it('judges each record of a Protobuf writer whose schema the rules refuse', asyn
   });
 });
 
-describe('a record that a topic refuses as too large', () => {
+describe('oversized record', () => {
   const GARBAGE = Buffer.alloc(5000, 0x67);
 
-  it('holds its partition, and no other one, until the quarantine topic accepts it', async () => {
+  it('an oversized record holds only its partition until the quarantine topic accepts it', async () => {
     const world = await MemberWorld.open({ partitions: 2 });
     const quarantine = world.limited(2000);
     await world.append(0, [world.good(0), GARBAGE, world.good(2)]);
@@ -188,7 +191,7 @@ describe('a record that a topic refuses as too large', () => {
     });
   });
 
-  it('is delivered when only the set it was sent in is too large', async () => {
+  it('a record is delivered when only the batch it was sent in is too large', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     const small = [1, 2, 3].map((byte) => Buffer.alloc(100, byte));
     await world.append(0, small);
@@ -199,7 +202,7 @@ describe('a record that a topic refuses as too large', () => {
     expect(member.metrics.heldRecords.value()).toBe(0);
   });
 
-  it('holds its partition until the output topic accepts its decoded form', async () => {
+  it('an oversized decoded record holds its partition until the output topic accepts it', async () => {
     const world = await MemberWorld.open({ partitions: 1 });
     const output = world.limited(40);
     const member = world.member({ sink: new TopicSink(output as never, 'out') });
@@ -215,7 +218,7 @@ describe('a record that a topic refuses as too large', () => {
     expect(await world.committed(0)).toBe(1n);
   });
 
-  it('no longer holds a partition that was revoked', async () => {
+  it('an oversized record no longer holds a partition that was revoked', async () => {
     const world = await MemberWorld.open({ partitions: 2 });
     const quarantine = world.limited(2000);
     for (const partition of [0, 1]) await world.append(partition, [GARBAGE]);

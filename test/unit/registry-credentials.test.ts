@@ -42,7 +42,7 @@ const header = (settings: object): string | undefined =>
 const basic = (text: string): string => `Basic ${Buffer.from(text).toString('base64')}`;
 
 describe('credentials', () => {
-  it('are none, a user, a token, or a user in the address', () => {
+  it('credentials are absent, a user, a token, or a user in the address', () => {
     expect(header({})).toBeUndefined();
     expect(header({ 'registry-user': 'alice:a:ü' })).toBe(basic('alice:a:ü'));
     expect(header({ 'registry-token-file': file('token', 'abc.def-_~+/==\n') })).toBe(
@@ -51,12 +51,12 @@ describe('credentials', () => {
     expect(header({ registry: 'http://al%40ice:p%C3%BC%3A@127.0.0.1:1' })).toBe(basic('al@ice:pü:'));
   });
 
-  it('leave the address, so that no message shows them', () => {
+  it('credentials are removed from the address, so that no message shows them', () => {
     const { url: address } = credentialsOf({ ...none, registry: 'http://alice:hunter2@127.0.0.1:1/base' });
     expect(address).toBe('http://127.0.0.1:1/base');
   });
 
-  it('of a file are read again for each request', () => {
+  it('credentials in a file are read again for each request', () => {
     const path = file('rotating', 'one');
     const { authorization } = credentialsOf({ ...none, registry: REGISTRY, 'registry-token-file': path });
     file('rotating', 'two');
@@ -71,12 +71,12 @@ describe('credentials', () => {
     [{ 'registry-token-file': '/nowhere' }, '/nowhere cannot be read (ENOENT)'],
     [{ 'registry-token-file': file('lines', 'two\nlines') }, 'lines holds no token'],
     [{ 'registry-token-file': file('empty', '') }, 'empty holds no token'],
-  ])('%j are refused', (settings, message) => {
+  ])('the credentials %j are refused', (settings, message) => {
     expect(() => header(settings)).toThrow(message);
   });
 });
 
-describe('the client', () => {
+describe('registry client', () => {
   const client = (authorization?: string): RegistryClient =>
     new RegistryClient({
       transport: fetchTransport({ url, timeoutMs: 5000, authorization: () => authorization }),
@@ -87,7 +87,7 @@ describe('the client', () => {
       retryDelayMs: 1,
     });
 
-  it('sends them with each request, or none', async () => {
+  it('the client sends its credentials with each request, or none', async () => {
     status = 200;
     seen.length = 0;
     await client('Bearer t').register('s', 'AVRO', '"int"');
@@ -100,13 +100,16 @@ describe('the client', () => {
     [403, 40301, 'forbidden'],
     [429, 42901, 'registry_unavailable'],
     [503, 50302, 'registry_unavailable'],
-  ])('takes a %d for a reason to wait, never for a fact about a record', async (answer, code, name) => {
-    status = answer;
-    number = code;
-    const thrown = await client()
-      .schemaById(1)
-      .catch((error: unknown) => error);
-    expect(thrown).toMatchObject({ code: name });
-    expect(isRegistryAway(thrown)).toBe(true);
-  });
+  ])(
+    'the client treats a %d as a reason to wait, never as a fact about a record',
+    async (answer, code, name) => {
+      status = answer;
+      number = code;
+      const thrown = await client()
+        .schemaById(1)
+        .catch((error: unknown) => error);
+      expect(thrown).toMatchObject({ code: name });
+      expect(isRegistryAway(thrown)).toBe(true);
+    },
+  );
 });

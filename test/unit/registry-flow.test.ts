@@ -263,8 +263,8 @@ function known(path: string): { status: number; body: string } {
   return { status: 404, body: '{"error_code":40403,"message":"Schema not found"}' };
 }
 
-describe('the consumer', () => {
-  it('decodes what it can and parks the rest, untouched, with its reason', async () => {
+describe('consumer', () => {
+  it('the consumer decodes valid records and quarantines the rest unchanged with a reason', async () => {
     const good = frame(1, { n: 5, text: 'x' });
     const bad = [
       Buffer.from([0, 0]),
@@ -304,7 +304,7 @@ describe('the consumer', () => {
     expect(asked).toEqual(['/schemas/ids/1', '/schemas/ids/3', '/schemas/ids/9']);
   });
 
-  it('keeps a record whose header name is not UTF-8', async () => {
+  it('the consumer quarantines a record whose header name is not UTF-8', async () => {
     const bad = Buffer.from('garbage');
     const [record] = rows(bad) as [RecordInput];
     // Read from the broker, each byte that is not UTF-8 becomes a character of three.
@@ -325,7 +325,7 @@ describe('the consumer', () => {
     expect(producer.stored[0]?.headers['\ufffd\ufffd\ufffd']).toBe('h');
   });
 
-  it('commits nothing of a batch whose quarantine failed', async () => {
+  it('the consumer commits nothing of a batch whose quarantine failed', async () => {
     const { member, consumer, producer, counters } = setUp([rows(Buffer.from('garbage'))]);
     producer.fails = true;
     await expect(member.run()).rejects.toMatchObject({ code: 'not_delivered' });
@@ -333,7 +333,7 @@ describe('the consumer', () => {
     expect(counters.consumed.value()).toBe(0);
   });
 
-  it('pauses while the registry is away, judges nothing, and goes on', async () => {
+  it('the consumer pauses while the registry is unreachable, judges nothing, and resumes', async () => {
     let away = 3;
     const good = frame(1, { n: 5, text: 'x' });
     const { member, consumer, producer, lines, counters } = setUp([rows(good, good)], (path) =>
@@ -347,7 +347,7 @@ describe('the consumer', () => {
     expect(consumer.commits.at(-1)).toEqual([{ topic: 't', partition: 0, offset: 2n }]);
   });
 
-  it('keeps what other partitions deliver meanwhile, in order, and goes on where it stopped receiving', async () => {
+  it('the consumer keeps what other partitions deliver meanwhile, in order, and resumes where it stopped', async () => {
     let away = 4;
     const on = (partition: number, ...texts: readonly string[]): RecordInput[] =>
       rows(...texts.map((text) => frame(1, { n: 1, text }))).map((record) => ({ ...record, partition }));
@@ -370,7 +370,7 @@ describe('the consumer', () => {
     expect(counters.registryWaits.value()).toBe(1);
   });
 
-  it('ends a drain while the registry is away without a commit', async () => {
+  it('a drain while the registry is unreachable ends without a commit', async () => {
     const { member, consumer, drain, counters } = setUp([rows(frame(1, { n: 5, text: 'x' }))], () =>
       registryError('registry_unavailable', 'ECONNREFUSED'),
     );
@@ -382,14 +382,14 @@ describe('the consumer', () => {
   });
 });
 
-describe('the file sink', () => {
+describe('file sink', () => {
   it.each<readonly [string, string, string]>([
     ['a whole file', '{"a":1}\n{"b":2}\n', '{"a":1}\n{"b":2}\n'],
     ['an unfinished last line', '{"a":1}\n{"b":', '{"a":1}\n'],
     ['nothing but an unfinished line', '{"a"', ''],
     ['an unfinished line longer than what is read at once', `{"a":1}\n${'x'.repeat(200_000)}`, '{"a":1}\n'],
     ['an empty file', '', ''],
-  ])('goes on behind %s', async (_what, before, kept) => {
+  ])('the file sink continues behind %s', async (_what, before, kept) => {
     const dir = mkdtempSync(join(tmpdir(), 'millrace-sink-'));
     try {
       const path = join(dir, 'out.jsonl');
@@ -410,7 +410,7 @@ describe('the file sink', () => {
   });
 });
 
-describe('the producer', () => {
+describe('producer', () => {
   const make = (producer: BatchProducer, batchRows = 8, schemaId = async () => 0x01020304): FramedProducer =>
     new FramedProducer({
       producer,
@@ -424,7 +424,7 @@ describe('the producer', () => {
       metrics: producerMetrics(new Metrics()),
     });
 
-  it('frames each value under its key, batches and oversize rows alike', async () => {
+  it('the producer frames each value under its key, batches and oversize rows alike', async () => {
     const producer = new MemoryProducer();
     const framed = make(producer);
     const values = Array.from({ length: 50 }, (_, n) => ({
@@ -441,7 +441,7 @@ describe('the producer', () => {
     }
   });
 
-  it('a value that does not fit its schema ends the run, and so does a row that is not acknowledged', async () => {
+  it('a value that does not fit its schema ends the run, and so does an unacknowledged row', async () => {
     const producer = new MemoryProducer();
     const framed = make(producer);
     await expect(
@@ -458,7 +458,7 @@ describe('the producer', () => {
     await expect(framed.finish()).rejects.toMatchObject({ code: 'not_delivered' });
   });
 
-  it('counts a hit of the write cache for each batch that looked its id up there', async () => {
+  it('the producer counts a write-cache hit for each batch that looked its id up there', async () => {
     const producer = new MemoryProducer();
     const metrics = new Metrics();
     let requests = 0;
@@ -487,7 +487,7 @@ describe('the producer', () => {
     expect(producer.stored[19]?.value.subarray(0, 5)).toEqual(Buffer.from([0, 0, 0, 0, 7]));
   });
 
-  it('several instances share one count, each value once', async () => {
+  it('several producer instances share one count and send each value once', async () => {
     const producer = new MemoryProducer();
     const sent = await runProducers({
       instances: [make(producer), make(producer), make(producer)],

@@ -81,8 +81,8 @@ function requestOf(over: Partial<HttpRequest> & { headers?: Record<string, strin
   } as HttpRequest;
 }
 
-describe('a write that arrives at a follower', () => {
-  it('goes to the leader as it came, and its answer comes back as it was given', async () => {
+describe('write at a follower', () => {
+  it('a write at a follower goes to the leader unchanged, and the answer returns unchanged', async () => {
     const log = new FakeLog();
     const { transport, sent } = transportOf([reply(200, { id: 1 })]);
     const answer = await forwardToLeader(log, transport, requestOf());
@@ -101,7 +101,7 @@ describe('a write that arrives at a follower', () => {
     expect(log.caughtUp).toBe(1);
   });
 
-  it('is sent with access rules to an address on the list alone, and refused with the way out otherwise', async () => {
+  it('a write under access rules is forwarded only to a listed address, and refused with advice otherwise', async () => {
     const targets: string[] = [];
     const driver: HttpClientDriver = {
       name: 'fake',
@@ -145,7 +145,7 @@ describe('a write that arrives at a follower', () => {
     expect(targets.length).toBe(sent);
   });
 
-  it('is not sent anywhere by the leader itself', async () => {
+  it('a write at the leader is not forwarded', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport, sent } = transportOf([]);
@@ -153,7 +153,7 @@ describe('a write that arrives at a follower', () => {
     expect(sent).toEqual([]);
   });
 
-  it('is never forwarded twice', async () => {
+  it('a write is never forwarded twice', async () => {
     const { transport, sent } = transportOf([]);
     const forwarded = requestOf({ headers: { 'x-forward': ['true'] } });
     await expect(forwardToLeader(new FakeLog(), transport, forwarded)).rejects.toMatchObject({
@@ -162,7 +162,7 @@ describe('a write that arrives at a follower', () => {
     expect(sent).toEqual([]);
   });
 
-  it('is sent again where nothing can have been written', async () => {
+  it('a write is retried where the first attempt cannot have written anything', async () => {
     for (const first of [refusedConnection(), reply(500, { error_code: 50003, message: 'not me' })]) {
       const { transport, sent } = transportOf([first, reply(200, { id: 2 })]);
       const answer = await forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' }));
@@ -171,7 +171,7 @@ describe('a write that arrives at a follower', () => {
     }
   });
 
-  it('is sent again after a lost answer only where twice is the same as once', async () => {
+  it('a write is retried after a lost answer only where it is idempotent', async () => {
     const again = transportOf([brokenConnection(), reply(200, { id: 3 })]);
     expect((await forwardToLeader(new FakeLog(), again.transport, requestOf()))?.status).toBe(200);
     const once = transportOf([brokenConnection()]);
@@ -181,7 +181,7 @@ describe('a write that arrives at a follower', () => {
     expect(once.sent.length).toBe(1);
   });
 
-  it('does not wait for a leader that was replaced', async () => {
+  it('a forwarded write does not wait for a leader that was replaced', async () => {
     const log = new FakeLog();
     const never = () => new Promise<HttpClientReply>(() => {});
     const { transport, sent } = transportOf([never, reply(200, { id: 4 })]);
@@ -190,14 +190,14 @@ describe('a write that arrives at a follower', () => {
     expect(sent.map((one) => one.url)).toEqual([url, 'http://next:1']);
   });
 
-  it('keeps what the leader refuses', async () => {
+  it('a follower passes on the refusal of the leader', async () => {
     const log = new FakeLog();
     const { transport } = transportOf([reply(409, { error_code: 409, message: 'no' })]);
     expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(409);
     expect(log.caughtUp).toBe(0);
   });
 
-  it('is refused where its body is no UTF-8', async () => {
+  it('a write whose body is not UTF-8 is refused', async () => {
     const { transport, sent } = transportOf([]);
     const bad = requestOf({ body: Buffer.from([0xff, 0xfe]) });
     await expect(forwardToLeader(new FakeLog(), transport, bad)).rejects.toMatchObject({
@@ -206,7 +206,7 @@ describe('a write that arrives at a follower', () => {
     expect(sent).toEqual([]);
   });
 
-  it('waits for a leader where there is none yet', async () => {
+  it('a write waits for a leader where none is elected yet', async () => {
     const log = new FakeLog();
     log.current = { leader: false, url: undefined };
     log.next = { asks: 3, role: { leader: false, url, instance } };
@@ -215,14 +215,14 @@ describe('a write that arrives at a follower', () => {
   });
 });
 
-describe('an answer that the leader did not give', () => {
+describe('foreign answers', () => {
   const foreign = (status: number): HttpClientReply => ({
     status,
     headers: { 'content-type': 'text/html' },
     body: Buffer.from('<html></html>'),
   });
 
-  it('is no answer: nothing was written by a server that is no registry', async () => {
+  it('an answer of a server that is no registry is refused, and nothing was written', async () => {
     for (const status of [200, 302, 404]) {
       const log = new FakeLog();
       const { transport, sent } = transportOf([foreign(status)]);
@@ -237,7 +237,7 @@ describe('an answer that the leader did not give', () => {
     }
   });
 
-  it('leaves open what was written where it may have been a registry, and a deletion is not repeated', async () => {
+  it('an answer that may come from another registry leaves the outcome unknown, and a deletion is not retried', async () => {
     for (const answer of [foreign(502), reply(200, [1], 'stranger')]) {
       const { transport, sent } = transportOf([answer]);
       await expect(
@@ -247,7 +247,7 @@ describe('an answer that the leader did not give', () => {
     }
   });
 
-  it('is asked for again, once somebody else announced to lead, where twice is the same as once', async () => {
+  it('an unverified answer is requested again from a newly announced leader where the write is idempotent', async () => {
     const log = new FakeLog();
     const { transport, sent } = transportOf([
       reply(200, { id: 1 }, 'stranger'),
@@ -259,7 +259,7 @@ describe('an answer that the leader did not give', () => {
     expect(sent.length).toBe(2);
   });
 
-  it('cannot be one of an instance: each signs what it answers to another, errors too', async () => {
+  it('an instance signs its answers to another instance, including errors', async () => {
     const answers: HttpResponse[] = [{ status: 200 }, { status: 409, headers: { 'x-kept': 'y' } }];
     const routes = answers.flatMap((answer, i) => [
       { method: 'GET', path: `/${i}`, handler: () => answer },
@@ -277,8 +277,8 @@ describe('an answer that the leader did not give', () => {
   });
 });
 
-describe('a request that the gate refuses on its head', () => {
-  it('gets its answer signed where it was forwarded', async () => {
+describe('refusal by the gate', () => {
+  it('a refusal by the gate is signed where the request was forwarded', async () => {
     const answer: HttpResponse = { status: 401, body: 'x' };
     const handler = (): HttpResponse => ({ status: 200 });
     const routes = [
@@ -296,11 +296,11 @@ describe('a request that the gate refuses on its head', () => {
   });
 });
 
-describe('a write at an instance that loses its right under way', () => {
+describe('write at a deposed leader', () => {
   const lost = registryError('not_leader', 'lost it');
   const kept: HttpResponse = { status: 200 };
 
-  it('goes to the next leader where nothing was kept', async () => {
+  it('a write that was not stored goes to the next leader', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport, sent } = transportOf([reply(200, { id: 6 })]);
@@ -312,7 +312,7 @@ describe('a write at an instance that loses its right under way', () => {
     expect(sent.length).toBe(1);
   });
 
-  it('goes on as often as leadership moves while an election settles', async () => {
+  it('a write is retried as often as leadership moves during an election', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);
@@ -325,7 +325,7 @@ describe('a write at an instance that loses its right under way', () => {
     expect(called).toBe(6);
   });
 
-  it('is refused where leadership never settles', async () => {
+  it('a write is refused where leadership never settles', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);
@@ -346,7 +346,7 @@ describe('a write at an instance that loses its right under way', () => {
     }
   });
 
-  it('is tried again after an unknown outcome only where twice is the same as once', async () => {
+  it('a write with an unknown outcome is retried only where it is idempotent', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);
@@ -366,7 +366,7 @@ describe('a write at an instance that loses its right under way', () => {
     }
   });
 
-  it('says to who forwarded it that it may be sent again after an unknown outcome, where twice is the same as once', async () => {
+  it('a forwarded write with an unknown outcome is reported as retriable where it is idempotent', async () => {
     const unknown = registryError('store_unknown', 'who knows');
     for (const [method, code] of [
       ['PUT', 'leader_unknown'],
@@ -388,7 +388,7 @@ describe('a write at an instance that loses its right under way', () => {
     }
   });
 
-  it('does not go on where another instance forwarded it here', async () => {
+  it('a write that another instance forwarded is not forwarded further', async () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);

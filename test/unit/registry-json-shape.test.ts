@@ -14,7 +14,7 @@ function refusal(schema: unknown): string {
   }
 }
 
-describe('a JSON Schema', () => {
+describe('JSON Schema shape', () => {
   it.each([
     [{ type: 'nonsense' }, '"type" must be one of null, boolean, integer'],
     [{ type: [] }, '"type" must be one of'],
@@ -27,7 +27,7 @@ describe('a JSON Schema', () => {
     [{ maximum: '5' }, '"maximum" must be a number'],
     [{ not: 'x' }, '"not" must be a schema'],
     [{ enum: 'a' }, '"enum" must be a list of values'],
-  ])('%j is refused', (schema, message) => {
+  ])('the JSON Schema %j is refused with its place', (schema, message) => {
     expect(refusal(schema)).toContain(message);
     expect(refusal(schema)).toContain('at line 1, column ');
   });
@@ -40,11 +40,11 @@ describe('a JSON Schema', () => {
     [{ properties: { type: { const: { type: 'nonsense' } } }, default: { type: 'nonsense' } }],
     [{ properties: { a: { required: true } }, exclusiveMinimum: true, minimum: 0.5 }],
     [{ 'x-mine': { properties: 5 }, dependencies: { a: ['b'] }, if: true, else: {}, $ref: '#/$defs/a' }],
-  ])('%j is taken', (schema) => {
+  ])('the JSON Schema %j is accepted', (schema) => {
     expect(refusal(schema)).toBe('');
   });
 
-  it('that a registry once accepted is read as it is', () => {
+  it('a JSON Schema that a registry once accepted is read as it is', () => {
     expect(parseSchema('JSON', '{"type":"nonsense"}', { lenient: true }).text).toBe('{"type":"nonsense"}');
   });
 });

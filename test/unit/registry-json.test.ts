@@ -15,7 +15,7 @@ const closed = { additionalProperties: false };
 const text = { type: 'string' };
 const int = { type: 'integer' };
 
-describe('a change, as the new schema reads the old, and as the old reads the new', () => {
+describe('JSON Schema changes in both directions', () => {
   it.each<readonly [what: string, next: unknown, last: unknown, backward: string[], forward: string[]]>([
     ['a type', int, text, ['JSON_TYPE_NARROWED'], ['JSON_TYPE_NARROWED']],
     ['a type widened', { type: 'number' }, int, [], ['JSON_TYPE_NARROWED']],
@@ -132,7 +132,7 @@ describe('a change, as the new schema reads the old, and as the old reads the ne
       ['JSON_DIALECT_CHANGED'],
       ['JSON_DIALECT_CHANGED'],
     ],
-  ])('%s', (_what, next, last, backward, forward) => {
+  ])('the findings of a change match in both directions: %s', (_what, next, last, backward, forward) => {
     expect({ backward: refused(next, last), forward: refused(last, next) }).toEqual({ backward, forward });
   });
 });
@@ -142,16 +142,16 @@ describe('references', () => {
     $ref: '#/definitions/node',
     definitions: { node: object({ leaf, next: { $ref: '#/definitions/node' } }, closed) },
   });
-  it('are followed, round and round', () => {
+  it('references are followed, including recursive ones', () => {
     expect(refused(tree({ type: 'number' }), tree(int))).toEqual([]);
     expect(refused(tree(int), tree({ type: 'number' }))).toEqual(['JSON_TYPE_NARROWED leaf']);
   });
-  it('that stay the same mean what they lead to', () => {
+  it('unchanged references mean what they resolve to', () => {
     const one = (a: object): object => ({ not: { $ref: '#/$defs/a' }, $defs: { a } });
     expect(refused(one(text), one(text))).toEqual([]);
     expect(refused(one(text), one(int))).toEqual(['JSON_KEYWORD_NOT_JUDGED']);
   });
-  it('that lead nowhere, or in a circle, are not judged', () => {
+  it('references that resolve to nothing or to themselves are not judged', () => {
     expect(refused({ $ref: '#/$defs/none' }, text)).toEqual(['JSON_REFERENCE_UNRESOLVED']);
     expect(refused({ $ref: '#/$defs/a', $defs: { a: { $ref: '#/$defs/a' } } }, text)).toEqual([
       'JSON_REFERENCE_UNRESOLVED',
@@ -161,7 +161,7 @@ describe('references', () => {
       'JSON_KEYWORD_NOT_JUDGED',
     ]);
   });
-  it('into a part with an identifier of its own are not judged', () => {
+  it('references into a part with its own identifier are not judged', () => {
     const inner = (a: object): object => ({
       properties: { x: { $id: 'x', $ref: '#/$defs/a' } },
       $defs: { a },
@@ -170,7 +170,7 @@ describe('references', () => {
   });
 });
 
-it('says where both stand', () => {
+it('a finding gives the places in both texts', () => {
   const source = '{\n  "type": "object",\n  "properties": {\n    "a": {"type": "integer"}\n  }\n}';
   const [finding] = checkPair(parsed(source), parsed(object({ a: text })));
   expect(finding?.reader).toEqual({ at: source.indexOf('"integer"') });
@@ -178,7 +178,7 @@ it('says where both stand', () => {
   expect(finding?.message).toBe('the reader takes integer only, and the writer may write string');
 });
 
-it('ends in time, whatever the schemas are', () => {
+it('a comparison ends in bounded time, whatever the schemas are', () => {
   // Each definition refers to the next one twice.
   const wide = (type: string): object => ({
     $ref: '#/definitions/d0',

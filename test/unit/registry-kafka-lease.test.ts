@@ -11,14 +11,14 @@ function lease(): Lease {
   return made;
 }
 
-describe('announcements', () => {
-  it('come back as they were', () => {
+describe('leader announcements', () => {
+  it('an announcement is decoded as it was encoded', () => {
     expect(decodeAnnouncement(encodeAnnouncement(other))).toEqual(other);
     const resigned = { ...other, clean: 2n ** 53n + 1n, resigned: true };
     expect(decodeAnnouncement(encodeAnnouncement(resigned))).toEqual(resigned);
   });
 
-  it('are none when they are something else', () => {
+  it('a malformed announcement is ignored', () => {
     for (const text of [
       '',
       '{',
@@ -35,8 +35,8 @@ describe('announcements', () => {
   });
 });
 
-describe('a lease', () => {
-  it('is vacant before anybody announced, and after the leader resigned', () => {
+describe('leader lease', () => {
+  it('a lease is vacant before any announcement, and after the leader resigned', () => {
     const mine = lease();
     expect(mine.vacant(0)).toBe(true);
     mine.note({ ...other, offset: 1n }, 0, 0);
@@ -47,7 +47,7 @@ describe('a lease', () => {
     expect(mine.leader(3)).toBeUndefined();
   });
 
-  it('ends when nothing was heard for its length, and is renewed by each announcement', () => {
+  it('a lease expires after its length of silence, and each announcement renews it', () => {
     const mine = lease();
     for (let beat = 0; beat < 10; beat++) {
       mine.note({ ...other, offset: BigInt(beat) }, beat * 1000, 0);
@@ -56,7 +56,7 @@ describe('a lease', () => {
     expect(mine.vacant(9000 + LEASE_MS * 1.2)).toBe(true);
   });
 
-  it('is not vacant to one that was fenced until who did it has had its time to announce itself', () => {
+  it('a lease is not vacant for a fenced instance until its successor had time to announce itself', () => {
     const mine = lease();
     mine.note({ ...other, instance: 'a', url: 'http://a:1', offset: 1n }, 0, 0);
     expect(mine.vacant(1)).toBe(true);
@@ -79,7 +79,7 @@ describe('a lease', () => {
     expect(mine.leader(2301)).toBeUndefined();
   });
 
-  it('does not run while this process stands still: nobody was silent in that time', () => {
+  it('a lease does not expire while this process is suspended', () => {
     const mine = lease();
     mine.note({ ...other, offset: 1n }, 0, 0);
     mine.stalled(60_000);
@@ -91,14 +91,14 @@ describe('a lease', () => {
     expect(mine.vacant(80_000 + LEASE_MS * 1.2)).toBe(true);
   });
 
-  it('does not go back to an older announcement', () => {
+  it('a lease does not return to an older announcement', () => {
     const mine = lease();
     mine.note({ ...other, offset: 5n }, 0, 0);
     mine.note({ ...other, instance: 'c', url: 'http://c:1', offset: 4n }, 1, 0);
     expect(mine.leader(2)).toEqual({ url: 'http://b:1', instance: 'b' });
   });
 
-  it('is vacant at the start where the announcement is long past by the clocks, or of this very address', () => {
+  it('a lease is vacant at the start where the announcement is old by the clocks, or of this address', () => {
     const old = lease();
     old.note({ ...other, offset: 1n }, 0, 60_000);
     expect(old.vacant(1)).toBe(true);

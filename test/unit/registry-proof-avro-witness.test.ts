@@ -85,14 +85,14 @@ const NESTED = tree(
 );
 
 describe('coverage', () => {
-  it.each(AVRO_PRIMITIVES)('each class of values of %s stands in some event', (type) => {
+  it.each(AVRO_PRIMITIVES)('each class of values of %s occurs in some event', (type) => {
     const node = tree(record(field('a', type), field('b', { type: 'array', items: type })));
     const values = valuesAt(node, all(node));
     expectValues(values.get('.a'), AVRO_EDGES[type]);
     expectValues(values.get('.b[]'), AVRO_EDGES[type]);
   });
 
-  it('the classes are those that break decoders', () => {
+  it('the value classes are those that break decoders', () => {
     expect(AVRO_EDGES.int).toEqual(expect.arrayContaining([0, 1, -1, 2 ** 24 + 1, 2 ** 31 - 1, -(2 ** 31)]));
     expect(AVRO_EDGES.long).toEqual(
       expect.arrayContaining([0n, 2n ** 53n + 1n, 2n ** 63n - 1n, -(2n ** 63n)]),
@@ -112,7 +112,7 @@ describe('coverage', () => {
     expect(AVRO_EDGES.string.some((one) => /[\u{10000}-\u{10ffff}]/u.test(one as string))).toBe(true);
   });
 
-  it('symbols, branches, empty and full collections, at every place', () => {
+  it('symbols, branches, and empty and full collections occur at every place', () => {
     const events = all(NESTED);
     const values = valuesAt(NESTED, events);
     expectValues(values.get('.e'), ['A', 'B', 'C']);
@@ -136,7 +136,7 @@ describe('coverage', () => {
     );
   });
 
-  it('each event but the smallest differs from it in one field', () => {
+  it('each event except the smallest differs from it in one field', () => {
     const [least, ...rest] = all(NESTED) as readonly AvroRecordDatum[];
     for (const event of rest)
       expect(event.fields.filter((value, i) => value !== least?.fields[i]).length).toBe(1);
@@ -144,13 +144,13 @@ describe('coverage', () => {
     expect(Math.min(...sizes)).toBe(sizes[0]);
   });
 
-  it('a bounded number of events says something of each field', () => {
+  it('a bounded number of events covers each field', () => {
     const many = tree(record(...Array.from({ length: 50 }, (_, i) => field(`f${i}`, 'string'))));
     const values = valuesAt(many, all(many, 60));
     for (let i = 0; i < 50; i++) expect(new Set(values.get(`.f${i}`)).size).toBeGreaterThan(1);
   });
 
-  it('the same events each time', () => {
+  it('the events are the same each time', () => {
     const hex = (): string[] => all(NESTED).map((event) => encodeAvro(NESTED, event).toString('hex'));
     expect(hex()).toEqual(hex());
   });
@@ -168,11 +168,11 @@ describe('types without an event', () => {
     ],
     ['a union of such alone', [{ type: 'enum', name: 'E', symbols: [] }]],
     ['a fixed that is too large to try', { type: 'fixed', name: 'F', size: 2 ** 30 }],
-  ])('%s: nothing', (_what, json) => {
+  ])('a type without an event gives none: %s', (_what, json) => {
     expect(all(tree(json))).toEqual([]);
   });
 
-  it('an array, a map or a branch of such is left empty', () => {
+  it('an array, a map or a branch of a type without events is left empty', () => {
     const never = { type: 'enum', name: 'E', symbols: [] };
     const node = tree(record(field('a', { type: 'array', items: never }), field('u', ['int', 'E'])));
     const values = valuesAt(node, all(node));
@@ -196,7 +196,7 @@ function record0(name: string, ...fields: readonly unknown[]): unknown {
 describe('recursion', () => {
   const list = tree(record(field('n', 'int'), field('next', ['null', 'R'])));
 
-  it('a list has events of several lengths, and ends', () => {
+  it('a recursive list has events of several lengths, and ends', () => {
     const values = valuesAt(list, all(list));
     expectValues(values.get('.n'), AVRO_EDGES.int);
     expectValues(values.get('.next|1.n'), AVRO_EDGES.int);
@@ -204,7 +204,7 @@ describe('recursion', () => {
     expect(all(list).length).toBeLessThan(100);
   });
 
-  it('many records that hold each other do not make it endless', () => {
+  it('many records that contain each other give a bounded number of events', () => {
     const fields = Array.from({ length: 8 }, (_, i) => field(`f${i}`, ['null', 'R']));
     const schema = tree(record(...fields));
     const steps = stepsOf(() => expect(all(schema, 5_000).length).toBeLessThanOrEqual(5_000));
@@ -212,8 +212,8 @@ describe('recursion', () => {
   });
 });
 
-describe('with a route', () => {
-  it('passes along it and varies what is at its end', () => {
+describe('events along a route', () => {
+  it('events along a route pass through it and vary only its end', () => {
     const steps: Step[] = [
       { kind: 'field', key: 'items' },
       { kind: 'item' },
@@ -231,7 +231,7 @@ describe('with a route', () => {
     expect(new Set(values.get('.id')).size).toBe(1);
   });
 
-  it('takes the branch that it names, through recursion', () => {
+  it('events along a route take the branch that it names, through recursion', () => {
     const list = tree(record(field('n', 'int'), field('next', ['null', 'R'])));
     const next: Step[] = [
       { kind: 'field', key: 'next' },
@@ -243,7 +243,7 @@ describe('with a route', () => {
     expect(new Set(values.get('.n'))).toEqual(new Set([0]));
   });
 
-  it('is nothing where the schema has no such way', () => {
+  it('a route that the schema does not have gives no events', () => {
     const astray = route({ kind: 'field', key: 'nowhere' }) as Route;
     expect([...avroWitnesses(NESTED, { limit: 10, route: astray })]).toEqual([]);
     const wrong = route({ kind: 'item' }) as Route;
@@ -251,8 +251,8 @@ describe('with a route', () => {
   });
 });
 
-describe('random mixes', () => {
-  it('follow the planned events up to the limit, and fit the schema', () => {
+describe('random events', () => {
+  it('random events follow the planned ones up to the limit and fit the schema', () => {
     let state = 1;
     const random = (): number => {
       state = (Math.imul(state, 48_271) % 2_147_483_647) >>> 0;

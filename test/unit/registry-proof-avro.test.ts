@@ -39,7 +39,7 @@ const enumeration = (symbols: readonly string[], more: { readonly [key: string]:
   ...more,
 });
 
-describe('numbers that are promoted', () => {
+describe('promoted numbers', () => {
   it.each<[AvroDatum, string, string, Projection]>([
     [7, 'int', 'int', ok(7)],
     [-1, 'int', 'long', ok(-1n)],
@@ -62,7 +62,7 @@ describe('numbers that are promoted', () => {
     [-0, 'float', 'double', ok(-0)],
     [Number.NaN, 'float', 'double', ok(Number.NaN)],
     [Math.fround(0.1), 'float', 'double', ok(Math.fround(0.1))],
-  ])('%s of %s as %s', (datum, writer, reader, wanted) => {
+  ])('the value %s of %s is projected as %s', (datum, writer, reader, wanted) => {
     expectSame(project(datum, writer, reader), wanted);
   });
 
@@ -75,13 +75,13 @@ describe('numbers that are promoted', () => {
     ['boolean', 'int', true],
     ['int', 'string', 1],
     ['null', 'int', null],
-  ] as const)('%s is not read as %s', (writer, reader, datum) => {
+  ] as const)('a written %s is not read as %s', (writer, reader, datum) => {
     expectNone(project(datum, writer, reader), /is not promoted to/);
   });
 });
 
 describe('texts and bytes', () => {
-  it('a text is its UTF-8, and back, with a byte order mark', () => {
+  it('a text is projected to its UTF-8 bytes and back, including a byte order mark', () => {
     expectSame(project('\ufeffgröße🚚', 'string', 'bytes'), ok(Buffer.from('\ufeffgröße🚚', 'utf8')));
     expectSame(project(Buffer.from('\ufeffx'), 'bytes', 'string'), ok('\ufeffx'));
     // Written as text, U+FFFD is no error.
@@ -89,7 +89,7 @@ describe('texts and bytes', () => {
   });
 
   it.each([[[0xff]], [[0xc0, 0x80]], [[0xed, 0xa0, 0x80]], [[0xf4, 0x90, 0x80, 0x80]], [[0xe2, 0x82]]])(
-    'the bytes %j are no text',
+    'the bytes %j are not projected to a text',
     (bytes) => {
       expectNone(project(Uint8Array.from(bytes), 'bytes', 'string'), /not UTF-8/);
     },
@@ -104,19 +104,19 @@ describe('named types', () => {
     aliases,
   });
 
-  it('the last part of the names decides', () => {
+  it('named types are matched by the last part of their names', () => {
     expectSame(project(Buffer.from([1, 2]), fixed('a.F', 2), fixed('b.F', 2)), ok(Buffer.from([1, 2])));
     expectNone(project(Buffer.from([1, 2]), fixed('a.F', 2), fixed('a.G', 2)), /a\.F is not a\.G/);
   });
 
-  it("a reader's alias is the writer's name in full", () => {
+  it("a reader's alias is matched with the full name of the writer", () => {
     expectSame(project(Buffer.from([1]), fixed('a.F', 1), fixed('b.G', 1, ['a.F'])), ok(Buffer.from([1])));
     expectNone(project(Buffer.from([1]), fixed('a.F', 1), fixed('b.G', 1, ['F'])), /a\.F is not b\.G/);
     // What the writer was called before says nothing.
     expectNone(project(Buffer.from([1]), fixed('b.G', 1, ['a.F']), fixed('a.F', 1)), /b\.G is not a\.F/);
   });
 
-  it('sizes are equal', () => {
+  it('fixed types must have equal sizes', () => {
     expectNone(project(Buffer.from([1]), fixed('F', 1), fixed('F', 2)), /1 bytes are not 2/);
   });
 
@@ -126,7 +126,7 @@ describe('named types', () => {
     expectSame(project({ fields: [] }, one, { ...one, name: 'b.R' }), ok({}));
   });
 
-  it('a symbol that is missing is the default of the enum, or nothing', () => {
+  it('a missing symbol is projected to the default of the enum, or to nothing', () => {
     const writer = enumeration(['A', 'B']);
     expectSame(project('A', writer, enumeration(['A'])), ok('A'));
     expectNone(project('B', writer, enumeration(['A'])), /neither B nor a default/);
@@ -146,14 +146,14 @@ describe('records', () => {
     expectSame(project(datum, written, record()), ok({}));
   });
 
-  it('what is not written is the default, and an error without one', () => {
+  it('an unwritten field is the default, and an error without a default', () => {
     const note = { name: 'note', type: 'string' };
     expectSame(project(datum, written, record({ ...note, default: 'n' })), ok({ note: 'n' }));
     expectNone(project(datum, written, record(note)), /"note" is not written/);
     expectNone(project(datum, written, record({ ...note, default: 7 })), /"note" is not written/);
   });
 
-  it('an alias reads the written field; two that match, or two readers of one, are errors', () => {
+  it('an alias reads the written field, and two matches or two readers of one field are errors', () => {
     expectSame(project(datum, written, record({ name: 'c', type: 'int', aliases: ['a'] })), ok({ c: 5 }));
     expectNone(
       project(datum, written, record({ name: 'b', type: 'string', aliases: ['a'] })),
@@ -163,7 +163,7 @@ describe('records', () => {
     expectNone(project(datum, written, both), /"a" and "c" read one written field/);
   });
 
-  it('a value that was renamed away from the reader is lost', () => {
+  it('a value that was renamed away from the reader is lossy', () => {
     const renamed = record({ name: 'memo', type: 'string', aliases: ['note'] });
     const reader = record({ name: 'note', type: 'string', default: '' });
     expectSame(project({ fields: ['x'] }, renamed, reader), lossy({ note: '' }));
@@ -171,7 +171,7 @@ describe('records', () => {
     expectSame(project({ fields: ['x'] }, renamed, knowsBoth), ok({ memo: 'x', note: '' }));
   });
 
-  it('what is inside is resolved too, however deep, and recursion ends with the event', () => {
+  it('nested values are resolved too, however deep, and recursion ends with the event', () => {
     const list = (type: string): Json =>
       record(
         { name: 'n', type },
@@ -192,13 +192,13 @@ const own = (key: string, value: unknown): unknown =>
 describe('unions', () => {
   const at = (branch: number, value: AvroDatum): AvroDatum => ({ branch, value });
 
-  it('each event is judged by the branch it uses', () => {
+  it('each event is judged by the union branch that it uses', () => {
     expectSame(project(at(0, null), ['null', 'int'], 'null'), ok(null));
     expectNone(project(at(1, 5), ['null', 'int'], 'null'), /int is not promoted to null/);
     expectNone(project(at(1, 5), ['null', 'int'], ['null', 'string']), /no branch .* takes int/);
   });
 
-  it('the very type comes first, then the first that it is promoted to', () => {
+  it('a branch of the same type precedes the first branch of a promotion', () => {
     // A program sees the difference of long and double alone.
     expectSame(project(at(0, 5n), ['long'], ['double', 'long']), ok(5n));
     expectSame(project(5, 'int', ['double', 'long']), ok(5));
@@ -208,7 +208,7 @@ describe('unions', () => {
     expectNone(project(5n, 'long', ['int', 'null']), /no branch/);
   });
 
-  it('named branches: the full name, an alias, the last part of the name', () => {
+  it('a named branch is matched by the full name, an alias, and the last part of the name', () => {
     const one = (name: string, aliases: readonly string[] = []): Json => ({
       type: 'enum',
       name,
@@ -224,7 +224,7 @@ describe('unions', () => {
     expectNone(project('A', one('n.E'), [{ type: 'record', name: 'm.E', fields: [] }]), /no branch/);
   });
 
-  it('a branch that is chosen and then cannot be read is an error, not a reason to try the next', () => {
+  it('a chosen branch that cannot be read is an error and does not lead to the next branch', () => {
     const of = (name: string, type: string): Json => ({
       type: 'record',
       name,
@@ -234,7 +234,7 @@ describe('unions', () => {
     expectNone(project({ fields: [1] }, of('n.R', 'int'), union), /int is not promoted to string/);
   });
 
-  it('values are wrapped where a program could not tell the branches apart', () => {
+  it('values are wrapped where JavaScript could not distinguish the branches', () => {
     const bytes = Buffer.from([1]);
     expectSame(project(at(0, bytes), ['bytes', 'string'], ['bytes', 'string']), ok(bytes));
     const alike = ['bytes', { type: 'fixed', name: 'F', size: 1 }];
@@ -251,7 +251,7 @@ describe('logical types', () => {
     ...more,
   });
 
-  it('two that differ are an error, one alone is its type', () => {
+  it('two differing logical types are an error, and a single one is its base type', () => {
     const millis = logical('long', 'timestamp-millis');
     expectSame(project(5n, millis, millis), ok(5n));
     expectSame(project(5n, millis, 'long'), ok(5n));
@@ -261,7 +261,7 @@ describe('logical types', () => {
     expectSame(project(5, 'int', millis), ok(5n));
   });
 
-  it('decimals have the same digits', () => {
+  it('decimals must have the same precision and scale', () => {
     const decimal = (precision: number, scale?: number): Json =>
       logical('bytes', 'decimal', scale === undefined ? { precision } : { precision, scale });
     const bytes = Buffer.from([4, 210]);
@@ -305,7 +305,7 @@ describe('defaults', () => {
       { a: 1, other: 'ignored' },
       { a: 1n, b: 3 },
     ],
-  ])('of %j: %j', (type, value, wanted) => {
+  ])('the default of type %j is projected: %j', (type, value, wanted) => {
     const got = of(type, value);
     expect(sameValue(got, wanted), `${show(got)} is not ${show(wanted)}`).toBe(true);
   });
@@ -328,11 +328,11 @@ describe('defaults', () => {
     [{ type: 'record', name: 'I', fields: [{ name: 'a', type: 'long', default: null }] }, {}],
     // Each value needs another one of itself.
     [{ type: 'record', name: 'I', fields: [{ name: 'a', type: 'I', default: {} }] }, {}],
-  ])('none of %j: %j', (type, value) => {
+  ])('the type %j has no such default: %j', (type, value) => {
     expect(of(type, value)).toBe(NO_DEFAULT);
   });
 
-  it('digits beyond a double are kept', () => {
+  it('a default keeps digits beyond a double', () => {
     const schema = parseSchema(
       'AVRO',
       '{"type":"record","name":"R","fields":[{"name":"f","type":"long","default":9223372036854775807}]}',
@@ -342,8 +342,8 @@ describe('defaults', () => {
   });
 });
 
-describe('the JSON form', () => {
-  it('keeps digits, names branches and shows bytes', () => {
+describe('JSON form of an event', () => {
+  it('the JSON form keeps digits, names branches and shows bytes', () => {
     const type = tree(
       record(
         { name: 'l', type: 'long' },

@@ -16,7 +16,7 @@ const order = (...fields: readonly unknown[]): Schema => avro({ type: 'record', 
 const proto = (body: string): Schema =>
   parseSchema('PROTOBUF', `syntax = "proto3";\npackage shop;\nmessage Order {\n${body}\n}\n`);
 
-describe('sameness', () => {
+describe('equality of values', () => {
   it.each<[unknown, unknown, boolean]>([
     [0, -0, false],
     [-0, -0, true],
@@ -37,12 +37,12 @@ describe('sameness', () => {
     [Buffer.from('a'), { 0: 97 }, false],
     ['a', 'a', true],
     [Object.create({ a: 1 }), { a: 1 }, false],
-  ])('%o and %o', (one, other, same) => {
+  ])('the values %o and %o are compared as a reader sees them', (one, other, same) => {
     expect(sameValue(one, other)).toBe(same);
     expect(sameValue(other, one)).toBe(same);
   });
 
-  it('values are shown as JSON that rounds nothing', () => {
+  it('values are shown as JSON without rounding', () => {
     const value = {
       l: 2n ** 63n - 1n,
       b: Buffer.from([0xff, 0x41, 0x22]),
@@ -56,8 +56,8 @@ describe('sameness', () => {
   });
 });
 
-describe('trying all events', () => {
-  it('the worst outcome counts, with the smallest event of it', () => {
+describe('trial of all events', () => {
+  it('the worst outcome counts, with its smallest event', () => {
     const writer = order({ name: 'a', type: 'long' }, { name: 'b', type: 'bytes' });
     const text = order({ name: 'a', type: 'double' }, { name: 'b', type: 'string' });
     const fails = tryAll(text, writer, { limit: 100 });
@@ -70,7 +70,7 @@ describe('trying all events', () => {
     expect(fails.trials).toBe(rounds.trials);
   });
 
-  it('two formats, and JSON Schemas, have no events to try', () => {
+  it('different formats and JSON Schemas have no events to try', () => {
     const json = parseSchema('JSON', '{"type":"object"}');
     for (const [reader, writer] of [
       [order(), proto('string id = 1;')],
@@ -79,7 +79,7 @@ describe('trying all events', () => {
       expect(tryAll(reader, writer, { limit: 10 })).toEqual({ outcome: 'OK', trials: 0 });
   });
 
-  it('a message that the reader does not have fails each of its events', () => {
+  it('a message that the reader lacks fails each of its events', () => {
     const writer = parseSchema('PROTOBUF', 'syntax = "proto3"; message A { string a = 1; } message B {}');
     const reader = parseSchema('PROTOBUF', 'syntax = "proto3"; message A { string a = 1; }');
     const outcomes = new Map<string, Set<string>>();
@@ -96,13 +96,13 @@ describe('trying all events', () => {
   });
 });
 
-describe('a counterexample', () => {
+describe('counterexample', () => {
   const writer = order(
     { name: 'id', type: 'string' },
     { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A', 'B'] } },
   );
 
-  it('is bytes that the decoder really refuses there', () => {
+  it('a counterexample has bytes that the decoder refuses at the named place', () => {
     const reader = order(
       { name: 'id', type: 'string' },
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'] } },
@@ -122,7 +122,7 @@ describe('a counterexample', () => {
     expect(() => readerUnjudged(reader, writer, [])(bytes, 0, bytes.length)).toThrow(shown?.got);
   });
 
-  it('shows what is lost, and what was promised', () => {
+  it('a counterexample of a loss shows the lost value and the promised one', () => {
     const reader = order(
       { name: 'id', type: 'string' },
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'], default: 'A' } },
@@ -137,7 +137,7 @@ describe('a counterexample', () => {
     });
   });
 
-  it('shows the finding by itself where another one breaks each event first', () => {
+  it('a counterexample shows its finding alone where another finding breaks each event first', () => {
     const reader = order(
       { name: 'region', type: 'string' },
       { name: 'e', type: { type: 'enum', name: 'E', symbols: ['A'] } },
@@ -153,7 +153,7 @@ describe('a counterexample', () => {
     ]);
   });
 
-  it('is cut where the event is long', () => {
+  it('a counterexample is truncated where the event is long', () => {
     const wide = order(...Array.from({ length: 800 }, (_, i) => ({ name: `field_${i}`, type: 'int' })), {
       name: 'n',
       type: 'int',
@@ -167,7 +167,7 @@ describe('a counterexample', () => {
     expect(shown?.at).toBe(800);
   });
 
-  it('there is none for a note', () => {
+  it('a note has no counterexample', () => {
     const reader = order({ name: 'id', type: 'string' });
     const notes = checkPair(reader, writer);
     expect(notes.map(({ severity }) => severity)).toEqual(['note']);
@@ -175,7 +175,7 @@ describe('a counterexample', () => {
   });
 });
 
-describe('an explanation', () => {
+describe('explanation', () => {
   afterEach(() => {
     vi.restoreAllMocks();
   });
@@ -185,7 +185,7 @@ describe('an explanation', () => {
     return list[0] as ExplainedFinding;
   };
 
-  it('has both pieces of text, by the direction', () => {
+  it('an explanation shows both texts in the order of the direction', () => {
     const before = parseSchema(
       'AVRO',
       '{"type": "record", "name": "Order", "fields": [\n  {"name": "qty", "type": "int"}\n]}',
@@ -205,7 +205,7 @@ describe('an explanation', () => {
     expect(other.explanation.counterexample?.outcome).toBe('FAIL');
   });
 
-  it('shows its event on a machine that stands still between any two steps', () => {
+  it('an explanation shows its event on a machine that stalls between any two steps', () => {
     const before = order({ name: 'qty', type: 'int' });
     const after = order({ name: 'qty', type: 'string' });
     let now = 0;
@@ -216,7 +216,7 @@ describe('an explanation', () => {
     expect(explanation.counterexample?.outcome).toBe('FAIL');
   });
 
-  it('finds its way into references, and cuts what is long', () => {
+  it('an explanation follows references and truncates long texts', () => {
     const withItem = (size: number, doc: string): Schema => {
       const text = JSON.stringify({ type: 'fixed', name: 'shop.Item', size, doc });
       const reference = { name: 'shop.Item', subject: 'item', version: 1, format: 'AVRO', text } as const;
@@ -243,7 +243,7 @@ describe('an explanation', () => {
     expect(explanation.counterexample?.hex).toBe('00000000');
   });
 
-  it('tells a number that comes back by what its old events would say', () => {
+  it('a reused number is explained by what its old events would mean', () => {
     const ever = [proto('  string id = 1;\n  string phone = 2;'), proto('  string id = 1;')];
     const after = proto('  string id = 1;\n  string mail = 2;');
     const versions = ever.map((schema, i) => ({ version: i + 1, schema }));
@@ -257,7 +257,7 @@ describe('an explanation', () => {
     });
   });
 
-  it('offers what mends it', () => {
+  it('an explanation offers a fix', () => {
     const before = order({ name: 'id', type: 'string' });
     const after = order({ name: 'id', type: 'string' }, { name: 'region', type: 'string' });
     const one = only(

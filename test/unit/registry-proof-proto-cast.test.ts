@@ -9,7 +9,7 @@ type Promised = readonly [written: ProtoFieldDatum, read: unknown, lossless?: bo
 
 /** One field with presence, as one type in the writer and as another in the reader. */
 function casts(writer: string, reader: string, rows: readonly Promised[]): void {
-  it(`${writer} read as ${reader}`, () => {
+  it(`a written ${writer} is read as ${reader} as specified`, () => {
     for (const [written, read, lossless = true] of rows) {
       const head = (type: string): string => (type.startsWith('2:') ? PROTO2 : PROTO3);
       const text = (type: string): string =>
@@ -21,7 +21,7 @@ function casts(writer: string, reader: string, rows: readonly Promised[]): void 
   });
 }
 
-describe('the value of one field, cast', () => {
+describe('value casts', () => {
   casts('int32', 'int64', [
     [0, 0n],
     [-1, -1n],
@@ -91,7 +91,7 @@ describe('the value of one field, cast', () => {
   ]);
 });
 
-describe('types that are not compatible', () => {
+describe('incompatible types', () => {
   casts('int32', 'sint32', [
     [1, NONE],
     [-1, NONE],
@@ -123,7 +123,7 @@ describe('types that are not compatible', () => {
   casts('bytes', 'M', [[utf8(''), NONE]]);
   casts('string', 'M', [['', NONE]]);
 
-  it('a zero that vanishes is read as the same zero where the reader has no presence', () => {
+  it('a zero that is not written is read as the same zero where the reader has no presence', () => {
     const reader = `${PROTO3} message M { double f = 1; }`;
     expectValue(project(`${PROTO3} message M { optional int32 f = 1; }`, reader, { 1: 0 }), { f: 0 }, false);
     expect(project(`${PROTO3} message M { optional int32 f = 1; }`, reader, { 1: 1 }).kind).toBe('none');
@@ -178,7 +178,7 @@ describe('enums', () => {
   casts('2:Color', 'Color', [[1, 'GREEN']]);
   casts('Color', 'sint32', [[1, NONE]]);
 
-  it('an unknown number of a closed enum vanishes from a list and takes a map entry along', () => {
+  it('an unknown number of a closed enum is dropped from a list together with its map entry', () => {
     const list = (head: string): string => `${head} message M { repeated Color f = 1; }`;
     expect(project(list(PROTO3), list(PROTO2), { 1: [0, 77] }).kind).toBe('none');
     expectValue(project(list(PROTO3), list(PROTO2), { 1: [0, 1] }), { f: ['RED', 'GREEN'] }, true);
@@ -186,7 +186,7 @@ describe('enums', () => {
     expect(project(map(PROTO3), map(PROTO2), { 1: [['a', 77]] }).kind).toBe('none');
   });
 
-  it('a number with another name in the reader has that name', () => {
+  it('an enum number is read by the name that the reader gives it', () => {
     const writer = 'syntax = "proto3"; enum E { A = 0; B = 1; } message M { E f = 1; }';
     const reader = 'syntax = "proto3"; enum E { Z = 0; Y = 1; } message M { E f = 1; }';
     expectValue(project(writer, reader, { 1: 1 }), { f: 'Y' }, true);

@@ -22,13 +22,13 @@ describe('presence', () => {
   const implicit = 'message M { int32 f = 1; }';
   const explicit = 'message M { optional int32 f = 1; }';
 
-  it('kept on both sides or on none loses nothing', () => {
+  it('presence on both sides or on none loses nothing', () => {
     expectValue(both(implicit, implicit, {}), { f: 0 }, true);
     expectValue(both(explicit, explicit, {}), { f: null }, true);
     expectValue(both(explicit, explicit, { 1: 0 }), { f: 0 }, true);
   });
 
-  it('on one side makes absent and the default one, or tells them apart wrongly', () => {
+  it('presence on one side merges absent and default values, or distinguishes them wrongly', () => {
     expectValue(both(explicit, implicit, {}), { f: 0 }, false);
     expectValue(both(explicit, implicit, { 1: 5 }), { f: 5 }, true);
     expectValue(both(implicit, explicit, {}), { f: null }, false);
@@ -40,7 +40,7 @@ describe('presence', () => {
     );
   });
 
-  it('required and absent is no event for the reader; always written it needs no presence', () => {
+  it('an absent required field makes the event unreadable, and a field that is always written needs no presence', () => {
     const required = 'message M { required int32 f = 1; }';
     expect(both2(explicit, required, {}).kind).toBe('none');
     expect(project(`${PROTO3} ${implicit}`, `${PROTO2} ${required}`, {}).kind).toBe('none');
@@ -53,7 +53,7 @@ describe('presence', () => {
     expectValue(both2(holder('optional'), holder('required'), {}), { n: null }, true);
   });
 
-  it('a field of the reader alone is absent', () => {
+  it('a field that only the reader has is absent', () => {
     const reader =
       'message M { int64 a = 1; optional bool b = 2; repeated M c = 3; map<string, M> d = 4; bytes e = 5; Color g = 6; M h = 7; }';
     expectValue(
@@ -65,7 +65,7 @@ describe('presence', () => {
 });
 
 describe('names and numbers', () => {
-  it('a number decides; a field that the reader does not have is dropped', () => {
+  it('the number identifies a field, and a field that the reader lacks is dropped', () => {
     expectValue(
       both('message M { int32 a = 1; int32 b = 2; }', 'message M { int32 z = 1; }', { 1: 5, 2: 6 }),
       { z: 5 },
@@ -73,7 +73,7 @@ describe('names and numbers', () => {
     );
   });
 
-  it('a name that stands under another number is none for what has its number', () => {
+  it("a name under another number makes the number's old value unreadable", () => {
     const [old, made] = [
       'message M { int32 a = 1; int32 b = 2; }',
       'message M { int32 b = 1; int32 a = 2; }',
@@ -90,14 +90,14 @@ describe('names and numbers', () => {
     expect(both(moved, one, { 2: 5 }).kind).toBe('none');
   });
 
-  it('a name whose number is gone has lost its value, where there was one', () => {
+  it('a name whose number is gone has lost its value where a value was written', () => {
     const [old, made] = ['message M { int32 a = 1; }', 'message M { int32 a = 2; }'];
     expect(both(old, made, { 1: 5 }).kind).toBe('none');
     expectValue(both(old, made, {}), { a: 0 }, true);
     expect(both('message M { repeated int32 a = 1; }', made, { 1: [] }).kind).toBe('value');
   });
 
-  it('an extension is a field with its full name in brackets', () => {
+  it('an extension is projected as a field with its full name in brackets', () => {
     const ext = (name: string): string =>
       `package p; message M { extensions 100 to 200; } extend M { optional int32 ${name} = 100; }`;
     const head = 'syntax = "proto2";';
@@ -111,7 +111,7 @@ describe('names and numbers', () => {
     expect(promised).toMatchObject({ kind: 'none', why: "the reader's schema has no message M" });
   });
 
-  it('the name of a field type does not count', () => {
+  it("the name of a field's message type does not matter", () => {
     const writer = 'message M { A f = 1; } message A { int32 x = 1; }';
     expectValue(
       both(writer, 'message M { B f = 1; } message B { int64 y = 1; }', { 1: datum({ 1: 5 }) }),
@@ -121,18 +121,18 @@ describe('names and numbers', () => {
   });
 });
 
-describe('repeated and single', () => {
+describe('repeated and single fields', () => {
   const list = (type: string, option = ''): string => `message M { repeated ${type} f = 1${option}; }`;
   const single = (type: string): string => `message M { optional ${type} f = 1; }`;
 
-  it('single to repeated: one item, or none', () => {
+  it('a single value read as repeated gives one item or none', () => {
     expectValue(both(single('int32'), list('int64'), { 1: 5 }), { f: [5n] }, true);
     expectValue(both(single('int32'), list('int32'), {}), { f: [] }, true);
     expectValue(both('message M { int32 f = 1; }', list('int32'), {}), { f: [] }, true);
     expect(both(single('string'), list('int32'), { 1: 'a' }).kind).toBe('none');
   });
 
-  it('repeated to single: the last item, but not out of a packed run', () => {
+  it('a repeated field read as single gives the last item, except from a packed run', () => {
     expectValue(both(list('string'), single('string'), { 1: ['a', 'b'] }), { f: 'b' }, false);
     expectValue(both(list('string'), single('string'), { 1: ['a'] }), { f: 'a' }, true);
     expectValue(both(list('string'), single('string'), {}), { f: null }, true);
@@ -141,13 +141,13 @@ describe('repeated and single', () => {
     expect(both(list('bytes'), single('string'), { 1: [hex('ff'), utf8('a')] }).kind).toBe('none');
   });
 
-  it('packed or not is the same to a list', () => {
+  it('packed and unpacked lists are read alike', () => {
     expectValue(both(list('int32'), list('uint32', ' [packed = false]'), { 1: [1, 2] }), { f: [1, 2] }, true);
     expect(both(list('int32'), list('fixed32'), { 1: [1] }).kind).toBe('none');
     expect(both(list('int32'), list('string'), { 1: [97] }).kind).toBe('none');
   });
 
-  it('messages merge: single fields last, lists one after the other, messages inside again, oneofs the last', () => {
+  it('merged messages keep the last single field and oneof, concatenate lists, and merge nested messages', () => {
     const inner =
       'message N { int32 a = 1; repeated int32 b = 2; N c = 3; oneof o { int32 d = 4; N e = 5; } map<int32, int32> g = 6; }';
     const items = [
@@ -180,7 +180,7 @@ describe('repeated and single', () => {
     );
   });
 
-  it('a required field may come from any of the messages that merge', () => {
+  it('a required field may come from any of the merged messages', () => {
     const text = (label: string, inner: string): string =>
       `message M { ${label} N f = 1; } message N { ${inner} int32 a = 1; }`;
     const [writer, reader] = [text('repeated', 'optional'), text('optional', 'required')];
@@ -194,7 +194,7 @@ describe('maps', () => {
   const entries = (key: string, value: string): string =>
     `message M { repeated E f = 1; } message E { ${key} k = 1; ${value} v = 2; }`;
 
-  it('keys and values are fields of their own', () => {
+  it('map keys and values are projected as fields of their own', () => {
     expectValue(
       both(map('int32', 'int32'), map('int64', 'int64'), { 1: [[-1, 5]] }),
       { f: { '-1': 5n } },
@@ -215,7 +215,7 @@ describe('maps', () => {
     expect(both(map('int32', 'int32'), map('string', 'int32'), { 1: [[0, 0]] }).kind).toBe('none');
   });
 
-  it('keys that a cast makes one: the last entry stays', () => {
+  it('the last entry stays where a cast makes two keys equal', () => {
     const promised = both(map('int64', 'int32'), map('int32', 'int32'), {
       1: [
         [5n, 1],
@@ -225,7 +225,7 @@ describe('maps', () => {
     expectValue(promised, { f: { 5: 2 } }, false);
   });
 
-  it('a key of any text is a key', () => {
+  it('a map key may be any text', () => {
     const promised = both(map('string', 'int32'), map('string', 'int32'), {
       1: [
         ['__proto__', 1],
@@ -235,7 +235,7 @@ describe('maps', () => {
     expectValue(promised, { f: Object.assign(Object.create(null), { ['__proto__']: 1, '': 2 }) }, true);
   });
 
-  it('a map is a list of entries', () => {
+  it('a map can be read as a list of entries', () => {
     expectValue(
       both(map('string', 'int32'), entries('string', 'int64'), {
         1: [
@@ -268,7 +268,7 @@ describe('maps', () => {
     );
   });
 
-  it('a list of entries is a map: the last entry of a key stays, what is absent is the default', () => {
+  it('a list of entries can be read as a map with the last entry of a key and default values', () => {
     const [writer, reader] = [entries('string', 'int32'), map('string', 'int32')];
     expectValue(
       both(writer, reader, { 1: [datum({ 1: 'a', 2: 1 }), datum({ 2: 2 })] }),
@@ -286,7 +286,7 @@ describe('maps', () => {
     expectValue(both(single, reader, { 1: datum({ 1: 'a', 2: 1 }) }), { f: { a: 1 } }, true);
   });
 
-  it('an entry without its message has an empty one, which may lack what is required', () => {
+  it('an entry without its message has an empty one, which may lack a required field', () => {
     const inner = 'message N { optional int32 a = 1; }';
     const [writer, reader] = [
       `message M { repeated E f = 1; } message E { optional int32 k = 1; optional N v = 2; } ${inner}`,
@@ -298,7 +298,7 @@ describe('maps', () => {
     ).toBe('none');
   });
 
-  it('two values of one key do not merge', () => {
+  it('two values of one map key do not merge', () => {
     const inner = 'message N { optional int32 a = 1; optional int32 b = 2; }';
     const writer = `message M { repeated E f = 1; } message E { optional int32 k = 1; optional N v = 2; } ${inner}`;
     const promised = both2(writer, `message M { map<int32, N> f = 1; } ${inner}`, {
@@ -312,7 +312,7 @@ describe('oneofs and groups', () => {
   const free = 'message M { optional int32 a = 1; optional string b = 2; repeated string c = 3; }';
   const oneof = 'message M { oneof o { int32 a = 1; string b = 2; string c = 3; } }';
 
-  it('two fields that exclude each other in the reader cannot both be read', () => {
+  it('two fields that share a oneof in the reader cannot both be read', () => {
     expect(both(free, oneof, { 1: 5, 2: 'x' }).kind).toBe('none');
     expect(both(free, oneof, { 1: 5, 3: ['x'] }).kind).toBe('none');
     expectValue(both(free, oneof, { 2: 'x' }), { a: null, b: 'x', c: null }, true);
@@ -320,7 +320,7 @@ describe('oneofs and groups', () => {
     expectValue(both(oneof, free, { 1: 5 }), { a: 5, b: null, c: [] }, true);
   });
 
-  it('a group is read as a group alone', () => {
+  it('a group is read only as a group', () => {
     const group = 'message M { optional group G = 1 { optional int32 a = 1; } }';
     const message = 'message M { optional G g = 1; message G { optional int32 a = 1; } }';
     expectValue(both2(group, group, { 1: datum({ 1: 5 }) }), { g: { a: 5 } }, true);
@@ -332,7 +332,7 @@ describe('oneofs and groups', () => {
   });
 });
 
-describe('what a decoder makes of an event without a reading', () => {
+describe('answers to unreadable events', () => {
   const answerOf = (promised: Projection): unknown =>
     promised.kind === 'none' ? promised.answer : 'a value';
   const left = (promised: Projection, value: unknown): void => {
@@ -341,14 +341,14 @@ describe('what a decoder makes of an event without a reading', () => {
     expect(sameValue((answer as { left: unknown }).left, value)).toBe(true);
   };
 
-  it('an error where something required is missing, text is no text, or the message is unknown', () => {
+  it('a missing required field, invalid text or unknown message is answered with an error', () => {
     expect(answerOf(both2('message M {}', 'message M { required int32 a = 1; }', {}))).toBe('error');
     const [bytes, text] = ['message M { bytes a = 1; }', 'message M { string a = 1; }'];
     expect(answerOf(both(bytes, text, { 1: hex('ff') }))).toBe('error');
     expect(answerOf(both('message M {}', 'message N {}', {}))).toBe('error');
   });
 
-  it('the rest where a value vanishes', () => {
+  it('a dropped value leaves the rest of the event', () => {
     const head = (type: string): string => `message M { optional ${type} a = 1; optional int32 b = 2; }`;
     left(both(head('int32'), head('fixed32'), { 1: 5, 2: 6 }), { a: null, b: 6 });
     left(both('message M { repeated int32 a = 1; int32 b = 2; }', head('int32'), { 1: [5], 2: 6 }), {
@@ -379,7 +379,7 @@ describe('what a decoder makes of an event without a reading', () => {
     );
   });
 
-  it('the rest where a closed enum drops a number, with its entry where it is a map', () => {
+  it('a number that a closed enum drops leaves the rest, without its map entry', () => {
     const list = (head: string, field: string): string => `${head} message M { ${field} f = 1; }`;
     const drop = (field: string, written: ProtoFieldDatum): Projection =>
       project(list(PROTO3, field), list(PROTO2, field), { 1: written });
@@ -394,14 +394,14 @@ describe('what a decoder makes of an event without a reading', () => {
     );
   });
 
-  it('the entry of a map whose value is another kind of value on the wire, with the default', () => {
+  it('a map value of another wire type leaves its entry with the default', () => {
     const map = (value: string): string => `message M { map<int32, ${value}> f = 1; }`;
     // Seen elsewhere: upb (protobuf 7.36 for Python) takes an entry with a field that it does not know out of the map.
     left(both(map('int32'), map('string'), { 1: [[7, 5]] }), { f: { 7: '' } });
     left(both(map('fixed32'), map('fixed64'), { 1: [[7, 5]] }), { f: { 7: 0n } });
   });
 
-  it('nothing is said where the bytes mean something else', () => {
+  it('no answer is expected where the bytes mean something else', () => {
     expect(
       answerOf(both('message M { int32 a = 1; }', 'message M { sint32 a = 1; }', { 1: 5 })),
     ).toBeUndefined();
@@ -413,8 +413,8 @@ describe('what a decoder makes of an event without a reading', () => {
   });
 });
 
-describe('why there is no reading', () => {
-  it('names the field on its way and both types', () => {
+describe('reasons', () => {
+  it('the reason names the path of the field and both types', () => {
     const text = (type: string): string => `message M { repeated N n = 1; } message N { ${type} f = 1; }`;
     expect(both(text('int32'), text('string'), { 1: [datum({ 1: 5 })] })).toMatchObject({
       kind: 'none',
@@ -426,7 +426,7 @@ describe('why there is no reading', () => {
     });
   });
 
-  it('messages stand in one another at most as deep as readers go', () => {
+  it("a message nested deeper than the reader's limit is unreadable", () => {
     const text = 'message M { M m = 1; }';
     const nested = (depth: number): ProtoDatum => {
       let inner = datum({});

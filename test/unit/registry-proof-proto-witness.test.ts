@@ -41,7 +41,7 @@ const alone = (data: readonly ProtoDatum[]): unknown[] =>
 const PROTO3 = 'syntax = "proto3"; enum E { A = 0; B = 1; C = -3; }';
 const PROTO2 = 'syntax = "proto2"; enum E { A = 4; B = 9; }';
 
-describe('one field', () => {
+describe('single field', () => {
   it.each([
     ['int32', [0, 1, -1, 2 ** 31 - 1, -(2 ** 31)]],
     ['sint32', [0, 1, -1, 2 ** 31 - 1, -(2 ** 31)]],
@@ -58,17 +58,20 @@ describe('one field', () => {
     ['double', [0, -0, Number.NaN, Number.POSITIVE_INFINITY, Number.MIN_VALUE, Number.MAX_VALUE]],
     ['string', ['', '\u0000', '\ufeffx']],
     ['E', [0, 1, -3]],
-  ] as const)('%s with presence is absent, and has each of its edges', (type, values) => {
-    const { data } = events(`${PROTO3} message M { optional ${type} f = 1; }`);
-    expect(data.some(({ size }) => size === 0)).toBe(true);
-    const held = alone(data);
-    for (const value of values)
-      expect({ value, found: held.some((one) => Object.is(one, value)) }).toEqual({ value, found: true });
-    // Each of them once.
-    expect(new Set(held.map((one) => (Object.is(one, -0) ? '-0' : one))).size).toBe(held.length);
-  });
+  ] as const)(
+    'a field of type %s with presence is absent in some event, and has each edge value in another',
+    (type, values) => {
+      const { data } = events(`${PROTO3} message M { optional ${type} f = 1; }`);
+      expect(data.some(({ size }) => size === 0)).toBe(true);
+      const held = alone(data);
+      for (const value of values)
+        expect({ value, found: held.some((one) => Object.is(one, value)) }).toEqual({ value, found: true });
+      // Each of them once.
+      expect(new Set(held.map((one) => (Object.is(one, -0) ? '-0' : one))).size).toBe(held.length);
+    },
+  );
 
-  it('bytes are empty, text, and no text', () => {
+  it('the witness bytes are empty, valid text and invalid text', () => {
     const held = alone(events(`${PROTO3} message M { optional bytes f = 1; }`).data) as Uint8Array[];
     const isText = (one: Uint8Array): boolean => {
       try {
@@ -82,7 +85,7 @@ describe('one field', () => {
     expect(held.filter((one) => !isText(one)).length).toBeGreaterThan(2);
   });
 
-  it('a field without presence is not written at its default, and minus zero is none', () => {
+  it('a field without presence is not written at its default, and minus zero is not the default', () => {
     for (const [type, zero] of [
       ['int64', 0n],
       ['bool', false],
@@ -104,28 +107,28 @@ describe('one field', () => {
     expect(bytes.every(({ length }) => length > 0)).toBe(true);
   });
 
-  it('an open enum has numbers without a name, a closed one has none', () => {
+  it('an open enum has unnamed numbers, and a closed enum has none', () => {
     const open = alone(events(`${PROTO3} message M { optional E f = 1; }`).data) as number[];
     expect(open.filter((one) => ![0, 1, -3].includes(one)).length).toBeGreaterThan(1);
     expect(open.some((one) => one < 0 && one !== -3)).toBe(true);
     expect(alone(events(`${PROTO2} message M { optional E f = 1; }`).data).sort()).toEqual([4, 9]);
   });
 
-  it('a required one is never absent', () => {
+  it('a required field is never absent', () => {
     const { data } = events(`${PROTO2} message M { required int32 f = 1; optional int32 g = 2; }`);
     expect(data.length).toBeGreaterThan(5);
     expect(data.every((datum) => datum.has(1))).toBe(true);
   });
 });
 
-describe('many values', () => {
-  it('a list is empty, has one item of each edge, and two that differ', () => {
+describe('several values', () => {
+  it('a list is empty, has one item of each edge value, and two different items', () => {
     const { json } = events(`${PROTO3} message M { repeated int32 f = 1; }`);
     for (const one of ['{}', '{"f":[0]}', '{"f":[-1]}', '{"f":[2147483647]}', '{"f":[0,1]}', '{"f":[1,0]}'])
       expect(json).toContain(one);
   });
 
-  it('a map is empty, has one entry of each edge of its keys and values, and two', () => {
+  it('a map is empty, has one entry of each edge key and value, and two entries', () => {
     const { json } = events(`${PROTO3} message M { map<bool, int32> f = 1; }`);
     for (const one of [
       '{}',
@@ -140,7 +143,7 @@ describe('many values', () => {
       expect(text).toContain(`{"f":{${JSON.stringify(key)}:0}}`);
   });
 
-  it('a list of what may be entries has one key twice', () => {
+  it('a list that could be a map has one key twice', () => {
     const { json } = events(
       `${PROTO3} message M { repeated N f = 1; } message N { string k = 1; int32 v = 2; }`,
     );
@@ -148,7 +151,7 @@ describe('many values', () => {
     expect(json).toContain('{"f":[{"k":"a"},{"k":"a"}]}');
   });
 
-  it('a message inside is absent, empty and full, and has each edge of its own fields', () => {
+  it('a nested message is absent, empty and full, and has each edge of its own fields', () => {
     const { json } = events(
       `${PROTO3} message M { N n = 1; } message N { int32 a = 1; repeated bool b = 2; O o = 3; } message O { sint64 x = 1; }`,
     );
@@ -162,7 +165,7 @@ describe('many values', () => {
       expect(json).toContain(one);
   });
 
-  it('each member of a oneof is chosen, never two; other fields are set together, pair by pair and all at once', () => {
+  it('each member of a oneof is chosen alone, and other fields are set in pairs and all together', () => {
     const { data, json } = events(
       `${PROTO3} message M { oneof o { int32 a = 1; string b = 2; } int32 c = 3; repeated string d = 4; bool e = 5; }`,
     );
@@ -175,7 +178,7 @@ describe('many values', () => {
     expect(json).toContain('{"a":1,"c":1}');
   });
 
-  it('groups and extensions are fields like others', () => {
+  it('groups and extensions occur like other fields', () => {
     const { json } = events(
       'syntax = "proto2"; package p; message M { optional group G = 1 { optional int32 a = 1; } extensions 100; } extend M { optional bool x = 100; }',
       {},
@@ -186,7 +189,7 @@ describe('many values', () => {
   });
 });
 
-describe('what has no end', () => {
+describe('endless schemas', () => {
   it('a message inside itself is entered a few times', () => {
     const { json } = events(`${PROTO3} message M { M m = 1; repeated M l = 2; int32 a = 3; }`);
     expect(json).toContain('{"m":{"m":{"a":1}}}');
@@ -202,7 +205,7 @@ describe('what has no end', () => {
     expect(json.length).toBeLessThan(5_000);
   });
 
-  it('a message that requires itself has no event, nor what requires it; others leave it out', () => {
+  it('a message that requires itself has no event, and others omit it', () => {
     const text = `${PROTO2} message M { required N n = 1; } message N { required O o = 1; } message O { required N n = 1; }
       message P { optional M m = 1; repeated N n = 2; optional int32 a = 3; }`;
     expect(events(text).json).toEqual([]);
@@ -224,7 +227,7 @@ describe('what has no end', () => {
     expect(events(text, { limit: 200 }, 'N38').json.length).toBeGreaterThan(3);
   });
 
-  it('optional messages that double at every level end with the limit', () => {
+  it('optional messages that double at every level end at the limit', () => {
     const levels = Array.from(
       { length: 60 },
       (_, i) => `message N${i} { N${i + 1} a = 1; N${i + 1} b = 2; }`,
@@ -235,10 +238,10 @@ describe('what has no end', () => {
   });
 });
 
-describe('a bounded number of events', () => {
+describe('limited number of events', () => {
   const text = `${PROTO3} message M { int32 a = 1; string b = 2; N n = 3; } message N { bytes c = 1; } message O { N n = 1; }`;
 
-  it('says something of every message and field', () => {
+  it('a limited number of events covers every message and field', () => {
     const seen = new Set<string>();
     const { tree } = parseProto(text);
     for (const { path, datum } of protoWitnesses(tree, { limit: 16 }))
@@ -246,7 +249,7 @@ describe('a bounded number of events', () => {
     expect([...seen].sort()).toEqual(['0:1', '0:2', '0:3', '1:1', '2:1']);
   });
 
-  it('is the same each time, random ones too', () => {
+  it('the events are the same each time, including random ones', () => {
     const made = (): string[] => {
       let state = 1;
       const random = (): number => {
@@ -260,11 +263,11 @@ describe('a bounded number of events', () => {
   });
 });
 
-describe('a route', () => {
+describe('route to a finding', () => {
   const text = `${PROTO3} message M { repeated N n = 1; map<string, N> m = 2; int32 a = 3; }
     message N { O o = 1; bool b = 2; } message O { sint32 x = 1; repeated int32 y = 2; }`;
 
-  it('leads through lists and maps; what varies is its end', () => {
+  it('a route leads through lists and maps, and only its end varies', () => {
     const along = routeOf(root('M'), field(1), { kind: 'item' }, field(1), field(1));
     const { json } = events(text, { route: along });
     for (const one of [
@@ -278,14 +281,14 @@ describe('a route', () => {
     expect(through).toContain('{"m":{"k":{"b":true}}}');
   });
 
-  it('is also gone where all around it is set, since a reader may require that', () => {
+  it('the end of a route is also absent where everything around it is set', () => {
     const { json } = events(text, { route: routeOf(root('M'), field(1), { kind: 'item' }, field(2)) });
     expect(
       json.some((one) => one.includes('"b":true') && one.includes('"a":1') && one.includes('"o":')),
     ).toBe(true);
   });
 
-  it('to a message varies all of it; one that the schema does not have leads nowhere', () => {
+  it('a route to a message varies all of it, and an unknown route gives no events', () => {
     expect(events(text, { route: routeOf(root('O')) }, 'O').json).toEqual(
       expect.arrayContaining(['{}', '{"x":-1}', '{"y":[0,1]}', '{"x":1,"y":[1,-1]}']),
     );
@@ -295,8 +298,8 @@ describe('a route', () => {
   });
 });
 
-describe('an event as JSON', () => {
-  it('keeps digits, bytes and what JSON has no number for', () => {
+describe('JSON form of a Protobuf event', () => {
+  it('the JSON form keeps digits, bytes and special numbers', () => {
     const { tree } = parseProto(
       `${PROTO3} message M { int64 a = 1; bytes b = 2; float c = 3; repeated E d = 4; map<int64, double> e = 5; string f = 6; }`,
     );

@@ -35,7 +35,7 @@ export function refusal(...given: Parameters<typeof read>): Refusal {
 
 type Case = readonly [what: string, syntax: keyof typeof HEAD, text: string, hex: string, value: unknown];
 export const all = (cases: readonly Case[]): void => {
-  it.each(cases)('%s', (_what, syntax, text, hex, value) => {
+  it.each(cases)('a hand-written payload is decoded: %s', (_what, syntax, text, hex, value) => {
     expect(read(syntax, text, hex)).toStrictEqual(value);
   });
 };

@@ -72,14 +72,14 @@ describe('nesting', () => {
     ['groups', 2, (inner) => between(2, behindLength(0x0a, inner))],
     ['entries of maps', 2, (inner) => behindLength(0x1a, behindLength(0x12, inner))],
     ['unknown groups', 1, (inner) => between(5, inner)],
-  ])('%s end at the limit', (_what, levels, wrap) => {
+  ])('the nesting of %s ends at the limit', (_what, levels, wrap) => {
     const most = PROTO_NESTING_MAX / levels;
     expect(outcome(text, nested(most, wrap))).toBeTypeOf('object');
     expect(outcome(text, nested(most + 1, wrap))).toMatch(TOO_DEEP);
     expect(outcome(text, nested(3_000, wrap))).toMatch(TOO_DEEP);
   });
 
-  it('unknown groups count from where they stand', () => {
+  it('unknown groups count toward the nesting of their place', () => {
     const deep = (messages: number, groups: number): unknown =>
       outcome(
         text,
@@ -92,7 +92,7 @@ describe('nesting', () => {
     expect(deep(60, 41)).toMatch(TOO_DEEP);
   });
 
-  it('starts of groups without end, by the hundred thousand', () => {
+  it('hundreds of thousands of unclosed groups are refused at the nesting limit', () => {
     expect(outcome(text, Buffer.alloc(300_000, 5 * 8 + 3))).toMatch(TOO_DEEP);
     expect(outcome(text, Buffer.alloc(300_000, 2 * 8 + 3))).toMatch(TOO_DEEP);
   });
@@ -101,20 +101,20 @@ describe('nesting', () => {
 describe('small payloads with large values', () => {
   const wideText = `syntax = "proto3"; message M { repeated W w = 1; W one = 2; } message W { ${Array.from({ length: 1_000 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ')} }`;
 
-  it('empty messages of a thousand fields', () => {
+  it('empty messages of a thousand fields are bounded together', () => {
     const many = (count: number): Buffer => Buffer.alloc(count * 2, hex('0a00'));
     expect(outcome(wideText, many(100))).toMatchObject({ w: { length: 100 } });
     expect(outcome(wideText, many(2_000))).toMatch(/more fields together/);
   });
 
-  it('members of a oneof of thousands, in turn', () => {
+  it('alternating members of a oneof of thousands are decoded in bounded time', () => {
     const members = Array.from({ length: 5_000 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ');
     const text = `syntax = "proto3"; message M { oneof o { ${members} } }`;
     expect(outcome(text, Buffer.alloc(100_000, hex('08011001')))).toMatch(/more fields together/);
     expect(outcome(text, Buffer.alloc(400, hex('08011001')))).toMatchObject({ f0: null, f1: 1 });
   });
 
-  it('lengths that are not there', () => {
+  it('lengths beyond the payload are refused', () => {
     const text =
       'syntax = "proto3"; message M { string s = 1; bytes b = 2; repeated fixed64 f = 3; map<string, string> m = 4; M i = 5; }';
     for (const tag of ['0a', '12', '1a', '22', '2a', '32'])
@@ -122,7 +122,7 @@ describe('small payloads with large values', () => {
         expect(outcome(text, hex(`${tag} ${length} 00`))).toMatch(/a length of \d+ bytes, where 1 are left/);
   });
 
-  it('a quarter of a megabyte of each wire type, and of empty values', () => {
+  it('a quarter of a megabyte of each wire type is decoded in bounded time', () => {
     const text =
       'syntax = "proto3"; message M { repeated int32 a = 1; repeated string s = 2; map<int64, M> m = 3; repeated uint64 u = 4 [packed = false]; }';
     for (const part of [
@@ -141,7 +141,7 @@ describe('small payloads with large values', () => {
     });
   });
 
-  it('a message in many parts, and one that lacks something in each', () => {
+  it('a message in many parts is decoded in bounded time, also where each part lacks a field', () => {
     const text =
       'syntax = "proto2"; message M { optional N n = 1; repeated N r = 2; } message N { required int32 x = 1; optional int32 y = 2; }';
     expect(outcome(text, Buffer.alloc(1 << 18, hex('0a021001')))).toMatch(/required field x is missing/);
@@ -176,10 +176,10 @@ function damaged(random: Random, bytes: Buffer): Buffer {
   }
 }
 
-describe.each(SYNTAXES)('random schemas, %s', (syntax) => {
+describe.each(SYNTAXES)('damaged payloads, %s', (syntax) => {
   const SCHEMAS = 40;
 
-  it('every cut and every damage is a value or malformed', () => {
+  it('every truncated or damaged payload decodes to a value or is malformed', () => {
     for (let seed = 1; seed <= SCHEMAS; seed++) {
       const text = randomText(seed * 104_729, syntax, { required: seed % 2 === 0 });
       const message = messageOf(text);

@@ -6,7 +6,7 @@ describe('required fields', () => {
   const text =
     'message M { required int32 a = 1; optional N n = 2; repeated N r = 3; map<string, N> m = 4; } message N { required int32 x = 1; required int32 y = 2; }';
   const empty = { n: null, r: [], m: {} };
-  it('may come in parts', () => {
+  it('required fields may arrive in several parts of a message', () => {
     expect(read(2, text, '0801 12020801 12021002')).toEqual({ ...empty, a: 1, n: { x: 1, y: 2 } });
     expect(read(2, text, '12021002 0801 12020801')).toEqual({ ...empty, a: 1, n: { x: 1, y: 2 } });
   });
@@ -16,7 +16,7 @@ describe('required fields', () => {
     ['in an item', '0801 1a04 0801 1002 1a02 1002', 'M.r[1]', 12, 'x'],
     ['in a value of a map', '0801 2207 0a0178 1202 0801', 'M.m[x]', 11, 'y'],
     ['in a value that an entry does not have', '0801 2203 0a0178', 'M.m[x]', 7, 'x'],
-  ])('missing %s', (_what, hex, path, at, name) => {
+  ])('a required field missing %s is refused with its place', (_what, hex, path, at, name) => {
     expect(refusal(2, text, hex)).toEqual({
       code: 'malformed_payload',
       message: `the required field ${name} is missing, at byte ${at}, in ${path}`,
@@ -24,7 +24,7 @@ describe('required fields', () => {
       path,
     });
   });
-  it('missing in what another member of the oneof replaced hurts nobody', () => {
+  it('a required field may be missing in a replaced oneof member', () => {
     const oneof = 'message M { oneof o { N n = 1; int32 a = 2; } } message N { required int32 x = 1; }';
     expect(read(2, oneof, '0a00 1005')).toEqual({ n: null, a: 5 });
     expect(
@@ -37,14 +37,14 @@ describe('required fields', () => {
       m: { '': { x: 1 } },
     });
   });
-  it('is missing where a closed enum does not have the number', () => {
+  it('a required field is missing where a closed enum lacks its number', () => {
     expect(refusal(2, 'message M { required E e = 1; enum E { ONE = 1; } }', '0807').message).toMatch(
       /required field e is missing/,
     );
   });
 });
 
-describe('bytes that are no message', () => {
+describe('malformed messages', () => {
   const text =
     'message M { int32 a = 1; string s = 2; N n = 3; repeated N r = 4; fixed32 f = 5; double d = 6; map<string, N> m = 7; repeated int32 p = 8; message N { int32 x = 1; string s = 2; } }';
   it.each<readonly [string, string, RegExp, number, string]>([
@@ -84,7 +84,7 @@ describe('bytes that are no message', () => {
     ['a group that ends outside its message', '1a 01 4b 4c', /end inside a varint/, 3, 'M.n'],
     ['an item inside', '2200 2203 12 01 ff', /not UTF-8/, 6, 'M.r[1].s'],
     ['a value of a map', '3a 07 12 05 12 03 ffffff', /not UTF-8/, 6, 'M.m.s'],
-  ])('%s', (_what, hex, why, at, path) => {
+  ])('the decoder refuses %s', (_what, hex, why, at, path) => {
     expect(refusal(3, text, hex)).toMatchObject({
       code: 'malformed_payload',
       at,
@@ -93,7 +93,7 @@ describe('bytes that are no message', () => {
     });
   });
 
-  it('a known group that ends as another', () => {
+  it('a known group must end with its own number', () => {
     const group = 'message M { optional group G = 1 { optional int32 x = 1; } }';
     expect(refusal(2, group, '0b 0801 14')).toMatchObject({
       at: 3,

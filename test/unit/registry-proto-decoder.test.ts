@@ -52,7 +52,7 @@ describe('fixed and other scalars', () => {
     ['U+FFFD is text', 3, 'message M { string a = 1; }', '0a 03 efbfbd', { a: '\ufffd' }],
   ]);
 
-  it('bytes are a copy', () => {
+  it('decoded bytes are a copy', () => {
     const schema = parseSchema('PROTOBUF', 'syntax = "proto3"; message M { bytes a = 1; }');
     const message = schema.format === 'PROTOBUF' ? schema.tree.messages[0] : undefined;
     const payload = Buffer.from('0a0100', 'hex');
@@ -322,7 +322,7 @@ describe('maps', () => {
     ],
   ]);
 
-  it('a key __proto__ is a key', () => {
+  it('a map key __proto__ is kept as a key', () => {
     const { a } = read(3, text, '0a0d 0a095f5f70726f746f5f5f 1001') as { a: object };
     expect(Object.entries(a)).toEqual([['__proto__', 1]]);
   });
@@ -356,7 +356,7 @@ describe('groups and delimited messages', () => {
       { m: Object.assign(Object.create(null) as object, { x: { x: 1 } }) },
     ],
   ]);
-  it('a message between group tags is unknown to a field with a length', () => {
+  it('a message between group tags is unknown to a length-delimited field', () => {
     expect(
       read(3, 'message M { N n = 1; int32 a = 2; message N { int32 x = 1; } }', '0b 0801 0c 1005'),
     ).toEqual({ n: null, a: 5 });
@@ -364,7 +364,7 @@ describe('groups and delimited messages', () => {
 });
 
 describe('extensions', () => {
-  it('of the file are fields, by full name in brackets', () => {
+  it('extensions of the file are decoded as fields named in brackets', () => {
     const text =
       'package p; message M { extensions 100 to 200; } extend M { optional int32 a = 100; repeated N n = 101; } message N { extend M { optional string b = 102; } optional int32 x = 1; }';
     expect(read(2, text, 'a006 05 aa06 02 0801 b206 01 78', 'p.M')).toEqual({
@@ -400,7 +400,7 @@ describe('message sets', () => {
     ['an item of half is nothing', 2, text, '0a08 0b 1005 0c 0b 1a00 0c', { s: empty }],
   ]);
 
-  it('break where they break', () => {
+  it('a damaged message set is refused at its place', () => {
     expect(refusal(2, text, '0a08 0b 1005 1a0208ff 0c')).toMatchObject({ at: 8, path: 'M.s.[A.b].x' });
     expect(refusal(2, text, '0a08 0b 1005 1a020801 14')).toMatchObject({ at: 9, path: 'M.s' });
   });

@@ -103,7 +103,7 @@ describe('plain objects', () => {
       { a: [], b: {} },
       '',
     ],
-  ])('%s', (_what, text, value, hex) => {
+  ])('a plain object is encoded: %s', (_what, text, value, hex) => {
     expect(plain(text, value)).toBe(hex);
   });
 
@@ -190,11 +190,11 @@ describe('plain objects', () => {
     ['null in a list', `${P3} message M { repeated M m = 1; }`, { m: [null] }, /M cannot hold null/],
     ['a fraction', `${P3} message M { int32 a = 1; }`, { a: 0.5 }, /it is int32/],
     ['an unsafe number for 64 bits', `${P3} message M { int64 a = 1; }`, { a: 2 ** 53 }, /it is int64/],
-  ])('%s is refused', (_what, text, value, why) => {
+  ])('the plain encoder refuses %s', (_what, text, value, why) => {
     expect(refusal(() => plain(text, value))).toMatch(why);
   });
 
-  it('a value that holds itself is refused, and the next one is written', () => {
+  it('a value that contains itself is refused, and the next one is encoded', () => {
     const write = protoEncoder(messageOf(`${P3} message M { M m = 1; int32 a = 2; }`, 'M'));
     const circle: { m?: unknown } = {};
     circle.m = circle;
@@ -202,7 +202,7 @@ describe('plain objects', () => {
     expect(write({ a: 1 }).toString('hex')).toBe('1001');
   });
 
-  it('what is as deep as may be is read again', () => {
+  it('a value of the greatest depth is encoded and decoded again', () => {
     const message = messageOf(`${P3} message M { M m = 1; map<string, int32> e = 2; }`, 'M');
     const nested = (levels: number): unknown =>
       Array.from({ length: levels }).reduce((inner) => ({ m: inner }), { e: { x: 1 } });
@@ -211,7 +211,7 @@ describe('plain objects', () => {
     expect(refusal(() => protoEncoder(message)(nested(100)))).toMatch(/nested deeper/);
   });
 
-  it('a text of a megabyte, in two alphabets', () => {
+  it('a text of a megabyte in two alphabets is encoded and decoded again', () => {
     const message = messageOf(`${P3} message M { M m = 1; string s = 2; }`, 'M');
     for (const s of [
       'x'.repeat(1 << 20),
@@ -282,7 +282,7 @@ describe('exact values', () => {
       [[1, -1]],
       '08ffffffffffffffffff01',
     ],
-  ])('%s', (_what, text, fields, hex) => {
+  ])('an exact value is encoded: %s', (_what, text, fields, hex) => {
     expect(exact(text, fields)).toBe(hex);
   });
 
@@ -317,7 +317,7 @@ describe('exact values', () => {
       /in one oneof/,
     ],
     ['nothing for a required field', `${P2} message M { required int32 a = 1; }`, [], /it is required/],
-  ])('%s is refused', (_what, text, fields, why) => {
+  ])('the exact encoder refuses %s', (_what, text, fields, why) => {
     expect(refusal(() => exact(text, fields))).toMatch(why);
   });
 });

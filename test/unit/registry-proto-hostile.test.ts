@@ -40,7 +40,7 @@ const repeated = (part: (index: number) => string, most = CHARS): string => {
 };
 const inMessage = (body: string): string => `syntax = "proto3"; message M { ${body} }`;
 
-describe('texts', () => {
+describe('hostile texts', () => {
   it.each<readonly [string, string, RegExp]>([
     [
       'nested messages',
@@ -129,20 +129,23 @@ describe('texts', () => {
     ['half a character', 'message M { optional string \ud800 = 1; }', /unexpected/],
     ['nothing', '', /declares no message/],
     ['blanks', ' \n\t'.repeat(1000), /declares no message/],
-  ])('%s', (_what, text, said) => {
+  ])('a hostile text is refused in bounded steps: %s', (_what, text, said) => {
     expect(counted(text)).toMatch(said);
   });
 
-  it('beyond the limit are refused before they are read', () => {
+  it('a text beyond the limit is refused before it is parsed', () => {
     expect(counted(' '.repeat(600_000))).toMatch(/^schema_too_large/);
   });
 
-  it.each(['__proto__', 'constructor', 'hasOwnProperty', 'toString'])('%s as any name', (name) => {
-    const text = `syntax = "proto3"; package p.${name}; message ${name} { ${name} ${name} = 1; } enum E${name} { ${name}Z = 0; }`;
-    expect(outcome(text)).toMatch(/^(accepted|invalid_schema: )/);
-  });
+  it.each(['__proto__', 'constructor', 'hasOwnProperty', 'toString'])(
+    'the name %s is accepted or refused like any other',
+    (name) => {
+      const text = `syntax = "proto3"; package p.${name}; message ${name} { ${name} ${name} = 1; } enum E${name} { ${name}Z = 0; }`;
+      expect(outcome(text)).toMatch(/^(accepted|invalid_schema: )/);
+    },
+  );
 
-  it('any slice of a good one, and any with one character changed', () => {
+  it('any slice or single change of a valid text is accepted or refused with a clear error', () => {
     const good = `syntax = "proto3"; package p; option java_package = "x"; message M { reserved 5 to 9; map<string, N> m = 1 [deprecated = true]; oneof o { int32 a = 2; } message N { optional bytes b = 1; } enum E { Z = 0; } } service S { rpc R (M) returns (stream M) { option deprecated = true; } }`;
     for (let at = 0; at < good.length; at++) {
       outcome(good.slice(0, at));
@@ -153,7 +156,7 @@ describe('texts', () => {
   });
 });
 
-describe('references', () => {
+describe('hostile references', () => {
   const file = (
     name: string,
     text: string,
@@ -167,7 +170,7 @@ describe('references', () => {
     references,
   });
 
-  it('that make a lattice are read once each', () => {
+  it('references that form a lattice are read once each', () => {
     let level: ResolvedReference[] = [0, 1, 2].map((i) => file(`0-${i}.proto`, `message L0x${i} {}`));
     for (let depth = 1; depth < 30; depth++) {
       const below = level;
@@ -187,13 +190,13 @@ describe('references', () => {
     ).toBe('accepted');
   });
 
-  it('that are a thousand public files are resolved in a bounded number of steps', () => {
+  it('references to a thousand public files are resolved in a bounded number of steps', () => {
     const list = Array.from({ length: 999 }, (_, i) => file(`${i}.proto`, `package p${i}; message T {}`));
     const all = file('all.proto', list.map(({ name }) => `import public "${name}";`).join(''), list);
     expect(counted('import "all.proto"; message M { optional p998.T t = 1; }', [all])).toBe('accepted');
   });
 
-  it('that are large are refused together', () => {
+  it('large references are refused by their total length', () => {
     const body = repeated(() => ' ', 500_000);
     const list = Array.from({ length: 60 }, (_, i) => file(`${i}.proto`, `${body}message M${i} {}`));
     expect(counted(`${list.map(({ name }) => `import "${name}";`).join('')} message M {}`, list)).toMatch(
@@ -201,7 +204,7 @@ describe('references', () => {
     );
   });
 
-  it('that are a chain too deep', () => {
+  it('a chain of references that is too deep is refused', () => {
     let below: ResolvedReference[] = [];
     for (let i = 0; i < 40; i++)
       below = [
@@ -213,7 +216,7 @@ describe('references', () => {
   });
 });
 
-describe('descriptors', () => {
+describe('hostile descriptors', () => {
   const base64 = (bytes: Buffer): string => bytes.toString('base64');
 
   it.each<readonly [string, string, RegExp]>([
@@ -289,13 +292,13 @@ describe('descriptors', () => {
       base64(Buffer.alloc(380_000, Buffer.from([0x22, 0x03, 0x0a, 0x01, 0x4d]))),
       /more than 20000 things \(the limit schema-nodes\)/,
     ],
-  ])('%s', (_what, text, said) => {
+  ])('a hostile descriptor is refused: %s', (_what, text, said) => {
     const answer = counted(text);
     expect(answer).toMatch(/^invalid_schema: /);
     expect(answer).toMatch(said);
   });
 
-  it('nested without end', () => {
+  it('an endlessly nested descriptor is refused at the depth limit', () => {
     let bytes = new ProtoWriter().bytes(1, 'M').finish();
     for (let depth = 0; depth < 5_000; depth++)
       bytes = new ProtoWriter().bytes(1, 'M').bytes(3, bytes).finish();
@@ -304,7 +307,7 @@ describe('descriptors', () => {
     );
   });
 
-  it('with any byte changed are refused or read, never a crash', () => {
+  it('a descriptor with any byte changed is refused or read without a crash', () => {
     const good = Buffer.from(
       schemaText(
         parseSchema(

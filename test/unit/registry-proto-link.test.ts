@@ -34,7 +34,7 @@ const B = reference('b.proto', 'package b; import public "d.proto"; message B { 
 const C = reference('c.proto', 'package c; import "d.proto"; message C { d.D d = 1; }', [D]);
 
 describe('imports', () => {
-  it('are found among the references, public ones through others', () => {
+  it('imports are found among the references, and public imports through others', () => {
     expect(refusal(() => proto('import "b.proto"; message M { b.B b = 1; d.D d = 2; }', [B]))).toBe(
       'accepted',
     );
@@ -46,14 +46,14 @@ describe('imports', () => {
     );
   });
 
-  it('are found where a client gives all references to the schema itself', () => {
+  it('imports are found where a client lists all references at the schema itself', () => {
     const flat = reference('b.proto', 'package b; import public "d.proto"; message B { d.D d = 1; }');
     expect(refusal(() => proto('import "b.proto"; message M { b.B b = 1; d.E e = 2; }', [flat, D]))).toBe(
       'accepted',
     );
   });
 
-  it('need no reference where every installation has the file', () => {
+  it('imports that every installation has need no reference', () => {
     for (const path of KNOWN_PROTO_PATHS)
       expect(refusal(() => proto(`import "${path}"; message M {}`))).toBe('accepted');
     expect(KNOWN_PROTO_PATHS).toEqual(
@@ -68,7 +68,7 @@ describe('imports', () => {
     );
   });
 
-  it('prefer the nearer of two files with one path', () => {
+  it('imports prefer the nearer of two files with one path', () => {
     const newer = reference(
       'd.proto',
       'package d; message D { int32 x = 1; int32 y = 2; } enum E { Z = 0; }',
@@ -81,7 +81,7 @@ describe('imports', () => {
     expect(fields?.map(({ name }) => name)).toEqual(['x', 'y']);
   });
 
-  it('refuse a circle, two references of one name, another format, a type defined twice', () => {
+  it('imports in a circle, duplicate references, other formats and duplicate types are refused', () => {
     const a = reference('a.proto', 'package a; import "b2.proto"; message A {}', [
       reference('b2.proto', 'import "a.proto"; message B {}'),
     ]);
@@ -105,14 +105,14 @@ describe('imports', () => {
     );
   });
 
-  it('name the reference that a mistake is in', () => {
+  it('an error in an import names the reference', () => {
     const broken = reference('x.proto', 'message X { Missing m = 1; }');
     expect(refusal(() => proto('import "x.proto"; message M {}', [broken]))).toMatch(
       /"Missing" is not defined at 1:\d+ in the reference "x\.proto"/,
     );
   });
 
-  it('leave out what a lenient reader does not find', () => {
+  it('a lenient reader omits imports that it does not find', () => {
     const schema = proto('import "gone.proto"; message M { gone.T t = 1; int32 a = 2; }', [], true);
     expect(schema.format === 'PROTOBUF' && schema.tree.messages[0]?.fields.map(({ name }) => name)).toEqual([
       't',
@@ -138,7 +138,7 @@ describe('records with imported types', () => {
       'as a descriptor',
       (): Schema => parseSchema('PROTOBUF', schemaText(proto(text, [B]), 'serialized'), { references: [B] }),
     ],
-  ])('are written and read, %s', (_how, make) => {
+  ])('records with imported types are encoded and decoded, %s', (_how, make) => {
     const schema = make();
     const payloads = new Payloads(1, 16);
     writerCodec(schema, 'M').encode(value, payloads);
@@ -146,7 +146,7 @@ describe('records with imported types', () => {
     expect(readerCodec(proto(text, [B]), schema, [0])(bytes, 0, bytes.length)).toEqual(value);
   });
 
-  it('count messages of the schema alone', () => {
+  it('message indexes count only messages of the schema itself', () => {
     const schema = proto(text, [B]);
     expect(
       schema.format === 'PROTOBUF' && schema.tree.messages.map(({ name, path }) => [name, path]),
@@ -157,7 +157,7 @@ describe('records with imported types', () => {
     expect(Array.from(writerCodec(schema, 'M.N').messageIndexes ?? [])).toEqual([0, 0]);
   });
 
-  it('are judged through the import', () => {
+  it('a change in an imported file is judged in the importing schema', () => {
     const other = reference('d.proto', 'package d; message D { string x = 1; } enum E { Z = 0; ONE = 1; }');
     const changed = proto(text, [{ ...B, references: [other] }]);
     expect(checkPair(changed, proto(text, [B])).map(({ rule, path }) => [rule, path])).toContainEqual([
@@ -167,7 +167,7 @@ describe('records with imported types', () => {
     expect(checkPair(proto(text, [B]), proto(text, [B]))).toEqual([]);
   });
 
-  it('of proto2 and of an edition keep presence, packing and group tags', () => {
+  it('records of proto2 and of an edition keep presence, packing and group tags', () => {
     const old = parseSchema(
       'PROTOBUF',
       'message M { required int32 a = 1; repeated int32 r = 2; repeated int32 p = 3 [packed = true]; optional group G = 4 { optional string s = 1; } optional E e = 5; enum E { ONE = 1; TWO = 2; } }',

@@ -20,8 +20,8 @@ const COMMON = reference(
   'syntax = "proto3"; package c; message Money { int64 units = 1; } enum Unit { NONE = 0; }',
 );
 
-describe('the stored text', () => {
-  it('has one order of sections, a blank line between them, indented as its block', () => {
+describe('stored Protobuf text', () => {
+  it('the stored text has one order of sections, separated by blank lines and indented by block', () => {
     const { text } = parse(
       `syntax = "proto3"; package a.b;
        service S { rpc R (M) returns (stream M); rpc T (stream M) returns (M) { option deprecated = true; } option deprecated = true; }
@@ -90,11 +90,11 @@ service S {
 `);
   });
 
-  it('begins with a blank line where neither syntax nor package is stated', () => {
+  it('the stored text begins with a blank line where neither syntax nor package is stated', () => {
     expect(parse('message M {}').text).toBe('\nmessage M {}\n');
   });
 
-  it('keeps what the older printers lose: weak imports, options of ranges, bodies of groups', () => {
+  it('the stored text keeps weak imports, range options and group bodies, which older printers lose', () => {
     const { text } = parse(
       `syntax = "proto2"; import weak "common.proto"; message M { extensions 100 to 200 [verification = UNVERIFIED]; optional group G = 1 [deprecated = true] { message In {} optional In i = 1; extensions 5; } optional bytes b = 2 [default = "\\377"]; }`,
       [COMMON],
@@ -107,7 +107,7 @@ service S {
     expect(text).toContain('optional bytes b = 2 [default = "\\377"];\n');
   });
 
-  it('never moves a message past another: a group that stands behind one stays there', () => {
+  it('the stored text never moves a message past another or past a group', () => {
     const schema = parse(
       'syntax = "proto2"; message M { message A {} optional group G = 1 {} message B {} repeated int32 x = 2; }',
     );
@@ -119,7 +119,7 @@ service S {
     expect(parse(schema.text).text).toBe(schema.text);
   });
 
-  it('escapes what a string holds, and joins strings that stand side by side', () => {
+  it('the stored text escapes strings and joins adjacent ones', () => {
     const { text } = parse(
       `syntax = "proto3"; option java_package = 'a"b' "\\n\\x41\\u00fc\\001"; message M {}`,
     );
@@ -127,8 +127,8 @@ service S {
   });
 });
 
-describe('the normalised text', () => {
-  it('sorts, splits and names in full', () => {
+describe('normalised Protobuf text', () => {
+  it('the normalised text is sorted, split and fully qualified', () => {
     const { text } = parse(
       `syntax = "proto2"; package p; import "z.proto"; import "common.proto"; import "z.proto"; option ruby_package = "r"; option java_package = "j";
        message M { reserved 9, 5 to 5, 1 to 3; reserved "b", "a"; optional N n = 20; repeated c.Money c = 10; map<int32, N> m = 15; oneof q { M y = 31; p.M x = 30; } oneof early { int32 e = 29; }
@@ -194,7 +194,7 @@ service S {
 `);
   });
 
-  it('writes custom options by full name and as one value', () => {
+  it('the normalised text writes custom options by full name and as one value', () => {
     const options = reference(
       'o.proto',
       'syntax = "proto3"; package o; import "google/protobuf/descriptor.proto"; message V { int32 a = 1; repeated int32 r = 2; V v = 3; } extend google.protobuf.MessageOptions { V v = 50000; repeated string s = 50001; }',
@@ -212,13 +212,13 @@ service S {
     );
   });
 
-  it('leaves zero first in an open enum, which must begin with it', () => {
+  it('the normalised text keeps zero first in an open enum', () => {
     const { text } = parse('syntax = "proto3"; enum E { Z = 0; B = 2; NEG = -1; }', [], true);
     expect(text).toContain('  Z = 0;\n  NEG = -1;\n  B = 2;\n');
     expect(parse(text, [], true).text).toBe(text);
   });
 
-  it('is one for a file and its descriptor', () => {
+  it('the normalised text is the same for a file and its descriptor', () => {
     const source =
       'syntax = "proto3"; package p; import "common.proto"; message M { map<string, c.Money> m = 2; c.Unit u = 1; optional int32 o = 3; }';
     const serialized = schemaText(parse(source, [COMMON]), 'serialized');
@@ -228,12 +228,12 @@ service S {
   });
 });
 
-describe('other forms', () => {
+describe('other text forms', () => {
   const source = `syntax = "proto2"; package p; import "google/protobuf/descriptor.proto"; import "confluent/meta.proto";
     message M { extensions 100 to 200; optional int32 a = 1 [(confluent.field_meta) = { doc: "d" }, (mine) = 5, deprecated = true]; option (mo) = "x"; }
     extend google.protobuf.FieldOptions { optional int32 mine = 50000; } extend google.protobuf.MessageOptions { optional string mo = 50000; } extend M { optional int32 e = 100; }`;
 
-  it('leaves extensions out, but the metadata of registries', () => {
+  it('the form without extensions keeps the metadata of registries', () => {
     expect(schemaText(parse(source), 'ignore_extensions')).toBe(`syntax = "proto2";
 package p;
 
@@ -251,13 +251,13 @@ message M {
 `);
   });
 
-  it('is base64 of a descriptor that registers as the same schema', () => {
+  it('the serialized form is base64 of a descriptor that registers as the same schema', () => {
     const serialized = schemaText(parse(source), 'serialized');
     expect(readFields(Buffer.from(serialized, 'base64'))?.[0]?.bytes.toString()).toBe('default');
     expect(schemaText(parse(serialized), 'serialized')).toBe(serialized);
   });
 
-  it('keeps the JSON names of a descriptor, and is looked up without those that follow from names', () => {
+  it('the text of a descriptor keeps its JSON names, and a look-up ignores derived ones', () => {
     const schema = parse('syntax = "proto3"; message C { int32 a_b = 1; string x = 3 [json_name = "y"]; }');
     const again = parseSchema('PROTOBUF', schemaText(schema, 'serialized'));
     expect(again.text).toContain('int32 a_b = 1 [json_name = "aB"];');
@@ -265,7 +265,7 @@ message M {
     expect(lookupTextOf(again)).toBe(schema.text);
   });
 
-  it('leaves a form of another format alone', () => {
+  it('a form of another format returns the stored text', () => {
     expect(schemaText(parse('message M {}'), 'resolved')).toBe('\nmessage M {}\n');
   });
 });

@@ -61,30 +61,33 @@ function rulesOfSources(): string[] {
   return [...found].filter((one) => !levels.test(one)).sort();
 }
 
-test('every rule of the checkers is in the catalogue, and every rule of the catalogue in a checker', () => {
+test('every rule of the checkers is in the catalogue, and every catalogue rule is in a checker', () => {
   const known = RULES.map(({ id }) => id).filter((id) => id !== 'STORED_SCHEMA_UNREADABLE');
   expect(rulesOfSources()).toEqual(known.sort());
   expect(new Set(known).size).toBe(known.length);
 });
 
-describe('every rule', () => {
-  it.each(RULES.map((rule) => [rule.id, rule] as const))('%s says all there is to say', (_id, rule) => {
-    expect(rule.title).toMatch(/^[A-Z].*[^.]$/);
-    for (const text of [rule.why, rule.fix, rule.source]) expect(text).toMatch(/^[A-Za-z].*[a-z)].*$/);
-    for (const text of [rule.why, rule.fix]) expect(text).toMatch(/[.]$/);
-  });
+describe('catalogue entries', () => {
+  it.each(RULES.map((rule) => [rule.id, rule] as const))(
+    'the catalogue entry of %s has a title, a reason, a fix and a source',
+    (_id, rule) => {
+      expect(rule.title).toMatch(/^[A-Z].*[^.]$/);
+      for (const text of [rule.why, rule.fix, rule.source]) expect(text).toMatch(/^[A-Za-z].*[a-z)].*$/);
+      for (const text of [rule.why, rule.fix]) expect(text).toMatch(/[.]$/);
+    },
+  );
 });
 
 const shownRules = RULES.filter(({ example }) => example !== undefined);
 
-test('only what no short pair shows has no example', () => {
+test('only rules that no short pair can show have no example', () => {
   const bare = RULES.filter(({ example }) => example === undefined).map(({ id }) => id);
   expect(bare.sort()).toEqual(['COMPARISON_TOO_LONG', 'STORED_SCHEMA_UNREADABLE']);
 });
 
-describe('every example', () => {
+describe('rule examples', () => {
   it.each(shownRules.map((rule) => [rule.id, rule] as const))(
-    'of %s has that finding, and none that is graver or as grave',
+    'the example of %s has that finding, and no other as severe',
     (id, rule) => {
       const { findings } = shown(rule);
       // Notes may come together.
@@ -107,37 +110,40 @@ const WORDS_ALONE = new Set([
   'PROTO_ENUM_VALUE_RENAMED',
 ]);
 
-describe('the fix', () => {
-  it.each(shownRules.map((rule) => [rule.id, rule] as const))('of %s takes the finding away', (id, rule) => {
-    const { findings, proposed, last, earlier } = shown(rule);
-    const finding = findings.find((one) => one.rule === id) as Finding;
-    const direction = rule.example?.direction ?? 'BACKWARD';
-    const fix = fixOf(finding, direction, proposed, last, { ever: earlier, policy: policyOf(rule) });
-    expect(fix?.words).toMatch(/\w/);
-    const edits = fix?.edits ?? [];
-    expect(edits.length > 0).toBe(!WORDS_ALONE.has(id));
-    if (edits.length === 0) return;
-    const mended = parseSchema(proposed.format, applyEdits(proposed.source, edits));
-    const after = findingsOf(rule, mended, earlier);
-    expect(after.map((one) => one.rule)).not.toContain(id);
-    const refused = (list: readonly Finding[]): number =>
-      list.filter(({ severity }) => severity === 'fail' || severity === 'unjudged').length;
-    expect(refused(after)).toBeLessThanOrEqual(refused(findings));
-    // Edits are in bounds, in order, and none is within another.
-    const sorted = [...edits].sort((a, b) => a.at - b.at || a.end - b.end);
-    for (const [index, { at, end }] of sorted.entries()) {
-      expect(at).toBeLessThanOrEqual(end);
-      expect(end).toBeLessThanOrEqual(proposed.source.length);
-      expect(at).toBeGreaterThanOrEqual(sorted[index - 1]?.end ?? 0);
-    }
-  });
+describe('rule fixes', () => {
+  it.each(shownRules.map((rule) => [rule.id, rule] as const))(
+    'the fix of %s removes the finding',
+    (id, rule) => {
+      const { findings, proposed, last, earlier } = shown(rule);
+      const finding = findings.find((one) => one.rule === id) as Finding;
+      const direction = rule.example?.direction ?? 'BACKWARD';
+      const fix = fixOf(finding, direction, proposed, last, { ever: earlier, policy: policyOf(rule) });
+      expect(fix?.words).toMatch(/\w/);
+      const edits = fix?.edits ?? [];
+      expect(edits.length > 0).toBe(!WORDS_ALONE.has(id));
+      if (edits.length === 0) return;
+      const mended = parseSchema(proposed.format, applyEdits(proposed.source, edits));
+      const after = findingsOf(rule, mended, earlier);
+      expect(after.map((one) => one.rule)).not.toContain(id);
+      const refused = (list: readonly Finding[]): number =>
+        list.filter(({ severity }) => severity === 'fail' || severity === 'unjudged').length;
+      expect(refused(after)).toBeLessThanOrEqual(refused(findings));
+      // Edits are in bounds, in order, and none is within another.
+      const sorted = [...edits].sort((a, b) => a.at - b.at || a.end - b.end);
+      for (const [index, { at, end }] of sorted.entries()) {
+        expect(at).toBeLessThanOrEqual(end);
+        expect(end).toBeLessThanOrEqual(proposed.source.length);
+        expect(at).toBeGreaterThanOrEqual(sorted[index - 1]?.end ?? 0);
+      }
+    },
+  );
 
   const message = (fields: string): Schema =>
     parseSchema('PROTOBUF', `syntax = "proto3"; message M { ${fields} }`);
   it.each([
     ['a swap of names', 'string first = 1; string last = 2;', 'string last = 1; string first = 2;'],
     ['a number that another field took', 'int32 a = 1;', 'int32 b = 1; int32 a = 2;'],
-  ])('of %s exchanges the numbers', (_, before, after) => {
+  ])('the fix of %s exchanges the numbers', (_, before, after) => {
     const [last, proposed] = [message(before), message(after)];
     for (const direction of ['BACKWARD', 'FORWARD'] as const) {
       const [reader, writer] = direction === 'BACKWARD' ? [proposed, last] : [last, proposed];
@@ -152,7 +158,7 @@ describe('the fix', () => {
   });
 });
 
-test('a stored schema that cannot be read is said as its rule', () => {
+test('an unreadable stored schema is reported by its own rule', () => {
   const proposed = parseSchema('AVRO', '"string"');
   const earlier = [{ version: 1, name: 'version 1', live: true, schema: { unreadable: 'it is no JSON' } }];
   const base = {
@@ -171,7 +177,7 @@ test('a stored schema that cannot be read is said as its rule', () => {
   expect(ruleOf('STORED_SCHEMA_UNREADABLE')?.severity).toBe('unjudged');
 });
 
-test('pairs that outgrow their texts are told as too long', () => {
+test('pairs that outgrow their texts are reported as too long', () => {
   const fields = (type: (index: number) => string): string =>
     `{"type":"record","name":"R","fields":[${Array.from({ length: 4000 }, (_, i) => `{"name":"f${i}","type":${type(i)}}`).join()}]}`;
   const aliases = Array.from({ length: 4000 }, (_, i) => `"V${i}"`).join();

@@ -52,25 +52,28 @@ class Replay implements RegistryLog {
   async close(): Promise<void> {}
 }
 
-it.each(topics.map((topic) => [topic.name, topic] as const))('%s', async (_, topic) => {
-  const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger);
-  const found = (deleted: 'no' | 'only'): string[] =>
-    registry
-      .browse({ prefix: '', deleted: true, latestOnly: false })
-      .filter((version) => version.deleted === (deleted === 'only'))
-      .map(({ subject, version, id }) => `${subject}/${version}#${id}`);
-  expect(found('no')).toEqual(topic.expect.live);
-  expect(found('only')).toEqual(topic.expect.deleted);
-  if (topic.expect.globalLevel !== undefined) {
-    expect(registry.config(undefined, true).compatibilityLevel).toBe(topic.expect.globalLevel);
-  }
-  for (const [subject, level] of Object.entries(topic.expect.levels ?? {})) {
-    if (level !== null) expect(registry.config(subject, false).compatibilityLevel).toBe(level);
-    else expect(() => registry.config(subject, false)).toThrow(/40408|compatibility|not/i);
-  }
-});
+it.each(topics.map((topic) => [topic.name, topic] as const))(
+  'the topic of %s is replayed to the state of the registry that wrote it',
+  async (_, topic) => {
+    const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger);
+    const found = (deleted: 'no' | 'only'): string[] =>
+      registry
+        .browse({ prefix: '', deleted: true, latestOnly: false })
+        .filter((version) => version.deleted === (deleted === 'only'))
+        .map(({ subject, version, id }) => `${subject}/${version}#${id}`);
+    expect(found('no')).toEqual(topic.expect.live);
+    expect(found('only')).toEqual(topic.expect.deleted);
+    if (topic.expect.globalLevel !== undefined) {
+      expect(registry.config(undefined, true).compatibilityLevel).toBe(topic.expect.globalLevel);
+    }
+    for (const [subject, level] of Object.entries(topic.expect.levels ?? {})) {
+      if (level !== null) expect(registry.config(subject, false).compatibilityLevel).toBe(level);
+      else expect(() => registry.config(subject, false)).toThrow(/40408|compatibility|not/i);
+    }
+  },
+);
 
-it('writes the keys byte for byte as the registries do', () => {
+it('the registry writes keys byte for byte as the other registries do', () => {
   let exact = 0;
   for (const topic of topics) {
     for (const [i, record] of recordsOf(topic).entries()) {
@@ -85,6 +88,6 @@ it('writes the keys byte for byte as the registries do', () => {
   expect(exact).toBeGreaterThan(8);
 });
 
-it('names the source of every topic', () => {
+it('every recorded topic names its source', () => {
   for (const topic of topics) expect(topic.source).toMatch(/^[\w.-]+\/[\w.-]+ |^our own/);
 });

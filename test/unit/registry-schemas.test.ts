@@ -13,7 +13,7 @@ const refusal = (format: 'AVRO' | 'PROTOBUF', text: string): string => {
 const avro = (schema: unknown): string => JSON.stringify(schema);
 const record = (...fields: readonly unknown[]): unknown => ({ type: 'record', name: 'R', fields });
 
-describe('Avro', () => {
+describe('Avro schemas', () => {
   it.each<readonly [string, string, RegExp]>([
     ['no JSON', '{', /is not JSON/],
     ['an unknown type', avro('strin'), /names the type "strin"/],
@@ -64,12 +64,12 @@ describe('Avro', () => {
     ],
     ['a number as a schema', '5', /not a type/],
     ['a hostile depth', `${'{"type":"array","items":'.repeat(100)}"int"${'}'.repeat(100)}`, /nested deeper/],
-  ])('refuses %s', (_what, text, why) => {
+  ])('the Avro parser refuses %s', (_what, text, why) => {
     expect(refusal('AVRO', text)).toMatch(/^invalid_schema: /);
     expect(refusal('AVRO', text)).toMatch(why);
   });
 
-  it('checks a default inside many unions once for each value', () => {
+  it('the Avro parser checks a default inside many unions once for each value', () => {
     // Each level doubles the ways to the innermost value; a walk over all of them has no end.
     const levels = 60;
     const branches = Array.from({ length: levels }, (_, i) => {
@@ -87,11 +87,11 @@ describe('Avro', () => {
     expect(why).toMatch(/R\.d has a default that does not fit its type: "x" is not/);
   });
 
-  it('refuses a text beyond the limit before it parses it', () => {
+  it('the Avro parser refuses a text beyond the limit before it parses the text', () => {
     expect(refusal('AVRO', `"${'x'.repeat(600_000)}"`)).toMatch(/^schema_too_large/);
   });
 
-  it('stores one line with the keys in their order, documentation and properties kept', () => {
+  it('the Avro parser stores one line with ordered keys, documentation and properties', () => {
     const text = parseSchema(
       'AVRO',
       avro({
@@ -111,7 +111,7 @@ describe('Avro', () => {
     );
   });
 
-  it('tells schemas apart by documentation, not by white space, key order or a repeated namespace', () => {
+  it('schemas differ by documentation, but not by white space, key order or a repeated namespace', () => {
     const one = parseSchema(
       'AVRO',
       '{"type":"record","name":"n.R","fields":[{"name":"a","type":{"type":"enum","name":"E","namespace":"n","symbols":["A"]}}]}',
@@ -126,14 +126,14 @@ describe('Avro', () => {
     expect(parseSchema('AVRO', one.text).text).toBe(one.text);
   });
 
-  it('takes a recursive schema', () => {
+  it('the Avro parser accepts a recursive schema', () => {
     expect(refusal('AVRO', avro(record({ name: 'next', type: ['null', 'R'], default: null })))).toBe(
       'accepted',
     );
   });
 });
 
-describe('Protobuf', () => {
+describe('Protobuf schemas', () => {
   const message = (body: string): string => `syntax = "proto3"; message M { ${body} }`;
   it.each<readonly [string, string, RegExp]>([
     ['an unfinished message', 'syntax = "proto3"; message M {', /illegal|invalid/],
@@ -156,12 +156,12 @@ describe('Protobuf', () => {
       `syntax = "proto3"; ${'message M { '.repeat(100)}${'}'.repeat(100)}`,
       /nested deeper/,
     ],
-  ])('refuses %s', (_what, text, why) => {
+  ])('the Protobuf parser refuses %s', (_what, text, why) => {
     expect(refusal('PROTOBUF', text)).toMatch(/^invalid_schema: /);
     expect(refusal('PROTOBUF', text)).toMatch(why);
   });
 
-  it('stores the same text for every layout and comment, and parses it again', () => {
+  it('the Protobuf parser stores the same text for every layout and comment, and parses it again', () => {
     const one = parseSchema(
       'PROTOBUF',
       'syntax="proto3";package a.b;/* c */message M{optional int64 n=2[deprecated=true];map<string,int32>m=3;oneof q{bool x=4;}reserved 9 to 12;}',
@@ -175,7 +175,7 @@ describe('Protobuf', () => {
     expect(one.text).toContain('  optional int64 n = 2 [deprecated = true];\n');
   });
 
-  it('numbers messages as the wire does: messages only, outer before inner', () => {
+  it('messages are numbered as on the wire, without enums and outer before inner', () => {
     const schema = parseSchema(
       'PROTOBUF',
       'syntax = "proto3"; enum E { Z = 0; } message A { message B { int32 x = 1; } enum F { Y = 0; } message C { B b = 1; } } message D { A.C c = 1; }',

@@ -54,7 +54,7 @@ describe('unions of several number types', () => {
     [['boolean', 'int', 'double'], true, '0001'],
     [['long', 'double'], 5, '020000000000001440'],
     [['long', 'double'], 5n, '000a'],
-  ])('%j takes %s', (branches, value, hex) => {
+  ])('a union of %j encodes %s in its exact branch', (branches, value, hex) => {
     const schema = avro(record('R', { name: 'a', type: branches }));
     const bytes = encoded(schema, { a: value });
     expect(bytes.toString('hex')).toBe(hex);
@@ -67,19 +67,22 @@ describe('unions of several number types', () => {
     [['long', 'string'], -5, '0009', -5n],
     [['int', 'long'], 2 ** 31, '028080808010', 2n ** 31n],
     [['float', 'long'], 2 ** 24 + 1, '0282808010', 2n ** 24n + 1n],
-  ])('%j takes the number %d as a long where no other branch holds it', (branches, value, hex, read) => {
-    const schema = avro(record('R', { name: 'a', type: branches }));
-    expect(encoded(schema, { a: value }).toString('hex')).toBe(hex);
-    expect(roundTrip(schema, { a: value })).toEqual({ a: read });
-  });
+  ])(
+    'a union of %j encodes the number %d as a long where no other branch holds it',
+    (branches, value, hex, read) => {
+      const schema = avro(record('R', { name: 'a', type: branches }));
+      expect(encoded(schema, { a: value }).toString('hex')).toBe(hex);
+      expect(roundTrip(schema, { a: value })).toEqual({ a: read });
+    },
+  );
 
-  it('takes a wrapped value, which names its branch', () => {
+  it('a union accepts a wrapped value, which names its branch', () => {
     const schema = avro(record('R', { name: 'a', type: ['int', 'double'] }));
     expect(encoded(schema, { a: { double: 5 } }).toString('hex')).toBe('020000000000001440');
     expect(roundTrip(schema, { a: { double: 5 } })).toEqual({ a: 5 });
   });
 
-  it('stands beside named types, records and itself', () => {
+  it('number unions work beside named types, records and themselves', () => {
     const schema = avro(
       record(
         'n.R',
@@ -96,7 +99,7 @@ describe('unions of several number types', () => {
     });
   });
 
-  it('refuses what no branch takes, and appends nothing', () => {
+  it('a value that no branch accepts is refused, and nothing is appended', () => {
     const schema = avro(record('R', { name: 'a', type: ['null', 'int', 'float'] }));
     const into = new Payloads(1, 64);
     for (const a of ['x', 5n, undefined, { long: 5n }, { int: 'x' }, [], {}])
@@ -104,7 +107,7 @@ describe('unions of several number types', () => {
     expect(into.count).toBe(0);
   });
 
-  it('fills a default of the first branch that it fits', () => {
+  it('a default is filled from the first branch that it fits', () => {
     const writer = avro(record('R', { name: 'b', type: 'int' }));
     for (const [type, value] of [
       [['int', 'double'], 7],
@@ -120,17 +123,17 @@ describe('unions of several number types', () => {
     }
   });
 
-  it('writes a value of each branch where the default is of a later one', () => {
+  it('values of each branch are written where the default is of a later branch', () => {
     const schema = avro(record('R', { name: 'a', type: ['null', 'string'], default: 'x' }));
     for (const a of [null, 'y']) expect(decoded(schema, schema, encoded(schema, { a }))).toEqual({ a });
   });
 });
 
-describe('an Avro long', () => {
+describe('Avro long', () => {
   const schema = avro(record('R', { name: 'a', type: 'long' }));
 
   it.each([5, -1, 0, 2 ** 48, 2 ** 48 + 1, Number.MAX_SAFE_INTEGER, Number.MIN_SAFE_INTEGER])(
-    'takes the safe integer %d as the bigint of the same value',
+    'an Avro long encodes the safe integer %d as the bigint of the same value',
     (value) => {
       expect(encoded(schema, { a: value })).toEqual(encoded(schema, { a: BigInt(value) }));
       expect(roundTrip(schema, { a: value })).toEqual({ a: BigInt(value) });
@@ -138,14 +141,14 @@ describe('an Avro long', () => {
   );
 
   it.each([2 ** 53, 1.5, Number.NaN, Number.POSITIVE_INFINITY, 2n ** 63n, '5'])(
-    'refuses %s, which it cannot hold exactly',
+    'an Avro long refuses %s, which it cannot hold exactly',
     (value) => {
       expect(codeOf(() => encoded(schema, { a: value }))).toBe('value_refused');
     },
   );
 });
 
-describe('the error of an Avro value that does not fit', () => {
+describe('errors of Avro values', () => {
   const schema = avro(
     record(
       'shop.Order',
@@ -188,12 +191,12 @@ describe('the error of an Avro value that does not fit', () => {
     ],
     ['of another kind', { items: 5n, labels: {} }, 'shop.Order.items cannot hold 5n: it is array'],
     ['that is the whole value', null, 'shop.Order cannot hold null: it is record shop.Order'],
-  ])('names the path of a field %s', (_where, value, message) => {
+  ])('the error names the path of a field %s', (_where, value, message) => {
     expect(() => encoded(schema, value)).toThrow(message);
   });
 });
 
-it('a value that holds itself is refused', () => {
+it('a value that contains itself is refused', () => {
   const list = avro(record('N', { name: 'next', type: ['null', 'N'] }));
   const circular: Record<string, unknown> = {};
   circular['next'] = circular;
@@ -214,7 +217,7 @@ describe('references', () => {
   );
   const value = { lines: [{ price: { cents: 5n }, qty: 2 }], total: { cents: 10n } };
 
-  it('encode and decode as if their types stood in the schema', () => {
+  it('references encode and decode as if their types were in the schema', () => {
     const schema = avro(order, [line, money]);
     expect(roundTrip(schema, value)).toEqual(value);
     const whole = avro(
@@ -238,7 +241,7 @@ describe('references', () => {
     expect(decoded(whole, schema, encoded(schema, value))).toEqual(value);
   });
 
-  it('evolve with the schema they belong to', () => {
+  it('references evolve with the schema they belong to', () => {
     const wider = reference(
       'shop.Money',
       record(
@@ -257,8 +260,8 @@ describe('references', () => {
   });
 });
 
-describe('names and defaults of any kind', () => {
-  it('keeps a long default exact', () => {
+describe('unusual names and defaults', () => {
+  it('a long default stays exact', () => {
     const writer = avro(record('R', { name: 'b', type: 'int' }));
     const reader = avro(
       '{"type":"record","name":"R","fields":[{"name":"b","type":"int"},{"name":"a","type":"long","default":9007199254740993},{"name":"u","type":["long","null"],"default":-9223372036854775808}]}',
@@ -270,7 +273,7 @@ describe('names and defaults of any kind', () => {
     });
   });
 
-  it('fills a float default that is written as a text', () => {
+  it('a float default that is written as a text is filled in', () => {
     const writer = avro(record('R', { name: 'b', type: 'int' }));
     const reader = avro(
       record(
@@ -287,7 +290,7 @@ describe('names and defaults of any kind', () => {
     });
   });
 
-  it('resolves a type of the null namespace inside a namespace', () => {
+  it('a type of the null namespace is resolved inside a namespace', () => {
     const schema = avro(
       record(
         'n.R',
@@ -300,7 +303,7 @@ describe('names and defaults of any kind', () => {
     expect(roundTrip(schema, value)).toEqual(value);
   });
 
-  it('reads records of a stored schema whose type names are no names', () => {
+  it('records of a stored schema with invalid type names are read', () => {
     const odd = {
       type: 'record',
       name: 'my-app.2.Ereignis-Größe',
@@ -310,7 +313,7 @@ describe('names and defaults of any kind', () => {
     expect(roundTrip(schema, { a: Buffer.from([7]) })).toEqual({ a: Buffer.from([7]) });
   });
 
-  it('reads records of a stored schema with a default that does not fit', () => {
+  it('records of a stored schema with a misfit default are read', () => {
     const odd = record('R', { name: 'a', type: 'int', default: 'x' });
     expect(roundTrip(avro(odd, [], true), { a: 1 })).toEqual({ a: 1 });
   });
@@ -318,7 +321,7 @@ describe('names and defaults of any kind', () => {
 
 describe('JSON Schema', () => {
   const json = parseSchema('JSON', '{"type":"object"}');
-  it('writes and reads nothing, and says so', () => {
+  it('a JSON Schema has no codec, and the error states it', () => {
     expect(codeOf(() => writerCodec(json))).toBe('invalid_schema');
     expect(codeOf(() => readerCodec(json, json, []))).toBe('incompatible_schema');
     expect(codeOf(() => readerCodec(avro('"int"'), json, []))).toBe('incompatible_schema');

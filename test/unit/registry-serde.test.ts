@@ -74,14 +74,14 @@ const PROTO_VALUE = {
 };
 
 describe('round trips', () => {
-  it('keeps every value, 64 bits wide', () => {
+  it('a round trip keeps every value, 64 bits wide', () => {
     expect(decode(ORDER, ORDER, encode(ORDER, VALUE))).toEqual(
       expect.objectContaining({ ...VALUE, items: VALUE.items.map((item) => expect.objectContaining(item)) }),
     );
     expect(decode(PROTO, PROTO, encode(PROTO, PROTO_VALUE))).toEqual({ ...PROTO_VALUE });
   });
 
-  it('any 64-bit integer, in both formats', () => {
+  it('any 64-bit integer survives a round trip in both formats', () => {
     const long = avro({ name: 'n', type: 'long' });
     const wide = proto('message M { int64 n = 1; uint64 u = 2; sint64 z = 3; sfixed64 f = 4; }');
     fc.assert(
@@ -115,7 +115,7 @@ describe('round trips', () => {
       expect(decode(double, wide, encode(wide, { n }))).toMatchObject({ n: Number(n) });
   });
 
-  it('fills defaults and drops what the reader does not know', () => {
+  it('a reader fills defaults and drops fields that it does not know', () => {
     const v1 = avro({ name: 'a', type: 'int' }, { name: 'gone', type: 'string' });
     const v2 = avro(
       { name: 'a', type: 'long' },
@@ -131,7 +131,7 @@ describe('round trips', () => {
   });
 });
 
-describe('values that do not fit', () => {
+describe('unencodable values', () => {
   it.each<readonly [string, Schema, unknown]>([
     ['a fraction for a long', ORDER, { ...VALUE, account: 0.5 }],
     ['a long beyond 64 bits', ORDER, { ...VALUE, account: 2n ** 63n }],
@@ -144,7 +144,7 @@ describe('values that do not fit', () => {
     ['an unknown enum name', PROTO, { ...PROTO_VALUE, status: 'C' }],
     ['one for many', PROTO, { ...PROTO_VALUE, items: { n: 1 } }],
     ['no object', PROTO, 5],
-  ])('%s is refused, and nothing is appended', (_what, schema, value) => {
+  ])('the value with %s is refused, and nothing is appended', (_what, schema, value) => {
     const payloads = new Payloads(4, 1024);
     expect(outcome(() => writerCodec(schema).encode(value, payloads))).toBe('value_refused');
     expect([payloads.count, payloads.used]).toEqual([0, 0]);
@@ -152,7 +152,7 @@ describe('values that do not fit', () => {
 });
 
 describe('hostile bytes', () => {
-  it('Avro: every cut is malformed, and so is every byte left over', () => {
+  it('every truncated Avro payload and every surplus byte is malformed', () => {
     const whole = encode(ORDER, VALUE);
     for (let length = 0; length < whole.length; length++)
       expect(outcome(() => decode(ORDER, ORDER, whole.subarray(0, length)))).toBe('malformed_payload');
@@ -161,7 +161,7 @@ describe('hostile bytes', () => {
     );
   });
 
-  it('Protobuf: a cut is malformed or a message with fewer fields, never another error', () => {
+  it('a truncated Protobuf payload is malformed or a message with fewer fields', () => {
     const whole = encode(PROTO, PROTO_VALUE);
     for (let length = 0; length < whole.length; length++) {
       const result = outcome(() => decode(PROTO, PROTO, whole.subarray(0, length)));
@@ -169,7 +169,7 @@ describe('hostile bytes', () => {
     }
   });
 
-  it('any bytes are a value or malformed, within a bounded time', () => {
+  it('any bytes decode to a value or are malformed, within a bounded time', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
         for (const schema of [ORDER, PROTO]) {
@@ -205,11 +205,11 @@ describe('hostile bytes', () => {
     ['a union index out of range', avro({ name: 'a', type: ['null', 'int'] }), [4]],
     ['a long of eleven bytes', avro({ name: 'a', type: 'long' }), [...Array(10).fill(0xff), 1]],
     ['an int of six bytes', avro({ name: 'a', type: 'int' }), [...Array(5).fill(0xff), 1]],
-  ])('Avro: %s', (_what, schema, bytes) => {
+  ])('an Avro payload with %s is malformed', (_what, schema, bytes) => {
     expect(outcome(() => decode(schema, schema, Buffer.from(bytes)))).toBe('malformed_payload');
   });
 
-  it('Avro: a recursion as deep as the payload is long', () => {
+  it('an Avro recursion as deep as its payload is long is malformed', () => {
     const nested = parseSchema(
       'AVRO',
       JSON.stringify({ type: 'record', name: 'N', fields: [{ name: 'next', type: ['null', 'N'] }] }),
@@ -222,13 +222,13 @@ describe('hostile bytes', () => {
     });
   });
 
-  it('Protobuf: text that is not UTF-8', () => {
+  it('a Protobuf text that is not UTF-8 is malformed', () => {
     expect(outcome(() => decode(PROTO, PROTO, Buffer.from([0x0a, 2, 0xc3, 0x28])))).toBe('malformed_payload');
   });
 });
 
 describe('writer and reader', () => {
-  it('an Avro event that cannot be read is incompatible, and the others of its writer are read', () => {
+  it('an unreadable Avro event is incompatible, and other events of its writer are read', () => {
     const wide = avro({ name: 'a', type: ['null', 'string'] });
     const narrow = avro({ name: 'a', type: 'string' });
     const decodeNarrow = readerCodec(narrow, wide, [0]);
@@ -245,7 +245,7 @@ describe('writer and reader', () => {
     expect(outcome(() => readerCodec(PROTO, number, [0]))).toBe('incompatible_schema');
   });
 
-  it('a Protobuf record that comes back changed is incompatible, and the others of its writer are read', () => {
+  it('a Protobuf record that is decoded differently is incompatible, and other records of its writer are read', () => {
     const writer = proto(
       'message M { int32 a = 1; string s = 2; repeated M more = 3; optional bool b = 4; }',
     );
@@ -287,7 +287,7 @@ describe('writer and reader', () => {
     [[2, 1], 'bad_message_index'],
     [[0x7e, 0], 'bad_message_index'],
     [[0xff, 0xff, 0xff, 0xff, 0xff, 0xff], 'bad_message_index'],
-  ])('message indexes %j', (bytes, expected) => {
+  ])('the message indexes %j are decoded or refused', (bytes, expected) => {
     expect(outcome(() => readMessagePath(Uint8Array.from(bytes), 0, bytes.length))).toEqual(expected);
   });
 });

@@ -33,7 +33,7 @@ describe.each([
   ['registry export', exporting],
   ['registry import', importing],
 ])('%s', (_, command) => {
-  it.each(WRONG)('refuses %s before it listens', async (flag, why) => {
+  it.each(WRONG)('the command refuses %s before it listens', async (flag, why) => {
     const { code, world } = start(command as typeof serving, [LISTEN, flag], stopping(fakeWorld()));
     expect(await code).toBe(2);
     expect(world.stderr()).toContain(`error: ${why}`);

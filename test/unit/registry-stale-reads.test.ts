@@ -25,7 +25,7 @@ function readsOf(answers: Array<() => Promise<void>>) {
   return { reads, told };
 }
 
-describe('while the broker may be silent', () => {
+describe('reads during broker silence', () => {
   it('reads see every write while the log answers', async () => {
     const { reads, told } = readsOf([]);
     await reads.ready();
@@ -48,7 +48,7 @@ describe('while the broker may be silent', () => {
     expect([reads.stale, told]).toEqual([false, { stale: 4, asked: 3 }]);
   });
 
-  it('reads are answered though the broker reports at once that it is away', async () => {
+  it('reads are answered although the broker reports immediately that it is unreachable', async () => {
     const { reads, told } = readsOf(Array.from({ length: 100 }, () => () => Promise.reject(late)));
     await reads.ready();
     await turn();
@@ -56,7 +56,7 @@ describe('while the broker may be silent', () => {
     reads.close();
   });
 
-  it('reads see every write again though none came since the broker returned', async () => {
+  it('reads see every write again although none arrived since the broker returned', async () => {
     const { reads, told } = readsOf([() => Promise.reject(late), () => Promise.reject(late)]);
     await reads.ready();
     await until('fresh reads', () => !reads.stale);
@@ -97,7 +97,7 @@ describe('while the broker may be silent', () => {
     });
   });
 
-  it('reads fail where the log cannot be applied, in a stretch of silence too', async () => {
+  it('reads fail where the log cannot be applied, also during broker silence', async () => {
     const corrupt = registryError('store_corrupt', 'broken');
     const broken = () => Promise.reject(corrupt);
     await expect(readsOf([broken]).reads.ready()).rejects.toBe(corrupt);
@@ -108,7 +108,7 @@ describe('while the broker may be silent', () => {
   });
 });
 
-describe('a route that warns of stale reads', () => {
+describe('stale-read warnings', () => {
   const ask = async (
     method: string,
     status: number,
@@ -121,7 +121,7 @@ describe('a route that warns of stale reads', () => {
     return (await route?.handler({ method } as HttpRequest)) as HttpResponse;
   };
 
-  it('an answer that may be old says so', async () => {
+  it('an answer that may be stale carries a warning', async () => {
     for (const later of [false, true]) {
       expect((await ask('GET', 200, true, later)).headers).toEqual({
         'x-kept': 'y',
@@ -131,7 +131,7 @@ describe('a route that warns of stale reads', () => {
     }
   });
 
-  it('a read that may be old never says that something is missing, but a write may', async () => {
+  it('a stale read never answers that something is missing, but a write may', async () => {
     for (const method of ['GET', 'POST']) {
       const { status, body } = await ask(method, 404, true);
       expect([status, JSON.parse(String(body))]).toEqual([

@@ -73,8 +73,8 @@ const OLD_FILE = gunzipSync(
   ),
 );
 
-describe('the file store', () => {
-  it('opens a file that the release before wrote, and keeps all of it in the present format', async () => {
+describe('registry file store', () => {
+  it('a file of the previous release is opened and kept whole in the present format', async () => {
     const look = (registry: Registry): unknown => [
       registry.versions('a', 'also').map(({ version, id, deleted, ts }) => [version, id, deleted, ts]),
       registry.config('a', true).compatibilityLevel,
@@ -98,7 +98,7 @@ describe('the file store', () => {
     }
   });
 
-  it('gives everything back after a restart', async () => {
+  it('the file store restores everything after a restart', async () => {
     const before = await withFile(async (registry) => {
       await register(registry, 'a/b c"{é', 'x');
       await register(registry, 'a/b c"{é', 'x', 'y');
@@ -133,7 +133,7 @@ describe('the file store', () => {
     });
   });
 
-  it('never gives an id twice, though the schema that had it is gone for good', async () => {
+  it('an id is never assigned twice, although its schema was deleted permanently', async () => {
     await withFile(async (registry) => {
       await register(registry, 'a', 'x');
       await register(registry, 'b', 'y');
@@ -145,7 +145,7 @@ describe('the file store', () => {
     });
   });
 
-  it('cuts off a last append that stops at any byte, says so, and keeps what was acknowledged', async () => {
+  it('an incomplete last append is truncated with a warning, and acknowledged appends stay', async () => {
     await withFile((registry) => register(registry, 'a', 'x'));
     const whole = readFileSync(path());
     const records = [
@@ -169,7 +169,7 @@ describe('the file store', () => {
     }
   });
 
-  it('refuses a file that ends inside an append, because an append is written into room that is there', async () => {
+  it('a file that ends inside an append is refused, because appends go into allocated room', async () => {
     await withFile(async (registry) => {
       for (let i = 0; i < 3; i++) await register(registry, `s${i}`, 'x');
     });
@@ -184,7 +184,7 @@ describe('the file store', () => {
     }
   });
 
-  it('takes zeros behind the last append for room, not for a write', async () => {
+  it('zeros behind the last append are treated as room, not as a write', async () => {
     await withFile((registry) => register(registry, 'a', 'x'));
     const whole = readFileSync(path());
     writeFileSync(path(), Buffer.concat([whole, Buffer.alloc(5000)]));
@@ -195,7 +195,7 @@ describe('the file store', () => {
   });
 
   it.each(['the first', 'the last'])(
-    'refuses a flipped bit in %s append, and changes nothing',
+    'a flipped bit in %s append is refused, and the file stays unchanged',
     async (which) => {
       await withFile(async (registry) => {
         await register(registry, 'a', 'x');
@@ -214,12 +214,12 @@ describe('the file store', () => {
     },
   );
 
-  it('refuses a file that is no registry log', async () => {
+  it('a file that is no registry log is refused', async () => {
     writeFileSync(path(), 'something else entirely');
     expect(await code(Registry.open(fileLog(dir), silentLogger))).toBe('store_corrupt');
   });
 
-  it('reads appends larger than what it reads at once', async () => {
+  it('appends larger than the read buffer are read', async () => {
     const big = 'x'.repeat(400_000);
     const log = fileLog(dir);
     await log.open({ apply: () => {} });
@@ -245,7 +245,7 @@ describe('the file store', () => {
     expect(read).toBe(records.length);
   });
 
-  it('refuses a second registry on the folder of a live one, whatever the lock file says', async () => {
+  it('a second registry on the folder of a running one is refused, whatever the lock file contains', async () => {
     await withFile(async () => {
       await expect(Registry.open(fileLog(dir), silentLogger)).rejects.toMatchObject({
         code: 'store_locked',
@@ -258,7 +258,7 @@ describe('the file store', () => {
     await withFile((registry) => expect(subjects(registry)).toEqual([]));
   });
 
-  it('opens a folder in which another host or an earlier release left its lock files', async () => {
+  it('a folder with lock files of another host or an earlier release is opened', async () => {
     const owner = JSON.stringify({ pid: 1, host: 'another-machine', started: '' });
     for (const name of ['lock', 'registry.lock']) writeFileSync(join(dir, name), owner);
     await withFile((registry) => expect(subjects(registry)).toEqual([]));
@@ -267,7 +267,7 @@ describe('the file store', () => {
   it.each([
     ['plain', 'is a file, and the registry store is a folder'],
     ['plain/sub', 'one of the folders above it is a file'],
-  ])('refuses %s as a folder, and says that a file is in the way', async (name, why) => {
+  ])('the path %s is refused as a folder, because a file is in the way', async (name, why) => {
     writeFileSync(join(dir, 'plain'), '');
     const opened = Registry.open(fileLog(join(dir, name)), silentLogger);
     await expect(opened).rejects.toMatchObject({
@@ -276,11 +276,11 @@ describe('the file store', () => {
     });
   });
 
-  it('refuses one in a file system that takes no folders, at once', async () => {
+  it('a store below a file system that accepts no folders is refused immediately', async () => {
     expect(await code(Registry.open(fileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
   });
 
-  it('writes all of a log or nothing', async () => {
+  it('a log is written whole or not at all', async () => {
     const records = Array.from({ length: 50 }, (_, i) =>
       encodeRecord({ kind: 'context', context: `.c${i}`, value: true }, 5),
     );
@@ -297,7 +297,7 @@ describe('the file store', () => {
   });
 });
 
-describe('what stands behind the last append', () => {
+describe('end of the file', () => {
   const { frame } = encodeFrame(
     [{ key: Buffer.from('{"keytype":"NOOP","magic":0}'), value: Buffer.from('x'.repeat(3000)) }],
     CHAIN_START,
@@ -344,7 +344,7 @@ describe('what stands behind the last append', () => {
     ],
     ['a flipped bit and a sound append behind', Buffer.concat([flipped(2000), frame]), 'damaged'],
     ['a part of an append and a sound one behind', Buffer.concat([zeroed(1024, 1536), frame]), 'damaged'],
-  ])('%s', (_, bytes, verdict) => {
+  ])('the end of a file with %s is judged correctly', (_, bytes, verdict) => {
     expect(judgeTail(bytes, 0)).toBe(verdict);
   });
 });
@@ -354,8 +354,8 @@ function limitFiles(bytes: number | 'unlimited'): void {
   execFileSync('prlimit', ['--pid', String(process.pid), `--fsize=${bytes}:`]);
 }
 
-describe('on a full disk', () => {
-  it('refuses what does not fit, keeps the rest, and goes on when there is room', async () => {
+describe('full disk', () => {
+  it('a full disk refuses what does not fit, keeps the rest, and accepts writes again when there is room', async () => {
     const kept = await withFile(async (registry) => {
       const acknowledged: number[] = [];
       let refused = 0;

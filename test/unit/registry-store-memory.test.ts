@@ -51,8 +51,8 @@ async function cost(make: () => Iterable<LogRecord>): Promise<number> {
   return after - before;
 }
 
-describe('the memory of a registry', () => {
-  it('stays under 5,000 bytes a schema of 2 KB, so that 100,000 of them stay under 600 MB', async () => {
+describe('registry memory', () => {
+  it('the memory per schema of 2 KB stays under 5,000 bytes, so 100,000 schemas stay under 600 MB', async () => {
     const schemas = 20_000;
     const bytes = await cost(function* () {
       for (let i = 0; i < schemas; i++) {
@@ -65,7 +65,7 @@ describe('the memory of a registry', () => {
     expect(bytes / schemas).toBeLessThan(5000);
   });
 
-  it('holds a text once, however many subjects use it', async () => {
+  it('a text is held once, however many subjects use it', async () => {
     const text = JSON.stringify({ type: 'record', name: 'R', doc: 'x'.repeat(80_000), fields: [] });
     const bytes = await cost(function* () {
       for (let i = 0; i < 500; i++) yield record(`topic-${i}-value`, 1, 1, text);

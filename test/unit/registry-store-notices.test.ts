@@ -48,7 +48,7 @@ const config = (subject: string | null, level: string): LogRecord =>
   );
 
 describe('records without effect', () => {
-  it('are counted, and the first of them named by place and key', async () => {
+  it('ineffective records are counted, and the first of them are named by place and key', async () => {
     const good = encodeRecord({ kind: 'context', context: '.c', value: true }, 1);
     const bad = Array.from({ length: 30 }, (_, i) => raw(`no json ${i} ${'x'.repeat(500)}`, '{}'));
     const { registry, warnings } = await opened([good, ...bad]);
@@ -59,8 +59,8 @@ describe('records without effect', () => {
   });
 });
 
-describe('a compatibility level that nobody knows', () => {
-  it('is said once, and the level above it is in force', async () => {
+describe('unknown compatibility level', () => {
+  it('an unknown compatibility level is logged once, and the next outer level applies', async () => {
     const { registry, warnings } = await opened([
       config(null, 'FULL'),
       config('a', 'WEIRD'),
@@ -75,8 +75,8 @@ describe('a compatibility level that nobody knows', () => {
   });
 });
 
-describe('a write that is not kept', () => {
-  it('is counted, said once in a while, and over with the next that is kept', async () => {
+describe('failed writes', () => {
+  it('a failed write is counted, logged occasionally, and cleared by the next successful write', async () => {
     const { registry, log, warnings, pass } = await opened();
     log.failure = registryError('store_failed', 'no space', { cause: new Error('ENOSPC: no space left') });
     const put = (subject: string): Promise<string> =>
@@ -93,7 +93,7 @@ describe('a write that is not kept', () => {
     expect(registry.trouble()).toMatchObject({ failures: 6, failing: false });
   });
 
-  it('because another instance writes is no failure', async () => {
+  it('a write refused because another instance leads is not a failure', async () => {
     const { registry, log, warnings } = await opened();
     log.failure = registryError('not_leader', 'another one writes');
     expect(await code(registry.register('s', { text: avro('x') }, {}))).toBe('not_leader');
@@ -103,7 +103,7 @@ describe('a write that is not kept', () => {
 });
 
 describe('messages', () => {
-  it('name a stored type that nobody knows, and no context where it has no name', async () => {
+  it('messages name an unknown stored type, and no context where it has no name', async () => {
     const value: SchemaFields = {
       id: 1,
       format: 'THRIFT',

@@ -39,7 +39,7 @@ const kinds = (log: TestLog): unknown[] =>
     return 'record' in decoded ? decoded.record.kind : decoded.unread;
   });
 
-describe('without a setting', () => {
+describe('default policy', () => {
   it.each<readonly [what: string, log: () => TestLog, records: readonly LogRecord[], policy: unknown]>([
     ['an empty log of our own', () => new TestLog(), [], 'PROVEN'],
     ['a log of our own', () => new TestLog(), [schema()], 'PROVEN'],
@@ -48,7 +48,7 @@ describe('without a setting', () => {
     ['a log with records that nobody knows', () => new TestLog(), [DAMAGED], 'STRICT'],
     ['an empty topic', () => new SharedLog(), [], 'PROVEN'],
     ['a topic with records', () => new SharedLog(), [schema()], 'STRICT'],
-  ])('%s', async (_what, log, records, policy) => {
+  ])('the policy without a setting is as specified for %s', async (_what, log, records, policy) => {
     const registry = await opened(log(), records);
     expect(inForce(registry)).toBe(policy);
     for (const shown of [false, true])
@@ -56,7 +56,7 @@ describe('without a setting', () => {
   });
 });
 
-it('a topic that began empty is known as ours, by a record that it says once', async () => {
+it('a topic that began empty is marked as our own by a single record', async () => {
   const log = new SharedLog();
   const registry = await opened(log);
   await registry.register('a', { text: avro('x') }, {});
@@ -69,7 +69,7 @@ it('a topic that began empty is known as ours, by a record that it says once', a
   other.sink?.apply([NOOP]);
 });
 
-it('a topic of another registry stays one after our writes', async () => {
+it('a topic of another registry keeps its policy after our writes', async () => {
   const log = new SharedLog();
   const registry = await opened(log, [schema()]);
   await registry.register('a', { text: avro('x') }, {});
@@ -77,7 +77,7 @@ it('a topic of another registry stays one after our writes', async () => {
   expect(inForce(await opened(new SharedLog(), log.records))).toBe('STRICT');
 });
 
-it('a setting goes before, of the subject, of its context, of all', async () => {
+it('a policy setting takes precedence for the subject, its context or all', async () => {
   const registry = await opened(new SharedLog(), [schema()]);
   await registry.setConfig(undefined, { verdictPolicy: 'proven' });
   expect(inForce(registry, 'a')).toBe('PROVEN');
@@ -89,7 +89,7 @@ it('a setting goes before, of the subject, of its context, of all', async () => 
   expect(inForce(registry, 'a')).toBe('STRICT');
 });
 
-describe('a copy', () => {
+describe('copied store', () => {
   const copyOf = async (from: TestLog, to: TestLog): Promise<Registry> => {
     const lines: string[] = [];
     await exportStore(from, async (line) => void lines.push(line.trimEnd()));
@@ -104,7 +104,7 @@ describe('a copy', () => {
   it.each<readonly [what: string, from: () => TestLog, to: () => TestLog, policy: unknown]>([
     ['of a topic in a file', () => new SharedLog(), () => new TestLog(), 'STRICT'],
     ['of a file in a topic', () => new TestLog(), () => new SharedLog(), 'PROVEN'],
-  ])('%s keeps the verdicts it was used to', async (_what, from, to, policy) => {
+  ])('a copy %s keeps its verdict policy', async (_what, from, to, policy) => {
     const log = from();
     log.records.push(schema());
     expect(inForce(await copyOf(log, to()))).toBe(policy);

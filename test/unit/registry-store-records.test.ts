@@ -128,7 +128,7 @@ const EXACT: ReadonlyArray<readonly [StoreRecord, string, string | null]> = [
 ];
 
 describe('records', () => {
-  it.each(EXACT)('has the bytes of the existing registries: %j', (given, key, value) => {
+  it.each(EXACT)('a record has the bytes of the existing registries: %j', (given, key, value) => {
     const encoded = encodeRecord(given);
     expect(text(encoded.key)).toBe(key);
     expect(text(encoded.value)).toBe(value);
@@ -154,11 +154,11 @@ describe('records', () => {
       { subject: 'old', version: 1, id: 0, schema: '"int"' },
       'schema',
     ],
-  ])('reads a key in another order or of an older kind: %j', (key, value, kind) => {
+  ])('a key in another order or of an older kind is read: %j', (key, value, kind) => {
     expect(decodeRecord(record(key, value))).toMatchObject({ record: { kind }, keyIsExact: false });
   });
 
-  it('keeps the properties that it does not know, and those that are not there', () => {
+  it('a record keeps unknown properties and tolerates missing ones', () => {
     const key = { keytype: 'SCHEMA', subject: 's', version: 1, magic: 1 };
     const value = {
       subject: 's',
@@ -194,7 +194,7 @@ describe('records', () => {
     ['{"keytype":"NOOP","magic":0,"millrace":"BURNED","subject":"s","seq":1}', '{"version":1}'],
     ['{}', '{}'],
     ['', ''],
-  ])('has a sentence for what it cannot use: %s', (key, value) => {
+  ])('an unusable record is reported with a reason: %s', (key, value) => {
     expect(decodeRecord(record(key, value))).toEqual({ unread: expect.any(String) });
   });
 });
@@ -210,7 +210,7 @@ describe('names', () => {
     [':.a.b:x:y', '.a.b', 'x:y'],
     [':s', '.', ':s'],
     ['a:.b:c', '.', 'a:.b:c'],
-  ])('reads %s', (subject, context, name) => {
+  ])('the subject %s is split into context and name', (subject, context, name) => {
     expect(parseSubject(subject)).toEqual({ context, name });
   });
 
@@ -222,7 +222,7 @@ describe('names', () => {
     ['é☃𝄞', 'é☃𝄞'],
     ['x'.repeat(1024), 'x'.repeat(1024)],
     [' ', ' '],
-  ])('takes the subject %j', (subject, spelling) => {
+  ])('the subject %j is accepted', (subject, spelling) => {
     expect(checkSubject(subject)).toBe(spelling);
   });
 
@@ -239,11 +239,11 @@ describe('names', () => {
     ':*:s',
     'x'.repeat(1025),
     '\ud800',
-  ])('refuses the subject %j', (subject) => {
+  ])('the subject %j is refused', (subject) => {
     expect(code(() => checkSubject(subject))).toBe('invalid_subject');
   });
 
-  it('names the limit of a name', () => {
+  it('the refusal of a name states its limit', () => {
     expect(() => checkSubject('x'.repeat(1025))).toThrow(
       /x…' is not valid. It has more than 1024 characters/,
     );
@@ -257,17 +257,17 @@ describe('names', () => {
     [':.ctx:', ':.ctx:'],
     [':.ctx', ':.ctx:'],
     ['s', 's'],
-  ])('reads the scope %j', (subject, scope) => {
+  ])('the scope %j is resolved', (subject, scope) => {
     expect(checkScope(subject)).toBe(scope);
   });
 
-  it('looks for a setting from the inside out', () => {
+  it('a setting is searched from the subject outward', () => {
     expect(scopesOf(':.ctx:s')).toEqual([':.ctx:s', ':.ctx:', null]);
     expect(scopesOf('s')).toEqual(['s', null]);
     expect(scopesOf(null)).toEqual([null]);
   });
 
-  it('tells what a prefix and a scope mean', () => {
+  it('prefixes and scopes select the subjects they should', () => {
     const all = ['a', 'ab', ':.c:a', ':.c:b', ':.cd:a'];
     expect(all.filter(prefixTest(''))).toEqual(all);
     expect(all.filter(prefixTest(':*:'))).toEqual(all);

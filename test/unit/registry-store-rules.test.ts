@@ -46,13 +46,13 @@ describe('compatibility', () => {
     ['2', typed('boolean'), false, [2]],
     ['1', typed('int'), true, [1]],
     ['2', typed('int'), false, [2]],
-  ])('compares with %j', (wanted, text, compatible, compared) => {
+  ])('a check compares with %j', (wanted, text, compatible, compared) => {
     const verdict = ask(wanted, text);
     expect(verdict).toMatchObject({ compatible, level: 'BACKWARD' });
     expect(verdict.compared.map(({ version }) => version)).toEqual(compared);
   });
 
-  it('compares with all in a transitive level, and with one version when one is named', async () => {
+  it('a transitive level compares with all versions, and a named version with one', async () => {
     await registry.setConfig('a', { compatibility: 'backward_transitive' });
     const text = JSON.stringify({
       type: 'record',
@@ -65,7 +65,7 @@ describe('compatibility', () => {
     expect(await code(put('a', text))).toBe('incompatible');
   });
 
-  it('has nothing to compare an unknown subject with, unless a version is named', async () => {
+  it('an unknown subject has nothing to compare with, unless a version is named', async () => {
     expect(ask('latest', '"int"', 'none')).toMatchObject({ compatible: true, compared: [] });
     expect(ask(undefined, '"int"', 'none')).toMatchObject({ compatible: true, compared: [] });
     expect(await code(() => ask('1', '"int"', 'none'))).toBe('version_not_found');
@@ -74,14 +74,14 @@ describe('compatibility', () => {
     expect(await code(() => ask('latest', '{'))).toBe('invalid_schema');
   });
 
-  it('refuses another schema type but under NONE', async () => {
+  it('another schema type is refused except under NONE', async () => {
     const refusal = await put('a', proto('int32 a = 1;')).then(String, String);
     expect(refusal).toContain('different schema type');
     await registry.setConfig('a', { compatibility: 'NONE' });
     expect(await put('a', proto('int32 a = 1;'))).toMatchObject({ version: { version: 3 } });
   });
 
-  it('compares within the group that a metadata property makes', async () => {
+  it('versions are compared within the group of a metadata property', async () => {
     await registry.setConfig('g', { compatibility: 'FULL_TRANSITIVE', compatibilityGroup: 'major' });
     const at = (major: string, text: string): RegisterInput => ({
       text,
@@ -93,7 +93,7 @@ describe('compatibility', () => {
     expect(await code(put('g', at('2', typed('int'))))).toBe('incompatible');
   });
 
-  it('lets a lossy change pass or not, as the subject says', async () => {
+  it("the subject's setting decides whether a lossy change passes", async () => {
     await put('l', typed('int'));
     await registry.setConfig('l', { lossy: 'REJECT' });
     expect(ask('latest', typed('float'), 'l').compatible).toBe(false);
@@ -135,7 +135,7 @@ describe('compatibility', () => {
     expect(await code(put('t', proposed))).toBe('check_too_long');
   });
 
-  it('serves a stored schema that nobody can parse, and calls nothing compatible with it', async () => {
+  it('an unparsable stored schema is served, and nothing is compatible with it', async () => {
     const value = { id: 1, format: 'AVRO', text: '{"type":"mystery"}', references: [], deleted: false };
     await open([encodeRecord({ kind: 'schema', subject: 'a', version: 1, value })]);
     expect(registry.schema(1).content.text).toBe(value.text);
@@ -147,7 +147,7 @@ describe('compatibility', () => {
 });
 
 describe('settings', () => {
-  it('answers what is set, what is in force, and what was removed', async () => {
+  it('settings report what is set, what is in force, and what was removed', async () => {
     expect(registry.config(undefined, false)).toEqual({ compatibilityLevel: 'BACKWARD' });
     expect(await code(() => registry.config('a', false))).toBe('subject_level_not_set');
     expect(await registry.setConfig('a', { compatibility: 'full', alias: null })).toEqual({
@@ -175,11 +175,11 @@ describe('settings', () => {
     [{ compatibility: 5 }],
     [{ normalize: 'yes' }],
     [{ lossy: 'SOME' }],
-  ])('refuses %j', async (update) => {
+  ])('the setting %j is refused', async (update) => {
     expect(await code(registry.setConfig('a', update))).toBe('invalid_level');
   });
 
-  it.each([[{}], [{ unknown: 1 }]])('changes nothing by %j', async (update) => {
+  it.each([[{}], [{ unknown: 1 }]])('the settings %j change nothing', async (update) => {
     expect(await registry.setConfig('nothing', update)).toEqual({});
     expect(await code(registry.deleteConfig('nothing'))).toBe('subject_not_found');
   });
@@ -188,11 +188,11 @@ describe('settings', () => {
     [{ defaultMetadata: [] }, 'malformed_request'],
     [{ overrideMetadata: { properties: { a: 1 } } }, 'malformed_request'],
     [{ overrideRuleSet: { domainRules: [{ name: 'r' }] } }, 'invalid_rule_set'],
-  ])('refuses the document %j', async (update, refusal) => {
+  ])('the settings document %j is refused', async (update, refusal) => {
     expect(await code(registry.setConfig('a', update))).toBe(refusal);
   });
 
-  it('completes metadata and rules as it is told', async () => {
+  it('metadata and rules are completed from the settings', async () => {
     await registry.setConfig('a', {
       defaultMetadata: { properties: { team: 'core', tier: '1' } },
       overrideMetadata: { properties: { tier: '0' }, sensitive: ['tier'] },
@@ -209,7 +209,7 @@ describe('settings', () => {
     expect(registry.lookup('a', { text: avro('x') }, {})).toMatchObject({ version: 1 });
   });
 
-  it('takes an alias for the subject it names', async () => {
+  it('an alias is resolved to its subject', async () => {
     await put('real', avro('x'));
     await registry.setConfig('nick', { alias: 'real' });
     expect(registry.version('nick', 'latest')).toMatchObject({ subject: 'real' });
@@ -225,7 +225,7 @@ describe('settings', () => {
     ['READONLY_OVERRIDE', 'READWRITE', 'not_permitted'],
     ['READWRITE', 'READONLY', 'not_permitted'],
     ['FORWARD', undefined, 'not_permitted'],
-  ])('in mode %s with %s of its own a subject answers %s', async (global, own, answer) => {
+  ])('a subject in mode %s with %s of its own answers %s', async (global, own, answer) => {
     await put('a', avro('x'));
     await registry.setMode(undefined, global, false);
     if (own !== undefined) await registry.setMode('a', own, false);
@@ -235,7 +235,7 @@ describe('settings', () => {
     );
   });
 
-  it('sets, shows and removes modes', async () => {
+  it('modes are set, shown and removed', async () => {
     expect(registry.mode(undefined, false)).toBe('READWRITE');
     expect(await code(() => registry.mode('a', false))).toBe('subject_mode_not_set');
     expect(await code(registry.setMode('a', 'SIDEWAYS', false))).toBe('invalid_mode');
@@ -248,7 +248,7 @@ describe('settings', () => {
     expect(await code(registry.deleteMode(':.c:x', false))).toBe('subject_mode_not_set');
   });
 
-  it('takes ids and versions in mode IMPORT, and overwrites nothing', async () => {
+  it('the mode IMPORT accepts ids and versions, and overwrites nothing', async () => {
     await put('busy', avro('x'));
     expect(await code(registry.setMode(undefined, 'IMPORT', false))).toBe('not_permitted');
     expect(await registry.setMode('i', 'IMPORT', false)).toBe('IMPORT');
@@ -268,7 +268,7 @@ describe('settings', () => {
     expect(everything(await replayed())).toEqual(everything(registry));
   });
 
-  it('forgets the deleted versions of a subject that is to be imported into', async () => {
+  it('deleted versions of a subject are removed before an import', async () => {
     await put('a', avro('x'));
     await registry.deleteSubject('a', false);
     await registry.setMode('a', 'IMPORT', false);
@@ -278,8 +278,8 @@ describe('settings', () => {
   });
 });
 
-describe('writing', () => {
-  it('shows nothing of a write that was not kept, and fails all that was decided with it', async () => {
+describe('writes', () => {
+  it('a write that was not stored stays invisible and fails everything decided with it', async () => {
     log.failure = registryError('store_failed', 'disk full');
     const both = [put('a', avro('x')), put('a', avro('x'))];
     expect(await Promise.all(both.map(code))).toEqual(['store_failed', 'store_failed']);
@@ -288,7 +288,7 @@ describe('writing', () => {
     expect(await put('a', avro('y'))).toMatchObject({ version: { id: 1, version: 1 } });
   });
 
-  it('keeps one request of a batch out of the others', async () => {
+  it('the requests of a batch do not affect each other', async () => {
     const answers = await Promise.all([
       code(put('a', avro('x'))),
       code(put('a', typed('int'))),
@@ -301,7 +301,7 @@ describe('writing', () => {
     expect(numbers('a')).toEqual([2]);
   });
 
-  it('finds out what is there before it writes after an unknown outcome', async () => {
+  it('the registry reads the log again before it writes after an unknown outcome', async () => {
     log.failure = registryError('store_unknown', 'timed out');
     const kept = encodeRecord({
       kind: 'schema',
@@ -332,7 +332,7 @@ describe('writing', () => {
       value: { id: 77, format: 'AVRO', text: '"bytes"', references: [], deleted: false },
     });
 
-  it('loses nothing of what others wrote while it was writing', async () => {
+  it('records of others that arrive during a write are not lost', async () => {
     await registry.setConfig('a', { compatibility: 'NONE' });
     const append = log.append.bind(log);
     log.append = async (records) => {
@@ -344,7 +344,7 @@ describe('writing', () => {
     expect(await put('a', '"long"')).toMatchObject({ version: { id: 78, version: 10 } });
   });
 
-  it('decides again when others wrote while it was deciding', async () => {
+  it('the registry decides again when others wrote during its decision', async () => {
     let now = 0;
     // Every look at the clock is a slice of its own, so that deciding gives way after each request.
     const clock = { wallNowMs: () => 1, monotonicMs: () => (now += 100) };
@@ -359,14 +359,14 @@ describe('writing', () => {
     expect(registry.versions('a', 'no').map(({ id }) => id)).toEqual([77, 78, 79]);
   });
 
-  it('refuses on a follower, and after it is closed', async () => {
+  it('a follower and a closed registry refuse writes', async () => {
     log.role = () => ({ leader: false, url: 'http://leader' }) as never;
     expect(await code(put('a', '"int"'))).toBe('not_leader');
     await registry.close();
     expect(await code(put('a', '"int"'))).toBe('store_failed');
   });
 
-  it('works in memory alone', async () => {
+  it('the registry works in memory alone', async () => {
     const memory = await Registry.open(new MemoryLog(), silentLogger);
     await memory.register('a', { text: '"int"' }, {});
     expect(memory.counts()).toEqual({

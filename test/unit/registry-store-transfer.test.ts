@@ -83,8 +83,8 @@ async function fillStore(log: RegistryLog): Promise<void> {
   await registry.close();
 }
 
-describe('an export', () => {
-  it('does not bring a version back that a replaced deletion had deleted', async () => {
+describe('export', () => {
+  it('an export does not restore a version that a replaced tombstone had deleted', async () => {
     const registry = await Registry.open(file('one'), silentLogger);
     await registry.setConfig('s', { compatibility: 'NONE' });
     await registry.register('s', { text: avro('a') }, {});
@@ -106,7 +106,7 @@ const STRANGE: readonly LogRecord[] = [
   { key: Buffer.from('{"magic":0,"keytype":"NOOP"}'), value: Buffer.from('') },
 ];
 
-describe('the commands', () => {
+describe('transfer commands', () => {
   const options = (store: string, over: { readonly out?: string; readonly in?: string } = {}) => ({
     store: store === 'memory' ? store : `file:${join(dir, store)}`,
     out: over.out ?? '-',
@@ -115,7 +115,7 @@ describe('the commands', () => {
     openLog: () => file(store),
   });
 
-  it('write a file under its name when it is whole, and fill a store from it', async () => {
+  it('the export command writes a file atomically, and the import command fills a store from it', async () => {
     await fillStore(file('one'));
     const out = join(dir, 'export.jsonl');
     expect(await transfer('export', options('one', { out }))).toBe(0);
@@ -133,14 +133,14 @@ describe('the commands', () => {
     ['import', 'two', {}, 'usage'],
     ['import', 'two', { in: '/proc/millrace/x' }, 'bad_file'],
     ['import', 'two', { in: '/dev/null' }, 'malformed_export'],
-  ] as const)('%s of %s with %j answers %s', async (action, store, over, wanted) => {
+  ] as const)('the command %s of %s with %j answers %s', async (action, store, over, wanted) => {
     await fillStore(file('one'));
     expect(await code(transfer(action, options(store, over)))).toBe(wanted);
     expect(readdirSync(dir)).toEqual(['one']);
   });
 });
 
-describe('where an export goes', () => {
+describe('export target', () => {
   const command = (out: string) =>
     transfer('export', {
       store: `file:${join(dir, 'one')}`,
@@ -150,7 +150,7 @@ describe('where an export goes', () => {
       openLog: () => file('one'),
     });
 
-  it('a pipe is written into and stays a pipe', async () => {
+  it('an export into a pipe leaves it a pipe', async () => {
     await fillStore(file('one'));
     const pipe = join(dir, 'pipe');
     execFileSync('mkfifo', [pipe]);
@@ -162,7 +162,7 @@ describe('where an export goes', () => {
   });
 
   it.each(['a file', 'nothing'])(
-    'a link to %s stays one, and what it names holds the export',
+    'an export to a link to %s writes its target and keeps the link',
     async (what) => {
       await fillStore(file('one'));
       const target = join(dir, 'target');
@@ -176,7 +176,7 @@ describe('where an export goes', () => {
     },
   );
 
-  it('a folder, and a stream that takes no more, are refused in one line', async () => {
+  it('an export to a folder or a full stream is refused in one line', async () => {
     await fillStore(file('one'));
     expect(await code(command(dir))).toBe('not_writable');
     const full = new Writable({
@@ -188,7 +188,7 @@ describe('where an export goes', () => {
 });
 
 describe('export and import', () => {
-  it('makes any two stores equal: ids, versions, deletes, settings, what nobody knows', async () => {
+  it('an import makes two stores equal in ids, versions, deletions, settings and unknown records', async () => {
     await fillStore(file('one'));
     const strange = file('one');
     await strange.open({ apply: () => {} });
@@ -215,7 +215,7 @@ describe('export and import', () => {
     await one.close();
   });
 
-  it('says nothing was to be done when the store is equal, and refuses one that is not', async () => {
+  it('an import into an equal store does nothing, and into a different one is refused', async () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
     await importStore(() => file('two'), linesOf(lines));
@@ -228,7 +228,7 @@ describe('export and import', () => {
     expect(await exported(file('two'))).toEqual(before);
   });
 
-  it('goes on where an import into a store without a whole write stopped', async () => {
+  it('an interrupted import resumes in a store without atomic writes', async () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
     const topic: LogRecord[] = [];
@@ -240,7 +240,7 @@ describe('export and import', () => {
     expect(await exported(new SharedLog(topic))).toEqual(lines);
   });
 
-  it('refuses an export that is cut short, changed or of another kind, and writes nothing', async () => {
+  it('a truncated, changed or foreign export is refused, and nothing is written', async () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
     const last = lines.length - 1;
@@ -261,7 +261,7 @@ describe('export and import', () => {
     expect(await exported(file('two'))).toHaveLength(2);
   });
 
-  it('tells the greatest id though the log that is exported has only removals of it', async () => {
+  it('an export states the greatest id although the log holds only its tombstone', async () => {
     const record = (value: Extract<StoreRecord, { kind: 'schema' }>['value']): LogRecord =>
       encodeRecord({ kind: 'schema', subject: 'a', version: 1, value });
     const topic = [
@@ -276,7 +276,7 @@ describe('export and import', () => {
     await registry.close();
   });
 
-  it('takes a file that says a key twice or removes it, and never gives an id of it again', async () => {
+  it('an import accepts repeated or removed keys and never assigns their ids again', async () => {
     const line = (version: number, id: number | null, type = 'int'): string =>
       JSON.stringify({
         key: JSON.stringify({ keytype: 'SCHEMA', subject: 's', version, magic: 1 }),
@@ -305,7 +305,7 @@ describe('export and import', () => {
     await registry.close();
   });
 
-  it('notices that the store does not hold what was written', async () => {
+  it('an import detects that the store does not hold what was written', async () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
     const topic: LogRecord[] = [];

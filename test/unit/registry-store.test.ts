@@ -23,8 +23,8 @@ const open = async (records?: readonly LogRecord[]): Promise<void> => {
 };
 beforeEach(() => open());
 
-describe('ids and dedup', () => {
-  it('gives the same content the same id, in the subject and across subjects', async () => {
+describe('ids and deduplication', () => {
+  it('the same content gets the same id, within a subject and across subjects', async () => {
     expect(await put('a', avro('x'))).toMatchObject({ created: true, version: { id: 1, version: 1 } });
     const pretty = JSON.stringify(JSON.parse(avro('x')), null, 2);
     expect(await put('a', pretty)).toMatchObject({ created: false, version: { id: 1, version: 1 } });
@@ -34,7 +34,7 @@ describe('ids and dedup', () => {
     expect(registry.maxId('.')).toBe(2);
   });
 
-  it('counts metadata and rules for identity, and takes them from the version before', async () => {
+  it('metadata and rules count for identity, and are inherited from the previous version', async () => {
     const text = avro('x');
     await put('a', { text, metadata: { properties: { owner: 'me' } } });
     expect(await put('a', { text, metadata: { properties: { owner: 'you' } } })).toMatchObject({
@@ -54,7 +54,7 @@ describe('ids and dedup', () => {
     });
   });
 
-  it('answers a text the subject already has before any check, an older one too', async () => {
+  it('a text that the subject already has is answered before any check, also an older one', async () => {
     await registry.setConfig('a', { compatibility: 'NONE' });
     await put('a', typed('int'));
     await put('a', typed('string'));
@@ -66,7 +66,7 @@ describe('ids and dedup', () => {
     expect(await code(put('a', avro('y')))).toBe('not_permitted');
   });
 
-  it('finds what another registry kept in another spelling', async () => {
+  it('a look-up finds what another registry stored in another spelling', async () => {
     const text = '{ "type": "string" }';
     await open([
       encodeRecord({
@@ -81,7 +81,7 @@ describe('ids and dedup', () => {
     expect(registry.schema(5).content.text).toBe(text);
   });
 
-  it('keeps the ids of a context to itself', async () => {
+  it('the ids of a context are separate', async () => {
     await put('a', avro('x'));
     expect(await put(':.c:a', avro('y'))).toMatchObject({ version: { id: 1, context: '.c' } });
     expect(await put(':.c:b', avro('x'))).toMatchObject({ version: { id: 2 } });
@@ -107,7 +107,7 @@ describe('ids and dedup', () => {
     ]);
   });
 
-  it('gives ids and versions without gaps or repeats to a thousand writers of one subject', async () => {
+  it('a thousand writers of one subject get ids and versions without gaps or repeats', async () => {
     await registry.setConfig('a', { compatibility: 'NONE' });
     const all = await Promise.all(Array.from({ length: 1000 }, (_, i) => put('a', avro(`f${i}`))));
     const wanted = Array.from({ length: 1000 }, (_, i) => i + 1);
@@ -117,7 +117,7 @@ describe('ids and dedup', () => {
     expect(everything(await replayed())).toEqual(everything(registry));
   });
 
-  it('does so for 64 writers over 20 subjects that share texts', async () => {
+  it('ids stay without gaps or repeats for 64 writers over 20 subjects that share texts', async () => {
     const writers = Array.from({ length: 64 }, async (_, w) => {
       for (let i = 0; i < 8; i++) await put(`s${(w + i) % 20}`, avro(`f${(w * 7 + i) % 30}`));
     });
@@ -133,7 +133,7 @@ describe('ids and dedup', () => {
   });
 
   it.each(['', 'a\u0000b', '__GLOBAL', '__EMPTY', 'x'.repeat(2000)])(
-    'refuses the subject %j',
+    'the subject %j cannot be registered',
     async (subject) => {
       expect(await code(put(subject, avro('x')))).toBe('invalid_subject');
     },
@@ -146,18 +146,18 @@ describe('ids and dedup', () => {
     [{ text: '"int"', references: [{ name: 'n', subject: 'no', version: 1 }] }, 'invalid_schema'],
     [{ text: '"int"', version: 3 }, 'invalid_schema'],
     [{ text: '"int"', id: 3 }, 'not_permitted'],
-  ])('refuses %j', async (input, wanted) => {
+  ])('the registration %j is refused', async (input, wanted) => {
     expect(await code(put('a', input))).toBe(wanted);
     expect(log.records).toEqual([]);
   });
 });
 
-describe('deleting', () => {
+describe('deletion', () => {
   const restart = async (): Promise<void> => {
     expect(everything(await replayed())).toEqual(everything(registry));
   };
 
-  it('hides a subject softly, keeps its ids, and gives the same content its id back', async () => {
+  it('a soft delete hides a subject, keeps its ids, and returns the id for the same content', async () => {
     await put('a', avro('x'));
     await put('a', avro('x', 'y'));
     await registry.setConfig('a', { compatibility: 'FULL' });
@@ -177,7 +177,7 @@ describe('deleting', () => {
     await restart();
   });
 
-  it('starts again from 1 after a permanent delete, with new ids', async () => {
+  it('a permanent delete restarts versions at 1 with new ids', async () => {
     await put('a', avro('x'));
     await put('a', avro('x', 'y'));
     await registry.deleteSubject('a', false);
@@ -199,7 +199,7 @@ describe('deleting', () => {
     ['-1', 'a', '-1', false, 'done'],
     ['one that is referred to', 'b', '1', false, 'reference_exists'],
     ['one whose referrer is deleted', 'c', '1', false, 'done'],
-  ])('answers for %s', async (_, subject, wanted, permanent, answer) => {
+  ])('a deletion answers for %s', async (_, subject, wanted, permanent, answer) => {
     for (const fields of [['x'], ['x', 'y'], ['x', 'y', 'z']]) await put('a', avro(...fields));
     await registry.deleteVersion('a', '2', false);
     for (const [to, from, name] of [
@@ -215,7 +215,7 @@ describe('deleting', () => {
     await restart();
   });
 
-  it('leaves deleted versions out of checks and of lookups', async () => {
+  it('deleted versions are omitted from checks and look-ups', async () => {
     await put('a', typed('int'));
     await registry.deleteVersion('a', '1', false);
     expect(await code(() => registry.lookup('a', { text: typed('int') }, {}))).toBe('subject_not_found');
@@ -226,7 +226,7 @@ describe('deleting', () => {
     expect(await code(() => registry.lookup('a', { text: avro('q') }, {}))).toBe('schema_not_found');
   });
 
-  it('removes a version under every spelling that its key has in the log', async () => {
+  it('a version is removed under every spelling that its key has in the log', async () => {
     const value = Buffer.from('{"subject":"a","version":1,"id":1,"schema":"\\"int\\"","deleted":true}');
     const karapace = Buffer.from('{"subject":"a","version":1,"magic":1,"keytype":"SCHEMA"}');
     await open([{ key: karapace, value }]);
@@ -235,7 +235,7 @@ describe('deleting', () => {
     expect(removed).toEqual(['{"keytype":"SCHEMA","subject":"a","version":1,"magic":1}', String(karapace)]);
   });
 
-  it('counts the field numbers of versions that are gone for good, and lets a deleted text come back', async () => {
+  it('field numbers of permanently deleted versions count, and a deleted text may return', async () => {
     await registry.setConfig(undefined, { compatibility: 'NONE' });
     await put('p', proto('int32 a = 1; string b = 2;'));
     await put('p', proto('int32 a = 1;'));
@@ -253,7 +253,7 @@ describe('deleting', () => {
 });
 
 describe('references', () => {
-  it('resolves them in their context, with -1 for the latest, and knows who refers', async () => {
+  it('references are resolved in their context, with -1 for the latest, and list who refers', async () => {
     const part = JSON.stringify({ type: 'record', name: 'p.Part', fields: [] });
     const whole = JSON.stringify({ type: 'record', name: 'Whole', fields: [{ name: 'f', type: 'p.Part' }] });
     const references = [{ name: 'p.Part', subject: 'part', version: -1 }];
@@ -278,7 +278,7 @@ describe('references', () => {
     expect(registry.referencedBy('part', '1', true)).toEqual([made.version.id]);
   });
 
-  it('ends on a circle that another registry left', async () => {
+  it('a circle of references that another registry left ends the resolution', async () => {
     const value = (subject: string) => ({
       id: subject === 'a' ? 1 : 2,
       format: 'AVRO',
@@ -295,7 +295,7 @@ describe('references', () => {
 });
 
 describe('field numbers', () => {
-  it('count when what the schema refers to is gone too, through a restart', async () => {
+  it('field numbers count when a referenced schema is gone too, through a restart', async () => {
     await put('part', {
       format: 'PROTOBUF',
       text: 'syntax = "proto3"; package p; message Part { int32 n = 1; }',
@@ -312,13 +312,13 @@ describe('field numbers', () => {
     expect(await put('p', proto('string b = 2;'))).toMatchObject({ version: { version: 1, id: 3 } });
   });
 
-  it('count over the versions that are there, under any level', async () => {
+  it('field numbers count over existing versions under any level', async () => {
     await registry.setConfig('p', { compatibility: 'NONE' });
     for (const body of ['int32 a = 1; int32 b = 2;', 'int32 a = 1;']) await put('p', proto(body));
     expect(await code(put('p', proto('int32 a = 1; int32 bb = 2;')))).toBe('incompatible');
   });
 
-  it('of two lives of a subject are told apart', async () => {
+  it('field numbers of two lives of a subject are separate', async () => {
     await registry.setConfig(undefined, { compatibility: 'NONE' });
     for (const body of ['int32 a = 1;', 'int32 a = 1; int32 b = 2;']) await put('p', proto(body));
     await registry.deleteSubject('p', false);
@@ -332,7 +332,7 @@ describe('field numbers', () => {
     expect(await put('p', proto('int32 a = 1; int32 c = 3;'))).toMatchObject({ created: true });
   });
 
-  it('count when a subject was cleared for an import', async () => {
+  it('field numbers count after a subject was cleared for an import', async () => {
     await put('p', proto('int32 a = 1; int32 b = 2;'));
     await registry.deleteSubject('p', false);
     await registry.setMode('p', 'IMPORT', false);

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { bench } from '../../bench/results.ts';
 import { smokeContext } from './bench/context.ts';
 
-it('measures writing and look-ups beside a plain file', async () => {
+it('the results bench measures writes and look-ups beside a plain file', async () => {
   const closing: Array<() => Promise<void> | void> = [];
   const results = await bench.run(
     smokeContext({ settings: { native: 'auto' }, onClose: (close) => void closing.push(close) }),

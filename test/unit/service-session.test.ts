@@ -47,14 +47,14 @@ async function sessionOf(more: { readonly sessionTimeoutMs?: number }): Promise<
   return seen;
 }
 
-describe('the session of a service in its group', () => {
-  it('is as long as that of payments, or as the service says', async () => {
+describe('session of a service', () => {
+  it('the session timeout of a service is that of payments, or as the service sets it', async () => {
     expect(await sessionOf({})).toEqual({ 'session.timeout.ms': 10_000 });
     expect(await sessionOf({ sessionTimeoutMs: 45_000 })).toEqual({ 'session.timeout.ms': 45_000 });
   });
 });
 
-describe('the options of a service', () => {
+describe('service options', () => {
   const base = { table: 'outbox', topic: 'events' };
   const refused = async (settings: object, more: object = {}): Promise<string> => {
     const service = await Service.open(options(more));
@@ -69,7 +69,7 @@ describe('the options of a service', () => {
     throw new Error('it was not refused');
   };
 
-  it('a relay in wal mode without a replication driver is refused, and polls never', async () => {
+  it('a relay in wal mode without a replication driver is refused and never polls', async () => {
     const why = await refused({ mode: 'wal' });
     expect(why).toContain('needs the driver `replication`');
     expect(why).toContain('openReplication()');
@@ -84,7 +84,7 @@ describe('the options of a service', () => {
     expect(await refused(settings, { replication: {} })).toContain(why);
   });
 
-  it('a relay in wal mode that is made by hand without a source is refused', () => {
+  it('a relay in wal mode that is constructed without a source is refused', () => {
     const settings = { ...RELAY_DEFAULTS, ...base, mode: 'wal', name: 'r', source: '/r' };
     expect(() => new Relay({ ...options(), settings } as unknown as RelayOptions)).toThrow(
       'needs makeSource',

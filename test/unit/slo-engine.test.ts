@@ -73,8 +73,8 @@ function verdicts(minute: Minute): ReadonlyMap<string, Verdict['verdict']> {
   return new Map(judge(rules, [scraped]).map(({ rule, verdict }) => [rule.id, verdict]));
 }
 
-describe('the rules of the engine', () => {
-  it('hold every limit that a process can show', () => {
+describe('engine rules', () => {
+  it('the engine rules contain every limit that a process can show', () => {
     expect(rules.map((rule) => [rule.id, rule.bound, rule.limit])).toEqual([
       ['accumulate_p99', 'below', 0.005],
       ['fire_to_sink_p99', 'below', 1],
@@ -88,12 +88,12 @@ describe('the rules of the engine', () => {
     ]);
   });
 
-  it('put each quantile where its histogram has a bound', () => {
+  it('each quantile limit is a bucket bound of its histogram', () => {
     for (const { measure, limit, of } of rules)
       for (const { metric } of of) if (measure === 'quantile') expect(boundsOf(metric)).toContain(limit);
   });
 
-  it('can tell that an event took less than its limit, and by how much it took more', () => {
+  it('the latency buckets resolve whether an event met its limit, and by how much it missed', () => {
     const around = (ms: number): readonly number[] => {
       const at = STAGE_BUCKETS_S.findIndex((bound) => bound * 1000 >= ms);
       return STAGE_BUCKETS_S.slice(at - 1, at + 1);
@@ -104,7 +104,7 @@ describe('the rules of the engine', () => {
     expect(STAGE_BUCKETS_S.length).toBeLessThanOrEqual(30);
   });
 
-  it('are all met by a healthy minute', () => {
+  it('a healthy minute meets every engine rule', () => {
     expect([...verdicts(HEALTHY)].filter(([, verdict]) => verdict !== 'met')).toEqual([]);
   });
 
@@ -118,7 +118,7 @@ describe('the rules of the engine', () => {
     ['checkpoint_p99', { checkpointS: 60 }],
     ['engine_recovery', { recoveryS: 8 }],
     ['engine_is_ready', { ready: 0 }],
-  ])('%s alone is missed by a minute that breaks it', (id, broken) => {
+  ])('only the rule %s is missed by a minute that breaks it', (id, broken) => {
     const missed = [...verdicts({ ...HEALTHY, ...broken })].filter(([, verdict]) => verdict !== 'met');
     expect(missed).toEqual([[id, 'missed']]);
   });

@@ -23,7 +23,7 @@ function samples(
   return new Map(found.map((sample) => [Object.values(sample.labels).join(' '), sample]));
 }
 
-describe('the client', () => {
+describe('client metrics', () => {
   function setUp() {
     const metrics = new Metrics();
     let nowMs = 0;
@@ -49,7 +49,7 @@ describe('the client', () => {
     return { client, metrics };
   }
 
-  it('tells a lookup from memory from one with a round trip', async () => {
+  it('the client distinguishes a cached look-up from one with a round trip', async () => {
     const { client, metrics } = setUp();
     await client.version('s', 'latest');
     await Promise.all([client.schemaById(1), client.schemaById(1)]);
@@ -64,7 +64,7 @@ describe('the client', () => {
     expect(seconds.get('cold')?.sum).toBeCloseTo(0.02);
   });
 
-  it('counts the ids it asked for, the schemas it keeps, and each round trip', async () => {
+  it('the client counts requested ids, cached schemas, and each round trip', async () => {
     const { client, metrics } = setUp();
     await client.version('s', 'latest');
     await client.schemaById(7);
@@ -85,8 +85,8 @@ describe('the client', () => {
   });
 });
 
-describe('the producer', () => {
-  it('observes what encoding and framing cost, of each record, without the network', async () => {
+describe('producer metrics', () => {
+  it('the producer observes the cost of encoding and framing each record, without the network', async () => {
     const metrics = new Metrics();
     let nowMs = 0;
     const sent: number[] = [];

@@ -92,8 +92,8 @@ function verdicts(minute: Minute): ReadonlyMap<string, Verdict['verdict']> {
   return new Map(judge(rules, [scraped]).map(({ rule, verdict }) => [rule.id, verdict]));
 }
 
-describe('the rules of the outbox', () => {
-  it('hold every limit that a process can show', () => {
+describe('outbox rules', () => {
+  it('the outbox rules contain every limit that a process can show', () => {
     expect(rules.map((rule) => [rule.id, rule.bound, rule.limit])).toEqual([
       ['orders_p99', 'below', 0.025],
       ['orders_rate', 'atLeast', 5000],
@@ -107,13 +107,13 @@ describe('the rules of the outbox', () => {
     ]);
   });
 
-  it('put each quantile where its histogram has a bound', () => {
+  it('each quantile limit is a bucket bound of its histogram', () => {
     const limit = (id: string): number => rules.find((rule) => rule.id === id)?.limit as number;
     expect(LATENCY_BUCKETS_S).toContain(limit('orders_p99'));
     expect(EFFECT_BUCKETS_S).toContain(limit('commit_to_effect_p99'));
   });
 
-  it('are all met by a healthy minute', () => {
+  it('a healthy minute meets every outbox rule', () => {
     expect([...verdicts(HEALTHY)].filter(([, verdict]) => verdict !== 'met')).toEqual([]);
   });
 
@@ -127,12 +127,12 @@ describe('the rules of the outbox', () => {
     ['commit_to_effect_p99', { effectS: 2.5 }],
     ['payments_parks_nothing', { parked: 1 }],
     ['inbox_remembers', { marginS: -60 }],
-  ])('%s alone is missed by a minute that breaks it', (id, broken) => {
+  ])('only the rule %s is missed by a minute that breaks it', (id, broken) => {
     const missed = [...verdicts({ ...HEALTHY, ...broken })].filter(([, verdict]) => verdict !== 'met');
     expect(missed).toEqual([[id, 'missed']]);
   });
 
-  it('judge no ratio between two processes by one scrape, because a restarted relay counts from its restart', () => {
+  it('a ratio between two processes is not judged by one scrape, because a restarted relay counts from its restart', () => {
     const scraped = (target: string, text: string): Scraped => ({
       target,
       scrapes: [{ atMs: 0, page: parseExposition(text, target) }],

@@ -14,8 +14,8 @@ import { promExposition } from '../../src/io/metrics/prom.ts';
 
 const page = (text: string) => parseExposition(text, 'page');
 
-describe('an exposition', () => {
-  it('is read with its labels, times, kinds and families without a sample', () => {
+describe('metrics exposition', () => {
+  it('an exposition is parsed with its labels, times, kinds and empty families', () => {
     const read = page(
       [
         '# HELP a_total Things.',
@@ -53,12 +53,12 @@ describe('an exposition', () => {
     ['a 1\nb', 'line 2 is no sample'],
     ['a 0x10', 'line 1 is no sample'],
     ['', 'it has no sample'],
-  ])('%j is none', (text, why) => {
+  ])('the text %j is not an exposition', (text, why) => {
     expect(() => page(text)).toThrow(why);
     expect(() => page(text)).toThrow(expect.objectContaining({ code: 'wrong_server' }) as Error);
   });
 
-  it('of our own metrics comes back as it was counted', async () => {
+  it('an exposition of our own metrics is parsed to the counted values', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.tuple(fc.string({ unit: 'grapheme', maxLength: 8 }), fc.nat()), {
@@ -116,8 +116,8 @@ function one(rule: Partial<Rule>, ...scraped: readonly Scraped[]): Verdict {
 const series = (name: string, ...values: readonly number[]): string[] =>
   values.map((value) => `${name} ${value}`);
 
-describe('a verdict', () => {
-  it('adds processes up, over the window or over their life', () => {
+describe('verdict', () => {
+  it('a verdict sums the processes over the window or over their life', () => {
     const a = pages(
       'a',
       'm_total{x="1"} 5\nm_total{x="2"} 1',
@@ -130,11 +130,11 @@ describe('a verdict', () => {
     expect(one({ of: [{ metric: 'm_total', where: { x: ['9'] } }], over: 'life' }, a).value).toBe(0);
   });
 
-  it('counts a process that was started again from its start', () => {
+  it('a restarted process is counted from its start', () => {
     expect(one({}, pages('a', ...series('m_total', 100, 110, 3, 5))).value).toBe(10 + 3 + 2);
   });
 
-  it('is no data where no process serves the metric, and met where it has counted nothing', () => {
+  it('a verdict is no_data without the metric, and met where it counted nothing', () => {
     expect(one({}, pages('a', 'other 1'))).toMatchObject({
       verdict: 'no_data',
       note: 'no process serves m_total',
@@ -151,11 +151,11 @@ describe('a verdict', () => {
     ['atMost', 5, 5, 'met'],
     ['atLeast', 5, 5, 'met'],
     ['atLeast', 4, 5, 'missed'],
-  ] as const)('%s: %d against %d is %s', (bound, value, limit, verdict) => {
+  ] as const)('the bound %s compares %d with %d as %s', (bound, value, limit, verdict) => {
     expect(one({ bound, limit, over: 'life' }, pages('a', `m_total ${value}`)).verdict).toBe(verdict);
   });
 
-  it('takes a rate over the whole time, of who ended early too', () => {
+  it('a rate is taken over the whole time, also of a process that ended early', () => {
     const rule = { measure: 'rate', bound: 'atLeast', limit: 100 } as const;
     const long = pages('a', ...series('m_total', 0, 100, 200, 300, 400));
     const short = pages('b', ...series('m_total', 50, 90));
@@ -163,7 +163,7 @@ describe('a verdict', () => {
     expect(one(rule, pages('a', 'm_total 1'))).toMatchObject({ verdict: 'no_data' });
   });
 
-  it('takes a ratio over all, or of the worst process', () => {
+  it('a ratio is taken over all processes, or of the worst process', () => {
     const rule = {
       measure: 'ratio',
       of: [{ metric: 'asked', where: {} }],
@@ -191,7 +191,7 @@ describe('a verdict', () => {
     });
   });
 
-  it('tells a rise from what only swings', () => {
+  it('a rise is distinguished from a value that only swings', () => {
     const rule = { measure: 'rise', of: [{ metric: 'lag', where: {} }] } as const;
     const gauge = (...values: readonly number[]) => pages('a', ...series('lag', ...values));
     expect(one(rule, gauge(0, 900, 0, 900, 0, 900, 0, 900, 0)).verdict).toBe('met');
@@ -215,8 +215,8 @@ const histogram = (...counts: readonly number[]): string => {
 };
 const quantile = { measure: 'quantile', of: [{ metric: 'm', where: {} }], bound: 'below' } as const;
 
-describe('a quantile', () => {
-  it('lies between two bounds, and meets a limit with the upper one', () => {
+describe('quantile', () => {
+  it('a quantile lies between two bounds, and meets a limit with the upper one', () => {
     const a = pages('a', histogram(0, 0, 0, 0), histogram(98, 1, 1, 0));
     expect(one({ ...quantile, q: 0.98, limit: 0.001 }, a)).toMatchObject({
       verdict: 'met',
@@ -234,7 +234,7 @@ describe('a quantile', () => {
     expect(one({ ...quantile, q: 1, limit: 0.025 }, a)).toMatchObject({ verdict: 'met', from: 0.0025 });
   });
 
-  it('over the last bound is not met by any limit', () => {
+  it('a quantile over the last bound meets no limit', () => {
     expect(one({ ...quantile, q: 0.5, limit: 1e9 }, pages('a', histogram(1, 0, 0, 9)))).toMatchObject({
       verdict: 'missed',
       value: Number.POSITIVE_INFINITY,
@@ -242,7 +242,7 @@ describe('a quantile', () => {
     });
   });
 
-  it('is of all processes together, in the window alone', () => {
+  it('a quantile is taken over all processes together, within the window', () => {
     const a = pages('a', histogram(0, 0, 50, 0), histogram(99, 0, 50, 0));
     const b = pages('b', histogram(0, 0, 0, 0), histogram(0, 0, 1, 0));
     expect(one({ ...quantile, q: 0.99, limit: 0.001 }, a, b)).toMatchObject({ verdict: 'met' });
@@ -252,7 +252,7 @@ describe('a quantile', () => {
     });
   });
 
-  it('needs observations, in the same buckets', () => {
+  it('a quantile needs observations in the same buckets', () => {
     expect(one({ ...quantile, q: 0.5, limit: 1 }, pages('a', '# TYPE m histogram'))).toMatchObject({
       verdict: 'no_data',
       note: 'nothing was observed',
@@ -266,7 +266,7 @@ describe('a quantile', () => {
     ).toMatchObject({ verdict: 'no_data', note: 'the processes have different buckets' });
   });
 
-  it('agrees with the sorted observations, to the bucket’s width', () => {
+  it('a quantile agrees with the sorted observations up to the width of its bucket', () => {
     fc.assert(
       fc.property(
         fc.array(fc.double({ min: 1e-7, max: 50, noNaN: true }), { minLength: 1, maxLength: 300 }),
@@ -290,7 +290,7 @@ describe('a quantile', () => {
   });
 });
 
-describe('pages that real processes served', () => {
+describe('recorded pages', () => {
   const recorded = JSON.parse(
     readFileSync(join(packageRoot(), 'test', 'vectors', 'slo-pages.json'), 'utf8'),
   ) as { readonly processes: Readonly<Record<string, readonly string[]>> };
@@ -309,24 +309,24 @@ describe('pages that real processes served', () => {
     ['consumer_lag', 'met', 200, undefined],
     ['replay_decodes', 'met', 1, undefined],
     ['cache_hit_ratio', 'met', 1, undefined],
-  ])('%s is %s with %d', (id, verdict, value, from) => {
+  ])('the recorded rule %s is %s with %d', (id, verdict, value, from) => {
     const found = judge(readRules('registry').rules, scraped).find(({ rule }) => rule.id === id);
     expect(found).toMatchObject({ verdict, value, from });
   });
 
-  it('are all the rules there are', () => {
+  it('the recorded pages cover every registry rule', () => {
     expect(judge(readRules('registry').rules, scraped)).toHaveLength(11);
   });
 });
 
 describe('rules', () => {
-  it.each(BUILT_IN)('of the %s are sound', (name) => {
+  it.each(BUILT_IN)('the rules of the %s are sound', (name) => {
     const { rules, source } = readRules(name);
     expect(source).not.toBe('');
     expect(rules.length).toBeGreaterThan(5);
   });
 
-  it('of the registry hold every limit that a process can show', () => {
+  it('the registry rules contain every limit that a process can show', () => {
     const limits = readRules('registry').rules.map((rule) => [rule.id, rule.bound, rule.limit]);
     expect(limits).toEqual([
       ['lookup_warm_p99', 'below', 0.001],
@@ -343,7 +343,7 @@ describe('rules', () => {
     ]);
   });
 
-  it('of the registry put each quantile where its histogram has a bound', () => {
+  it('each quantile limit of the registry is a bucket bound of its histogram', () => {
     const quantiles = readRules('registry').rules.filter(({ measure }) => measure === 'quantile');
     expect(quantiles).toHaveLength(4);
     for (const { limit } of quantiles) expect(LATENCY_BUCKETS_S).toContain(limit);
@@ -369,28 +369,28 @@ describe('rules', () => {
     [text({ each: 'one' }), 'has an each'],
     [text({ limits: 1 }), 'a property "limits" that means nothing'],
     [JSON.stringify({ rules: [good, good] }), 'rule 2 repeats the id a'],
-  ])('%j are refused', (document, why) => {
+  ])('the rules file %j is refused', (document, why) => {
     expect(() => parseRules(document, 'file')).toThrow(`file: `);
     expect(() => parseRules(document, 'file')).toThrow(why);
   });
 
-  it('are told where they are not found', () => {
+  it('a missing rules file is reported with its error', () => {
     expect(() => readRules('/nowhere/rules.json')).toThrow('ENOENT');
   });
 });
 
-describe('the page about rules', () => {
+describe('documentation of rules', () => {
   const text = readFileSync(join(packageRoot(), 'docs', 'slo', 'README.md'), 'utf8');
-  it('has an example that is read as one', () => {
+  it('the page has an example that parses as a rule', () => {
     const example = /```json\n(.*?)```/s.exec(text)?.[1];
     expect(parseRules(example ?? '', 'README').rules).toHaveLength(1);
   });
-  it('names every measure and every bound', () => {
+  it('the page names every measure and every bound', () => {
     for (const word of [...MEASURES, ...BOUNDS]) expect(text).toContain(`\`${word}\``);
   });
 });
 
-describe('words', () => {
+describe('formatting', () => {
   it.each([
     [0.001, 's', '1 ms'],
     [0.000008, 's', '8 us'],
@@ -399,7 +399,7 @@ describe('words', () => {
     [200_000, 'events/s', '200000 events/s'],
     [0.99995, '', '0.99995'],
     [Number.POSITIVE_INFINITY, 's', 'over the last bucket s'],
-  ])('%d %s is %s', (value, unit, words) => {
+  ])('the quantity %d %s is formatted as %s', (value, unit, words) => {
     expect(quantity(value, unit)).toBe(words);
   });
 
@@ -409,10 +409,10 @@ describe('words', () => {
     ['http://a:9/x/metrics', 'http://a:9/x/metrics'],
     ['https://a', 'https://a/metrics'],
     ['[::1]:9', 'http://[::1]:9/metrics'],
-  ])('%s is read at %s', (text, address) => {
+  ])('the metrics of %s are read at %s', (text, address) => {
     expect(metricsAddress(text)).toBe(address);
   });
-  it.each(['a', '', 'http://', 'ftp://a:1'])('%j is no address', (text) => {
+  it.each(['a', '', 'http://', 'ftp://a:1'])('the text %j is refused as an address', (text) => {
     expect(() => metricsAddress(text)).toThrow('is no address');
   });
 });

@@ -11,8 +11,8 @@ import { logLines } from './access-kit.ts';
 
 const IN_SYNC = 'min.insync.replicas';
 
-describe('a topic that is created', () => {
-  it('wants two replicas in sync where it has three, unless the caller says otherwise', () => {
+describe('created topic', () => {
+  it('a created topic requires two in-sync replicas of three, unless the caller sets otherwise', () => {
     expect([1, 2, 3, 5].map((replicas) => newTopicConfig(replicas)[IN_SYNC])).toEqual([
       undefined,
       undefined,
@@ -25,7 +25,7 @@ describe('a topic that is created', () => {
     });
   });
 
-  it('is asked of the broker with that setting, whoever names how many replicas it has', async () => {
+  it('a created topic has that setting, whether the broker or the caller decides the replicas', async () => {
     const asked: unknown[] = [];
     const partition = { id: 0, leader: 1, replicas: [1, 2, 3], isrs: [1, 2, 3] };
     const client = {
@@ -71,8 +71,8 @@ describe('a topic that is created', () => {
   });
 });
 
-describe('an existing topic', () => {
-  it('is warned of where it has three replicas and one in sync is enough, and in no other case', () => {
+describe('existing topic', () => {
+  it('an existing topic causes a warning only with three replicas and one in sync', () => {
     const cases = [
       [3, '1', true],
       [3, '2', false],
@@ -91,7 +91,7 @@ describe('an existing topic', () => {
     expect(log.lines).toEqual([]);
   });
 
-  it('is warned of by a command that would create it, and by a registry that keeps its schemas there', async () => {
+  it('an existing topic causes the warning in a command that would create it and in a registry', async () => {
     const driver = simBrokerDriver({
       clock: systemClock,
       seed: 1,

@@ -183,8 +183,8 @@ function scene(opened = true, over: Partial<ParkingLimits> = {}) {
 const of = (broker: Broker, key: number): bigint[] =>
   broker.taken.filter(([name]) => name === nameOf(key)).map(([, id]) => id);
 
-describe('wal feed', () => {
-  it('hands rows over in the order of their commits and confirms the last commit', async () => {
+describe('WAL feed', () => {
+  it('the feed forwards rows in commit order and confirms the last commit', async () => {
     const { broker, feed, transaction, settle } = scene();
     transaction(100n, [
       [3n, 1],
@@ -197,7 +197,7 @@ describe('wal feed', () => {
     expect(feed.progress.confirmed).toBe(200n);
   });
 
-  it('ignores other tables and other changes, and moves past their transactions', async () => {
+  it('the feed ignores other tables and other changes, and advances past their transactions', async () => {
     const { broker, feed, send, settle } = scene();
     send(wire.begin(9n, 0n, 1));
     send(wire.relation(2, 'public', 'orders', COLUMNS));
@@ -217,7 +217,7 @@ describe('wal feed', () => {
     expect(feed.progress.confirmed).toBe(50n);
   });
 
-  it('publishes a large transaction in parts before it ends, and confirms it as a whole', async () => {
+  it('the feed publishes a large transaction in parts before it ends, and confirms it as a whole', async () => {
     const { broker, feed, send, row, settle } = scene();
     send(wire.begin(9n, 0n, 1));
     for (let id = 1n; id <= 2500n; id++) row(id, Number(id % 200n));
@@ -229,7 +229,7 @@ describe('wal feed', () => {
     expect(feed.progress.confirmed).toBe(10n);
   });
 
-  it('confirms nothing that is not marked', async () => {
+  it('the feed confirms nothing that is not marked', async () => {
     const { broker, feed, transaction, settle } = scene();
     let mark = (): void => {};
     broker.marks = new Promise((resolve) => {
@@ -244,7 +244,7 @@ describe('wal feed', () => {
     expect(feed.progress.confirmed).toBe(100n);
   });
 
-  it('counts what was received while the pipeline is full: a keepalive confirms nothing past it', async () => {
+  it('the feed counts what arrives while the pipeline is full, and a keepalive confirms nothing past it', async () => {
     const { broker, feed, transaction, settle, throttled } = scene();
     broker.isFull = true;
     for (let i = 1n; i <= 200n; i++)
@@ -262,7 +262,7 @@ describe('wal feed', () => {
     expect([broker.taken.length, feed.progress.confirmed]).toEqual([10_000, 20_000n]);
   });
 
-  it('stops reading above its bound in bytes, too', async () => {
+  it('the feed stops reading above its limit in bytes, too', async () => {
     const { broker, send, row, throttled, settle } = scene();
     broker.isFull = true;
     send(wire.begin(9n, 0n, 1));
@@ -273,7 +273,7 @@ describe('wal feed', () => {
     expect(throttled).toEqual(['pause', 'resume']);
   });
 
-  it('keeps a key in order while the broker refuses, and goes on when it takes', async () => {
+  it('the feed keeps a key in order while the broker refuses, and resumes when it accepts', async () => {
     const { broker, feed, transaction, settle } = scene();
     let down = true;
     broker.refuses = () => down;
@@ -288,7 +288,7 @@ describe('wal feed', () => {
     expect(broker.taken.length).toBe(30);
   });
 
-  it('parks a row that is refused while others are taken, with what follows of its key, and goes on', async () => {
+  it('the feed parks a refused row with the later rows of its key, and continues with others', async () => {
     const { broker, feed, transaction, settle, parking, table } = scene();
     broker.refuses = (row) => row.id === 1n;
     transaction(10n, [[1n, 1]]);
@@ -312,7 +312,7 @@ describe('wal feed', () => {
     expect(of(broker, 1).at(-1)).toBe(12n);
   });
 
-  it('does not bring parked rows while one of them cannot be seen yet', async () => {
+  it('parked rows are not published while one of them is still invisible', async () => {
     const { broker, parking, table } = scene();
     parking.park([rowOf(1n, 1), rowOf(2n, 1)]);
     table.put(rowOf(2n, 1));
@@ -323,7 +323,7 @@ describe('wal feed', () => {
     expect([of(broker, 1), parking.highest()]).toEqual([[1n, 2n], null]);
   });
 
-  it('tries a part of the parked keys a turn, one row of each, and reads what waits behind in pages', async () => {
+  it('each turn tries some parked keys with one row each, and reads the rows behind in pages', async () => {
     const { broker, parking, table, metrics } = scene(true, {
       keysATurn: 3,
       pageRows: 4,
@@ -356,7 +356,7 @@ describe('wal feed', () => {
     expect([parking.size, metrics.parked.value(), parking.highest()]).toEqual([0, 0, null]);
   });
 
-  it('keeps a key parked that got a row while its others were brought', async () => {
+  it('a key stays parked when it gets a row while its others are published', async () => {
     const { broker, parking, table } = scene();
     table.put(rowOf(1n, 1));
     parking.park([rowOf(1n, 1)]);
@@ -373,7 +373,7 @@ describe('wal feed', () => {
     expect([of(broker, 1), parking.size]).toEqual([[1n, 2n], 0]);
   });
 
-  it('holds streamed transactions back until they are committed', async () => {
+  it('streamed transactions are held back until they are committed', async () => {
     const { broker, feed, send, settle } = scene();
     const cells = (id: bigint): wire.WireCell[] => [
       { kind: 't', bytes: Buffer.from(String(id)) },
@@ -396,7 +396,7 @@ describe('wal feed', () => {
     expect([broker.taken.map(([, id]) => id), feed.progress.confirmed]).toEqual([[1n], 10n]);
   });
 
-  it('hands nothing over before it is opened: the slot may turn out to be another one', async () => {
+  it('the feed forwards nothing before it is opened, because the slot may be another one', async () => {
     const { broker, feed, transaction, settle } = scene(false);
     transaction(10n, [[1n, 1]]);
     await settle();
@@ -406,7 +406,7 @@ describe('wal feed', () => {
     expect([broker.taken.length, feed.progress.confirmed]).toEqual([1, 10n]);
   });
 
-  it('hands nothing over after it was stopped', async () => {
+  it('the feed forwards nothing after it was stopped', async () => {
     const { broker, feed, transaction, settle } = scene();
     broker.isFull = true;
     transaction(10n, [[1n, 1]]);

@@ -69,8 +69,8 @@ function scene(over: { readonly bringAgain?: () => Promise<void>; readonly audit
   return { keeper, done, seconds };
 }
 
-describe('wal keeper', () => {
-  it('moves, warms and watches the slot while parked rows and the audit wait for a broker that does not answer', async () => {
+describe('WAL keeper', () => {
+  it('the keeper advances and watches the slot while parked rows and the audit wait for a silent broker', async () => {
     let answer = (): void => {};
     const waits = new Promise<void>((resolve) => {
       answer = resolve;
@@ -87,7 +87,7 @@ describe('wal keeper', () => {
     expect(done.audits).toBeGreaterThan(1);
   });
 
-  it('passes on what either of them failed with', async () => {
+  it('the keeper reports the errors of parked rows and of the audit', async () => {
     const { seconds } = scene({
       bringAgain: () => Promise.reject(outboxError('database_unavailable', 'gone')),
     });

@@ -10,8 +10,8 @@ import { judge } from '../../src/outbox/relay/wal-start.ts';
 import { StreamedTransactions } from '../../src/outbox/relay/wal-streamed.ts';
 import * as wire from '../property/wal-encode.ts';
 
-describe('positions', () => {
-  it('compare as numbers, though their halves have no leading zeros', () => {
+describe('WAL positions', () => {
+  it('positions compare as numbers, although their halves have no leading zeros', () => {
     const low = parseLsn('0/FFFFFFFF') as bigint;
     const high = parseLsn('1/8000000') as bigint;
     expect(low < high).toBe(true);
@@ -26,8 +26,8 @@ describe('positions', () => {
   });
 });
 
-describe('progress', () => {
-  it('confirms the end of a transaction whose rows are done, and nothing before', () => {
+describe('WAL progress', () => {
+  it('the progress confirms the end of a transaction whose rows are done, and nothing before', () => {
     const progress = new WalProgress();
     progress.begin();
     progress.row();
@@ -42,7 +42,7 @@ describe('progress', () => {
     expect([progress.confirmed, progress.outstanding, progress.unconfirmed]).toEqual([100n, 0, 0]);
   });
 
-  it('waits for what was received and not yet handed over, and for the transaction that is open', () => {
+  it('the progress waits for received rows that are not yet forwarded, and for the open transaction', () => {
     const progress = new WalProgress();
     progress.quiet(50n);
     expect(progress.confirmed).toBe(50n);
@@ -61,14 +61,14 @@ describe('progress', () => {
     expect(progress.confirmed, 'never back').toBe(80n);
   });
 
-  it('moves past transactions without rows of ours', () => {
+  it('the progress advances past transactions without rows of the table', () => {
     const progress = new WalProgress();
     progress.begin();
     progress.commit(10n);
     expect(progress.confirmed).toBe(10n);
   });
 
-  it('finishes one transaction in parts, and many in one part, in any order', () => {
+  it('the progress finishes a transaction in parts, and many in one part, in any order', () => {
     const transactions = fc.array(fc.nat(5), { minLength: 1, maxLength: 30 });
     fc.assert(
       fc.property(
@@ -111,7 +111,7 @@ describe('progress', () => {
   });
 });
 
-describe('a slot that was met', () => {
+describe('existing slot', () => {
   const state: SlotState = {
     activePid: null,
     walStatus: 'reserved',
@@ -134,12 +134,15 @@ describe('a slot that was met', () => {
     ['where it was left', state, memory, false, undefined, undefined],
     ['behind, as after a crash', { ...state, confirmed: 90n }, memory, false, undefined, undefined],
     ['about to be lost', { ...state, walStatus: 'unreserved' }, memory, false, undefined, undefined],
-  ] as const)('%s', (_, met, remembered, publicationMade, make, doubt) => {
-    expect(judge(met, remembered, '7', publicationMade)).toEqual({ make, doubt });
-  });
+  ] as const)(
+    'the slot is judged as specified when it is %s',
+    (_, met, remembered, publicationMade, make, doubt) => {
+      expect(judge(met, remembered, '7', publicationMade)).toEqual({ make, doubt });
+    },
+  );
 });
 
-describe('transactions that are streamed before they end', () => {
+describe('streamed transactions', () => {
   const row = (id: bigint) => ({
     id,
     aggregateId: 'a',
@@ -148,7 +151,7 @@ describe('transactions that are streamed before they end', () => {
     payload: new Uint8Array(),
     createdAt: new Date(0),
   });
-  it('are held until their commit, without the parts that were rolled back', () => {
+  it('streamed transactions are held until their commit, without the parts that were rolled back', () => {
     const streamed = new StreamedTransactions(10);
     streamed.start(1);
     streamed.add(row(1n), 1);
@@ -167,7 +170,7 @@ describe('transactions that are streamed before they end', () => {
     expect([streamed.size, streamed.isOpen]).toEqual([0, false]);
   });
 
-  it('are refused above the limit', () => {
+  it('streamed transactions above the limit are refused', () => {
     const streamed = new StreamedTransactions(1);
     streamed.start(1);
     streamed.add(row(1n), 1);
@@ -202,7 +205,7 @@ function read(cells: Readonly<Record<string, wire.WireCell>>, oids: Readonly<Rec
   return new WalRowReader(message.relation).read(message.tuple);
 }
 
-describe('a row from its cells', () => {
+describe('row from cells', () => {
   const inBinary = {
     created_at: binary(int8(816_500_000_000_123n)),
     payload: binary(new Uint8Array([0, 255])),
@@ -228,13 +231,13 @@ describe('a row from its cells', () => {
     created_at: text('2025-11-15 05:33:20.000123+00'),
   };
 
-  it('is the same in binary and in text, in any order of the columns', () => {
+  it('a row is the same in binary and in text, in any order of the columns', () => {
     expect(read(inBinary)).toEqual(expected);
     expect(read(inText)).toEqual(expected);
     expect(read({ ...inText, created_at: text('2025-11-15 11:03:20.000123+05:30') })).toEqual(expected);
   });
 
-  it('has a trace where the table has one', () => {
+  it('a row has a trace where the table has the column', () => {
     expect(read({ ...inText, traceparent: text('00-a-b-01') })).toEqual({
       ...expected,
       traceparent: '00-a-b-01',
@@ -242,7 +245,7 @@ describe('a row from its cells', () => {
     expect(read({ ...inText, traceparent: { kind: 'n' } })).toEqual(expected);
   });
 
-  it('reads smaller integers and jsonb', () => {
+  it('a row is read from smaller integers and jsonb', () => {
     const oids = { ...OIDS, payload: 3802 };
     const cells = {
       ...inBinary,
@@ -252,7 +255,7 @@ describe('a row from its cells', () => {
     expect(read(cells, oids)).toMatchObject({ id: 7n, payload: Buffer.from('{}') });
   });
 
-  it('reads times that no clock shows', () => {
+  it('a row is read with times that no clock shows', () => {
     const far = (value: wire.WireCell): Date => read({ ...inText, created_at: value }).createdAt;
     expect(far(binary(int8(2n ** 63n - 1n))).getTime()).toBe(8.64e15);
     expect(far(text('-infinity')).getTime()).toBe(-8.64e15);
@@ -273,11 +276,11 @@ describe('a row from its cells', () => {
     ['event_type', { kind: 'n' as const }],
     ['created_at', text('yesterday')],
     ['created_at', binary(new Uint8Array(4))],
-  ])('is refused with a bad %s', (name, cell) => {
+  ])('a row is refused with a bad %s', (name, cell) => {
     expect(() => read({ ...inText, [name]: cell })).toThrow(new RegExp(`column ${name} `));
   });
 
-  it('names the columns that the publication does not show', () => {
+  it('a row names the columns that the publication does not show', () => {
     const { payload: _, msg_id: __, ...less } = inText;
     expect(() => read(less)).toThrow(/without msg_id, payload/);
   });

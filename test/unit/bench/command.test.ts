@@ -37,7 +37,7 @@ const command = benchCommand({
   hard: () => Promise.resolve({ bench: probe(0.95) }),
 }) as unknown as Command;
 
-test('the document has exactly the fields that are promised', async () => {
+test('the bench document has exactly the promised fields', async () => {
   const { code, world } = start(command, ['easy', '-json', '-smoke']);
   expect(await code).toBe(0);
   expect(JSON.parse(world.stdout())).toEqual({
@@ -78,7 +78,7 @@ test('the document has exactly the fields that are promised', async () => {
   });
 });
 
-test('a missed goal is 1 with -check only, and the table is printed all the same', async () => {
+test('a missed goal exits with 1 only with -check, and the table is printed in both cases', async () => {
   const lenient = start(command, ['hard']);
   expect(await lenient.code).toBe(0);
   const strict = start(command, ['hard', '-check']);
@@ -88,7 +88,7 @@ test('a missed goal is 1 with -check only, and the table is printed all the same
   expect(await start(command, ['easy', '-check']).code).toBe(0);
 });
 
-test('a bench is told how long, how often and where, and closes what it opened', async () => {
+test('a bench gets its settings and closes what it opened', async () => {
   closed = 0;
   await start(command, ['easy']).code;
   expect(seen).toEqual({ smoke: false, repeats: 5, brokers: undefined });
@@ -99,7 +99,7 @@ test('a bench is told how long, how often and where, and closes what it opened',
   expect(closed).toBe(3);
 });
 
-test('without a name the benches are listed; an unknown one is 2 with the nearest', async () => {
+test('the bench command lists the benches without a name, and suggests the nearest for an unknown name', async () => {
   const list = start(command, []);
   expect(await list.code).toBe(0);
   expect(list.world.stdout()).toContain('  easy       A bench of the tests.');
@@ -109,7 +109,7 @@ test('without a name the benches are listed; an unknown one is 2 with the neares
 });
 
 test.each(Object.entries(BENCHES))(
-  'the bench %s is called so and says what it measures',
+  'the bench %s has that name and a summary of what it measures',
   async (name, load) => {
     const { bench } = await load();
     expect(bench.name).toBe(name);

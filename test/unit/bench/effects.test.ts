@@ -9,7 +9,7 @@ import { uuidV7At } from '../../../bench/effects/backlog.ts';
 import { CpuMeter, cpuSeconds, processAt } from '../../../bench/effects/cpu.ts';
 import { slope } from '../../../bench/effects/load.ts';
 
-describe('numbers', () => {
+describe('bench arithmetic', () => {
   it.each([
     [[], 0],
     [[7], 0],
@@ -17,7 +17,7 @@ describe('numbers', () => {
     [[0, 10, 20, 30], 10],
     [[30, 20, 10, 0], -10],
     [[1, 0, 1, 0, 1], 0],
-  ])('of %j the slope is %d', (values, expected) => {
+  ])('the slope of %j is %d', (values, expected) => {
     expect(slope(values)).toBeCloseTo(expected, 9);
   });
 
@@ -26,15 +26,15 @@ describe('numbers', () => {
     [[3, 1, 2], 1, 3],
     [[3, 1, 2], 0, 1],
     [Array.from({ length: 1000 }, (_, i) => 1000 - i), 0.99, 990],
-  ])('quantile %#', (values, q, expected) => {
+  ])('a quantile is the expected element of case %#', (values, q, expected) => {
     expect(quantile(values, q)).toBe(expected);
   });
 
-  it('no values have no quantile', () => {
+  it('an empty series has no quantile', () => {
     expect(quantile([], 0.5)).toBeNaN();
   });
 
-  it('ids of a course are UUIDv7 in the order of time', () => {
+  it('the ids of a bench run are UUIDv7 in the order of time', () => {
     const ids = Array.from({ length: 500 }, (_, n) => uuidV7At(n, 500, 1_700_000_000_000, 1_700_000_500_000));
     expect(new Set(ids).size).toBe(500);
     expect([...ids].sort()).toEqual(ids);
@@ -53,7 +53,7 @@ function work(us: number): void {
 const BUSY = `(${work.toString()})(300_000)`;
 
 describe('CPU time', () => {
-  it('of a process grows with its work, and with that of its children where they are asked for', async () => {
+  it('the CPU time of a process grows with its work, and includes its children on request', async () => {
     const self = cpuSeconds(process.pid);
     const family = cpuSeconds(process.pid, true);
     const child = spawn(process.execPath, ['-e', BUSY], { stdio: 'ignore' });
@@ -65,7 +65,7 @@ describe('CPU time', () => {
     expect(cpuSeconds(process.pid) - self).toBeGreaterThan(0.15);
   });
 
-  it('of nobody is none, and a meter knows only its names', () => {
+  it('the CPU time of a missing process is zero, and a meter knows only its names', () => {
     expect(cpuSeconds(2 ** 30)).toBe(0);
     let seconds = 1;
     const meter = new CpuMeter(new Map([['one', () => seconds]]));
@@ -74,7 +74,7 @@ describe('CPU time', () => {
     expect(meter.seconds('two')).toBeNaN();
   });
 
-  it('is that of the process that listens on a port', async () => {
+  it('the process that listens on a port is found by the port', async () => {
     const server = createServer();
     server.listen(0, '127.0.0.1');
     await once(server, 'listening');

@@ -13,7 +13,7 @@ import {
 } from '../../../bench/harness.ts';
 
 describe('medians', () => {
-  test('half of the values are not above it, half not below, in any order', () => {
+  test('a median has half of the values on each side, in any order', () => {
     fc.assert(
       fc.property(fc.array(fc.double({ noNaN: true, min: -1e9, max: 1e9 }), { minLength: 1 }), (values) => {
         const middle = median(values);
@@ -25,15 +25,15 @@ describe('medians', () => {
     );
   });
 
-  test('a series has its spread', () => {
+  test('a series reports its spread', () => {
     expect(seriesOf([10, 12, 8])).toEqual({ values: [10, 12, 8], median: 10, spread: 0.4 });
     expect(seriesOf([0, 0]).spread).toBe(0);
     expect(() => seriesOf([])).toThrow('a median needs a value');
   });
 });
 
-describe('turns', () => {
-  test('sides alternate and the order is reversed each round', async () => {
+describe('alternating sides', () => {
+  test('the sides of a bench alternate, and the order is reversed each round', async () => {
     const order: string[] = [];
     let n = 0;
     const side = (name: string) => () => {
@@ -46,13 +46,13 @@ describe('turns', () => {
     expect(series.raw.median).toBe(3);
   });
 
-  test('a side that fails fails the bench', async () => {
+  test('a side that fails also fails the bench', async () => {
     await expect(takeTurns({ a: () => Promise.reject(new Error('broker gone')) }, 2)).rejects.toThrow(
       'broker gone',
     );
   });
 
-  test('micro turns measure nanoseconds a row: ten times the work takes clearly longer', async () => {
+  test('micro turns measure nanoseconds per row, so ten times the work takes clearly longer', async () => {
     const spin = (times: number) => () => {
       let sum = 0;
       for (let i = 0; i < times; i++) sum = (sum * 31 + i) | 0;
@@ -66,7 +66,7 @@ describe('turns', () => {
     expect(series.large.median / series.small.median).toBeGreaterThan(3);
   });
 
-  test('a micro side that throws is not swallowed', async () => {
+  test('an error of a micro side is rethrown', async () => {
     const broken = (): never => {
       throw new Error('wrong answer');
     };
@@ -76,11 +76,11 @@ describe('turns', () => {
   });
 });
 
-describe('results', () => {
+describe('bench results', () => {
   const ours = seriesOf([90, 100, 110]);
   const raw = seriesOf([125]);
 
-  test('a rate: the ratio is ours to theirs', () => {
+  test('the ratio of a rate is ours to theirs', () => {
     expect(
       result({
         metric: 'consume',
@@ -103,7 +103,7 @@ describe('results', () => {
     });
   });
 
-  test('a time: the ratio is theirs to ours, so that above 1 is better', () => {
+  test('the ratio of a time is theirs to ours, so above 1 is better', () => {
     const one = result({
       metric: 'hash',
       unit: 'ns/row',
@@ -115,7 +115,7 @@ describe('results', () => {
     expect([one.ratio, one.met]).toEqual([1.25, true]);
   });
 
-  test('a bound on the value itself, and no goal at all', () => {
+  test('a result may have a bound on the value itself, or no goal', () => {
     const base = { metric: 'm', unit: 'u', ours, better: 'less' } as const;
     expect(result({ ...base, goal: { valueAtMost: 100 } })).toMatchObject({
       against: null,
@@ -137,7 +137,7 @@ describe('results', () => {
     expect(() => result({ ...base, goal: { ratioAtLeast: 1 } })).toThrow('needs a peer');
   });
 
-  test('the table has one line a result, all of one width', () => {
+  test('the table has one line per result, all of one width', () => {
     const report: BenchReport = {
       bench: 'hash',
       build: 'abc',
@@ -169,7 +169,7 @@ describe('results', () => {
     expect(table[3]).toMatch(/time .*3\.242 .*NO/);
   });
 
-  test('figures keep four places', () => {
+  test('figures keep four significant digits', () => {
     expect([0, 0.000123451, 12.3456, 999.96, 1_234_567, Number.NaN].map(figure)).toEqual([
       '0',
       '0.0001235',
@@ -181,14 +181,14 @@ describe('results', () => {
   });
 });
 
-test('a report names the machine', () => {
+test('a report describes the machine', () => {
   const one = machine();
   expect(one.cores).toBeGreaterThan(0);
   expect(one.memory_bytes).toBeGreaterThan(0);
   expect(one.node).toBe(process.version);
 });
 
-test('a table lists each run where a result does', () => {
+test('a table lists the runs of a result that asks for it', () => {
   const listed = result({
     metric: 'p99',
     unit: 'ms',

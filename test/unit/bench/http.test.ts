@@ -27,8 +27,8 @@ const plan = (url: string, over: Partial<LoadPlan> = {}): LoadPlan => ({
   ...over,
 });
 
-describe('the load generator', () => {
-  test('sends its requests in turn, numbered, and counts the answers by status', async () => {
+describe('load generator', () => {
+  test('the load generator sends numbered requests in turn and counts the answers by status', async () => {
     const seen: string[] = [];
     const server = createHttpServer((request, response) => {
       const chunks: Buffer[] = [];
@@ -65,7 +65,7 @@ describe('the load generator', () => {
     expect(p50).toBeGreaterThan(0);
   });
 
-  test('open model: the rate is kept, and a server that stalls is seen in the latency', async () => {
+  test('the open model keeps its rate, so a stalled server raises the latency', async () => {
     let asked = 0;
     let stall = Promise.resolve();
     const server = createHttpServer((_request, response) => {
@@ -86,7 +86,7 @@ describe('the load generator', () => {
     expect(report.latencyUs.max).toBeGreaterThan(report.latencyUs.p50);
   });
 
-  test('a server that hangs up, or says more than it was asked, is a failure each time', async () => {
+  test('a server that closes the connection or sends extra bytes counts as a failure each time', async () => {
     for (const answer of ['', 'HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nxy']) {
       const server = createServer((socket) => {
         socket.on('error', () => {});
@@ -113,7 +113,7 @@ describe('the load generator', () => {
   });
 });
 
-test('the bench measures both backends beside themselves without a driver, and our parser beside node:http', async () => {
+test('the HTTP bench measures both backends beside their raw libraries, and our parser beside node:http', async () => {
   const said: string[] = [];
   const results = await bench.run(smokeContext({ say: (line) => void said.push(line) }));
   // Where uWebSockets.js has no binary one line says so, and it is not measured.

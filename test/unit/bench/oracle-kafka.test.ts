@@ -17,7 +17,7 @@ function metadata(port: number): Buffer {
   return Buffer.concat([int32(body.length), body]);
 }
 
-it('fails a request over a connection that ended while none waited', async () => {
+it('the topic reader fails a request over a connection that ended while no request waited', async () => {
   const served: Socket[] = [];
   const server = createServer((socket) => {
     served.push(socket);

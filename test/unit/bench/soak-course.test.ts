@@ -19,8 +19,8 @@ const stage = (fast: number, all: number): Readonly<Record<string, number>> => (
   'engine_stage_seconds_count{stage="accumulate"}': all,
 });
 
-describe('the course of a soak', () => {
-  it('sums up what grew, by slices, thirds and as a whole', () => {
+describe('soak course', () => {
+  it('a course sums growth by slices, by thirds and as a whole', () => {
     const course = new Course(look(0, { [EVENTS]: 0 }), 6000, 3);
     course.add(look(1000, { [EVENTS]: 10 }));
     course.add(look(3000, { [EVENTS]: 40 }));
@@ -34,7 +34,7 @@ describe('the course of a soak', () => {
     expect(course.last.grownBy(EVENTS)).toBe(60);
   });
 
-  it('gives each slice that is over, with a line about it', () => {
+  it('a course returns each finished slice with a line about it', () => {
     const course = new Course(look(0, { [EVENTS]: 0 }), 4000, 2);
     const shown = { rss: 3 * 2 ** 20, disk: 2 ** 30 };
     expect(course.add(look(1000, { [EVENTS]: 10 }))).toBeUndefined();
@@ -48,13 +48,13 @@ describe('the course of a soak', () => {
     expect(course.add(look(4000, { [EVENTS]: 100 }))).toBeUndefined();
   });
 
-  it('leaves out slices that no look fell into', () => {
+  it('a course omits slices without a sample', () => {
     const course = new Course(look(0, { [EVENTS]: 0 }), 3000, 3);
     course.add(look(3000, { [EVENTS]: 30 }));
     expect(course.slices).toHaveLength(1);
   });
 
-  it('goes on over a restart: what a process counts begins at 0, what it restores does not', () => {
+  it('a course continues over a restart, where process counters begin at 0 and restored ones do not', () => {
     const course = new Course(look(0, { [EVENTS]: 0, [SPILLED]: 0 }), 1000, 1);
     course.add(look(400, { [EVENTS]: 50, [SPILLED]: 7 }));
     course.add(look(600, { [EVENTS]: 45, [SPILLED]: 2 }, { isFresh: true }));
@@ -63,7 +63,7 @@ describe('the course of a soak', () => {
     expect(course.whole.grownBy(SPILLED)).toBe(12);
   });
 
-  it('keeps the largest of what is shown', () => {
+  it('a course keeps the largest value of each gauge', () => {
     const course = new Course(look(0, {}), 1000, 1);
     const lag = 'engine_unread_events';
     for (const [at, value] of [
@@ -77,7 +77,7 @@ describe('the course of a soak', () => {
     expect(course.whole.most('never')).toBeNaN();
   });
 
-  it('has the quantiles of what was measured meanwhile', () => {
+  it('a course has the quantiles of what was measured in each slice', () => {
     const course = new Course(look(0, stage(90, 100)), 1000, 2);
     course.add(look(400, stage(190, 200)));
     course.add(look(1000, stage(190, 300)));

@@ -10,7 +10,7 @@ function stall(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
-describe('a limit for answers of others', () => {
+describe('limit for answers', () => {
   test('a limit is over once, after its time', () => {
     vi.useFakeTimers();
     try {
@@ -27,7 +27,7 @@ describe('a limit for answers of others', () => {
     }
   });
 
-  test('a limit that was called off is never over', () => {
+  test('a cancelled limit never expires', () => {
     vi.useFakeTimers();
     try {
       const over = vi.fn();
@@ -41,7 +41,7 @@ describe('a limit for answers of others', () => {
     }
   });
 
-  test('a limit leaves time to read what came while the process was stopped for longer than the limit', async () => {
+  test('a limit leaves time to read what arrived while the process was stopped for longer than the limit', async () => {
     const over = vi.fn();
     afterAwake(systemClock, 400, over);
     stall(1200);

@@ -11,7 +11,7 @@ import {
   MillraceError,
 } from '../../../src/core/errors.ts';
 
-describe('rows', () => {
+describe('error rows', () => {
   test.each([
     ['invalid', 400, 3, 2],
     ['conflict', 409, 6, 1],
@@ -20,11 +20,14 @@ describe('rows', () => {
     ['corrupt', 500, 15, 1],
     ['fenced', 503, 10, 3],
     ['internal', 500, 13, 70],
-  ] as const)('%s has its status, gRPC code and exit code', (kind, http, grpc, exit) => {
-    expect(errorRow(kind)).toEqual({ kind, http, grpc, exit });
-  });
+  ] as const)(
+    'an error of kind %s has its HTTP status, gRPC code and exit code',
+    (kind, http, grpc, exit) => {
+      expect(errorRow(kind)).toEqual({ kind, http, grpc, exit });
+    },
+  );
 
-  test('what the default does not fit is replaced, the kind stays', () => {
+  test('an override replaces parts of an error row, and the kind stays', () => {
     expect(errorRow('conflict', { number: 40_901, reason: 'key_reuse', exit: 4 })).toEqual({
       kind: 'conflict',
       http: 409,
@@ -35,7 +38,7 @@ describe('rows', () => {
     });
   });
 
-  test('an error carries the row of its code', () => {
+  test('an error has the row of its code', () => {
     const table = { lost: errorRow('not_found'), broken: errorRow('internal') } as const;
     const error = errorsOf(table);
     expect(error('lost', 'x').row).toBe(table.lost);
@@ -49,13 +52,13 @@ describe('rows', () => {
     }
   });
 
-  test('every exit code of the tables is one that the shell documents', () => {
+  test('every exit code of the tables is documented by the shell', () => {
     const documented: readonly number[] = Object.values(EXIT);
     for (const row of Object.values(CORE_ERRORS)) expect(documented).toContain(row.exit);
   });
 });
 
-test('the line says what, why, what next, and the code', () => {
+test('an error line gives what, why, what next, and the code', () => {
   expect(coreError('busy_port', 'port 1 is busy', { next: 'give another' }).toLine()).toBe(
     'port 1 is busy; give another [busy_port]',
   );
@@ -63,7 +66,7 @@ test('the line says what, why, what next, and the code', () => {
 });
 
 describe('findMillraceError', () => {
-  test('finds the nearest in a chain of causes', () => {
+  test('findMillraceError finds the nearest MillraceError in a chain of causes', () => {
     const inner = coreError('unreachable', 'inner');
     const outer = coreError('timeout', 'outer', { cause: inner });
     expect(findMillraceError(new Error('a', { cause: new Error('b', { cause: inner }) }))).toBe(inner);
@@ -71,7 +74,7 @@ describe('findMillraceError', () => {
     expect(outer.cause).toBe(inner);
   });
 
-  test('is total, also for a chain that bites its tail', () => {
+  test('findMillraceError ends for any value, including a cyclic chain of causes', () => {
     fc.assert(
       fc.property(fc.anything(), (thrown) => {
         expect(findMillraceError(thrown)).toBeUndefined();
@@ -83,7 +86,7 @@ describe('findMillraceError', () => {
   });
 });
 
-test('an invariant is silent when it holds and a bug of ours when it does not', () => {
+test('a violated invariant throws an internal error, and a true one is silent', () => {
   expect(() => invariant(1, 'x')).not.toThrow();
   const thrown = (() => {
     try {

@@ -10,7 +10,7 @@ function bytesOf(value: number): Uint8Array {
   return bytes;
 }
 
-it('are the big-endian signed 64 bits with the sign flipped', () => {
+it('an ordered number is its big-endian signed 64 bits with the sign flipped', () => {
   for (const [value, bytes] of [
     [0, '8000000000000000'],
     [1, '8000000000000001'],
@@ -23,7 +23,7 @@ it('are the big-endian signed 64 bits with the sign flipped', () => {
     expect(Buffer.from(bytesOf(value)).toString('hex'), String(value)).toBe(bytes);
 });
 
-it('come back, and compare as the numbers do', () => {
+it('ordered numbers are decoded unchanged and compare as the numbers do', () => {
   fc.assert(
     fc.property(fc.maxSafeInteger(), fc.maxSafeInteger(), (a, b) => {
       const bytes = bytesOf(a);

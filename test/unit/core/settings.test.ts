@@ -72,7 +72,7 @@ describe('flag forms', () => {
     ['url', 'a=b=c', 'a=b=c'],
   ];
 
-  test('one or two dashes, with equals or a space, all mean the same', () => {
+  test('a flag means the same with one or two dashes, with equals or a space', () => {
     fc.assert(
       fc.property(fc.constantFrom(...samples), dashes, joined, ([name, text, value], dash, equals) => {
         const argv = equals ? [`${dash}${name}=${text}`] : [`${dash}${name}`, text];
@@ -82,7 +82,7 @@ describe('flag forms', () => {
     );
   });
 
-  test('any order of the flags gives the same values', () => {
+  test('the flags give the same values in any order', () => {
     const argv = ['-format=protobuf', '--count=3', '-dry-run', '-wait=1m', '-topics=x'];
     fc.assert(
       fc.property(fc.shuffledSubarray(argv, { minLength: argv.length }), (shuffled) => {
@@ -99,12 +99,12 @@ describe('flag forms', () => {
     expect(parse(['-dry-run', 'name'], { positionalMax: 1 }).positional).toEqual(['name']);
   });
 
-  test('a flag that lacks its value does not eat the next flag', () => {
+  test('a flag without its value does not consume the next flag', () => {
     expect(errorOf(() => parse(['-format', '-dry-run'])).message).toBe('-format needs a value');
     expect(errorOf(() => parse(['-format'])).row.exit).toBe(2);
   });
 
-  test('a repeated flag is an error, a repeated list goes on', () => {
+  test('a repeated flag is an error, and a repeated list is extended', () => {
     expect(errorOf(() => parse(['-count=1', '--count', '2'])).message).toBe('-count is given twice');
     expect(errorOf(() => parse(['-dry-run', '-no-dry-run'])).code).toBe('usage');
     expect(parse(['-topics=a,b', '-topics', 'c']).values.topics).toEqual(['a', 'b', 'c']);
@@ -120,7 +120,7 @@ describe('flag forms', () => {
 });
 
 describe('precedence', () => {
-  test('flag > environment > config > default, whichever of them speak', () => {
+  test('a flag precedes the environment, the config file and the default, whichever of them are set', () => {
     fc.assert(
       fc.property(fc.boolean(), fc.boolean(), fc.boolean(), (flag, environment, config) => {
         const parsed = parse(flag ? ['-count=1'] : [], {
@@ -139,7 +139,7 @@ describe('precedence', () => {
     );
   });
 
-  test('further environment names count, the own name first, an empty one not at all', () => {
+  test('the own environment name precedes further names, and an empty variable does not count', () => {
     expect(parse([], { env: { SERVICE_URL: 'b' } }).values.url).toBe('b');
     expect(parse([], { env: { SERVICE_URL: 'b', MILLRACE_URL: 'a' } }).values.url).toBe('a');
     expect(parse([], { env: { MILLRACE_URL: '', MILLRACE_COUNT: '' } }).values).toMatchObject({
@@ -149,7 +149,7 @@ describe('precedence', () => {
     expect(environmentName('mem-budget')).toBe('MILLRACE_MEM_BUDGET');
   });
 
-  test('the result is frozen', () => {
+  test('the parsed settings are frozen', () => {
     const { values, sources, positional } = parse(['-topics=a']);
     for (const one of [values, sources, positional, values.topics]) expect(Object.isFrozen(one)).toBe(true);
   });
@@ -166,7 +166,7 @@ describe('precedence', () => {
 });
 
 describe('bad input', () => {
-  test('an unknown flag names the nearest', () => {
+  test('the error for an unknown flag names the nearest flag', () => {
     const error = errorOf(() => parse(['-fromat=avro']));
     expect(error.message).toBe('unknown flag -fromat');
     expect(error.next).toBe('did you mean -format? (-help lists all)');
@@ -174,7 +174,7 @@ describe('bad input', () => {
     expect(errorOf(() => parse(['-zzzzzzzz'])).next).toBe('see -help for the flags of this command');
   });
 
-  test('a key of every object is no flag', () => {
+  test('a property name of every object is not a flag', () => {
     for (const name of ['constructor', '__proto__', 'toString', 'hasOwnProperty']) {
       expect(errorOf(() => parse([`-${name}=1`])).code).toBe('unknown_flag');
       const config = JSON.parse(`{"${name}": 1}`) as Record<string, unknown>;
@@ -182,7 +182,7 @@ describe('bad input', () => {
     }
   });
 
-  test('an unknown config key is named with its nearest', () => {
+  test('the error for an unknown config key names the nearest key', () => {
     const error = errorOf(() => parse([], { config: { cuont: 1 } }));
     expect(error.message).toContain('cuont');
     expect(error.next).toBe('did you mean count?');
@@ -208,18 +208,18 @@ describe('bad input', () => {
     ['-listen=host:70000', 'host:port'],
     ['-listen=http://host:80', 'host:port'],
     ['-format=json', 'not a choice', 'choose from avro, protobuf'],
-  ])('%s', (flag, why, next = '') => {
+  ])('the flag %s is refused with an error that gives the reason', (flag, why, next = '') => {
     const error = errorOf(() => parse([flag]));
     expect(error.row.exit).toBe(2);
     expect(error.toLine()).toContain(next === '' ? why : next);
   });
 
-  test('the source of a bad value is named', () => {
+  test('the error for a bad value names its source', () => {
     expect(errorOf(() => parse([], { env: { MILLRACE_COUNT: 'x' } })).message).toContain('MILLRACE_COUNT=x');
     expect(errorOf(() => parse([], { config: { count: 'x' } })).message).toContain('config count=x');
   });
 
-  test('a property takes everything behind its = , and a harmless one ends at a comma', () => {
+  test('a property takes everything behind its equals sign, and a harmless property ends at a comma', () => {
     const table = {
       property: { type: 'properties', default: '', help: 'p', shown: new Set(['acks', 'security.protocol']) },
     } as const satisfies SettingTable;
@@ -243,12 +243,12 @@ describe('bad input', () => {
     expect(errorOf(() => read(['-property=hunter2'])).toLine()).not.toContain('hunter2');
   });
 
-  test('a secret is not repeated in its error', () => {
+  test('the error about a secret does not repeat it', () => {
     const line = errorOf(() => parse(['-password=hunter2'])).toLine();
     expect(line).not.toContain('hunter2');
   });
 
-  test('required means given and not empty', () => {
+  test('a required setting must be present and not empty', () => {
     const table = { brokers: { type: 'string', required: true, help: 'host:port' } } as const;
     expect(errorOf(() => parseSettings(table, { argv: [], env: {} })).message).toBe('-brokers is required');
     expect(errorOf(() => parseSettings(table, { argv: ['-brokers='], env: {} })).message).toContain(
@@ -258,7 +258,7 @@ describe('bad input', () => {
     expect(brokers).toBe('a:1');
   });
 
-  describe('what would change nothing', () => {
+  describe('flags without effect', () => {
     const table = {
       mode: { type: 'string', choices: ['poll', 'wal'], default: 'poll', help: 'how' },
       slot: { type: 'string', needs: ['mode=wal'], help: 'with wal' },
@@ -286,7 +286,7 @@ describe('bad input', () => {
       [['-list', '-redo'], '-redo changes nothing with -list', 'leave -redo or -list out'],
       [['-redo', '-topic=x'], '-topic changes nothing with -redo'],
       [['-every=2s', '-mode=wal'], '-every changes nothing with -mode=wal', 'leave -every or -mode=wal out'],
-    ])('%j is refused', (argv, message, next?: string) => {
+    ])('the arguments %j are refused, because a flag has no effect', (argv, message, next?: string) => {
       const error = errorOf(() => take(argv));
       expect([error.message, error.row.exit]).toEqual([message, 2]);
       if (next !== undefined) expect(error.next).toBe(next);
@@ -298,11 +298,11 @@ describe('bad input', () => {
       [['-only=0', '-redo']],
       [['-seed=2', '-share=0.1']],
       [['-list', '-redo=false']],
-    ])('%j is taken', (argv) => {
+    ])('the arguments %j are accepted', (argv) => {
       expect(() => take(argv)).not.toThrow();
     });
 
-    test('stands in the environment or the config file for other runs, but not against what stands beside it', () => {
+    test('a setting without effect is allowed in the environment and the config file, but not against other settings there', () => {
       const env = { MILLRACE_SLOT: 's', MILLRACE_ONLY: '3', MILLRACE_TOPIC: 'x' };
       expect(take([], { env }).values).toMatchObject({ slot: 's', only: 3 });
       expect(take(['-redo'], { env }).values).toMatchObject({ redo: true, topic: 'x' });
@@ -344,7 +344,7 @@ describe('quantities', () => {
     ['100us', 0.1],
     ['2 m', 120_000],
     ['2M', 120_000],
-  ])('duration %s', (text, ms) => expect(parseDuration(text)).toBe(ms));
+  ])('the duration %s is parsed to milliseconds', (text, ms) => expect(parseDuration(text)).toBe(ms));
 
   test.each([
     ['64k', 64_000],
@@ -354,7 +354,7 @@ describe('quantities', () => {
     ['1.5kib', 1536],
     ['10', 10],
     ['7b', 7],
-  ])('size %s', (text, bytes) => expect(parseSize(text)).toBe(bytes));
+  ])('the size %s is parsed to bytes', (text, bytes) => expect(parseSize(text)).toBe(bytes));
 
   test.each([
     ['200k', 200_000],
@@ -362,10 +362,10 @@ describe('quantities', () => {
     ['5000', 5000],
     ['1e6', 1_000_000],
     ['0.5', 0.5],
-  ])('rate %s', (text, value) => expect(parseRate(text)).toBe(value));
+  ])('the rate %s is parsed to a number', (text, value) => expect(parseRate(text)).toBe(value));
 
   test.each(['', '.', '1.', 's', '1 2', '-1', 'NaN', 'Infinity', '1ee3', '0x10', '1_000'])(
-    '%j is no quantity',
+    'the text %j is no quantity',
     (text) => {
       expect([parseDuration(text), parseSize(text), parseRate(text)]).toEqual([
         undefined,
@@ -375,7 +375,7 @@ describe('quantities', () => {
     },
   );
 
-  test('what a parse returns survives writing and parsing', () => {
+  test('a parsed quantity survives formatting and parsing', () => {
     const whole = fc.nat({ max: 2 ** 31 });
     fc.assert(
       fc.property(whole, fc.constantFrom(1, 1000, 60_000, 3_600_000), (n, unit) => {
@@ -393,7 +393,7 @@ describe('quantities', () => {
     );
   });
 
-  test('a value is written as it was given', () => {
+  test('a value is formatted as a user would write it', () => {
     expect([
       formatValue('duration', 300_000),
       formatValue('size', 2 ** 29),
@@ -403,8 +403,8 @@ describe('quantities', () => {
   });
 });
 
-describe('nearest', () => {
-  test('a dropped, swapped or doubled letter still finds its flag', () => {
+describe('nearest name', () => {
+  test('a name with a dropped, swapped or doubled letter still finds its flag', () => {
     const names = Object.keys(TABLE).filter((name) => name.length > 4);
     fc.assert(
       fc.property(
@@ -423,14 +423,14 @@ describe('nearest', () => {
     );
   });
 
-  test('the beginning of a name finds it; nonsense finds nothing', () => {
+  test('the beginning of a name finds the flag, and nonsense finds nothing', () => {
     expect(nearest('dry', Object.keys(TABLE))).toBe('dry-run');
     expect(nearest('qqqqqq', Object.keys(TABLE))).toBeUndefined();
     expect(nearest('x'.repeat(100_000), Object.keys(TABLE))).toBeUndefined();
   });
 });
 
-test('help names every flag, its default, range and environment', () => {
+test('the help text names every flag with its default, range and environment variable', () => {
   const help = renderHelp(TABLE);
   for (const name of Object.keys(TABLE)) expect(help).toContain(`  -${name}=`);
   expect(help).toContain('how many (default 10; 0 to 1000; env MILLRACE_COUNT)');

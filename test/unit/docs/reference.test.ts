@@ -9,11 +9,11 @@ import { generateDocs } from '../../../tools/docs-gen.ts';
 
 const pages = await generateDocs();
 
-test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 
-test('every command has its section and every setting its row', async () => {
+test('every command has its section, and every setting has its row', async () => {
   const text = pages.get('docs/commands.md') ?? '';
   for (const [name, load] of Object.entries(COMMANDS)) {
     const start = text.indexOf(`\n## ${name}\n`);
@@ -27,13 +27,13 @@ test('every command has its section and every setting its row', async () => {
   }
 });
 
-test('every code of the shared table is on the page', () => {
+test('every code of the shared error table is on the page', () => {
   const text = pages.get('docs/errors.md') ?? '';
   for (const [code, row] of Object.entries(CORE_ERRORS))
     expect(text).toContain(`| \`${code}\` | ${row.kind} | ${row.http} | ${row.grpc} | ${row.exit} |`);
 });
 
-test('no error table of the sources is left out', () => {
+test('the page omits no error table of the sources', () => {
   const source = join(packageRoot(), 'src');
   const tables = readdirSync(source, { recursive: true, encoding: 'utf8' })
     .filter(
@@ -50,7 +50,7 @@ test('no error table of the sources is left out', () => {
   expect(told).toEqual(tables);
 });
 
-test('all rows of a table have as many cells as its head', () => {
+test('every row of a table has as many cells as its head', () => {
   for (const text of pages.values()) {
     let width = 0;
     let rows = 0;

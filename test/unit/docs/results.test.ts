@@ -10,16 +10,16 @@ import { generateResults } from '../../../tools/results-gen.ts';
 const pages = generateResults();
 const folder = join(packageRoot(), 'docs/results');
 
-test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 
-test('the table of compatibility is what its own runs say', () => {
+test('the compatibility table equals what its own runs report', () => {
   for (const [path, text] of generateCompatibility())
     expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(text);
 });
 
-test('every goal that was missed is on the page as missed', () => {
+test('every missed goal is marked as missed on the page', () => {
   const reports = readdirSync(folder)
     .filter((name) => name.endsWith('.json'))
     .map((name) => JSON.parse(readFileSync(join(folder, name), 'utf8')) as BenchReport);

@@ -8,11 +8,11 @@ import { generateRules } from '../../../tools/docs-gen.ts';
 
 const pages = generateRules();
 
-test.each([...pages.keys()])('%s is what `npm run generate` writes', (path) => {
+test.each([...pages.keys()])('the page %s is what `npm run generate` writes', (path) => {
   expect(readFileSync(join(packageRoot(), path), 'utf8')).toBe(pages.get(path));
 });
 
-test('there is a page for each rule, a row for each in the list, and no page more', () => {
+test('each rule has exactly one page and one row in the list', () => {
   const names = readdirSync(join(packageRoot(), 'docs', 'rules')).sort();
   expect(names).toEqual([...RULES.map(({ id }) => `${id}.md`), 'README.md'].sort());
   const list = pages.get('docs/rules/README.md') ?? '';

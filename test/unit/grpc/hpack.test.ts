@@ -68,7 +68,7 @@ describe('the examples of RFC 7541, appendix C', () => {
     ['C.2.2', '040c 2f73 616d 706c 652f 7061 7468', [':path', '/sample/path']],
     ['C.2.3', '1008 7061 7373 776f 7264 0673 6563 7265 74', ['password', 'secret']],
     ['C.2.4', '82', [':method', 'GET']],
-  ])('%s', (_name, bytes, fields) => {
+  ])('example %s of RFC 7541, appendix C, is decoded', (_name, bytes, fields) => {
     expect(read(new HpackDecoder(), hex(bytes))).toEqual(fields);
   });
 
@@ -113,7 +113,7 @@ describe('the examples of RFC 7541, appendix C', () => {
       ],
       RESPONSES,
     ],
-  ])('%s', (_name, before, blocks, lists) => {
+  ])('example %s of RFC 7541, appendix C, is decoded block by block', (_name, before, blocks, lists) => {
     const decoder = new HpackDecoder();
     for (const [i, bytes] of blocks.entries())
       expect(read(decoder, Buffer.concat([i === 0 ? before : Buffer.alloc(0), hex(bytes)]))).toEqual(
@@ -122,7 +122,7 @@ describe('the examples of RFC 7541, appendix C', () => {
   });
 });
 
-describe('a header block', () => {
+describe('header block', () => {
   it.each<[string, string]>([
     ['index 0', '80'],
     ['an index beyond both tables', 'be'],
@@ -137,15 +137,15 @@ describe('a header block', () => {
     ['padding that is not of EOS', '00 01 61 81 18'],
     ['a table of more than was offered', '3fe21f'],
     ['a size of the table behind a field', '8220'],
-  ])('with %s cannot be read', (_what, bytes) => {
+  ])('a header block with %s cannot be read', (_what, bytes) => {
     expect(read(new HpackDecoder(), hex(bytes))).toBe('unreadable');
   });
 
-  it('may set the size of its table twice, at its beginning, up to 4096 bytes', () => {
+  it('a header block may set the size of its table twice, at its beginning, up to 4096 bytes', () => {
     expect(read(new HpackDecoder(), hex('20 3fe11f 82'))).toEqual([':method', 'GET']);
   });
 
-  it('empties the table by an entry that is larger than it', () => {
+  it('an entry that is larger than the table empties the table', () => {
     const decoder = new HpackDecoder();
     expect(read(decoder, Buffer.concat([hex('3f01'), hex('40 0161 0162 be')]))).toBe('unreadable');
     const other = new HpackDecoder();
@@ -156,7 +156,7 @@ describe('a header block', () => {
     expect(read(other, hex('be'))).toBe('unreadable');
   });
 
-  it('keeps as many entries as fit: the oldest goes when another one comes', () => {
+  it('the table keeps as many entries as fit and evicts the oldest', () => {
     const decoder = new HpackDecoder();
     // 128 entries of 32 bytes would need empty names; these are of 34 bytes, so 120 fit.
     for (let i = 0; i < 121; i++) {
@@ -169,7 +169,7 @@ describe('a header block', () => {
     expect(read(decoder, Buffer.of(0xff, 62 + 120 - 127))).toBe('unreadable');
   });
 
-  it('fills its table to the last byte', () => {
+  it('the table is filled to the last byte', () => {
     const decoder = new HpackDecoder();
     // 64 entries of 64 bytes.
     const entry = Buffer.concat([Buffer.of(0x40, 1, 97, 31), Buffer.alloc(31, 'v')]);
@@ -191,7 +191,7 @@ describe('a header block', () => {
     ['a DEL in a value', 'name', 'a\x7fb'],
     ['a blank before a value', 'name', ' a'],
     ['a tab behind a value', 'name', 'a\t'],
-  ])('with %s is read and unsound, and so is every use of its entry', (_what, name, value) => {
+  ])('a header block with %s is read as unsound, and so is every use of its entry', (_what, name, value) => {
     const bytes = literal(name, value);
     expect(read(new HpackDecoder(), bytes)).toBe('unsound');
     const decoder = new HpackDecoder();
@@ -204,7 +204,7 @@ describe('a header block', () => {
     expect(again).toEqual(/^[a-z]+$/.test(name) ? [name, 'a'] : 'unsound');
   });
 
-  it('may hold blanks and bytes above ASCII within a value', () => {
+  it('a header value may contain blanks and bytes above ASCII', () => {
     expect(read(new HpackDecoder(), literal('name', 'a \t b\u00e9\u00ff'))).toEqual([
       'name',
       'a \t b\u00e9\u00ff',
@@ -212,7 +212,7 @@ describe('a header block', () => {
     expect(read(new HpackDecoder(), literal('name', ''))).toEqual(['name', '']);
   });
 
-  it('of more than the bound is read to its end, and not kept', () => {
+  it('a header block above the bound is read to its end and not stored', () => {
     const decoder = new HpackDecoder();
     const entry = literal('name', 'v'.repeat(2000));
     entry[0] = 0x40;
@@ -226,7 +226,7 @@ describe('a header block', () => {
 });
 
 describe('Huffman code', () => {
-  it('reads every byte by its code', () => {
+  it('every byte is decoded from its Huffman code', () => {
     // Codes from the table of the specification, one of each length.
     const into = Buffer.alloc(16);
     const text = (bits: string): number | undefined => {
@@ -264,8 +264,8 @@ describe('Huffman code', () => {
   });
 });
 
-describe('header blocks of answers', () => {
-  it('are read as they were written, whatever their length', () => {
+describe('written header blocks', () => {
+  it('header blocks of answers are decoded as they were written, whatever their length', () => {
     const fields = [
       ...[':status', '200', 'content-type', 'application/grpc+proto', 'grpc-message', 'x'.repeat(3000)],
       ...['grpc-status', '0', 'a', '', 'b', 'v'.repeat(126), 'c', 'v'.repeat(127), 'd', 'v'.repeat(128)],

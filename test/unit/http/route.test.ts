@@ -42,7 +42,7 @@ function oracle(routes: readonly HttpRoute[], method: string, path: string) {
   };
 }
 
-describe('the route table', () => {
+describe('route table', () => {
   const segment = fc.constantFrom('a', 'b', 'c');
   const pattern = fc
     .array(fc.oneof(segment, fc.constantFrom('{x}', '{y}')), { minLength: 1, maxLength: 3 })
@@ -57,7 +57,7 @@ describe('the route table', () => {
     .array(fc.oneof(segment, fc.constantFrom('%61', 'a%2Fb', 'z', '', '%20')), { minLength: 1, maxLength: 4 })
     .map((parts) => `/${parts.join('/')}`);
 
-  test('agrees with trying every route', () => {
+  test('the route table agrees with trying every route', () => {
     fc.assert(
       fc.property(routes, method, asked, (pairs, verb, path) => {
         const list = pairs.map(([m, p]) => route(m, p));
@@ -83,7 +83,7 @@ describe('the route table', () => {
     );
   });
 
-  test('any path at all is answered', () => {
+  test('the route table answers any path', () => {
     const table = new RouteTable([route('GET', '/a/{x}'), route('GET', '/{y}')]);
     fc.assert(
       fc.property(fc.string({ unit: 'binary' }), (text) => {
@@ -92,7 +92,7 @@ describe('the route table', () => {
     );
   });
 
-  test('HEAD goes to GET unless it has a route of its own', () => {
+  test('a HEAD request is routed to GET unless it has a route of its own', () => {
     const get = route('GET', '/a');
     const head = route('HEAD', '/b');
     const table = new RouteTable([get, head, route('GET', '/b')]);
@@ -100,19 +100,19 @@ describe('the route table', () => {
     expect(table.match('HEAD', '/b')).toMatchObject({ route: head });
   });
 
-  test('two routes for the same method and path are a bug', () => {
+  test('two routes for the same method and path are an internal error', () => {
     expect(() => new RouteTable([route('GET', '/a/{x}'), route('GET', '/a/{y}')])).toThrow(MillraceError);
     expect(() => new RouteTable([route('GET', '/a/{x}'), route('POST', '/a/{y}')])).not.toThrow();
   });
 
-  test('the same place may have another name for another method', () => {
+  test('the same path part may have another name for another method', () => {
     const table = new RouteTable([route('GET', '/a/{x}'), route('POST', '/a/{y}')]);
     expect(table.match('GET', '/a/1')).toMatchObject({ params: { x: '1' } });
     expect(table.match('POST', '/a/1')).toMatchObject({ params: { y: '1' } });
   });
 });
 
-describe('the target', () => {
+describe('request target', () => {
   test.each([
     ['/a?b=1?c', { path: '/a', query: 'b=1?c' }],
     ['/', { path: '/', query: '' }],
@@ -129,10 +129,10 @@ describe('the target', () => {
     ['/a\u007f', undefined],
     ['host:443', undefined],
     ['ftp://host/', undefined],
-  ])('%j', (url, target) => expect(targetOf(url)).toEqual(target));
+  ])('the target %j is split into path and query', (url, target) => expect(targetOf(url)).toEqual(target));
 });
 
-test('header lines of one name stay apart, in order, trimmed of blanks only', () => {
+test('header lines of one name stay separate, in order, trimmed of blanks only', () => {
   const raw = ['A', ' 1 ', 'b', '2', 'a', '\t3,4\u00a0', 'odd'];
   expect(headerValues(raw, 'a')).toEqual(['1', '3,4\u00a0']);
   expect(headerValues(raw, 'C')).toEqual([]);

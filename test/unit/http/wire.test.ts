@@ -20,10 +20,10 @@ const ECHO: readonly HttpRoute[] = [
   },
 ];
 
-describe('a head', () => {
+describe('request head', () => {
   const head = (first: string, ...lines: string[]) => readWireHead([first, ...lines, ''].join('\r\n'));
 
-  test('is read as it is written', () => {
+  test('a request head is parsed into method, target, headers and length', () => {
     expect(
       head('POST /a?b=%20 HTTP/1.1', 'Host: h', 'X-A:\t a b\u00e9 \t', 'content-LENGTH: 007', 'x-a:'),
     ).toEqual({
@@ -46,11 +46,11 @@ describe('a head', () => {
     [['Connection: closed'], { last: false }],
     [['Expect: 100-Continue'], { expectsContinue: true, expectsMore: false }],
     [['Expect: x'], { expectsContinue: false, expectsMore: true }],
-  ])('with %j is %j', (lines, expected) => {
+  ])('a request head with %j is parsed as %j', (lines, expected) => {
     expect(head('GET / HTTP/1.1', ...lines)).toMatchObject(expected);
   });
 
-  test('of HTTP/1.0 needs no Host, and ends its connection unless it asks to keep it', () => {
+  test('an HTTP/1.0 head needs no Host, and ends its connection unless it asks to keep it', () => {
     expect(head('GET / HTTP/1.0')).toMatchObject({ hostsMin: 0, last: true, saysKeepAlive: false });
     expect(head('GET / HTTP/1.0', 'Connection: Keep-Alive')).toMatchObject({
       last: false,
@@ -96,12 +96,12 @@ describe('a head', () => {
     ['GET / HTTP/1.1', 'Transfer-Encoding: \u000bchunked'],
     ['GET / HTTP/1.1', 'Transfer-Encoding:'],
     ['GET / HTTP/1.0', 'Transfer-Encoding: chunked'],
-  ])('is refused: %j %j', (first, ...lines) => {
+  ])('a malformed head is refused: %j %j', (first, ...lines) => {
     expect(head(first, ...lines)).toBeUndefined();
   });
 });
 
-describe('a body', () => {
+describe('request body', () => {
   const read = (bytes: Buffer, cuts: readonly number[], length = CHUNKED, max = 1000) => {
     const body = new WireBody(length, max, 200);
     const places = [0, ...cuts.map((cut) => cut % (bytes.length + 1)), bytes.length].sort((a, b) => a - b);
@@ -114,7 +114,7 @@ describe('a body', () => {
     return { state: body.state, taken, text: Buffer.from(body.bytes).toString('latin1') };
   };
 
-  test('is the same however it is cut, and ends where it ends', () => {
+  test('a body is read the same however it is cut, and ends at its end', () => {
     const chunk = fc.tuple(
       fc.string({ minLength: 1, maxLength: 40 }),
       fc.constantFrom('', ';a', ';a=b;c="d e\\""'),
@@ -176,7 +176,7 @@ describe('a body', () => {
     ['overhead_too_large', `0\r\n${'X: y\r\n'.repeat(60)}`],
     ['more', '3e8\r\n'],
     ['more', '1;a=b\r\na\r\n0\r\nX: y\r\n'],
-  ])('is %s: %j', (state, text) => {
+  ])('a body is %s: %j', (state, text) => {
     const bytes = Buffer.from(text, 'latin1');
     expect(read(bytes, []).state).toBe(state);
     expect(
@@ -187,16 +187,16 @@ describe('a body', () => {
     ).toBe(state);
   });
 
-  test('holds what came, not what was announced', () => {
+  test('a body holds what arrived and not what was announced', () => {
     const body = new WireBody(60_000, 64_000, 200);
     body.take(Buffer.alloc(100), 0);
     expect(body.heldBytes).toBeLessThan(2000);
   });
 });
 
-describe('an answer', () => {
+describe('response bytes', () => {
   const date = 'date: now\r\n';
-  test('is one text where it is short', () => {
+  test('a short answer is written as one text', () => {
     const headers = { 'X-A': 'caf\u00e9', 'Content-Length': '99', connection: 'upgrade' };
     expect(wireAnswer({ status: 200, headers, body: 'ok' }, 'GET', '', date)).toEqual({
       first:
@@ -204,7 +204,7 @@ describe('an answer', () => {
       rest: new Uint8Array(0),
     });
   });
-  test('of bytes, or of text beyond ASCII, is bytes', () => {
+  test('an answer of bytes or of text beyond ASCII is written as bytes', () => {
     const { first } = wireAnswer(
       { status: 200, headers: { 'x-a': '\u00e9' }, body: '\u20ac' },
       'GET',
@@ -215,14 +215,14 @@ describe('an answer', () => {
     expect((first as Buffer).toString('latin1')).toContain('x-a: \u00e9\r\n');
     expect((first as Buffer).toString('latin1')).toContain('content-length: 3\r\n');
   });
-  test('says the time, anew each second', () => {
+  test('the date line gives the time and changes each second', () => {
     const line = new DateLine();
     expect(line.at(0)).toMatch(/^date: \w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT\r\n$/);
     expect(line.at(5000)).toMatch(/^date: /);
   });
 });
 
-describe('a connection', () => {
+describe('connection of the node:net driver', () => {
   const wire = httpHarness(wireDriver);
   const start = (routes: readonly HttpRoute[], over: Partial<HttpServerOptions> = {}) =>
     wire.start(routes, {
@@ -233,7 +233,7 @@ describe('a connection', () => {
     });
   const { open } = wire;
 
-  test('of HTTP/1.0 that asks for it goes on, and is told so', async () => {
+  test('an HTTP/1.0 connection that asks for it is kept alive, and the answer confirms it', async () => {
     const client = await open(await start(ECHO));
     for (let i = 0; i < 2; i++) {
       const answer = await client.send('GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n').answer();
@@ -243,7 +243,7 @@ describe('a connection', () => {
     expect(await client.closed()).toBe('');
   });
 
-  test('may have empty lines before a request, and nothing else', async () => {
+  test('a connection may send empty lines before a request, and nothing else', async () => {
     const server = await start(ECHO);
     const client = await open(server);
     for (const bytes of [`\r\n\r\n${get('/')}`, '\r', `\n${get('/')}`]) client.send(bytes);
@@ -255,7 +255,7 @@ describe('a connection', () => {
     }
   });
 
-  test('that is not HTTP is told so before it has sent a head, and counted', async () => {
+  test('a connection that is not HTTP is answered with 400 before a whole head arrives, and counted', async () => {
     const seen: number[] = [];
     const client = await open(await start(ECHO, { onAnswer: ({ status }) => seen.push(status) }));
     expect((await client.send('\x16\x03\x01\x02\x00').answer()).status).toBe(400);
@@ -263,7 +263,7 @@ describe('a connection', () => {
     expect(seen).toEqual([400]);
   });
 
-  test('with too much behind a request under way gets its answers, then 503, and ends', async () => {
+  test('a connection with too many pipelined requests gets its answers, then 503, and ends', async () => {
     const door = gate();
     const slow: HttpRoute = {
       method: 'GET',
@@ -294,7 +294,7 @@ describe('a connection', () => {
     await client.closed();
   });
 
-  test('that would hold more than the server may is refused with 503, and others go on', async () => {
+  test('a connection that would exceed the held-bytes limit is refused with 503, and others continue', async () => {
     const server = await start(ECHO, { requestTimeoutMs: 20_000, heldBytesMax: 200_000 });
     const half = `POST /echo HTTP/1.1\r\n${HOST}Content-Length: 60000\r\n\r\n${'x'.repeat(40_000)}`;
     const all = await Promise.all(Array.from({ length: 8 }, async () => (await open(server)).send(half)));
@@ -315,7 +315,7 @@ describe('a connection', () => {
     }
   });
 
-  test('whose head is judged for longer than a request may take is served', async () => {
+  test('a connection whose head check outlasts the request timeout is served', async () => {
     const door = gate();
     const judged = gate();
     const server = await start(
@@ -343,7 +343,7 @@ describe('a connection', () => {
     expect((await client.answer()).body.toString()).toBe('x');
   });
 
-  test('that reads slowly gets a long answer whole, and its end', async () => {
+  test('a connection that reads slowly gets a long answer whole, and its end', async () => {
     const body = Buffer.alloc(6 * 1024 * 1024, 'l');
     const server = await start([{ method: 'GET', path: '/long', handler: () => ({ status: 200, body }) }]);
     const slow = await open(server);
@@ -360,7 +360,7 @@ describe('a connection', () => {
     await expect.poll(() => server.inFlight()).toBe(0);
   });
 
-  test('that ends its side while it gets a long answer gets all of it', async () => {
+  test('a connection that half-closes during a long answer gets all of it', async () => {
     const body = Buffer.alloc(8 * 1024 * 1024, 'l');
     const server = await start([
       { method: 'GET', path: '/long', handler: () => ({ status: 200, body }) },

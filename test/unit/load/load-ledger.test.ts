@@ -30,8 +30,8 @@ async function read(chunks: Iterable<Uint8Array>): Promise<LedgerEntry[]> {
   return entries;
 }
 
-describe('the ledger', () => {
-  test('comes back as it was written, in any cut', async () => {
+describe('load ledger', () => {
+  test('the ledger is read as it was written, in any cut', async () => {
     const bytes = bytesOf(ENTRIES);
     await fc.assert(
       fc.asyncProperty(
@@ -45,7 +45,7 @@ describe('the ledger', () => {
     );
   });
 
-  test('torn at any byte gives the whole lines before', async () => {
+  test('a ledger torn at any byte gives the whole lines before it', async () => {
     const bytes = bytesOf(ENTRIES);
     let lines = 0;
     for (let end = 0; end <= bytes.length; end++) {
@@ -66,13 +66,13 @@ describe('the ledger', () => {
     ['no valid kind', '{"type":"failure","intent":0,"kind":"third","error":"e"}\n'],
     ['no valid intent', '{"type":"failure","intent":-1,"kind":"first","error":"e"}\n'],
     ['too long', 'x'.repeat(70_000)],
-  ])('is refused with its line: %s', async (why, text) => {
+  ])('an invalid ledger is refused with its line: %s', async (why, text) => {
     await expect(read([bytesOf(ENTRIES.slice(0, 2)), new TextEncoder().encode(text)])).rejects.toThrow(
       new RegExp(`line 3 of the ledger.*${why}`),
     );
   });
 
-  test('folds to what the client knows of each key', async () => {
+  test('the ledger is reduced to what the client knows of each key', async () => {
     const { intents, end } = await summarizeLedger(ENTRIES);
     expect(end?.unknown).toBe(1);
     expect(intents.get('k0')).toMatchObject({
@@ -89,11 +89,11 @@ describe('the ledger', () => {
     expect(intents.get('k1')).toMatchObject({ acknowledged: 0, failures: 1, refused: 1, answer: undefined });
   });
 
-  test('with a reply before its intent is refused', async () => {
+  test('a ledger with a reply before its intent is refused', async () => {
     await expect(summarizeLedger([ENTRIES[4] as LedgerEntry])).rejects.toThrow('before the intent');
   });
 
-  test('tells final answers from those that are sent again', () => {
+  test('final statuses differ from statuses that are retried', () => {
     expect([200, 201, 400, 404, 409, 422].every(isFinalStatus)).toBe(true);
     expect([408, 425, 429, 500, 502, 503, 504].some(isFinalStatus)).toBe(false);
   });

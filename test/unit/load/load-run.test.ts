@@ -91,8 +91,8 @@ async function simulate(
   return { sent, entries, writtenBefore, result };
 }
 
-describe('the load client', () => {
-  test('sends on time however slow the server is, and counts latency from the due time', async () => {
+describe('load client', () => {
+  test('the load client sends on time however slow the server is, and counts latency from the due time', async () => {
     const slow = await simulate(() => ({ ms: 1000 }), { retryRate: 0 });
     const intervalMs = 10;
     slow.sent.forEach((send, i) => {
@@ -103,7 +103,7 @@ describe('the load client', () => {
     expect(slow.result.latency.quantileMs(0.5)).toBeLessThan(1030);
   });
 
-  test('with every connection busy counts the waiting as latency', async () => {
+  test('a load client with every connection busy counts the wait as latency', async () => {
     const held = await simulate(() => ({ ms: 100 }), { retryRate: 0, underWayMax: 1, count: 50 });
     expect(held.sent.length).toBe(50);
     expect(held.result.latency.maxMs).toBeGreaterThan(4000);
@@ -126,7 +126,7 @@ describe('the load client', () => {
     });
   });
 
-  test('writes an intent before its first request leaves', async () => {
+  test('the load client writes an intent before its first request leaves', async () => {
     const { entries, sent, writtenBefore } = await simulate(() => ({ ms: 3 }));
     sent.forEach(({ key }, i) => {
       const known = entries
@@ -136,7 +136,7 @@ describe('the load client', () => {
     });
   });
 
-  test('sends again with the same key until there is a final answer', async () => {
+  test('the load client retries with the same key until there is a final answer', async () => {
     const failing: Answer = (request, number) => {
       if (number % 5 === 0)
         return { ms: 2, error: coreError('unreachable', 'gone', { details: { reason: 'ECONNRESET' } }) };
@@ -160,7 +160,7 @@ describe('the load client', () => {
     expect(entries.some((entry) => entry.type === 'failure' && entry.error === 'ECONNRESET')).toBe(true);
   });
 
-  test('gives up in the end, and says which intents are unknown', async () => {
+  test('the load client stops retrying in the end, and reports the unknown intents', async () => {
     const { entries, result } = await simulate(
       (_request, number) => ({ ms: 2, error: coreError('timeout', `no ${number}`) }),
       { retryRate: 0, count: 5 },
@@ -182,7 +182,7 @@ describe('the load client', () => {
     expect(result).toMatchObject({ refused: 3, failures: 0, unknown: 3 });
   });
 
-  test('drained, it sends no new intent and finishes what it began', async () => {
+  test('a drained load client sends no new intent and finishes what it began', async () => {
     const stop = new AbortController();
     const { result, entries } = await simulate(
       (_request, number) => {
@@ -196,7 +196,7 @@ describe('the load client', () => {
     expect(entries.filter((entry) => entry.type === 'reply').length).toBe(result.intents);
   });
 
-  test('drained before a server that never answers, it ends in time and says what is unknown', async () => {
+  test('a drained load client ends in time before a server that never answers, and reports the unknown intents', async () => {
     const stop = new AbortController();
     const { result, entries } = await simulate(
       (_request, number) => {
@@ -210,7 +210,7 @@ describe('the load client', () => {
     expect(entries.at(-1)).toMatchObject({ type: 'end', unknown: result.intents });
   });
 
-  test('a ledger that cannot be written ends it', async () => {
+  test('a ledger that cannot be written ends the load client', async () => {
     const full = {
       append: () => {
         throw coreError('not_writable', 'the disk is full');
@@ -219,7 +219,7 @@ describe('the load client', () => {
     await expect(simulate(() => ({ ms: 1 }), { ledger: full })).rejects.toThrow('the disk is full');
   });
 
-  test('a bug in the client is not taken for a failed request', async () => {
+  test('a bug in the load client is not treated as a failed request', async () => {
     await expect(simulate(() => ({ ms: 1, error: new TypeError('a bug') }))).rejects.toThrow('a bug');
   });
 });

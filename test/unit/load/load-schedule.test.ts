@@ -20,7 +20,7 @@ function drain(schedule: Schedule, stepMs: number): Send[] {
 }
 
 describe('intents', () => {
-  test('are a function of seed and number', () => {
+  test('an intent is a function of seed and number', () => {
     const one = new Intents(OPTIONS);
     const other = new Intents(OPTIONS);
     for (const index of [7, 0, 1_000_000, 7]) {
@@ -30,7 +30,7 @@ describe('intents', () => {
     expect(new Intents({ ...OPTIONS, seed: 6n }).intent(7).key).not.toBe(one.intent(7).key);
   });
 
-  test('have keys of their own, positive amounts, accounts in range', () => {
+  test('intents have unique keys, positive amounts and accounts in range', () => {
     const intents = new Intents(OPTIONS);
     const all = Array.from({ length: 5000 }, (_, i) => intents.intent(i));
     expect(new Set(all.map((intent) => intent.key)).size).toBe(5000);
@@ -41,7 +41,7 @@ describe('intents', () => {
     }
   });
 
-  test('15% are followed by one to three repeats, of keys that were already sent', () => {
+  test('15% of the intents are followed by one to three repeats of keys that were already sent', () => {
     const intents = new Intents(OPTIONS);
     const counts = [0, 0, 0, 0];
     const popularity = new Map<number, number>();
@@ -68,8 +68,8 @@ describe('intents', () => {
   });
 });
 
-describe('the schedule', () => {
-  test('plans each intent once, at the asked rate of requests', () => {
+describe('schedule', () => {
+  test('the schedule plans each intent once, at the requested rate', () => {
     const sends = drain(scheduleOf(10_000), 1);
     const firsts = sends.filter((send) => send.kind === 'first');
     expect(firsts.map((send) => send.index)).toEqual(Array.from({ length: 10_000 }, (_, i) => i));
@@ -77,14 +77,14 @@ describe('the schedule', () => {
     expect(Math.abs(sends.length / (span / 1000) - 1000)).toBeLessThan(30);
   });
 
-  test('does not depend on when it is asked: a stall moves no due time', () => {
+  test('the schedule does not depend on when it is polled, and a stall moves no due time', () => {
     const key = (send: Send): string => `${send.index} ${send.kind} ${send.dueMs}`;
     const steady = drain(scheduleOf(3000), 1).map(key);
     expect(drain(scheduleOf(3000), 700).map(key)).toEqual(steady);
     expect(drain(scheduleOf(3000), 0.1).map(key)).toEqual(steady);
   });
 
-  test('gives sends in the order of their due times, never early', () => {
+  test('the schedule gives sends in the order of their due times, never early', () => {
     const schedule = scheduleOf(5000);
     let last = 0;
     for (let nowMs = 0; !schedule.isDone; nowMs += 13) {
@@ -96,7 +96,7 @@ describe('the schedule', () => {
     }
   });
 
-  test('keeps the due time of a send that is sent again', () => {
+  test('the schedule keeps the due time of a send that is retried', () => {
     const schedule = scheduleOf(1, 1000, 0);
     const [send] = schedule.due(0, 10) as [Send];
     expect(schedule.isDone).toBe(true);
@@ -106,7 +106,7 @@ describe('the schedule', () => {
     expect(schedule.due(500, 10)).toEqual([{ ...send, kind: 'resend', failures: 1 }]);
   });
 
-  test('ends by count, by duration, or when it is stopped; repeats still leave', () => {
+  test('the schedule ends by count, by duration or when it is stopped, and repeats still leave', () => {
     const byTime = new Schedule(new Intents({ ...OPTIONS, retryRate: 0 }), {
       rate: 100,
       retryRate: 0,
@@ -124,13 +124,13 @@ describe('the schedule', () => {
   });
 });
 
-describe('the latency histogram', () => {
-  test('has no quantile before the first value', () => {
+describe('latency histogram', () => {
+  test('the latency histogram has no quantile before the first value', () => {
     expect(new LatencyHistogram().quantileMs(0.5)).toBeNaN();
     expect(new LatencyHistogram().maxMs).toBeNaN();
   });
 
-  test('is at most a 64th too large, from a microsecond to an hour', () => {
+  test('the latency histogram is at most a 64th too large, from a microsecond to an hour', () => {
     for (let us = 1; us < 3.6e9; us = Math.ceil(us * 1.37)) {
       const histogram = new LatencyHistogram();
       histogram.record(us / 1000);
@@ -141,7 +141,7 @@ describe('the latency histogram', () => {
     }
   });
 
-  test('finds quantiles by rank', () => {
+  test('the latency histogram finds quantiles by rank', () => {
     const histogram = new LatencyHistogram();
     for (let ms = 1; ms <= 1000; ms++) histogram.record(ms);
     expect(histogram.count).toBe(1000);
@@ -151,7 +151,7 @@ describe('the latency histogram', () => {
     expect(histogram.maxMs).toBe(1000);
   });
 
-  test('takes what no clock gives: negative and endless', () => {
+  test('the latency histogram accepts negative and infinite values', () => {
     const histogram = new LatencyHistogram();
     histogram.record(-5);
     histogram.record(1e12);

@@ -4,7 +4,7 @@ import { MillraceError } from '../../../src/core/errors.ts';
 import { LATENCY_BUCKETS_S, Metrics, SERIES_MAX } from '../../../src/core/metrics.ts';
 
 describe('counters and gauges', () => {
-  test('each series counts for itself, the first without labels is there from the start', () => {
+  test('each series counts for itself, and a metric without labels exists from the start', () => {
     const metrics = new Metrics();
     const plain = metrics.counter('a_total', 'A.');
     plain.add();
@@ -31,7 +31,7 @@ describe('counters and gauges', () => {
     ]);
   });
 
-  test('label values that would run together stay apart', () => {
+  test('label values that would concatenate to the same text stay separate', () => {
     const counter = new Metrics().counter('c_total', 'C.', ['a', 'b']);
     expect(counter.series('x', 'yz')).not.toBe(counter.series('xy', 'z'));
   });
@@ -43,7 +43,7 @@ describe('counters and gauges', () => {
     expect(series.map((one) => gauge.value(one))).toEqual(series.map((_, n) => n * 1.5));
   });
 
-  test('a dropped series is left out, and its place goes to the next one, from zero', () => {
+  test('a dropped series is omitted, and its slot is reused from zero', () => {
     const gauge = new Metrics().gauge('g', 'G.', ['id']);
     gauge.set(5, gauge.series('a'));
     gauge.set(6, gauge.series('b'));
@@ -58,13 +58,13 @@ describe('counters and gauges', () => {
     ]);
   });
 
-  test('a total kept elsewhere never falls', () => {
+  test('a total kept elsewhere never decreases', () => {
     const counter = new Metrics().counter('t_total', 'T.');
     for (const total of [5, 3, 9, 9, 0]) counter.setTotal(total);
     expect(counter.value()).toBe(9);
   });
 
-  test('series are bounded: what comes after is counted as other, and nothing is lost', () => {
+  test('the number of series is limited, and further ones are counted as other without loss', () => {
     const counter = new Metrics().counter('many_total', 'Many.', ['id']);
     const total = SERIES_MAX * 2;
     for (let i = 0; i < total; i++) counter.add(1, counter.series(`id-${i}`));
@@ -76,12 +76,12 @@ describe('counters and gauges', () => {
 });
 
 describe('registration', () => {
-  test('the same name, kind and labels is the same metric', () => {
+  test('a metric with the same name, kind and labels is the same metric', () => {
     const metrics = new Metrics();
     expect(metrics.counter('a_total', 'A.', ['x'])).toBe(metrics.counter('a_total', 'A.', ['x']));
   });
 
-  test('another kind, other labels or other bounds are a bug', () => {
+  test('another kind, other labels or other bounds are an internal error', () => {
     const metrics = new Metrics();
     metrics.counter('a_total', 'A.', ['x']);
     metrics.histogram('h_seconds', 'H.', [], [1, 2]);
@@ -90,7 +90,7 @@ describe('registration', () => {
     expect(() => metrics.histogram('h_seconds', 'H.', [], [1, 3])).toThrow(MillraceError);
   });
 
-  test('names and labels that Prometheus cannot read are a bug', () => {
+  test('names and labels that Prometheus cannot read are an internal error', () => {
     const metrics = new Metrics();
     for (const name of ['', '1a', 'a-b', 'a b', 'é'])
       expect(() => metrics.counter(name, '')).toThrow(MillraceError);
@@ -98,7 +98,7 @@ describe('registration', () => {
       expect(() => metrics.gauge('ok', '', [label])).toThrow(MillraceError);
   });
 
-  test('the wrong number of label values is a bug', () => {
+  test('the wrong number of label values is an internal error', () => {
     const counter = new Metrics().counter('a_total', 'A.', ['x']);
     expect(() => counter.series()).toThrow(MillraceError);
     expect(() => counter.series('a', 'b')).toThrow(MillraceError);
@@ -140,7 +140,7 @@ describe('histograms', () => {
     );
   });
 
-  test('one call for many equals many calls', () => {
+  test('one observation of many values equals many observations', () => {
     const metrics = new Metrics();
     const many = metrics.histogram('a', '', [], bounds);
     const single = metrics.histogram('b', '', [], bounds);
@@ -163,7 +163,7 @@ describe('histograms', () => {
     ]);
   });
 
-  test('the bounds for latencies rise', () => {
+  test('the latency bucket bounds ascend', () => {
     expect([...LATENCY_BUCKETS_S].sort((a, b) => a - b)).toEqual(LATENCY_BUCKETS_S);
     expect(new Set(LATENCY_BUCKETS_S).size).toBe(LATENCY_BUCKETS_S.length);
   });

@@ -51,7 +51,7 @@ function parse(text: string): Parsed {
 }
 
 describe('exposition', () => {
-  test('counters, gauges and histograms in the text format', async () => {
+  test('counters, gauges and histograms are exposed in the text format', async () => {
     const { metrics, exposition } = fixture();
     metrics.counter('orders_total', 'Orders.').add(3);
     metrics.gauge('lag', 'Lag.', ['partition']);
@@ -91,7 +91,7 @@ describe('exposition', () => {
     expect(parse(text).samples.get('odd_total{topic="a\\"b\\\\c\\nd"}')).toBe('1');
   });
 
-  test('infinities and NaN have their names', async () => {
+  test('infinities and NaN are exposed by their names', async () => {
     const { metrics, exposition } = fixture();
     const gauge = metrics.gauge('odd', 'Odd.', ['n']);
     gauge.set(Number.POSITIVE_INFINITY, gauge.series('inf'));
@@ -111,7 +111,7 @@ describe('exposition', () => {
     expect(parse(await exposition.text()).types.get('none_total')).toBe('counter');
   });
 
-  test('a text is kept for a moment, then made again', async () => {
+  test('an exposed text is cached for a moment and then rebuilt', async () => {
     const { metrics, exposition, advance } = fixture();
     const counter = metrics.counter('n_total', 'N.');
     const value = async (): Promise<string | undefined> =>
@@ -124,7 +124,7 @@ describe('exposition', () => {
     expect(await value()).toBe('1');
   });
 
-  test('a collector that throws fails one scrape, not the next', async () => {
+  test('a collector that throws fails one scrape and not the next', async () => {
     const { metrics, exposition, advance } = fixture();
     let broken = true;
     metrics.onCollect(() => {
@@ -136,7 +136,7 @@ describe('exposition', () => {
     expect(parse(await exposition.text()).types.size).toBeGreaterThan(5);
   });
 
-  test('two expositions in one process do not share anything', async () => {
+  test('two expositions in one process share nothing', async () => {
     const first = fixture();
     const second = fixture();
     first.metrics.counter('only_first_total', '').add(1);

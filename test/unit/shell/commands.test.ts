@@ -12,13 +12,13 @@ for (const [name, load] of Object.entries(COMMANDS)) commands.set(name, (await l
 describe.each([...commands])('%s', (name, command) => {
   const table = wholeTable(command);
 
-  test('is called as it is listed, and says what it does in one line', () => {
+  test('a command has its listed name and a one-line summary', () => {
     expect(command.name).toBe(name);
     expect(command.summary).toMatch(/^[A-Z][^\n]{10,100}$/);
     expect(command.description ?? '').not.toContain('\t');
   });
 
-  test('names every setting in one way and explains it', () => {
+  test('a command names every setting in one form and explains it', () => {
     for (const [flag, setting] of Object.entries(table)) {
       expect(flag).toMatch(/^[a-z][a-z0-9]*(-[a-z0-9]+)*$/);
       expect(setting.help.trim(), flag).not.toBe('');
@@ -31,7 +31,7 @@ describe.each([...commands])('%s', (name, command) => {
     expect(new Set(variables).size).toBe(variables.length);
   });
 
-  test('has defaults that its own parser accepts, and that survive being written and read', () => {
+  test('the defaults of a command are accepted by its parser and survive formatting', () => {
     const lenient = Object.fromEntries(
       Object.entries(table).map(([flag, setting]) => [flag, { ...setting, required: false }]),
     );
@@ -47,7 +47,7 @@ describe.each([...commands])('%s', (name, command) => {
     }
   });
 
-  test('names settings and values that there are where one needs or excludes others', () => {
+  test('needed and excluded settings name existing settings and values', () => {
     for (const [flag, { needs = [], excludes = [] }] of Object.entries(table)) {
       for (const what of [...needs, ...excludes]) {
         const [name = '', value] = what.split('=');
@@ -59,13 +59,13 @@ describe.each([...commands])('%s', (name, command) => {
     }
   });
 
-  test('changes no type of a shared setting', () => {
+  test('a command changes no type of a shared setting', () => {
     for (const [flag, shared] of Object.entries(SHARED_SETTINGS)) {
       if (table[flag] !== undefined) expect([flag, table[flag].type]).toEqual([flag, shared.type]);
     }
   });
 
-  test('has help, and refuses an unknown flag', () => {
+  test('a command has help text and refuses an unknown flag', () => {
     expect(helpText(command)).toContain(`millrace ${name}`);
     expect(() => loadSettings(command, ['-no-such-flag-here=1'], {})).toThrow('unknown flag');
   });

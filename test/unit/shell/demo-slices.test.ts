@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 
 const millrace = join(import.meta.dirname, '../../../bin/millrace');
 
-test('refuses to show no slice at all', () => {
+test('demo refuses to run without any slice', () => {
   const { status, stdout, stderr } = spawnSync(millrace, ['demo', '-slices='], { encoding: 'utf8' });
   expect({ status, stdout }).toEqual({ status: 2, stdout: '' });
   expect(stderr).toMatch(/\nerror: -slices names nothing to show; [^\n]+ \[usage\]\n$/);

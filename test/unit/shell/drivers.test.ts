@@ -28,8 +28,8 @@ function contextOf(native: string, address: unknown = {}) {
   return { context: { settings: { native }, log, metrics, address }, lines, loaded };
 }
 
-describe('the choice of drivers', () => {
-  test('off: the twins and node-rdkafka, said in the log and in the metric', async () => {
+describe('choice of drivers', () => {
+  test('native=off uses the reference kernels and node-rdkafka, with a log line and a metric', async () => {
     const { context, lines, loaded } = contextOf('off');
     expect(runsNative(context)).toBe(false);
     expect(kernels(context).name).toBe('reference');
@@ -47,13 +47,13 @@ describe('the choice of drivers', () => {
     ]);
   });
 
-  test('a command that serves nothing is not chatty about it', async () => {
+  test('a command that serves nothing logs its driver only at debug level', async () => {
     const { context, lines } = contextOf('off', undefined);
     await brokerDriver({ ...context, address: undefined });
     expect(lines.map((line) => line.level)).toEqual(['debug']);
   });
 
-  test('on: the addon or an error, never the twins', () => {
+  test('native=on uses the addon or fails, and never the reference kernels', () => {
     const { context, loaded } = contextOf('on');
     expect(runsNative(context)).toBe(true);
     let outcome: string | undefined;
@@ -65,7 +65,7 @@ describe('the choice of drivers', () => {
     expect([outcome, loaded()]).toEqual(findAddon() === undefined ? ['layout_mismatch', 0] : ['native', 1]);
   });
 
-  test('auto: the addon where it is built, else the twins and a warning', () => {
+  test('native=auto uses the addon where it is built, and else the reference kernels with a warning', () => {
     const { context, lines, loaded } = contextOf('auto');
     const built = findAddon() !== undefined;
     expect(kernels(context).name).toBe(built ? 'native' : 'reference');
@@ -73,12 +73,12 @@ describe('the choice of drivers', () => {
     expect(lines[0]?.level).toBe(built ? 'info' : 'warn');
   });
 
-  test('SQL has one driver', async () => {
+  test('the only SQL driver is pg', async () => {
     expect((await sqlDriver(contextOf('off').context)).name).toBe('pg');
   });
 });
 
-describe('the choice of the HTTP backend', () => {
+describe('choice of the HTTP backend', () => {
   const fits = (): boolean => {
     try {
       loadUws();
@@ -100,13 +100,13 @@ describe('the choice of the HTTP backend', () => {
     return { name: outcome instanceof MillraceError ? outcome.toLine() : outcome?.name, uws, line: lines[0] };
   };
 
-  test('auto serves plain HTTP on a loopback address by uWebSockets.js where the command says that it suffices', async () => {
+  test('auto serves plain loopback HTTP by uWebSockets.js where the command allows it', async () => {
     const chosen = await choose({ needs: [] });
     expect([chosen.name, chosen.uws]).toEqual(fits() ? ['uWebSockets.js', 1] : ['node:net', 0]);
     expect(chosen.line).toMatchObject({ level: fits() ? 'info' : 'warn', fields: { port: 'http' } });
   });
 
-  test('node:http serves only where it is asked for', async () => {
+  test('node:http serves only on request', async () => {
     const chosen = await choose({ asked: 'node', needs: [], tls: true, loopback: false });
     expect([chosen.name, chosen.uws, chosen.line?.fields['reason']]).toEqual(['node:http', 0, 'asked for']);
   });
@@ -122,13 +122,13 @@ describe('the choice of the HTTP backend', () => {
       'the command needs pipeline_waits',
     ],
     ['when asked', { asked: 'net', tls: true }, 'asked for'],
-  ])('our own parser over node:net serves %s, and the log says why', async (_what, choice, why) => {
+  ])('our own parser over node:net serves %s, and the log states why', async (_what, choice, why) => {
     const chosen = await choose(choice);
     expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);
     expect(chosen.line?.fields['reason']).toContain(why);
   });
 
-  test('uWebSockets.js that was asked for and cannot do it is an error, not another backend', async () => {
+  test('a requested uWebSockets.js that cannot serve is an error and not replaced', async () => {
     expect((await choose({ asked: 'uws', tls: true })).name).toContain('it serves no TLS');
     expect((await choose({ asked: 'uws', needs: ['pipeline_waits'] })).name).toMatch(
       /-http=uws cannot serve this: the command needs pipeline_waits: .*; run with -http=net.*\[bad_value\]/,

@@ -41,7 +41,7 @@ describe('redaction', () => {
     ['sasl.password=hunter2,acks=all', 'sasl.password=***,acks=all'],
     ['cannot reach postgres://me:secret@host/db now', 'cannot reach postgres://me:***@host/db now'],
     ['host:9092,other:9092', 'host:9092,other:9092'],
-  ])('%s', (text, shown) => expect(redactText(text)).toBe(shown));
+  ])('the text %s is redacted', (text, shown) => expect(redactText(text)).toBe(shown));
 
   test('no password of a URL survives redaction', () => {
     const word = fc.stringMatching(/^[A-Za-z0-9!$&'()*+,;=:@._~-]{1,20}$/);
@@ -55,7 +55,7 @@ describe('redaction', () => {
     );
   });
 
-  test('a secret setting is hidden whole, a list across its commas', () => {
+  test('a secret setting is hidden whole, including a list across its commas', () => {
     expect(redactSetting({ type: 'string', help: '', secret: true }, 'abc')).toBe('***');
     expect(redactSetting({ type: 'string', help: '', secret: true }, undefined)).toBeUndefined();
     expect(redactSetting({ type: 'list', help: '' }, ['a://u:p@h', 'b'])).toBe('a://u:***@h,b');
@@ -77,7 +77,7 @@ describe('progress', () => {
     expect([0, 4400, 65_000, 3_725_000].map(shortDuration)).toEqual(['0s', '4s', '1m05s', '1h02m']);
   });
 
-  test('a progress line says how far, how fast, how long and what failed', () => {
+  test('a progress line states how far, how fast, how long and what failed', () => {
     const state = {
       what: 'gen',
       unit: 'events',
@@ -220,7 +220,7 @@ describe('readiness', () => {
     });
   });
 
-  test('a check that throws, rejects or hangs says why the process is not ready', async () => {
+  test('a check that throws, rejects or hangs reports why the process is not ready', async () => {
     vi.useFakeTimers();
     try {
       const clock = handClock();
@@ -256,7 +256,7 @@ test('an address is split at its last colon', () => {
   expect(addressOf('[::1]:8081')).toEqual({ host: '::1', port: 8081 });
 });
 
-test('no line of a log or an error can drive the terminal', () => {
+test('control characters in a log line or an error cannot reach the terminal', () => {
   const line = humanLine(
     `${JSON.stringify({ level: 'warn', time: '', msg: 'odd', path: '/\u001b[2J\u0007\nnext\u009b1m' })}\n`,
   );
@@ -264,6 +264,6 @@ test('no line of a log or an error can drive the terminal', () => {
   expect(failureOf(new Error('a\u001b[31m\r\nb')).line).toMatch(/^error: a\\x1b\[31m b; /);
 });
 
-test('a line that is not JSON is shown as it is', () => {
+test('a line that is not JSON is shown unchanged', () => {
   expect(humanLine('plain\n')).toBe('plain\n');
 });

@@ -40,8 +40,8 @@ const millrace = (...args: readonly string[]) => {
   return { status, stdout, stderr };
 };
 
-describe('the launcher', () => {
-  test('lists the commands with a sentence each', () => {
+describe('launcher', () => {
+  test('the launcher lists the commands with a sentence each', () => {
     for (const args of [[], ['-help'], ['--help'], ['help']]) {
       const { status, stdout, stderr } = millrace(...args);
       expect([status, stderr]).toEqual([0, '']);
@@ -49,13 +49,13 @@ describe('the launcher', () => {
     }
   });
 
-  test('prints its version and the digest of its code, the same each time', () => {
+  test('the launcher prints its version and the digest of its code, the same each time', () => {
     const first = millrace('-version');
     expect(first).toEqual({ status: 0, stdout: expect.stringMatching(VERSION_LINE), stderr: '' });
     expect(millrace('version')).toEqual(first);
   });
 
-  test('an unknown command is 2 and names the nearest, also for the keys of every object', () => {
+  test('an unknown command exits with 2 and names the nearest, also for names of object properties', () => {
     expect(millrace('topc')).toEqual({
       status: 2,
       stdout: '',
@@ -64,7 +64,7 @@ describe('the launcher', () => {
     for (const name of ['constructor', '__proto__', '-unknown']) expect(millrace(name).status).toBe(2);
   });
 
-  test('a command’s own usage errors are one line and 2', () => {
+  test('usage errors of a command are one line and exit code 2', () => {
     for (const args of [
       ['topic', 'make', '-brokers=a:1'],
       ['topic', 'list'],
@@ -77,7 +77,7 @@ describe('the launcher', () => {
     }
   });
 
-  test('an unreachable broker is 3 within seconds', () => {
+  test('an unreachable broker gives exit code 3 within seconds', () => {
     const { status, stdout, stderr } = millrace(
       'topic',
       'list',
@@ -91,7 +91,7 @@ describe('the launcher', () => {
     expect(JSON.parse(stdout)).toMatchObject({ error: { kind: 'unavailable' } });
   });
 
-  test('before the project is built it says what to run', () => {
+  test('the launcher states what to run before the project is built', () => {
     const root = mkdtempSync(join(tmpdir(), 'millrace-launcher-'));
     cpSync(LAUNCHER, join(root, 'bin', 'millrace'));
     cpSync(join(packageRoot(), 'package.json'), join(root, 'package.json'));
@@ -105,8 +105,8 @@ describe('the launcher', () => {
   });
 });
 
-describe('a command in its process', () => {
-  test('SIGTERM during work: what is under way finishes, then 0', async () => {
+describe('command process', () => {
+  test('SIGTERM during work lets the work in flight finish, and the process exits with 0', async () => {
     const { child, ended, listening, out } = probe('-mode=work');
     await listening();
     child.kill('SIGTERM');
@@ -114,7 +114,7 @@ describe('a command in its process', () => {
     expect(out()).toBe('finished\n');
   });
 
-  test('SIGINT once: the same, then 130', async () => {
+  test('a single SIGINT lets the work in flight finish, and the process exits with 130', async () => {
     const { child, ended, listening, out } = probe('-mode=work');
     await listening();
     child.kill('SIGINT');
@@ -131,7 +131,7 @@ describe('a command in its process', () => {
     expect(await ended).toEqual({ code: 130, signal: null });
   });
 
-  test('a wait that nothing can end is 70 and one line, not a silent end', async () => {
+  test('a wait that can never end gives exit code 70 and one line', async () => {
     const { ended, out, err } = probe('-mode=stall');
     expect(await ended).toEqual({ code: 70, signal: null });
     expect([out(), err()]).toEqual([
@@ -140,7 +140,7 @@ describe('a command in its process', () => {
     ]);
   });
 
-  test('a drain longer than -drain-timeout is 70', async () => {
+  test('a drain longer than -drain-timeout gives exit code 70', async () => {
     const { child, ended, listening, err } = probe('-mode=hang', '-drain-timeout=50ms');
     await listening();
     child.kill('SIGTERM');
@@ -148,7 +148,7 @@ describe('a command in its process', () => {
     expect(err()).toContain('error: work under way did not finish within 50 ms of SIGTERM');
   });
 
-  test('a reader of stdout that goes away ends the process with 0 and no word', async () => {
+  test('a closed reader of stdout ends the process with 0 and no message', async () => {
     const { child, ended, err } = probe('-mode=flood', '-log-level=error');
     await new Promise((resolve) => child.stdout.once('data', resolve));
     child.stdout.destroy();
@@ -156,7 +156,7 @@ describe('a command in its process', () => {
     expect(err()).not.toContain('error');
   });
 
-  test('a full disk under stdout is one line', () => {
+  test('a full disk under stdout is reported in one line', () => {
     const full = openSync('/dev/full', 'w');
     try {
       const { status, stderr } = spawnSync(process.execPath, [LAUNCHER, 'help'], {
@@ -172,7 +172,7 @@ describe('a command in its process', () => {
     }
   });
 
-  test('all of stdout leaves before the process does', async () => {
+  test('all of stdout is written before the process exits', async () => {
     const { child, ended, out } = probe('-mode=large');
     child.stdout.pause();
     await until('output that is not read', () => child.stdout.readableLength > 0);
@@ -184,7 +184,7 @@ describe('a command in its process', () => {
   test.each([
     ['late', 'out of the blue'],
     ['reject', 'nobody waited'],
-  ])('what no promise catches (%s) is one line and 70', async (mode, message) => {
+  ])('an uncaught error (%s) gives one line and exit code 70', async (mode, message) => {
     const { ended, err } = probe(`-mode=${mode}`, '-log-level=silent');
     expect((await ended).code).toBe(70);
     expect(err()).toMatch(new RegExp(`^listening on \\S+\\nerror: ${message}; this is a bug[^\\n]*\\n$`));

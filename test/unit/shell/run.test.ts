@@ -24,7 +24,7 @@ describe('exit codes and messages', () => {
     [0, 0],
     [1, 1],
     [4, 4],
-  ])('run resolves to %s: exit %i', async (result, code) => {
+  ])('a run that resolves to %s exits with %i', async (result, code) => {
     expect(
       await start(
         commandOf(() => Promise.resolve(result)),
@@ -33,7 +33,7 @@ describe('exit codes and messages', () => {
     ).toBe(code);
   });
 
-  test('a known failure is one line, with -json a document, and its row’s exit code', async () => {
+  test('a known failure is one line, or a document with -json, and has its own exit code', async () => {
     const failing = commandOf(() =>
       Promise.reject(coreError('unreachable', 'no broker\nat postgres://u:pw@h/db', { next: 'start it' })),
     );
@@ -55,7 +55,7 @@ describe('exit codes and messages', () => {
     });
   });
 
-  test('a bug is 70 and one line; the stack only at level debug', async () => {
+  test('an internal error is one line and exit code 70, with the stack only at level debug', async () => {
     const failing = commandOf(() => Promise.reject(new TypeError('x is not a function')));
     const quiet = start(failing, []);
     expect(await quiet.code).toBe(70);
@@ -66,7 +66,7 @@ describe('exit codes and messages', () => {
     expect(loud.world.stderr()).toContain('run.test.ts');
   });
 
-  test('progress ends before the error line, which stands last', async () => {
+  test('the progress line ends before the error line, which is last', async () => {
     const failing = commandOf((context) => {
       context.progress({ what: 'copy', unit: 'rows' }).add(3);
       return Promise.reject(coreError('timeout', 'late'));
@@ -76,7 +76,7 @@ describe('exit codes and messages', () => {
     expect(world.stderr()).toMatch(/\ncopy: 3 rows in 0s, [^\n]+\nerror: late \[timeout\]\n$/);
   });
 
-  test('anything can be thrown', async () => {
+  test('any thrown value gives exit code 70', async () => {
     for (const thrown of ['text', undefined, null, 7, { a: 1 }, Object.create(null)]) {
       expect(
         await start(
@@ -87,7 +87,7 @@ describe('exit codes and messages', () => {
     }
   });
 
-  test('usage errors are 2, before anything listens, and speak JSON when asked', async () => {
+  test('usage errors exit with 2 before anything listens, and are JSON on request', async () => {
     const ok = commandOf(() => Promise.resolve(0));
     const { code, world } = start(ok, ['-cuont=3', '-json']);
     expect(await code).toBe(2);
@@ -97,7 +97,7 @@ describe('exit codes and messages', () => {
     expect(JSON.parse(world.stdout())).toMatchObject({ error: { code: 'unknown_flag', kind: 'invalid' } });
   });
 
-  test('what escapes every promise ends the process with its code', async () => {
+  test('an error outside every promise ends the process with its exit code', async () => {
     const { code, address, world } = start(commandOf(drained), []);
     await address();
     world.uncaught(new Error('lost'));
@@ -108,7 +108,7 @@ describe('exit codes and messages', () => {
     expect(await code).toBe(0);
   });
 
-  test('-help prints the table and runs nothing', async () => {
+  test('the flag -help prints the table and runs nothing', async () => {
     let ran = false;
     const probe = commandOf(() => {
       ran = true;
@@ -151,7 +151,7 @@ describe('settings and log', () => {
     expect(world.stderr()).not.toMatch(/hunter2|pass:w/);
   });
 
-  test('a config file counts below environment and flags; a bad one is one clear line', async () => {
+  test('a config file ranks below environment and flags, and an invalid one is one clear line', async () => {
     const dir = folder();
     const file = (text: string): string => {
       const path = join(dir, 'config.json');
@@ -189,7 +189,7 @@ describe('settings and log', () => {
     ]);
   });
 
-  test('a required setting may stand in the config file', async () => {
+  test('a required setting may come from the config file', async () => {
     const path = join(folder(), 'c.json');
     writeFileSync(path, '{"brokers": "a:1"}');
     const probe = defineCommand({
@@ -202,7 +202,7 @@ describe('settings and log', () => {
     expect(await start(probe, []).code).toBe(2);
   });
 
-  test('log lines are JSON, carry bigint and errors, and keep below the level', async () => {
+  test('log lines are JSON, carry bigint and errors, and respect the level', async () => {
     const probe = commandOf((context) => {
       context.log.debug({}, 'unheard');
       context.log.child({ part: 'reader' }).warn({ offset: 2n ** 63n, error: new Error('odd') }, 'heard');
@@ -222,7 +222,7 @@ describe('settings and log', () => {
     expect(silent.world.logged()).toEqual([]);
   });
 
-  test('on a TTY log lines are for a person', async () => {
+  test('log lines on a TTY are formatted for a person', async () => {
     const world = fakeWorld({ tty: true });
     const probe = commandOf((context) => {
       context.log.warn({ topic: 'a b', n: 3 }, 'slow');
@@ -232,7 +232,7 @@ describe('settings and log', () => {
     expect(world.stderr()).toMatch(/^\d\d:\d\d:\d\d\.\d{3} WARN slow topic=a b n=3$/m);
   });
 
-  test('children inherit the choice of -native', async () => {
+  test('child processes inherit the choice of -native', async () => {
     const world = fakeWorld();
     const probe = commandOf((context) => Promise.resolve(context.settings.native === 'off' ? 4 : 0));
     expect(await start(probe, ['-native=off'], world).code).toBe(4);
@@ -242,7 +242,7 @@ describe('settings and log', () => {
 });
 
 describe('stdout', () => {
-  test('text without -json, the one document with it', async () => {
+  test('stdout is text without -json, and one document with it', async () => {
     const probe = commandOf((context) => {
       context.print('a line', { offset: 12n, name: 'x' });
       return Promise.resolve(1);
@@ -253,7 +253,7 @@ describe('stdout', () => {
     expect([await json.code, json.world.stdout()]).toEqual([1, '{"offset":"12","name":"x"}\n']);
   });
 
-  test('a failure after the document adds no second one', async () => {
+  test('a failure after the document prints no second document', async () => {
     const probe = commandOf((context) => {
       context.print('', { done: false });
       return Promise.reject(coreError('timeout', 'late'));
@@ -264,7 +264,7 @@ describe('stdout', () => {
 });
 
 describe('signals', () => {
-  test('SIGTERM drains: not ready at once, work finishes, the command’s own code stands', async () => {
+  test('SIGTERM ends readiness immediately, lets work finish, and keeps the command’s exit code', async () => {
     const order: string[] = [];
     let finish = (): void => {};
     const probe = commandOf(async (context) => {
@@ -300,7 +300,7 @@ describe('signals', () => {
     expect(world.exits).toEqual([]);
   });
 
-  test('SIGINT drains and is 130; the second ends the process at once', async () => {
+  test('SIGINT drains and exits with 130, and a second SIGINT ends the process immediately', async () => {
     const probe = commandOf(async (context) => {
       await untilDrain(context);
       return 0;
@@ -320,7 +320,7 @@ describe('signals', () => {
     expect(hung.world.exits).toEqual([130]);
   });
 
-  test('a drain that is not done in -drain-timeout is 70', async () => {
+  test('a drain that exceeds -drain-timeout exits with 70', async () => {
     const { address, world } = start(
       commandOf(() => new Promise(() => {})),
       ['-drain-timeout=30ms'],
@@ -331,7 +331,7 @@ describe('signals', () => {
     expect(world.stderr()).toContain('did not finish within 30 ms');
   });
 
-  test('a stop by signal has a last line with its exit code', async () => {
+  test('a stop by signal logs a last line with its exit code', async () => {
     const { code, address, world } = start(commandOf(drained), []);
     await address();
     world.signal('SIGTERM');
@@ -340,7 +340,7 @@ describe('signals', () => {
     expect(world.logged().at(-1)).toMatchObject({ level: 'info', exit: 0 });
   });
 
-  test('a wait that the drain signal ends is no failure', async () => {
+  test('a wait that the drain signal ends is not a failure', async () => {
     const probe = commandOf(async (context) => {
       await new Promise((_, reject) =>
         context.drain.addEventListener('abort', () => reject(context.drain.reason)),
@@ -353,7 +353,7 @@ describe('signals', () => {
     expect(await code).toBe(0);
   });
 
-  test('a request under way is answered before the hooks close what it uses', async () => {
+  test('a request in flight is answered before the hooks close what it uses', async () => {
     let store: string | undefined = 'open';
     let begun = (): void => {};
     const started = new Promise<void>((resolve) => {
@@ -392,7 +392,7 @@ describe('signals', () => {
     expect(await code).toBe(0);
   });
 
-  test('every hook runs though one throws, also after a failed run, and the failure is the code', async () => {
+  test('every hook runs although one throws, also after a failed run, and the failure decides the exit code', async () => {
     const ran: number[] = [];
     const probe = (fails: boolean) =>
       commandOf((context) => {

@@ -7,7 +7,7 @@ import { until } from '../../wait.ts';
 import { type FakeWorld, start } from './fake-world.ts';
 import { commandOf, drained, untilDrain } from './probe-command.ts';
 
-describe('the shared server', () => {
+describe('shared HTTP server', () => {
   const serving = commandOf(
     async (context) => {
       context.metrics.counter('probe_total', 'Probes.').add(2);
@@ -43,7 +43,7 @@ describe('the shared server', () => {
   const lineOf = async (world: FakeWorld, line: RegExp): Promise<string> =>
     until(`a line like ${line}`, async () => line.exec(world.stderr())?.[1]);
 
-  test('serves metrics and health on -metrics-listen alone, and only the command’s routes on -listen', async () => {
+  test('metrics and health are served only on -metrics-listen, and the command’s routes only on -listen', async () => {
     const { code, address, world } = start(serving, ['-listen=:0', '-metrics-listen=:0']);
     const url = await address();
     const metrics = await lineOf(world, /^metrics on (http:\/\/\S+)$/m);
@@ -58,7 +58,7 @@ describe('the shared server', () => {
     expect(await code).toBe(0);
   });
 
-  test('refuses requests of foreign pages and connections over the limits on -metrics-listen too', async () => {
+  test('cross-site requests and connections over the limit are refused on -metrics-listen too', async () => {
     const { code, world } = start(serving, ['-listen=:0', '-metrics-listen=:0', '-connections-max=1']);
     const metrics = new URL(await lineOf(world, /^metrics on (http:\/\/\S+)$/m));
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
@@ -85,7 +85,7 @@ describe('the shared server', () => {
     expect(await code).toBe(0);
   });
 
-  test('is on -metrics-listen where the command has no routes of its own, and -listen beside it is refused', async () => {
+  test('a command without routes serves on -metrics-listen, and -listen beside it is refused', async () => {
     const bare = commandOf(drained);
     const { code, world } = start(bare, ['-metrics-listen=:0']);
     const metrics = await lineOf(world, /^metrics on (http:\/\/\S+)$/m);
@@ -100,7 +100,7 @@ describe('the shared server', () => {
     );
   });
 
-  test('serves the command’s routes with its own limits and errors beside the shared ones', async () => {
+  test('the command’s routes are served with its own limits and errors beside the shared routes', async () => {
     const { code, address, world } = start(serving, ['-listen=:0']);
     const url = await address();
     expect(await (await fetch(`${url}/things/7`, { method: 'POST', body: 'abcd' })).text()).toBe('7 4');
@@ -113,7 +113,7 @@ describe('the shared server', () => {
     expect(await code).toBe(0);
   });
 
-  test('/ready says which check fails and why, and changes with it', async () => {
+  test('/ready names the failing check with its reason, and changes with it', async () => {
     const { code, address, world } = start(serving, []);
     const url = await address();
     const cold = await fetch(`${url}/ready`);
@@ -141,7 +141,7 @@ describe('the shared server', () => {
     await code;
   });
 
-  test('/metrics has the command’s, the shell’s and the process’s own', async () => {
+  test('/metrics has the metrics of the command, the shell and the process', async () => {
     const { code, address, world } = start(serving, []);
     const url = await address();
     await fetch(`${url}/things/1`, { method: 'POST', body: '' });
@@ -173,7 +173,7 @@ describe('the shared server', () => {
     await code;
   });
 
-  test('a busy port is one line and 3', async () => {
+  test('a busy port gives one line and exit code 3', async () => {
     const other = createServer();
     await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
     const { port } = other.address() as AddressInfo;
@@ -188,7 +188,7 @@ describe('the shared server', () => {
     other.close();
   });
 
-  test('a command that does not listen serves nothing and is quiet', async () => {
+  test('a command that does not listen serves and logs nothing', async () => {
     const { code, world } = start(
       commandOf((context) => Promise.resolve(context.address === undefined ? 0 : 1), { listens: false }),
       [],

@@ -31,8 +31,8 @@ const settings = (over: Partial<TlsSettings>): TlsSettings => ({
   ...over,
 });
 
-describe('the TLS settings', () => {
-  test('none: plain HTTP; all: TLS that asks for a client certificate', () => {
+describe('TLS settings', () => {
+  test('no TLS settings mean plain HTTP, and all of them mean TLS with client certificates', () => {
     expect(loadTls(settings({}))).toBeUndefined();
     expect(loadTls(settings({ 'tls-cert': cert, 'tls-key': key }))).toEqual({
       cert: one.cert,
@@ -69,7 +69,7 @@ describe('the TLS settings', () => {
       { 'tls-cert': cert, 'tls-key': key, 'tls-client-ca': garbage },
       `-tls-client-ca=${garbage} holds no certificate`,
     ],
-  ])('%s is a usage error that names the flag', (_what, over, why) => {
+  ])('the setting with %s is a usage error that names the flag', (_what, over, why) => {
     let thrown: unknown;
     try {
       loadTls(settings(over));
