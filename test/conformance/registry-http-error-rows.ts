@@ -93,7 +93,7 @@ export const ROWS: readonly Row[] = [
     'Version 1 not found.',
   ],
   [
-    'metadata nobody has',
+    'metadata that no version has',
     'GET',
     '/subjects/orders/metadata?key=a&value=b',
     undefined,
@@ -233,7 +233,7 @@ export const ROWS: readonly Row[] = [
     matching(/none/),
   ],
   [
-    'a type nobody brings',
+    'an unknown schema type',
     'POST',
     '/subjects/x/versions',
     { schema: record('R', field('f', 'Missing')) },
@@ -315,7 +315,14 @@ export const ROWS: readonly Row[] = [
     42205,
     matching(/IMPORT|import/),
   ],
-  ['IMPORT over what is there', 'PUT', '/mode/orders', { mode: 'IMPORT' }, 42205, matching(/import|IMPORT/)],
+  [
+    'IMPORT over existing versions',
+    'PUT',
+    '/mode/orders',
+    { mode: 'IMPORT' },
+    42205,
+    matching(/import|IMPORT/),
+  ],
   [
     'a version that is referred to',
     'DELETE',

@@ -342,12 +342,15 @@ export function httpGuardsContract(driver: HttpDriver): void {
       ['localhost:8081', 'null', 403],
       ['localhost:8081', '', 403],
       ['evil.example', 'http://evil.example', 403],
-    ])('on loopback a request with Host %s and Origin %s is answered %i', async (host, origin, status) => {
-      const server = await start(routes, { allowedOrigins: listed });
-      expect((await ask(server, request(host, origin))).status).toBe(status);
-    });
+    ])(
+      'a request on loopback with Host %s and Origin %s is answered with %i',
+      async (host, origin, status) => {
+        const server = await start(routes, { allowedOrigins: listed });
+        expect((await ask(server, request(host, origin))).status).toBe(status);
+      },
+    );
 
-    test('on another address any Host is served, and an Origin under a name that DNS can change is not', async () => {
+    test('a server on another address accepts any Host, and an Origin under a changeable DNS name is refused', async () => {
       const server = await start(routes, { host: '0.0.0.0', allowedOrigins: [] });
       expect((await ask(server, request('registry.acme'))).status).toBe(200);
       expect((await ask(server, request('registry.acme', 'http://registry.acme'))).status).toBe(403);

@@ -237,9 +237,9 @@ describe.each([nodeHttpDriver, wireDriver])('$name', (one) => {
 
   describe('TLS settings', () => {
     test.each<[string, Partial<HttpTls>, string]>([
-      ['a certificate that is none', { cert: 'garbage' }, 'TLS cert'],
-      ['a key that is none', { key: own.cert }, 'TLS key'],
-      ['the key of another', { key: relay.key }, 'not the key of the certificate'],
+      ['an invalid certificate', { cert: 'garbage' }, 'TLS cert'],
+      ['an invalid key', { key: own.cert }, 'TLS key'],
+      ['the key of another certificate', { key: relay.key }, 'not the key of the certificate'],
       ['an authority that is none', { clientCa: '' }, 'TLS clientCa'],
       ['a broken authority', { clientCa: own.cert.replace(/MII/, 'MXX') }, 'TLS clientCa'],
     ])('the server refuses %s before it takes the port', async (_what, tls, why) => {

@@ -131,7 +131,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       }
     });
 
-    it('open refuses a folder that is missing, already open, or has unnamed families', async () => {
+    it('a store refuses a folder that is missing, already open, or has undeclared families', async () => {
       const folder = world.folder();
       await expect(driver.open(folder, { ...OPTIONS, missing: 'refuse' })).rejects.toThrow(
         code('kv_missing'),
@@ -169,7 +169,7 @@ export function kvLifecycleContract(world: KvWorld): void {
       ['no family', { ...OPTIONS, families: {} }],
       ['a name that is none', { ...OPTIONS, families: { 'a/b': 'rows' } }],
       ['the name of the base', { ...OPTIONS, families: { default: 'rows' } }],
-    ] as const)('open refuses %s', async (_, options) => {
+    ] as const)('a store refuses to open with %s', async (_, options) => {
       await expect(driver.open(world.folder(), options)).rejects.toThrow(code('out_of_range'));
     });
 

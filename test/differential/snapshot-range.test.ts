@@ -97,8 +97,8 @@ const worlds = fc.record({
 
 describe.each(['windows', 'sessions'] as const)('snapshot of %s', (kind) => {
   it.each([
-    ['twin', 'addon', reference, native],
-    ['addon', 'twin', native, reference],
+    ['reference kernels', 'addon', reference, native],
+    ['addon', 'reference kernels', native, reference],
     ['addon', 'addon', native, native],
   ] as const)(
     'a snapshot taken while events are ingested by the %s is restored by the %s',

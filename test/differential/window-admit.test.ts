@@ -360,7 +360,7 @@ describe.each(SIDES)('admission rules of $name', (kernels) => {
     );
   });
 
-  it('in global mode one fast partition moves the watermark of all', () => {
+  it('one fast partition moves the watermark of all in global mode', () => {
     const clock = createClock({ ...times, mode: 'global' });
     const progress = createProgress(2);
     const batch = batchesOf([{ eventTs: 5000n }, { partition: 1, offset: 0n, eventTs: 4969n }]);

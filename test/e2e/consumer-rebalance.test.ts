@@ -117,7 +117,7 @@ const committedOf = async (topic: string): Promise<number> => {
   return found.reduce((sum, { offset }) => sum + Math.max(0, Number(offset)), 0);
 };
 
-it('reads on in the middle of a rebalance, and commits after it', async () => {
+it('a consumer continues to read in the middle of a rebalance, and commits after it', async () => {
   const topic = await topicOf('stalled');
   const other = new SilentLeader(stack.brokers, topic, topic, PARTITIONS);
   closing.push(() => other.close());
@@ -147,7 +147,7 @@ it('reads on in the middle of a rebalance, and commits after it', async () => {
   expect(new Set(one.seen).size).toBe(36);
 });
 
-it('shares with a second member that joins, and takes back what that one had, without a gap', async () => {
+it('a consumer shares with a joining member, and takes its partitions back without a gap', async () => {
   const topic = await topicOf('joined');
   const first = start(topic);
   let sent = 0;

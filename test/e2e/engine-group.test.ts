@@ -101,7 +101,7 @@ async function expectOracle(name: string): Promise<void> {
   expect(rows).toEqual([...oracle.rows(true)].map((row) => Object.values(row).join(',')).sort());
 }
 
-it('commits what a restart goes on from, and a standby takes the folder over after a SIGKILL', async () => {
+it('an engine commits what a restart resumes from, and a standby takes over the folder after SIGKILL', async () => {
   const name = 'standby';
   await generate(name, 0);
   const first = own.spawn('first', member(name));
@@ -124,7 +124,7 @@ it('commits what a restart goes on from, and a standby takes the folder over aft
   await expectOracle(name);
 });
 
-it('ends at once where it waits for the folder', async () => {
+it('an engine that waits for its folder exits immediately on SIGTERM', async () => {
   const first = own.spawn('holder', member('standby'));
   await first.address();
   await says(first, 'restored from a checkpoint');
@@ -139,7 +139,7 @@ it('ends at once where it waits for the folder', async () => {
   expect((await first.ended).code).toBe(0);
 });
 
-it('does not go on while another member has partitions, and gives way to no newcomer', async () => {
+it('an engine does not run while another member has partitions, and does not yield to a newcomer', async () => {
   const name = 'shared';
   await generate(name, 0);
   const engine = own.spawn('engine', member(name));
@@ -196,7 +196,7 @@ it('does not go on while another member has partitions, and gives way to no newc
 it.each([
   ['a group without -source=group', ['-group=g'], /-group changes nothing without -source=group/],
   ['-source=group without a group', ['-source=group'], /-source=group needs -group/],
-] as const)('refuses %s', async (_, flags, line) => {
+] as const)('an engine refuses %s', async (_, flags, line) => {
   const refused = await own.run(args('refused', ...flags));
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
 });

@@ -193,7 +193,7 @@ it.each([
   ['no name of a topic', ['-late-topic=a/b'], /is not the name of a topic/],
   ['larger batches than a record takes', ['-late-topic=x', '-batch-bytes=256MiB'], /128MiB at most/],
   ['a topic that is not there', ['-late-topic=no-such', '-create-topics=false'], /there is no topic no-such/],
-] as const)('an engine refuses as late topic %s in one line', async (_, flags, line) => {
+] as const)('an engine refuses a late topic in one line: %s', async (_, flags, line) => {
   const refused = await own.run(args(...flags, '-log-level=error'));
   expect(refused).toMatchObject({ code: 2, stderr: expect.stringMatching(line) });
 });

@@ -101,7 +101,7 @@ describe('events in a topic', () => {
   test.each([
     ['does not exist', 2, [`-brokers=${brokers}`, '-create-topics=false']],
     ['127.0.0.1:1', 3, ['-brokers=127.0.0.1:1', '-connect-timeout=200ms']],
-  ] as const)('gen refuses in one line: %s', async (why, expected, flags) => {
+  ] as const)('gen refuses an unusable broker or topic in one line: %s', async (why, expected, flags) => {
     const argv = [
       `-out=kafka:${fresh('none')}`,
       '-count=1',

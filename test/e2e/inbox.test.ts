@@ -66,11 +66,11 @@ describe('ids of every version', () => {
 describe('refused claims', () => {
   it.each([
     ['an upper-case id', [idAt(T0).toUpperCase()]],
-    ['a text that is none', [v4(), `x'; DROP TABLE inbox; --`]],
+    ['a text that is no UUID', [v4(), `x'; DROP TABLE inbox; --`]],
     ['an id with braces', [`{${v4()}}`]],
     ['a number', [7 as unknown as string]],
     ['null', [null as unknown as string]],
-    ['too many', Array.from({ length: 100_001 }, () => NIL)],
+    ['too many ids', Array.from({ length: 100_001 }, () => NIL)],
   ])('a claim refuses %s before it writes', async (_, ids) => {
     expect(await codeOf(claim(ids))).toBe('bad_message_id');
   });
@@ -100,7 +100,7 @@ describe('refused claims', () => {
 });
 
 describe('once', () => {
-  it('once commits the effect with its row, through a client of the pg package', async () => {
+  it('the once function commits the effect with its row, through a client of the pg package', async () => {
     const client = await world.client();
     const id = idAt(T0 + 77);
     let calls = 0;
@@ -113,7 +113,7 @@ describe('once', () => {
     expect(calls).toBe(1);
   });
 
-  it('once leaves no row when the transaction rolls back', async () => {
+  it('the once function leaves no row when the transaction rolls back', async () => {
     const client = await world.client();
     const id = v4();
     await client.query('BEGIN');
@@ -122,7 +122,7 @@ describe('once', () => {
     expect(await rowsOf([id])).toBe(0);
   });
 
-  it('once aborts the transaction of an effect that throws, even for a caller who commits', async () => {
+  it('the once function aborts the transaction of an effect that throws, even for a caller who commits', async () => {
     const client = await world.client();
     const id = v4();
     await client.query('BEGIN');
@@ -131,7 +131,7 @@ describe('once', () => {
     expect(await rowsOf([id])).toBe(0);
   });
 
-  it('once accepts a table of any name and schema', async () => {
+  it('the once function accepts a table of any name and schema', async () => {
     await world.pool.query(inboxTableSql('parcels_seen'));
     const table = `${world.schema}.parcels_seen`;
     const id = v4();
@@ -146,7 +146,7 @@ describe('concurrent transactions with the same ids', () => {
   it.each([
     ['commits', 'seen'],
     ['rolls back', 'unseen'],
-  ] as const)('after the first transaction %s, the second finds the id %s', async (end, expected) => {
+  ] as const)('a first transaction that %s makes the second one find the id %s', async (end, expected) => {
     const ids = [idAt(T0 + 5), v4(), idAt(T0 + 90 * HOUR_MS)];
     const first = await world.client();
     await first.query('BEGIN');

@@ -51,7 +51,7 @@ const digestsOf = async (pool: SqlPool): Promise<string[]> =>
   ).rows.map(({ hex }) => hex);
 
 describe('migrate', () => {
-  it('makes what is named, once, and leaves a service its own numbers', async () => {
+  it('migrate creates the named tables once, and leaves a service its own numbers', async () => {
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema);
     await service.migrate(['CREATE TABLE own (n int)'], PARTS);
@@ -76,7 +76,7 @@ describe('migrate', () => {
     await service.close();
   });
 
-  it('takes tables that a service made before, with their rows, and gives parked records their digest', async () => {
+  it('migrate accepts tables that a service created before, with their rows, and adds digests to parked records', async () => {
     const { schema, pool } = await inboxWorld();
     const id = idAt(Date.now());
     await pool.query(outboxTableSql('sent') + inboxTableSql('received') + parkedTableSql('aside'));
@@ -101,7 +101,7 @@ describe('migrate', () => {
 });
 
 describe('parked records', () => {
-  it('of one place that say different things are all kept, and each is redriven', async () => {
+  it('parked records of one place with different content are all kept, and each is redriven', async () => {
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema);
     await service.migrate([], { inbox: 'inbox_of_parked', parkedTable: 'aside' });
@@ -137,8 +137,8 @@ describe('parked records', () => {
   });
 });
 
-describe('a database that falls silent', () => {
-  it('is unreachable after the bound, and found again', async () => {
+describe('silent database', () => {
+  it('a silent database is unreachable after the timeout, and found again', async () => {
     const gate = await silentGate(stack.postgres);
     const { schema } = await inboxWorld();
     const service = await serviceIn(schema, { postgres: gate.url, answerTimeoutMs: 15_000 });
@@ -160,7 +160,7 @@ describe('a database that falls silent', () => {
     }
   });
 
-  it('is given up without being told to: there is a bound by default', async () => {
+  it('a silent database times out by default', async () => {
     let asked: number | undefined;
     const sql: typeof pgDriver = {
       ...pgDriver,
@@ -176,8 +176,8 @@ describe('a database that falls silent', () => {
   });
 });
 
-describe('a relay in wal mode', () => {
-  it('follows a replication slot and publishes what was appended', async () => {
+describe('relay in wal mode', () => {
+  it('a relay in wal mode follows a replication slot and publishes what was appended', async () => {
     const { schema, pool } = await inboxWorld();
     const metrics = new Metrics();
     const service = await serviceIn(schema, { metrics });
@@ -208,8 +208,8 @@ describe('a relay in wal mode', () => {
   });
 });
 
-describe('a relay that polls', () => {
-  it('warns of the slot that a relay in wal mode left behind, and shows what it retains until it is dropped', async () => {
+describe('polling relay', () => {
+  it('a polling relay warns of an abandoned WAL slot, and shows what it retains until it is dropped', async () => {
     const { schema, pool } = await inboxWorld();
     const settings = { table: 'sent', topic: `${schema}.events` };
     const former = await serviceIn(schema);
@@ -260,14 +260,14 @@ describe('a relay that polls', () => {
   });
 });
 
-describe('a payload that is not JSON', () => {
+describe('payload that is not JSON', () => {
   const insert = (pool: SqlPool, key: string, payload: string) =>
     pool.query(
       `INSERT INTO sent (aggregate_id, msg_id, event_type, payload) VALUES ($1::uuid, gen_random_uuid(), 'made.v1', $2::bytea)`,
       [key, bytes(payload)],
     );
 
-  it('is refused by the outbox table, whoever inserts it', async () => {
+  it('the outbox table refuses a payload that is not JSON, whoever inserts it', async () => {
     const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema);
     await service.migrate([], { outboxTable: 'sent' });
@@ -277,7 +277,7 @@ describe('a payload that is not JSON', () => {
       await expect(insert(pool, v4(), payload), payload).rejects.toMatchObject({ code: 'sql_failed' });
   });
 
-  it('is set aside by the relay where a row has it all the same, and its key continues', async () => {
+  it('the relay sets aside a row whose payload is not JSON, and its key continues', async () => {
     const { schema, pool } = await inboxWorld();
     await pool.query(outboxTableSql('sent'));
     const [broken, other] = [v4(), v4()];

@@ -127,7 +127,7 @@ describe('append', () => {
   ];
 
   it.each(bad)(
-    'append refuses %s before anything is written, and the transaction continues',
+    'append refuses invalid events before it writes, and the transaction continues: %s',
     async (_, events) => {
       const before = (await world.pool.query('SELECT FROM parcels')).rowCount;
       await world.pool.transaction(async (session) => {

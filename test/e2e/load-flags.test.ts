@@ -71,7 +71,7 @@ const args = (...more: readonly string[]): readonly string[] => [
   ...more,
 ];
 
-it('has no more under way than -under-way-max, draws accounts by -zipf, and counts each answer once', async () => {
+it('load has no more requests in flight than -under-way-max, draws accounts by -zipf, and counts each answer once', async () => {
   const flags = [
     `-count=${INTENTS}`,
     `-under-way-max=${UNDER_WAY_MAX}`,
@@ -102,7 +102,7 @@ it('has no more under way than -under-way-max, draws accounts by -zipf, and coun
   expect(accounts).not.toEqual(accountsOf(1.1));
 });
 
-it('has a request on each of -connections at most; the others that are due wait', async () => {
+it('load has at most one request on each of -connections, and the other due requests wait', async () => {
   seen.most = 0;
   const { code, stdout } = await own.run(args('-count=40', '-connections=2', '-seed=6'));
   expect([code, JSON.parse(stdout).acknowledged, seen.most]).toEqual([0, 40, 2]);

@@ -83,8 +83,8 @@ const call = (authorization?: string) =>
     authorization === undefined ? {} : { metadata: { authorization } },
   );
 
-describe('an orders process with access rules', () => {
-  it('creates orders for a password and for a token that a rule allows it, over HTTP and gRPC', async () => {
+describe('orders process with access rules', () => {
+  it('orders creates orders for an allowed password and token, over HTTP and gRPC', async () => {
     const before = await rowCounts(pool);
     for (const authorization of [basic('shop'), TILL]) {
       createdOf(await order(authorization), false);
@@ -94,7 +94,7 @@ describe('an orders process with access rules', () => {
     expect(logOf(service)).not.toContain('audit: allowed');
   });
 
-  it('refuses every other caller over HTTP and gRPC, and writes nothing for it', async () => {
+  it('orders refuses every other caller over HTTP and gRPC, and writes nothing for it', async () => {
     const before = await rowCounts(pool);
     const foreign = bearer({ client: 'till', aud: 'registry' });
     for (const authorization of [undefined, basic('shop', 'wrong'), foreign]) {
@@ -110,7 +110,7 @@ describe('an orders process with access rules', () => {
     expect(logOf(service)).not.toContain(PASSWORD);
   });
 
-  it('lets a caller with the right to read read an order, and no other', async () => {
+  it('only a caller with the right to read can read an order', async () => {
     const orderId = createdOf(await order(TILL), false);
     const read = (authorization: string): Promise<Reply> =>
       service.ask({ path: `/orders/${orderId}`, headers: { authorization } });
@@ -118,7 +118,7 @@ describe('an orders process with access rules', () => {
     problemOf(await read(basic('shop')), 403, 'forbidden');
   });
 
-  it('reads its files again on SIGHUP, and counts that', async () => {
+  it('orders reloads its files on SIGHUP, and counts it', async () => {
     process.kill(service.process.pid, 'SIGHUP');
     const reloads = async () =>
       (await metric(service, 'orders_auth_reloads_total')) >= 3 ? true : undefined;
@@ -126,7 +126,7 @@ describe('an orders process with access rules', () => {
     createdOf(await order(TILL), false);
   });
 
-  it('does not start where certificates are to name principals and none are asked for', async () => {
+  it('orders does not start with -auth-mtls where no client certificates are requested', async () => {
     const rules = `-auth-rules=${file('some-rules', 'mtls:CN=* write orders')}`;
     await kit.fails(2, /-auth-mtls needs -tls-client-ca/, [rules, '-auth-mtls']);
   });

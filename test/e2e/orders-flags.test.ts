@@ -33,7 +33,7 @@ const CACHE = 'orders_replay_cache_bytes';
 const replays = (source: string): string => `orders_replays_total{source="${source}"}`;
 
 describe('-replay-cache', () => {
-  it('is the memory for answers: within it a repeat asks no database, and the one that was not asked for longest goes', async () => {
+  it('the replay cache answers repeats without the database, and evicts the least recently used answer', async () => {
     const keys = [newKey(), newKey(), newKey()] as const;
     const first = new Map<string, Buffer>();
     const repeat = async (key: string): Promise<void> => {
@@ -61,7 +61,7 @@ describe('-replay-cache', () => {
     expect([page.get(replays('memory')), page.get(CACHE)]).toEqual([2, 2 * one]);
   });
 
-  it('of nothing asks the database each time', async () => {
+  it('a replay cache of size 0 asks the database each time', async () => {
     const key = newKey();
     createdOf(await still.order(key), false);
     for (let i = 0; i < 2; i++) createdOf(await still.order(key), true);
@@ -70,7 +70,7 @@ describe('-replay-cache', () => {
   });
 });
 
-describe('-outbox-partition-rows, -outbox-retention and -maintenance-interval', () => {
+describe('outbox maintenance flags', () => {
   const MADE = 'orders_outbox_partitions_made_total';
   const DROPPED = 'orders_outbox_partitions_dropped_total';
   const THERE = 'orders_outbox_partitions';
@@ -80,7 +80,7 @@ describe('-outbox-partition-rows, -outbox-retention and -maintenance-interval', 
   const DEFAULT = [undefined, undefined];
   const FIRST = [undefined, 1_000_000n];
 
-  it('say how many ids a partition has, how long its rows are kept when they are marked, and how soon', async () => {
+  it('the outbox flags set the ids of a partition, the retention of marked rows, and the interval', async () => {
     // Its only turn is over.
     await becomes(still.address, THERE, 2);
     await drawn(999_999);
@@ -112,7 +112,7 @@ describe('-outbox-partition-rows, -outbox-retention and -maintenance-interval', 
 });
 
 describe('-budget', () => {
-  it('is what orders may wait for each other: a fifth of it, where more of them are on their way', async () => {
+  it('the budget lets orders in flight wait for each other at most a fifth of it', async () => {
     const under: Array<Promise<Reply>> = [];
     let isGathering = true;
     const comes = (async () => {
@@ -127,11 +127,11 @@ describe('-budget', () => {
   });
 });
 
-describe('a gRPC call', () => {
+describe('gRPC call metrics', () => {
   const HELD = 'orders_grpc_held_bytes';
   const headers = { ':method': 'POST', 'content-type': 'application/grpc', te: 'trailers' };
 
-  it('is counted with what it holds while it is open, and by why it was ended', async () => {
+  it('a gRPC call is counted with the memory it holds while it is open, and by why it ended', async () => {
     const session = bareSession(await grpcAddress(narrow));
     await becomes(narrow.address, HELD, 0);
     const half = session.request({ ...headers, ':path': METHOD, 'idempotency-key': newKey() });
@@ -148,6 +148,6 @@ describe('a gRPC call', () => {
   });
 });
 
-it('both end as they should', async () => {
+it('both services exit with 0 after the flags tests', async () => {
   expect(await Promise.all([stop(narrow), stop(still)])).toEqual([0, 0]);
 });

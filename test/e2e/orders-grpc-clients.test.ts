@@ -46,14 +46,14 @@ function ask(request: Readonly<Record<string, unknown>>): Promise<unknown> {
 const create = (metadata: ReadonlyArray<readonly [string, string]>, message: unknown) =>
   ask({ op: 'call', method: 'Create', metadata, message });
 
-it('finds the services and their health by itself', async () => {
+it('a grpcio client finds the services and their health by reflection', async () => {
   expect(await ask({ op: 'services' })).toEqual(
     expect.arrayContaining(['grpc.health.v1.Health', 'orders.v1.Orders']),
   );
   expect(await ask({ op: 'health' })).toBe('SERVING');
 });
 
-it('creates, replays over the other transport, and reads back', async () => {
+it('a grpcio client creates an order, replays it over the other transport, and reads it back', async () => {
   const key = newKey();
   const message = { accountId: '9007199254740993', amountCents: '1999' };
   const first = (await create([['idempotency-key', key]], message)) as {
@@ -88,7 +88,7 @@ it('creates, replays over the other transport, and reads back', async () => {
   });
 });
 
-it('reads why it is refused', async () => {
+it('a grpcio client gets the reason of a refusal', async () => {
   const message = { accountId: '7', amountCents: '1999' };
   for (const metadata of [
     [],

@@ -49,8 +49,8 @@ async function holding<T>(pool: SqlPool, key: string, work: () => Promise<T>): P
 
 const RETRY = { type: 'RetryInfo', retryDelay: { seconds: 1 } };
 
-describe('a key that another process is writing', () => {
-  it('ends with the deadline of the call, and the same key is known afterwards', async () => {
+describe('held key over gRPC', () => {
+  it('a held key ends with the deadline of the call, and the same key is known afterwards', async () => {
     const { pool, client } = await world();
     const key = newKey();
     const late = await holding(pool, key, () => client.create(key, undefined, { timeoutMs: 300 }));
@@ -63,7 +63,7 @@ describe('a key that another process is writing', () => {
     expect(await rowCounts(pool)).toEqual([1, 1, 1]);
   });
 
-  it('is UNAVAILABLE after the wait, to be tried again', async () => {
+  it('a held key gives UNAVAILABLE after the wait, to be retried', async () => {
     const { pool, client } = await world(['-inflight-wait=200ms']);
     const key = newKey();
     const outcome = await holding(pool, key, () => client.create(key));
@@ -74,7 +74,7 @@ describe('a key that another process is writing', () => {
     expect(await rowCounts(pool)).toEqual([0, 0, 0]);
   });
 
-  it('sheds what comes above -in-flight-max', async () => {
+  it('calls above -in-flight-max are shed', async () => {
     const { pool, service, client } = await world(['-in-flight-max=1', ...PATIENT]);
     const key = newKey();
     const [held, shed] = await holding(pool, key, async () => {
@@ -96,8 +96,8 @@ describe('a key that another process is writing', () => {
   });
 });
 
-describe('a database that goes away', () => {
-  it('is UNAVAILABLE and NOT_SERVING, and SERVING when it is back', async () => {
+describe('database outage', () => {
+  it('a database outage means UNAVAILABLE and NOT_SERVING, and SERVING when it is over', async () => {
     const gate = await gateBefore(stack.postgres);
     const { client } = await world([], gate.url);
     const seen: string[] = [];
@@ -124,7 +124,7 @@ describe('a database that goes away', () => {
 });
 
 describe('SIGTERM', () => {
-  it('lets the call under way finish, takes no other, and ends with 0', async () => {
+  it('SIGTERM lets the call in flight finish, refuses other calls, and the process exits with 0', async () => {
     const { pool, service, client } = await world(PATIENT);
     const address = await grpcAddress(service);
     const key = newKey();
@@ -151,7 +151,7 @@ describe('SIGTERM', () => {
     expect((await service.process.ended).code).toBe(0);
   });
 
-  it('ends at once where clients are connected and idle', async () => {
+  it('SIGTERM ends the process immediately where clients are connected and idle', async () => {
     const { service, client } = await world();
     const end = client.watch(() => {});
     expect((await client.create(newKey())).code).toBe('OK');
@@ -162,7 +162,7 @@ describe('SIGTERM', () => {
     end();
   });
 
-  it('does not wait for a client that never reads its answer, and ends with 0', async () => {
+  it('SIGTERM does not wait for a client that never reads its answer, and the process exits with 0', async () => {
     // 0.8 of it is less than the half minute after which an unread answer is given up in any case.
     const { service } = await world(['-drain-timeout=36s', '-deadline=20s']);
     const session = connect(`http://${await grpcAddress(service)}`, { settings: { initialWindowSize: 0 } });
@@ -188,16 +188,18 @@ describe('SIGTERM', () => {
     session.destroy();
   });
 
-  it.each(['6s', '4s'])('must leave time for a whole -deadline: -drain-timeout=%s', (drain) =>
-    kit.fails(2, /-deadline .* 0\.8 of -drain-timeout .*\[bad_value\]/, [
-      '-deadline=5s',
-      `-drain-timeout=${drain}`,
-    ]),
+  it.each(['6s', '4s'])(
+    'the drain must leave time for a whole -deadline: -drain-timeout=%s is refused',
+    (drain) =>
+      kit.fails(2, /-deadline .* 0\.8 of -drain-timeout .*\[bad_value\]/, [
+        '-deadline=5s',
+        `-drain-timeout=${drain}`,
+      ]),
   );
 });
 
 describe('TLS', () => {
-  it('serves who verifies, and with a client authority only who proves itself', async () => {
+  it('orders serves verifying clients, and with a client authority only authenticated ones', async () => {
     const ca = certificate({ subject: [['CN', 'ca']], authority: true });
     const server = certificate({ subject: [['CN', 'orders']], issuer: ca, ips: ['127.0.0.1'] });
     const mine = certificate({ subject: [['CN', 'shop']], issuer: ca });

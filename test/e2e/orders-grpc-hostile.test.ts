@@ -105,7 +105,7 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
     ['headers that do not decode', [PREFACE, frame(HEADERS, END_HEADERS, 1, Buffer.alloc(40, 0xff))]],
     ['a stream with an even number', [PREFACE, frame(HEADERS, END_HEADERS, 2, HEAD)]],
     ['settings on a stream', [PREFACE, frame(SETTINGS, 0, 1, NOTHING)]],
-  ])('%s ends the conversation and nobody else', async (_what, bytes) => {
+  ])('the attack with %s ends its conversation and no other', async (_what, bytes) => {
     await over(attack(...bytes));
     await honest();
   });
@@ -134,7 +134,7 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
     expect(resident() - before).toBeLessThan(200 * 2 ** 20);
   });
 
-  it('ten thousand calls that are reset at once are cut off', async () => {
+  it('ten thousand immediately reset calls are cut off', async () => {
     const before = resident();
     const cancel = Buffer.of(0, 0, 0, 8);
     const calls = Array.from({ length: 10_000 }, (_, i) => [
@@ -147,7 +147,7 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
     expect(resident() - before).toBeLessThan(300 * 2 ** 20);
   });
 
-  it('calls above the bound of one connection are refused, and those that never become whole are held in little', async () => {
+  it('calls above the bound of one connection are refused, and incomplete ones hold little memory', async () => {
     const before = resident();
     const { socket, received } = attack(
       PREFACE,
@@ -178,21 +178,24 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
     expect(resident() - before).toBeLessThan(200 * 2 ** 20);
   });
 
-  it.each(['idempotency-key', 'traceparent'])('60,000 spaces in %s cost nobody their time', async (name) => {
-    const session = bareSession(`${at.host}:${at.port}`);
-    const spaces = `a,b${' '.repeat(60_000)}c`;
-    const key = () => (name === 'idempotency-key' ? {} : { 'idempotency-key': newKey() });
-    const took: number[] = [];
-    // The least of a few: other processes may hold up one.
-    for (let call = 0; call < 5; call++) {
-      const start = performance.now();
-      const answer = await bareCall(session, { ...key(), [name]: spaces }, framed(Buffer.of(8, 7, 16, 9)));
-      took.push(performance.now() - start);
-      // A traceparent that is none is as good as not given.
-      expect(answer.status).toBe(name === 'traceparent' ? '0' : '3');
-    }
-    expect(Math.min(...took)).toBeLessThan(1000);
-  });
+  it.each(['idempotency-key', 'traceparent'])(
+    '60,000 spaces in %s do not slow down the service',
+    async (name) => {
+      const session = bareSession(`${at.host}:${at.port}`);
+      const spaces = `a,b${' '.repeat(60_000)}c`;
+      const key = () => (name === 'idempotency-key' ? {} : { 'idempotency-key': newKey() });
+      const took: number[] = [];
+      // The least of a few: other processes may hold up one.
+      for (let call = 0; call < 5; call++) {
+        const start = performance.now();
+        const answer = await bareCall(session, { ...key(), [name]: spaces }, framed(Buffer.of(8, 7, 16, 9)));
+        took.push(performance.now() - start);
+        // A traceparent that is none is as good as not given.
+        expect(answer.status).toBe(name === 'traceparent' ? '0' : '3');
+      }
+      expect(Math.min(...took)).toBeLessThan(1000);
+    },
+  );
 
   it('messages that claim four gigabytes hold no memory', async () => {
     const before = resident();
@@ -211,7 +214,7 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
     expect(resident() - before).toBeLessThan(200 * 2 ** 20);
   });
 
-  it('after all that the service ends as it should', async () => {
+  it('the service exits with 0 after the attacks', async () => {
     await honest();
     expect(await client.health()).toBe('SERVING');
     service.process.kill('SIGTERM');
@@ -220,7 +223,7 @@ describe.each(['net', 'js'])('-grpc=%s', (driver) => {
 });
 
 describe('-connections-per-address', () => {
-  it('refuses the connections of a client above it with GOAWAY, and counts them', async () => {
+  it('connections of a client above -connections-per-address get GOAWAY and are counted', async () => {
     const { schema } = await kit.schema();
     const limited = await kit.serve(schema, ['-connections-per-address=3', '-grpc=net']);
     const port = Number((await grpcAddress(limited)).split(':')[1]);

@@ -48,8 +48,8 @@ function created(outcome: Outcome, replayed: boolean): string {
   return orderId;
 }
 
-describe('an order over gRPC', () => {
-  it('is created once and read back with all its digits', async () => {
+describe('order over gRPC', () => {
+  it('an order over gRPC is created once and read back with all its digits', async () => {
     const before = await rowCounts(pool);
     const sent = { account_id: '-9223372036854775808', amount_cents: '9223372036854775807' };
     const key = newKey();
@@ -66,13 +66,13 @@ describe('an order over gRPC', () => {
     });
   });
 
-  it('takes account 0, which proto3 does not send', async () => {
+  it('an order over gRPC accepts account 0, which proto3 does not send', async () => {
     const key = newKey();
     const orderId = created(await client.create(key, { account_id: '0', amount_cents: '5' }), false);
     expect(createdOf(await service.order(key, { account_id: 0, amount_cents: 5 }), true)).toBe(orderId);
   });
 
-  it('carries the trace it belongs to into the outbox', async () => {
+  it('an order over gRPC stores its trace context in the outbox', async () => {
     const traceparent = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
     const metadata = { traceparent };
     const orderId = created(await client.create(newKey(), undefined, { metadata }), false);
@@ -84,7 +84,7 @@ describe('an order over gRPC', () => {
     expect(rows.map((row) => row.traceparent)).toEqual([traceparent, null]);
   });
 
-  it('is the same intent over both transports', async () => {
+  it('an order over gRPC is the same intent over both transports', async () => {
     const first = newKey();
     const orderId = createdOf(await service.order(first), false);
     expect(created(await other.create(first), true)).toBe(orderId);
@@ -96,7 +96,7 @@ describe('an order over gRPC', () => {
     expect(mismatch.status).toBe(409);
   });
 
-  it('is one order for fifty calls and requests at once, on two processes', async () => {
+  it('fifty concurrent calls and requests on two processes create one order', async () => {
     const before = await rowCounts(pool);
     const key = newKey();
     const ids = await Promise.all(
@@ -112,7 +112,7 @@ describe('an order over gRPC', () => {
     expect(await rowCounts(pool)).toEqual(before.map((count) => count + 1));
   });
 
-  it('is refused for good under a key that was used with other values', async () => {
+  it('a key that was used with other values is refused permanently', async () => {
     const key = newKey();
     created(await client.create(key), false);
     const before = await rowCounts(pool);
@@ -133,7 +133,7 @@ describe('an order over gRPC', () => {
     expect(await rowCounts(pool)).toEqual(before);
   });
 
-  it('is not found, or asked for wrongly', async () => {
+  it('an unknown order and an invalid order id are refused with their codes', async () => {
     expect(await client.get(newKey())).toMatchObject({
       code: 'NOT_FOUND',
       details: [{ type: 'ErrorInfo', reason: 'ORDER_NOT_FOUND' }, { type: 'RequestInfo' }],
@@ -173,7 +173,7 @@ describe('bad input', () => {
     ['a field number of 0', { [key]: uuid }, Buffer.of(0x00, 1), 'field 0'],
     ['a field twice', { [key]: uuid }, Buffer.concat([good, Buffer.of(0x10, 1)]), 'amount_cents'],
     ['JSON', { [key]: uuid }, Buffer.from('{"account_id":7}'), 'field 15'],
-  ])('with %s is refused and writes nothing', async (_what, headers, message, field) => {
+  ])('a call with %s is refused and writes nothing', async (_what, headers, message, field) => {
     const before = await rowCounts(pool);
     for (const each of [address, otherAddress]) {
       const answer = await bareCall(bareSession(each), headers, framed(message));
@@ -191,7 +191,7 @@ describe('bad input', () => {
   });
 
   it.each(['net', 'js'])(
-    'that breaks gRPC itself ends with its code and writes nothing, -grpc=%s',
+    'a call that violates gRPC ends with its code and writes nothing, -grpc=%s',
     async (driver) => {
       const before = await rowCounts(pool);
       const session = bareSession(driver === 'net' ? address : otherAddress);
@@ -226,8 +226,8 @@ describe('bad input', () => {
   );
 });
 
-describe('a deadline', () => {
-  it('that has passed writes nothing', async () => {
+describe('deadline', () => {
+  it('a deadline that has passed writes nothing', async () => {
     const before = await rowCounts(pool);
     const message = framed(Buffer.of(0x08, 7, 0x10, 1));
     for (const session of [bareSession(address), bareSession(otherAddress)])
@@ -238,7 +238,7 @@ describe('a deadline', () => {
     expect(await rowCounts(pool)).toEqual(before);
   });
 
-  it('of a month is not a deadline that has passed', async () => {
+  it('a deadline of a month is not a deadline that has passed', async () => {
     const message = framed(Buffer.of(0x08, 7, 0x10, 1));
     for (const session of [bareSession(address), bareSession(otherAddress)])
       for (const timeout of ['99999999S', '3000000S', '99999999H', '99999999M', '99999999m', '9000000u']) {
@@ -248,8 +248,8 @@ describe('a deadline', () => {
   });
 });
 
-describe('what the service says of itself', () => {
-  it('is SERVING for the server and its service, and nothing for others', async () => {
+describe('health and metrics', () => {
+  it('the health service reports SERVING for the server and orders, and NOT_FOUND for others', async () => {
     for (const each of [client, other]) {
       expect(await each.health()).toBe('SERVING');
       expect(await each.health('orders.v1.Orders')).toBe('SERVING');
@@ -257,7 +257,7 @@ describe('what the service says of itself', () => {
     }
   });
 
-  it('counts its calls by method and code', async () => {
+  it('calls are counted by method and code', async () => {
     await client.create(newKey(), ORDER_MESSAGE);
     await client.create(undefined, ORDER_MESSAGE);
     const text = await until('the counted calls', async () => {
@@ -273,12 +273,12 @@ describe('what the service says of itself', () => {
 });
 
 describe('-grpc-listen', () => {
-  it('is refused where it is no address, and where another process has the port', async () => {
+  it('an invalid address and a busy port are refused for -grpc-listen', async () => {
     await kit.fails(2, /-grpc-listen=nowhere is not host:port/, ['-grpc-listen=nowhere']);
     await kit.fails(3, /is in use .*\[busy_port\]/, [`-grpc-listen=${address}`]);
   });
 
-  it('off serves none', async () => {
+  it('orders with -grpc-listen=off serves no gRPC', async () => {
     const { schema } = await kit.schema();
     const off = await kit.serve(schema, ['-grpc-listen=off']);
     const text = await pageOf(off);

@@ -62,7 +62,7 @@ describe.each([
   const order = (key: string, body = JSON.stringify(ORDER)): string =>
     `POST /orders HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: ${key}\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
 
-  it('says which backend serves, and answers what it describes', async () => {
+  it('orders reports which backend serves, and answers as its description states', async () => {
     const version = await ask({ path: '/version' });
     expect(JSON.parse(version.body.toString())).toMatchObject({ command: 'orders', http: driver });
     for (const path of ['/openapi.json', '/health', '/ready', '/metrics'])
@@ -86,7 +86,7 @@ describe.each([
     problemOf(await ask({ path: `/orders/${newKey()}` }), 404, 'order-not-found');
   });
 
-  it('takes no key for another, whatever stands around it', async () => {
+  it('orders never confuses two keys, whatever surrounds them', async () => {
     const key = newKey();
     createdOf(await service.ask(post(key)), false);
     const before = await rowCounts(pool);
@@ -111,7 +111,7 @@ describe.each([
     expect(await rowCounts(pool)).toEqual(before);
   });
 
-  it('answers each of many pipelined requests with its own order', async () => {
+  it('orders answers each of many pipelined requests with its own order', async () => {
     const keys = Array.from({ length: 30 }, () => newKey());
     const client = await raw([...keys, ...keys].map((key) => order(key)).join(''));
     const bodies: string[] = [];
@@ -133,7 +133,7 @@ describe.each([
     expect(bodies.slice(0, keys.length)).toEqual(keys.map((key) => stored.get(key)));
   });
 
-  it('keeps the trace of a request with the event of its order, and refuses none for a bad one', async () => {
+  it('orders stores the trace of a request with the event of its order, and ignores an invalid trace', async () => {
     const kept = async (traceparent: string): Promise<unknown> => {
       const what = post(newKey());
       const orderId = createdOf(
@@ -147,7 +147,7 @@ describe.each([
     expect(await kept(TRACE.replace(/^00/, 'ff'))).toBe(null);
   });
 
-  it('stands a flood of malformed requests and unfinished uploads', async () => {
+  it('orders survives a flood of malformed requests and unfinished uploads', async () => {
     const before = await rowCounts(pool);
     const half = order(newKey()).slice(0, -5);
     const bad = [
@@ -169,7 +169,7 @@ describe.each([
     createdOf(await service.ask(post(newKey())), false);
   });
 
-  it('ends with 0 among open connections', async () => {
+  it('orders exits with 0 among open connections', async () => {
     const idle = await Promise.all(Array.from({ length: 10 }, () => raw('')));
     expect(await stop(service)).toBe(0);
     await Promise.all(idle.map((one) => one.closed()));
@@ -191,7 +191,7 @@ it('-hash=raw guards a key by the bytes of its body', async () => {
 it('-http=uws is refused, because two keys could become one', () =>
   kit.fails(2, /the command needs header_bytes/, ['-http=uws']));
 
-it('with a certificate orders are taken over https by the same parser', async () => {
+it('orders with a certificate serves https by the same parser', async () => {
   const { schema } = await kit.schema();
   const authority = certificate({ subject: [['CN', 'test authority']], authority: true });
   const served = certificate({ subject: [['CN', 'orders']], issuer: authority, ips: ['127.0.0.1'] });

@@ -15,8 +15,8 @@ const stack = await sharedStack();
 /** A busy machine. */
 const SLOW = { timeout: 300_000 };
 
-describe('keys', () => {
-  it('end after their time, in chunks, beside requests', async () => {
+describe('key expiry', () => {
+  it('keys expire after their TTL, in chunks, beside requests', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders } = await world.instance({ cacheBytes: 0 });
     await world.pool.query(
@@ -50,7 +50,7 @@ describe('keys', () => {
 });
 
 describe('maintenance', () => {
-  it('does it all by itself, says what it did, and goes on after a failure', async () => {
+  it('the maintenance runs by itself, reports what it did, and continues after a failure', async () => {
     const { schema, pool } = await emptySchema();
     const metrics = new Metrics();
     const stop = new AbortController();
@@ -88,7 +88,7 @@ describe('maintenance', () => {
     await running;
   });
 
-  it('deletes all that is over in one turn, and looks again soon where another process was at it', async () => {
+  it('the maintenance deletes all that is expired in one turn, and retries soon after lock conflicts', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     const metrics = new Metrics();

@@ -17,8 +17,8 @@ import { ALL, emptySchema, options, put } from './orders-outbox-kit.ts';
 const ids = async (pool: SqlPool): Promise<bigint[]> =>
   (await pool.query<{ id: bigint }>('SELECT id FROM outbox ORDER BY id')).rows.map(({ id }) => id);
 
-describe('the migration', () => {
-  it('takes over a table that has rows without copying them, and goes on with its ids', async () => {
+describe('partition migration', () => {
+  it('the migration takes over a table with rows without copying them, and continues its ids', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL.slice(0, 1));
     await pool.query(put(500));
@@ -53,7 +53,7 @@ describe('the migration', () => {
     expect(await ids(pool)).toEqual([502n]);
   });
 
-  it('meets writers that never stop: none fails, no row is lost', async () => {
+  it('the migration runs beside writers, of which none fails and no row is lost', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL.slice(0, 1));
     let over = false;
@@ -74,7 +74,7 @@ describe('the migration', () => {
     expect(all).toEqual(Array.from({ length: written }, (_, i) => BigInt(i + 1)));
   });
 
-  it('leaves nothing of itself when it cannot be applied, and can be applied afterwards', async () => {
+  it('a failed migration leaves no changes, and can be applied afterwards', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL.slice(0, 1));
     await pool.query('CREATE TABLE outbox_default (x int)');
@@ -86,7 +86,7 @@ describe('the migration', () => {
     expect(await ids(pool)).toEqual([1n]);
   });
 
-  it('takes legal statuses of an order alone, and rows by hand with the columns of the specification', async () => {
+  it('the migrated tables accept only legal order statuses, and rows by hand with the specified columns', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     const order = (status: string): Promise<unknown> =>
@@ -101,7 +101,7 @@ describe('the migration', () => {
 });
 
 describe('partitions', () => {
-  it('are there before the ids reach them, however many processes make them', async () => {
+  it('partitions exist before the ids reach them, however many processes create them', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999990)");
@@ -126,7 +126,7 @@ describe('partitions', () => {
     expect(String(set[0]?.options)).toMatch(/fillfactor=70.*autovacuum_vacuum_threshold=20000/);
   });
 
-  it('come after the ids that the default partition had to take', async () => {
+  it('partitions are created after the ids that the default partition had to take', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 1000000)");
@@ -146,7 +146,7 @@ describe('partitions', () => {
     expect((await ids(pool))[0]).toBe(1_001_501n);
   });
 
-  it('are dropped when the ids have left them and every row is marked and old', async () => {
+  it('partitions are dropped when the ids have left them and every row is marked and old', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999999)");
@@ -168,7 +168,7 @@ describe('partitions', () => {
     expect((await ids(pool))[0]).toBe(1_000_123n);
   });
 
-  it('are kept for the retention after the last mark, however old their rows are', async () => {
+  it('partitions are kept for the retention after the last mark, however old their rows are', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999999)");
@@ -185,7 +185,7 @@ describe('partitions', () => {
     expect(await dropMarked(hour)).toEqual(['outbox_p1000000']);
   });
 
-  it('are given free when the process that works on them stands still', async () => {
+  it('partitions are released when the process that works on them is suspended', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     let awake = gate();
@@ -214,7 +214,7 @@ describe('partitions', () => {
     expect(await stopped).toBe('unreachable');
   });
 
-  it('stay when a row comes to light between the look and the lock', async () => {
+  it('partitions stay when a row becomes visible between the check and the lock', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 2000000)");
@@ -271,7 +271,7 @@ describe('partitions', () => {
     expect(await dropMarked(options(pool, schema))).toEqual(['outbox_p0']);
   });
 
-  it('never take an unmarked row with them, beside writers of late rows and markers', async () => {
+  it('partitions are never dropped with an unmarked row, beside writers of late rows and markers', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999999)");
@@ -344,7 +344,7 @@ describe('partitions', () => {
   });
 });
 
-describe('plans on the partitioned outbox', () => {
+describe('query plans', () => {
   interface Node {
     readonly 'Node Type': string;
     readonly 'Relation Name'?: string;
@@ -353,7 +353,7 @@ describe('plans on the partitioned outbox', () => {
     readonly 'Subplans Removed'?: number;
   }
   const nodes = (node: Node): Node[] => [node, ...(node.Plans ?? []).flatMap(nodes)];
-  it('find pending rows in order by the partial indexes, without a sort, and mark in one partition', async () => {
+  it('query plans use the partial indexes without a sort for pending rows, and mark in one partition', async () => {
     const { schema, pool } = await emptySchema();
     await migrate(pool, schema, 'orders', ALL);
     await pool.query("SELECT setval('outbox_id_seq', 999999)");

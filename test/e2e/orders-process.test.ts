@@ -26,7 +26,7 @@ const stack = await sharedStack();
 const kit = ordersKit(own, stack.postgres);
 
 describe('-crash-point=respond', () => {
-  it('ends between commit and answer: what was committed is answered to the next attempt', async () => {
+  it('an order committed before a crash is answered to the next attempt', async () => {
     const { schema, pool } = await kit.schema();
     const doomed = await kit.serve(schema, ['-crash-point=respond', '-crash-after=30']);
     const keys = Array.from({ length: 60 }, newKey);
@@ -67,7 +67,7 @@ describe('-crash-point=respond', () => {
 });
 
 describe('-deadline', () => {
-  it('is kept when the database does not answer: 504, and the key finds out', async () => {
+  it('a deadline holds when the database does not answer, with 504, and the key gets its outcome later', async () => {
     const gate = await gateBefore(stack.postgres);
     const { schema, pool } = await kit.schema();
     const service = await kit.serve(schema, ['-deadline=15s', '-inflight-wait=3s'], gate.url);
@@ -93,8 +93,8 @@ describe('-deadline', () => {
   });
 });
 
-describe('a committed order', () => {
-  it('wakes the relays of its own outbox on this host, and nobody else', async () => {
+describe('committed order', () => {
+  it('a committed order wakes the relays of its own outbox on this host, and no others', async () => {
     const [one, two] = [await kit.schema(), await kit.schema()];
     const woken = [0, 0];
     const database = new URL(stack.postgres).pathname.slice(1);
@@ -125,7 +125,7 @@ describe('a committed order', () => {
     await Promise.all(listeners.map((listener) => listener.close()));
   });
 
-  it('carries the trace context of its request', async () => {
+  it('a committed order carries the trace context of its request', async () => {
     const { schema, pool } = await kit.schema();
     const service = await kit.serve(schema);
     const traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
@@ -147,7 +147,7 @@ describe('-sql and -batch', () => {
     ['-sql=native', 'pg-native', ['-batch=off']],
     ['-sql=pg', 'pg', ['-batch=off', '-connections=3']],
     ['-sql=auto', 'pg', ['-native=off']],
-  ] as const)('%s writes the same by %s %j', async (flag, driver, more) => {
+  ] as const)('orders with %s writes the same through the driver %s: %j', async (flag, driver, more) => {
     const { schema, pool } = await kit.schema();
     const service = await kit.serve(schema, [flag, '-queue-wait-max=1m', ...PATIENT, ...more]);
     expect(logOf(service)).toMatch(new RegExp(`"port":"sql","driver":"${driver}"`));
@@ -199,9 +199,9 @@ describe('-sql and -batch', () => {
       '-schema=pg_x',
       /^error: -schema=pg_x names a schema that PostgreSQL keeps for itself; .*\[bad_value\]$/,
     ],
-  ])('refuses %s', (flags, line) => kit.fails(2, line, flags.split(' ')));
+  ])('the orders command refuses %s', (flags, line) => kit.fails(2, line, flags.split(' ')));
 
-  it('takes the key words of this server for schemas just where it takes them unquoted itself', async () => {
+  it('a schema name is refused as a key word exactly where the server refuses it unquoted', async () => {
     const { pool } = await kit.schema();
     const { rows } = await pool.query<{ word: string; reserved: boolean }>(
       "SELECT word, catcode IN ('R', 'T') AS reserved FROM pg_get_keywords()",
@@ -219,7 +219,7 @@ describe('-sql and -batch', () => {
     );
   });
 
-  it('names the migration that a table of an older release lacks', async () => {
+  it('orders names the migration that a table of an older release lacks', async () => {
     const { schema, pool } = await kit.schema();
     await stop(await kit.serve(schema));
     await pool.query('ALTER TABLE outbox DROP COLUMN traceparent');
@@ -232,7 +232,7 @@ describe('-sql and -batch', () => {
 describe('-key-ttl', () => {
   const TTL = 'orders_key_ttl_seconds';
 
-  it('is one for all processes on a database, until it is changed for all', async () => {
+  it('the key TTL is the same for all processes on a database, until it is changed for all', async () => {
     const { schema, pool } = await kit.schema();
     const first = await kit.serve(schema, ['-key-ttl=10d', '-maintenance-interval=50ms']);
     const at = `-schema=${schema}`;

@@ -17,7 +17,7 @@ afterAll(() => own.close());
 
 const ORDER = { accountId: 7n, amountCents: 1999n };
 
-it('keeps every order it answered, and makes the others once', async () => {
+it('orders keeps every order it answered through a database crash, and creates the others once', async () => {
   const world = await writesWorld(own.url);
   const instances = await Promise.all([
     world.instance({ driver: 'native', deadlineMs: 3000 }),
@@ -73,7 +73,7 @@ it('keeps every order it answered, and makes the others once', async () => {
   await judge(world.pool, outcomes, true);
 });
 
-it('answers 503 while the database is away, and works again when it is back', async () => {
+it('orders answers 503 during a database outage, and works again afterwards', async () => {
   const world = await writesWorld(own.url);
   const { orders } = await world.instance({ deadlineMs: 60_000 });
   const key = randomUUID();

@@ -42,8 +42,8 @@ describe.each([
   ['native, nothing remembered', { driver: 'native', batch: 'adaptive', cacheBytes: 0 }],
   ['pg, batches of 3', { driver: 'pg', batch: 3, cacheBytes: 2000 }],
   ['native, one transaction an order', { driver: 'native', batch: 'off', lanes: 8 }],
-] as const)('any mix of requests at two instances: %s', (_, options) => {
-  it('makes one order and one event a key, and answers each key alike', async () => {
+] as const)('random requests at two instances: %s', (_, options) => {
+  it('random requests at two instances create one order and one event per key, and each key gets one answer', async () => {
     const world = await writesWorld(stack.postgres);
     const instances = await Promise.all([world.instance(options), world.instance(options)]);
     const outcomes: Outcome[] = [];
@@ -71,8 +71,8 @@ describe.each([
   });
 });
 
-describe('the rows of a request', () => {
-  it('carry its trace context, or none', async () => {
+describe('stored rows', () => {
+  it('the rows of a request carry its trace context, or none', async () => {
     const world = await writesWorld(stack.postgres);
     const trace = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
     for (const batch of ['adaptive', 'off'] as const) {
@@ -90,7 +90,7 @@ describe('the rows of a request', () => {
     }
   });
 
-  it('are drawn ids in the order in which the requests came', async () => {
+  it('the ids of rows ascend in the order in which the requests arrived', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders } = await world.instance({ lanes: 1 });
     const made = await Promise.all(Array.from({ length: 200 }, () => orders.create(randomUUID(), body(0))));
@@ -101,59 +101,62 @@ describe('the rows of a request', () => {
   });
 });
 
-describe('a database that gets in the way', () => {
-  it.each(['native', 'pg'] as const)('kills backends all the time: %s', async (driver) => {
-    const world = await writesWorld(stack.postgres);
-    const instances = await Promise.all([
-      world.instance({ ...PATIENT, driver, cacheBytes: 0 }),
-      world.instance({ ...PATIENT, driver, batch: 4 }),
-    ]);
-    const refused = new Map<string, number>();
-    let over = false;
-    let killed = 0;
-    const killing = (async () => {
-      while (!over) {
-        const { rows } = await world.pool.query(
-          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+describe('database faults', () => {
+  it.each(['native', 'pg'] as const)(
+    'orders survives a database that kills backends continuously: %s',
+    async (driver) => {
+      const world = await writesWorld(stack.postgres);
+      const instances = await Promise.all([
+        world.instance({ ...PATIENT, driver, cacheBytes: 0 }),
+        world.instance({ ...PATIENT, driver, batch: 4 }),
+      ]);
+      const refused = new Map<string, number>();
+      let over = false;
+      let killed = 0;
+      const killing = (async () => {
+        while (!over) {
+          const { rows } = await world.pool.query(
+            `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
            WHERE application_name = $1 AND state <> 'idle' AND random() < 0.7`,
-          [`hot ${world.schema}`],
+            [`hot ${world.schema}`],
+          );
+          killed += rows.length;
+          await sleep(1);
+        }
+      })();
+      let turn = 0;
+      const outcomes: Awaited<ReturnType<typeof insist>>[] = [];
+      // Again where all was written before anything was met to be killed.
+      do {
+        const keys = Array.from({ length: 250 }, () => randomUUID());
+        const some = await Promise.all(
+          keys.flatMap((key, i) =>
+            [0, 0, i % 10 === 0 ? 1 : 0].map(async (which, late) => {
+              await sleep(late * 60 * Math.random() + i / 2);
+              return insist(
+                () => (instances[turn++ % 2] as (typeof instances)[number]).orders,
+                key,
+                body(which),
+                (code) => refused.set(code, (refused.get(code) ?? 0) + 1),
+              );
+            }),
+          ),
         );
-        killed += rows.length;
-        await sleep(1);
-      }
-    })();
-    let turn = 0;
-    const outcomes: Awaited<ReturnType<typeof insist>>[] = [];
-    // Again where all was written before anything was met to be killed.
-    do {
-      const keys = Array.from({ length: 250 }, () => randomUUID());
-      const some = await Promise.all(
-        keys.flatMap((key, i) =>
-          [0, 0, i % 10 === 0 ? 1 : 0].map(async (which, late) => {
-            await sleep(late * 60 * Math.random() + i / 2);
-            return insist(
-              () => (instances[turn++ % 2] as (typeof instances)[number]).orders,
-              key,
-              body(which),
-              (code) => refused.set(code, (refused.get(code) ?? 0) + 1),
-            );
-          }),
+        outcomes.push(...some);
+      } while (killed === 0);
+      over = true;
+      await killing;
+      expect(
+        [...refused.keys()].every((code) =>
+          /^(database_unavailable|idempotency_key_reused|unreachable)$/.test(code),
         ),
-      );
-      outcomes.push(...some);
-    } while (killed === 0);
-    over = true;
-    await killing;
-    expect(
-      [...refused.keys()].every((code) =>
-        /^(database_unavailable|idempotency_key_reused|unreachable)$/.test(code),
-      ),
-    ).toBe(true);
-    // A first answer may have met a connection that was killed: then its retry sees a replay.
-    await judge(world.pool, outcomes, true);
-  });
+      ).toBe(true);
+      // A first answer may have met a connection that was killed: then its retry sees a replay.
+      await judge(world.pool, outcomes, true);
+    },
+  );
 
-  it('deadlocks with writers that do not sort their keys', async () => {
+  it('orders survives deadlocks with writers that do not sort their keys', async () => {
     const world = await writesWorld(stack.postgres);
     // Long enough to be seen waiting, and shorter than deadlock_timeout, after which the server ends one of the two.
     const options = { ...PATIENT, batch: 50, batchLockMs: 500 };
@@ -236,7 +239,7 @@ describe('a database that gets in the way', () => {
     await judge(world.pool, outcomes, false);
   });
 
-  it('holds one key: its request waits and is told so, all others go on', async () => {
+  it('a request for a held key waits and is refused, and all others continue', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({ inFlightWaitMs: 15_000, deadlineMs: 60_000 });
     const [held, freed] = [randomUUID(), randomUUID()];
@@ -260,7 +263,7 @@ describe('a database that gets in the way', () => {
     expect((await orders.create(held, body(0))).replayed).toBe(false);
   });
 
-  it('holds many keys: what is queued behind them does not wait until each is told apart', async () => {
+  it('requests queued behind many held keys do not wait until each is resolved', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({
       ...PATIENT,
@@ -283,7 +286,7 @@ describe('a database that gets in the way', () => {
     expect(rows).toEqual([{ n: 340n }]);
   });
 
-  it('holds a key that is asked again: its next request holds up no batch', async () => {
+  it('the next request for a held key delays no batch', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({ lanes: 1, batch: 64, inFlightWaitMs: 200 });
     const held = randomUUID();
@@ -303,7 +306,7 @@ describe('a database that gets in the way', () => {
     expect((await orders.create(held, body(0))).replayed).toBe(false);
   });
 
-  it('refuses one row: the others of its batch are written', async () => {
+  it('a refused row does not stop the others of its batch', async () => {
     const world = await writesWorld(stack.postgres);
     await world.pool.query('ALTER TABLE orders ADD CHECK (account_id <> 8)');
     const { orders } = await world.instance({ lanes: 1 });
@@ -321,7 +324,7 @@ describe('a database that gets in the way', () => {
     expect(rows).toEqual([{ n: 62n }]);
   });
 
-  it('locks the whole table: every request is settled by its deadline, and nothing is lost or doubled', async () => {
+  it('every request is settled by its deadline under a table lock, and nothing is lost or doubled', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({ deadlineMs: 400, inFlightWaitMs: 200 });
     const release = await lockTable(world.pool, 'orders');
@@ -344,8 +347,8 @@ describe('a database that gets in the way', () => {
   });
 });
 
-describe('repeats that are not in memory', () => {
-  it('are looked for before anything is written, where they are most of what comes', async () => {
+describe('repeats outside the cache', () => {
+  it('the database is searched for repeats before a write where most requests are repeats', async () => {
     const world = await writesWorld(stack.postgres);
     const [maker, teller] = await Promise.all([
       world.instance(),
@@ -371,8 +374,8 @@ describe('repeats that are not in memory', () => {
   });
 });
 
-describe('a request whose time is over', () => {
-  it('need not be started when nobody waits for it, and is when somebody asks again', async () => {
+describe('expired request', () => {
+  it('an expired request may be dropped, and is started when a client asks again', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders } = await world.instance({ lanes: 1, batch: 1, deadlineMs: 300, inFlightWaitMs: 200 });
     const release = await lockTable(world.pool, 'idempotency_keys');
@@ -399,7 +402,7 @@ describe('a request whose time is over', () => {
 });
 
 describe('overload', () => {
-  it('is shed before any work: too many under way, or too long a queue', async () => {
+  it('orders sheds overload before any work, for requests in flight and for the queue', async () => {
     const world = await writesWorld(stack.postgres);
     const few = await world.instance({ inFlightMax: 10 });
     const code = (thrown: unknown): string | undefined => findMillraceError(thrown)?.code;
@@ -421,7 +424,7 @@ describe('overload', () => {
     expect(rows).toEqual([{ n: BigInt(created) }]);
   });
 
-  it('of reads is shed, none waits past its deadline, and a 409 needs none', async () => {
+  it('reads are shed too, none waits past its deadline, and a 409 needs no read', async () => {
     const world = await writesWorld(stack.postgres);
     const { orders, count } = await world.instance({ readsMax: 4, deadlineMs: 5000 });
     const code = (thrown: unknown): string | undefined => findMillraceError(thrown)?.code;

@@ -142,7 +142,7 @@ describe('new order', () => {
   itFull.each([
     ['one process', () => [service]],
     ['two processes', () => [service, other]],
-  ])('one order is created when %s gets 50 concurrent requests with one key', async (_, services) => {
+  ])('one order is created when 50 concurrent requests with one key reach %s', async (_, services) => {
     const to = services();
     const before = await rowCounts(pool);
     for (let round = 0; round < 3; round++) {

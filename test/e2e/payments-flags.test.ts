@@ -67,7 +67,7 @@ const spans = async (): Promise<number[][]> =>
   (await listPartitions(inbox, names)).map(({ fromMs, toMs }) => [fromMs / WIDTH, toMs / WIDTH]);
 const now = Math.floor(NOW / WIDTH);
 
-it('the four parts of the horizon and -inbox-width say what the inbox covers, the outbox how far back it must', async () => {
+it('the parts of the horizon and -inbox-width decide the span of the inbox', async () => {
   service = own.spawn(
     'payments',
     at.args(
@@ -98,7 +98,7 @@ it('the four parts of the horizon and -inbox-width say what the inbox covers, th
   expect([MADE, DROPPED, MOVED, EXPIRED].map((name) => page.get(name))).toEqual([0, 0, 0, 0]);
 });
 
-it('a partition that is missing ahead is made again, and keys that fell beside it move in', async () => {
+it('a missing future partition is created again, and keys beside it move in', async () => {
   const ahead = (await listPartitions(inbox, names)).at(-1) as TimePartition;
   for (const turn of [1, 2]) {
     await inbox.transaction(async (session) => {
@@ -112,7 +112,7 @@ it('a partition that is missing ahead is made again, and keys that fell beside i
   expect((await spans()).at(-1)).toEqual([now + 2, now + 3]);
 });
 
-it('keys older than their time are kept while a row of the outbox is older than they are, and go with its mark', async () => {
+it('expired keys are kept while an outbox row is older than they are, and go with its mark', async () => {
   const fromMs = (now - 8) * WIDTH;
   const old = [1, 2, 3].map((ms) => idAt(fromMs + ms));
   const timeless = Array.from({ length: 5 }, (_, i) => `f0000000-0000-4000-8000-00000000000${i}`);
@@ -160,7 +160,7 @@ it('keys older than their time are kept while a row of the outbox is older than 
   expect(Math.abs(floor - (NOW - range.toMs) / 1000)).toBeLessThan(SLACK_S);
 });
 
-it('each record and each copy of it is counted, and those that charge nothing by why', async () => {
+it('each record and each copy is counted, and uncharged ones by reason', async () => {
   const orders = events(RECORDS.orders + 1);
   const other = (): RecordInput => ({
     partition: 0,
@@ -202,7 +202,7 @@ it('each record and each copy of it is counted, and those that charge nothing by
   expect(await at.count('charges')).toBe(orders.length);
 });
 
-it('-parked-max is how many records -parked lists, and how many more there are is said', async () => {
+it('-parked-max limits the records that -parked lists, and the number of others is printed', async () => {
   const args = [
     'payments',
     `-postgres=${stack.postgres}`,
@@ -218,7 +218,7 @@ it('-parked-max is how many records -parked lists, and how many more there are i
   expect(lines.at(-1)).toBe(`and ${RECORDS.malformed - 2} more`);
 });
 
-it('-replication-factor is how many copies a topic that is made has: more than there are brokers are refused', async () => {
+it('a -replication-factor above the number of brokers is refused for a new topic', async () => {
   const { code, stderr } = await own.run(
     world('copies').args('a', '-replication-factor=2', '-log-level=silent'),
   );
@@ -228,7 +228,7 @@ it('-replication-factor is how many copies a topic that is made has: more than t
   ]);
 });
 
-it('-batch-wait may be longer than a drain: a read that waits for its first record is ended by it', async () => {
+it('a -batch-wait longer than the drain is ended by the drain', async () => {
   const idle = world('idle').args('a', '-batch-wait=10s', '-drain-timeout=8s');
   const patient = own.spawn('payments', idle);
   await patient.address();
@@ -241,7 +241,7 @@ it('-batch-wait may be longer than a drain: a read that waits for its first reco
   expect(await patient.ended).toEqual({ code: 0, signal: null });
 });
 
-it('it ends as it should', async () => {
+it('payments exits with 0 after the flags tests', async () => {
   service.kill('SIGTERM');
   expect(await service.ended).toEqual({ code: 0, signal: null });
 });

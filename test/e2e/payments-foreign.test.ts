@@ -79,7 +79,7 @@ const FORMS: ReadonlyArray<(event: Event) => ForeignRecord> = [
   }),
 ];
 
-it('charges what another relay publishes once, however it writes the record and however often', async () => {
+it('payments charges what another relay publishes once, however it formats and repeats the record', async () => {
   const at = world('foreign');
   await at.create();
   const orders = events(300);

@@ -51,7 +51,7 @@ const HOUR_MS = 3_600_000;
 const LATE_MS = 60_000;
 
 describe('parked records', () => {
-  it('are listed, and a redrive charges each that is mended once and says of the others what is wrong', async () => {
+  it('parked records are listed, and a redrive charges each cured one once and reports the others', async () => {
     const at = world('redrive');
     const orders = events(40);
     const refused = [3, 17, 30];
@@ -127,7 +127,7 @@ describe('parked records', () => {
     expect(charges.map(({ n }) => n)).toEqual(Array.from({ length: 41 }, () => 1));
   });
 
-  it('are charged once each though the redrive is killed half-way and others take them at the same time', async () => {
+  it('parked records are charged once each although a redrive is killed half-way and others run concurrently', async () => {
     const at = world('halfway');
     const orders = events(300);
     await at.create();
@@ -151,7 +151,7 @@ describe('parked records', () => {
     await at.expectCharged(orders);
   });
 
-  it('of a topic that was deleted and made again stand beside those at their offsets, and are taken with them', async () => {
+  it('parked records of a recreated topic are kept beside those at their offsets, and redriven with them', async () => {
     const at = world('remade');
     const [before, after] = [events(3), events(3)] as const;
     const poison = { partition: 1, key: null, value: bytes('no event') };
@@ -189,7 +189,7 @@ describe('parked records', () => {
     expect(await at.count('payments_parked')).toBe(1);
   });
 
-  it('that an older release set aside are kept by the migration, and known again', async () => {
+  it('parked records of an older release are kept by the migration and recognised again', async () => {
     const at = world('older');
     const [mended] = events(1) as [Event];
     const value = recordOf(mended, 0).value as Uint8Array;
@@ -244,7 +244,7 @@ describe('parked records', () => {
     [['-crash-after=3'], /-crash-after changes nothing without -crash-point/],
     [['-seed=3'], /-seed changes nothing without -dup-rate/],
     [['-outbox-table=public.o'], /-outbox-table changes nothing without -outbox-postgres/],
-  ])('%j is refused before anything is asked', async (flags, line) => {
+  ])('payments refuses %j before it connects', async (flags, line) => {
     const ended = await own.run([
       'payments',
       '-postgres=postgres://me@127.0.0.1:1/none',
@@ -254,7 +254,7 @@ describe('parked records', () => {
     expect([ended.code, ended.stderr]).toEqual([2, expect.stringMatching(line)]);
   });
 
-  it('of no reason there is are a wrong question', async () => {
+  it('payments refuses a redrive for an unknown reason', async () => {
     const at = world('reasons');
     await at.create();
     await at.run('a');
@@ -264,7 +264,7 @@ describe('parked records', () => {
   });
 });
 
-describe('a message that the inbox has forgotten', () => {
+describe('forgotten message', () => {
   /** Charges orders of two hours ago, forgets them, and delivers them again. */
   async function lateDuplicates(at: World, ...flags: readonly string[]) {
     const made = realClock.wallNowMs() - 2 * HOUR_MS;
@@ -318,7 +318,7 @@ describe('a message that the inbox has forgotten', () => {
       ).map(({ reason, n }) => [reason, n]),
     );
 
-  it('comes as unseen with -unsafe-ttl, and the UNIQUE of charges stops the second charge', async () => {
+  it('a forgotten message is unseen with -unsafe-ttl, and the UNIQUE of charges stops the second charge', async () => {
     const at = world('late');
     await at.create();
     await at.run('a');
@@ -330,7 +330,7 @@ describe('a message that the inbox has forgotten', () => {
     expect(await at.count('charges')).toBe(50);
   });
 
-  it('is set aside otherwise, not charged', async () => {
+  it('a forgotten message is parked otherwise, and not charged', async () => {
     const at = world('undecided');
     await at.create();
     const [first, late] = events(2).map((event) => ({
@@ -350,7 +350,7 @@ describe('a message that the inbox has forgotten', () => {
     await at.expectCharged([first]);
   });
 
-  it('is charged twice where charges has no UNIQUE on order_id', async () => {
+  it('a forgotten message is charged twice where charges has no UNIQUE on order_id', async () => {
     const at = world('twofold');
     await at.create();
     await at.run('a');
@@ -361,7 +361,7 @@ describe('a message that the inbox has forgotten', () => {
   });
 });
 
-it('two groups on schemas of their own charge every order each and do not disturb each other', async () => {
+it('two groups on their own schemas charge every order and do not disturb each other', async () => {
   const one = world('side1');
   const two = world('side2');
   const orders = events(600);

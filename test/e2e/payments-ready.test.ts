@@ -77,10 +77,10 @@ const notReady = (address: string, why: RegExp): Promise<true> =>
 const charged = (at: World, count: number): Promise<true> =>
   until(`${count} charges`, async () => ((await at.count('charges')) >= count ? true : undefined), LATE_MS);
 
-describe.each(['on', 'off'])('with -native=%s', (native) => {
+describe.each(['on', 'off'])('readiness with -native=%s', (native) => {
   const flags = [`-native=${native}`, '-batch-every=0ms'];
 
-  it('a member whose session the broker refuses is not ready, and the reason is the broker’s', async () => {
+  it('a member whose session the broker refuses is not ready, with the broker’s reason', async () => {
     const at = world(`refused_${native}`);
     await at.create();
     const one = own.spawn('refused', at.args('a', '-session-timeout=1h', ...flags));
@@ -89,7 +89,7 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
     expect(await one.ended).toEqual({ code: 0, signal: null });
   });
 
-  it('members that come and go leave those that stay ready, and one without a partition is ready too', async () => {
+  it('members that join and leave do not disturb the others, and one without a partition is ready too', async () => {
     const at = world(`churn_${native}`);
     await at.create();
     const one = own.spawn('stays', at.args('a', ...flags));
@@ -127,7 +127,7 @@ describe.each(['on', 'off'])('with -native=%s', (native) => {
   });
 });
 
-describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -native=%s', (native) => {
+describe.each(['on', 'off'])('delayed rebalance, with -native=%s', (native) => {
   /** How the member ended, and how long it stood still in its drain. */
   async function held(turn: number) {
     const at = world(`held_${native}_${turn}`);
@@ -165,7 +165,7 @@ describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -na
     }
   }
 
-  it('keeps its member ready and charging, and lets it end within its bound', {
+  it('a member stays ready and charging during a delayed rebalance, and drains within its limit', {
     timeout: TURNS * 120_000,
   }, async () => {
     for (let turn = 1; ; turn++) {
@@ -178,11 +178,11 @@ describe.each(['on', 'off'])('a group that is held up amid a rebalance, with -na
   });
 });
 
-describe('a broker that is killed', () => {
+describe('killed broker', () => {
   const brokers = ownStack('ready');
   afterAll(() => brokers.close());
 
-  it('makes members say that none answers, until it is back; then they go on; without it they end as well', {
+  it('members report a killed broker until it is back, then continue, and can drain without it', {
     timeout: START_TIMEOUT_MS + 240_000,
   }, async () => {
     const away = await brokers.start(undefined);

@@ -61,8 +61,8 @@ async function settled(at: World, sent: readonly Event[]): Promise<void> {
   await at.expectCharged(sent);
 }
 
-describe('a rebalance in the middle of a batch', () => {
-  it('charges every order once while members join, leave and die', async () => {
+describe('rebalance during a batch', () => {
+  it('payments charges every order once while members join, leave and die', async () => {
     const at = world('churn');
     await at.create();
     const member = (name: string): SliceProcess =>
@@ -89,7 +89,7 @@ describe('a rebalance in the middle of a batch', () => {
     expect(await at.run('a')).toMatchObject({ charged: 0, parked: 0 });
   });
 
-  it('takes over from a member that stands still with an open transaction, and lets it come back', async () => {
+  it('a member takes over from one suspended in an open transaction, which may return later', async () => {
     const at = world('zombie');
     await at.create();
     const flags = [MORTAL, '-batch-rows=25', '-batch-every=0ms', '-max-poll-interval=6s'];

@@ -103,8 +103,8 @@ async function createTopic(topic: string, partitions: number, config: Readonly<R
   await admin.close();
 }
 
-describe('the Kafka store', () => {
-  it('creates its topic, keeps what is appended, and gives it back to the next process', async () => {
+describe('Kafka store', () => {
+  it('the Kafka store creates its topic, keeps what is appended, and returns it to the next process', async () => {
     const topic = fresh('schemas');
     const first = await log(topic);
     expect(first.report).toEqual({ records: 0, tornBytes: 0 });
@@ -129,7 +129,7 @@ describe('the Kafka store', () => {
     expect(facts?.config?.get('cleanup.policy')).toBe('compact');
   });
 
-  it('refuses a topic of several partitions, and one that is not compacted', async () => {
+  it('the Kafka store refuses a topic of several partitions, and one that is not compacted', async () => {
     const wide = fresh('schemas');
     await createTopic(wide, 2, { 'cleanup.policy': 'compact' });
     await expect(log(wide)).rejects.toMatchObject({ code: 'store_unfit', message: /2 partitions/ });
@@ -145,7 +145,7 @@ describe('the Kafka store', () => {
     for (const topic of [wide, aging]) expect(await admin.describeTopic(`${topic}-leader`)).toBeUndefined();
   });
 
-  it('reads for somebody who only follows: it creates nothing, and neither leads nor fences', async () => {
+  it('a follow-only reader creates nothing, and neither leads nor fences', async () => {
     const topic = fresh('schemas');
     await expect(log(topic, { follow: true })).rejects.toMatchObject({
       code: 'store_unfit',
@@ -171,7 +171,7 @@ describe('the Kafka store', () => {
     expect(leader.log.role()).toEqual({ leader: true });
   });
 
-  it('shows every follower what was appended, when it asks', async () => {
+  it('every follower sees what was appended when it catches up', async () => {
     const topic = fresh('schemas');
     const leader = await leading(topic);
     const follower = await log(topic);
@@ -188,7 +188,7 @@ describe('the Kafka store', () => {
     expect(leader.sink.count).toBe(0);
   });
 
-  it('hands over at once when the leader leaves', async () => {
+  it('the next instance leads immediately when the leader resigns', async () => {
     const topic = fresh('schemas');
     // A lease that runs out later than anybody waits here.
     const first = await leading(topic, { leaseMs: 600_000 });
@@ -203,7 +203,7 @@ describe('the Kafka store', () => {
     expect(third.log.role().leader).toBe(false);
   });
 
-  it('fences a leader that is overtaken: its append keeps nothing, and it follows then', async () => {
+  it('an overtaken leader is fenced, its append is discarded, and it follows afterwards', async () => {
     const topic = fresh('schemas');
     // A lease that it waits for in the end.
     const leader = await leading(topic, { leaseMs: 4000 });
@@ -219,7 +219,7 @@ describe('the Kafka store', () => {
     expect(Object.fromEntries(reader.sink.values)).toEqual({ a: '1', b: '2' });
   });
 
-  it('leaves no ghost of an undone transaction to a reader of uncommitted rows', async () => {
+  it('an aborted transaction leaves no ghost record for a reader of uncommitted rows', async () => {
     const topic = fresh('schemas');
     const first = await leading(topic);
     await first.log.append([record('kept', 'old'), record('gone', 'x'), record('late', '1')]);
@@ -246,7 +246,7 @@ describe('the Kafka store', () => {
     });
   });
 
-  it('refuses a record that the topic would not take, and goes on leading', async () => {
+  it('the leader refuses a record that the topic would not accept, and continues to lead', async () => {
     const topic = fresh('schemas');
     await createTopic(topic, 1, { 'cleanup.policy': 'compact', 'max.message.bytes': '20000' });
     const { log: leader } = await leading(topic);
@@ -258,7 +258,7 @@ describe('the Kafka store', () => {
     expect(leader.role().leader).toBe(true);
   });
 
-  it('settles who leads in one round: who was fenced at the start waits for whoever did it', async () => {
+  it('an election ends in one round, because a fenced instance waits for the instance that fenced it', async () => {
     // One campaign takes some hundred ms: at some of these distances each fences the one before it.
     for (const apartMs of [0, 50, 100, 150, 200, 300]) {
       const topic = fresh('schemas');
@@ -278,7 +278,7 @@ describe('the Kafka store', () => {
     }
   });
 
-  it('gives one leader to many instances that start at once', async () => {
+  it('one of many instances that start concurrently becomes the leader', async () => {
     const topic = fresh('schemas');
     const all = await Promise.all(Array.from({ length: 4 }, () => log(topic)));
     await untilOneWrites(all.map((one) => one.log));

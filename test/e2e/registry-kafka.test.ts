@@ -84,7 +84,7 @@ function longestSilence(acknowledged: readonly Acknowledged[], control: Control)
   return longest;
 }
 
-it('shows a write through any instance at once on every instance', async () => {
+it('a write through any instance is visible immediately on every instance', async () => {
   const topic = topicOf('seen');
   const instances = await startInstances(launch, brokers, topic, 3);
   const [first] = instances as [Instance, Instance, Instance];
@@ -112,7 +112,7 @@ it('shows a write through any instance at once on every instance', async () => {
   expect((await lookAt(brokers, topic)).length).toBe(21);
 });
 
-it('survives kill -9 of the leader under 64 writers: no id twice, nothing acknowledged lost, writes resume', {
+it('SIGKILL of the leader under 64 writers repeats no id, loses no acknowledged write, and writes resume', {
   timeout: 600_000,
 }, async () => {
   const topic = topicOf('killed');
@@ -221,7 +221,7 @@ async function sleptPastLease(topic: string): Promise<boolean> {
 
 const SLEPT_RUNS_MAX = 4;
 
-it('lets a leader that slept past its lease write nothing more', { timeout: 900_000 }, async () => {
+it('a leader that was suspended past its lease writes nothing more', { timeout: 900_000 }, async () => {
   // A stall of the machine after the waking may rightly move the lead once more: then all is done again.
   for (let run = 1; !(await sleptPastLease(topicOf(`slept-${run}`))); run++)
     expect(run, 'how often the one that woke took the lead back').toBeLessThan(SLEPT_RUNS_MAX);

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest';
 import { bench } from '../../bench/relay.ts';
 import { goalsOf, smoke } from './effects-bench-kit.ts';
 
-it('measures a drain and latency from the commit, in both modes', async () => {
+it('the relay bench measures a drain and latency from the commit, in both modes', async () => {
   const results = await smoke(bench);
   expect(goalsOf(results)).toEqual([
     ['millrace relay -relay=poll, drain of 2000 rows', 'value >= 25000'],

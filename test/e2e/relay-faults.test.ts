@@ -42,8 +42,8 @@ async function refuseAbove(topic: string, bytes: number): Promise<true> {
 
 const deleteTopic = (topic: string): Promise<void> => asAdmin((admin) => admin.deleteTopics([topic]));
 
-describe('a relay whose broker', () => {
-  it('pauses and then dies goes on where it was, in order', async () => {
+describe('broker faults', () => {
+  it('a relay whose broker pauses and then dies resumes in order', async () => {
     const { pool, args, ...rest } = await world();
     const relay = own.spawn('relay', [...args, '-batch-rows=20', '-delivery-timeout=1s']);
     const address = await relay.address();
@@ -69,7 +69,7 @@ describe('a relay whose broker', () => {
     sent.expectOrdered(await readTopic({ ...rest, stack }));
   });
 
-  it('refuses a row lets nothing of its key pass, and publishes all others', async () => {
+  it('a relay whose broker refuses a row holds back its key, and publishes all others', async () => {
     const { pool, args, topic, ...rest } = await world();
     await refuseAbove(topic, 20_000);
     const relay = own.spawn('relay', [...args, '-create-topics=false']);
@@ -98,7 +98,7 @@ describe('a relay whose broker', () => {
     for (const [key, ids] of sent.byKey) expect(firsts(seen, key)).toEqual(ids);
   });
 
-  it('takes smaller records than it did at the start is met by smaller batches, not by a gap', async () => {
+  it('a relay adapts to a smaller record limit by smaller batches and without a gap', async () => {
     const { pool, args, topic, ...rest } = await world();
     const relay = own.spawn('relay', [...args, '-create-topics=false']);
     await relay.ended;
@@ -120,7 +120,7 @@ describe('a relay whose broker', () => {
     sent.expectOrdered(await readTopic({ ...rest, topic }));
   });
 
-  it('loses the topic makes it again and goes on in order', async () => {
+  it('a relay whose topic is deleted recreates the topic and continues in order', async () => {
     const { pool, args, topic, ...rest } = await world();
     const relay = own.spawn('relay', args);
     await relay.address();

@@ -95,8 +95,8 @@ async function expectAccounted(at: Running, vanished: number): Promise<void> {
   expect(of('marks_missing')).toBeLessThanOrEqual(vanished);
 }
 
-describe('a row that vanishes before its mark', () => {
-  it('is asked for again, and the rows beside it are marked meanwhile', async () => {
+describe('vanished row', () => {
+  it('a row that vanishes before its mark is retried, and the rows beside it are marked meanwhile', async () => {
     const { pool, address } = usual;
     const shard = shardOf(gone.key, 16);
     const release = await leftOpen(pool, (session) =>
@@ -120,7 +120,7 @@ describe('-horizon-warn', () => {
     return `relay_horizon_holder{kind="session",holder="pid ${pid} holder_${own.suffix}"}`;
   };
 
-  it('names who holds the horizon, for how long, over how many transactions, and is said when it has been that long', async () => {
+  it('the relay names who holds the horizon, how long and over how many transactions, and warns in time', async () => {
     const page = await becomes(swift.address, series(), (seconds) => seconds >= 1);
     expect(page.get('relay_horizon_seconds')).toBe(page.get(series()));
     expect(page.get('relay_horizon_transactions')).toBeGreaterThanOrEqual(25);
@@ -141,13 +141,13 @@ describe('-horizon-warn', () => {
   });
 });
 
-describe('a relay that polls', () => {
-  it('makes a topic of -topic-retention', async () => {
+describe('polling relay', () => {
+  it('a relay creates its topic with -topic-retention', async () => {
     const settings = await settingsOf(stack.brokers, swift.topic);
     expect([settings.get('retention.ms'), settings.get('segment.ms')]).toEqual(['7200000', '300000']);
   });
 
-  it('makes no topic of more copies than there are brokers, where -replication-factor asks for them', async () => {
+  it('a relay creates no topic with a higher -replication-factor than there are brokers', async () => {
     const { args, topic } = await world();
     const { code, stderr } = await own.run([...args, '-replication-factor=2', '-log-level=silent']);
     expect([code, stderr]).toEqual([
@@ -157,7 +157,7 @@ describe('a relay that polls', () => {
     expect(await settingsOf(stack.brokers, topic)).toEqual(new Map());
   });
 
-  it('marks what came in one read with one statement', async () => {
+  it('a relay marks the rows of one read with one statement', async () => {
     const sent = new Sent(swift.pool, 5);
     await sent.round();
     await drained(swift.pool);
@@ -166,7 +166,7 @@ describe('a relay that polls', () => {
     expect(page.get('relay_read_seconds_count')).toBe(page.get('relay_reads_total'));
   });
 
-  it('finds by -rescan-interval what became pending again below where it stands', async () => {
+  it('a relay finds rows that became pending again behind its position by -rescan-interval', async () => {
     const { pool, address } = swift;
     // From here on no read looks there but one that begins anew.
     const page = await becomes(address, 'relay_decided_id', (id) => id >= 5);
@@ -186,7 +186,7 @@ describe('a relay that polls', () => {
     expect(others).toBeLessThanOrEqual(1 + minutes);
   });
 
-  it('has no more bytes in memory than -in-flight-bytes while nothing is marked', async () => {
+  it('a relay has no more bytes in memory than -in-flight-bytes while nothing is marked', async () => {
     const { pool, address } = swift;
     const release = await leftOpen(pool, (session) => session.query('SELECT FROM relay_leases FOR UPDATE'));
     const text = JSON.stringify({ text: 'y'.repeat(200 * 1024) });
@@ -204,7 +204,7 @@ describe('a relay that polls', () => {
     await becomes(address, 'relay_published_total', 14);
   });
 
-  it('is woken by whoever commits on this host', async () => {
+  it('every committer on this host wakes the relay', async () => {
     const waker = await unixWake.waker({
       systemIdentifier: await swift.pool.systemIdentifier(),
       database,
@@ -217,7 +217,7 @@ describe('a relay that polls', () => {
     await waker.close();
   });
 
-  it('names nobody any more when nobody holds the horizon', async () => {
+  it('a relay names no holder once the horizon is free', async () => {
     const page = await becomes(swift.address, 'relay_horizon_seconds', 0);
     expect(page.get('relay_horizon_transactions')).toBe(0);
     const holders = [...page].filter(([series]) => series.startsWith('relay_horizon_holder{'));
@@ -227,8 +227,8 @@ describe('a relay that polls', () => {
   });
 });
 
-describe('a row that is not marked or not taken', () => {
-  it('for another relay had its shard in between comes again under another epoch, once more than marks were refused', async () => {
+describe('unmarked and refused rows', () => {
+  it('a row of a shard that another relay had meanwhile is redelivered under another epoch', async () => {
     const { pool, address } = usual;
     const shard = (shardOf(gone.key, 16) + 1) % 16;
     let key = randomUUID();
@@ -255,7 +255,7 @@ describe('a row that is not marked or not taken', () => {
     await expectAccounted(usual, 1);
   });
 
-  it('for it is too large is left with what is behind it, and read again', async () => {
+  it('a row that is too large stays with the rows behind it, and is read again', async () => {
     const { pool, address } = usual;
     const key = randomUUID();
     const sent = await pool.transaction(async (session) => {
@@ -275,7 +275,7 @@ describe('a row that is not marked or not taken', () => {
   });
 });
 
-describe('a relay that follows the log', () => {
+describe('relay in wal mode', () => {
   let log: Running | undefined;
   afterAll(async () => {
     if (log === undefined) return;
@@ -284,7 +284,7 @@ describe('a relay that follows the log', () => {
     await dropSlots(log.pool, log.schema);
   });
 
-  it('reads through -publication, counts transactions and rows, and parks the key whose row the broker refuses', async () => {
+  it('a relay reads through -publication, counts transactions and rows, and parks the key of a refused row', async () => {
     const one = await world();
     const publication = `millrace_${one.schema}_mine`;
     await small(one.topic);
@@ -328,8 +328,8 @@ describe('a relay that follows the log', () => {
   });
 });
 
-describe('a row that is nowhere', () => {
-  it('is given up after half a minute, and said', async () => {
+describe('missing row', () => {
+  it('a missing row is abandoned after half a minute, with a log line', async () => {
     await becomes(usual.address, 'relay_marks_missing_total', 1);
     expect(performance.now() - gone.sinceMs).toBeGreaterThanOrEqual(30_000);
     expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');

@@ -27,7 +27,7 @@ function withAnotherTopic(args: readonly string[], topic: string) {
 }
 
 describe('relays on one outbox', () => {
-  it('share it, take over from one that is killed, and hand over when they end, without a row twice', async () => {
+  it('relays share an outbox, take over from a killed one, and hand over at the end without a duplicate', async () => {
     const { pool, args, ...rest } = await world();
     const three = [1, 2, 3].map(() => own.spawn('relay', [...args, '-lease=3s']));
     const addresses = await Promise.all(three.map((one) => one.address()));
@@ -62,7 +62,7 @@ describe('relays on one outbox', () => {
   });
 
   it.each(['mark', 'broker'])(
-    'loses no order to an owner that was stopped past its lease and goes on, and lets it mark nothing (-fence=%s)',
+    'an owner suspended past its lease breaks no order and marks nothing (-fence=%s)',
     async (fence) => {
       const { pool, args, ...rest } = await world();
       // Long enough that a machine which is busy with other tests misses no beat of those that run.
@@ -122,7 +122,7 @@ describe('relays on one outbox', () => {
     },
   );
 
-  it('refuses to share in another number of shards than those that run', async () => {
+  it('a relay refuses another number of shards than the running relays have', async () => {
     const { args } = await world();
     const first = own.spawn('relay', args);
     await first.address();
@@ -135,7 +135,7 @@ describe('relays on one outbox', () => {
     await first.ended;
   });
 
-  it('refuses another topic than that of those that run, and takes it once none of them runs', async () => {
+  it('a relay refuses another topic than the running relays have, and accepts it once none runs', async () => {
     const { pool, args, topic, ...rest } = await world();
     const { elsewhere, other } = withAnotherTopic(args, topic);
     const first = own.spawn('relay', args);
@@ -176,7 +176,7 @@ describe('relays on one outbox', () => {
     expect(seen.length).toBe(50);
   });
 
-  it('ends when another topic was taken while it was stopped', async () => {
+  it('a suspended relay ends when another topic was adopted meanwhile', async () => {
     const { args, topic } = await world();
     const { elsewhere } = withAnotherTopic(args, topic);
     const first = own.spawn('relay', args);
@@ -195,7 +195,7 @@ describe('relays on one outbox', () => {
     await second.ended;
   });
 
-  it('ends by itself once nothing is pending, when it is asked to', async () => {
+  it('a relay ends by itself once nothing is pending, on request', async () => {
     const { pool, args, ...rest } = await world();
     const sent = new Sent(pool, 30);
     for (let round = 0; round < 5; round++) await sent.round();

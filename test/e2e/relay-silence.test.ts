@@ -17,43 +17,46 @@ interface Ready {
   readonly checks: ReadonlyArray<{ readonly name: string; readonly why?: string }>;
 }
 
-describe('a database that falls silent', () => {
-  it.concurrent.each(['poll', 'wal'])('is given up and found again: %s', async (mode) => {
-    const { pool, args, schema, ...rest } = await world();
-    const gate = await silentGate(stack.postgres);
-    const relay = own.spawn(`relay-${mode}`, [
-      ...inMode(args, mode).filter((one) => !one.startsWith('-postgres=')),
-      `-postgres=${gate.url}`,
-      '-answer-timeout=2s',
-      '-lease=2s',
-    ]);
-    const address = await relay.address();
-    const ready = async (): Promise<Ready> =>
-      (await (await fetch(`http://${address}/ready`)).json()) as Ready;
-    const sent = new Sent(pool, 5);
-    await sent.round();
-    await drained(pool);
-    await until('a relay that is ready', async () => ((await ready()).ready ? true : undefined));
-    gate.silence();
-    await sent.round();
-    const why = await until(
-      'a relay that says why it is not ready',
-      async () => (await ready()).checks.find(({ name }) => name === 'relay')?.why,
-    );
-    expect(why).toMatch(/the database has answered no beat|is not reachable/);
-    await until('a count of it', async () =>
-      (await metric(address, 'relay_answers_overdue_total')) > 0 ? true : undefined,
-    );
-    expect(await pending(pool)).toBe(5);
-    gate.speak();
-    await drained(pool);
-    await until('a relay that is ready again', async () => ((await ready()).ready ? true : undefined));
-    await sent.round();
-    await drained(pool);
-    relay.kill('SIGTERM');
-    expect(await relay.ended).toEqual({ code: 0, signal: null });
-    sent.expectOrdered(await readTopic(rest));
-    await gate.close();
-    if (mode === 'wal') await dropSlots(pool, schema);
-  });
+describe('silent database', () => {
+  it.concurrent.each(['poll', 'wal'])(
+    'a relay drops a silent database and finds it again: %s',
+    async (mode) => {
+      const { pool, args, schema, ...rest } = await world();
+      const gate = await silentGate(stack.postgres);
+      const relay = own.spawn(`relay-${mode}`, [
+        ...inMode(args, mode).filter((one) => !one.startsWith('-postgres=')),
+        `-postgres=${gate.url}`,
+        '-answer-timeout=2s',
+        '-lease=2s',
+      ]);
+      const address = await relay.address();
+      const ready = async (): Promise<Ready> =>
+        (await (await fetch(`http://${address}/ready`)).json()) as Ready;
+      const sent = new Sent(pool, 5);
+      await sent.round();
+      await drained(pool);
+      await until('a relay that is ready', async () => ((await ready()).ready ? true : undefined));
+      gate.silence();
+      await sent.round();
+      const why = await until(
+        'a relay that says why it is not ready',
+        async () => (await ready()).checks.find(({ name }) => name === 'relay')?.why,
+      );
+      expect(why).toMatch(/the database has answered no beat|is not reachable/);
+      await until('a count of it', async () =>
+        (await metric(address, 'relay_answers_overdue_total')) > 0 ? true : undefined,
+      );
+      expect(await pending(pool)).toBe(5);
+      gate.speak();
+      await drained(pool);
+      await until('a relay that is ready again', async () => ((await ready()).ready ? true : undefined));
+      await sent.round();
+      await drained(pool);
+      relay.kill('SIGTERM');
+      expect(await relay.ended).toEqual({ code: 0, signal: null });
+      sent.expectOrdered(await readTopic(rest));
+      await gate.close();
+      if (mode === 'wal') await dropSlots(pool, schema);
+    },
+  );
 });

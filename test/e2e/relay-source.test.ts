@@ -119,8 +119,8 @@ const idOf = async (session: SqlSession, msgId: string): Promise<bigint> =>
   (await session.query<{ id: bigint }>('SELECT id FROM outbox WHERE msg_id = $1::uuid', [msgId])).rows[0]
     ?.id as bigint;
 
-describe('ids that become visible late', () => {
-  it('are found when their transaction ends, however long it took, and pin nothing meanwhile', async () => {
+describe('late visible ids', () => {
+  it('late visible ids are found when their transaction ends, and pin nothing meanwhile', async () => {
     const { pool } = await world();
     const { pipeline, decided, stragglers, stop } = await running(pool);
     await some(pool, 100);
@@ -147,7 +147,7 @@ describe('ids that become visible late', () => {
     expect(new Set(pipeline.ids).size).toBe(202);
   });
 
-  it('that never come hold up nothing', async () => {
+  it('ids that never become visible delay nothing', async () => {
     const { pool } = await world();
     const { pipeline, decided, stop } = await running(pool);
     await pool
@@ -162,7 +162,7 @@ describe('ids that become visible late', () => {
     expect(pipeline.ids).toEqual([11n, 12n, 13n, 14n, 15n]);
   });
 
-  it('do not depend on a transaction that locks the table and writes nothing', async () => {
+  it('a transaction that locks the table and writes nothing does not delay ids', async () => {
     const { pool } = await world();
     const { pipeline, decided, stop } = await running(pool);
     await pool.transaction(async (session) => {
@@ -176,7 +176,7 @@ describe('ids that become visible late', () => {
     await stop();
   });
 
-  it('are found without a sequence that gives ids out in order', async () => {
+  it('late visible ids are found without a sequence that assigns ids in order', async () => {
     const { pool } = await world();
     await pool.query('ALTER SEQUENCE outbox_id_seq CACHE 10');
     expect((await describeOutbox(pool, 'outbox')).sequence).toBeUndefined();
@@ -193,8 +193,8 @@ describe('ids that become visible late', () => {
   });
 });
 
-describe('rows with large payloads', () => {
-  it('come as many at once as their bytes allow, one that is larger alone, and none twice', async () => {
+describe('large payloads', () => {
+  it('large rows are read as many at a time as their bytes allow, a larger one alone, and none twice', async () => {
     const { pool } = await world();
     const sizes = [...Array.from({ length: 12 }, () => 100_000), 400_000, 10, 20, 400_001, 299_990, 10];
     for (const size of sizes)
@@ -213,8 +213,8 @@ describe('rows with large payloads', () => {
 
 const HOLDER_MS_MAX = 120_000;
 
-describe('a held horizon', () => {
-  it('leaves the pending scan flat over 100,000 dead entries, is named, and costs the look at the lag nothing', async () => {
+describe('held horizon', () => {
+  it('a held horizon leaves the pending scan flat over 100,000 dead entries, and is named', async () => {
     const { pool, schema } = await world();
     const shape = await describeOutbox(pool, 'outbox');
     // With the plans that a relay asks for.
@@ -281,7 +281,7 @@ describe('a held horizon', () => {
     await relays.close();
   });
 
-  it('shows as lag what is pending, exactly while it is little', async () => {
+  it('the lag is the number of pending rows, exact while it is small', async () => {
     const { pool } = await world();
     const shape = await describeOutbox(pool, 'outbox');
     const metrics = new Metrics();
@@ -301,7 +301,7 @@ describe('a held horizon', () => {
   });
 });
 
-describe('a table that will not do', () => {
+describe('unusable table', () => {
   it.each([
     { what: 'no column', sql: 'ALTER TABLE outbox DROP COLUMN event_type', says: /no column event_type/ },
     {
@@ -319,7 +319,7 @@ describe('a table that will not do', () => {
       sql: 'ALTER TABLE outbox RENAME TO real; CREATE VIEW outbox AS SELECT * FROM real',
       says: /is no table/,
     },
-  ])('is refused in one sentence: $what', async ({ sql, says }) => {
+  ])('an unusable table is refused in one sentence: $what', async ({ sql, says }) => {
     const { pool } = await world();
     for (const statement of sql.split(';')) await pool.query(statement);
     await expect(describeOutbox(pool, 'outbox')).rejects.toMatchObject({
@@ -328,7 +328,7 @@ describe('a table that will not do', () => {
     });
   });
 
-  it('is refused where the user may not mark', async () => {
+  it('a table is refused where the user may not mark rows', async () => {
     const { pool, schema } = await world();
     const role = `${schema}_reader`;
     await pool.query(`CREATE ROLE ${role}`);

@@ -33,12 +33,12 @@ const proto = (module: string, what: string, from: string, to: string): Fault =>
 const FAULTS: readonly Fault[] = [
   avro(
     'avro-union',
-    'an int read as a float is taken for exact',
+    'an int read as a float counts as exact',
     "float: 'rounds', double: 'exact'",
     "float: 'exact', double: 'exact'",
   ),
-  avro('avro-union', 'a long read as a double is taken for exact', "double: 'rounds'", "double: 'exact'"),
-  avro('avro-union', 'bytes are taken for text', "'not always text' }", "'exact' }"),
+  avro('avro-union', 'a long read as a double counts as exact', "double: 'rounds'", "double: 'exact'"),
+  avro('avro-union', 'bytes count as text', "'not always text' }", "'exact' }"),
   avro('avro-union', 'a branch is not found by its alias', 'this.alias.get(name) ??', ''),
   avro(
     'avro-union',
@@ -104,7 +104,7 @@ const FAULTS: readonly Fault[] = [
     "sint32: { family: 'zigzag integers'",
     "sint32: { family: 'plain integers'",
   ),
-  proto('proto-values', 'bytes are taken for text', "writer.type === 'bytes' ?", "writer.type === 'bites' ?"),
+  proto('proto-values', 'bytes count as text', "writer.type === 'bytes' ?", "writer.type === 'bites' ?"),
   proto('proto-values', 'a closed enum keeps every number', 'missing.length === 0 ?', 'true ?'),
   proto(
     'proto-field',

@@ -183,7 +183,7 @@ describe('message indexes', () => {
     ['none', Int32Array.of()],
     ['a negative one', Int32Array.of(0, -1)],
     ['seventeen', new Int32Array(17)],
-  ])('the addon refuses %s as message indexes', (_, indexes) => {
+  ])('the addon refuses invalid message indexes: %s', (_, indexes) => {
     const args = VALID['writeFrames']?.() as unknown[];
     args[5] = indexes;
     expect(thrownBy(() => call('writeFrames', args))).toEqual({ name: 'Error', code: 'out_of_range' });

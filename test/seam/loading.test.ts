@@ -115,7 +115,7 @@ describe('addon loading', () => {
 });
 
 describe('MILLRACE_NATIVE', () => {
-  it('MILLRACE_NATIVE=on requires the addon, off ignores it, and no value uses the addon where it was built', () => {
+  it('MILLRACE_NATIVE=on requires the addon, off ignores it, and an unset value uses the addon where it was built', () => {
     expect(chooseNative('on', null)).toMatchObject({ mode: 'native', warn: false });
     expect(chooseNative('off', addonPath)).toMatchObject({ mode: 'reference', warn: false });
     for (const silent of [undefined, '', 'auto']) {

@@ -69,7 +69,7 @@ describe('password hash', () => {
     ['a short hash', `scrypt$16384$8$1$${salt}$AAAA`],
     ['a short salt', `scrypt$16384$8$1$AAAA$${hash}`],
     ['no base64', `scrypt$16384$8$1$${salt}$${'*'.repeat(44)}`],
-  ])('a password hash that is %s is refused with its line and without its text', (_name, text) => {
+  ])('an invalid password hash is refused with its line and without its text: %s', (_name, text) => {
     const file = `# first\nbob:${text}`;
     expect(() => parsePasswords(file, 'users')).toThrow('users:2: the hash of bob');
     try {

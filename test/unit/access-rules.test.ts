@@ -256,7 +256,7 @@ describe('watched file', () => {
   it.each([
     ['missing', undefined, 'ENOENT'],
     ['large', 'x'.repeat(1001), 'over the limit of 1000'],
-    ['bytes', new Uint8Array([0xff, 0xfe, 0x00]), 'is not UTF-8'],
+    ['binary', new Uint8Array([0xff, 0xfe, 0x00]), 'is not UTF-8'],
   ])('a watched file that is %s stops the start', (name, content, why) => {
     const path = content === undefined ? join(dir, name) : write(name, content);
     expect(() => open(path)).toThrow(why);

@@ -59,8 +59,8 @@ function metadataResponse(
   return Buffer.concat(parts);
 }
 
-describe('the question to a broker', () => {
-  it('has the bytes of the protocol guide', () => {
+describe('metadata request', () => {
+  it('the metadata request has the bytes of the protocol guide', () => {
     const request = encodeMetadataRequest();
     expect(request.readInt32BE(0)).toBe(request.length - 4);
     expect([request.readInt16BE(4), request.readInt16BE(6)]).toEqual([3, 2]);
@@ -68,7 +68,7 @@ describe('the question to a broker', () => {
     expect(request.readInt32BE(request.length - 4)).toBe(0);
   });
 
-  it('reads every answer back', () => {
+  it('every metadata answer is decoded as it was encoded', () => {
     const broker = fc.record({ id: fc.nat(), host: fc.string({ maxLength: 40 }), port: fc.nat(65_535) });
     fc.assert(
       fc.property(
@@ -82,7 +82,7 @@ describe('the question to a broker', () => {
     );
   });
 
-  it('takes no cut answer and never throws on any bytes', () => {
+  it('the metadata decoder refuses a truncated answer and never throws on any bytes', () => {
     const whole = metadataResponse([{ id: 1, host: 'h', port: 9092 }], 'cluster');
     // The last field, the topics, is not read.
     for (let end = 0; end < whole.length - 4; end++)
@@ -98,7 +98,7 @@ describe('the question to a broker', () => {
 });
 
 describe('shell words', () => {
-  it('come out of a shell as they went in', () => {
+  it('quoted shell words leave a shell unchanged', () => {
     const words = ["it's", 'a b', '$HOME', '`id`', '"', '\\', 'a\nb', '', '*', '-n', "''"];
     const script = `for word in ${words.map(shellWord).join(' ')}; do printf '%s\\0' "$word"; done`;
     expect(execFileSync('/bin/sh', ['-c', script], { encoding: 'utf8' }).split('\0').slice(0, -1)).toEqual(
@@ -108,7 +108,7 @@ describe('shell words', () => {
 });
 
 describe('ports', () => {
-  it('keeps the port used before, and leaves those that are taken', async () => {
+  it('a stack keeps the port used before, and skips ports that are in use', async () => {
     const free = await freePort(new Set());
     const taken = new Set<number>();
     expect(await choosePort('-p', undefined, free, taken)).toBe(free);
@@ -117,8 +117,8 @@ describe('ports', () => {
   });
 });
 
-describe('the lock of a stack folder', () => {
-  it('is held by one of several callers at a time', async () => {
+describe('stack folder lock', () => {
+  it('a stack folder lock is held by one of several callers at a time', async () => {
     const at = folder();
     let holders = 0;
     let most = 0;
@@ -134,7 +134,7 @@ describe('the lock of a stack folder', () => {
     expect(most).toBe(1);
   });
 
-  it('is refused after the bound with an error that names the holder', async () => {
+  it('a stack folder lock is refused after its timeout with an error that names the holder', async () => {
     const at = folder();
     const lock = await lockFolder(locks, at, 300_000);
     await expect(lockFolder(locks, at, 0)).rejects.toMatchObject({
@@ -147,15 +147,15 @@ describe('the lock of a stack folder', () => {
   it.each([
     ['an earlier release', '999999999 boot/1 abc\n'],
     ['another host', JSON.stringify({ pid: process.pid, host: 'another-machine' })],
-  ])('is free where %s left a lock file', async (_what, text) => {
+  ])('a stack folder lock is free where %s left a lock file', async (_what, text) => {
     const at = folder();
     writeFileSync(join(at, 'lock'), text);
     (await lockFolder(locks, at, 0)).release();
   });
 });
 
-describe('a process by identity', () => {
-  it('is not signalled under another start', async () => {
+describe('process identity', () => {
+  it('a process with another start time is not signalled', async () => {
     const child = spawn('sleep', ['600'], { stdio: 'ignore' });
     const id = identify(child.pid as number);
     expect(id).toBeDefined();
@@ -167,7 +167,7 @@ describe('a process by identity', () => {
   });
 });
 
-describe('the guard', () => {
+describe('guard process', () => {
   const guarded = (name: string, script: string, removeAtEnd = false) => {
     const at = folder();
     for (const part of ['run', 'logs']) execFileSync('mkdir', [join(at, part)]);
@@ -175,7 +175,7 @@ describe('the guard', () => {
     return { at, guard: new Guard({ folder: at, removeAtEnd: removeAtEnd ? at : undefined }) };
   };
 
-  it('ends its servers and removes the folder when it is ended', async () => {
+  it('the guard ends its servers and removes the folder when it is ended', async () => {
     const { at, guard } = guarded('server', 'exec sleep 60\n', true);
     const id = await guard.start('server', 'KILL');
     await guard.end();
@@ -183,14 +183,14 @@ describe('the guard', () => {
     expect(existsSync(at)).toBe(false);
   });
 
-  it('kills a server that does not hear its signal', async () => {
+  it('the guard kills a server that ignores its signal', async () => {
     const { guard } = guarded('deaf', "trap '' QUIT; while :; do sleep 1; done\n");
     const id = await guard.start('deaf', 'QUIT');
     await guard.end();
     expect(isAlive(id)).toBe(false);
   });
 
-  it('ends them too when the owner dies before it reads the answer', async () => {
+  it('the guard ends its servers when the owner dies before it reads the answer', async () => {
     const at = folder();
     for (const part of ['run', 'logs']) execFileSync('mkdir', [join(at, part)]);
     writeFileSync(join(at, 'run', 'server.sh'), 'echo $$ >run/server.pid\nexec sleep 60\n');
@@ -211,7 +211,7 @@ describe('the guard', () => {
     expect([pid > 0, startOf(pid)]).toEqual([true, undefined]);
   });
 
-  it('leaves its servers alone once released', async () => {
+  it('a released guard leaves its servers running', async () => {
     const { guard } = guarded('server', 'exec sleep 600\n');
     const id = await guard.start('server', 'KILL');
     await guard.release();
@@ -222,7 +222,7 @@ describe('the guard', () => {
   });
 });
 
-describe('the configuration of a broker', () => {
+describe('broker configuration', () => {
   const nodes = [1, 2, 3].map((id) => ({
     id,
     name: `kafka-${id}`,
@@ -230,7 +230,7 @@ describe('the configuration of a broker', () => {
     controllerPort: 9100 + id,
   }));
 
-  it('copies internal topics to as many brokers as there are', () => {
+  it('internal topics are replicated to as many brokers as there are', () => {
     const one = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1');
     expect(one).toContain('offsets.topic.replication.factor=1\n');
     expect(one).toContain('transaction.state.log.min.isr=1\n');
@@ -241,29 +241,29 @@ describe('the configuration of a broker', () => {
     expect(three).toContain('controller.quorum.voters=1@127.0.0.1:9101,2@127.0.0.1:9102,3@127.0.0.1:9103\n');
   });
 
-  it('takes a broker back soon after its death, and never puts one out of service that nobody can take over from', () => {
+  it('a broker returns soon after its death, and a lone broker is never taken out of service', () => {
     const sessionOf = (text: string): number => Number(/^broker.session.timeout.ms=(\d+)$/m.exec(text)?.[1]);
     expect(sessionOf(serverProperties(nodes[0]!, nodes, 'kafka-1'))).toBe(5000);
     const lone = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1', LONE_BROKER_SESSION_MS);
     expect(sessionOf(lone)).toBe(60_000);
   });
 
-  it('gives up deleted records within seconds', () => {
+  it('a broker deletes expired records within seconds', () => {
     const one = serverProperties(nodes[0]!, nodes.slice(0, 1), 'kafka-1');
     expect(one).toContain('log.retention.check.interval.ms=15000\n');
   });
 
-  it('listens on this machine alone', () => {
+  it('a broker listens on this machine alone', () => {
     const listeners = /^listeners=(.*)$/m.exec(serverProperties(nodes[0]!, nodes, 'kafka-1'))?.[1];
     expect(listeners).toBe('PLAINTEXT://127.0.0.1:9001,CONTROLLER://127.0.0.1:9101');
   });
 
-  it('has cluster ids in the form that Kafka takes', () => {
+  it('generated cluster ids have the form that Kafka accepts', () => {
     for (let i = 0; i < 200; i++) expect(newClusterId()).toMatch(/^[A-Za-z0-9_][\w-]{21}$/);
   });
 });
 
-describe('the identity of a folder', () => {
+describe('folder identity', () => {
   const identity = {
     format: 1,
     kafkaClusterId: 'c',
@@ -272,7 +272,7 @@ describe('the identity of a folder', () => {
     kafkaNodes: 1,
   } as const;
 
-  it('is read as it was written', () => {
+  it('the identity of a folder is read as it was written', () => {
     const at = folder();
     expect(readIdentity(at)).toBeUndefined();
     writeIdentity(at, identity);
@@ -286,28 +286,28 @@ describe('the identity of a folder', () => {
     '{}',
     JSON.stringify({ ...identity, format: 2 }),
     JSON.stringify({ ...identity, postgresSystemId: 1 }),
-  ])('is refused when it is %j', (text) => {
+  ])('the identity of a folder is refused when it is %j', (text) => {
     const at = folder();
     writeWhole(join(at, 'identity.json'), text);
     expect(() => readIdentity(at)).toThrow(expect.objectContaining({ code: 'strange_folder' }));
   });
 });
 
-describe('the folder of a stack', () => {
-  it('is refused below a file system that takes no folders, at once', () => {
+describe('stack folder', () => {
+  it('a stack folder is refused immediately below a file system that accepts no folders', () => {
     expect(() => writableFolder('/proc/millrace/sub', '-dir')).toThrow(
       expect.objectContaining({ code: 'not_writable' }),
     );
   });
 
-  it('holds nothing of anybody else, even where a folder is named like one of ours', () => {
+  it('a folder with foreign files is refused, even where a subfolder is named like one of a stack', () => {
     const at = folder();
     for (const name of ['run', 'postgres', 'etc']) mkdirSync(join(at, name));
     expect(() => prepareFolder(at)).toThrow(expect.objectContaining({ code: 'strange_folder' }));
     expect(readdirSync(at)).toEqual(['etc', 'postgres', 'run']);
   });
 
-  it('may be what an unfinished start left', () => {
+  it('a folder with the remains of an unfinished start is accepted', () => {
     const at = folder();
     for (const name of ['run', 'logs', 'postgres.part', 'kafka-1']) mkdirSync(join(at, name));
     writeFileSync(join(at, 'lock'), '');

@@ -80,8 +80,8 @@ async function joined(): Promise<Group> {
   return group;
 }
 
-describe('the lease', () => {
-  it('is whole while every partition is held, and reads none of them itself', async () => {
+describe('topic lease', () => {
+  it('the lease is whole while every partition is held, and reads no partition itself', async () => {
     const group = await joined();
     group.tell('assigned', 0, 1);
     expect(group.lease.isWhole).toBe(false);
@@ -94,7 +94,7 @@ describe('the lease', () => {
     expect(group.left).toBe(1);
   });
 
-  it('commits the newest offsets while it is whole, and at its end', async () => {
+  it('the lease commits the newest offsets while it is whole, and at its end', async () => {
     const group = await joined();
     group.lease.commit([1, 2, 3]);
     for (let i = 0; i < 5; i++) await turn();
@@ -113,7 +113,7 @@ describe('the lease', () => {
     ]);
   });
 
-  it('tries its last offsets again while the group is busy, for as long as it may', async () => {
+  it('the lease retries its last offsets while the group is busy, up to its limit', async () => {
     const group = await joined();
     group.tell('assigned', 0, 1, 2);
     group.lease.commit([1, 2, 3]);
@@ -131,7 +131,7 @@ describe('the lease', () => {
     expect(other.now - from).toBeLessThan(5_000 + 2 * STALL_MS);
   });
 
-  it('commits at its end what was refused before and meanwhile', async () => {
+  it('the lease commits at its end the offsets that were refused before and meanwhile', async () => {
     const group = await joined();
     group.tell('assigned', 0, 1, 2);
     group.commitFails = true;
@@ -144,7 +144,7 @@ describe('the lease', () => {
     expect([group.commits, group.left]).toEqual([[[1, 2, 3]], 1]);
   });
 
-  it('lets a part go soon when it has not read, and joins again', async () => {
+  it('the lease leaves the group soon with a partial assignment when it has not read, and joins again', async () => {
     const group = await joined();
     group.tell('assigned', 1);
     const from = group.now;
@@ -155,7 +155,7 @@ describe('the lease', () => {
     await group.lease.close();
   });
 
-  it('waits for the rest when it has read, but not for ever, and not after it was thought dead', async () => {
+  it('the lease waits for the rest when it has read, but not forever, and not after a lost session', async () => {
     const group = await joined();
     group.tell('assigned', 0, 1, 2);
     await turn();
@@ -174,7 +174,7 @@ describe('the lease', () => {
   });
 });
 
-describe('a leased source', () => {
+describe('leased source', () => {
   const events = [1n, 2n, 3n, 4n].map((eventTs) => ({
     partition: 0,
     accountId: 1n,
@@ -195,7 +195,7 @@ describe('a leased source', () => {
     return { source: new LeasedSource(reader, lease, turn), reader, held, committed };
   }
 
-  it('gives nothing without its lease, and then everything, in order', async () => {
+  it('a leased source gives nothing without its lease, and then everything in order', async () => {
     const { source, reader, held } = leased();
     await source.start([0, 0]);
     expect([await source.next(1), source.endOf(0)]).toEqual([undefined, -1]);
@@ -220,7 +220,7 @@ describe('a leased source', () => {
     expect(offsets).toEqual([0n, 1n, 2n, 3n]);
   });
 
-  it('takes up what the group has given, and tells it what is saved', async () => {
+  it("a leased source starts at the group's assignment and reports the saved offsets", async () => {
     const { source, reader, held, committed } = leased();
     reader.added = async () => [0, 0, 0];
     expect(await source.added()).toEqual([]);

@@ -58,7 +58,7 @@ describe('idle partition', () => {
     expect(one.due(6100)).toEqual([0]);
   });
 
-  it('partitions without an event become idle first, and the one that lags most becomes idle last', () => {
+  it('partitions without an event become idle first, and the partition that lags most becomes idle last', () => {
     const one = world([30, NEVER, 10, 20, NEVER]).watch(100);
     one.due(0);
     expect(one.due(200)).toEqual([1, 4, 0, 3, 2]);

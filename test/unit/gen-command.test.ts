@@ -25,7 +25,7 @@ async function run(command: Command, ...argv: readonly string[]) {
 }
 
 describe('gen to a file', () => {
-  test('writes 256 B events one after the other and says their digest', async () => {
+  test('gen writes 256 B events one after the other and reports their digest', async () => {
     const path = join(dir, 'events');
     const { code, stdout } = await run(gen, '-count=5000', '-order=delayed', `-out=file:${path}`, '-json');
     expect(code).toBe(0);
@@ -41,7 +41,7 @@ describe('gen to a file', () => {
     });
   });
 
-  test('is the same with and without the addon, at any batch size', async () => {
+  test('gen writes the same file with and without the addon, at any batch size', async () => {
     const hashes = new Set<string>();
     for (const flags of [['-native=off'], [], ['-batch-rows=7'], ['-native=off', '-batch-rows=501']]) {
       const path = join(dir, 'same');
@@ -53,7 +53,7 @@ describe('gen to a file', () => {
     expect(hashes.size).toBe(1);
   });
 
-  test('writes orders as JSON lines with their version', async () => {
+  test('gen writes orders as JSON lines with their version', async () => {
     const path = join(dir, 'orders');
     expect((await run(gen, '-kind=orders', '-count=300', '-versions=1,2,3', `-out=file:${path}`)).code).toBe(
       0,
@@ -72,7 +72,7 @@ describe('gen to a file', () => {
     }
   });
 
-  test('keeps to its rate whatever a second brings', async () => {
+  test('gen keeps to its rate whatever happens within a second', async () => {
     const before = performance.now();
     const { code } = await run(gen, '-count=300', '-rate=1000', `-out=file:${join(dir, 'rate')}`);
     const elapsedMs = performance.now() - before;
@@ -80,7 +80,7 @@ describe('gen to a file', () => {
     expect(elapsedMs).toBeGreaterThan(290);
   });
 
-  test('drained, it ends with what it has written whole', async () => {
+  test('a drained gen ends with whole events only', async () => {
     const path = join(dir, 'drained');
     const { code, address, world } = start(gen, ['-count=0', '-rate=20k', `-out=file:${path}`, '-json']);
     await address();
@@ -93,19 +93,19 @@ describe('gen to a file', () => {
   });
 });
 
-describe('gen prints schemas', () => {
+describe('schema printing', () => {
   test.each([
     ['1', 'avro', '"name": "amount_cents", "type": "long"'],
     ['2', 'protobuf', 'int64 discount_cents = 13;'],
     ['breaking', 'avro', '"name": "amount_cents", "type": "string"'],
-  ])('version %s in %s', async (version, format, part) => {
+  ])('gen prints version %s in %s', async (version, format, part) => {
     const { code, stdout } = await run(gen, '-kind=orders', `-print-schema=${version}`, `-format=${format}`);
     expect(code).toBe(0);
     expect(stdout).toContain(part);
   });
 });
 
-describe('gen refuses in one line with exit 2', () => {
+describe('refused gen flags', () => {
   test.each<[string, readonly string[]]>([
     ['is not a choice', ['-kind=things']],
     ['did you mean -count', ['-cuont=5']],
@@ -123,7 +123,7 @@ describe('gen refuses in one line with exit 2', () => {
     ['per-ms=0', ['-per-ms=0']],
     ['tail-max is below', ['-order=delayed', '-tail-max=1s']],
     ['is too large', ['-zipf=5']],
-  ])('%s: %o', async (why, argv) => {
+  ])('gen refuses in one line with exit code 2: %s: %o', async (why, argv) => {
     const { code, stderr } = await run(gen, ...argv);
     const lines = stderr
       .trim()
@@ -135,8 +135,8 @@ describe('gen refuses in one line with exit 2', () => {
   });
 });
 
-describe('gen as a process', () => {
-  test('a reader that has enough ends it with 0', () => {
+describe('gen process', () => {
+  test('gen ends with 0 when its reader closes the pipe', () => {
     const { status, stdout } = spawnSync('sh', [
       '-c',
       `"${process.execPath}" "${LAUNCHER}" gen -count=0 -log-level=warn 2>/dev/null | head -c 2560; exit "$?"`,
@@ -150,7 +150,7 @@ describe('gen as a process', () => {
     expect(code).toBe(0);
   });
 
-  test('SIGTERM lets the rows on their way leave', async () => {
+  test('SIGTERM lets gen write the rows in flight', async () => {
     const child = spawn(process.execPath, [LAUNCHER, 'gen', '-count=0', '-rate=50k', '-log-level=warn'], {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
@@ -166,8 +166,8 @@ describe('gen as a process', () => {
   });
 });
 
-describe('load', () => {
-  test('sends, repeats, resends and keeps its ledger', async () => {
+describe('load command', () => {
+  test('load sends, repeats, resends and keeps its ledger', async () => {
     const answers = new Map<string, string>();
     let requests = 0;
     const server = createServer((request, response) => {
@@ -217,7 +217,7 @@ describe('load', () => {
     }
   });
 
-  test('that nobody is there is 3 at once, and no ledger is left', async () => {
+  test('load exits with 3 immediately for a target without a listener, and leaves no ledger', async () => {
     const ledger = join(dir, 'nobody.jsonl');
     const { code, stderr } = await run(load, '-target=http://127.0.0.1:1', '-rate=20', `-ledger=${ledger}`);
     expect(code).toBe(3);
@@ -225,7 +225,7 @@ describe('load', () => {
     expect(existsSync(ledger)).toBe(false);
   });
 
-  test('that no reply ever comes is 3, and the intents are unknown', async () => {
+  test('load exits with 3 when no reply ever arrives, and reports the intents as unknown', async () => {
     const mute = createTcpServer((socket) => socket.destroy());
     await new Promise<void>((resolve) => mute.listen(0, '127.0.0.1', resolve));
     const { port } = mute.address() as AddressInfo;
@@ -258,7 +258,7 @@ describe('load', () => {
     ['cannot write the ledger', ['-ledger=/nonexistent/ledger']],
     ['is too large', ['-retry-rate=1.5']],
     ['is too small', ['-rate=0']],
-  ])('refuses with exit 2: %s', async (why, argv) => {
+  ])('load refuses with exit code 2: %s', async (why, argv) => {
     const { code, stderr } = await run(load, ...argv);
     expect([code, stderr.includes(why)]).toEqual([2, true]);
   });

@@ -73,7 +73,7 @@ async function joined(options: Partial<MemberOptions> = {}) {
   return { client, member, moved };
 }
 
-it('commits again what a rebalance did not let through, and tells of it once it is committed', async () => {
+it('a member commits again what a rebalance refused, and reports it once it is committed', async () => {
   const told: string[] = [];
   const { client, member } = await joined({
     onCommit: async () => {
@@ -94,7 +94,7 @@ it('commits again what a rebalance did not let through, and tells of it once it 
   expect(told).toEqual(['asked', 'asked', 'done']);
 });
 
-it('hands partitions on with what is finished of them, and forgets them', async () => {
+it('a member hands over partitions with their finished offsets, and forgets them', async () => {
   let end = (_: unknown): void => {};
   const underWay = new Promise((resolve) => {
     end = resolve;
@@ -112,7 +112,7 @@ it('hands partitions on with what is finished of them, and forgets them', async 
   expect(member.doneOf(A)).toBeUndefined();
 });
 
-it('does not wait for a batch that waits for the database, nor for the first one after it', async () => {
+it('a member does not wait for a batch that waits for the database, nor for the first one after it', async () => {
   const { client, member } = await joined({ underWay: () => new Promise(() => {}) });
   await member.wait(true);
   await client.onRebalance({ kind: 'revoked', partitions: [A] });
@@ -121,7 +121,7 @@ it('does not wait for a batch that waits for the database, nor for the first one
   expect(member.isWaiting).toBe(false);
 });
 
-it('waits for a first record as long as it may, but in parts: a drain ends the wait', async () => {
+it('a member waits for a first record up to its limit in parts, and a drain ends the wait', async () => {
   const stop = new AbortController();
   let nowMs = 0;
   const waits: number[] = [];
@@ -146,7 +146,7 @@ it('waits for a first record as long as it may, but in parts: a drain ends the w
   expect(waits.slice(3)).toEqual([250, 250]);
 });
 
-it('pauses what it knows the place of, and goes on there', async () => {
+it('a member pauses the partitions whose position it knows, and resumes there', async () => {
   const { client, member } = await joined();
   member.took(A, 12n);
   await member.wait(true);
@@ -157,7 +157,7 @@ it('pauses what it knows the place of, and goes on there', async () => {
   expect(client.moves.slice(2)).toEqual(['resume t,u', 'seek t=12', 'seek u=40']);
 });
 
-it('is a member from the day it is let in until its session is lost, and says why it is none', async () => {
+it('a consumer is a member from its first assignment until its session is lost, and reports why it is not', async () => {
   const { client, member } = await joined();
   expect(await member.whyNot()).toMatch(
     /^not a member of the consumer group: it has not let this one in yet$/,
@@ -184,7 +184,7 @@ it('is a member from the day it is let in until its session is lost, and says wh
   expect(await member.whyNot()).toBeUndefined();
 });
 
-it('misses a broker after a silence that no commit explains, and takes its next answer', async () => {
+it('a member reports a broker after a silence that no commit explains, and recovers with its next answer', async () => {
   let nowMs = 0;
   const { client, member } = await joined({
     clock: { ...realClock, wallNowMs: () => 0, monotonicMs: () => nowMs },
@@ -208,7 +208,7 @@ it('misses a broker after a silence that no commit explains, and takes its next 
   expect(await member.whyNot()).toBeUndefined();
 });
 
-it('reads into a larger batch once a record does not fit', async () => {
+it('a member reads into a larger batch once a record does not fit', async () => {
   const { client, member } = await joined();
   client.consume = async (into) => {
     into.clear();

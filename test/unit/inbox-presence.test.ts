@@ -22,7 +22,7 @@ function member() {
   return made;
 }
 
-describe('the health of a consumer', () => {
+describe('consumer health', () => {
   it('a consumer is a member from its first assignment until its session is lost', async () => {
     const { presence } = joining();
     const client = { reach: () => Promise.resolve() };

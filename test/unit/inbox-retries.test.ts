@@ -200,8 +200,8 @@ class World {
   }
 }
 
-describe('an effect that fails by itself', () => {
-  it('is tried again after delays that double up to their maximum, and is done once the third party answers', async () => {
+describe('failing effect', () => {
+  it('a failing effect is retried after delays that double up to their maximum, and done once the third party answers', async () => {
     const world = new World();
     await world.append('a 1');
     world.isAway = () => world.nowMs < 60_000;
@@ -218,7 +218,7 @@ describe('an effect that fails by itself', () => {
     expect(await world.committed()).toBe(1n);
   });
 
-  it('holds up later records of its key, in their order, and no record of another key', async () => {
+  it('a failing effect delays later records of its key in order, and no record of another key', async () => {
     const world = new World();
     await world.append('a 1', 'b 1', 'a 2', 'c 1', '- 1', 'b 2', 'a 3', '- 2');
     let away = true;
@@ -240,7 +240,7 @@ describe('an effect that fails by itself', () => {
     expect(done().filter((text) => text.startsWith('b'))).toEqual(['b 1', 'b 2']);
   });
 
-  it('is parked once its budget is used up, and the records behind it get a budget of their own', async () => {
+  it('a failing effect is parked once its budget is used up, and the records behind it get a budget of their own', async () => {
     const world = new World();
     await world.append('a 1', 'a 2', 'b 1');
     world.isAway = (text) => text.startsWith('a');
@@ -259,7 +259,7 @@ describe('an effect that fails by itself', () => {
     expect(await world.committed()).toBe(3n);
   });
 
-  it('is not lost when the consumer is killed while it waits: no offset at or behind it is committed', async () => {
+  it('a failing effect survives SIGKILL of its consumer, because no offset at or behind it is committed', async () => {
     const world = new World();
     await world.append('b 1', 'a 1', 'b 2', 'a 2', 'b 3');
     let away = true;
@@ -278,7 +278,7 @@ describe('an effect that fails by itself', () => {
     expect(await world.committed()).toBe(5n);
   });
 
-  it('is given to the next owner when its partition leaves, and is tried by that one alone', async () => {
+  it('a failing effect moves to the next owner of its partition, which alone retries it', async () => {
     const world = new World();
     await world.append('a 1', 'b 1');
     let away = true;
@@ -295,7 +295,7 @@ describe('an effect that fails by itself', () => {
     expect(world.database.tables.effects).toEqual(['b 1', 'a 1']);
   });
 
-  it('stops the reading of more records where as many wait as may', async () => {
+  it('failing effects stop the reading of more records where as many wait as allowed', async () => {
     const world = new World();
     await world.append(...Array.from({ length: 12 }, (_, n) => `key${n} 1`));
     let away = true;
@@ -312,7 +312,7 @@ describe('an effect that fails by itself', () => {
     expect(await world.committed()).toBe(12n);
   });
 
-  it('lets the member read again soon, where each of a batch fails after a long wait', async () => {
+  it('failing effects let the member poll soon where each of a batch fails after a long wait', async () => {
     const world = new World();
     await world.append(...Array.from({ length: 40 }, (_, n) => `key${n} 1`));
     world.callMs = 6000;
@@ -325,7 +325,7 @@ describe('an effect that fails by itself', () => {
     expect(world.database.tables.parked).toEqual([]);
   });
 
-  it('is parked with the first attempt where the handler throws poison_record', async () => {
+  it('a failing effect is parked after the first attempt where the handler throws poison_record', async () => {
     const world = new World();
     await world.append('a 1', 'a 2');
     const { stop } = world.start(
@@ -344,7 +344,7 @@ describe('an effect that fails by itself', () => {
   });
 });
 
-describe('the delay before the next attempt', () => {
+describe('retry delay', () => {
   const record = {
     topic: TOPIC,
     partition: 0,
@@ -356,7 +356,7 @@ describe('the delay before the next attempt', () => {
     headers: [],
   };
 
-  it('is drawn from the whole range below its upper end', () => {
+  it('a retry delay is drawn from the whole range below its upper end', () => {
     const draws = [0, 0.5, 0.25];
     const retries = new Retries({ ...RETRY, firstDelayMs: 1000 }, () => draws.shift() ?? 0);
     const delays = [0, 0, 0].map(() => {
@@ -366,7 +366,7 @@ describe('the delay before the next attempt', () => {
     expect(delays).toEqual([0, 1000, 1000]);
   });
 
-  it('never leads beyond the budget, where the last attempt is', () => {
+  it('a retry delay never exceeds the budget, at whose end the last attempt is made', () => {
     const retries = new Retries({ ...RETRY, firstDelayMs: 1000, budgetMs: 1500 }, highest);
     expect(retries.failed(record, 0)).toBe(true);
     expect(retries.failed(record, 1000)).toBe(true);
@@ -374,7 +374,7 @@ describe('the delay before the next attempt', () => {
     expect(retries.failed(record, 1500)).toBe(false);
   });
 
-  it('is not drawn where the budget is 0: the record is parked', () => {
+  it('a record is parked without a retry where the budget is 0', () => {
     const retries = new Retries({ ...RETRY, budgetMs: 0 }, highest);
     expect(retries.failed(record, 0)).toBe(false);
     expect(retries.waitingRows).toBe(0);

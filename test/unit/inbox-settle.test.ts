@@ -56,32 +56,32 @@ async function settle(sqlstate: string | undefined, failures: number, isOurs = (
 }
 
 it.each(['22003', '23505', '44000', '54000', 'P0001', '25P02', undefined])(
-  '%s is the fault of the record, which is parked after its attempts',
+  'sqlstate %s is the fault of the record, which is parked after its attempts',
   async (sqlstate) => {
     expect(await settle(sqlstate, 9)).toEqual({ done: 0, parked: 1, waits: [], transactions: 3 });
   },
 );
 
 it.each(['25006', '57P01', '53300', '40003', 'XX000', '08006', '72000', 'ZZ999'])(
-  '%s is not the fault of the record: the database is waited for',
+  'sqlstate %s is not the fault of the record, so the consumer waits for the database',
   async (sqlstate) => {
     expect(await settle(sqlstate, 9)).toEqual({ done: 1, parked: 0, waits: [true, false], transactions: 10 });
   },
 );
 
-it('tries again soon against the locks of others, and pauses when they hold them for long', async () => {
+it('a batch is retried soon after lock conflicts, and pauses when they last long', async () => {
   expect(await settle('40001', 3)).toEqual({ done: 1, parked: 0, waits: [], transactions: 4 });
   expect(await settle('55P03', 9)).toEqual({ done: 1, parked: 0, waits: [true, false], transactions: 10 });
 });
 
 it.each(['42P01', '0A000', '28000', '3D000'])(
-  '%s stops the consumer: no attempt can cure it',
+  'sqlstate %s stops the consumer, because no attempt can cure it',
   async (sqlstate) => {
     await expect(settle(sqlstate, 1)).rejects.toMatchObject({ code: 'sql_failed' });
   },
 );
 
-it('resumes what is left to it when the record that waited has gone to another member', async () => {
+it('a batch resumes its remaining records when the waiting one has gone to another member', async () => {
   let asked = 0;
   const told = await settle('57P01', 9, () => asked++ < 3);
   expect(told).toEqual({ done: 0, parked: 0, waits: [true, false], transactions: 3 });

@@ -10,7 +10,7 @@ import { missingSpans } from '../../src/outbox/inbox/partitions.ts';
 const HOUR = 3_600_000;
 const NOW = Date.UTC(2026, 10, 21, 14);
 
-describe('spans without a partition', () => {
+describe('missing partitions', () => {
   const taken = fc
     .uniqueArray(fc.integer({ min: 0, max: 60 }), { maxLength: 12 })
     .map((edges) => edges.sort((a, b) => a - b))
@@ -21,7 +21,7 @@ describe('spans without a partition', () => {
       return spans;
     });
 
-  it('cover what is asked for, once, no wider than the width, aligned to it', () => {
+  it('the planned spans cover the requested range once, no wider than the width and aligned to it', () => {
     fc.assert(
       fc.property(
         taken,
@@ -45,7 +45,7 @@ describe('spans without a partition', () => {
   });
 });
 
-describe('the live horizon', () => {
+describe('live horizon', () => {
   const parts = { relayOutageMs: 2 * HOUR, consumerOutageMs: 3 * HOUR, clockSkewMs: HOUR };
   const reading = (over: Partial<HorizonReading>): HorizonReading => ({
     nowMs: NOW,
@@ -69,7 +69,7 @@ describe('the live horizon', () => {
       'retention',
       Number.POSITIVE_INFINITY,
     ],
-  ])('with %s', (_, over, bound, hours) => {
+  ])('the live horizon is bounded as expected with %s', (_, over, bound, hours) => {
     const horizon = liveHorizon(reading(over), parts, 30 * HOUR, false);
     expect([horizon.bound, horizon.horizonMs / HOUR]).toEqual([bound, hours]);
     expect(horizon.marginMs).toBe((30 - hours) * HOUR);
@@ -77,7 +77,7 @@ describe('the live horizon', () => {
     expect(liveHorizon(reading(over), parts, HOUR, true).cutoffMs).toBe(NOW - HOUR);
   });
 
-  it('never lets go of what is younger than the TTL, nor of anything that can come again', () => {
+  it('the live horizon never releases what is younger than the TTL or can be redelivered', () => {
     const ago = fc.option(fc.integer({ min: -HOUR, max: 100 * HOUR }), { nil: undefined });
     fc.assert(
       fc.property(ago, ago, ago, fc.integer({ min: 0, max: 90 * HOUR }), (record, group, row, ttlMs) => {
@@ -100,7 +100,7 @@ describe('the live horizon', () => {
     );
   });
 
-  it('is told by who reaches back how far', () => {
+  it('the live horizon is described by the age of each bound', () => {
     const horizon = liveHorizon(
       reading({ retentionMs: Number.POSITIVE_INFINITY, oldestRecordMs: NOW - HOUR }),
       parts,
@@ -112,7 +112,7 @@ describe('the live horizon', () => {
 });
 
 describe('ids and names', () => {
-  it('tell a UUIDv7 by version and variant, and its time', () => {
+  it('a UUIDv7 is recognised by version and variant, and gives its time', () => {
     const ids = new UuidV7({ wallNowMs: () => NOW, monotonicMs: () => 0 }, (into) => into.fill(0xff));
     expect([isUuidV7(ids.next()), leading48(ids.next())]).toEqual([true, NOW]);
     for (const [at, other] of [
@@ -128,7 +128,7 @@ describe('ids and names', () => {
     }
   });
 
-  it('order as text as their times do', () => {
+  it('the UUIDv7 ids order as text as their times do', () => {
     fc.assert(
       fc.property(fc.nat({ max: 2 ** 31 - 1 }), fc.nat({ max: 2 ** 31 - 1 }), (a, b) => {
         expect(uuidAt(a * 100) < uuidAt(b * 100)).toBe(a < b);
@@ -137,7 +137,7 @@ describe('ids and names', () => {
     );
   });
 
-  it('of partitions fit into 63 bytes, with their index', () => {
+  it('partition names fit into 63 bytes, with their index', () => {
     const names = inboxNames(`${'s'.repeat(63)}.${'x'.repeat(40)}`);
     expect(`${partitionName(names, NOW)}_other`.length).toBeLessThanOrEqual(63);
     expect(partitionName(inboxNames('shop.seen'), NOW)).toBe('seen_20261121_140000');
@@ -145,8 +145,8 @@ describe('ids and names', () => {
   });
 });
 
-describe('the defaults', () => {
-  it('plan with the retention that the relay gives a topic, and cut the horizon into few partitions', () => {
+describe('keeper defaults', () => {
+  it("the defaults match the relay's topic retention and cut the horizon into few partitions", () => {
     const { relayOutageMs, consumerOutageMs, clockSkewMs } = HORIZON_DEFAULTS;
     const horizonMs = RELAY_DEFAULTS.createTopic.retentionMs + relayOutageMs + consumerOutageMs + clockSkewMs;
     expect(horizonMs / KEEPER_DEFAULTS.widthMs).toBeLessThan(100);

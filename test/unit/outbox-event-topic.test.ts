@@ -7,10 +7,10 @@ it.each([
   ['ten minutes: no segment is shorter than a minute', 600_000, { 'segment.ms': '60000' }],
   ['thirty seconds: no segment is longer than the retention', 30_000, { 'segment.ms': '30000' }],
   ['a part of a millisecond over', 86_400_001, { 'segment.ms': '3600000' }],
-])('rolls a segment in time for a retention of %s', (_name, retentionMs, wanted) => {
+])('a topic rolls its segments in time for a retention of %s', (_name, retentionMs, wanted) => {
   expect(eventTopicConfig(retentionMs)).toMatchObject(wanted);
 });
 
-it('rolls none for what is kept for ever', () => {
+it('a topic without a retention limit rolls no segments', () => {
   expect(eventTopicConfig(-1)).toEqual({ 'message.timestamp.type': 'LogAppendTime', 'retention.ms': '-1' });
 });

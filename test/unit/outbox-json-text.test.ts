@@ -14,7 +14,7 @@ function parses(bytes: Uint8Array): boolean {
 }
 const bytesOf = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 
-describe('the check of a payload', () => {
+describe('payload check', () => {
   it.each([
     'null',
     ' true ',
@@ -34,7 +34,7 @@ describe('the check of a payload', () => {
     '\t\r\n{"é":"ü"}',
     '"\u2028"',
     '"\\ud800"',
-  ])('accepts %j', (text) => {
+  ])('the payload check accepts %j', (text) => {
     expect(parses(bytesOf(text))).toBe(true);
     expect(isJsonText(bytesOf(text))).toBe(true);
   });
@@ -80,12 +80,12 @@ describe('the check of a payload', () => {
     '[1]]',
     'not json',
     '"a"b',
-  ])('refuses %j', (text) => {
+  ])('the payload check refuses %j', (text) => {
     expect(parses(bytesOf(text))).toBe(false);
     expect(isJsonText(bytesOf(text))).toBe(false);
   });
 
-  it('agrees with JSON.parse on texts, on texts with one byte changed and on any bytes', () => {
+  it('the payload check agrees with JSON.parse on texts, on damaged texts and on any bytes', () => {
     const texts = fc.json().map(bytesOf);
     const damaged = fc
       .tuple(texts, fc.nat(), fc.constantFrom(...bytesOf('{}[]",:\\ 0e-.tnu\n'), 0x80, 0xff))
@@ -105,7 +105,7 @@ describe('the check of a payload', () => {
     );
   });
 
-  it('accepts a text however deep it is nested', () => {
+  it('the payload check accepts a text however deep it is nested', () => {
     const deep = bytesOf('['.repeat(450_000) + ']'.repeat(450_000));
     expect(isJsonText(deep)).toBe(true);
     expect(isJsonText(deep.subarray(1))).toBe(false);

@@ -25,7 +25,7 @@ describe('Idempotency-Key', () => {
     ['as a structured-field string', `"${KEY}"`],
     ['in upper case', KEY.toUpperCase()],
     ['quoted in mixed case', `"${KEY.slice(0, 18).toUpperCase()}${KEY.slice(18)}"`],
-  ])('is one canonical key %s', (_, value) => {
+  ])('an Idempotency-Key is read as one canonical key: %s', (_, value) => {
     expect(readIdempotencyKey([value])).toBe(KEY);
   });
 
@@ -33,7 +33,7 @@ describe('Idempotency-Key', () => {
     ['the nil UUID', '00000000-0000-0000-0000-000000000000'],
     ['the max UUID', 'ffffffff-ffff-ffff-ffff-ffffffffffff'],
     ['version 7', '019385a0-0000-7000-8000-000000000000'],
-  ])('may be %s', (_, value) => {
+  ])('an Idempotency-Key may be %s', (_, value) => {
     expect(readIdempotencyKey([value])).toBe(value);
   });
 
@@ -62,7 +62,7 @@ describe('Idempotency-Key', () => {
     ['a full-width digit', [`${KEY.slice(0, 35)}\uff14`]],
     ['a line break inside', [`${KEY.slice(0, 35)}\n`]],
     ['as long as a header can be', ['a'.repeat(16_000)]],
-  ])('is refused when %s', (_, values) => {
+  ])('an invalid Idempotency-Key is refused: %s', (_, values) => {
     const error = refusal(() => readIdempotencyKey(values));
     expect(error.code).toBe('bad_idempotency_key');
     expect(error.row.http).toBe(400);
@@ -77,7 +77,7 @@ describe('Content-Type', () => {
     'Application/JSON',
     'application/json; charset=utf-8',
     'application/json;charset="UTF-8"',
-  ])('%s is JSON', (type) => {
+  ])('the content type %s is accepted as JSON', (type) => {
     expect(() => requireJson([type])).not.toThrow();
   });
 
@@ -89,7 +89,7 @@ describe('Content-Type', () => {
     ['another charset', ['application/json; charset=latin1'], /not declared as JSON/],
     ['a longer subtype', ['application/json5'], /not declared as JSON/],
     ['two lines', ['application/json', 'application/json'], /more than once/],
-  ])('is refused: %s', (_, values, why) => {
+  ])('a content type is refused: %s', (_, values, why) => {
     const error = refusal(() => requireJson(values));
     expect(error.code).toBe('unsupported_media_type');
     expect(error.row.http).toBe(415);
@@ -97,7 +97,7 @@ describe('Content-Type', () => {
   });
 });
 
-describe('the body', () => {
+describe('order body', () => {
   const MAX = '9223372036854775807';
   const MIN = '-9223372036854775808';
 
@@ -111,11 +111,11 @@ describe('the body', () => {
     ['the greatest int64', `{"account_id":${MAX},"amount_cents":"${MAX}"}`, 2n ** 63n - 1n, 2n ** 63n - 1n],
     ['the least int64', `{"account_id":"${MIN}","amount_cents":1}`, -(2n ** 63n), 1n],
     ['negative zero as zero', '{"account_id":-0,"amount_cents":1}', 0n, 1n],
-  ])('may hold %s', (_, text, accountId, amountCents) => {
+  ])('an order body may hold %s', (_, text, accountId, amountCents) => {
     expect(readCreateBody(bytes(text))).toEqual({ accountId, amountCents });
   });
 
-  it('may be as long as the limit, and not a byte longer', () => {
+  it('an order body may be as long as the limit, and not a byte longer', () => {
     const order = '{"account_id":7,"amount_cents":1999}';
     const full = order + ' '.repeat(BODY_BYTES_MAX - order.length);
     expect(BODY_BYTES_MAX).toBe(64 * 1024);
@@ -175,7 +175,7 @@ describe('the body', () => {
     ['deep arrays', withAccount('['.repeat(nested) + ']'.repeat(nested)), /account_id is not an integer/],
     ['deep objects', `${'{"account_id":'.repeat(4000)}1`, /account_id is not an integer/],
     ['a very long name', `{"${'n'.repeat(60_000)}":1}`, /unknown field "n{1,40}"$/],
-  ])('is refused: %s', (_, text, why) => {
+  ])('an order body is refused: %s', (_, text, why) => {
     const error = refusal(() => readCreateBody(bytes(text)));
     expect(error.code).toBe('bad_body');
     expect(error.row.http).toBe(400);
@@ -192,7 +192,7 @@ describe('the body', () => {
     ['an amount of zero', '{"account_id":1,"amount_cents":0}', 'amount_cents'],
     ['an amount of negative zero', '{"account_id":1,"amount_cents":-0}', 'amount_cents'],
     ['a negative amount', '{"account_id":1,"amount_cents":"-1"}', 'amount_cents'],
-  ])('is out of range: %s', (_, text, field) => {
+  ])('an order body is out of range: %s', (_, text, field) => {
     const error = refusal(() => readCreateBody(bytes(text)));
     expect([error.code, error.row.http]).toEqual(['value_out_of_range', 422]);
     expect(error.details['field']).toBe(field);
@@ -205,7 +205,7 @@ describe('the body', () => {
     ['a surrogate', [0xed, 0xa0, 0x80]],
     ['a cut sequence', [0xe2, 0x82]],
     ['UTF-16', [0xff, 0xfe]],
-  ])('is refused when it is not UTF-8: %s', (_, broken) => {
+  ])('an order body that is not UTF-8 is refused: %s', (_, broken) => {
     const head = bytes('{"account_id":"');
     const error = refusal(() => readCreateBody(Uint8Array.of(...head, ...broken)));
     expect(error.code).toBe('bad_body');
@@ -213,8 +213,8 @@ describe('the body', () => {
   });
 });
 
-describe('the request hash', () => {
-  it('is SHA-256 over the operation and the canonical fields', () => {
+describe('request hash', () => {
+  it('the request hash is SHA-256 over the operation and the canonical fields', () => {
     const expected = createHash('sha256')
       .update('orders.create.v1\naccount_id=7\namount_cents=1999\n')
       .digest('hex');

@@ -90,7 +90,7 @@ class Topic implements BatchConsumer {
   watermarkOffsets = notUsed;
 }
 
-it('reads once at a time while the database is away, and takes every record after it, once and in order', async () => {
+it('a member polls once at a time during a database outage, and afterwards takes every record once in order', async () => {
   const topic = new Topic();
   const taken: string[] = [];
   let failures = 0;

@@ -169,8 +169,8 @@ const failing = (times: number, error: () => Error): (() => void) => {
   };
 };
 
-describe('a batch', () => {
-  it('charges each unseen order once and says why the rest charged nothing', async () => {
+describe('batch of payments', () => {
+  it('a batch charges each unseen order once and records why the rest charged nothing', async () => {
     const { tables, writer, charged, afterCharges } = setup();
     expect(await writer.write([order(1), order(1), order(2), poison(3)])).toBe(true);
     expect(await writer.write([order(2), order(4, 1), order(5), order(6, 5)])).toBe(true);
@@ -188,7 +188,7 @@ describe('a batch', () => {
     expect(afterCharges).toEqual([2, 1]);
   });
 
-  it('parks each delivery of an id that the inbox has forgotten, and charges the others', async () => {
+  it('a batch parks each delivery of an id that the inbox has forgotten, and charges the others', async () => {
     const { tables, writer, charged } = setup();
     for (const n of [2, 3]) tables.forgotten.add(uuid(n));
     expect(await writer.write([order(1), order(2), order(2), order(3), order(4)])).toBe(true);
@@ -198,14 +198,14 @@ describe('a batch', () => {
     expect([...tables.state.inbox]).toEqual([uuid(1), uuid(4)]);
   });
 
-  it('of nothing but other events is no transaction', async () => {
+  it('a batch of only other events needs no transaction', async () => {
     const { tables, writer } = setup();
     expect(await writer.write([{ ...order(1), event: { kind: 'other', eventType: 'x' } }])).toBe(true);
     expect(tables.transactions).toBe(0);
   });
 
   it.each(['22003', '23514', 'P0001', '54000'])(
-    'with records refused by %s is split; they alone are parked',
+    'a batch with records refused by %s is split, and only those records are parked',
     async (code) => {
       const { tables, writer } = setup();
       const bad = new Set([uuid(5), uuid(6), uuid(31)]);
@@ -226,16 +226,19 @@ describe('a batch', () => {
     },
   );
 
-  it.each(['40P01', '40001', '55P03'])('that meets contention (%s) is tried again, whole', async (code) => {
-    const { tables, writer, waits } = setup();
-    tables.beforeCharges = failing(3, () => failure(code));
-    expect(await writer.write([order(1), order(2)])).toBe(true);
-    expect(tables.transactions).toBe(4);
-    expect(tables.state).toMatchObject({ batches: 1, parked: [] });
-    expect(waits).toEqual([]);
-  });
+  it.each(['40P01', '40001', '55P03'])(
+    'a batch that meets contention (%s) is retried whole',
+    async (code) => {
+      const { tables, writer, waits } = setup();
+      tables.beforeCharges = failing(3, () => failure(code));
+      expect(await writer.write([order(1), order(2)])).toBe(true);
+      expect(tables.transactions).toBe(4);
+      expect(tables.state).toMatchObject({ batches: 1, parked: [] });
+      expect(waits).toEqual([]);
+    },
+  );
 
-  it('that meets contention for long pauses, so that the group does not take the member for dead', async () => {
+  it('a batch that meets contention for long pauses, so the group does not evict the member', async () => {
     const { tables, writer, waits } = setup();
     tables.beforeCharges = failing(9, () => failure('55P03'));
     expect(await writer.write([order(1), order(2)])).toBe(true);
@@ -248,7 +251,7 @@ describe('a batch', () => {
     ['the server shuts down', () => failure('57P01')],
     ['the disk is full', () => failure('53100')],
     ['it is read-only', () => failure('25006')],
-  ])('waits when %s, and parks nothing', async (_, error) => {
+  ])('a batch waits when %s, and parks nothing', async (_, error) => {
     const { tables, writer, waits, control } = setup();
     tables.beforeCharges = failing(5, error);
     expect(await writer.write([order(1), order(2)])).toBe(true);
@@ -258,7 +261,7 @@ describe('a batch', () => {
     expect(tables.state.charges.size).toBe(2);
   });
 
-  it.each(['42P01', '42501'])('ends with the error that no attempt can cure (%s)', async (code) => {
+  it.each(['42P01', '42501'])('a batch ends with the error that no attempt can cure (%s)', async (code) => {
     const { tables, writer } = setup();
     tables.beforeCharges = () => {
       throw failure(code);
@@ -267,7 +270,7 @@ describe('a batch', () => {
     expect(tables.transactions).toBe(1);
   });
 
-  it('is given up when the drain comes before the database, and what left is dropped', async () => {
+  it('a batch is abandoned when the drain precedes the database, and lost partitions are dropped', async () => {
     const { tables, writer, control } = setup();
     tables.beforeCharges = () => {
       throw gone();
@@ -286,10 +289,10 @@ describe('a batch', () => {
   });
 });
 
-describe('a COMMIT without an answer', () => {
+describe('unanswered COMMIT', () => {
   const unknown = (): Error => sqlError('commit_unknown', 'lost');
 
-  it('that took place is neither repeated nor counted as duplicates', async () => {
+  it('an unanswered COMMIT that took place is neither repeated nor counted as duplicates', async () => {
     const { tables, writer, charged } = setup();
     tables.atCommit = () => ({ error: unknown(), applied: true });
     tables.status = 'committed';
@@ -299,7 +302,7 @@ describe('a COMMIT without an answer', () => {
     expect(charged).toEqual([uuid(1), uuid(2)]);
   });
 
-  it('that did not is written again, once', async () => {
+  it('an unanswered COMMIT that did not take place is written again, once', async () => {
     const { tables, writer, charged } = setup();
     let first = true;
     tables.atCommit = () => {
@@ -315,7 +318,7 @@ describe('a COMMIT without an answer', () => {
     expect(charged).toEqual([uuid(1), uuid(2)]);
   });
 
-  it('is asked about until the database is back and the transaction has ended', async () => {
+  it('an unanswered COMMIT is queried until the database is back and the transaction has ended', async () => {
     const { tables, writer, waits } = setup();
     tables.atCommit = () => ({ error: unknown(), applied: true });
     const away = failing(2, gone);

@@ -24,8 +24,8 @@ const why = (text: string): string => {
   return event.kind === 'poison' ? event.why : `not poison but ${event.kind}`;
 };
 
-describe('reading an event', () => {
-  it('reads what orders writes and the relay publishes, for every order', () => {
+describe('payment event reader', () => {
+  it('the event reader reads every order that orders writes and the relay publishes', () => {
     fc.assert(
       fc.property(
         fc.uuid(),
@@ -55,7 +55,7 @@ describe('reading an event', () => {
     );
   });
 
-  it('does not care for the order of members, blanks, escapes, upper case, or members it does not know', () => {
+  it('the event reader ignores member order, blanks, escapes, upper case and unknown members', () => {
     const text = `{ "payload" : { "more": [1, {"order_id": "}"}], "amount_cents" : 9223372036854775807 ,
       "account_id":-3,"\\u006frder_id":"${ORDER.toUpperCase()}" , "note": "a \\"quoted\\" } brace, \\\\" },
       "x": {"msg_id": 1}, "event_type":"order.created.v1", "msg_id" : "${MSG.toUpperCase()}"}`;
@@ -68,7 +68,7 @@ describe('reading an event', () => {
     });
   });
 
-  it('leaves event types alone that it does not know, whatever their payload', () => {
+  it('the event reader skips unknown event types, whatever their payload', () => {
     for (const payload of [{}, null, 'text', { order_id: 1 }])
       expect(read(JSON.stringify({ ...good, event_type: 'order.cancelled.v1', payload }))).toEqual({
         kind: 'other',
@@ -106,18 +106,18 @@ describe('reading an event', () => {
     [withPayload({ amount_cents: true }), /amount_cents/],
     [withPayload({}).replace('"5"', '1e3'), /amount_cents/],
     [withPayload({ note: 'x'.repeat(VALUE_BYTES_MAX) }), /at most/],
-  ])('refuses %.60s', (text, expected) => {
+  ])('the event reader refuses %.60s', (text, expected) => {
     expect(why(text)).toMatch(expected);
   });
 
-  it('refuses bytes that are no UTF-8, and a tombstone', () => {
+  it('the event reader refuses bytes that are not UTF-8, and a tombstone', () => {
     const broken = bytes(JSON.stringify(good));
     broken[20] = 0xff;
     expect(readPaymentEvent(broken)).toMatchObject({ kind: 'poison', why: expect.stringMatching(/UTF-8/) });
     expect(readPaymentEvent(null)).toMatchObject({ kind: 'poison' });
   });
 
-  it('survives any bytes and any nesting with an answer that PostgreSQL can store', () => {
+  it('the event reader answers any bytes and any nesting with a reason that PostgreSQL can store', () => {
     expect(why('['.repeat(30_000) + ']'.repeat(30_000))).toMatch(/not an object|not JSON/);
     fc.assert(
       fc.property(fc.oneof(fc.uint8Array({ maxLength: 200 }), fc.json().map(bytes)), (value) => {
@@ -127,7 +127,7 @@ describe('reading an event', () => {
     );
   });
 
-  it('sees the members that JSON.parse sees, in any document', () => {
+  it('the event reader sees the members that JSON.parse sees, in any document', () => {
     const member = fc.record({ name: fc.string(), value: fc.jsonValue() });
     fc.assert(
       fc.property(fc.uniqueArray(member, { selector: (one) => one.name }), fc.nat(4), (members, indent) => {
@@ -153,10 +153,10 @@ const delivery = (partition: number, offset: bigint): Delivery => ({
   injected: false,
 });
 
-describe('copies', () => {
+describe('injected copies', () => {
   const place = (one: Delivery): string => `${one.partition}/${one.offset}`;
 
-  it('are made of about the given share, half of them for a later batch', () => {
+  it('the injector copies about the given share of records, half of them for a later batch', () => {
     for (const rate of [0.05, 0.3, 1]) {
       const plans = Array.from({ length: 20_000 }, (_, i) => copyPlan(1, rate, i % 4, BigInt(i >> 2)));
       const copies = plans.filter((plan) => plan !== 'none').length;
@@ -169,7 +169,7 @@ describe('copies', () => {
     expect(copyPlan(1, 0, 0, 0n)).toBe('none');
   });
 
-  it('are the same for a seed at any batch size, and others for another seed', () => {
+  it('the injected copies are the same for a seed at any batch size, and differ for another seed', () => {
     const copied = (seed: number, sizes: readonly number[]): string[] => {
       const injector = new DuplicateInjector(seed, 0.2);
       const copies: string[] = [];
@@ -203,7 +203,7 @@ describe('copies', () => {
     expect(copied(1, [300])).not.toEqual(copied(2, [300]));
   });
 
-  it('come behind their record, and a copy for later keeps its bytes when the batch is filled again', () => {
+  it('a copy follows its record, and a later copy keeps its bytes when the batch is refilled', () => {
     const injector = new DuplicateInjector(3, 1);
     const first = Array.from({ length: 40 }, (_, i) => delivery(0, BigInt(i)));
     const out = injector.inject(first);
@@ -220,7 +220,7 @@ describe('copies', () => {
     for (const one of held) expect(new TextDecoder().decode(one.value as Uint8Array)).toBe(`v${one.offset}`);
   });
 
-  it('of partitions that left are not delivered', () => {
+  it('copies of partitions that left are not delivered', () => {
     const injector = new DuplicateInjector(3, 1);
     injector.inject(Array.from({ length: 100 }, (_, i) => delivery(i % 2, BigInt(i))));
     injector.forget(new Set([1]));
@@ -230,7 +230,7 @@ describe('copies', () => {
   });
 });
 
-describe('the redelivery horizon', () => {
+describe('redelivery horizon', () => {
   const HOUR = 3_600_000;
   const parts = {
     topicRetentionMs: 24 * HOUR,
@@ -240,13 +240,13 @@ describe('the redelivery horizon', () => {
   };
   const horizonMs = 42 * HOUR + 60_000;
 
-  it('is the sum of its parts, the default TTL, and the least TTL that is taken', () => {
+  it('the redelivery horizon is the sum of its parts, the default TTL and the least accepted TTL', () => {
     expect(checkTtl(undefined, parts, false)).toMatchObject({ ttlMs: horizonMs, horizonMs, marginMs: 0 });
     expect(checkTtl(horizonMs, parts, false).marginMs).toBe(0);
     expect(checkTtl(horizonMs + 5, parts, false).marginMs).toBe(5);
   });
 
-  it('refuses a shorter TTL with the arithmetic, unless told otherwise', () => {
+  it('a TTL below the horizon is refused with the arithmetic, unless it is overridden', () => {
     let thrown: unknown;
     try {
       checkTtl(horizonMs - 1, parts, false);

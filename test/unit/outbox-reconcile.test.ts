@@ -53,7 +53,7 @@ async function load(...ledgers: readonly (readonly LedgerEntry[])[]) {
 }
 
 describe('ledgers', () => {
-  it('copies intents and the replies that settle them, with the number of their ledger', async () => {
+  it('the reconciler copies intents and their settling replies with the number of their ledger', async () => {
     const first = [START, intent(1), reply(1, 503), reply(1, 201), intent(2)];
     const second = [START, intent(1), reply(1, 409), reply(1, 429)];
     const { intents, replies, entries } = await load(first, second);
@@ -71,7 +71,7 @@ describe('ledgers', () => {
     expect(entries).toBe(first.length + second.length);
   });
 
-  it('holds a bounded number of rows, whatever the ledger has', async () => {
+  it('the reconciler holds a bounded number of rows, whatever the ledger has', async () => {
     const entries = [START, ...Array.from({ length: 30_000 }, (_, n) => [intent(n), reply(n, 201)]).flat()];
     const { intents, replies, chunks } = await load(entries);
     expect(intents).toHaveLength(30_000);
@@ -79,7 +79,7 @@ describe('ledgers', () => {
     expect(Math.max(...chunks.map((chunk) => chunk.rows.length))).toBeLessThanOrEqual(8192);
   });
 
-  it('refuses what has no start', async () => {
+  it('the reconciler refuses a ledger without a start entry', async () => {
     await expect(load([START], [])).rejects.toMatchObject({ code: 'bad_file' });
   });
 });
@@ -103,7 +103,7 @@ describe('reconciliationText', () => {
     comparisons: 1,
   };
 
-  it('names the ground truth as the requirements spell it', () => {
+  it('the reconciliation names the ground truth as the requirements spell it', () => {
     expect(reconciliationText(clean).split('\n')).toEqual([
       'produced_intents   7  (from the ledger)',
       'distinct_orders    7',
@@ -113,7 +113,7 @@ describe('reconciliationText', () => {
     ]);
   });
 
-  it('says what was absorbed and what is set aside, and why', () => {
+  it('the reconciliation counts suppressed and parked records with their reasons', () => {
     const text = reconciliationText({
       ...clean,
       suppressed: { same_batch: 2, seen: 3 },
@@ -123,7 +123,7 @@ describe('reconciliationText', () => {
     expect(text).toContain('parked             1  (records set aside: 1 undecidable)');
   });
 
-  it('lists ids and says how many are not listed', () => {
+  it('the reconciliation lists ids and the number of unlisted ones', () => {
     const deltas = [
       { class: 'lost_order', meaning: 'm', count: 3, idsOf: 'idempotency key', ids: ['a', 'b'] },
       { class: 'double_charge', meaning: 'n', count: 1, idsOf: 'order_id', ids: ['c'] },
@@ -147,6 +147,6 @@ describe('reconciliationText', () => {
   });
 });
 
-it('has one name a class', () => {
+it('each delta class has one name', () => {
   expect(new Set(DELTA_CLASSES.map((one) => one.name)).size).toBe(DELTA_CLASSES.length);
 });

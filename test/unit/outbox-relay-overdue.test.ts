@@ -50,8 +50,8 @@ function watch(isLed: () => Promise<boolean>) {
   return { state, renewedAfter };
 }
 
-describe('an overdue batch', () => {
-  it('is given up when it has waited for its time, then for twice as long, and for its time again once all goes well', async () => {
+describe('overdue batch', () => {
+  it('an overdue batch renews the producer after its patience, then after twice as long, and resets on success', async () => {
     const { state, renewedAfter } = watch(async () => true);
     expect(await renewedAfter(0)).toBe(0);
     expect(await renewedAfter(999)).toBe(0);
@@ -67,7 +67,7 @@ describe('an overdue batch', () => {
     expect(await renewedAfter(1000)).toBe(0);
   });
 
-  it('is given up ever more seldom where only its own partition is slow, whatever comes through beside it', async () => {
+  it('an overdue batch renews the producer ever more seldom where only its partition is slow', async () => {
     const { state, renewedAfter } = watch(async () => true);
     // A batch waits for as long as its producer lives, and each look sees rows of others published.
     let bornMs = 0;
@@ -84,7 +84,7 @@ describe('an overdue batch', () => {
     for (const [i, gap] of gaps.entries()) expect(gap).toBeGreaterThanOrEqual(PATIENCE_MS * 2 ** (i + 1));
   });
 
-  it('is waited for where the topic has no leaders, or nobody answers', async () => {
+  it('an overdue batch waits where the topic has no leaders or no broker answers', async () => {
     expect(await watch(async () => false).renewedAfter(1_000_000)).toBe(0);
     const away = watch(() => Promise.reject(coreError('unreachable', 'no broker')));
     expect(await away.renewedAfter(1_000_000)).toBe(0);
@@ -92,7 +92,7 @@ describe('an overdue batch', () => {
     await expect(odd.renewedAfter(1_000_000)).rejects.toThrow('a bug');
   });
 
-  it('is waited for a moment longer when its leaders are there again', async () => {
+  it('an overdue batch waits a moment longer when its leaders are back', async () => {
     let led = false;
     const { renewedAfter } = watch(async () => led);
     expect(await renewedAfter(60_000)).toBe(0);
@@ -105,7 +105,7 @@ describe('an overdue batch', () => {
     expect(await renewedAfter(60_000, 1)).toBe(1);
   });
 
-  it('that lands during the question is none', async () => {
+  it('a batch that lands during the leader query is not overdue', async () => {
     const { state, renewedAfter } = watch(async () => {
       state.waitedMs = 0;
       return true;
@@ -113,13 +113,13 @@ describe('an overdue batch', () => {
     expect(await renewedAfter(5000, 10)).toBe(0);
   });
 
-  it('that waits for a producer to be opened costs none', async () => {
+  it('a batch that waits for a producer to open does not cost another one', async () => {
     const { state, renewedAfter } = watch(async () => true);
     state.isOpen = false;
     expect(await renewedAfter(5000, 10)).toBe(0);
   });
 
-  it('is given up every ten minutes at most', async () => {
+  it('an overdue batch renews the producer every ten minutes at most', async () => {
     const { renewedAfter } = watch(async () => true);
     for (let i = 0; i < 20; i++) expect(await renewedAfter(600_000)).toBe(1);
     expect(await renewedAfter(599_999)).toBe(0);
@@ -174,8 +174,8 @@ const shared = () => ({
   drain: new AbortController().signal,
 });
 
-describe('renewing a producer', () => {
-  it('settles what waits at it, and sends nothing through the next before that', async () => {
+describe('producer renewal', () => {
+  it('a renewal settles what waits at the old producer before the next one sends', async () => {
     const made: HeldProducer[] = [];
     const sender = new PlainSender(
       async () => {
@@ -212,7 +212,7 @@ describe('renewing a producer', () => {
     await sender.close();
   });
 
-  it('frees one that is being replaced, and waits for what never comes', async () => {
+  it('a renewal frees the replaced producer and waits for an opening that never ends', async () => {
     const made: HeldProducer[] = [];
     const sender = new PlainSender(
       async () => {
@@ -240,7 +240,7 @@ describe('renewing a producer', () => {
     expect(made.map(({ closed }) => closed)).toEqual([true, true]);
   });
 
-  it('and closing at once waits for the close under way', async () => {
+  it('an immediate close waits for the close of the renewal in flight', async () => {
     const one = new HeldProducer();
     const sender = new PlainSender(async () => one, 4, shared());
     await sender.open();
@@ -252,7 +252,7 @@ describe('renewing a producer', () => {
     expect(sender.isOpen()).toBe(false);
   });
 
-  it('amid a transaction leaves its rows, whatever step it is at', async () => {
+  it('a renewal during a transaction releases its rows, whatever the step', async () => {
     for (const step of ['produce', 'commit'] as const) {
       let opened = 0;
       let committing = false;

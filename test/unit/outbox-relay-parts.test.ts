@@ -5,7 +5,7 @@ import { widen } from '../../src/outbox/relay/frontier.ts';
 import { isShardCount, shardOf } from '../../src/outbox/relay/shards.ts';
 
 describe('shards', () => {
-  it('are powers of two up to 256, and every key has one', () => {
+  it('shard counts are powers of two up to 256, and every key has a shard', () => {
     expect([1, 2, 16, 256].every(isShardCount)).toBe(true);
     expect([0, 3, 512, 1.5].some(isShardCount)).toBe(false);
     fc.assert(
@@ -18,7 +18,7 @@ describe('shards', () => {
 });
 
 describe('transaction ids', () => {
-  it('widen to the epoch in which they were given out', () => {
+  it('a transaction id is widened to the epoch in which it was assigned', () => {
     const span = 1n << 32n;
     expect(widen(5n, 3n * span + 10n)).toBe(3n * span + 5n);
     expect(widen(0xffff_fff0n, 3n * span + 10n)).toBe(2n * span + 0xffff_fff0n);

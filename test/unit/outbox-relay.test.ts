@@ -102,7 +102,7 @@ function pipeline(
 }
 
 describe('pipeline', () => {
-  it('keeps first occurrences of a key in id order over failing sends, landings in any order and rows read again', async () => {
+  it('the pipeline keeps first occurrences of a key in id order over failed, reordered and repeated sends', async () => {
     await fc.assert(
       fc.asyncProperty(
         fc.array(fc.integer({ min: 0, max: 3 }), { minLength: 1, maxLength: 40 }),
@@ -160,7 +160,7 @@ describe('pipeline', () => {
     );
   });
 
-  it('does not let a row pass in an answer that is older than the failure of the row before it', async () => {
+  it('the pipeline holds back a row in an answer that is older than the failure of the row before it', async () => {
     let fail = true;
     const { sender, log } = broker(
       () => fail,
@@ -179,7 +179,7 @@ describe('pipeline', () => {
     expect(log).toEqual([uuid(1_000_001), uuid(1_000_002)]);
   });
 
-  it('keeps the hold of a key that lies in the range of a call which does not bring it', async () => {
+  it('the pipeline keeps a blocked key in the range of a call that does not contain it', async () => {
     let fail = true;
     const { sender, log } = broker(
       () => fail,
@@ -198,7 +198,7 @@ describe('pipeline', () => {
     expect(log).toEqual([1, 9, 4, 5].map((id) => uuid(1_000_000 + id)));
   });
 
-  it('tells every call when it can publish nothing more, queued or acknowledged', async () => {
+  it('the pipeline reports to every call when it can publish nothing more, queued or acknowledged', async () => {
     const { sender, log } = broker(
       () => false,
       () => 0,
@@ -216,7 +216,7 @@ describe('pipeline', () => {
     await expect(made.deliver([row(5, 5)])).rejects.toThrow('gone');
   });
 
-  it('ends every wait when it is abandoned, and says of no unmarked row that it is done', async () => {
+  it('an abandoned pipeline ends every wait and reports no unmarked row as done', async () => {
     const { sender } = broker(
       () => false,
       () => 0,
@@ -246,7 +246,7 @@ describe('pipeline', () => {
     expect({ sends, underWay: made.underWay() }).toEqual({ sends: 2, underWay: 0 });
   });
 
-  it('has no room while its bytes are under way, takes a row larger than all of them, and has room again once they are marked', async () => {
+  it('the pipeline has no room while its bytes are in flight, accepts one larger row, and has room once they are marked', async () => {
     const { sender } = broker(
       () => false,
       () => 0,
@@ -281,7 +281,7 @@ describe('pipeline', () => {
     expect([room, bytes()]).toEqual([2, 0]);
   });
 
-  it('sends a key with a thousand rows in one flight', async () => {
+  it('the pipeline sends a key with a thousand rows in one flight', async () => {
     const { sender, log } = broker(
       () => false,
       () => 1,
@@ -292,7 +292,7 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_flights_total', '').value()).toBe(1);
   });
 
-  it('few rows wait for the flight before them, so that they leave together, and for 1 s at most', async () => {
+  it('few rows wait at most 1 s for the flight before them, so that they leave together', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
     onTestFinished(() => void vi.useRealTimers());
     let nowMs = 0;
@@ -349,7 +349,7 @@ describe('pipeline', () => {
     await made.idle();
   });
 
-  it('names a row that fits into no batch, sends nothing of its key behind it, and goes on with the others', async () => {
+  it('the pipeline names a row that fits no batch, holds its key back, and continues with the others', async () => {
     const { sender, log } = broker(
       () => false,
       () => 0,
@@ -362,7 +362,7 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_oversize_total', '').value()).toBe(1);
   });
 
-  it('sets a row aside whose payload is not JSON, and publishes the other rows of its key and of others', async () => {
+  it('the pipeline moves a row whose payload is not JSON to the dead letters, and publishes the other rows', async () => {
     const { sender, log } = broker(
       () => false,
       () => 0,
@@ -377,7 +377,7 @@ describe('pipeline', () => {
     expect(metrics.counter('relay_dead_letters_total', '').value()).toBe(2);
   });
 
-  it('takes nothing of a shard that is not its own, and drops what was queued when the shard goes', async () => {
+  it('the pipeline accepts nothing of a foreign shard, and drops queued rows when the shard is lost', async () => {
     let owned = true;
     const { sender, log } = broker(
       () => false,
@@ -392,7 +392,7 @@ describe('pipeline', () => {
     expect(log).toEqual([uuid(1_000_001)]);
   });
 
-  it('halves its flights while the broker finds them too large, down to the row that is', async () => {
+  it('the pipeline halves its flights while the broker finds them too large, down to the single row', async () => {
     const sizes: number[] = [];
     const sender: Sender = {
       flights: 1,
@@ -427,7 +427,7 @@ describe('record of a row', () => {
   const text = (bytes: Uint8Array | null | undefined): string =>
     new TextDecoder().decode(bytes ?? new Uint8Array());
 
-  it('is keyed by the order, carries the payload untouched and CloudEvents as headers', () => {
+  it('a record is keyed by the order and carries the payload unchanged with CloudEvents headers', () => {
     const record = toRecord(row(7, 3, '{"amount_cents": 5 }'), 'poll', '/shop', 9n);
     expect(text(record.key)).toBe(uuid(3));
     expect(text(record.value)).toBe(
@@ -449,7 +449,7 @@ describe('record of a row', () => {
     });
   });
 
-  it('is the same from the fast encoder, whatever the row holds', () => {
+  it('a record from the fast encoder is the same, whatever the row holds', () => {
     const anyRow = fc.record({
       id: fc.bigInt({ min: 0n, max: (1n << 63n) - 1n }),
       aggregateId: fc.uuid(),
@@ -485,7 +485,7 @@ describe('record of a row', () => {
     );
   });
 
-  it('does not fit, and changes nothing, where a byte is missing', () => {
+  it('a record that lacks one byte of room does not fit and changes nothing', () => {
     const encoder = new EventEncoder('poll', '/orders');
     const roomy = RecordBatch.create(1, 1 << 16);
     encoder.append(roomy, row(1, 1), 0n);
@@ -495,15 +495,15 @@ describe('record of a row', () => {
     expect(encoder.append(RecordBatch.create(1, roomy.arenaUsed), row(1, 1), 0n)).toBe(true);
   });
 
-  it('carries a valid trace even for ids of zeros', () => {
+  it('a record carries a valid trace even for ids of zeros', () => {
     const zeros = '00000000-0000-0000-0000-000000000000';
     expect(traceparentOf({ msgId: zeros })).toBe('00-00000000000000000000000000000001-0000000000000001-00');
     expect(traceparentOf({ msgId: uuid(1), traceparent: 'x' })).toBe(traceparentOf({ msgId: uuid(1) }));
   });
 });
 
-describe('a broker that does not answer', () => {
-  it('is not blamed on what the client remarks on its settings', () => {
+describe('unreachable broker', () => {
+  it("an unreachable broker is not explained by the client's remarks on its settings", () => {
     const remark = 'CONFWARN: [thrd:app]: Configuration property enable.gapless.guarantee is experimental';
     expect(unreachable({ brokers: 'kafka:9092' }, remark).message).toBe('no broker answers at kafka:9092');
     const refused = 'FAIL: [thrd:kafka:9092/bootstrap]: Connect failed: Connection refused';

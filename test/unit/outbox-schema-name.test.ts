@@ -42,7 +42,7 @@ const REFUSED: ReadonlyArray<readonly [string, RegExp]> = [
 ];
 
 describe.each(COMMANDS)('%s', (_name, command, flags) => {
-  it.each(REFUSED)('refuses -schema=%s with exit 2 and one line', async (schema, line) => {
+  it.each(REFUSED)('a command refuses -schema=%s with exit 2 and one line', async (schema, line) => {
     const run = start(command, [POSTGRES, `-schema=${schema}`, '-log-level=silent', ...flags]);
     expect(await run.code).toBe(2);
     const said = run.world
@@ -52,7 +52,7 @@ describe.each(COMMANDS)('%s', (_name, command, flags) => {
     expect(said).toEqual([expect.stringMatching(line)]);
   });
 
-  it('asks the server for a schema with the longest name there can be', async () => {
+  it('a command accepts the longest possible schema name', async () => {
     const run = start(command, [POSTGRES, `-schema=${'s'.repeat(63)}`, '-log-level=silent', ...flags]);
     expect(await run.code).toBe(3);
     expect(run.world.stderr()).toContain('[unreachable]');
@@ -68,7 +68,7 @@ it('reconcile refuses the schema of payments as well', async () => {
 });
 
 it.each(['public', 'shop', '_shop', 'shop_2', 'pgx', 'values', 'schema', 's'.repeat(63)])(
-  'takes %s',
+  'the schema name %s is accepted',
   (name) => {
     expect(requirePlainSchema(name)).toBeUndefined();
   },

@@ -37,8 +37,8 @@ function world() {
   };
 }
 
-describe('what a service may write', () => {
-  it('is taken for granted, and tried by nobody, until the database refuses it', async () => {
+describe('write check', () => {
+  it('writes are assumed to work without a trial until the database refuses one', async () => {
     const { says, tried, pass } = world();
     for (let i = 0; i < 5; i++) {
       expect(await says()).toBe('good');
@@ -47,7 +47,7 @@ describe('what a service may write', () => {
     expect(tried()).toBe(0);
   });
 
-  it('is tried once a second after a refusal, until a trial goes well', async () => {
+  it('writes are tried once a second after a refusal, until a trial succeeds', async () => {
     const { check, says, tried, pass, trials } = world();
     check.failed(refused('53100'));
     trials.push(refused('53100'), refused('58030'));
@@ -66,7 +66,7 @@ describe('what a service may write', () => {
     expect(tried()).toBe(3);
   });
 
-  it('is good again as soon as a write is committed', async () => {
+  it('writes are good again as soon as a write is committed', async () => {
     const { check, says, tried } = world();
     check.failed(refused('53100'));
     check.wrote();
@@ -74,19 +74,22 @@ describe('what a service may write', () => {
     expect(tried()).toBe(0);
   });
 
-  it('stays refused while a trial says nothing about it', async () => {
+  it('writes stay refused while a trial says nothing about them', async () => {
     const { check, says, trials } = world();
     check.failed(refused('53100'));
     trials.push(coreError('unreachable', 'no answer'));
     expect(await says()).toMatch(/53100$/);
   });
 
-  it.each(['53100', '53200', '58030', '25006', '42501', '42P01'])('is refused with %s', async (sqlstate) => {
-    const { check, says, trials } = world();
-    check.failed(refused(sqlstate));
-    trials.push(refused(sqlstate));
-    expect(await says()).toContain(sqlstate);
-  });
+  it.each(['53100', '53200', '58030', '25006', '42501', '42P01'])(
+    'writes count as refused with sqlstate %s',
+    async (sqlstate) => {
+      const { check, says, trials } = world();
+      check.failed(refused(sqlstate));
+      trials.push(refused(sqlstate));
+      expect(await says()).toContain(sqlstate);
+    },
+  );
 
   it.each([
     refused('23514'),
@@ -96,7 +99,7 @@ describe('what a service may write', () => {
     sqlError('sql_failed', 'rolled back'),
     coreError('unreachable', 'the connection is gone', { details: { sqlstate: '53300' } }),
     new Error('a bug'),
-  ])('is not refused with %s, which the next may not meet', async (thrown) => {
+  ])('writes do not count as refused with %s, which the next write may not meet', async (thrown) => {
     const { check, says, tried } = world();
     check.failed(thrown);
     expect(await says()).toBe('good');

@@ -195,7 +195,7 @@ describe('refusals', () => {
     ['an unknown level', 'PUT', '/config', { compatibility: 'SIDEWAYS' }, 422, 42203],
     ['a level that is not set', 'GET', '/config/orders-value', undefined, 404, 40408],
     [
-      'a version nobody has, to be compared with',
+      'a comparison with an unknown version',
       'POST',
       '/compatibility/subjects/orders-value/versions/9',
       { schema: V1 },

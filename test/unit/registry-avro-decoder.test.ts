@@ -101,7 +101,7 @@ describe('names', () => {
       ['fixed', (name, more) => fixed(name, 2, more), Buffer.of(1, 2), Buffer.of(1, 2)],
     ];
   it.each(kinds)(
-    'the name of a %s matches without its namespace, or by a full alias',
+    'a named type matches without its namespace, or by a full alias: %s',
     (_kind, make, datum, value) => {
       expect(read(make('n.T'), make('n.T'), datum)).toEqual(value);
       expect(read(make('n.T'), make('m.T'), datum)).toEqual(value);

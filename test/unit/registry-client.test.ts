@@ -89,8 +89,8 @@ describe('schema read cache', () => {
     ['503', { status: 503, body: '' }],
     ['500 of a registry', { status: 500, body: '{"error_code":50001,"message":"store"}' }],
     ['429', { status: 429, body: '' }],
-    ['a page of somebody else', { status: 404, body: '<html>not here</html>' }],
-    ['200 of somebody else', { status: 200, body: 'hello' }],
+    ['a page of another server', { status: 404, body: '<html>not here</html>' }],
+    ['a 200 of another server', { status: 200, body: 'hello' }],
     ['a schema without text', ok({ schemaType: 'AVRO' })],
   ])('the client asks again for an id after %s', async (_what, answer) => {
     let broken = true;

@@ -387,7 +387,7 @@ describe('file sink', () => {
     ['a whole file', '{"a":1}\n{"b":2}\n', '{"a":1}\n{"b":2}\n'],
     ['an unfinished last line', '{"a":1}\n{"b":', '{"a":1}\n'],
     ['nothing but an unfinished line', '{"a"', ''],
-    ['an unfinished line longer than what is read at once', `{"a":1}\n${'x'.repeat(200_000)}`, '{"a":1}\n'],
+    ['an unfinished line longer than one read', `{"a":1}\n${'x'.repeat(200_000)}`, '{"a":1}\n'],
     ['an empty file', '', ''],
   ])('the file sink continues behind %s', async (_what, before, kept) => {
     const dir = mkdtempSync(join(tmpdir(), 'millrace-sink-'));

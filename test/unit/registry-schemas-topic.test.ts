@@ -53,7 +53,7 @@ class Replay implements RegistryLog {
 }
 
 it.each(topics.map((topic) => [topic.name, topic] as const))(
-  'the topic of %s is replayed to the state of the registry that wrote it',
+  'a recorded topic is replayed to the state of the registry that wrote it: %s',
   async (_, topic) => {
     const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger);
     const found = (deleted: 'no' | 'only'): string[] =>

@@ -15,7 +15,7 @@ const record = (...fields: readonly unknown[]): unknown => ({ type: 'record', na
 
 describe('Avro schemas', () => {
   it.each<readonly [string, string, RegExp]>([
-    ['no JSON', '{', /is not JSON/],
+    ['a text that is not JSON', '{', /is not JSON/],
     ['an unknown type', avro('strin'), /names the type "strin"/],
     ['a record without fields', avro({ type: 'record', name: 'R' }), /has no list of fields/],
     ['a record without a name', avro({ type: 'record', fields: [] }), /has no name/],
@@ -148,7 +148,7 @@ describe('Protobuf schemas', () => {
       `syntax = "proto3"; import "x.proto"; message M { int32 a = 1; }`,
       /import "x\.proto" is in no reference at 1:20/,
     ],
-    ['no message', 'syntax = "proto3";', /declares no message/],
+    ['a file without a message', 'syntax = "proto3";', /declares no message/],
     ['an edition', 'edition = "2099"; message M { int32 a = 1; }', /edition "2099" is not supported/],
     ['__proto__ as a field', message('int32 __proto__ = 1;'), /JavaScript/],
     [

@@ -63,7 +63,7 @@ describe('reads during broker silence', () => {
     expect(told).toEqual({ stale: 1, asked: 3 });
   });
 
-  it('reads no longer probe the broker once the log is closed', async () => {
+  it('reads stop probing the broker once the log is closed', async () => {
     vi.useFakeTimers({ toFake: ['setTimeout'] });
     try {
       const away = Array.from({ length: 100 }, () => () => Promise.reject(late));

@@ -225,7 +225,7 @@ describe('settings', () => {
     ['READONLY_OVERRIDE', 'READWRITE', 'not_permitted'],
     ['READWRITE', 'READONLY', 'not_permitted'],
     ['FORWARD', undefined, 'not_permitted'],
-  ])('a subject in mode %s with %s of its own answers %s', async (global, own, answer) => {
+  ])('a subject under global mode %s with own mode %s answers %s', async (global, own, answer) => {
     await put('a', avro('x'));
     await registry.setMode(undefined, global, false);
     if (own !== undefined) await registry.setMode('a', own, false);

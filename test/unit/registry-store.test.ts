@@ -191,15 +191,15 @@ describe('deletion', () => {
   it.each([
     ['no such subject', 'none', '1', false, 'subject_not_found'],
     ['no such version', 'a', '9', false, 'version_not_found'],
-    ['no word of ours', 'a', 'newest', false, 'invalid_version'],
-    ['a version that is there', 'a', '1', true, 'version_not_soft_deleted'],
+    ['an unknown word', 'a', 'newest', false, 'invalid_version'],
+    ['a version that is not soft-deleted', 'a', '1', true, 'version_not_soft_deleted'],
     ['a version that is deleted', 'a', '2', false, 'version_soft_deleted'],
     ['a deleted version, for good', 'a', '2', true, 'done'],
     ['the latest', 'a', 'latest', false, 'done'],
     ['-1', 'a', '-1', false, 'done'],
     ['one that is referred to', 'b', '1', false, 'reference_exists'],
     ['one whose referrer is deleted', 'c', '1', false, 'done'],
-  ])('a deletion answers for %s', async (_, subject, wanted, permanent, answer) => {
+  ])('a deletion answers with the right code for %s', async (_, subject, wanted, permanent, answer) => {
     for (const fields of [['x'], ['x', 'y'], ['x', 'y', 'z']]) await put('a', avro(...fields));
     await registry.deleteVersion('a', '2', false);
     for (const [to, from, name] of [

@@ -130,12 +130,12 @@ describe('existing slot', () => {
     ['older than its publication', state, memory, true, 'publication_missing', undefined],
     ['unknown', state, undefined, false, undefined, 'slot_foreign'],
     ['of another server', state, { ...memory, systemIdentifier: '8' }, false, undefined, 'slot_foreign'],
-    ['moved on by somebody', { ...state, confirmed: 101n }, memory, false, undefined, 'slot_foreign'],
+    ['advanced by another process', { ...state, confirmed: 101n }, memory, false, undefined, 'slot_foreign'],
     ['where it was left', state, memory, false, undefined, undefined],
     ['behind, as after a crash', { ...state, confirmed: 90n }, memory, false, undefined, undefined],
     ['about to be lost', { ...state, walStatus: 'unreserved' }, memory, false, undefined, undefined],
   ] as const)(
-    'the slot is judged as specified when it is %s',
+    'the verdict on the slot is as specified: %s',
     (_, met, remembered, publicationMade, make, doubt) => {
       expect(judge(met, remembered, '7', publicationMade)).toEqual({ make, doubt });
     },

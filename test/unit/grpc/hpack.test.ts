@@ -113,13 +113,16 @@ describe('the examples of RFC 7541, appendix C', () => {
       ],
       RESPONSES,
     ],
-  ])('example %s of RFC 7541, appendix C, is decoded block by block', (_name, before, blocks, lists) => {
-    const decoder = new HpackDecoder();
-    for (const [i, bytes] of blocks.entries())
-      expect(read(decoder, Buffer.concat([i === 0 ? before : Buffer.alloc(0), hex(bytes)]))).toEqual(
-        lists[i],
-      );
-  });
+  ])(
+    'the blocks of an example in RFC 7541, appendix C, are decoded one by one: %s',
+    (_name, before, blocks, lists) => {
+      const decoder = new HpackDecoder();
+      for (const [i, bytes] of blocks.entries())
+        expect(read(decoder, Buffer.concat([i === 0 ? before : Buffer.alloc(0), hex(bytes)]))).toEqual(
+          lists[i],
+        );
+    },
+  );
 });
 
 describe('header block', () => {
