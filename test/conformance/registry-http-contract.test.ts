@@ -1,4 +1,4 @@
-/** What goes with a schema, and what a body may be: metadata, rules, raw texts, references, ids of other registries. */
+/** Parts of a registration request: metadata, rules, raw texts, references, and ids of other registries. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodeRecord } from '../../src/registry/store/records.ts';
 import { TestLog } from '../unit/registry-store-kit.ts';

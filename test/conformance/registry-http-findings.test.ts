@@ -1,4 +1,4 @@
-/** What a check says about a schema: the messages that clients parse, and beside them findings for programs. */
+/** The answer of a compatibility check: the messages that clients parse, and findings for programs beside them. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Conformance, field, record } from './registry-http-kit.ts';
 

@@ -1,4 +1,4 @@
-/** What every broker driver promises, run against a real broker by test/e2e/broker-*.test.ts. */
+/** Contract of every broker driver, run against a real broker by test/e2e/broker-*.test.ts. */
 
 import { consumerContract } from './broker-consumer.contract.ts';
 import { groupContract } from './broker-group.contract.ts';

@@ -1,4 +1,4 @@
-/** What every driver of the clock keeps. */
+/** Contract of every driver of the clock. */
 import { expect, test, vi } from 'vitest';
 import { sleep, type Timers, within } from '../../src/core/clock.ts';
 

@@ -1,4 +1,5 @@
-/** What the gRPC port promises of a driver beside the answers of a product: bounds in time and number, and ends. */
+/** Contract of every gRPC driver beside the answers of a product: bounds in time and number, and the ends of calls
+ *  and connections. */
 import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectH2, type Settings } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';

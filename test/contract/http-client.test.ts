@@ -1,4 +1,4 @@
-/** What the HTTP client port promises, over real sockets. */
+/** Contract of the HTTP client port, over real sockets. */
 import { once } from 'node:events';
 import { createServer as createHttpServer, type Server as HttpServer, type ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';

@@ -1,4 +1,4 @@
-/** What any HTTP driver must do with connections: keep-alive, pipelining, clients that leave or never hurry. */
+/** Contract of every HTTP driver for connections: keep-alive, pipelining, clients that disconnect or stay slow. */
 import { describe, expect, test } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { turns, until } from '../wait.ts';

@@ -1,4 +1,4 @@
-/** What any HTTP driver must do with hostile bytes, and when it begins and ends to listen. */
+/** Contract of every HTTP driver for hostile bytes, and for the start and the end of listening. */
 import { describe, expect, test } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { HttpDriver } from '../../src/io/http/port.ts';

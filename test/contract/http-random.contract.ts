@@ -1,4 +1,4 @@
-/** What any HTTP driver must do whatever the bytes are and however they are cut. */
+/** Contract of every HTTP driver for random bytes, however they are cut. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import type { HttpDriver, HttpRoute } from '../../src/io/http/port.ts';

@@ -1,4 +1,4 @@
-/** What any HTTP driver must do with requests: routing, headers, bodies, handlers that fail. */
+/** Contract of every HTTP driver for requests: routing, headers, bodies, and handlers that fail. */
 import { describe, expect, test } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { turns, until } from '../wait.ts';

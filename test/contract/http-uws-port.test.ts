@@ -1,4 +1,5 @@
-/** A port has one owner, and can be taken again at once by who had it: the backend by itself promises neither. */
+/** A port has one owner, which can bind it again immediately after closing. The uWebSockets.js backend guarantees
+ *  neither by itself. */
 import { connect } from 'node:net';
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';

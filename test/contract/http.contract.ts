@@ -1,4 +1,4 @@
-/** What any HTTP driver must do, asked over raw sockets. */
+/** Contract of every HTTP driver, tested over raw sockets. */
 import { describe } from 'vitest';
 import type { HttpDriver } from '../../src/io/http/port.ts';
 import { httpConnectionsContract } from './http-connections.contract.ts';

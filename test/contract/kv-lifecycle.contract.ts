@@ -1,4 +1,5 @@
-/** What every key-value driver keeps from open to close: checkpoints, durability, wrong calls, and a model of it all. */
+/** Contract of every key-value driver from open to close: checkpoints, durability, wrong calls, and a model of all
+ *  operations. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { KV_BUDGET_MIN_BYTES, type KvStore } from '../../src/io/kv/port.ts';

@@ -1,4 +1,4 @@
-/** What every key-value driver keeps: order, batches, runs and snapshots. */
+/** Contract of every key-value driver: order, batches, runs and snapshots. */
 import { describe, expect, it } from 'vitest';
 import type { KvStore } from '../../src/io/kv/port.ts';
 import { isFull } from '../tier.ts';

@@ -1,4 +1,5 @@
-/** What every sink keeps: each bit of a result, every key once, whatever is written again, cut short or refused. */
+/** Contract of every sink: each bit of a result and every key once, through repeated, interrupted and refused
+ *  writes. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';

@@ -1,4 +1,5 @@
-/** Event decode: the addon answers the twin's bytes, for any batch, and both what the requirement says. */
+/** Event decode: the addon writes the same bytes as the reference implementation for any batch, and both follow the
+ *  requirement. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { EventBatch } from '../../src/core/layout/event-batch.ts';

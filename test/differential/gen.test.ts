@@ -1,4 +1,4 @@
-/** The addon's generator against its twin: the same bytes, the same state, the same refusals. */
+/** The addon's generator against the reference implementation: the same bytes, the same state, the same refusals. */
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';

@@ -1,5 +1,5 @@
-/** Open sessions taken out in parts and merged again: the addon and the twin write the same bytes, and both equal the rule
- *  over all events at once. */
+/** Open sessions taken out in parts and merged again: the addon and the reference implementation write the same
+ *  bytes, and both equal the rule over all events together. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { WindowKernels } from '../../src/native/window-surface.ts';

@@ -1,4 +1,5 @@
-/** Open sessions: the addon and the twin hold, write and let go the same bytes, and both equal a list of intervals a key. */
+/** Open sessions: the addon and the reference implementation hold, write and release the same bytes, and both equal
+ *  a list of intervals per key. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { DELTA_STATUS, SESSION_DELTAS, SESSION_DELTAS_FORM } from '../../src/core/layout/layouts.gen.ts';

@@ -1,4 +1,5 @@
-/** Admission: the addon and the twin give the same bytes for any course of batches, and both what the rules say. */
+/** Admission: the addon and the reference implementation give the same bytes for any course of batches, as the rules
+ *  demand. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { Admission } from '../../bench/peers/oracle/admission.ts';

@@ -1,5 +1,5 @@
-/** Keyed state, sorted runs, merges and deltas: the addon and the twin hold and write the same bytes, and both equal a
- *  plain map. */
+/** Keyed state, sorted runs, merges and deltas: the addon and the reference implementation hold and write the same
+ *  bytes, and both equal a plain map. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { DELTA_STATUS, WINDOW_DELTAS } from '../../src/core/layout/layouts.gen.ts';

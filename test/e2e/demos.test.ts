@@ -1,5 +1,5 @@
-/** Every slice of the demo on the TypeScript twins: its processes run, and its facts hold. What makes a fact fall is the matter of
- *  contracts-demo, effects-demo and windows-demo. */
+/** Every slice of the demo on the reference implementation: its processes run, and its facts hold. contracts-demo,
+ *  effects-demo and windows-demo test how each fact fails. */
 import { expect, it } from 'vitest';
 import { contractsSlice } from '../../src/bin/demo/contracts.ts';
 import { effectsSlice } from '../../src/bin/demo/effects.ts';

@@ -1,4 +1,5 @@
-/** The effects slice of the demo, small: every tick is there, and every tick turns into a cross when its fact breaks. */
+/** The effects slice of the demo, small: every fact holds in an honest run, and each fact fails when the test breaks
+ *  it. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { append, createTopics, TopicReader } from '../../src/bin/demo/contracts-topic.ts';

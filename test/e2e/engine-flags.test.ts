@@ -1,4 +1,5 @@
-/** What the engine's flags do to a process: the topic it makes, the future, partitions that fall silent, records too large. */
+/** The effect of the engine's flags on a process: its topic, events from the future, silent partitions, and records
+ *  that are too large. */
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';

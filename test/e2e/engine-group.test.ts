@@ -1,4 +1,4 @@
-/** -source=group on the real stack: who may read, what tools see, and who takes over. */
+/** -source=group on the real stack: which member reads, what group tools see, and how a standby takes over. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,5 +1,6 @@
-/** A database that answers every question and takes no new row, as one does whose disk is full: /ready of who has to write there says no
- *  and why, nothing is lost, and all goes on by itself once there is room. The server refuses with the SQLSTATE of a full disk. */
+/** A database that answers every query and refuses new rows, as one with a full disk does: /ready of each writing
+ *  service fails with the reason, nothing is lost, and writes resume when there is room. The server refuses with the
+ *  SQLSTATE of a full disk. */
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { until } from '../wait.ts';

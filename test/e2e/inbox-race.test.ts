@@ -1,4 +1,5 @@
-/** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never taken for unseen. */
+/** A claim and a drop interleaved at each statement of either: an id whose row was dropped is never treated as
+ *  unseen. */
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';

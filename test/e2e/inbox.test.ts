@@ -1,4 +1,5 @@
-/** Claims on a real database: each id of any version once, in the caller's transaction, whoever calls at the same time. */
+/** Claims on a real database: each id of any version is claimed once, in the caller's transaction, with any number
+ *  of concurrent callers. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -1,4 +1,5 @@
-/** A service's connections and its tables of the library: made by name, brought up to date, and given up when nobody answers. */
+/** A service's connections and its tables of the library: created by name, migrated, and unreachable when the
+ *  database does not answer. */
 import { describe, expect, it } from 'vitest';
 import { type LogFields, silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';

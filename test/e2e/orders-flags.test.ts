@@ -1,5 +1,5 @@
-/** What the flags of `millrace orders` for its memory, its partitions and its batches do to a process, by what it serves and by what
- *  the tables hold. */
+/** The effect of the flags of `millrace orders` for memory, partitions and batches on a process, seen in its answers
+ *  and its tables. */
 import { beforeAll, describe, expect, it } from 'vitest';
 import { outboxPartitions } from '../../src/outbox/orders/partitions.ts';
 import { pause } from '../wait.ts';

@@ -1,4 +1,4 @@
-/** What orders deletes by itself: old keys, and all that its maintenance finds turn by turn. */
+/** Rows that orders deletes by itself: expired keys, and everything that a turn of its maintenance finds. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';

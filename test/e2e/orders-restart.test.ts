@@ -1,4 +1,4 @@
-/** The write path over a database that ends without warning under load and comes back: what was answered is there, and each key is
+/** The write path over a database that crashes under load and restarts: every answered order exists, and each key is
  *  one order. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, expect, it } from 'vitest';

@@ -1,5 +1,5 @@
-/** What the flags of `millrace payments` for times and amounts do to a process, and what its keeper and its consumer count: one service
- *  whose inbox reaches back three partitions, beside an outbox in another database. */
+/** The effect of the flags of `millrace payments` for times and amounts on a process, and the counts of its keeper
+ *  and its consumer: one service whose inbox reaches back three partitions, beside an outbox in another database. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,5 +1,5 @@
-/** A broker that is killed under a registry and started again: what was acknowledged is there, writes and reads go on by
- *  themselves. */
+/** A broker that is killed under a registry and started again: what was acknowledged is stored, and writes and reads
+ *  resume by themselves. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { START_TIMEOUT_MS } from '../../src/devstack/stack.ts';
 import { until } from '../wait.ts';

@@ -1,4 +1,5 @@
-/** What the broker can do to a relay: pause, die, forget the topic, refuse a row. The first occurrences of a key stay in order. */
+/** Broker faults under a relay: pauses, crashes, a lost topic, a refused row. The first occurrences of a key stay in
+ *  order. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { signalProcess } from '../../src/devstack/process.ts';
 import { START_TIMEOUT_MS, type Stack } from '../../src/devstack/stack.ts';

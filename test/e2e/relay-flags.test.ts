@@ -1,5 +1,5 @@
-/** What the flags of `millrace relay` do to a process, and what it counts of rows that do not go the usual way: two relays that poll and
- *  one that follows the log, in a database of their own, whose horizon nobody else holds. */
+/** The effect of each flag of `millrace relay` on a process, and its counts of unusual rows: two polling relays and
+ *  one in wal mode, in a database of their own, whose horizon no other session holds. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import pg from 'pg';

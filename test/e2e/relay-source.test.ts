@@ -1,5 +1,5 @@
-/** The poll source on a real database: ids that become visible late, whatever made them late, and scans that stay flat over dead
- *  rows which nobody may remove. */
+/** The poll source on a real database: ids that become visible late for any reason, and scans that stay flat over
+ *  dead rows that vacuum cannot remove. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';

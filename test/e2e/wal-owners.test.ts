@@ -1,4 +1,5 @@
-/** Who reads the slot: the relay that owns all shards, after connections were cut too; and what no other try can cure. */
+/** Ownership of the slot: the relay with all shards reads it, also after cut connections; and errors that no retry
+ *  can cure. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';

@@ -1,4 +1,4 @@
-/** The sweep of the wal mode on real tables: what other sessions commit while it goes on, and what the broker refuses. */
+/** The sweep of the wal mode on real tables: what other sessions commit meanwhile, and what the broker refuses. */
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';

@@ -1,4 +1,5 @@
-/** The windows slice of the demo, small: every tick is there, and every tick turns into a cross when its fact breaks. */
+/** The windows slice of the demo, small: every fact holds in an honest run, and each fact fails when the test breaks
+ *  it. */
 import { readFile, writeFile } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { SliceContext } from '../../src/bin/demo/fact.ts';

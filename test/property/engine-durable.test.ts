@@ -1,5 +1,5 @@
-/** The durable side of the state: whatever dies where, and at how many shards it goes on, a run comes to what it would have
- *  come to; and a file that is not what it was is named, and never makes a result wrong.
+/** Durability of the state: a run has the same result wherever it is killed and at any number of shards of the next life,
+ *  and a damaged file is named and never makes a result wrong.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

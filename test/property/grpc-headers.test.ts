@@ -1,4 +1,5 @@
-/** What node:http2 sends as headers is what a handler is given, whatever its tables and its Huffman code make of it. */
+/** Headers that node:http2 sends reach a handler unchanged, whatever the dynamic tables and the Huffman code make of
+ *  them. */
 import { type ClientHttp2Session, connect, type OutgoingHttpHeaders } from 'node:http2';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

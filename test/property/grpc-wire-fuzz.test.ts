@@ -1,4 +1,5 @@
-/** Whatever bytes come, the server serves the others, acts on no call that did not come whole, and keeps nothing. */
+/** Random bytes on a connection: the server serves the other clients, handles no incomplete call, and holds nothing
+ *  afterwards. */
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import {

@@ -1,4 +1,4 @@
-/** The decoder against avsc, where avsc follows the specification, and against bytes that nobody wrote. */
+/** The decoder against avsc, where avsc follows the specification, and against random bytes. */
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';

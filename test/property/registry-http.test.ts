@@ -1,5 +1,5 @@
-/** Whatever is sent to whatever the description names: an answer comes, it is one that is described, errors have the one
- *  shape, and none is a failure of the registry. */
+/** Random requests to every described operation: each gets a described answer, errors have one shape, and none is a
+ *  failure of the registry. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { uwsDriver } from '../../src/io/http/uws.ts';

@@ -1,4 +1,4 @@
-/** The gate: who is let in, what a refusal looks like, what it costs to guess, and what is said in the log. */
+/** The access gate: who is admitted, what a refusal looks like, what a guess costs, and what is logged. */
 import * as crypto from 'node:crypto';
 import { describe, expect, it, vi } from 'vitest';
 import { BasicScheme } from '../../src/access/basic.ts';

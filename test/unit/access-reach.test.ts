@@ -1,4 +1,4 @@
-/** How far a rule reaches: through ids, guids and references into subjects, and through an alias to the one behind it. */
+/** The reach of an access rule: through ids, guids and references into subjects, and through an alias to its target. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { MemoryLog, Registry, registryRoutes } from '../../src/registry/index.ts';

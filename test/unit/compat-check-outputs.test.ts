@@ -1,4 +1,4 @@
-/** The forms of the gate's answer: what other tools read of them is there, whatever stands in a schema. */
+/** The report formats of compat-check: each has what other tools read, whatever text a schema contains. */
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -1,4 +1,4 @@
-/** When a partition becomes idle, and in which order several do. */
+/** Idle partitions: the time at which a partition becomes idle, and the order of several. */
 import { describe, expect, it } from 'vitest';
 import { IdleWatch } from '../../src/engine/idle.ts';
 

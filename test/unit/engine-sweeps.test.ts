@@ -1,4 +1,5 @@
-/** Which pieces of sessions a sweep rewrites, how it cuts what is left, and when reading waits for it. */
+/** Sweeps over sessions on disk: the sorted runs that a sweep rewrites, the cut of the remaining rows, and the waits
+ *  for a sweep. */
 import { describe, expect, it } from 'vitest';
 import type { SweepEntry } from '../../src/engine/checkpoint/ledger.ts';
 import { UNLOGGED } from '../../src/engine/operator.ts';

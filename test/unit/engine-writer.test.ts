@@ -1,4 +1,5 @@
-/** The sink writer: order, bounded copies, several sinks, sinks that are away or fail, and when a firing is let go. */
+/** The sink writer: order, bounded copies, several sinks, unreachable and failing sinks, and when a firing is
+ *  released. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';

@@ -1,4 +1,4 @@
-/** Whose fault it is when a batch of the inbox's consumer fails: the record's, the tables' or the database's. */
+/** The cause of a failed batch of the inbox consumer: the record, the tables or the database. */
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { sqlError } from '../../src/io/sql/port.ts';

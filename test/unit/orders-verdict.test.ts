@@ -1,4 +1,4 @@
-/** What becomes of a batch whose transaction failed, by the words of the failure. */
+/** The fate of a batch whose transaction failed, by the error. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { whyNotNative } from '../../src/io/sql/pg-native.ts';

@@ -1,4 +1,5 @@
-/** When a relay gives its producer up: a batch waits, the topic has its leaders, and nothing comes through. */
+/** The producer watchdog of a relay: it renews the producer when a batch waits, the topic has its leaders, and no
+ *  row lands. */
 import { describe, expect, it } from 'vitest';
 import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';

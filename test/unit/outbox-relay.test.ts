@@ -1,5 +1,5 @@
-/** The pipeline keeps the order of a key whatever rows fail, and hands on to be marked exactly what was acknowledged; records carry
- *  what the contract says, in the readable form and in the fast one. */
+/** The pipeline keeps the order of a key whatever rows fail, and marks exactly what was acknowledged; records follow
+ *  the contract, from the readable encoder and from the fast one. */
 import fc from 'fast-check';
 import { describe, expect, it, onTestFinished, vi } from 'vitest';
 import type { Clock } from '../../src/core/clock.ts';

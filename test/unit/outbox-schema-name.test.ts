@@ -1,5 +1,5 @@
-/** Which schemas the commands of the effects product work in: what PostgreSQL would refuse, or take for something else, is refused
- *  before anything is asked of it. */
+/** Schema names of the effects commands: a name that PostgreSQL would refuse or misread is refused before the server
+ *  is asked. */
 import { describe, expect, it } from 'vitest';
 import { command as orders } from '../../src/bin/orders.ts';
 import { command as payments } from '../../src/bin/payments.ts';

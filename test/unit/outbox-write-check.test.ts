@@ -1,4 +1,4 @@
-/** When a database counts as one that takes no writes, and who finds out that it takes them again. */
+/** The write check: a database counts as refusing writes after certain errors, until a trial succeeds. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';

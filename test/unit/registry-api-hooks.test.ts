@@ -1,4 +1,5 @@
-/** What stands between a route and its handler: who asks, the leader, what others wrote, and a registry that starts. */
+/** The layers between a route and its handler: the access gate, the forwarding to the leader, the reading of new
+ *  records, and a starting registry. */
 import { describe, expect, it, vi } from 'vitest';
 import type { Access, Need, RequestGate } from '../../src/access/access.ts';
 import { withHeaders } from '../../src/access/headers.ts';

@@ -1,4 +1,4 @@
-/** What a refusal says, and in which order. */
+/** The messages of a refusal and their order. */
 import { expect, it } from 'vitest';
 import { messagesOf } from '../../src/registry/api/messages.ts';
 import { judge, type Level, parseSchema } from '../../src/registry/index.ts';

@@ -1,4 +1,4 @@
-/** Where a finding stands in the text of an Avro schema. */
+/** The place of a finding in the text of an Avro schema. */
 import { expect, it } from 'vitest';
 import { avroPointer } from '../../src/registry/api/pointer.ts';
 

@@ -1,4 +1,4 @@
-/** What a reader's program gets of a field that nobody wrote. */
+/** Values that a reader's program gets for an unwritten field. */
 import { describe, expect, it } from 'vitest';
 import { avroDecoder } from '../../src/registry/serde/avro-decoder.ts';
 import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';

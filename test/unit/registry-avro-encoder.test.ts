@@ -1,4 +1,4 @@
-/** What a datum is written as, and what does not fit. */
+/** Encoded bytes of Avro data, and refusals of data that do not fit. */
 import { describe, expect, it } from 'vitest';
 import { encodeAvro } from '../../src/registry/serde/avro-encoder.ts';
 import type { AvroDatum } from '../../src/registry/serde/datum.ts';

@@ -1,4 +1,4 @@
-/** What the client bears of a server that is no registry: it gives up in time, and in little memory. */
+/** Limits of the client against a server that is no registry: bounded time and little memory. */
 import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** What our commands show the registry to be let in, and what they make of a refusal. */
+/** Credentials that our commands send to the registry, and their reaction to a refusal. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';

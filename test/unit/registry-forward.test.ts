@@ -1,4 +1,4 @@
-/** Which writes go where, which are sent again, and which are not. */
+/** Forwarding of writes to the leader: which writes are forwarded, which are retried, and which are not. */
 import { describe, expect, it, vi } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import type { HttpClientDriver, HttpClientReply } from '../../src/io/http/client-port.ts';

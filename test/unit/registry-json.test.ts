@@ -1,4 +1,4 @@
-/** What is judged of JSON Schemas, in both directions, with the place of each finding. */
+/** Verdicts on JSON Schemas in both directions, with the place of each finding. */
 import { describe, expect, it } from 'vitest';
 import { checkPair, isCompatible, parseSchema } from '../../src/registry/index.ts';
 import { positionOf } from '../../src/registry/schemas/json-text.ts';

@@ -1,4 +1,4 @@
-/** Who takes over when: announcements judged by what was seen, not by what a clock says. */
+/** The leader lease: announcements judged by when they were seen, not by a wall clock. */
 import { describe, expect, it } from 'vitest';
 import { decodeAnnouncement, encodeAnnouncement, Lease } from '../../src/registry/store/kafka-lease.ts';
 

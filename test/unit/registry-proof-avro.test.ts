@@ -1,5 +1,5 @@
-/** What the Avro specification promises, value by value, written by hand from "Schema Resolution", "Aliases" and
- *  "Schema Declaration" of Apache Avro 1.12; the checker and the decoder have no part in it. */
+/** The projection of Avro values, value by value, written by hand from "Schema Resolution", "Aliases" and "Schema
+ *  Declaration" of Apache Avro 1.12; the checker and the decoder have no part in it. */
 import { describe, expect, it } from 'vitest';
 import { defaultOf, NO_DEFAULT } from '../../src/registry/proof/avro-default.ts';
 import { avroJson } from '../../src/registry/proof/avro-json.ts';

@@ -1,4 +1,4 @@
-/** What is shown for a finding: places in texts that a person has, an event that was run, the value that came back. */
+/** The evidence for a finding: places in the user's texts, an event that was run, and the decoded value. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { checkPair, compareHistory, compareWith } from '../../src/registry/compatibility/modes.ts';
 import { counterexampleOf } from '../../src/registry/proof/counterexample.ts';

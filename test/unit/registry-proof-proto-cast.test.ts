@@ -1,5 +1,5 @@
-/** What becomes of one value when its field changes its type, against expectations that were written by hand from
- *  protobuf.dev: "Updating A Message Type", "Encoding", "Enum Behavior". */
+/** The value of a field after a change of its type, against expectations written by hand from protobuf.dev:
+ *  "Updating A Message Type", "Encoding", "Enum Behavior". */
 import { describe, expect, it } from 'vitest';
 import type { ProtoFieldDatum } from '../../src/registry/serde/datum.ts';
 import { expectValue, hex, PROTO2, PROTO3, project, utf8 } from './registry-proof-proto-kit.ts';

@@ -1,5 +1,5 @@
-/** What a reader of Protobuf is promised, against expectations that were written by hand from protobuf.dev: "Updating A
- *  Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
+/** The value that a reader of Protobuf is promised, against expectations written by hand from protobuf.dev:
+ *  "Updating A Message Type", "Encoding", "Field Presence", "Maps". Nothing here is encoded or judged. */
 import { describe, expect, it } from 'vitest';
 import { projectProto } from '../../src/registry/proof/proto-projection.ts';
 import { sameValue } from '../../src/registry/proof/same.ts';

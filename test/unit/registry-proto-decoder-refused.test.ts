@@ -1,4 +1,4 @@
-/** What is refused: where it breaks, in which field, and why. */
+/** Payloads that the Protobuf decoder refuses: the place, the field and the reason of each refusal. */
 import { describe, expect, it } from 'vitest';
 import { LONGEST, read, refusal } from './registry-proto-decoder-bytes.ts';
 

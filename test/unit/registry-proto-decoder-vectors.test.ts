@@ -1,5 +1,5 @@
-/** Where protobufjs differs from the wire's specification, what the decoder answers; the difference itself is tested,
- *  so that a vector does not outlive it. */
+/** Answers of the decoder where protobufjs differs from the wire specification. The difference itself is tested, so
+ *  that a vector does not outlive it. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** What the two encoders write, byte by byte, and what they refuse. */
+/** Output of the two Protobuf encoders, byte by byte, and the values that they refuse. */
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
 import type { ProtoDatum } from '../../src/registry/serde/datum.ts';

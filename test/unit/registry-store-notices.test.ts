@@ -1,4 +1,4 @@
-/** What an operator is told of a log's content and of writes that were not kept. */
+/** Notices for an operator about the content of a log and about failed writes. */
 import { describe, expect, it } from 'vitest';
 import type { LogFields, Logger } from '../../src/core/log.ts';
 import { registryError } from '../../src/registry/errors.ts';

@@ -1,4 +1,4 @@
-/** What a service asks of the group for its consumers, and which options it refuses. */
+/** The group session that a service requests for its consumers, and the options that it refuses. */
 import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import { silentLogger } from '../../src/core/log.ts';

@@ -1,5 +1,5 @@
-/** From messages to the pipeline: registered on receipt, handed over in order, confirmed behind the mark, bounded, never out of order
- *  when the broker refuses. */
+/** The WAL feed from messages to the pipeline: rows are registered on receipt, forwarded in order, confirmed behind
+ *  the mark, and bounded, also while the broker refuses. */
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';

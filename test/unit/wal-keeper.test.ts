@@ -1,4 +1,4 @@
-/** What is done beside a running stream goes on, whatever of it waits for the broker. */
+/** Work beside a running stream continues while some of it waits for the broker. */
 import { describe, expect, it } from 'vitest';
 import { Metrics } from '../../src/core/metrics.ts';
 import { outboxError } from '../../src/outbox/errors.ts';

@@ -1,4 +1,4 @@
-/** What the benches of the effects measure with: slopes, quantiles, CPU time out of /proc. */
+/** Measuring tools of the effects benches: slopes, quantiles, and CPU time from /proc. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createServer } from 'node:http';

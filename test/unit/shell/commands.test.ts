@@ -1,4 +1,4 @@
-/** What holds for every command's table. */
+/** Rules for the settings table of every command. */
 import { describe, expect, test } from 'vitest';
 import { COMMANDS } from '../../../src/bin/main.ts';
 import { type Command, SHARED_SETTINGS } from '../../../src/bin/shell/command.ts';

@@ -1,4 +1,4 @@
-/** What demo refuses before it starts a server. */
+/** Settings that demo refuses before it starts a server. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

@@ -1,4 +1,4 @@
-/** What every command serves over HTTP. */
+/** HTTP routes that every command serves. */
 import { Agent, createServer, type OutgoingHttpHeaders, request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { text } from 'node:stream/consumers';
