@@ -104,6 +104,7 @@ function faultOf({ text, isDescribe }: Title): string | undefined {
   if (isDescribe) return undefined;
   if (VERB_BEFORE_OBJECT.test(text)) return 'begins with a verb';
   if (/^(%|\$[a-z])/.test(text)) return 'begins with a placeholder';
+  if (/%\.\d/.test(text)) return 'has a placeholder that vitest leaves as it is';
   if (text.split(/\s+/).length < WORDS_MIN) return `has fewer than ${WORDS_MIN} words`;
   return undefined;
 }
@@ -134,6 +135,7 @@ describe('test titles', () => {
     ["itFull.each(rows)('%s is refused with its line', () => {});", 'begins with a placeholder'],
     ["it.each(rows)('$name is refused with its line', () => {});", 'begins with a placeholder'],
     ["it('the empty batch', () => {});", 'has fewer than 4 words'],
+    ["it.each(rows)('a reader refuses the text %.20s', () => {});", 'vitest leaves as it is'],
     ["it('a relay at once publishes a row', () => {});", 'contains "at once"'],
     ["describe('a look at a twin', () => {});", 'contains "twin"'],
   ])('the check refuses the title in %s', (source, fault) => {

@@ -37,7 +37,7 @@ describe('Avro encoder', () => {
     [['null', 'string'], branch(0, null), '00'],
     [['null', 'string'], branch(1, 'a'), '020261'],
     [['int', 'float'], branch(1, 5), '020000a040'],
-  ])('a datum of %o is encoded to its bytes', (schema, datum, hex) => {
+  ])('a datum of type %o with the value %o is encoded to its bytes', (schema, datum, hex) => {
     expect(hexOf(schema, datum)).toBe(hex);
   });
 
