@@ -3,7 +3,8 @@ import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { selection } from './test/tiers.ts';
 
-const tier = process.env['MILLRACE_TEST_TIER'] === 'fast' ? 'fast' : 'full';
+const asked = process.env['MILLRACE_TEST_TIER'];
+const tier = asked === 'fast' || asked === 'runtime' ? asked : 'full';
 const pass = process.env['MILLRACE_NATIVE'] === 'off' ? 'reference' : 'native';
 
 /** Starts the tests on real servers first: they wait most, and one that starts late runs alone at the end. */

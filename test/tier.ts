@@ -7,7 +7,7 @@
 import { describe, it } from 'vitest';
 
 /** True in the full tier. Read it to make a test longer, never to weaken what it shows. */
-export const isFull = process.env['MILLRACE_TEST_TIER'] !== 'fast';
+export const isFull = !['fast', 'runtime'].includes(process.env['MILLRACE_TEST_TIER'] ?? '');
 
 const registerNone = Object.assign(() => {}, { each: () => () => {} });
 const registerNothing = Object.assign(() => {}, { each: () => () => {}, concurrent: registerNone });

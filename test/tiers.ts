@@ -1,7 +1,7 @@
 /** The files of each tier and of each pass. vitest.config.ts reads this; test/house/tiers.test.ts checks it.
  *
  *  Tiers: `npm test` runs the fast one, `npm run test:all` the full one. A file of both tiers marks the tests that only
- *  the full one runs (test/tier.ts).
+ *  the full one runs (test/tier.ts). The full tier ends with the tier `runtime` on other versions of Node.js.
  *  Passes: the first one runs on the C++ addon, the second one (MILLRACE_NATIVE=off) on the TypeScript reference
  *  implementation.
  */
@@ -54,6 +54,9 @@ export const FULL_ONLY: readonly string[] = [
   'test/windows/oracles.test.ts',
 ];
 
+/** What the full tier runs on other versions of Node.js besides the fast tier. */
+const PACKAGE_TEST = 'test/e2e/package-install.test.ts';
+
 /** Every file of test/e2e that the fast tier runs. */
 export function fastEndToEnd(): readonly string[] {
   const files = Object.values(FAST_COMMANDS).flatMap(({ works, survives }) => [works, survives ?? works]);
@@ -97,7 +100,7 @@ export const PASS_ON_ONLY: readonly string[] = [
 
 /** Files that vitest includes and excludes in one pass of one tier. */
 export function selection(
-  tier: 'fast' | 'full',
+  tier: 'fast' | 'full' | 'runtime',
   pass: 'native' | 'reference',
 ): {
   readonly include: string[];
@@ -111,5 +114,8 @@ export function selection(
   if (tier === 'full') return { include: ['test/**/*.test.ts'], exclude: [...SECOND_PASS_ONLY] };
   const folders =
     'test/{clients,conformance,contract,differential,house,property,seam,unit,windows}/**/*.test.ts';
-  return { include: [folders, ...fast], exclude: [...FULL_ONLY] };
+  return {
+    include: [folders, ...fast, ...(tier === 'runtime' ? [PACKAGE_TEST] : [])],
+    exclude: [...FULL_ONLY],
+  };
 }

@@ -2,9 +2,10 @@
 // on the TypeScript reference implementation (test/tiers.ts). The last line is `N passed, N failed`. A skipped test and a
 // pass that ran no test are failures.
 //
-//   node tools/test.mjs [-tier=fast|full] [-pass=native|reference] [-report=NAME] [-- vitest arguments]
+//   node tools/test.mjs [-tier=fast|full|runtime] [-pass=native|reference] [-report=NAME] [-- vitest arguments]
 //
-// `npm test` runs the fast tier, `npm run test:all` the full one.
+// `npm test` runs the fast tier, `npm run test:all` the full one. The full one runs the tier `runtime` on other Node.js versions
+// (tools/runtimes.mjs): the fast tier and the test of the package, without the static checks, which judge the sources alone.
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -12,12 +13,13 @@ import { fileURLToPath } from 'node:url';
 import { runChecks } from './check.mjs';
 import { clientsDir } from './clients.mjs';
 import { oracleCommand } from './oracles.mjs';
+import { runRuntimes } from './runtimes.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const option = (name) => process.argv.find((arg) => arg.startsWith(`-${name}=`))?.slice(name.length + 2);
 const tier = option('tier') ?? 'fast';
-if (tier !== 'fast' && tier !== 'full') {
-  process.stderr.write(`test: -tier=${tier} is neither fast nor full\n`);
+if (!['fast', 'full', 'runtime'].includes(tier)) {
+  process.stderr.write(`test: -tier=${tier} is none of fast, full, runtime\n`);
   process.exit(2);
 }
 const only = option('pass');
@@ -104,12 +106,13 @@ for (const fetchOne of only === undefined ? fetches : []) {
   }
 }
 const tallies = [];
-if (only === undefined) {
+if (only === undefined && tier !== 'runtime') {
   process.stderr.write(`== ${tier} tier, static checks\n`);
   tallies.push(await runChecks());
 }
 if (only === undefined || only === 'native') tallies.push(runPass('native', 'on'));
 if (only === undefined || only === 'reference') tallies.push(runPass('reference', 'off'));
+if (only === undefined && tier === 'full') tallies.push(runRuntimes());
 const passed = tallies.reduce((sum, tally) => sum + tally.passed, 0);
 const failed = tallies.reduce((sum, tally) => sum + tally.failed, 0);
 process.stdout.write(`${passed} passed, ${failed} failed\n`);
