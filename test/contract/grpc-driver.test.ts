@@ -364,7 +364,9 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
   });
 
   it('sends connections away that are idle, and those above its bound', async () => {
-    const server = await listen({ idleTimeoutMs: 6000, connectionsMax: 2 });
+    const refusals: string[] = [];
+    const onConnectionRefused = (limit: string): void => void refusals.push(limit);
+    const server = await listen({ idleTimeoutMs: 6000, connectionsMax: 2, onConnectionRefused });
     const session = sessionOf(server);
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
     await until('the end of an idle connection', async () => (session.closed ? true : undefined));
@@ -373,6 +375,8 @@ describe.each([grpcJsDriver, wireGrpcDriver])('a gRPC server over $name', (drive
     for (const one of kept) expect((await bareCall(one, {}, MESSAGE)).status).toBe('0');
     const above = tcp(server).resume();
     await until('a refused connection', async () => (above.destroyed ? true : undefined));
+    // Its end alone would not show the bound: an idle connection ends as well.
+    expect(refusals).toEqual(['total']);
   });
 
   it('has an end to its drain, whatever is under way', async () => {
