@@ -365,7 +365,9 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
   });
 
   it('idle connections and connections above the limit are closed', async () => {
-    const server = await listen({ idleTimeoutMs: 6000, connectionsMax: 2 });
+    const refusals: string[] = [];
+    const onConnectionRefused = (limit: string): void => void refusals.push(limit);
+    const server = await listen({ idleTimeoutMs: 6000, connectionsMax: 2, onConnectionRefused });
     const session = sessionOf(server);
     expect((await bareCall(session, {}, MESSAGE)).status).toBe('0');
     await until('the end of an idle connection', async () => (session.closed ? true : undefined));
@@ -374,6 +376,8 @@ describe.each([grpcJsDriver, wireGrpcDriver])('gRPC server over $name', (driver)
     for (const one of kept) expect((await bareCall(one, {}, MESSAGE)).status).toBe('0');
     const above = tcp(server).resume();
     await until('a refused connection', async () => (above.destroyed ? true : undefined));
+    // Its end alone would not show the bound: an idle connection ends as well.
+    expect(refusals).toEqual(['total']);
   });
 
   it('a drain of the gRPC server ends although a call stays in flight', async () => {

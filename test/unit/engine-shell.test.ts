@@ -4,6 +4,7 @@ import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { openStateDir } from '../../src/bin/engine/group.ts';
 import { coreError } from '../../src/core/errors.ts';
 import type { WindowResult } from '../../src/engine/accumulator.ts';
 import { type EngineAnswers, engineRoutes } from '../../src/engine/api.ts';
@@ -464,5 +465,36 @@ describe('state folder', () => {
       code: 'not_writable',
       row: { exit: 2 },
     });
+  });
+});
+
+describe('the folder of the state', () => {
+  let folder: string;
+  const closers: Array<() => void> = [];
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'millrace-state-dir-'));
+  });
+  afterAll(() => rm(folder, { recursive: true }));
+  const open = () =>
+    openStateDir({
+      settings: { 'state-dir': folder, native: 'auto', source: 'assign' },
+      onClose: (close: () => void) => void closers.push(close),
+    } as unknown as Parameters<typeof openStateDir>[0]);
+
+  it('is refused to a second engine while the first one has it, and free after the first one closed', async () => {
+    expect((await open())?.where).toBe(folder);
+    await expect(open()).rejects.toMatchObject({
+      code: 'state_locked',
+      message: expect.stringContaining(`process ${process.pid} on `),
+    });
+    for (const close of closers.splice(0)) close();
+    await open();
+    for (const close of closers.splice(0)) close();
+  });
+
+  it('is free where an engine on a dead host of another name left its lock file', async () => {
+    await writeFile(join(folder, 'lock'), JSON.stringify({ pid: 1, host: 'another-machine', start: '' }));
+    expect((await open())?.where).toBe(folder);
+    for (const close of closers.splice(0)) close();
   });
 });

@@ -456,6 +456,19 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
 });
 
 describe('OpenAPI description', () => {
+  it('of an amount admits positive ones alone, as numbers and as texts', async () => {
+    const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
+    const ajv = new Ajv2020({ strict: false, validateFormats: false });
+    ajv.addSchema(JSON.parse(JSON.stringify(ordersDescription('1.2.3'))), 'api');
+    const admits = ajv.compile({ $ref: 'api#/components/schemas/CreateOrder' });
+    const amounts = [1, '1', '9223372036854775807', 0, -1, '0', '-1', '01', '', '1.5'];
+    expect(amounts.filter((amount) => admits({ account_id: 7, amount_cents: amount }))).toEqual([
+      1,
+      '1',
+      '9223372036854775807',
+    ]);
+  });
+
   it('the description has examples that fit their schemas, and every reference resolves', async () => {
     const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
     const document = JSON.parse(JSON.stringify(ordersDescription('1.2.3'))) as Record<string, unknown>;

@@ -13,6 +13,7 @@ import {
   type Origin,
   untilDone,
 } from '../../src/registry/checks/checks.ts';
+import { judgeSchemas } from '../../src/registry/checks/judge.ts';
 import { charsOf, readSource, type Source } from '../../src/registry/checks/source.ts';
 import { runTask } from '../../src/registry/checks/task.ts';
 import type { Job, Ran, TaskRunner } from '../../src/registry/checks/thread.ts';
@@ -414,6 +415,20 @@ describe('allowances of a request', () => {
     });
     expect(await one.register('s', refer(2), {})).toMatchObject({ created: true });
     await one.close();
+  });
+
+  it('counts the steps of the history of numbers, which no level switches off, in the same budget', () => {
+    const text = `syntax = "proto3"; message M { ${Array.from({ length: 20 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ')} }`;
+    const proposed = parseSchema('PROTOBUF', text);
+    const verdict = (versions: number): unknown => {
+      const ever = Array.from({ length: versions }, (_, i) => ({ version: i + 1, schema: proposed }));
+      return judgeSchemas(
+        { proposed, level: 'NONE', policy: 'PROVEN', against: [], ever },
+        new StepBudget(100),
+      );
+    };
+    expect(verdict(4)).toMatchObject([{ direction: 'HISTORY' }]);
+    expect(() => verdict(6)).toThrow(/more than 100 steps .*\(the limit check-steps\)/);
   });
 
   it('a request pauses no more often than its steps allow', async () => {

@@ -142,6 +142,27 @@ describe('wide Avro schemas', () => {
 });
 
 describe('wide Protobuf schemas', () => {
+  it('messages that are all gone are looked for by name in one pass over the reader, not in one for each', () => {
+    const count = 1_000;
+    const messages = (letter: string): ProtoSchema =>
+      proto(
+        indexes(count)
+          .map((i) => `message ${letter}${i}{}`)
+          .join(''),
+      ) as ProtoSchema;
+    const { tree } = messages('A');
+    let reads = 0;
+    const counted = new Proxy(tree.messages, {
+      get: (list, key, receiver) => {
+        reads++;
+        return Reflect.get(list, key, receiver);
+      },
+    });
+    const findings = checkProto({ ...tree, messages: counted }, messages('B').tree);
+    expect(rules(findings)).toEqual(['PROTO_MESSAGE_REMOVED']);
+    expect(reads).toBeLessThan(10 * count);
+  });
+
   const fields = (type: string, count = 18_000): string =>
     indexes(count)
       .map((i) => `${type} f${i}=${i < 18_999 ? i + 1 : i + 1_001};`)

@@ -95,12 +95,14 @@ function whyNotFor(driver: HttpDriver, choice: HttpChoice): string | undefined {
   return lacking === undefined ? undefined : `the command needs ${lacking}: ${driver.limits[lacking]}`;
 }
 
-/** @throws bad_value where uWebSockets.js is asked for and cannot do it, addon_missing where it does not load */
+/** @param load loads uWebSockets.js; absent: the binary of this Node.js
+ *  @throws bad_value where uWebSockets.js is asked for and cannot do it, addon_missing where it does not load */
 export async function httpDriver(
   context: Pick<DriverContext, 'log' | 'metrics'>,
   choice: HttpChoice,
+  load?: () => unknown,
 ): Promise<HttpDriver> {
-  const { driver, reason, warn } = await chooseHttp(choice);
+  const { driver, reason, warn } = await chooseHttp(choice, load);
   uwsGauge(context.metrics).set(driver.name === 'uWebSockets.js' ? 1 : 0);
   // A command that serves its metrics alone has nothing to say about it.
   const stated = choice.asked !== 'auto' || choice.needs !== undefined;
@@ -111,6 +113,7 @@ export async function httpDriver(
 
 async function chooseHttp(
   choice: HttpChoice,
+  load: (() => unknown) | undefined,
 ): Promise<{ readonly driver: HttpDriver; readonly reason: string; readonly warn?: boolean }> {
   const { asked, tls, loopback, needs } = choice;
   if (asked === 'node')
@@ -130,9 +133,9 @@ async function chooseHttp(
   const remote = isAuto && !loopback ? '-listen is not a loopback address' : undefined;
   const reason = obstacle ?? remote;
   if (reason !== undefined) return { driver: wireDriver, reason: `not uWebSockets.js: ${reason}` };
-  const { loadUws } = await import('../../io/http/uws-load.ts');
+  const loadBinary = load ?? (await import('../../io/http/uws-load.ts')).loadUws;
   try {
-    loadUws();
+    loadBinary();
   } catch (thrown) {
     if (!isAuto) throw thrown;
     return { driver: wireDriver, reason: (thrown as Error).message, warn: true };

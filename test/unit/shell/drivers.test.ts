@@ -7,7 +7,7 @@ import {
   runsNative,
   sqlDriver,
 } from '../../../src/bin/shell/drivers.ts';
-import { findMillraceError, MillraceError } from '../../../src/core/errors.ts';
+import { coreError, findMillraceError, MillraceError } from '../../../src/core/errors.ts';
 import type { LogFields, Logger } from '../../../src/core/log.ts';
 import { Metrics } from '../../../src/core/metrics.ts';
 import { loadUws } from '../../../src/io/http/uws-load.ts';
@@ -87,15 +87,12 @@ describe('choice of the HTTP backend', () => {
       return false;
     }
   };
-  const choose = async (choice: Partial<HttpChoice>) => {
+  const choose = async (choice: Partial<HttpChoice>, load?: () => unknown) => {
     const { context, lines } = contextOf('off');
-    const outcome = await httpDriver(context, {
-      asked: 'auto',
-      tls: false,
-      loopback: true,
-      needs: undefined,
-      ...choice,
-    }).catch((thrown: unknown) => findMillraceError(thrown));
+    const whole = { asked: 'auto', tls: false, loopback: true, needs: undefined, ...choice };
+    const outcome = await httpDriver(context, whole, load).catch((thrown: unknown) =>
+      findMillraceError(thrown),
+    );
     const uws = context.metrics.gauge('http_backend_uws', '').value();
     return { name: outcome instanceof MillraceError ? outcome.toLine() : outcome?.name, uws, line: lines[0] };
   };
@@ -126,6 +123,19 @@ describe('choice of the HTTP backend', () => {
     const chosen = await choose(choice);
     expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);
     expect(chosen.line?.fields['reason']).toContain(why);
+  });
+
+  test('our own parser over node:net serves, with a warning, where uWebSockets.js has no binary for this Node.js', async () => {
+    const missing = (): never => {
+      throw coreError('addon_missing', 'uWebSockets.js does not load here');
+    };
+    const chosen = await choose({ needs: [] }, missing);
+    expect([chosen.name, chosen.uws]).toEqual(['node:net', 0]);
+    expect(chosen.line).toMatchObject({
+      level: 'warn',
+      fields: { reason: 'uWebSockets.js does not load here' },
+    });
+    expect((await choose({ asked: 'uws' }, missing)).name).toContain('[addon_missing]');
   });
 
   test('a requested uWebSockets.js that cannot serve is an error and not replaced', async () => {

@@ -1,6 +1,15 @@
 /** The launcher and the shell as real processes: pipes, signals, exit codes. Needs the compiled project. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { closeSync, cpSync, existsSync, mkdtempSync, openSync, rmSync } from 'node:fs';
+import {
+  appendFileSync,
+  closeSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  openSync,
+  rmSync,
+  symlinkSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
@@ -53,6 +62,22 @@ describe('launcher', () => {
     const first = millrace('-version');
     expect(first).toEqual({ status: 0, stdout: expect.stringMatching(VERSION_LINE), stderr: '' });
     expect(millrace('version')).toEqual(first);
+  });
+
+  test('prints another digest where one line of the code that runs is another one', () => {
+    const root = mkdtempSync(join(tmpdir(), 'millrace-digest-'));
+    for (const part of ['bin', join('dist', 'src'), 'native', 'package.json'])
+      cpSync(join(packageRoot(), part), join(root, part), { recursive: true });
+    symlinkSync(join(packageRoot(), 'node_modules'), join(root, 'node_modules'));
+    const version = (): string =>
+      spawnSync(process.execPath, [join(root, 'bin', 'millrace'), 'version'], { encoding: 'utf8' }).stdout;
+    const same = version();
+    appendFileSync(join(root, 'dist', 'src', 'bin', 'down.js'), '// changed\n');
+    const other = version();
+    rmSync(root, { recursive: true });
+    expect(same).toBe(millrace('version').stdout);
+    expect(other).toMatch(VERSION_LINE);
+    expect(other).not.toBe(same);
   });
 
   test('an unknown command exits with 2 and names the nearest, also for names of object properties', () => {

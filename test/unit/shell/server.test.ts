@@ -85,6 +85,26 @@ describe('shared HTTP server', () => {
     expect(await code).toBe(0);
   });
 
+  test('refuses connections of one client address above -connections-per-address, and counts them', async () => {
+    const { code, address, world } = start(serving, ['-listen=:0', '-connections-per-address=1']);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    const server = await address();
+    const get = (by: Agent, path = '/health'): Promise<[number | undefined, string]> =>
+      new Promise((resolve, reject) => {
+        const sent = request(new URL(path, server), { agent: by }, (response) => {
+          text(response).then((body) => resolve([response.statusCode, body]), reject);
+        });
+        sent.on('error', reject);
+        sent.end();
+      });
+    expect((await get(agent))[0]).toBe(200);
+    expect((await get(new Agent()))[0]).toBe(503);
+    expect((await get(agent, '/metrics'))[1]).toContain('http_connections_refused_total{limit="address"} 1');
+    agent.destroy();
+    world.signal('SIGTERM');
+    expect(await code).toBe(0);
+  });
+
   test('a command without routes serves on -metrics-listen, and -listen beside it is refused', async () => {
     const bare = commandOf(drained);
     const { code, world } = start(bare, ['-metrics-listen=:0']);

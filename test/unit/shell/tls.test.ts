@@ -1,9 +1,11 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, describe, expect, test } from 'vitest';
-import { loadTls, type TlsSettings } from '../../../src/bin/shell/tls.ts';
+import { afterAll, afterEach, describe, expect, test } from 'vitest';
+import { loadTls, type TlsSettings, watchTls } from '../../../src/bin/shell/tls.ts';
 import { findMillraceError } from '../../../src/core/errors.ts';
+import { silentLogger } from '../../../src/core/log.ts';
+import { Metrics } from '../../../src/core/metrics.ts';
 import { certificate } from '../../contract/certificates.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'millrace-tls-'));
@@ -80,5 +82,50 @@ describe('TLS settings', () => {
     expect(error?.toLine()).toContain(why);
     expect(error?.row.exit).toBe(2);
     expect(error?.next).toBeDefined();
+  });
+});
+
+describe('watched TLS files', () => {
+  const closers: Array<() => void> = [];
+  afterEach(() => {
+    for (const close of closers.splice(0)) close();
+  });
+  const watched = (name: string) => {
+    const paths = { cert: file(`${name}-cert.pem`, one.cert), key: file(`${name}-key.pem`, one.key) };
+    const metrics = new Metrics();
+    const applied: string[] = [];
+    watchTls(
+      {
+        settings: settings({ 'tls-cert': paths.cert, 'tls-key': paths.key }),
+        log: silentLogger,
+        metrics,
+        onClose: (close) => void closers.push(close),
+      },
+      (tls) => void applied.push(tls.cert),
+    );
+    const counted = (outcome: string): number => {
+      const reloads = metrics.counter('tls_reloads_total', '', ['outcome']);
+      return reloads.value(reloads.series(outcome));
+    };
+    return { paths, applied, counted };
+  };
+
+  test('a changed certificate is applied, also when its key was written later than itself', async () => {
+    const { paths, applied, counted } = watched('changed');
+    writeFileSync(paths.cert, other.cert);
+    await expect.poll(() => counted('failed')).toBe(1);
+    expect(applied).toEqual([]);
+    writeFileSync(paths.key, other.key);
+    await expect.poll(() => applied).toEqual([other.cert]);
+    expect(counted('done')).toBe(1);
+  });
+
+  test('SIGHUP applies the files without a change, and does nothing once the command has closed', () => {
+    const { applied } = watched('signalled');
+    process.emit('SIGHUP');
+    expect(applied).toEqual([one.cert]);
+    for (const close of closers.splice(0)) close();
+    process.emit('SIGHUP');
+    expect(applied).toEqual([one.cert]);
   });
 });
