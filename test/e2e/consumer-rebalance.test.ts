@@ -5,7 +5,7 @@ import { afterAll, expect, it } from 'vitest';
 import { append, createTopics } from '../../src/bin/demo/contracts-topic.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { openBroker } from '../../src/drivers.ts';
+import { openBroker, systemRandom } from '../../src/drivers.ts';
 import { referenceKernels } from '../../src/native/reference/kernels.ts';
 import {
   BatchDecoder,
@@ -16,7 +16,7 @@ import {
   RegistryClient,
 } from '../../src/registry/index.ts';
 import { SilentLeader } from '../contract/broker-leader.ts';
-import { until } from '../wait.ts';
+import { realClock, until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 
 const PARTITIONS = 4;
@@ -29,7 +29,7 @@ const producer = await driver.producer({
   connectTimeoutMs: 60_000,
 });
 /** A second passes in a millisecond: every batch is followed by a commit. */
-const clock = { wallNowMs: () => Date.now(), monotonicMs: () => performance.now() * 1000 };
+const clock = { ...realClock, monotonicMs: () => realClock.monotonicMs() * 1000 };
 const READER = parseSchema('AVRO', '{"type":"record","name":"R","fields":[]}');
 const closing: Array<() => Promise<unknown>> = [() => producer.close()];
 afterAll(async () => {
@@ -58,6 +58,7 @@ function start(topic: string) {
   const client = new RegistryClient({
     transport: { request: () => Promise.reject(new Error('no schema is asked for')) },
     clock,
+    random: systemRandom,
     metrics,
     unknownForMs: 1000,
     retries: 0,

@@ -5,6 +5,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import type { LogRecord, LogRole, LogSink, RegistryLog } from '../../src/registry/store/log.ts';
 import { decodeRecord, encodeKey } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { realClock } from '../wait.ts';
 
 interface Topic {
   readonly name: string;
@@ -53,7 +54,7 @@ class Replay implements RegistryLog {
 }
 
 it.each(topics.map((topic) => [topic.name, topic] as const))('%s', async (_, topic) => {
-  const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger);
+  const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger, { clock: realClock });
   const found = (deleted: 'no' | 'only'): string[] =>
     registry
       .browse({ prefix: '', deleted: true, latestOnly: false })

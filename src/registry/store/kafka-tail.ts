@@ -3,6 +3,7 @@
  *  Invariants: (1) records reach the sink in log order, each once; (2) a record that this process wrote itself and
  *  knows to be kept never reaches it; (3) `applied` is an offset below which nothing committed is missing.
  */
+import { sleep, type Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -20,6 +21,7 @@ const OVERSIZE = -10_000;
 
 export interface TailOptions {
   readonly driver: BrokerDriver;
+  readonly clock: Timers;
   readonly broker: BrokerOptions;
   readonly topic: string;
   /** Absent: nothing is announced to this reader. */
@@ -81,10 +83,11 @@ export class KafkaTail {
     this.at.leaders = from > leaders.low ? from : leaders.low;
     await this.assign(consumer);
     const end = await this.end('schemas', timeoutMs);
-    let [progressed, moved] = [performance.now(), -1n];
+    const { clock } = this.options;
+    let [progressed, moved] = [clock.monotonicMs(), -1n];
     while (this.at.schemas < end || this.at.leaders < leaders.high) {
       this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
-      const now = performance.now();
+      const now = clock.monotonicMs();
       if (this.at.schemas + this.at.leaders !== moved) {
         moved = this.at.schemas + this.at.leaders;
         progressed = now;
@@ -120,15 +123,15 @@ export class KafkaTail {
         of,
         offset,
         settle: (thrown) => {
-          clearTimeout(timer);
+          cancel();
           if (thrown === undefined) resolve();
           else reject(thrown);
         },
       };
-      const timer = setTimeout(() => {
+      const cancel = this.options.clock.after(timeoutMs, () => {
         this.waiters = this.waiters.filter((one) => one !== waiter);
         reject(this.late('the log was not read to its end in time'));
-      }, timeoutMs);
+      });
       this.waiters.push(waiter);
     });
   }
@@ -209,7 +212,7 @@ export class KafkaTail {
         this.options.log.warn({ err: thrown }, 'the log cannot be read; it is opened again');
         this.consumer = undefined;
         await consumer?.close().catch(() => {});
-        await new Promise((resolve) => setTimeout(resolve, REOPEN_MS));
+        await sleep(this.options.clock, REOPEN_MS);
       }
     }
   }

@@ -5,8 +5,8 @@
  *  refusal rests on may be gone; (4) after an append whose outcome is not known nothing is decided until the log has
  *  told all it holds.
  */
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { registryError } from '../errors.ts';
@@ -33,7 +33,7 @@ type Outcome = { readonly value: unknown } | { readonly error: unknown };
 export interface WriterOptions {
   readonly log: RegistryLog;
   readonly logger: Logger;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly state: State;
   readonly notices: Notices;
 }
@@ -41,7 +41,7 @@ export interface WriterOptions {
 export class Writer {
   private readonly log: RegistryLog;
   private readonly logger: Logger;
-  private readonly clock: Clock;
+  private readonly clock: Timers;
   private readonly state: State;
   private readonly notices: Notices;
   private queue: Request[] = [];
@@ -166,7 +166,7 @@ export class Writer {
           return;
         }
         this.logger.warn({ error: String(thrown) }, 'the log cannot be read up to its end; trying again');
-        await sleep(CATCH_UP_RETRY_MS);
+        await sleep(this.clock, CATCH_UP_RETRY_MS);
       }
     }
   }
