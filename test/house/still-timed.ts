@@ -1,7 +1,6 @@
 /** Test files that still wait or read the clock by themselves. Convert one to test/wait.ts or to a virtual clock, and remove it here. */
 export const STILL_TIMED: readonly string[] = [
   'test/clients/kit.ts',
-  'test/e2e/consumer-rebalance.test.ts',
   'test/e2e/engine-group.test.ts',
   'test/e2e/library-service.test.ts',
   'test/e2e/load-flags.test.ts',

@@ -153,7 +153,7 @@ export class KafkaLog implements RegistryLog {
     return { records, tornBytes: 0 };
   }
 
-  async append(records: readonly LogRecord[]): Promise<void> {
+  async append(records: readonly LogRecord[]): Promise<'applied' | undefined> {
     const { term } = this;
     if (term === undefined || term.ended !== undefined) throw this.notLeader('another instance writes');
     for (const { key, value } of records) {
@@ -169,7 +169,7 @@ export class KafkaLog implements RegistryLog {
     }
     const written = await term.write(records);
     if (written.outcome !== 'kept' || term.ended !== undefined) this.stepDown(term);
-    if (written.outcome === 'kept') return;
+    if (written.outcome === 'kept') return written.applied ? 'applied' : undefined;
     if (written.outcome === 'open') {
       throw registryError('store_unknown', `whether the write was kept is not known: ${written.why}`, {
         next: 'read it before writing it again',

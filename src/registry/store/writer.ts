@@ -97,8 +97,10 @@ export class Writer {
     const { draft, requests, outcomes, foreign } = await this.decide();
     if (draft.records.length > 0) {
       try {
-        await this.log.append(draft.records);
+        const how = await this.log.append(draft.records);
         this.notices.appended();
+        // Applied again, an earlier value of a key would replace a later one.
+        if (how !== 'applied') draft.commit(this.state, foreign !== this.foreign);
       } catch (thrown) {
         // That another instance writes is no failure.
         if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
@@ -106,7 +108,6 @@ export class Writer {
         if (findMillraceError(thrown)?.code === 'store_unknown') await this.findOut(thrown);
         return;
       }
-      draft.commit(this.state, foreign !== this.foreign);
     }
     for (const [i, { resolve, reject }] of requests.entries()) {
       const outcome = outcomes[i] as Outcome;
