@@ -11,8 +11,6 @@ export const STILL_TIMED: readonly string[] = [
   'test/e2e/orders-writes.test.ts',
   'test/e2e/payments-flags.test.ts',
   'test/e2e/payments-ready.test.ts',
-  'test/e2e/registry-kafka-control.ts',
-  'test/e2e/registry-kafka.test.ts',
   'test/e2e/relay-flags.test.ts',
   'test/e2e/silence.ts',
   'test/unit/devstack.test.ts',
