@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { systemClock } from '../src/bin/shell/clock.ts';
 import { invariant } from '../src/core/errors.ts';
 import { Metrics } from '../src/core/metrics.ts';
+import { systemRandom } from '../src/io/clock/system.ts';
 import { fetchTransport, RegistryClient } from '../src/registry/index.ts';
 import { driveLoad, type LoadPlan, type LoadReport, type LoadRequest, NUMBER } from './http-load.ts';
 import { ask, HEADERS, registration, smallSchema, type Target } from './registry-server.ts';
@@ -204,8 +205,9 @@ export class Course {
       // Each id is cold once a client.
       if (turn % this.ids.length === 0 || client === undefined) {
         client = new RegistryClient({
-          transport: fetchTransport({ url: this.target.url, timeoutMs: 10_000 }),
+          transport: fetchTransport({ url: this.target.url, timeoutMs: 10_000, clock: systemClock }),
           clock: systemClock,
+          random: systemRandom,
           metrics: new Metrics(),
           unknownForMs: 1000,
           retries: 0,

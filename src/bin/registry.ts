@@ -190,8 +190,9 @@ export const command = defineCommand({
     const open = await storesOf(context, 'serves', context.settings['auth-rules'] !== undefined);
     const store = open();
     context.onClose(() => store.close());
-    const checkRunner = new CheckThread(context.settings['check-timeout']);
+    const checkRunner = new CheckThread(context.settings['check-timeout'], context.clock);
     const registry = await Registry.open(store.log, context.log, {
+      clock: context.clock,
       checkRunner,
       validatesNewSchemas: context.settings.wire !== '7',
     });

@@ -3,10 +3,12 @@
  *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner; (3) the same seed,
  *  and the same calls in the same order, give the same answers.
  */
-import type { Clock } from '../core/clock.ts';
+import type { Cancel, Clock, Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
-import type { RecordHeader } from '../core/layout/record-batch.ts';
 import type { BrokerEvent, TopicPartition } from '../io/broker/port.ts';
+import { keyOf, type StoredRecord } from './broker-log.ts';
+import { Coordinator } from './broker-transactions.ts';
+import { SeededRandom } from './clock.ts';
 
 /** Chances in [0, 1] per row or call. */
 export interface BrokerFaults {
@@ -16,26 +18,26 @@ export interface BrokerFaults {
   readonly lostReport: number;
   /** A consume ends early, however much is there. */
   readonly shortRead: number;
-  /** A commit fails with _TRANSPORT. */
+  /** A commit of offsets fails with _TRANSPORT. */
   readonly lostCommit: number;
+  /** The end of a transaction gets no reply; half of such requests did not arrive, the others did what they ask for. */
+  readonly lostReply: number;
+  /** The end of a transaction is delayed on its way, and its marks are stored later than its reply, by up to `slowMs` each. */
+  readonly slow: number;
 }
 
 export interface SimOptions {
   readonly brokers: string;
   readonly seed: number;
+  /** Timers, unless `sleep` is given. */
   readonly clock: Clock;
-  /** Resolves after that much of the world's time. */
-  readonly sleep: (ms: number) => Promise<void>;
+  /** Resolves after that much of the world's time, for a world without timers. */
+  readonly sleep?: (ms: number) => Promise<void>;
   readonly faults?: Partial<BrokerFaults>;
+  /** Longest delay of the fault `slow`. Default 1000. */
+  readonly slowMs?: number;
   /** Largest record, key and value and headers. */
   readonly messageBytesMax?: number;
-}
-
-interface StoredRecord {
-  readonly timestamp: bigint;
-  readonly key: Uint8Array | null;
-  readonly value: Uint8Array | null;
-  readonly headers: readonly RecordHeader[];
 }
 
 /** One member of a group, as the group sees it. */
@@ -49,8 +51,6 @@ export interface Group {
   readonly members: Member[];
 }
 
-export const keyOf = (at: TopicPartition): string => `${at.partition}@${at.topic}`;
-
 const SIM_ERRORS = {
   broker_refused: errorRow('conflict', { exit: 3 }),
   broker_unavailable: errorRow('unavailable'),
@@ -60,6 +60,10 @@ const SIM_ERRORS = {
 export const simError = errorsOf(SIM_ERRORS);
 
 const EVENTS = {
+  _TIMED_OUT: [-185, 'Local: Timed out', true],
+  _STATE: [-172, 'Local: Erroneous state', false],
+  _FENCED: [-144, 'Local: This instance has been fenced by a newer instance', false],
+  INVALID_PRODUCER_EPOCH: [47, 'Broker: Producer attempted an operation with an old epoch', false],
   _MSG_TIMED_OUT: [-192, 'Local: Message timed out', true],
   _TRANSPORT: [-195, 'Local: Broker transport failure', true],
   _UNKNOWN_PARTITION: [-190, 'Local: Unknown partition', false],
@@ -78,24 +82,71 @@ export function simEvent(
 }
 
 const DEFAULT_MESSAGE_BYTES_MAX = 1_000_000;
+const DEFAULT_SLOW_MS = 1000;
+/** Pause between two looks at the cluster in a world without timers. */
+const POLL_MS = 5;
+
+/** Timers of a world that can only sleep. */
+function timersOf(clock: Clock, sleep: (ms: number) => Promise<void>): Timers {
+  const after = (ms: number, run: () => void): Cancel => {
+    let isPending = true;
+    void sleep(ms).then(() => {
+      if (isPending) run();
+    });
+    return () => {
+      isPending = false;
+    };
+  };
+  return {
+    wallNowMs: () => clock.wallNowMs(),
+    monotonicMs: () => clock.monotonicMs(),
+    after,
+    every: () => {
+      throw new Error('no client of the simulated broker sets an interval');
+    },
+  };
+}
 
 export class SimCluster {
   readonly options: SimOptions;
+  readonly timers: Timers;
+  /** How long a client rests before it looks again, where nothing wakes it. */
+  readonly pollMs: number;
   readonly messageBytesMax: number;
+  readonly coordinator = new Coordinator(this);
+  /** Called when the cluster has something new for its readers. */
+  readonly watchers = new Set<() => void>();
   readonly topics = new Map<string, StoredRecord[][]>();
   readonly topicIds = new Map<string, string>();
   lastTopicId = 0;
   readonly configs = new Map<string, ReadonlyMap<string, string>>();
   readonly replicas = new Map<string, number>();
   private readonly groups = new Map<string, Group>();
-  private readonly faults: BrokerFaults;
-  private state: number;
+  private faults: BrokerFaults;
+  private readonly chance: SeededRandom;
 
   constructor(options: SimOptions) {
     this.options = options;
+    const { clock, sleep } = options;
+    this.timers = sleep === undefined ? (clock as Timers) : timersOf(clock, sleep);
+    this.pollMs = sleep === undefined ? Number.POSITIVE_INFINITY : POLL_MS;
     this.messageBytesMax = options.messageBytesMax ?? DEFAULT_MESSAGE_BYTES_MAX;
-    this.faults = { lostRow: 0, lostReport: 0, shortRead: 0, lostCommit: 0, ...options.faults };
-    this.state = options.seed >>> 0;
+    this.faults = { ...NO_FAULTS, ...options.faults };
+    this.chance = new SeededRandom(options.seed);
+  }
+
+  random(): number {
+    return this.chance.fraction();
+  }
+
+  /** Ends every fault, so that a run can be judged by what it comes to. */
+  heal(): void {
+    this.faults = NO_FAULTS;
+  }
+
+  /** Delay of one step of a transaction, in ms. */
+  slowness(): number {
+    return this.strikes('slow') ? 1 + this.random() * (this.options.slowMs ?? DEFAULT_SLOW_MS) : 0;
   }
 
   /** Whether a fault strikes now. */
@@ -130,6 +181,21 @@ export class SimCluster {
     const log = this.logOf(at);
     if (log === undefined) throw unknownPartition(at);
     return log;
+  }
+
+  append(at: TopicPartition, record: StoredRecord): void {
+    this.logOf(at)?.push(record);
+  }
+
+  /** Wakes the readers that wait. */
+  changed(): void {
+    for (const wake of [...this.watchers]) wake();
+  }
+
+  /** Where the partition ends for a reader. */
+  endOf(at: TopicPartition, isolation: 'committed' | 'uncommitted'): bigint {
+    const end = BigInt(this.demandLog(at).length);
+    return isolation === 'uncommitted' ? end : (this.coordinator.firstUnstable(at) ?? end);
   }
 
   group(name: string): Group {
@@ -173,16 +239,11 @@ export class SimCluster {
       for (const key of member.owned.keys()) if (!target.has(key)) return true;
     return false;
   }
-
-  /** Mulberry32: a published 32-bit generator. */
-  private random(): number {
-    this.state = (this.state + 0x6d2b79f5) >>> 0;
-    let word = this.state;
-    word = Math.imul(word ^ (word >>> 15), word | 1);
-    word ^= word + Math.imul(word ^ (word >>> 7), word | 61);
-    return ((word ^ (word >>> 14)) >>> 0) / 2 ** 32;
-  }
 }
+
+const NO_FAULTS: BrokerFaults = {
+  ...{ lostRow: 0, lostReport: 0, shortRead: 0, lostCommit: 0, lostReply: 0, slow: 0 },
+};
 
 export const unknownPartition = (at: TopicPartition): MillraceError =>
   simError('broker_refused', `${at.topic}/${at.partition}: unknown partition`);
@@ -198,4 +259,7 @@ const KNOWN_PROPERTIES = new Set([
   // How long a row may wait for its topic: none does, for it is known at once which are there.
   'topic.metadata.propagation.max.ms',
   'message.timeout.ms',
+  'fetch.wait.max.ms',
+  'fetch.message.max.bytes',
+  'queued.max.messages.kbytes',
 ]);

@@ -19,15 +19,14 @@ import {
 } from '../io/broker/port.ts';
 import {
   type Group,
-  keyOf,
   type Member,
   type SimCluster,
   simError,
   simEvent,
   unknownPartition,
 } from './broker-cluster.ts';
-
-const STEP_MS = 5;
+import type { SimLink } from './broker-link.ts';
+import { keyOf, type StoredRecord } from './broker-log.ts';
 
 interface Reading {
   readonly at: TopicPartition;
@@ -41,6 +40,7 @@ interface Reading {
 export class SimConsumer implements BatchConsumer {
   readonly topics: string[] = [];
   private readonly cluster: SimCluster;
+  private readonly link: SimLink;
   private readonly options: ConsumerOptions;
   private readonly readings = new Map<string, Reading>();
   private readonly paused = new Set<string>();
@@ -52,8 +52,9 @@ export class SimConsumer implements BatchConsumer {
   /** Which partition is read first, so that none starves. */
   private round = 0;
 
-  constructor(cluster: SimCluster, options: ConsumerOptions) {
+  constructor(cluster: SimCluster, link: SimLink, options: ConsumerOptions) {
     this.cluster = cluster;
+    this.link = link;
     this.options = options;
   }
 
@@ -69,6 +70,7 @@ export class SimConsumer implements BatchConsumer {
     const group = this.groupOf('subscribe');
     this.member = { topics: [...topics], owned: new Map() };
     group.members.push(this.member);
+    this.cluster.changed();
   }
 
   async consume(into: RecordBatch, waitMs: number): Promise<ConsumeResult> {
@@ -77,12 +79,12 @@ export class SimConsumer implements BatchConsumer {
     this.consuming = true;
     into.clear();
     const ends: TopicPartitionOffset[] = [];
-    const { clock, sleep } = this.cluster.options;
+    const { clock } = this.link;
     const deadline = clock.monotonicMs() + waitMs;
     try {
       for (;;) {
         await this.rebalance();
-        this.fill(into, ends);
+        if (this.link.isUp) this.fill(into, ends);
         const left = deadline - clock.monotonicMs();
         if (
           into.rowCount > 0 ||
@@ -92,7 +94,7 @@ export class SimConsumer implements BatchConsumer {
           this.closing !== undefined
         )
           break;
-        await sleep(Math.min(STEP_MS, left));
+        await this.link.rest(left);
       }
       const events = this.events;
       this.events = [];
@@ -121,7 +123,7 @@ export class SimConsumer implements BatchConsumer {
   async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
     this.checkOpen();
     const group = this.groupOf('commit');
-    await this.cluster.options.sleep(0);
+    await this.link.sleep(0);
     if (offsets.length > 0 && this.cluster.strikes('lostCommit')) {
       throw simError('broker_unavailable', 'commit: Local: Broker transport failure', {
         details: { event: simEvent('_TRANSPORT') },
@@ -162,21 +164,24 @@ export class SimConsumer implements BatchConsumer {
     return [...this.readings.values()].map(({ at, position, delivered }) => ({
       ...at,
       low: 0n,
-      high: BigInt(this.cluster.demandLog(at).length),
+      high: this.endOf(at),
       position: delivered ? position : OFFSET_STORED,
     }));
   }
 
   async watermarkOffsets(
     at: TopicPartition,
-    _timeoutMs: number,
+    timeoutMs: number,
   ): Promise<{ readonly low: bigint; readonly high: bigint }> {
     this.checkOpen();
-    return { low: 0n, high: BigInt(this.cluster.demandLog(at).length) };
+    const answer = await this.link.ask(timeoutMs, () => ({ low: 0n, high: this.endOf(at) }));
+    if (answer !== undefined) return answer.reply;
+    throw coreError('timeout', `offsets of ${keyOf(at)}: Local: Timed out`);
   }
 
   close(): Promise<void> {
     this.closing ??= this.leave();
+    this.cluster.changed();
     return this.closing;
   }
 
@@ -186,6 +191,7 @@ export class SimConsumer implements BatchConsumer {
       await this.giveBack([...member.owned.values()]);
       const { members } = this.groupOf('close');
       members.splice(members.indexOf(member), 1);
+      this.cluster.changed();
     }
     this.readings.clear();
   }
@@ -195,6 +201,10 @@ export class SimConsumer implements BatchConsumer {
       throw coreError('closed', 'the consumer is closed');
   }
 
+  private endOf(at: TopicPartition): bigint {
+    return this.cluster.endOf(at, this.options.isolation ?? 'committed');
+  }
+
   private groupOf(what: string): Group {
     if (this.options.group === undefined) throw simError('bad_broker_property', `${what} needs a group`);
     return this.cluster.group(this.options.group);
@@ -202,7 +212,7 @@ export class SimConsumer implements BatchConsumer {
 
   private enter(at: TopicPartition, offset: bigint): void {
     const key = keyOf(at);
-    const high = BigInt(this.cluster.logOf(at)?.length ?? 0);
+    const high = this.cluster.logOf(at) === undefined ? 0n : this.endOf(at);
     const reset = this.options.autoOffsetReset === 'latest' ? high : 0n;
     const stored = this.options.group === undefined ? undefined : this.groupOf('assign').committed.get(key);
     const position =
@@ -276,9 +286,14 @@ export class SimConsumer implements BatchConsumer {
     const { topic, partition } = reading.at;
     let topicIndex = this.topics.indexOf(topic);
     if (topicIndex < 0) topicIndex = this.topics.push(topic) - 1;
-    while (reading.position < BigInt(log.length)) {
-      if (into.rowCount > 0 && this.cluster.strikes('shortRead')) return false;
+    const end = this.endOf(reading.at);
+    while (reading.position < end) {
       const record = log[Number(reading.position)] as (typeof log)[number];
+      if (!this.isVisible(record)) {
+        reading.position++;
+        continue;
+      }
+      if (into.rowCount > 0 && this.cluster.strikes('shortRead')) return false;
       const row = {
         ...record,
         topicIndex,
@@ -301,5 +316,10 @@ export class SimConsumer implements BatchConsumer {
       ends.push({ topic, partition, offset: reading.position });
     }
     return true;
+  }
+
+  private isVisible({ isMark, transaction }: StoredRecord): boolean {
+    if (isMark === true) return false;
+    return this.options.isolation === 'uncommitted' || transaction?.state !== 'aborted';
   }
 }

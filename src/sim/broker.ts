@@ -1,130 +1,16 @@
 /** The broker port in memory, with the faults of a seed; the same contract as the real drivers. */
 
 import { coreError } from '../core/errors.ts';
-import type { RecordBatch } from '../core/layout/record-batch.ts';
 import { newTopicConfig } from '../core/topics.ts';
-import type {
-  BatchProducer,
-  BrokerAdmin,
-  BrokerDriver,
-  BrokerEvent,
-  DeliveryReport,
-  ProducerOptions,
-  TopicSpec,
-} from '../io/broker/port.ts';
-import { SimCluster, type SimOptions, simError, simEvent } from './broker-cluster.ts';
+import type { BrokerAdmin, BrokerDriver, BrokerOptions, TopicSpec } from '../io/broker/port.ts';
+import { SimCluster, type SimOptions, simError } from './broker-cluster.ts';
 import { SimConsumer } from './broker-consumer.ts';
-import { partitionOfKey } from './murmur2.ts';
+import { SimLink } from './broker-link.ts';
+import { SimProducer } from './broker-producer.ts';
+import { SimTransactionalProducer } from './broker-transactional.ts';
 
-const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
-const NO_OFFSET = -1001n;
-
-class SimProducer implements BatchProducer {
-  private readonly cluster: SimCluster;
-  private readonly queueBytesMax: number;
-  private turn: Promise<unknown> = Promise.resolve();
-  private bytes = 0;
-  private unkeyed = 0;
-  private closed = false;
-
-  constructor(cluster: SimCluster, options: ProducerOptions) {
-    this.cluster = cluster;
-    this.queueBytesMax = options.queueBytesMax ?? QUEUE_BYTES_MAX;
-  }
-
-  async produce(batch: RecordBatch, topics: readonly string[]): Promise<DeliveryReport> {
-    this.checkOpen();
-    for (let row = 0; row < batch.rowCount; row++) {
-      if (topics[batch.columns.topicIndex[row] as number] === undefined) {
-        throw coreError(
-          'out_of_range',
-          `row ${row} names topic ${batch.columns.topicIndex[row]} of ${topics.length}`,
-        );
-      }
-    }
-    const bytes = batch.arenaUsed;
-    const sending = this.turn.then(async () => {
-      while (this.bytes >= this.queueBytesMax) await this.cluster.options.sleep(1);
-      this.bytes += bytes;
-    });
-    this.turn = sending;
-    await sending;
-    const report = this.append(batch, topics);
-    await this.cluster.options.sleep(0);
-    this.bytes -= bytes;
-    return report;
-  }
-
-  queuedBytes(): number {
-    return this.bytes;
-  }
-
-  async flush(_timeoutMs: number): Promise<void> {
-    this.checkOpen();
-    await this.turn;
-  }
-
-  async close(): Promise<void> {
-    this.closed = true;
-    await this.turn;
-  }
-
-  private checkOpen(): void {
-    if (this.closed) throw coreError('closed', 'the producer is closed');
-  }
-
-  private append(batch: RecordBatch, topics: readonly string[]): DeliveryReport {
-    const rows = batch.rowCount;
-    const report = { status: new Int32Array(rows), offset: new BigInt64Array(rows).fill(NO_OFFSET) };
-    const events = new Map<number, BrokerEvent>();
-    let failed = 0;
-    for (let row = 0; row < rows; row++) {
-      const event = this.appendRow(
-        batch,
-        row,
-        topics[batch.columns.topicIndex[row] as number] as string,
-        report.offset,
-      );
-      if (event === undefined) continue;
-      report.status[row] = event.code;
-      report.offset[row] = NO_OFFSET;
-      events.set(event.code, event);
-      failed++;
-    }
-    return { delivered: rows - failed, failed, ...report, events: [...events.values()] };
-  }
-
-  private appendRow(
-    batch: RecordBatch,
-    row: number,
-    topic: string,
-    offset: BigInt64Array,
-  ): BrokerEvent | undefined {
-    const { columns } = batch;
-    const key = batch.key(row);
-    const value = batch.value(row);
-    const bytes = (key?.length ?? 0) + (value?.length ?? 0) + (columns.headersLength[row] as number);
-    if (bytes > this.cluster.messageBytesMax) return simEvent('MSG_SIZE_TOO_LARGE');
-    const partitions = this.cluster.topics.get(topic) ?? [];
-    const asked = columns.partition[row] as number;
-    const chosen =
-      key === null
-        ? this.unkeyed++ % Math.max(1, partitions.length)
-        : partitionOfKey(key, Math.max(1, partitions.length));
-    const log = partitions[asked < 0 ? chosen : asked];
-    if (log === undefined) return simEvent('_UNKNOWN_PARTITION');
-    if (this.cluster.strikes('lostRow')) return simEvent('_MSG_TIMED_OUT');
-    const at = columns.timestamp[row] as bigint;
-    offset[row] = BigInt(log.length);
-    log.push({
-      timestamp: at === 0n ? BigInt(Math.trunc(this.cluster.options.clock.wallNowMs())) : at,
-      key: key?.slice() ?? null,
-      value: value?.slice() ?? null,
-      headers: batch.headers(row).map(([name, content]) => [name, content?.slice() ?? null] as const),
-    });
-    return this.cluster.strikes('lostReport') ? simEvent('_MSG_TIMED_OUT') : undefined;
-  }
-}
+/** How long a new client waits for the broker, where the options do not say. */
+const CONNECT_TIMEOUT_MS = 30_000;
 
 class SimAdmin implements BrokerAdmin {
   private readonly cluster: SimCluster;
@@ -209,28 +95,33 @@ class SimAdmin implements BrokerAdmin {
 }
 
 /** A driver over a cluster of its own. */
-export function simBrokerDriver(options: SimOptions): BrokerDriver {
-  const cluster = new SimCluster(options);
+export const simBrokerDriver = (options: SimOptions): BrokerDriver => simDriverOf(new SimCluster(options));
+
+/** The driver of one process. Several processes on one cluster have a link each. */
+export function simDriverOf(cluster: SimCluster, link: SimLink = new SimLink(cluster)): BrokerDriver {
+  const connect = async (given: BrokerOptions): Promise<void> => {
+    cluster.admit(given.brokers);
+    cluster.checkProperties(given.properties);
+    const timeoutMs = given.connectTimeoutMs ?? CONNECT_TIMEOUT_MS;
+    if ((await link.ask(timeoutMs, () => true)) === undefined)
+      throw coreError('unreachable', `no broker answers at ${given.brokers}`);
+  };
   return {
     name: 'simulated',
     async consumer(given) {
-      cluster.admit(given.brokers);
-      cluster.checkProperties(given.properties);
-      return new SimConsumer(cluster, given);
+      await connect(given);
+      return new SimConsumer(cluster, link, given);
     },
     async producer(given) {
-      cluster.admit(given.brokers);
-      cluster.checkProperties(given.properties);
-      return new SimProducer(cluster, given);
+      await connect(given);
+      return new SimProducer(cluster, link, given);
     },
-    // The simulation keeps no transactions: what needs them is tested against a real broker.
-    async transactional() {
-      throw simError('bad_broker_property', 'the simulated broker has no transactions', {
-        next: 'use a real broker',
-      });
+    async transactional(given) {
+      await connect(given);
+      return new SimTransactionalProducer(cluster, link, given);
     },
     async admin(given) {
-      cluster.admit(given.brokers);
+      await connect({ brokers: given.brokers, clientId: given.clientId });
       return new SimAdmin(cluster);
     },
   };

@@ -2,6 +2,7 @@
 import { systemClock } from '../../src/bin/shell/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { systemRandom } from '../../src/io/clock/system.ts';
 import { chooseNative, loadKernels } from '../../src/native/load.ts';
 import { BatchDecoder } from '../../src/registry/consumer/decoder.ts';
 import { fetchTransport, RegistryClient, writerCodec } from '../../src/registry/index.ts';
@@ -49,8 +50,9 @@ export class OwnCodec {
 
   constructor(url: string) {
     this.client = new RegistryClient({
-      transport: fetchTransport({ url, timeoutMs: 10_000 }),
+      transport: fetchTransport({ url, timeoutMs: 10_000, clock: systemClock }),
       clock: systemClock,
+      random: systemRandom,
       metrics: new Metrics(),
       unknownForMs: 1000,
       retries: 0,

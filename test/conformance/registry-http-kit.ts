@@ -13,6 +13,7 @@ import {
   registryRoutes,
 } from '../../src/registry/index.ts';
 import type { RegistryOptions } from '../../src/registry/store/registry.ts';
+import { realClock } from '../wait.ts';
 
 export const TYPE = 'application/vnd.schemaregistry.v1+json';
 export const BODY_BYTES_MAX = 100_000;
@@ -161,7 +162,7 @@ export class Conformance {
       registry: how,
     }: ServerOptions = {},
   ): Promise<Conformance> {
-    const registry = await Registry.open(log, silentLogger, how);
+    const registry = await Registry.open(log, silentLogger, { clock: realClock, ...how });
     const server = await driver.listen({
       host: '127.0.0.1',
       port: 0,

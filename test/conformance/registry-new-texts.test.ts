@@ -1,5 +1,6 @@
 /** New Avro texts that releases of the existing registries take: always, or under STRICT, -wire=7 and the setting. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { realClock } from '../wait.ts';
 import { Conformance, field, record } from './registry-http-kit.ts';
 
 type Row = readonly [title: string, schema: unknown];
@@ -80,7 +81,10 @@ let own: Conformance;
 let seven: Conformance;
 beforeAll(async () => {
   own = await Conformance.start();
-  seven = await Conformance.start({ wire: 7 }, { registry: { validatesNewSchemas: false } });
+  seven = await Conformance.start(
+    { wire: 7 },
+    { registry: { clock: realClock, validatesNewSchemas: false } },
+  );
 });
 afterAll(async () => {
   await own.close();

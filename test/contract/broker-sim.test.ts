@@ -1,15 +1,18 @@
 /** The simulated broker keeps the contract of the real ones, and its faults strike by the seed alone. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { BatchConsumer } from '../../src/io/broker/port.ts';
-import { simBrokerDriver } from '../../src/sim/broker.ts';
-import type { BrokerFaults } from '../../src/sim/broker-cluster.ts';
-import { pause, realClock } from '../wait.ts';
+import type { BatchConsumer, DeliveryReport, TransactionalProducer } from '../../src/io/broker/port.ts';
+import { simBrokerDriver, simDriverOf } from '../../src/sim/broker.ts';
+import { type BrokerFaults, SimCluster } from '../../src/sim/broker-cluster.ts';
+import { SimLink } from '../../src/sim/broker-link.ts';
+import { VirtualClock } from '../../src/sim/clock.ts';
+import { realClock } from '../wait.ts';
 import { brokerContract } from './broker.contract.ts';
-import { allOf, batchOf, rowsOf, type SlowMember } from './broker-world.ts';
+import { transactionContract } from './broker-transactions.contract.ts';
+import { allOf, type BrokerSubject, batchOf, rowsOf, type SlowMember } from './broker-world.ts';
 
 const BROKERS = 'simulated:9092';
-const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: realClock, sleep: pause });
+const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: realClock });
 
 /** Joins and does not read: what is meant for it stays with the other member until that one reads. */
 class Idler implements SlowMember {
@@ -32,21 +35,15 @@ class Idler implements SlowMember {
   }
 }
 
-brokerContract({
+const subject: BrokerSubject = {
   driver,
   brokers: () => BROKERS,
   anyHeaders: true,
   timestampTypes: true,
   slowMember: (group, topic) => new Idler(group, topic),
-});
-
-it('the simulated broker refuses a transactional producer', async () => {
-  const common = { brokers: BROKERS, clientId: 'none', transactionalId: 'tx' };
-  await expect(driver.transactional(common)).rejects.toMatchObject({
-    code: 'bad_broker_property',
-    message: /no transactions/,
-  });
-});
+};
+brokerContract(subject);
+transactionContract(subject);
 
 /** Statuses of 500 rows, then what a reader finds, a batch size a call. */
 async function under(seed: number, faults: Partial<BrokerFaults>) {
@@ -100,5 +97,95 @@ describe('faults of the simulated broker', () => {
     const silent = await under(3, { lostReport: 0.2 });
     expect(silent.status.filter((status) => status === -192).length).toBeGreaterThan(20);
     expect(silent.found.length).toBe(500);
+  });
+});
+
+describe('a transaction on the simulated broker', () => {
+  const common = { brokers: BROKERS, clientId: 'transactions' };
+  const STEP_MS = 1000;
+
+  /** A cluster under virtual time, with a topic and a link of the process under test. */
+  async function simulated(seed: number, faults: Partial<BrokerFaults> = {}) {
+    const clock = new VirtualClock(0);
+    const cluster = new SimCluster({ brokers: BROKERS, seed, clock, faults, slowMs: 300 });
+    const link = new SimLink(cluster);
+    const sim = simDriverOf(cluster, link);
+    const admin = await sim.admin(common);
+    await admin.createTopics([{ topic: 't', partitions: 1 }]);
+    const writer = async (): Promise<TransactionalProducer> => {
+      const producer = await clock.run(sim.transactional({ ...common, transactionalId: 'tx' }));
+      expect(await clock.run(producer.init(STEP_MS))).toBeUndefined();
+      return producer;
+    };
+    const send = async (producer: TransactionalProducer, value: string): Promise<DeliveryReport> => {
+      await producer.begin();
+      return clock.run(producer.produce(batchOf([{ partition: 0, value: Buffer.from(value) }]), ['t']));
+    };
+    const committed = async (): Promise<Array<string | null>> => {
+      const consumer = await simDriverOf(cluster).consumer(common);
+      await consumer.assign(allOf('t', 1));
+      const into = RecordBatch.create(1000, 1 << 16);
+      await clock.run(consumer.consume(into, 10));
+      return rowsOf(into, consumer.topics).map(({ value }) => value);
+    };
+    return { clock, cluster, link, writer, send, committed };
+  }
+
+  it('whose end gets no reply was committed or not, and the next producer of the id finds it decided', async () => {
+    const outcomes = new Set<number>();
+    for (let seed = 1; seed <= 20; seed++) {
+      const { clock, writer, send, committed } = await simulated(seed, { lostReply: 1 });
+      const producer = await writer();
+      await send(producer, 'a');
+      expect(await clock.run(producer.commit(STEP_MS))).toMatchObject({
+        kind: 'retry',
+        event: { name: '_TIMED_OUT' },
+      });
+      expect(clock.monotonicMs()).toBeGreaterThanOrEqual(STEP_MS);
+      const before = (await committed()).length;
+      await writer();
+      expect((await committed()).length).toBe(before);
+      outcomes.add(before);
+    }
+    expect([...outcomes].sort()).toEqual([0, 1]);
+  });
+
+  it('that is slow to commit takes virtual time, and is fenced where a newer producer comes first', async () => {
+    const { clock, writer, send, committed } = await simulated(5, { slow: 1 });
+    const producer = await writer();
+    await send(producer, 'a');
+    const startMs = clock.monotonicMs();
+    expect(await clock.run(producer.commit(STEP_MS))).toBeUndefined();
+    expect(clock.monotonicMs() - startMs).toBeGreaterThan(1);
+    await clock.advance(STEP_MS);
+    expect(await committed()).toEqual(['a']);
+    await send(producer, 'b');
+    const commit = producer.commit(STEP_MS);
+    await writer();
+    expect(await clock.run(commit)).toMatchObject({ kind: 'fenced' });
+    expect(await committed()).toEqual(['a']);
+  });
+
+  it('waits out an outage of the broker, and is late where the outage is longer', async () => {
+    const { clock, link, writer, send, committed } = await simulated(1);
+    const producer = await writer();
+    await send(producer, 'a');
+    link.cut();
+    expect(await clock.run(producer.commit(STEP_MS))).toMatchObject({ kind: 'retry' });
+    expect(await committed()).toEqual([]);
+    const again = producer.commit(STEP_MS);
+    await clock.advance(STEP_MS / 2);
+    link.mend();
+    expect(await clock.run(again)).toBeUndefined();
+    expect(await committed()).toEqual(['a']);
+  });
+
+  it('that stays open too long is aborted by the broker, and its producer is fenced', async () => {
+    const { clock, writer, send, committed } = await simulated(1);
+    const producer = await writer();
+    await send(producer, 'a');
+    await clock.advance(61_000);
+    expect(await clock.run(producer.commit(STEP_MS))).toMatchObject({ kind: 'fenced' });
+    expect(await committed()).toEqual([]);
   });
 });

@@ -3,6 +3,7 @@ import { describe, expect, test } from 'vitest';
 import { randomUuid, sleep } from '../../src/core/clock.ts';
 import { systemClock, systemRandom } from '../../src/io/clock/system.ts';
 import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
+import { ProcessClock } from '../../src/sim/process-clock.ts';
 import { clockContract } from './clock.contract.ts';
 
 describe('system clock', () => {
@@ -71,6 +72,58 @@ describe('virtual time', () => {
     await expect(clock.until('a leader', () => false)).rejects.toThrow(
       'a leader did not come about: no timer is set; last answer: false',
     );
+  });
+});
+
+describe('the clock of a simulated process', () => {
+  clockContract(() => {
+    const world = new VirtualClock();
+    return { clock: new ProcessClock(world), pass: (work) => world.run(work) };
+  });
+
+  test('a stopped process runs its timers late and in their order, while others run theirs in time', async () => {
+    const world = new VirtualClock(0);
+    const [stopped, other] = [new ProcessClock(world), new ProcessClock(world)];
+    const seen: string[] = [];
+    for (const [name, clock] of [
+      ['stopped', stopped],
+      ['other', other],
+    ] as const)
+      for (const ms of [10, 20]) clock.after(ms, () => seen.push(`${name} ${ms} at ${world.wallNowMs()}`));
+    stopped.stop();
+    await world.advance(100);
+    stopped.continue();
+    await world.advance(10);
+    expect(seen).toEqual(['other 10 at 10', 'other 20 at 20', 'stopped 10 at 101', 'stopped 20 at 101']);
+  });
+
+  test('a timer that is cancelled while the process is stopped never calls', async () => {
+    const world = new VirtualClock();
+    const clock = new ProcessClock(world);
+    let called = false;
+    const cancel = clock.after(10, () => {
+      called = true;
+    });
+    clock.stop();
+    await world.advance(50);
+    cancel();
+    clock.continue();
+    await world.advance(50);
+    expect(called).toBe(false);
+  });
+
+  test('a killed process runs no timer, and a jump moves its wall clock alone', async () => {
+    const world = new VirtualClock(1000);
+    const [killed, other] = [new ProcessClock(world), new ProcessClock(world)];
+    let called = false;
+    killed.after(10, () => {
+      called = true;
+    });
+    killed.jump(500);
+    expect([killed.wallNowMs(), other.wallNowMs()]).toEqual([1500, 1000]);
+    killed.kill();
+    await world.advance(50);
+    expect(called).toBe(false);
   });
 });
 

@@ -7,6 +7,7 @@ import { packageRoot } from '../../src/bin/shell/package.ts';
 import type { Source } from '../../src/registry/checks/source.ts';
 import type * as thread from '../../src/registry/checks/thread.ts';
 import { smokeContext } from '../unit/bench/context.ts';
+import { realClock } from '../wait.ts';
 
 // A thread starts from a compiled file.
 const compiled = pathToFileURL(join(packageRoot(), 'dist/src/registry/checks/thread.js')).href;
@@ -17,7 +18,7 @@ afterEach(async () => {
   for (const one of open.splice(0)) await one.close();
 });
 function started(mostMs = 60_000): thread.CheckThread {
-  const one = new CheckThread(mostMs);
+  const one = new CheckThread(mostMs, realClock);
   open.push(one);
   return one;
 }
@@ -111,7 +112,7 @@ it('no more checks wait for the thread than the limit, and the waiting ones are 
 
 it('a check that waited longer than its time limit is refused, and the next one is run', async () => {
   let now = 0;
-  const one = new CheckThread(1_000, () => now);
+  const one = new CheckThread(1_000, { ...realClock, monotonicMs: () => now });
   open.push(one);
   const first = one.run(parse('true'));
   const second = one.run(parse('false'));

@@ -5,10 +5,10 @@ import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import type { BrokerDriver } from '../../src/io/broker/port.ts';
 import { allOf, readUntil } from '../contract/broker-world.ts';
-import { realClock, until } from '../wait.ts';
+import { until } from '../wait.ts';
 import type { Launcher } from './engine-kit.ts';
 
-export const driver: BrokerDriver =
+const driver: BrokerDriver =
   process.env['MILLRACE_NATIVE'] === 'off'
     ? (await import('../../src/io/broker/node-rdkafka.ts')).nodeRdkafkaDriver
     : (await import('../../src/io/broker/librdkafka.ts')).librdkafkaDriver;
@@ -22,19 +22,9 @@ export interface Answer {
   readonly isStale: boolean;
 }
 
-/** A registration that nobody said was kept, by the clock of the logs. */
-export interface Refusal {
-  readonly asked: number;
-  readonly answered: number;
-  /** The error_code, where there was an answer. */
-  readonly code: number | undefined;
-  readonly text: string;
-}
-
 export class Instance {
   readonly process: SliceProcess;
   url = '';
-  readonly refusals: Refusal[] = [];
 
   constructor(process: SliceProcess) {
     this.process = process;
@@ -87,12 +77,9 @@ export class Instance {
   /** The id, or undefined where the registry did not say that it kept it. */
   async register(subject: string, schema: string, timeoutMs?: number): Promise<number | undefined> {
     const path = `/subjects/${encodeURIComponent(subject)}/versions`;
-    const asked = realClock.wallNowMs();
     const answer = await this.ask('POST', path, { schema }, timeoutMs).catch((thrown) => String(thrown));
-    if (typeof answer !== 'string' && answer.status === 200) return (answer.body as { id: number }).id;
-    const code = typeof answer === 'string' ? undefined : (answer.body as { error_code?: number }).error_code;
-    this.refusals.push({ asked, answered: realClock.wallNowMs(), code, text: JSON.stringify(answer) });
-    return undefined;
+    const isKept = typeof answer !== 'string' && answer.status === 200;
+    return isKept ? (answer.body as { id: number }).id : undefined;
   }
 }
 

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import type { BrokerDriver, TransactionalProducer } from '../../src/io/broker/port.ts';
+import { systemRandom } from '../../src/io/clock/system.ts';
 import { KafkaLog, type KafkaLogOptions } from '../../src/registry/store/kafka-log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { allOf, batchOf, fresh, readUntil, text, utf8 } from '../contract/broker-world.ts';
@@ -48,6 +49,7 @@ async function log(topic: string, options: Partial<KafkaLogOptions> = {}) {
     topic,
     log: silentLogger,
     clock: realClock,
+    random: systemRandom,
     ...PATIENT,
     url: `http://${fresh('host')}`,
     ...options,

@@ -1,10 +1,8 @@
 /** Several registry processes on one topic: one writes, all read, and whichever dies or sleeps, nothing is lost or
  *  given twice. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
-import { until } from '../wait.ts';
+import { pause, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
-import { Control, refusedWrongly } from './registry-kafka-control.ts';
 import {
   expectKept,
   type Instance,
@@ -32,7 +30,6 @@ interface Acknowledged {
   readonly subject: string;
   readonly schema: string;
   readonly id: number;
-  readonly at: number;
 }
 
 /** Writers that go on through whatever happens, each to the instances in turn. */
@@ -59,29 +56,15 @@ class Writers {
       const schema = recordSchema(n % 4 === 3 ? `Shared${n}` : `W${writer}N${n}`);
       const instance = instances[(writer + n) % instances.length] as Instance;
       const id = await instance.register(subject, schema);
-      if (id === undefined) await sleep(20);
-      else this.acknowledged.push({ subject, schema, id, at: Date.now() });
+      if (id === undefined) await pause(20);
+      else this.acknowledged.push({ subject, schema, id });
     }
   }
 }
 
 async function untilMore(writers: Writers, count: number, timeoutMs: number): Promise<void> {
   const target = writers.acknowledged.length + count;
-  const deadline = performance.now() + timeoutMs;
-  while (writers.acknowledged.length < target) {
-    if (performance.now() > deadline) throw new Error('the writers got no further');
-    await sleep(20);
-  }
-}
-
-/** The longest time in which nobody got anything acknowledged, but for what the machine stood of it. */
-function longestSilence(acknowledged: readonly Acknowledged[], control: Control): number {
-  let longest = 0;
-  for (const [i, { at: to }] of acknowledged.entries()) {
-    const from = acknowledged[i - 1]?.at ?? to;
-    longest = Math.max(longest, to - from - control.stoodMs(from, to));
-  }
-  return longest;
+  await until('more acknowledged writes', () => writers.acknowledged.length >= target, timeoutMs);
 }
 
 it('a write through any instance is visible immediately on every instance', async () => {
@@ -118,27 +101,15 @@ it('SIGKILL of the leader under 64 writers repeats no id, loses no acknowledged 
   const topic = topicOf('killed');
   const instances = await startInstances(launch, brokers, topic, 3);
   await setLevel(instances[0] as Instance, '/config', 'NONE');
-  const control = await Control.start(brokers, `${topic}-control`);
   const writers = new Writers(instances);
   await untilMore(writers, 500, 200_000);
   const victim = leaderOf(instances);
   victim.process.kill('SIGKILL');
   await victim.process.ended;
-  const killed = Date.now();
   await untilMore(writers, 500, 200_000);
   // A new process at the place of the old one takes part again.
   const again = await startInstance(launch, brokers, topic, 'again').ready();
   await writers.stop();
-  await control.stop();
-  const silence = longestSilence(writers.acknowledged, control);
-  process.stdout.write(
-    `writes resumed after ${(silence / 1000).toFixed(1)} s in which the machine ran; ${writers.acknowledged.length} acknowledged\n`,
-  );
-  // Who did not ask the dead one itself was never refused: the others held the writes back until one took over.
-  const refusals = instances.filter((one) => one !== victim).flatMap((one) => one.refusals);
-  const ended = new Map([[victim, killed]]);
-  expect(refusedWrongly(refusals, [...instances, again], ended, control)).toEqual([]);
-  expect(silence).toBeLessThan(30_000);
   expectKept(await lookAt(brokers, topic), writers.acknowledged);
   const survivors = [...instances.filter((one) => one !== victim), again];
   const last = writers.acknowledged.at(-1) as Acknowledged;
@@ -163,7 +134,7 @@ async function stopLeader(instances: readonly [Instance, Instance]): Promise<{
     const sleeper = leaderOf(instances);
     sleeper.process.kill('SIGSTOP');
     // Who took over a moment ago has said so by now.
-    await sleep(500);
+    await pause(500);
     const said = sleeper.lines().findLast(({ msg }) => msg.startsWith('this instance leads'))?.msg;
     const moved =
       said === 'this instance leads no more' || instances.some((one, i) => one.terms() !== before[i]);
@@ -178,7 +149,7 @@ async function sleptPastLease(topic: string): Promise<boolean> {
   const instances = (await startInstances(launch, brokers, topic, 2)) as [Instance, Instance];
   const [first] = instances;
   await setLevel(first, '/config', 'NONE');
-  const acknowledged: Array<Omit<Acknowledged, 'at'>> = [];
+  const acknowledged: Acknowledged[] = [];
   const register = async (through: Instance, subject: string, name: string): Promise<void> => {
     const schema = recordSchema(name);
     const id = await through.register(subject, schema, 2 * TAKEN_OVER_WITHIN_MS);
@@ -190,12 +161,16 @@ async function sleptPastLease(topic: string): Promise<boolean> {
   const before = sleeper.log().length;
   // They lie in the sleeper's sockets: when it wakes it still thinks that it leads.
   const waiting = Array.from({ length: 16 }, (_, i) => register(sleeper, 'a', `Waiting${i}`));
-  const stopped = performance.now();
-  for (let n = 0; other.terms() === terms.other; n++) {
-    if (performance.now() - stopped > TAKEN_OVER_WITHIN_MS)
-      throw new Error(`nobody took over from the one that sleeps; ${logs()}`);
-    await register(other, 'a', `Meanwhile${n}`);
-  }
+  let meanwhile = 0;
+  await until(
+    'a new leader beside the one that sleeps',
+    async () => {
+      if (other.terms() !== terms.other) return true;
+      await register(other, 'a', `Meanwhile${meanwhile++}`);
+      return false;
+    },
+    TAKEN_OVER_WITHIN_MS,
+  );
   for (let n = 0; n < 20; n++) await register(other, 'a', `After${n}`);
   const sleeping = acknowledged.length;
   sleeper.process.kill('SIGCONT');

@@ -6,6 +6,7 @@ import { Registry } from '../../src/registry/store/registry.ts';
 import type { State } from '../../src/registry/store/state.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { simulatedLog, turns } from '../unit/registry-file-kit.ts';
+import { realClock } from '../wait.ts';
 
 const avro = (name: string): string =>
   JSON.stringify({ type: 'record', name: 'R', fields: [{ name, type: 'string', default: '' }] });
@@ -79,7 +80,10 @@ async function eager(disk: SimDisk) {
     },
     warn: (fields) => expect(fields).toBe('no warning'),
   };
-  return { told, registry: await Registry.open(simulatedLog(disk, 1, log), silentLogger) };
+  return {
+    told,
+    registry: await Registry.open(simulatedLog(disk, 1, log), silentLogger, { clock: realClock }),
+  };
 }
 
 describe('registry over a compacted file', () => {

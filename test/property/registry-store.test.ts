@@ -11,6 +11,7 @@ import { Registry } from '../../src/registry/store/registry.ts';
 import { State } from '../../src/registry/store/state.ts';
 import { runs } from '../tier.ts';
 import { fileLog, frameEnds } from '../unit/registry-file-kit.ts';
+import { realClock } from '../wait.ts';
 import { type Answer, Model } from './registry-store-model.ts';
 
 /** Two families: inside one everything reads everything, between them nothing. */
@@ -192,7 +193,7 @@ const noModel = new Model((a, b) => family(a) === family(b));
 describe('registry against its model', () => {
   it('the registry answers and holds what the model does, through bursts and restarts', async () => {
     for (const given of TEXTS) {
-      const probe = await Registry.open(new SharedLog(), silentLogger);
+      const probe = await Registry.open(new SharedLog(), silentLogger, { clock: realClock });
       const { version } = await probe.register('s', { text: given }, {});
       canonical.set(version.content.text, given);
     }
@@ -200,10 +201,11 @@ describe('registry against its model', () => {
     await fc.assert(
       fc.asyncProperty(fc.array(operation, { minLength: 5, maxLength: 40 }), async (operations) => {
         const records: LogRecord[] = [];
-        let registry = await Registry.open(new SharedLog(records), silentLogger);
+        let registry = await Registry.open(new SharedLog(records), silentLogger, { clock: realClock });
         const model = new Model((a, b) => family(a) === family(b));
         for (const one of operations) {
-          if (one.do === 'restart') registry = await Registry.open(new SharedLog(records), silentLogger);
+          if (one.do === 'restart')
+            registry = await Registry.open(new SharedLog(records), silentLogger, { clock: realClock });
           expect(await run(registry, one)).toEqual(expected(model, one));
           expect(shown(registry)).toEqual(model.shown());
           for (const name of SUBJECTS) {
@@ -223,7 +225,7 @@ describe('registry against its model', () => {
 
 async function recordsOf(operations: readonly Operation[]): Promise<LogRecord[]> {
   const records: LogRecord[] = [];
-  const registry = await Registry.open(new SharedLog(records), silentLogger);
+  const registry = await Registry.open(new SharedLog(records), silentLogger, { clock: realClock });
   for (const one of operations) await run(registry, one);
   return records;
 }
@@ -241,8 +243,8 @@ describe('registry records', () => {
           ({ key, value }, i) =>
             i >= cleaned || (last.get(String(key)) === i && (removals || value !== null)),
         );
-        const plain = await Registry.open(new SharedLog(records), silentLogger);
-        const other = await Registry.open(new SharedLog(compacted), silentLogger);
+        const plain = await Registry.open(new SharedLog(records), silentLogger, { clock: realClock });
+        const other = await Registry.open(new SharedLog(compacted), silentLogger, { clock: realClock });
         expect(whole(other)).toEqual(whole(plain));
       }),
       { numRuns: runs(150) },
@@ -256,14 +258,16 @@ describe('registry records', () => {
         async ([operations, picks]) => {
           const records = await recordsOf(operations);
           const twice = records.flatMap((record) => [record, record]);
-          const once = await Registry.open(new SharedLog([...records]), silentLogger);
-          expect(whole(await Registry.open(new SharedLog(twice), silentLogger))).toEqual(whole(once));
+          const once = await Registry.open(new SharedLog([...records]), silentLogger, { clock: realClock });
+          expect(
+            whole(await Registry.open(new SharedLog(twice), silentLogger, { clock: realClock })),
+          ).toEqual(whole(once));
           const shuffled: LogRecord[] = [];
           for (const rest = [...records]; rest.length > 0; ) {
             const pick = (picks.next().value as number) % rest.length;
             shuffled.push(...rest.splice(pick, 1));
           }
-          const registry = await Registry.open(new SharedLog(shuffled), silentLogger);
+          const registry = await Registry.open(new SharedLog(shuffled), silentLogger, { clock: realClock });
           for (const { id, context, content } of registry.browse({
             prefix: '',
             deleted: true,
@@ -331,7 +335,7 @@ describe('registry file', () => {
       await append(records);
       appends++;
     };
-    const registry = await Registry.open(log, silentLogger);
+    const registry = await Registry.open(log, silentLogger, { clock: realClock });
     const after = new Map<number, unknown>([[0, whole(registry)]]);
     for (const one of operations) {
       await run(registry, one);
@@ -351,7 +355,7 @@ describe('registry file', () => {
   };
 
   async function reopened(dir: string): Promise<unknown> {
-    const registry = await Registry.open(fileLog(dir), silentLogger);
+    const registry = await Registry.open(fileLog(dir), silentLogger, { clock: realClock });
     const state = whole(registry);
     await registry.close();
     return state;

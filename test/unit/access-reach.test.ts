@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import { MemoryLog, Registry, registryRoutes } from '../../src/registry/index.ts';
+import { realClock } from '../wait.ts';
 import { gateOf, peerOf } from './access-kit.ts';
 
 const text = (name: string, type = 'string'): string =>
@@ -10,7 +11,7 @@ const text = (name: string, type = 'string'): string =>
 /** A registry with rules; who asks is named by a certificate, or is nobody. */
 async function setUp(rules: string) {
   const { gate, log } = gateOf(rules, { mtls: true });
-  const registry = await Registry.open(new MemoryLog(), silentLogger);
+  const registry = await Registry.open(new MemoryLog(), silentLogger, { clock: realClock });
   const routes = registryRoutes(() => registry, { gate });
   const patterns = routes
     .map(({ method, path, handler }) => ({

@@ -13,6 +13,7 @@ import {
   registryError,
   registryRoutes,
 } from '../../src/registry/index.ts';
+import { realClock } from '../wait.ts';
 
 const SCHEMA = '{"type":"record","name":"R","fields":[]}';
 
@@ -31,7 +32,7 @@ function requestOf(params: Record<string, string>, query = '', body = '', user =
 }
 
 async function setUp(options: RegistryApiOptions = {}) {
-  const registry = await Registry.open(new MemoryLog(), silentLogger);
+  const registry = await Registry.open(new MemoryLog(), silentLogger, { clock: realClock });
   const routes = registryRoutes(() => registry, options);
   const call = async (
     route: string,

@@ -3,6 +3,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import { nodeHttpDriver } from '../../src/io/http/node.ts';
 import type { HttpServer } from '../../src/io/http/port.ts';
 import { MemoryLog, Registry, registryFallbacks, registryRoutes } from '../../src/registry/index.ts';
+import { realClock } from '../wait.ts';
 
 const TYPE = 'application/vnd.schemaregistry.v1+json';
 const BODY_BYTES_MAX = 100_000;
@@ -11,7 +12,7 @@ let server: HttpServer;
 let base: string;
 
 beforeAll(async () => {
-  const registry = await Registry.open(new MemoryLog(), silentLogger);
+  const registry = await Registry.open(new MemoryLog(), silentLogger, { clock: realClock });
   server = await nodeHttpDriver.listen({
     host: '127.0.0.1',
     port: 0,

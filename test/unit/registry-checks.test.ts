@@ -21,6 +21,7 @@ import { StepBudget } from '../../src/registry/compatibility/finding.ts';
 import { checkPair } from '../../src/registry/compatibility/modes.ts';
 import { parseSchema } from '../../src/registry/schemas/schema.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { realClock } from '../wait.ts';
 import { code, TestLog } from './registry-store-kit.ts';
 
 /** Runs tasks in this thread, when it is let. */
@@ -60,7 +61,7 @@ let registry: Registry;
 let runner: HeldRunner;
 async function open(): Promise<void> {
   runner = new HeldRunner();
-  registry = await Registry.open(new TestLog(), silentLogger, { checkRunner: runner });
+  registry = await Registry.open(new TestLog(), silentLogger, { clock: realClock, checkRunner: runner });
 }
 afterEach(() => registry?.close());
 
@@ -213,7 +214,7 @@ describe('serving thread', () => {
     const other = await Registry.open(
       Object.assign(new TestLog(), { records: (registry as unknown as { log: TestLog }).log.records }),
       silentLogger,
-      { checkRunner: runner },
+      { clock: realClock, checkRunner: runner },
     );
     let steps = 0;
     const found = await Promise.resolve(
@@ -397,7 +398,7 @@ describe('allowances of a request', () => {
   });
 
   it('a request refers to no more characters than the limit, which is checked before they are read', async () => {
-    const one = await Registry.open(new TestLog(), silentLogger);
+    const one = await Registry.open(new TestLog(), silentLogger, { clock: realClock });
     const text = JSON.stringify({ description: 'x'.repeat(500_000) });
     const count = Math.ceil(CHECK_CHARS_MAX / text.length);
     for (let i = 0; i < count; i++) await one.register(`part-${i}`, asJson(text), {});

@@ -3,7 +3,7 @@ import { createServer, type RequestListener, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, expect, it } from 'vitest';
 import { fetchTransport } from '../../src/registry/client/transport.ts';
-import { pause } from '../wait.ts';
+import { pause, realClock } from '../wait.ts';
 
 const servers: Server[] = [];
 afterEach(() => {
@@ -18,7 +18,7 @@ async function asked(listener: RequestListener, timeoutMs: number) {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   servers.push(server);
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  return fetchTransport({ url, timeoutMs }).request('GET', '/subjects');
+  return fetchTransport({ url, timeoutMs, clock: realClock }).request('GET', '/subjects');
 }
 
 it('the client stops reading an endless answer at the bound and closes the connection', async () => {

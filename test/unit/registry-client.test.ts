@@ -6,7 +6,8 @@ import {
   registryError,
   type TransportAnswer,
 } from '../../src/registry/index.ts';
-import { turn } from '../wait.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
+import { realClock, turn } from '../wait.ts';
 
 const SCHEMA = JSON.stringify({ type: 'record', name: 'R', fields: [] });
 const ok = (document: unknown): TransportAnswer => ({ status: 200, body: JSON.stringify(document) });
@@ -31,7 +32,8 @@ function setUp(answers: (path: string, attempt: number) => TransportAnswer | Err
         return answer;
       },
     },
-    clock: { wallNowMs: () => nowMs, monotonicMs: () => nowMs },
+    clock: { ...realClock, wallNowMs: () => nowMs, monotonicMs: () => nowMs },
+    random: new SeededRandom(1),
     metrics,
     unknownForMs: 1000,
     retries: 2,

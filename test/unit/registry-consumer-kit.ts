@@ -1,4 +1,5 @@
 /** A topic, a registry and group members in memory, all under one virtual clock. */
+import { sleep } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -21,14 +22,13 @@ import {
 import { writerCodec } from '../../src/registry/serde/codec.ts';
 import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
+import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 
 const TOPIC = 't';
 export const QUARANTINE_TOPIC = 't.quarantine';
 const BROKERS = 'sim:1';
 const BATCH_ROWS = 256;
 const BATCH_BYTES = 1 << 20;
-/** Turns of the event loop until a wait has failed: far more than any test takes. */
-const TURNS_MAX = 100_000;
 
 export const SCHEMA = parseSchema(
   'AVRO',
@@ -50,16 +50,16 @@ class SimRegistry implements RegistryTransport {
   isAway = false;
   inFlight = 0;
   inFlightMax = 0;
-  private readonly sleep: (ms: number) => Promise<void>;
+  private readonly clock: VirtualClock;
 
-  constructor(sleep: (ms: number) => Promise<void>) {
-    this.sleep = sleep;
+  constructor(clock: VirtualClock) {
+    this.clock = clock;
   }
 
   async request(_method: string, path: string): Promise<TransportAnswer> {
     this.asked.push(path);
     this.inFlightMax = Math.max(this.inFlightMax, ++this.inFlight);
-    await this.sleep(this.latencyMs);
+    await sleep(this.clock, this.latencyMs);
     this.inFlight--;
     if (this.isAway) throw registryError('registry_unavailable', 'ECONNREFUSED');
     const id = Number(/^\/schemas\/ids\/(\d+)$/.exec(path)?.[1]);
@@ -102,29 +102,6 @@ const TOO_LARGE: BrokerEvent = {
   fatal: false,
 };
 
-/** Timers in order of their virtual time: the earliest one runs when nothing else does. */
-class VirtualTime {
-  nowMs = 0;
-  private readonly timers: Array<{ readonly atMs: number; readonly wake: () => void }> = [];
-  readonly clock = { wallNowMs: () => this.nowMs, monotonicMs: () => this.nowMs };
-  readonly sleep = (ms: number): Promise<void> =>
-    new Promise((wake) => {
-      const atMs = this.nowMs + ms;
-      const index = this.timers.findIndex((one) => one.atMs > atMs);
-      this.timers.splice(index < 0 ? this.timers.length : index, 0, { atMs, wake });
-    });
-
-  /** Lets all that can run do so, then moves to the next timer. */
-  async turn(): Promise<void> {
-    await new Promise((resolve) => setImmediate(resolve));
-    const next = this.timers.shift();
-    if (next === undefined) return;
-    this.nowMs = Math.max(this.nowMs, next.atMs);
-    next.wake();
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
-
 export interface StoredRecord {
   readonly value: Buffer;
   readonly headers: Readonly<Record<string, string>>;
@@ -149,13 +126,13 @@ export interface MemberOptions {
 }
 
 export class MemberWorld {
-  readonly time = new VirtualTime();
-  readonly registry = new SimRegistry(this.time.sleep);
+  readonly clock = new VirtualClock(0);
+  readonly registry = new SimRegistry(this.clock);
   private readonly driver = simBrokerDriver({
     brokers: BROKERS,
     seed: 1,
-    clock: this.time.clock,
-    sleep: this.time.sleep,
+    clock: this.clock,
+    sleep: (ms) => sleep(this.clock, ms),
   });
   private producer!: BatchProducer;
   private admin!: BrokerAdmin;
@@ -211,14 +188,15 @@ export class MemberWorld {
   }
 
   member(options: MemberOptions = {}): MemberHandle {
-    const { time, driver } = this;
+    const { clock, driver } = this;
     const all = new Metrics();
     const metrics = consumerMetrics(all);
     const drain = new AbortController();
     const decoded: unknown[] = [];
     const client = new RegistryClient({
       transport: this.registry,
-      clock: time.clock,
+      clock,
+      random: new SeededRandom(1),
       metrics: all,
       unknownForMs: 10_000,
       retries: 0,
@@ -244,14 +222,13 @@ export class MemberWorld {
         readerVersion: 1,
       }),
       metrics,
-      clock: time.clock,
+      clock,
       log: silentLogger,
       drain: drain.signal,
       batchRows: BATCH_ROWS,
       batchBytes: BATCH_BYTES,
       ends: undefined,
       onRows: () => {},
-      sleep: (ms) => time.sleep(ms),
     });
     let failure: unknown;
     const ended = member.run().catch((thrown: unknown) => {
@@ -297,27 +274,16 @@ export class MemberWorld {
   }
 
   /** Lets so much virtual time pass. */
-  async sleep(ms: number): Promise<void> {
-    const untilMs = this.time.nowMs + ms;
-    await this.until(`${untilMs} ms of virtual time`, () => this.time.nowMs >= untilMs);
+  sleep(ms: number): Promise<void> {
+    return this.clock.advance(ms);
   }
 
-  /** Runs the world until the work settles. */
-  async running<T>(work: Promise<T>): Promise<T> {
-    let settled = false;
-    const done = work.finally(() => {
-      settled = true;
-    });
-    done.catch(() => {});
-    await this.until('the work to settle', () => settled);
-    return done;
+  /** Lets virtual time pass until the work settles. */
+  running<T>(work: Promise<T>): Promise<T> {
+    return this.clock.run(work);
   }
 
   async until(what: string, isDone: () => boolean): Promise<void> {
-    for (let turns = 0; turns < TURNS_MAX; turns++) {
-      if (isDone()) return;
-      await this.time.turn();
-    }
-    throw new Error(`no end of the wait for ${what}, at ${this.time.nowMs} ms of virtual time`);
+    await this.clock.until(what, isDone);
   }
 }

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { credentialsOf } from '../../src/bin/registry-clients/credentials.ts';
 import { Metrics } from '../../src/core/metrics.ts';
 import { fetchTransport, isRegistryAway, RegistryClient } from '../../src/registry/index.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
 import { realClock } from '../wait.ts';
 
 const dir = mkdtempSync(join(tmpdir(), 'registry-credentials-'));
@@ -79,8 +80,14 @@ describe('credentials', () => {
 describe('registry client', () => {
   const client = (authorization?: string): RegistryClient =>
     new RegistryClient({
-      transport: fetchTransport({ url, timeoutMs: 5000, authorization: () => authorization }),
+      transport: fetchTransport({
+        url,
+        timeoutMs: 5000,
+        clock: realClock,
+        authorization: () => authorization,
+      }),
       clock: realClock,
+      random: new SeededRandom(1),
       metrics: new Metrics(),
       unknownForMs: 1000,
       retries: 0,

@@ -31,6 +31,7 @@ import {
   runProducers,
   writerCodec,
 } from '../../src/registry/index.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
 import { realClock, turn, until } from '../wait.ts';
 
 const clock = realClock;
@@ -204,6 +205,7 @@ function setUp(
       },
     },
     clock,
+    random: new SeededRandom(1),
     metrics,
     unknownForMs: 1000,
     retries: 0,
@@ -470,6 +472,7 @@ describe('producer', () => {
         },
       },
       clock,
+      random: new SeededRandom(1),
       metrics,
       unknownForMs: 1000,
       retries: 0,

@@ -1,5 +1,5 @@
 /** Forwarding of writes to the leader: which writes are forwarded, which are retried, and which are not. */
-import { describe, expect, it, vi } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { coreError, type MillraceError } from '../../src/core/errors.ts';
 import type { HttpClientDriver, HttpClientReply } from '../../src/io/http/client-port.ts';
 import type { HttpRequest, HttpResponse } from '../../src/io/http/port.ts';
@@ -13,6 +13,8 @@ import {
 } from '../../src/registry/api/forward.ts';
 import { registryError } from '../../src/registry/errors.ts';
 import type { LogRole, RegistryLog } from '../../src/registry/store/log.ts';
+import { VirtualClock } from '../../src/sim/clock.ts';
+import { realClock } from '../wait.ts';
 
 const url = 'http://leader:1';
 const instance = 'leader-1';
@@ -85,7 +87,7 @@ describe('write at a follower', () => {
   it('a write at a follower goes to the leader unchanged, and the answer returns unchanged', async () => {
     const log = new FakeLog();
     const { transport, sent } = transportOf([reply(200, { id: 1 })]);
-    const answer = await forwardToLeader(log, transport, requestOf());
+    const answer = await forwardToLeader(log, transport, requestOf(), realClock);
     expect(answer?.status).toBe(200);
     expect(answer?.headers).toEqual({ 'content-type': 'application/json', 'x-kept': 'y' });
     expect(Buffer.from(answer?.body as Uint8Array).toString()).toBe('{"id":1}');
@@ -117,7 +119,7 @@ describe('write at a follower', () => {
       const log = new FakeLog();
       log.current = { leader: false, url: to, instance };
       const trust = new ForwardTrust(allowed, authorities !== undefined);
-      return forwardToLeader(log, forwardTransport(driver, { trust, authorities }), requestOf());
+      return forwardToLeader(log, forwardTransport(driver, { trust, authorities }), requestOf(), realClock);
     };
     const leader = 'http://registry-1:8081';
     for (const allowed of [[leader], ['http://registry-1:*'], ['http://other:1', `${leader}/`]])
@@ -149,14 +151,14 @@ describe('write at a follower', () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport, sent } = transportOf([]);
-    expect(await forwardToLeader(log, transport, requestOf())).toBeUndefined();
+    expect(await forwardToLeader(log, transport, requestOf(), realClock)).toBeUndefined();
     expect(sent).toEqual([]);
   });
 
   it('a write is never forwarded twice', async () => {
     const { transport, sent } = transportOf([]);
     const forwarded = requestOf({ headers: { 'x-forward': ['true'] } });
-    await expect(forwardToLeader(new FakeLog(), transport, forwarded)).rejects.toMatchObject({
+    await expect(forwardToLeader(new FakeLog(), transport, forwarded, realClock)).rejects.toMatchObject({
       code: 'leader_unknown',
     });
     expect(sent).toEqual([]);
@@ -165,7 +167,12 @@ describe('write at a follower', () => {
   it('a write is retried where the first attempt cannot have written anything', async () => {
     for (const first of [refusedConnection(), reply(500, { error_code: 50003, message: 'not me' })]) {
       const { transport, sent } = transportOf([first, reply(200, { id: 2 })]);
-      const answer = await forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' }));
+      const answer = await forwardToLeader(
+        new FakeLog(),
+        transport,
+        requestOf({ method: 'DELETE' }),
+        realClock,
+      );
       expect(answer?.status).toBe(200);
       expect(sent.length).toBe(2);
     }
@@ -173,10 +180,10 @@ describe('write at a follower', () => {
 
   it('a write is retried after a lost answer only where it is idempotent', async () => {
     const again = transportOf([brokenConnection(), reply(200, { id: 3 })]);
-    expect((await forwardToLeader(new FakeLog(), again.transport, requestOf()))?.status).toBe(200);
+    expect((await forwardToLeader(new FakeLog(), again.transport, requestOf(), realClock))?.status).toBe(200);
     const once = transportOf([brokenConnection()]);
     await expect(
-      forwardToLeader(new FakeLog(), once.transport, requestOf({ method: 'DELETE' })),
+      forwardToLeader(new FakeLog(), once.transport, requestOf({ method: 'DELETE' }), realClock),
     ).rejects.toMatchObject({ code: 'forwarding_failed', row: { number: 50003 } });
     expect(once.sent.length).toBe(1);
   });
@@ -186,21 +193,21 @@ describe('write at a follower', () => {
     const never = () => new Promise<HttpClientReply>(() => {});
     const { transport, sent } = transportOf([never, reply(200, { id: 4 })]);
     log.next = { asks: 3, role: { leader: false, url: 'http://next:1', instance } };
-    expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
+    expect((await forwardToLeader(log, transport, requestOf(), realClock))?.status).toBe(200);
     expect(sent.map((one) => one.url)).toEqual([url, 'http://next:1']);
   });
 
   it('a follower passes on the refusal of the leader', async () => {
     const log = new FakeLog();
     const { transport } = transportOf([reply(409, { error_code: 409, message: 'no' })]);
-    expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(409);
+    expect((await forwardToLeader(log, transport, requestOf(), realClock))?.status).toBe(409);
     expect(log.caughtUp).toBe(0);
   });
 
   it('a write whose body is not UTF-8 is refused', async () => {
     const { transport, sent } = transportOf([]);
     const bad = requestOf({ body: Buffer.from([0xff, 0xfe]) });
-    await expect(forwardToLeader(new FakeLog(), transport, bad)).rejects.toMatchObject({
+    await expect(forwardToLeader(new FakeLog(), transport, bad, realClock)).rejects.toMatchObject({
       code: 'malformed_request',
     });
     expect(sent).toEqual([]);
@@ -211,7 +218,7 @@ describe('write at a follower', () => {
     log.current = { leader: false, url: undefined };
     log.next = { asks: 3, role: { leader: false, url, instance } };
     const { transport } = transportOf([reply(200, { id: 5 })]);
-    expect((await forwardToLeader(log, transport, requestOf()))?.status).toBe(200);
+    expect((await forwardToLeader(log, transport, requestOf(), realClock))?.status).toBe(200);
   });
 });
 
@@ -226,7 +233,7 @@ describe('foreign answers', () => {
     for (const status of [200, 302, 404]) {
       const log = new FakeLog();
       const { transport, sent } = transportOf([foreign(status)]);
-      await expect(forwardToLeader(log, transport, requestOf())).rejects.toMatchObject({
+      await expect(forwardToLeader(log, transport, requestOf(), realClock)).rejects.toMatchObject({
         code: 'forwarding_failed',
         message: `no registry of this topic answers at ${url}, where the leader says that it is (HTTP ${status})`,
         row: { number: 50003 },
@@ -241,7 +248,7 @@ describe('foreign answers', () => {
     for (const answer of [foreign(502), reply(200, [1], 'stranger')]) {
       const { transport, sent } = transportOf([answer]);
       await expect(
-        forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' })),
+        forwardToLeader(new FakeLog(), transport, requestOf({ method: 'DELETE' }), realClock),
       ).rejects.toMatchObject({ code: 'forwarding_failed', next: expect.stringMatching(/is not known$/) });
       expect(sent.length).toBe(1);
     }
@@ -254,7 +261,7 @@ describe('foreign answers', () => {
       reply(200, { id: 7 }, 'next'),
     ]);
     log.next = { asks: 3, role: { leader: false, url, instance: 'next' } };
-    const answer = await forwardToLeader(log, transport, requestOf());
+    const answer = await forwardToLeader(log, transport, requestOf(), realClock);
     expect(Buffer.from(answer?.body as Uint8Array).toString()).toBe('{"id":7}');
     expect(sent.length).toBe(2);
   });
@@ -304,7 +311,7 @@ describe('write at a deposed leader', () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport, sent } = transportOf([reply(200, { id: 6 })]);
-    const answer = await writeAtLeader(log, transport, requestOf(), async () => {
+    const answer = await writeAtLeader(log, transport, requestOf(), realClock, async () => {
       log.current = { leader: false, url, instance };
       throw lost;
     });
@@ -317,10 +324,16 @@ describe('write at a deposed leader', () => {
     log.current = { leader: true };
     const { transport } = transportOf([]);
     let called = 0;
-    const answer = await writeAtLeader(log, transport, requestOf({ method: 'DELETE' }), async () => {
-      if (++called <= 5) throw lost;
-      return kept;
-    });
+    const answer = await writeAtLeader(
+      log,
+      transport,
+      requestOf({ method: 'DELETE' }),
+      realClock,
+      async () => {
+        if (++called <= 5) throw lost;
+        return kept;
+      },
+    );
     expect(answer).toBe(kept);
     expect(called).toBe(6);
   });
@@ -329,21 +342,16 @@ describe('write at a deposed leader', () => {
     const log = new FakeLog();
     log.current = { leader: true };
     const { transport } = transportOf([]);
-    vi.useFakeTimers();
-    try {
-      let called = 0;
-      const answer = writeAtLeader(log, transport, requestOf(), async () => {
-        called++;
-        throw lost;
-      });
-      const refused = expect(answer).rejects.toBe(lost);
-      await vi.advanceTimersByTimeAsync(21_000);
-      await refused;
-      expect(called).toBeGreaterThan(10);
-      expect(called).toBeLessThan(300);
-    } finally {
-      vi.useRealTimers();
-    }
+    const clock = new VirtualClock();
+    let called = 0;
+    const answer = writeAtLeader(log, transport, requestOf(), clock, async () => {
+      called++;
+      throw lost;
+    });
+    await expect(clock.run(answer)).rejects.toBe(lost);
+    expect(clock.monotonicMs()).toBeLessThan(21_000);
+    expect(called).toBeGreaterThan(10);
+    expect(called).toBeLessThan(300);
   });
 
   it('a write with an unknown outcome is retried only where it is idempotent', async () => {
@@ -356,7 +364,7 @@ describe('write at a deposed leader', () => {
       ['DELETE', 1],
     ] as const) {
       let called = 0;
-      const answer = writeAtLeader(log, transport, requestOf({ method }), async () => {
+      const answer = writeAtLeader(log, transport, requestOf({ method }), realClock, async () => {
         if (called++ === 0) throw unknown;
         return kept;
       });
@@ -379,6 +387,7 @@ describe('write at a deposed leader', () => {
         log,
         transport,
         requestOf({ method, headers: { 'x-forward': ['true'] } }),
+        realClock,
         async () => {
           log.current = { leader: false, url, instance };
           throw unknown;
@@ -394,7 +403,7 @@ describe('write at a deposed leader', () => {
     const { transport } = transportOf([]);
     const request = requestOf({ headers: { 'x-forward': ['TRUE'] } });
     await expect(
-      writeAtLeader(log, transport, request, async () => {
+      writeAtLeader(log, transport, request, realClock, async () => {
         throw lost;
       }),
     ).rejects.toBe(lost);

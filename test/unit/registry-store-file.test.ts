@@ -10,6 +10,7 @@ import { CHAIN_START, encodeFrame, FRAMES, judgeTail } from '../../src/registry/
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { realClock } from '../wait.ts';
 import { fileLog, frameEnds } from './registry-file-kit.ts';
 
 let dir: string;
@@ -40,7 +41,7 @@ async function withFile<T>(
   work: (registry: Registry) => T | Promise<T>,
   logger: Logger = silentLogger,
 ): Promise<T> {
-  const registry = await Registry.open(fileLog(dir), logger);
+  const registry = await Registry.open(fileLog(dir), logger, { clock: realClock });
   try {
     return await work(registry);
   } finally {
@@ -179,7 +180,9 @@ describe('registry file store', () => {
       if (borders.has(cut)) continue;
       const short = whole.subarray(0, cut);
       writeFileSync(path(), short);
-      expect(await code(Registry.open(fileLog(dir), silentLogger)), `byte ${cut}`).toBe('store_corrupt');
+      expect(await code(Registry.open(fileLog(dir), silentLogger, { clock: realClock })), `byte ${cut}`).toBe(
+        'store_corrupt',
+      );
       expect(readFileSync(path())).toEqual(short);
     }
   });
@@ -208,7 +211,10 @@ describe('registry file store', () => {
         const damaged = Buffer.from(whole);
         damaged[at] = (damaged[at] as number) ^ (1 << (at % 8));
         writeFileSync(path(), damaged);
-        expect(await code(Registry.open(fileLog(dir), silentLogger)), `byte ${at}`).toBe('store_corrupt');
+        expect(
+          await code(Registry.open(fileLog(dir), silentLogger, { clock: realClock })),
+          `byte ${at}`,
+        ).toBe('store_corrupt');
         expect(readFileSync(path())).toEqual(damaged);
       }
     },
@@ -216,7 +222,7 @@ describe('registry file store', () => {
 
   it('a file that is no registry log is refused', async () => {
     writeFileSync(path(), 'something else entirely');
-    expect(await code(Registry.open(fileLog(dir), silentLogger))).toBe('store_corrupt');
+    expect(await code(Registry.open(fileLog(dir), silentLogger, { clock: realClock }))).toBe('store_corrupt');
   });
 
   it('appends larger than the read buffer are read', async () => {
@@ -247,13 +253,15 @@ describe('registry file store', () => {
 
   it('a second registry on the folder of a running one is refused, whatever the lock file contains', async () => {
     await withFile(async () => {
-      await expect(Registry.open(fileLog(dir), silentLogger)).rejects.toMatchObject({
+      await expect(Registry.open(fileLog(dir), silentLogger, { clock: realClock })).rejects.toMatchObject({
         code: 'store_locked',
         message: expect.stringContaining(`process ${process.pid} on ${hostname()}`),
       });
       // A process of another PID namespace sees a pid that no process has there.
       writeFileSync(join(dir, 'lock'), JSON.stringify({ pid: 2 ** 22 + 1, host: hostname() }));
-      expect(await code(Registry.open(fileLog(dir), silentLogger))).toBe('store_locked');
+      expect(await code(Registry.open(fileLog(dir), silentLogger, { clock: realClock }))).toBe(
+        'store_locked',
+      );
     });
     await withFile((registry) => expect(subjects(registry)).toEqual([]));
   });
@@ -269,7 +277,7 @@ describe('registry file store', () => {
     ['plain/sub', 'one of the folders above it is a file'],
   ])('the path %s is refused as a folder, because a file is in the way', async (name, why) => {
     writeFileSync(join(dir, 'plain'), '');
-    const opened = Registry.open(fileLog(join(dir, name)), silentLogger);
+    const opened = Registry.open(fileLog(join(dir, name)), silentLogger, { clock: realClock });
     await expect(opened).rejects.toMatchObject({
       code: 'not_writable',
       message: expect.stringContaining(why),
@@ -277,7 +285,9 @@ describe('registry file store', () => {
   });
 
   it('a store below a file system that accepts no folders is refused immediately', async () => {
-    expect(await code(Registry.open(fileLog('/proc/millrace/sub'), silentLogger))).toBe('not_writable');
+    expect(await code(Registry.open(fileLog('/proc/millrace/sub'), silentLogger, { clock: realClock }))).toBe(
+      'not_writable',
+    );
   });
 
   it('a log is written whole or not at all', async () => {

@@ -3,6 +3,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import type { LogRecord, LogSink, RegistryLog } from '../../src/registry/store/log.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import type { Registered, RegisterInput } from '../../src/registry/store/service.ts';
+import { realClock } from '../wait.ts';
 
 export const avro = (...fields: readonly string[]): string =>
   JSON.stringify({
@@ -82,7 +83,7 @@ export interface Kit {
 export async function openKit(records: readonly LogRecord[] = []): Promise<Kit> {
   const log = new TestLog();
   log.records.push(...records);
-  const registry = await Registry.open(log, silentLogger);
+  const registry = await Registry.open(log, silentLogger, { clock: realClock });
   return {
     registry,
     log,
@@ -92,7 +93,7 @@ export async function openKit(records: readonly LogRecord[] = []): Promise<Kit> 
     replayed: async () => {
       const other = new TestLog();
       other.records.push(...log.records);
-      return Registry.open(other, silentLogger);
+      return Registry.open(other, silentLogger, { clock: realClock });
     },
   };
 }

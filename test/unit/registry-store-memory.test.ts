@@ -5,6 +5,7 @@ import { silentLogger } from '../../src/core/log.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { realClock } from '../wait.ts';
 import { TestLog } from './registry-store-kit.ts';
 
 setFlagsFromString('--expose-gc');
@@ -45,7 +46,7 @@ const record = (subject: string, version: number, id: number, text: string): Log
 
 async function cost(make: () => Iterable<LogRecord>): Promise<number> {
   const before = held();
-  const registry = await Registry.open(new MadeLog(make), silentLogger);
+  const registry = await Registry.open(new MadeLog(make), silentLogger, { clock: realClock });
   const after = held();
   expect(registry.counts().versions).toBeGreaterThan(0);
   return after - before;

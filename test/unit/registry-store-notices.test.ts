@@ -5,6 +5,7 @@ import { registryError } from '../../src/registry/errors.ts';
 import type { LogRecord } from '../../src/registry/store/log.ts';
 import { encodeRecord, type SchemaFields } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
+import { realClock } from '../wait.ts';
 import { avro, code, TestLog } from './registry-store-kit.ts';
 
 interface Said extends LogFields {
@@ -28,7 +29,7 @@ async function opened(records: readonly LogRecord[] = []) {
   const log = new TestLog();
   log.records.push(...records);
   let now = 0;
-  const clock = { wallNowMs: () => now, monotonicMs: () => now };
+  const clock = { ...realClock, wallNowMs: () => now, monotonicMs: () => now };
   const registry = await Registry.open(log, logger, { clock });
   return {
     registry,

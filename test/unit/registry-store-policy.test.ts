@@ -5,6 +5,7 @@ import type { LogRecord } from '../../src/registry/store/log.ts';
 import { decodeRecord, encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
+import { realClock } from '../wait.ts';
 import { avro, TestLog } from './registry-store-kit.ts';
 
 class SharedLog extends TestLog {
@@ -30,7 +31,7 @@ const DAMAGED = { key: Buffer.from('{"keytype":"ELSE"}'), value: Buffer.from('{}
 
 const opened = async (log: TestLog, records: readonly LogRecord[] = []): Promise<Registry> => {
   log.records.push(...records);
-  return Registry.open(log, silentLogger);
+  return Registry.open(log, silentLogger, { clock: realClock });
 };
 const inForce = (registry: Registry, subject?: string): unknown => registry.verdictPolicy(subject);
 const kinds = (log: TestLog): unknown[] =>
@@ -97,8 +98,8 @@ describe('copied store', () => {
       yield* lines;
     };
     const open = (): TestLog => Object.assign(to, { sink: undefined });
-    await importStore(open, source());
-    return Registry.open(to, silentLogger);
+    await importStore(open, source(), realClock);
+    return Registry.open(to, silentLogger, { clock: realClock });
   };
 
   it.each<readonly [what: string, from: () => TestLog, to: () => TestLog, policy: unknown]>([

@@ -6,6 +6,7 @@ import { MemoryLog } from '../../src/registry/store/memory-log.ts';
 import { encodeRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import type { RegisterInput } from '../../src/registry/store/service.ts';
+import { realClock } from '../wait.ts';
 import {
   avro,
   code,
@@ -347,7 +348,7 @@ describe('writes', () => {
   it('the registry decides again when others wrote during its decision', async () => {
     let now = 0;
     // Every look at the clock is a slice of its own, so that deciding gives way after each request.
-    const clock = { wallNowMs: () => 1, monotonicMs: () => (now += 100) };
+    const clock = { ...realClock, wallNowMs: () => 1, monotonicMs: () => (now += 100) };
     registry = await Registry.open(log, silentLogger, { clock });
     await registry.setConfig('a', { compatibility: 'NONE' });
     setImmediate(() => log.sink?.apply([theirs(1)]));
@@ -367,7 +368,7 @@ describe('writes', () => {
   });
 
   it('the registry works in memory alone', async () => {
-    const memory = await Registry.open(new MemoryLog(), silentLogger);
+    const memory = await Registry.open(new MemoryLog(), silentLogger, { clock: realClock });
     await memory.register('a', { text: '"int"' }, {});
     expect(memory.counts()).toEqual({
       contexts: 1,

@@ -22,6 +22,7 @@ import type { LogRecord, RegistryLog } from '../../src/registry/store/log.ts';
 import { encodeRecord, type StoreRecord } from '../../src/registry/store/records.ts';
 import { Registry } from '../../src/registry/store/registry.ts';
 import { exportStore, importStore } from '../../src/registry/store/transfer.ts';
+import { realClock } from '../wait.ts';
 import { fileLog } from './registry-file-kit.ts';
 import { avro, code, everything, TestLog, typed } from './registry-store-kit.ts';
 
@@ -56,7 +57,7 @@ async function* linesOf(lines: readonly string[]): AsyncIterable<string> {
 }
 
 const shown = async (log: RegistryLog): Promise<unknown> => {
-  const registry = await Registry.open(log, silentLogger);
+  const registry = await Registry.open(log, silentLogger, { clock: realClock });
   const all = [
     everything(registry),
     registry.config(undefined, false),
@@ -69,7 +70,7 @@ const shown = async (log: RegistryLog): Promise<unknown> => {
 };
 
 async function fillStore(log: RegistryLog): Promise<void> {
-  const registry = await Registry.open(log, silentLogger);
+  const registry = await Registry.open(log, silentLogger, { clock: realClock });
   await registry.setConfig(undefined, { compatibility: 'NONE' });
   for (const subject of ['a', 'b', ':.c:a', 'q"{é☃'])
     for (const text of [avro('x'), avro(subject === 'b' ? 'q' : 'y'), typed('int')])
@@ -85,7 +86,7 @@ async function fillStore(log: RegistryLog): Promise<void> {
 
 describe('export', () => {
   it('an export does not restore a version that a replaced tombstone had deleted', async () => {
-    const registry = await Registry.open(file('one'), silentLogger);
+    const registry = await Registry.open(file('one'), silentLogger, { clock: realClock });
     await registry.setConfig('s', { compatibility: 'NONE' });
     await registry.register('s', { text: avro('a') }, {});
     await registry.register('s', { text: avro('b') }, {});
@@ -95,7 +96,7 @@ describe('export', () => {
     await registry.deleteSubject('s', false);
     await registry.close();
     const before = await shown(file('one'));
-    await importStore(() => file('two'), linesOf(await exported(file('one'))));
+    await importStore(() => file('two'), linesOf(await exported(file('one'))), realClock);
     expect(await shown(file('two'))).toEqual(before);
   });
 });
@@ -112,6 +113,7 @@ describe('transfer commands', () => {
     out: over.out ?? '-',
     in: over.in,
     log: silentLogger,
+    clock: realClock,
     openLog: () => file(store),
   });
 
@@ -147,6 +149,7 @@ describe('export target', () => {
       out,
       in: undefined,
       log: silentLogger,
+      clock: realClock,
       openLog: () => file('one'),
     });
 
@@ -197,18 +200,20 @@ describe('export and import', () => {
     const lines = await exported(file('one'));
     expect(lines.filter((line) => line.includes('Base64'))).toHaveLength(1);
 
-    expect(await importStore(() => file('two'), linesOf(lines))).toMatchObject({ written: lines.length - 2 });
+    expect(await importStore(() => file('two'), linesOf(lines), realClock)).toMatchObject({
+      written: lines.length - 2,
+    });
     expect(await exported(file('two'))).toEqual(lines);
 
     const topic: LogRecord[] = [];
-    await importStore(() => new SharedLog(topic), linesOf(lines));
+    await importStore(() => new SharedLog(topic), linesOf(lines), realClock);
     expect(await exported(new SharedLog(topic))).toEqual(lines);
 
     const wanted = await shown(file('one'));
     expect(await shown(file('two'))).toEqual(wanted);
     expect(await shown(new SharedLog(topic))).toEqual(wanted);
-    const registry = await Registry.open(file('two'), silentLogger);
-    const one = await Registry.open(file('one'), silentLogger);
+    const registry = await Registry.open(file('two'), silentLogger, { clock: realClock });
+    const one = await Registry.open(file('one'), silentLogger, { clock: realClock });
     const register = (into: Registry) => into.register('fresh', { text: '"bytes"' }, {});
     expect((await register(registry)).version.id).toBe((await register(one)).version.id);
     await registry.close();
@@ -218,13 +223,13 @@ describe('export and import', () => {
   it('an import into an equal store does nothing, and into a different one is refused', async () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
-    await importStore(() => file('two'), linesOf(lines));
-    expect(await importStore(() => file('two'), linesOf(lines))).toMatchObject({ written: 0 });
-    const registry = await Registry.open(file('two'), silentLogger);
+    await importStore(() => file('two'), linesOf(lines), realClock);
+    expect(await importStore(() => file('two'), linesOf(lines), realClock)).toMatchObject({ written: 0 });
+    const registry = await Registry.open(file('two'), silentLogger, { clock: realClock });
     await registry.register('another', { text: '"int"' }, {});
     await registry.close();
     const before = await exported(file('two'));
-    expect(await code(importStore(() => file('two'), linesOf(lines)))).toBe('store_not_empty');
+    expect(await code(importStore(() => file('two'), linesOf(lines), realClock))).toBe('store_not_empty');
     expect(await exported(file('two'))).toEqual(before);
   });
 
@@ -232,9 +237,9 @@ describe('export and import', () => {
     await fillStore(file('one'));
     const lines = await exported(file('one'));
     const topic: LogRecord[] = [];
-    await importStore(() => new SharedLog(topic), linesOf(lines));
+    await importStore(() => new SharedLog(topic), linesOf(lines), realClock);
     topic.splice(5);
-    expect(await importStore(() => new SharedLog(topic), linesOf(lines))).toMatchObject({
+    expect(await importStore(() => new SharedLog(topic), linesOf(lines), realClock)).toMatchObject({
       written: lines.length - 2 - 5,
     });
     expect(await exported(new SharedLog(topic))).toEqual(lines);
@@ -257,7 +262,7 @@ describe('export and import', () => {
       ['{"millrace":"registry","format":2}', ...lines.slice(1)],
     ];
     for (const given of bad)
-      expect(await code(importStore(() => file('two'), linesOf(given)))).toBe('malformed_export');
+      expect(await code(importStore(() => file('two'), linesOf(given), realClock))).toBe('malformed_export');
     expect(await exported(file('two'))).toHaveLength(2);
   });
 
@@ -269,8 +274,8 @@ describe('export and import', () => {
       record(null),
     ];
     const lines = await exported(new SharedLog(topic));
-    await importStore(() => file('two'), linesOf(lines));
-    const registry = await Registry.open(file('two'), silentLogger);
+    await importStore(() => file('two'), linesOf(lines), realClock);
+    const registry = await Registry.open(file('two'), silentLogger, { clock: realClock });
     expect(registry.counts().versions).toBe(0);
     expect((await registry.register('b', { text: '"int"' }, {})).version.id).toBe(42);
     await registry.close();
@@ -298,8 +303,8 @@ describe('export and import', () => {
       .update(`${body.join('\n')}\n`)
       .digest('hex');
     const lines = [...body, JSON.stringify({ records: body.length - 1, sha256 })];
-    await importStore(() => file('made'), linesOf(lines));
-    const registry = await Registry.open(file('made'), silentLogger);
+    await importStore(() => file('made'), linesOf(lines), realClock);
+    const registry = await Registry.open(file('made'), silentLogger, { clock: realClock });
     expect(registry.versions('s', 'also').map(({ version, id }) => [version, id])).toEqual([[1, 4]]);
     expect(await registry.register('t', { text: '"long"' }, {})).toMatchObject({ version: { id: 10 } });
     await registry.close();
@@ -316,6 +321,6 @@ describe('export and import', () => {
       };
       return log;
     };
-    expect(await code(importStore(losing, linesOf(lines)))).toBe('store_corrupt');
+    expect(await code(importStore(losing, linesOf(lines), realClock))).toBe('store_corrupt');
   });
 });

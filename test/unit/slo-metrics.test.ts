@@ -11,6 +11,8 @@ import {
   type TransportAnswer,
   writerCodec,
 } from '../../src/registry/index.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
+import { realClock } from '../wait.ts';
 
 const TEXT = JSON.stringify({ type: 'record', name: 'R', fields: [{ name: 'n', type: 'int' }] });
 
@@ -40,7 +42,8 @@ describe('client metrics', () => {
           return { status: 200, body: JSON.stringify(document) };
         },
       },
-      clock: { wallNowMs: () => nowMs, monotonicMs: () => nowMs },
+      clock: { ...realClock, wallNowMs: () => nowMs, monotonicMs: () => nowMs },
+      random: new SeededRandom(1),
       metrics,
       unknownForMs: 1000,
       retries: 0,

@@ -113,7 +113,7 @@ describe('existing topic', () => {
       { topic: 'orders', partitions: 1 },
       { topic: 'new', partitions: 1, replicationFactor: 3 },
     ]);
-    await prepareTopics(admin, '_schemas', log);
+    await prepareTopics(admin, '_schemas', log, systemClock);
     expect(log.lines.filter(({ level }) => level === 'warn').map(({ fields }) => fields)).toEqual([
       { topic: 'orders', replicas: 3, [IN_SYNC]: 1 },
       { topic: '_schemas', replicas: 3, [IN_SYNC]: 1 },

@@ -1,12 +1,13 @@
 /** Orders as framed records: each schema version is registered once, each order is written with the version that the
  *  generator gives it, in the order of the stream. */
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Metrics } from '../../core/metrics.ts';
 import type { OrderVersion } from '../../gen/order.ts';
 import type { EncodeOrder } from '../../gen/order-source.ts';
 import { orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
+import { systemRandom } from '../../io/clock/system.ts';
 import type { Kernels } from '../../native/surface.ts';
 import {
   fetchTransport,
@@ -26,7 +27,7 @@ export interface FramedOrdersOptions {
   readonly versions: readonly OrderVersion[];
   readonly timeoutMs: number;
   readonly kernels: Kernels;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly metrics: Metrics;
 }
 
@@ -52,8 +53,9 @@ export async function framedOrders(options: FramedOrdersOptions): Promise<Encode
     });
   }
   const client = new RegistryClient({
-    transport: fetchTransport({ ...credentialsOf(options.registry), timeoutMs: options.timeoutMs }),
+    transport: fetchTransport({ ...credentialsOf(options.registry), timeoutMs: options.timeoutMs, clock }),
     clock,
+    random: systemRandom,
     metrics,
     unknownForMs: UNKNOWN_ID_MS,
     retries: RETRIES,

@@ -3,6 +3,7 @@
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/broker/port.ts';
+import { systemRandom } from '../../io/clock/system.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
@@ -67,8 +68,14 @@ export function registryClient(context: ClientContext): RegistryClient {
   }
   const { url, authorization } = credentialsOf(context.settings);
   return new RegistryClient({
-    transport: fetchTransport({ url, timeoutMs: context.settings['connect-timeout'], authorization }),
+    transport: fetchTransport({
+      url,
+      timeoutMs: context.settings['connect-timeout'],
+      clock: context.clock,
+      authorization,
+    }),
     clock: context.clock,
+    random: systemRandom,
     metrics: context.metrics,
     unknownForMs: UNKNOWN_ID_MS,
     retries: RETRIES,

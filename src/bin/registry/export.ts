@@ -16,6 +16,13 @@ export const command = defineCommand({
   async run(context) {
     const { store, out } = context.settings;
     const open = await storesOf(context, 'reads');
-    return transfer('export', { store, out, in: undefined, log: context.log, openLog: () => open().log });
+    return transfer('export', {
+      store,
+      out,
+      in: undefined,
+      log: context.log,
+      clock: context.clock,
+      openLog: () => open().log,
+    });
   },
 });

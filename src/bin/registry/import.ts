@@ -20,6 +20,7 @@ export const command = defineCommand({
       out: '-',
       in: context.settings.in,
       log: context.log,
+      clock: context.clock,
       openLog: () => open().log,
     });
   },

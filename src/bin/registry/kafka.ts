@@ -4,6 +4,7 @@ import { hostname } from 'node:os';
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import { SHOWN_PROPERTIES } from '../../io/broker/properties.ts';
+import { systemRandom } from '../../io/clock/system.ts';
 import { ForwardTrust, forwardTransport, KafkaLog, writeAtLeader } from '../../registry/server.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { brokerDriver } from '../shell/drivers.ts';
@@ -129,6 +130,7 @@ export async function kafkaStores(
       properties,
       log,
       clock: context.clock,
+      random: systemRandom,
       follow: use === 'reads',
       ...(settings['stale-reads'] === 'refuse' ? {} : { staleRead: () => stale.add() }),
       ...(url === undefined ? {} : { url }),
@@ -137,7 +139,7 @@ export async function kafkaStores(
       log: store,
       instance: store.instance,
       stale: () => store.stale,
-      writeAtLeader: (request, here) => writeAtLeader(store, transport, request, here),
+      writeAtLeader: (request, here) => writeAtLeader(store, transport, request, context.clock, here),
       masterAvailable: () => {
         const role = store.role();
         return role.leader || role.url !== undefined;

@@ -4,6 +4,7 @@ import { type FileHandle, lstat, open, realpath, rename, rm, stat } from 'node:f
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Writable } from 'node:stream';
+import type { Timers } from '../../core/clock.ts';
 import { coreError, EXIT, MillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { exportStore, importStore, REGISTRY_LOG_FILE, type RegistryLog } from '../../registry/server.ts';
@@ -25,6 +26,7 @@ export interface TransferOptions {
   readonly out: string;
   readonly in: string | undefined;
   readonly log: Logger;
+  readonly clock: Timers;
   /** The store of `store`, made anew with each call. */
   readonly openLog: () => RegistryLog;
 }
@@ -149,12 +151,13 @@ async function exportInto(
   }
 }
 
-async function importFrom({ store, in: path, log, openLog }: TransferOptions): Promise<number> {
+async function importFrom({ store, in: path, log, clock, openLog }: TransferOptions): Promise<number> {
   if (path === undefined) throw coreError('usage', '-in is required', { next: 'give -in=FILE' });
   const input = path === '-' ? process.stdin : createReadStream(path);
   let imported: Awaited<ReturnType<typeof importStore>>;
   try {
-    imported = await importStore(openLog, createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY }));
+    const lines = createInterface({ input, crlfDelay: Number.POSITIVE_INFINITY });
+    imported = await importStore(openLog, lines, clock);
   } catch (thrown) {
     throw readable(thrown, 'bad_file', `read ${path}`, 'give -in with a file that registry export wrote');
   }

@@ -5,6 +5,7 @@
  *  written through this instance can be read here when the answer arrives; (4) with access rules, credentials leave only
  *  for an address that the operator vouches for.
  */
+import { type Cancel, sleep, type Timers } from '../../core/clock.ts';
 import { coreError, findMillraceError, MillraceError } from '../../core/errors.ts';
 import type { HttpClient, HttpClientDriver, HttpClientReply } from '../../io/http/client-port.ts';
 import type {
@@ -154,8 +155,6 @@ export function forwardTransport(driver: HttpClientDriver, options: ForwardOptio
   };
 }
 
-const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
-
 const isForwarded = (request: HttpRequestHead): boolean =>
   request.header(FORWARD_HEADER).some((value) => value.toLowerCase() === 'true');
 
@@ -193,7 +192,12 @@ interface Leader {
 }
 
 /** Where to write: `here`, or the leader. Waits for one until `deadline`. @throws leader_unknown */
-async function leaderOf(log: RegistryLog, request: HttpRequest, deadline: number): Promise<Leader | 'here'> {
+async function leaderOf(
+  log: RegistryLog,
+  request: HttpRequest,
+  clock: Timers,
+  deadline: number,
+): Promise<Leader | 'here'> {
   for (;;) {
     const role = log.role();
     if (role.leader) return 'here';
@@ -203,12 +207,12 @@ async function leaderOf(log: RegistryLog, request: HttpRequest, deadline: number
       });
     }
     if (role.url !== undefined) return { url: role.url, instance: role.instance };
-    if (performance.now() >= deadline || request.signal.aborted) {
+    if (clock.monotonicMs() >= deadline || request.signal.aborted) {
       throw registryError('leader_unknown', 'no instance of the registry may write at the moment', {
         next: 'try again; an instance takes over by itself',
       });
     }
-    await sleep(LEADER_POLL_MS);
+    await sleep(clock, LEADER_POLL_MS);
   }
 }
 
@@ -268,13 +272,14 @@ async function movedFrom(
   log: RegistryLog,
   leader: Leader,
   request: HttpRequest,
+  clock: Timers,
   deadline: number,
 ): Promise<boolean> {
   for (;;) {
     const role = log.role();
     if (role.leader || role.url !== leader.url || role.instance !== leader.instance) return true;
-    if (performance.now() >= deadline || request.signal.aborted) return false;
-    await sleep(LEADER_POLL_MS);
+    if (clock.monotonicMs() >= deadline || request.signal.aborted) return false;
+    await sleep(clock, LEADER_POLL_MS);
   }
 }
 
@@ -305,10 +310,11 @@ async function sendWhileLeading(
   url: string,
   transport: ForwardTransport,
   request: HttpRequest,
+  clock: Timers,
 ): Promise<Sent> {
-  let timer: NodeJS.Timeout | undefined;
+  let cancel: Cancel = () => {};
   const moved = new Promise<Sent>((resolve) => {
-    timer = setInterval(() => {
+    cancel = clock.every(MOVED_POLL_MS, () => {
       const role = log.role();
       if (!role.leader && (role.url === undefined || role.url === url)) return;
       resolve(
@@ -316,12 +322,12 @@ async function sendWhileLeading(
           next: 'read what you wrote before you write it again: whether it was kept is not known',
         }),
       );
-    }, MOVED_POLL_MS);
+    });
   });
   try {
     return await Promise.race([sendTo(url, transport, request), moved]);
   } finally {
-    clearInterval(timer);
+    cancel();
   }
 }
 
@@ -341,16 +347,17 @@ export async function forwardToLeader(
   log: RegistryLog,
   transport: ForwardTransport,
   request: HttpRequest,
+  clock: Timers,
 ): Promise<HttpResponse | undefined> {
-  const deadline = performance.now() + LEADER_WAIT_MS;
+  const deadline = clock.monotonicMs() + LEADER_WAIT_MS;
   for (;;) {
-    const leader = await leaderOf(log, request, deadline);
+    const leader = await leaderOf(log, request, clock, deadline);
     if (leader === 'here') return undefined;
     const { url } = leader;
     const refusal = transport.refusal?.(url);
     if (refusal !== undefined) throw refusal;
-    const reply = await sendWhileLeading(log, url, transport, request);
-    const late = performance.now() >= deadline || request.signal.aborted;
+    const reply = await sendWhileLeading(log, url, transport, request, clock);
+    const late = clock.monotonicMs() >= deadline || request.signal.aborted;
     if (reply === 'not sent') {
       if (late) {
         throw registryError(
@@ -367,13 +374,13 @@ export async function forwardToLeader(
       const error = misdirected(url, reply);
       const mayRepeat = mayBeRegistry(reply) && (keptNothing(reply) || isRepeatable(request));
       // Once an announcement: it is no use to say it to the same stranger again.
-      if (!mayRepeat || !(await movedFrom(log, leader, request, deadline))) throw error;
+      if (!mayRepeat || !(await movedFrom(log, leader, request, clock, deadline))) throw error;
     } else if (late || !keptNothing(reply)) {
       // An answer that was given stands, even where this instance cannot follow at the moment.
       if (reply.status < 400) await log.catchUp().catch(() => {});
       return responseOf(reply);
     }
-    await sleep(RESEND_MS);
+    await sleep(clock, RESEND_MS);
   }
 }
 
@@ -384,11 +391,12 @@ export async function writeAtLeader(
   log: RegistryLog,
   transport: ForwardTransport,
   request: HttpRequest,
+  clock: Timers,
   here: () => Promise<HttpResponse>,
 ): Promise<HttpResponse> {
-  const deadline = performance.now() + LEADER_WAIT_MS;
+  const deadline = clock.monotonicMs() + LEADER_WAIT_MS;
   for (;;) {
-    const forwarded = await forwardToLeader(log, transport, request);
+    const forwarded = await forwardToLeader(log, transport, request, clock);
     if (forwarded !== undefined) return forwarded;
     try {
       return await here();
@@ -397,8 +405,8 @@ export async function writeAtLeader(
       // Who forwarded it knows the next leader too, but not that this outcome may be repeated.
       const unknown = code === 'store_unknown' && isRepeatable(request);
       const again = unknown || (code === 'not_leader' && !isForwarded(request));
-      if (!again || performance.now() >= deadline) throw thrown;
+      if (!again || clock.monotonicMs() >= deadline) throw thrown;
     }
-    await sleep(RESEND_MS);
+    await sleep(clock, RESEND_MS);
   }
 }

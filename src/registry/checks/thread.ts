@@ -5,6 +5,7 @@
  */
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
+import type { Timers } from '../../core/clock.ts';
 import { registryError } from '../errors.ts';
 import { tooMuchMemory, tooMuchTime } from './judge.ts';
 import { charsOf, type Source } from './source.ts';
@@ -42,15 +43,15 @@ export interface TaskRunner {
 export class CheckThread implements TaskRunner {
   /** The longest that one request may keep the thread, or wait for it, ms. */
   private readonly mostMs: number;
-  private readonly nowMs: () => number;
+  private readonly clock: Timers;
   private worker: Worker | undefined;
   private waiting = 0;
   private last: Promise<unknown> = Promise.resolve();
   private closed = false;
 
-  constructor(mostMs: number, nowMs = () => performance.now()) {
+  constructor(mostMs: number, clock: Timers) {
     this.mostMs = mostMs;
-    this.nowMs = nowMs;
+    this.clock = clock;
   }
 
   run(job: Job): Promise<Ran> {
@@ -59,7 +60,7 @@ export class CheckThread implements TaskRunner {
         busy(`${this.waiting} checks of large schemas wait already (the limit checks-waiting)`),
       );
     this.waiting++;
-    const asked = this.nowMs();
+    const asked = this.clock.monotonicMs();
     const ran = this.last.then(() => this.runNow(job, asked)).finally(() => this.waiting--);
     this.last = ran.catch(() => undefined);
     return ran;
@@ -72,7 +73,7 @@ export class CheckThread implements TaskRunner {
 
   private async runNow(job: Job, asked: number): Promise<Ran> {
     if (this.closed) throw registryError('store_failed', 'the registry is closing');
-    const started = this.nowMs();
+    const started = this.clock.monotonicMs();
     if (started - asked > this.mostMs)
       throw busy(
         `the check of this schema waited longer than ${this.mostMs} ms for others (the limit -check-timeout)`,
@@ -83,7 +84,7 @@ export class CheckThread implements TaskRunner {
     reply.catch(() => undefined);
     await copy(worker, job.sources);
     worker.postMessage({ task: job.task, steps: job.steps } satisfies CheckMessage);
-    return { reply: await reply, tookMs: this.nowMs() - started };
+    return { reply: await reply, tookMs: this.clock.monotonicMs() - started };
   }
 
   private started(): Worker {
@@ -105,7 +106,7 @@ export class CheckThread implements TaskRunner {
   private replyOf(worker: Worker, limitMs: number): Promise<Reply> {
     return new Promise((resolve, reject) => {
       const settle = (): void => {
-        clearTimeout(timer);
+        cancel();
         worker.off('message', replied).off('error', failed).off('exit', ended);
       };
       const giveUp = (error: Error): void => {
@@ -126,7 +127,7 @@ export class CheckThread implements TaskRunner {
             ? registryError('store_failed', 'the registry is closing')
             : new Error(`the thread that checks schemas ended with ${code}`),
         );
-      const timer = setTimeout(() => giveUp(tooMuchTime(this.mostMs)), Math.max(1, limitMs));
+      const cancel = this.clock.after(Math.max(1, limitMs), () => giveUp(tooMuchTime(this.mostMs)));
       worker.on('message', replied).on('error', failed).on('exit', ended);
     });
   }

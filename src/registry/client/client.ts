@@ -7,8 +7,7 @@
  *  to wait on, never a fact about an id; (4) a registry that refuses one schema (401, 403) and answers for another one
  *  has said something about that schema: it is unknown to this process.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import { type Random, sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError, type MillraceError } from '../../core/errors.ts';
 import type { Counter, Histogram, Metrics } from '../../core/metrics.ts';
 import { REGISTRY_ERRORS, registryError } from '../errors.ts';
@@ -21,7 +20,9 @@ import { UnknownIds } from './unknown-ids.ts';
 
 export interface RegistryClientOptions {
   readonly transport: RegistryTransport;
-  readonly clock: Clock;
+  readonly clock: Timers;
+  /** Spreads repeated requests. */
+  readonly random: Pick<Random, 'fraction'>;
   readonly metrics: Metrics;
   /** How long an unknown id is believed to be unknown. */
   readonly unknownForMs: number;
@@ -457,8 +458,9 @@ export class RegistryClient {
         failure = thrown;
       }
       if (attempt >= this.options.retries) throw failure;
-      // Spread, so that those who failed together do not come back together.
-      await sleep(this.options.retryDelayMs * 2 ** attempt * (0.5 + Math.random()));
+      const { clock, random, retryDelayMs } = this.options;
+      // Jitter: clients that failed together must not return together.
+      await sleep(clock, retryDelayMs * 2 ** attempt * (0.5 + random.fraction()));
     }
   }
 

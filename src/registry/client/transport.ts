@@ -1,4 +1,5 @@
 /** How the client reaches a registry: a port with one driver over `fetch`, and what a test puts in its place. */
+import type { Timers } from '../../core/clock.ts';
 import { registryError } from '../errors.ts';
 
 export interface TransportAnswer {
@@ -15,6 +16,7 @@ export interface FetchTransportOptions {
   /** `http://host:port`, with or without a path. */
   readonly url: string;
   readonly timeoutMs: number;
+  readonly clock: Timers;
   /** Value of the Authorization header, asked for each request: a token may be replaced while the process runs. */
   readonly authorization?: () => string | undefined;
 }
@@ -32,9 +34,8 @@ export function fetchTransport(options: FetchTransportOptions): RegistryTranspor
       const authorization = options.authorization?.();
       // Of the whole exchange: a registry that sends a byte now and then has not answered.
       const late = new AbortController();
-      const timer = setTimeout(
-        () => late.abort(new Error(`no whole answer within ${options.timeoutMs} ms`)),
-        options.timeoutMs,
+      const cancel = options.clock.after(options.timeoutMs, () =>
+        late.abort(new Error(`no whole answer within ${options.timeoutMs} ms`)),
       );
       try {
         const response = await fetch(`${base}${path}`, {
@@ -60,7 +61,7 @@ export function fetchTransport(options: FetchTransportOptions): RegistryTranspor
           },
         );
       } finally {
-        clearTimeout(timer);
+        cancel();
       }
       throw registryError(
         'registry_protocol',

@@ -6,8 +6,7 @@
  *  meanwhile; (4) a record that a topic refuses as too large holds its partition, and no other one, until the topic
  *  accepts it.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import { sleep, type Timers, within } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Counter, Gauge, Histogram, Metrics } from '../../core/metrics.ts';
@@ -78,7 +77,7 @@ export interface GroupMemberOptions {
   readonly sink: DecodedSink | undefined;
   readonly quarantine: Quarantine;
   readonly metrics: ConsumerMetrics;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly log: Logger;
   readonly drain: AbortSignal;
   readonly batchRows: number;
@@ -86,8 +85,6 @@ export interface GroupMemberOptions {
   /** Undefined: runs until the drain. */
   readonly ends: EndTracker | undefined;
   readonly onRows: (rows: number, failed: number) => void;
-  /** Waits for so long or until the signal; absent: by a timer of this process. */
-  readonly sleep?: (ms: number, signal: AbortSignal) => Promise<void>;
 }
 
 const WAIT_MS = 250;
@@ -101,10 +98,6 @@ const REGISTRY_RETRY_MS = 100;
 const REGISTRY_RETRY_MS_MAX = 5000;
 /** Batches kept while the registry is away: one a partition that had not delivered before. */
 const KEPT_BATCHES_MAX = 16;
-
-async function sleepUnlessAborted(ms: number, signal: AbortSignal): Promise<void> {
-  await sleep(ms, undefined, { signal }).catch(() => {});
-}
 
 export class GroupMember {
   private readonly options: GroupMemberOptions;
@@ -171,8 +164,8 @@ export class GroupMember {
   }
 
   private sleep(ms: number): Promise<void> {
-    const { drain, sleep: wait = sleepUnlessAborted } = this.options;
-    return wait(ms, drain);
+    const { clock, drain } = this.options;
+    return sleep(clock, ms, drain);
   }
 
   /** Finishes a batch, and what arrived behind it while the registry was away, in order. */
@@ -397,10 +390,11 @@ export class GroupMember {
     if (rebalance.kind === 'revoked') {
       // A batch that waits for the registry is not finished now; its new owner reads it again.
       if (!this.waitsForRegistry)
-        await Promise.race([
+        await within(
+          this.options.clock,
+          REBALANCE_WAIT_MS,
           this.processing.catch(() => {}),
-          sleep(REBALANCE_WAIT_MS, undefined, { ref: false }),
-        ]);
+        );
       await this.commit(this.options.clock.monotonicMs());
     }
     const { lag } = this.options.metrics;

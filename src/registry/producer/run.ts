@@ -1,6 +1,5 @@
 /** Several producer instances on one schedule: who is free takes the next values. */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import { sleep, type Timers } from '../../core/clock.ts';
 import type { FramedProducer } from './producer.ts';
 
 export interface ProducerRun {
@@ -12,7 +11,7 @@ export interface ProducerRun {
   /** A second over all instances; 0: as fast as the broker takes them. */
   readonly rate: number;
   readonly batchRows: number;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly drain: AbortSignal;
   readonly onSent: (rows: number) => void;
 }
@@ -37,7 +36,7 @@ export async function runProducers(run: ProducerRun): Promise<number> {
         next += size;
         if (rate > 0) {
           const waitMs = startMs + (from / rate) * 1000 - clock.monotonicMs();
-          if (waitMs > 0) await sleep(waitMs);
+          if (waitMs > 0) await sleep(clock, waitMs);
         }
         await instance.send(run.source(from, size));
         run.onSent(size);

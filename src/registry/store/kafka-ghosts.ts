@@ -2,6 +2,7 @@
  *  registries, which reads uncommitted, takes such a row for the latest value of its key. A leader replaces each by a
  *  committed row before it says that it leads.
  */
+import type { Clock } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import {
   type BatchConsumer,
@@ -24,7 +25,8 @@ export interface GhostSearch {
   readonly driver: BrokerDriver;
   readonly broker: BrokerOptions;
   readonly topic: string;
-  /** No ghost stands below. */
+  readonly clock: Clock;
+  /** No ghost is stored below this offset. */
   readonly clean: bigint;
 }
 
@@ -49,10 +51,10 @@ async function opened<T>(
   }
 }
 
-/** Gives every row of [from, end) to `onRow`. `end` undefined: to where the topic ends now; returns where that is. */
+/** Gives every row of [from, end) to `onRow`. */
 async function scan(
   consumer: BatchConsumer,
-  topic: string,
+  { topic, clock }: GhostSearch,
   from: bigint,
   end: bigint,
   onRow: OnRow,
@@ -60,7 +62,7 @@ async function scan(
   let batch = RecordBatch.create(ROWS, ARENA_BYTES);
   await consumer.assign([{ topic, partition: 0, offset: from }]);
   let at = from;
-  let progressed = performance.now();
+  let progressed = clock.monotonicMs();
   while (at < end) {
     const { rowCount, ends, events } = await consumer.consume(batch, WAIT_MS);
     const before = at;
@@ -73,8 +75,8 @@ async function scan(
     for (const reached of ends) if (reached.offset > at) at = reached.offset;
     if (events.some(({ code }) => code === OVERSIZE) && batch.arenaCapacity * 4 <= ARENA_BYTES_MAX)
       batch = RecordBatch.create(ROWS, batch.arenaCapacity * 4);
-    if (at !== before) progressed = performance.now();
-    else if (performance.now() - progressed > STALL_MS)
+    if (at !== before) progressed = clock.monotonicMs();
+    else if (clock.monotonicMs() - progressed > STALL_MS)
       throw registryError('store_timeout', `${topic} cannot be read to its end`, {
         next: 'see whether the broker runs',
       });
@@ -92,10 +94,10 @@ export function rowsAgainstGhosts(search: GhostSearch): Promise<{ rows: LogRecor
     const from = clean > low ? clean : low;
     if (from >= high) return { rows: [], end: high };
     const latest = new Map<string, bigint>();
-    await scan(all, topic, from, high, (key, _, offset) => latest.set(nameOf(key), offset));
+    await scan(all, search, from, high, (key, _, offset) => latest.set(nameOf(key), offset));
     return opened(search, 'committed', async (kept) => {
       const values = new Map<string, Uint8Array | null>();
-      await scan(kept, topic, from, high, (key, value, offset) => {
+      await scan(kept, search, from, high, (key, value, offset) => {
         const name = nameOf(key);
         if (latest.get(name) === offset) latest.delete(name);
         else if (latest.has(name)) values.set(name, value?.slice() ?? null);
@@ -104,7 +106,7 @@ export function rowsAgainstGhosts(search: GhostSearch): Promise<{ rows: LogRecor
       const hidden = [...latest.keys()].filter((name) => !values.has(name));
       if (hidden.length > 0 && from > low) {
         const wanted = new Set(hidden);
-        await scan(kept, topic, OFFSET_BEGINNING, from, (key, value) => {
+        await scan(kept, search, OFFSET_BEGINNING, from, (key, value) => {
           const name = nameOf(key);
           if (wanted.has(name)) values.set(name, value?.slice() ?? null);
         });

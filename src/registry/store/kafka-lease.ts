@@ -3,6 +3,8 @@
  *  An announcement is only a hint about liveness. That two instances never write at once is the broker's doing: the
  *  one that initialised the transactional id last fences all others.
  */
+import type { Random } from '../../core/clock.ts';
+
 const utf8 = new TextEncoder();
 
 export const ANNOUNCEMENT_KEY = utf8.encode('leader');
@@ -51,7 +53,8 @@ export class Lease {
   private readonly url: string;
   private readonly leaseMs: number;
   private seenAtMs = 0;
-  private spread = Math.random() * SPREAD;
+  private readonly random: Pick<Random, 'fraction'>;
+  private spread: number;
   private stale = false;
   /** Until then whoever fenced this instance may announce itself. */
   private successorUntilMs = 0;
@@ -59,10 +62,12 @@ export class Lease {
   private starting = true;
   current: SeenAnnouncement | undefined;
 
-  constructor(instance: string, url: string, leaseMs: number) {
+  constructor(instance: string, url: string, leaseMs: number, random: Pick<Random, 'fraction'>) {
     this.instance = instance;
     this.url = url;
     this.leaseMs = leaseMs;
+    this.random = random;
+    this.spread = random.fraction() * SPREAD;
   }
 
   /** @param ageMs by the clocks of the two machines */
@@ -72,7 +77,7 @@ export class Lease {
     this.seenAtMs = nowMs;
     if (announcement.instance !== this.instance) this.successorUntilMs = 0;
     this.stale = ageMs > STALE_LEASES * this.leaseMs + CLOCK_SKEW_MS;
-    this.spread = Math.random() * SPREAD;
+    this.spread = this.random.fraction() * SPREAD;
   }
 
   /** Fencing is a sign of life of the one that did it. Who stood again at once would fence it in turn, and it the other

@@ -10,8 +10,7 @@
  *  it take writes. So a leader knows every record that was ever kept, and an id cannot be given twice: of two
  *  instances that both believe that they lead, one cannot commit.
  */
-import { randomUUID } from 'node:crypto';
-import type { Timers } from '../../core/clock.ts';
+import { type Random, randomUuid, sleep, type Timers, within } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { BrokerDriver, BrokerOptions, BrokerProperties } from '../../io/broker/port.ts';
@@ -41,6 +40,7 @@ const RESIGN_MS = 3000;
 export interface KafkaLogOptions {
   readonly driver: BrokerDriver;
   readonly clock: Timers;
+  readonly random: Random;
   /** `host:port` with commas between. */
   readonly brokers: string;
   readonly properties?: BrokerProperties;
@@ -64,11 +64,12 @@ export class KafkaLog implements RegistryLog {
   readonly name: string;
   readonly shared = true;
   private readonly options: KafkaLogOptions;
+  private readonly clock: Timers;
   private readonly broker: BrokerOptions;
   private readonly topic: string;
   private readonly leaderTopic: string;
   /** The name by which this one announces itself. */
-  readonly instance = randomUUID();
+  readonly instance: string;
   private readonly leaseMs: number;
   private readonly lease: Lease;
   private readonly reads: KafkaReads | undefined;
@@ -81,7 +82,8 @@ export class KafkaLog implements RegistryLog {
   private warned = false;
   private governing: Promise<void> | undefined;
   private closing = false;
-  private rest: (() => void) | undefined;
+  /** Ends the wait of the governing loop. */
+  private rest: AbortController | undefined;
   /** Lets open settle. */
   private led = (): void => {};
   private asking: Promise<bigint> | undefined;
@@ -93,8 +95,10 @@ export class KafkaLog implements RegistryLog {
     this.leaderTopic = leaderTopicOf(this.topic);
     this.name = `kafka:${options.brokers}/${this.topic}`;
     this.leaseMs = options.leaseMs ?? LEASE_MS;
-    this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs);
-    const { clock, log, staleRead } = options;
+    const { clock, random, log, staleRead } = options;
+    this.clock = clock;
+    this.instance = randomUuid(random);
+    this.lease = new Lease(this.instance, options.url ?? '', this.leaseMs, random);
     if (staleRead !== undefined)
       this.reads = new KafkaReads({ clock, log, catchUp: () => this.catchUp(), staleRead });
     this.broker = {
@@ -110,12 +114,18 @@ export class KafkaLog implements RegistryLog {
     const { driver, log } = this.options;
     const admin = await driver.admin(this.broker);
     try {
-      this.facts = await (this.options.follow === true ? findTopic : prepareTopics)(admin, this.topic, log);
+      this.facts = await (this.options.follow === true ? findTopic : prepareTopics)(
+        admin,
+        this.topic,
+        log,
+        this.clock,
+      );
     } finally {
       await admin.close();
     }
     const tail = new KafkaTail({
       driver,
+      clock: this.clock,
       broker: this.broker,
       topic: this.topic,
       leaderTopic: this.options.follow === true ? undefined : this.leaderTopic,
@@ -131,7 +141,7 @@ export class KafkaLog implements RegistryLog {
     const led = new Promise<void>((resolve) => {
       this.led = resolve;
     });
-    const isVacant = this.lease.vacant(performance.now());
+    const isVacant = this.lease.vacant(this.clock.monotonicMs());
     if (!isVacant) this.led();
     const first = isVacant ? this.attempt() : Promise.resolve(false);
     this.governing = first.then(() => {
@@ -139,11 +149,11 @@ export class KafkaLog implements RegistryLog {
       return this.govern();
     });
     const firstTermMs = this.options.firstTermMs ?? FIRST_TERM_MS;
-    await Promise.race([led, new Promise((resolve) => setTimeout(resolve, firstTermMs).unref())]);
+    await within(this.clock, firstTermMs, led);
     return { records, tornBytes: 0 };
   }
 
-  async append(records: readonly LogRecord[]): Promise<void> {
+  async append(records: readonly LogRecord[]): Promise<'applied' | undefined> {
     const { term } = this;
     if (term === undefined || term.ended !== undefined) throw this.notLeader('another instance writes');
     for (const { key, value } of records) {
@@ -159,7 +169,7 @@ export class KafkaLog implements RegistryLog {
     }
     const written = await term.write(records);
     if (written.outcome !== 'kept' || term.ended !== undefined) this.stepDown(term);
-    if (written.outcome === 'kept') return;
+    if (written.outcome === 'kept') return written.applied ? 'applied' : undefined;
     if (written.outcome === 'open') {
       throw registryError('store_unknown', `whether the write was kept is not known: ${written.why}`, {
         next: 'read it before writing it again',
@@ -172,9 +182,9 @@ export class KafkaLog implements RegistryLog {
   }
 
   async catchUp(): Promise<void> {
-    const deadline = performance.now() + (this.options.catchUpMs ?? ANSWER_MS);
+    const deadline = this.clock.monotonicMs() + (this.options.catchUpMs ?? ANSWER_MS);
     const end = await this.ask();
-    await this.reading().reach('schemas', end, Math.max(1, deadline - performance.now()));
+    await this.reading().reach('schemas', end, Math.max(1, deadline - this.clock.monotonicMs()));
   }
 
   async catchUpToRead(): Promise<void> {
@@ -188,7 +198,7 @@ export class KafkaLog implements RegistryLog {
 
   role(): LogRole {
     if (this.term !== undefined && this.term.ended === undefined) return { leader: true };
-    return { leader: false, url: undefined, ...this.lease.leader(performance.now()) };
+    return { leader: false, url: undefined, ...this.lease.leader(this.clock.monotonicMs()) };
   }
 
   async close(): Promise<void> {
@@ -196,13 +206,12 @@ export class KafkaLog implements RegistryLog {
     this.closing = true;
     this.reads?.close();
     this.led();
-    this.rest?.();
-    await Promise.race([this.governing, new Promise((resolve) => setTimeout(resolve, RESIGN_MS).unref())]);
+    this.rest?.abort();
+    if (this.governing !== undefined) await within(this.clock, RESIGN_MS, this.governing);
     const { term } = this;
     if (term !== undefined) {
       if (term.ended === undefined) {
-        const late = new Promise((resolve) => setTimeout(resolve, RESIGN_MS).unref());
-        await Promise.race([this.announce(term, true), late]);
+        await within(this.clock, RESIGN_MS, this.announce(term, true));
       }
       this.term = undefined;
       await term.close().catch(() => {});
@@ -236,7 +245,11 @@ export class KafkaLog implements RegistryLog {
   private announced(value: Uint8Array | null, offset: bigint, timestampMs: number): void {
     const announcement = decodeAnnouncement(value);
     if (announcement === undefined) return;
-    this.lease.note({ ...announcement, offset }, performance.now(), Date.now() - timestampMs);
+    this.lease.note(
+      { ...announcement, offset },
+      this.clock.monotonicMs(),
+      this.clock.wallNowMs() - timestampMs,
+    );
     if (this.lease.clashes && !this.warned) {
       this.warned = true;
       this.options.log.warn(
@@ -244,7 +257,7 @@ export class KafkaLog implements RegistryLog {
         'another instance announces the address of this one; give each an address of its own, or writes are not forwarded',
       );
     }
-    if (!this.lease.vacant(performance.now())) this.led();
+    if (!this.lease.vacant(this.clock.monotonicMs())) this.led();
     // Committed by somebody else after our own term began: that term is over, and the broker knows.
     if (this.term !== undefined && announcement.instance !== this.instance && offset > this.termFrom) {
       this.term.end('another instance took over');
@@ -253,15 +266,16 @@ export class KafkaLog implements RegistryLog {
 
   private async govern(): Promise<void> {
     while (!this.closing) {
-      const before = performance.now();
+      const before = this.clock.monotonicMs();
       await this.wait(TICK_MS);
       if (this.closing) return;
-      const now = performance.now();
+      const now = this.clock.monotonicMs();
       const late = now - before - TICK_MS;
       if (late > this.leaseMs / BEATS_A_LEASE) this.lease.stalled(late);
       const { term } = this;
       if (term === undefined) {
-        if (this.lease.vacant(now) && !(await this.attempt())) await this.wait(Math.random() * RETRY_MS);
+        if (this.lease.vacant(now) && !(await this.attempt()))
+          await this.wait(this.options.random.fraction() * RETRY_MS);
       } else if (term.ended !== undefined) this.stepDown(term);
       else if (now - this.beaten >= this.leaseMs / BEATS_A_LEASE) {
         this.beaten = now;
@@ -282,23 +296,18 @@ export class KafkaLog implements RegistryLog {
   }
 
   private wait(ms: number): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = setTimeout(resolve, ms);
-      this.rest = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
+    this.rest = new AbortController();
+    return sleep(this.clock, ms, this.rest.signal);
   }
 
   /** @returns whether this instance leads now */
   private async campaign(): Promise<boolean> {
     const tail = this.reading();
     const { driver, log } = this.options;
-    const started = performance.now();
+    const started = this.clock.monotonicMs();
     // After a stretch without a broker the silence may be ours: look again.
     await tail.reach('leaders', await tail.end('leaders', ANSWER_MS), ANSWER_MS);
-    if (!this.lease.vacant(performance.now())) return false;
+    if (!this.lease.vacant(this.clock.monotonicMs())) return false;
     const term = await Term.begin({
       driver,
       broker: this.broker,
@@ -308,7 +317,7 @@ export class KafkaLog implements RegistryLog {
       recordBytesMax: this.facts.recordBytesMax,
     });
     if (!(term instanceof Term)) {
-      if (term.kind === 'fenced') this.lease.fenced(performance.now());
+      if (term.kind === 'fenced') this.lease.fenced(this.clock.monotonicMs());
       log.warn({ topic: this.topic, why: textOf(term.event) }, 'could not take over the topic');
       return false;
     }
@@ -317,19 +326,25 @@ export class KafkaLog implements RegistryLog {
       await tail.reach('leaders', this.termFrom, ANSWER_MS);
       await tail.reach('schemas', await tail.end('schemas', ANSWER_MS), READ_MS);
       const clean = this.lease.current?.clean ?? 0n;
-      const { rows } = await rowsAgainstGhosts({ driver, broker: this.broker, topic: this.topic, clean });
+      const { rows } = await rowsAgainstGhosts({
+        driver,
+        broker: this.broker,
+        topic: this.topic,
+        clock: this.clock,
+        clean,
+      });
       const written = await term.write(rows, this.announcement(false));
       if (written.outcome !== 'kept') {
         term.end(written.why);
-        if (term.fenced) this.lease.fenced(performance.now());
+        if (term.fenced) this.lease.fenced(this.clock.monotonicMs());
         log.info({ topic: this.topic, why: written.why }, 'another instance was faster to take over');
         return false;
       }
       this.term = term;
-      this.beaten = performance.now();
+      this.beaten = this.clock.monotonicMs();
       this.led();
       log.info(
-        { topic: this.topic, ghosts: rows.length, ms: Math.round(performance.now() - started) },
+        { topic: this.topic, ghosts: rows.length, ms: Math.round(this.clock.monotonicMs() - started) },
         'this instance leads: it takes the writes of the topic',
       );
       return true;
@@ -361,7 +376,7 @@ export class KafkaLog implements RegistryLog {
   private stepDown(term: Term): void {
     if (this.term !== term) return;
     this.term = undefined;
-    if (term.fenced) this.lease.fenced(performance.now());
+    if (term.fenced) this.lease.fenced(this.clock.monotonicMs());
     if (!this.closing) {
       this.options.log.warn(
         { topic: this.topic, why: term.ended ?? 'unknown' },

@@ -1,8 +1,11 @@
 /** The reader of the Kafka store: follows `_schemas` and the announcements beside it, committed records only.
  *
- *  Invariants: (1) records reach the sink in log order, each once; (2) a record that this process wrote itself and
- *  knows to be kept never reaches it; (3) `applied` is an offset below which nothing committed is missing.
+ *  Invariants: (1) records reach the sink in log order, each once; (2) a record that this process wrote itself reaches the sink only
+ *  where a record of another process follows before the writer was told, so that a later value of a key is never replaced by an
+ *  earlier one; (3) `applied` is an offset below which nothing committed is missing.
  */
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { sleep, type Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -20,6 +23,7 @@ const OVERSIZE = -10_000;
 
 export interface TailOptions {
   readonly driver: BrokerDriver;
+  readonly clock: Timers;
   readonly broker: BrokerOptions;
   readonly topic: string;
   /** Absent: nothing is announced to this reader. */
@@ -31,11 +35,15 @@ export interface TailOptions {
   announced(value: Uint8Array | null, offset: bigint, timestampMs: number): void;
 }
 
-/** A run of offsets that this process wrote. */
+/** A run of records that this process wrote and whose outcome it was not told yet. */
 export interface Own {
   readonly first: bigint;
   readonly last: bigint;
+  readonly records: readonly LogRecord[];
+  /** The run was met in the log, so it is kept. */
   seen: boolean;
+  /** The sink got the records. */
+  applied: boolean;
 }
 
 interface Waiter {
@@ -81,10 +89,11 @@ export class KafkaTail {
     this.at.leaders = from > leaders.low ? from : leaders.low;
     await this.assign(consumer);
     const end = await this.end('schemas', timeoutMs);
-    let [progressed, moved] = [performance.now(), -1n];
+    const { clock } = this.options;
+    let [progressed, moved] = [clock.monotonicMs(), -1n];
     while (this.at.schemas < end || this.at.leaders < leaders.high) {
       this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
-      const now = performance.now();
+      const now = clock.monotonicMs();
       if (this.at.schemas + this.at.leaders !== moved) {
         moved = this.at.schemas + this.at.leaders;
         progressed = now;
@@ -120,22 +129,22 @@ export class KafkaTail {
         of,
         offset,
         settle: (thrown) => {
-          clearTimeout(timer);
+          cancel();
           if (thrown === undefined) resolve();
           else reject(thrown);
         },
       };
-      const timer = setTimeout(() => {
+      const cancel = this.options.clock.after(timeoutMs, () => {
         this.waiters = this.waiters.filter((one) => one !== waiter);
         reject(this.late('the log was not read to its end in time'));
-      }, timeoutMs);
+      });
       this.waiters.push(waiter);
     });
   }
 
-  /** What this process wrote at these offsets is not for the sink, as long as it stands here. */
-  expect(first: bigint, last: bigint): Own {
-    const own = { first, last, seen: false };
+  /** Keeps what this process wrote at these offsets from the sink until `forget`. */
+  expect(first: bigint, last: bigint, records: readonly LogRecord[]): Own {
+    const own = { first, last, records, seen: false, applied: false };
     this.own.push(own);
     return own;
   }
@@ -146,7 +155,7 @@ export class KafkaTail {
     return this.at.schemas > own.last ? 'lost' : 'open';
   }
 
-  /** The outcome of what was expected is open: the sink gets it if it was kept. */
+  /** Ends `expect`: the writer was told of the outcome. Where it is open, the sink gets the records if they were kept. */
   forget(own: Own): void {
     this.own = this.own.filter((one) => one !== own);
   }
@@ -195,7 +204,11 @@ export class KafkaTail {
       const { consumer } = this;
       try {
         if (consumer === undefined) await this.reopen();
-        else this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
+        else {
+          this.take(await consumer.consume(this.batch, WAIT_MS), consumer);
+          // Writers that wait for these records apply them before the next ones.
+          await nextTurn();
+        }
       } catch (thrown) {
         if (this.closing) return;
         if (this.failure !== undefined) {
@@ -209,7 +222,7 @@ export class KafkaTail {
         this.options.log.warn({ err: thrown }, 'the log cannot be read; it is opened again');
         this.consumer = undefined;
         await consumer?.close().catch(() => {});
-        await new Promise((resolve) => setTimeout(resolve, REOPEN_MS));
+        await sleep(this.options.clock, REOPEN_MS);
       }
     }
   }
@@ -237,6 +250,7 @@ export class KafkaTail {
       const key = this.batch.key(row);
       // A record without a key is no registry's, and a compacted topic does not keep it.
       if (key === null) continue;
+      this.applySeen(records);
       records.push({
         key: key.slice(),
         value: this.batch.value(row)?.slice() ?? null,
@@ -257,7 +271,6 @@ export class KafkaTail {
       if (end.topic === this.options.topic) next = end.offset > next ? end.offset : next;
       else leaders = end.offset > leaders ? end.offset : leaders;
     }
-    this.own = this.own.filter((one) => one.last >= next);
     this.advance('leaders', leaders);
     this.advance('schemas', next);
     for (const event of events) {
@@ -272,6 +285,15 @@ export class KafkaTail {
         throw this.failure;
       }
       this.batch = RecordBatch.create(ROWS, bytes);
+    }
+  }
+
+  /** Adds the records of this process that stand before the next one of another process. */
+  private applySeen(records: LogRecord[]): void {
+    for (const own of this.own) {
+      if (!own.seen || own.applied) continue;
+      own.applied = true;
+      records.push(...own.records);
     }
   }
 

@@ -24,7 +24,8 @@ const SHOWN_MS = 8000;
 const DECIDE_MS = 3000;
 
 export type Written =
-  | { readonly outcome: 'kept' }
+  /** `applied`: the sink of the tail got the records already. */
+  | { readonly outcome: 'kept'; readonly applied: boolean }
   /** `fenced`: by a newer leader. */
   | { readonly outcome: 'lost'; readonly why: string; readonly fenced: boolean }
   | { readonly outcome: 'open'; readonly why: string };
@@ -46,6 +47,8 @@ const FENCED = new Set([
   'PRODUCER_FENCED',
   'INVALID_PRODUCER_ID_MAPPING',
 ]);
+
+const KEPT: Written = { outcome: 'kept', applied: false };
 
 export const textOf = (event: BrokerEvent): string => `${event.message} (${event.name})`;
 
@@ -136,10 +139,10 @@ export class Term {
       this.end(textOf(event), fenced);
       return { outcome: 'lost', why: textOf(event), fenced };
     }
-    const own = this.expect(report.offset, records.length);
+    const own = this.expect(report.offset, records);
     this.expected = own;
     const failure = await this.producer.commit(COMMIT_MS);
-    if (failure === undefined) return own === undefined ? { outcome: 'kept' } : this.shown(own);
+    if (failure === undefined) return own === undefined ? KEPT : this.shown(own);
     this.end(textOf(failure.event), failure.kind === 'fenced');
     return own === undefined ? this.lost(failure) : this.decide(own, failure);
   }
@@ -150,9 +153,9 @@ export class Term {
     const { tail } = this.options;
     try {
       await tail.reach('schemas', own.last + 1n, SHOWN_MS);
-      return { outcome: 'kept' };
+      return this.kept(own);
     } catch (thrown) {
-      if (own.seen) return { outcome: 'kept' };
+      if (own.seen) return this.kept(own);
       tail.forget(own);
       this.end((thrown as Error).message);
       return { outcome: 'open', why: (thrown as Error).message };
@@ -165,15 +168,20 @@ export class Term {
     const why = textOf(failure.event);
     if (failure.kind === 'abort') {
       await this.producer.abort(ABORT_MS);
+      tail.forget(own);
       return { outcome: 'lost', why, fenced: false };
     }
     // A newer leader has ended this transaction, one way or the other.
     if (failure.kind === 'fenced') await tail.reach('schemas', own.last + 1n, DECIDE_MS).catch(() => {});
     const outcome = tail.outcome(own);
-    if (outcome === 'kept') return { outcome };
-    if (outcome === 'lost') return { outcome, why, fenced: failure.kind === 'fenced' };
+    if (outcome === 'kept') return this.kept(own);
     tail.forget(own);
-    return { outcome, why };
+    return outcome === 'lost' ? { outcome, why, fenced: failure.kind === 'fenced' } : { outcome, why };
+  }
+
+  private kept(own: Own): Written {
+    this.options.tail.forget(own);
+    return { outcome: 'kept', applied: own.applied };
   }
 
   private lost(failure: TransactionFailure): Written {
@@ -182,9 +190,10 @@ export class Term {
     return { outcome: 'lost', why: textOf(failure.event), fenced };
   }
 
-  private expect(offsets: BigInt64Array, count: number): Own | undefined {
-    if (count === 0) return undefined;
-    return this.options.tail.expect(offsets[0] as bigint, offsets[count - 1] as bigint);
+  private expect(offsets: BigInt64Array, records: readonly LogRecord[]): Own | undefined {
+    if (records.length === 0) return undefined;
+    const last = offsets[records.length - 1] as bigint;
+    return this.options.tail.expect(offsets[0] as bigint, last, records);
   }
 
   private batchOf(records: readonly LogRecord[], announcement: LogRecord | undefined): RecordBatch {

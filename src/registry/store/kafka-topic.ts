@@ -2,6 +2,7 @@
  *  who may write. The second is apart, because other registries stop at a record of `_schemas` that they do not know.
  */
 
+import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import { warnOfThinTopic } from '../../core/topics.ts';
 import type { BrokerAdmin } from '../../io/broker/port.ts';
@@ -27,12 +28,12 @@ function unfit(topic: string, why: string, next: string) {
 }
 
 /** A topic that another instance has created a moment ago is not known to every broker yet. */
-async function partitionsOf(admin: BrokerAdmin, name: string): Promise<number> {
-  const deadline = performance.now() + KNOWN_MS;
+async function partitionsOf(admin: BrokerAdmin, name: string, clock: Timers): Promise<number> {
+  const deadline = clock.monotonicMs() + KNOWN_MS;
   for (;;) {
     const partitions = (await admin.describeTopic(name))?.partitions ?? 0;
-    if (partitions > 0 || performance.now() >= deadline) return partitions;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    if (partitions > 0 || clock.monotonicMs() >= deadline) return partitions;
+    await sleep(clock, POLL_MS);
   }
 }
 
@@ -57,7 +58,12 @@ function checkPolicy(topic: string, config: ReadonlyMap<string, string> | undefi
 }
 
 /** Judges what is there before anything is created. @throws store_unfit, unreachable */
-export async function prepareTopics(admin: BrokerAdmin, topic: string, log: Logger): Promise<TopicFacts> {
+export async function prepareTopics(
+  admin: BrokerAdmin,
+  topic: string,
+  log: Logger,
+  clock: Timers,
+): Promise<TopicFacts> {
   const leaders = leaderTopicOf(topic);
   const found = { [topic]: await admin.describeTopic(topic), [leaders]: await admin.describeTopic(leaders) };
   for (const [name, facts] of Object.entries(found)) {
@@ -67,22 +73,27 @@ export async function prepareTopics(admin: BrokerAdmin, topic: string, log: Logg
   }
   checkPolicy(topic, found[topic]?.config);
   await createMissing(admin, topic, found, log);
-  checkPartitions(leaders, await partitionsOf(admin, leaders));
-  return factsOf(admin, topic, log);
+  checkPartitions(leaders, await partitionsOf(admin, leaders, clock));
+  return factsOf(admin, topic, log, clock);
 }
 
 /** As prepareTopics, but for a reader alone: creates nothing. @throws store_unfit, unreachable */
-export async function findTopic(admin: BrokerAdmin, topic: string, log: Logger): Promise<TopicFacts> {
+export async function findTopic(
+  admin: BrokerAdmin,
+  topic: string,
+  log: Logger,
+  clock: Timers,
+): Promise<TopicFacts> {
   if ((await admin.describeTopic(topic)) === undefined) {
     throw registryError('store_unfit', `there is no topic ${topic}`, {
       next: 'give the -schemas-topic of a registry, and in -store the brokers that have it',
     });
   }
-  return factsOf(admin, topic, log);
+  return factsOf(admin, topic, log, clock);
 }
 
-async function factsOf(admin: BrokerAdmin, topic: string, log: Logger): Promise<TopicFacts> {
-  checkPartitions(topic, await partitionsOf(admin, topic));
+async function factsOf(admin: BrokerAdmin, topic: string, log: Logger, clock: Timers): Promise<TopicFacts> {
+  checkPartitions(topic, await partitionsOf(admin, topic, clock));
   const config = (await admin.describeTopic(topic))?.config;
   if (config === undefined) {
     log.warn({ topic }, 'whether the topic is compacted cannot be asked of this broker; see that it is');

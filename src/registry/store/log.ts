@@ -44,8 +44,10 @@ export interface RegistryLog {
   open(sink: LogSink): Promise<OpenReport>;
   /** One call at a time; many records a call make group commit.
    *  @throws not_leader and store_failed: nothing was kept. store_unknown: the outcome is not known; `apply` will get
-   *  the records if they were kept */
-  append(records: readonly LogRecord[]): Promise<void>;
+   *  the records if they were kept
+   *  @returns `applied` where records of another process follow in the log and were given to `apply`: then `apply` has got these
+   *  records before them, and the caller must not apply them once more. Anything else: the caller applies them */
+  append(records: readonly LogRecord[]): Promise<unknown>;
   /** Writes into an empty log, all of it or none, however much it is. Absent where the store cannot.
    *  @throws store_failed */
   fill?(records: readonly LogRecord[]): Promise<void>;

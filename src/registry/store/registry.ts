@@ -4,7 +4,7 @@
  *  after it is durable, so no reader sees what a crash could take back; (3) a text the subject already has is answered
  *  with its id before any check.
  */
-import type { Clock } from '../../core/clock.ts';
+import type { Timers } from '../../core/clock.ts';
 import { invariant } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { Checks, Deferred, type JudgeRequest } from '../checks/checks.ts';
@@ -70,15 +70,13 @@ import { Writer } from './writer.ts';
 export { verdictLines } from './judging.ts';
 
 export interface RegistryOptions {
-  readonly clock?: Clock;
+  readonly clock: Timers;
   /** Checks of what is large run there; absent: here. The registry closes it. */
   readonly checkRunner?: TaskRunner;
   /** False: new Avro texts may have defaults that do not fit and any namespace, where no setting says otherwise.
    *  Default true. */
   readonly validatesNewSchemas?: boolean;
 }
-
-const SYSTEM_CLOCK: Clock = { wallNowMs: Date.now, monotonicMs: () => performance.now() };
 
 const isWanted = (stored: StoredVersion, deleted: Deleted): boolean =>
   deleted === 'also' || stored.deleted === (deleted === 'only');
@@ -104,13 +102,13 @@ export class Registry implements RegistryService {
     this.checks = new Checks(options.checkRunner);
     const { validatesNewSchemas = true } = options;
     this.parser = new Parser(logger, this.checks, { validatesNewSchemas });
-    const clock = options.clock ?? SYSTEM_CLOCK;
+    const { clock } = options;
     this.notices = new Notices(log.name, logger, clock);
     this.writer = new Writer({ log, logger, clock, state: this.state, notices: this.notices });
   }
 
   /** Replays the log. @throws store_corrupt, store_locked, not_writable, unreachable */
-  static async open(log: RegistryLog, logger: Logger, options: RegistryOptions = {}): Promise<Registry> {
+  static async open(log: RegistryLog, logger: Logger, options: RegistryOptions): Promise<Registry> {
     const registry = new Registry(log, logger, options);
     const { records, tornBytes } = await log.open({
       apply: (batch) => registry.apply(batch),

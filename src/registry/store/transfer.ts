@@ -8,7 +8,7 @@
  *  key is left out. Records that mean nothing here are copied like all others.
  */
 import { createHash } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep, type Timers } from '../../core/clock.ts';
 import { registryError } from '../errors.ts';
 import type { LogRecord, RegistryLog } from './log.ts';
 import { contextOf } from './names.ts';
@@ -204,6 +204,7 @@ export interface Imported {
 export async function importStore(
   openLog: () => RegistryLog,
   lines: AsyncIterable<string>,
+  clock: Timers,
 ): Promise<Imported> {
   // A file made elsewhere may say a key twice, or remove it again.
   const contents = new Contents(false);
@@ -218,7 +219,7 @@ export async function importStore(
         next: 'import into an empty store',
       });
     }
-    if (held < wanted.length) await put(log, wanted, held);
+    if (held < wanted.length) await put(log, wanted, held, clock);
   } finally {
     await log.close();
   }
@@ -239,9 +240,14 @@ export async function importStore(
   return { records: wanted.length, written: wanted.length - held };
 }
 
-async function put(log: RegistryLog, wanted: readonly LogRecord[], held: number): Promise<void> {
+async function put(
+  log: RegistryLog,
+  wanted: readonly LogRecord[],
+  held: number,
+  clock: Timers,
+): Promise<void> {
   if (held === 0 && log.fill !== undefined) return log.fill(wanted);
-  await lead(log);
+  await lead(log, clock);
   let batch: LogRecord[] = [];
   let bytes = 0;
   for (const [i, record] of wanted.entries()) {
@@ -255,14 +261,14 @@ async function put(log: RegistryLog, wanted: readonly LogRecord[], held: number)
   }
 }
 
-/** A store of several processes elects its writer; this one waits until it is it. */
-async function lead(log: RegistryLog): Promise<void> {
+/** Waits until this process leads: a store of several processes elects its writer. */
+async function lead(log: RegistryLog, clock: Timers): Promise<void> {
   for (let waited = 0; !log.role().leader; waited += LEADER_POLL_MS) {
     if (waited >= LEADER_WAIT_MS) {
       throw registryError('not_leader', `${log.name} has another writer, so nothing can be imported`, {
         next: 'stop the registries on it first',
       });
     }
-    await sleep(LEADER_POLL_MS);
+    await sleep(clock, LEADER_POLL_MS);
   }
 }

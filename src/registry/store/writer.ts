@@ -5,8 +5,8 @@
  *  refusal rests on may be gone; (4) after an append whose outcome is not known nothing is decided until the log has
  *  told all it holds.
  */
-import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { registryError } from '../errors.ts';
@@ -33,7 +33,7 @@ type Outcome = { readonly value: unknown } | { readonly error: unknown };
 export interface WriterOptions {
   readonly log: RegistryLog;
   readonly logger: Logger;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly state: State;
   readonly notices: Notices;
 }
@@ -41,7 +41,7 @@ export interface WriterOptions {
 export class Writer {
   private readonly log: RegistryLog;
   private readonly logger: Logger;
-  private readonly clock: Clock;
+  private readonly clock: Timers;
   private readonly state: State;
   private readonly notices: Notices;
   private queue: Request[] = [];
@@ -97,8 +97,10 @@ export class Writer {
     const { draft, requests, outcomes, foreign } = await this.decide();
     if (draft.records.length > 0) {
       try {
-        await this.log.append(draft.records);
+        const how = await this.log.append(draft.records);
         this.notices.appended();
+        // Applied again, an earlier value of a key would replace a later one.
+        if (how !== 'applied') draft.commit(this.state, foreign !== this.foreign);
       } catch (thrown) {
         // That another instance writes is no failure.
         if (findMillraceError(thrown)?.code !== 'not_leader') this.notices.appendFailed(thrown);
@@ -106,7 +108,6 @@ export class Writer {
         if (findMillraceError(thrown)?.code === 'store_unknown') await this.findOut(thrown);
         return;
       }
-      draft.commit(this.state, foreign !== this.foreign);
     }
     for (const [i, { resolve, reject }] of requests.entries()) {
       const outcome = outcomes[i] as Outcome;
@@ -166,7 +167,7 @@ export class Writer {
           return;
         }
         this.logger.warn({ error: String(thrown) }, 'the log cannot be read up to its end; trying again');
-        await sleep(CATCH_UP_RETRY_MS);
+        await sleep(this.clock, CATCH_UP_RETRY_MS);
       }
     }
   }

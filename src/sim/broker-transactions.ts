@@ -1,0 +1,124 @@
+/** The transaction coordinator of the simulated cluster.
+ *
+ *  Invariants: (1) of the producers of a transactional id, only the one that was initialised last writes or commits; (2) the rows of
+ *  a transaction become visible to readers of committed rows all together, when its marks stand in their partitions, or never;
+ *  (3) a transaction is decided once.
+ */
+import type { Timers } from '../core/clock.ts';
+import type { TopicPartition } from '../io/broker/port.ts';
+import { keyOf, type SimTransaction, type StoredRecord } from './broker-log.ts';
+
+/** What the coordinator needs of the cluster. */
+interface Marks {
+  readonly timers: Timers;
+  append(at: TopicPartition, record: StoredRecord): void;
+  /** Wakes the readers that wait. */
+  changed(): void;
+  /** Delay until the marks of an end are stored, in ms. */
+  slowness(): number;
+}
+
+interface Owner {
+  epoch: number;
+  current: SimTransaction | undefined;
+}
+
+/** One producer of a transactional id. */
+export interface Session {
+  readonly id: string;
+  readonly epoch: number;
+  readonly timeoutMs: number;
+}
+
+export class Coordinator {
+  private readonly cluster: Marks;
+  private readonly owners = new Map<string, Owner>();
+  /** Transactions that readers of committed rows wait for. */
+  private readonly unstable = new Set<SimTransaction>();
+
+  constructor(cluster: Marks) {
+    this.cluster = cluster;
+  }
+
+  /** Fences older producers of the id and ends their transaction. */
+  async init(id: string, timeoutMs: number): Promise<Session> {
+    const owner = this.owners.get(id) ?? { epoch: -1, current: undefined };
+    this.owners.set(id, owner);
+    const epoch = ++owner.epoch;
+    const { current } = owner;
+    if (current?.state === 'open') this.decide(current, 'aborted');
+    await current?.ended;
+    return { id, epoch, timeoutMs };
+  }
+
+  isFenced({ id, epoch }: Session): boolean {
+    return this.owners.get(id)?.epoch !== epoch;
+  }
+
+  /** The transaction to which a new row belongs. */
+  join(session: Session, at: TopicPartition, offset: bigint): SimTransaction {
+    const owner = this.owners.get(session.id) as Owner;
+    if (owner.current?.state !== 'open') owner.current = this.begin(session);
+    const { current } = owner;
+    if (!current.unmarked.has(keyOf(at))) current.unmarked.set(keyOf(at), { at, first: offset });
+    return current;
+  }
+
+  /** @returns `fenced`, or undefined once the transaction is decided; its marks may be stored later */
+  end(session: Session, how: 'committed' | 'aborted'): 'fenced' | undefined {
+    if (this.isFenced(session)) return 'fenced';
+    const current = this.owners.get(session.id)?.current;
+    if (current?.state === 'open') this.decide(current, how);
+    return undefined;
+  }
+
+  /** First offset of the oldest transaction that is not over in this partition. */
+  firstUnstable(at: TopicPartition): bigint | undefined {
+    let least: bigint | undefined;
+    for (const { unmarked } of this.unstable) {
+      const first = unmarked.get(keyOf(at))?.first;
+      if (first !== undefined && (least === undefined || first < least)) least = first;
+    }
+    return least;
+  }
+
+  private begin(session: Session): SimTransaction {
+    const transaction: SimTransaction = { state: 'open', unmarked: new Map(), ended: Promise.resolve() };
+    this.unstable.add(transaction);
+    this.cluster.timers.after(
+      session.timeoutMs,
+      () => {
+        if (transaction.state !== 'open') return;
+        const owner = this.owners.get(session.id) as Owner;
+        if (owner.epoch === session.epoch) owner.epoch++;
+        this.decide(transaction, 'aborted');
+      },
+      'background',
+    );
+    return transaction;
+  }
+
+  private decide(transaction: SimTransaction, how: 'committed' | 'aborted'): void {
+    transaction.state = how;
+    const delayMs = this.cluster.slowness();
+    if (delayMs === 0) this.mark(transaction);
+    else
+      transaction.ended = new Promise((resolve) => {
+        this.cluster.timers.after(delayMs, () => {
+          this.mark(transaction);
+          resolve();
+        });
+      });
+  }
+
+  private mark(transaction: SimTransaction): void {
+    this.unstable.delete(transaction);
+    for (const { at } of transaction.unmarked.values())
+      this.cluster.append(at, {
+        timestamp: BigInt(Math.trunc(this.cluster.timers.wallNowMs())),
+        ...{ key: null, value: null, headers: [], isMark: true },
+      });
+    transaction.unmarked.clear();
+    this.cluster.changed();
+  }
+}

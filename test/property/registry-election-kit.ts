@@ -1,0 +1,330 @@
+/** Registry processes on one simulated topic under virtual time, and an oracle that reads the topic without the registry's code. */
+import { expect } from 'vitest';
+import { sleep } from '../../src/core/clock.ts';
+import { findMillraceError } from '../../src/core/errors.ts';
+import { silentLogger } from '../../src/core/log.ts';
+import type { BrokerDriver } from '../../src/io/broker/port.ts';
+import { KafkaLog } from '../../src/registry/store/kafka-log.ts';
+import type { LogRecord } from '../../src/registry/store/log.ts';
+import { simDriverOf } from '../../src/sim/broker.ts';
+import { type BrokerFaults, SimCluster } from '../../src/sim/broker-cluster.ts';
+import { SimLink } from '../../src/sim/broker-link.ts';
+import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
+import { ProcessClock } from '../../src/sim/process-clock.ts';
+
+const TOPIC = '_schemas';
+const BROKERS = 'simulated:9092';
+export const LEASE_MS = 4000;
+/** Each way between a process and the broker takes up to this long. */
+const LATENCY_MS = 5;
+/** Pause between two writes of a process, and between two of its reads, up to this long. */
+const PAUSE_MS = 200;
+/** Pause of a supervisor before it starts a process again that could not open its log. */
+const RESTART_MS = 500;
+/** Settings that are written again and again. */
+const SETTINGS = 3;
+
+interface Write {
+  readonly nonce: string;
+  readonly id: number;
+  readonly records: readonly LogRecord[];
+  /** What the writer was told; undefined: nothing, for it was killed or still waits. */
+  outcome?: 'kept' | 'lost' | 'unknown';
+}
+
+interface Entry {
+  readonly key: string;
+  readonly value: string | null;
+}
+
+const text = (bytes: Uint8Array): string => Buffer.from(bytes).toString();
+const entryOf = ({ key, value }: Pick<LogRecord, 'key' | 'value'>): Entry => ({
+  key: text(key),
+  value: value === null ? null : text(value),
+});
+
+/** What a process knows: every record in the order in which it was applied. */
+class View {
+  readonly applied: Entry[] = [];
+  readonly values = new Map<string, string | null>();
+
+  apply(records: readonly LogRecord[]): void {
+    for (const record of records) {
+      const entry = entryOf(record);
+      this.applied.push(entry);
+      this.values.set(entry.key, entry.value);
+    }
+  }
+
+  nextId(): number {
+    let greatest = 0;
+    for (const [key, value] of this.values)
+      if (value !== null && key.startsWith('id/')) greatest = Math.max(greatest, Number(key.slice(3)));
+    return greatest + 1;
+  }
+}
+
+/** One registry: opens its log, writes while it leads, and reads all the time. */
+export class RegistryProcess {
+  readonly clock: ProcessClock;
+  readonly link: SimLink;
+  readonly url: string;
+  private readonly election: Election;
+  private readonly random: SeededRandom;
+  log: KafkaLog | undefined;
+  view = new View();
+  /** It was killed or closed. */
+  isOver = false;
+  isReading = false;
+
+  constructor(election: Election, place: number) {
+    this.election = election;
+    this.url = `http://host-${place}:8081`;
+    this.clock = new ProcessClock(election.world);
+    this.link = new SimLink(election.cluster, { clock: this.clock, latencyMs: LATENCY_MS });
+    this.random = new SeededRandom(election.cluster.random() * 2 ** 32);
+    void this.run();
+  }
+
+  get leads(): boolean {
+    return this.log?.role().leader === true;
+  }
+
+  kill(): void {
+    this.isOver = true;
+    this.clock.kill();
+  }
+
+  async close(): Promise<void> {
+    this.isOver = true;
+    await this.log?.close();
+  }
+
+  private async run(): Promise<void> {
+    while (!this.isOver) {
+      const view = new View();
+      const log = new KafkaLog({
+        driver: this.election.driverOf(this.link),
+        brokers: BROKERS,
+        clock: this.clock,
+        random: this.random,
+        url: this.url,
+        log: silentLogger,
+        leaseMs: LEASE_MS,
+      });
+      try {
+        await log.open(view);
+      } catch (thrown) {
+        // Only an outage keeps a log from opening.
+        expect(findMillraceError(thrown)?.code).toMatch(/^(unreachable|timeout|store_timeout|closed)$/);
+        await log.close();
+        await sleep(this.clock, RESTART_MS);
+        continue;
+      }
+      if (this.isOver) return log.close();
+      Object.assign(this, { view, log });
+      this.election.watch(this.write(log, view));
+      this.election.watch(this.read(log, view));
+      return;
+    }
+  }
+
+  private pause(): Promise<void> {
+    return sleep(this.clock, this.random.fraction() * PAUSE_MS);
+  }
+
+  /** One append at a time, decided on all that is known, as the registry does. */
+  private async write(log: KafkaLog, view: View): Promise<void> {
+    for (; !this.isOver; await this.pause()) {
+      if (this.election.isQuiet || !log.role().leader) continue;
+      const write = this.election.draft(view.nextId(), Math.floor(this.random.fraction() * SETTINGS));
+      try {
+        if ((await log.append(write.records)) !== 'applied') view.apply(write.records);
+      } catch (thrown) {
+        const code = findMillraceError(thrown)?.code;
+        expect(['not_leader', 'store_failed', 'store_unknown']).toContain(code);
+        write.outcome = code === 'store_unknown' ? 'unknown' : 'lost';
+        // Nothing is decided until the log has told all it holds.
+        if (write.outcome === 'unknown')
+          while (!this.isOver && !(await this.caughtUp(log))) await sleep(this.clock, 100);
+        continue;
+      }
+      write.outcome = 'kept';
+      this.election.kept.push(write);
+    }
+  }
+
+  /** A read that succeeds shows every write that was acknowledged, by whichever process, before it began. */
+  private async read(log: KafkaLog, view: View): Promise<void> {
+    for (; !this.isOver; await this.pause()) {
+      const before = this.election.kept.length;
+      if (!(await this.caughtUp(log)) || this.isOver) continue;
+      for (const { id, nonce } of this.election.kept.slice(0, before))
+        expect(view.values.get(`id/${id}`), `${this.url} read id ${id}`).toBe(nonce);
+      this.election.reads++;
+    }
+  }
+
+  private async caughtUp(log: KafkaLog): Promise<boolean> {
+    try {
+      await log.catchUp();
+      return true;
+    } catch (thrown) {
+      expect(findMillraceError(thrown)?.code).toMatch(/^(store_timeout|closed)$/);
+      return false;
+    }
+  }
+}
+
+export interface ElectionOptions {
+  readonly seed: number;
+  readonly processes: number;
+  readonly faults: Partial<BrokerFaults>;
+  /** Changes the driver of each process: a planted fault. */
+  readonly plant?: (driver: BrokerDriver) => BrokerDriver;
+}
+
+export class Election {
+  readonly world = new VirtualClock();
+  readonly cluster: SimCluster;
+  readonly processes: RegistryProcess[] = [];
+  /** In the order in which they were acknowledged. */
+  readonly kept: Write[] = [];
+  reads = 0;
+  /** Nobody writes any more. */
+  isQuiet = false;
+  private readonly writes: Write[] = [];
+  private readonly options: ElectionOptions;
+  private failure: unknown;
+
+  constructor(options: ElectionOptions) {
+    this.options = options;
+    const { seed, faults } = options;
+    this.cluster = new SimCluster({ brokers: BROKERS, seed, clock: this.world, faults, slowMs: 1500 });
+    for (let place = 0; place < options.processes; place++)
+      this.processes.push(new RegistryProcess(this, place));
+  }
+
+  /** A process of its own in the place of one that is over. */
+  replace(place: number): void {
+    this.processes[place] = new RegistryProcess(this, place);
+  }
+
+  driverOf(link: SimLink): BrokerDriver {
+    const driver = simDriverOf(this.cluster, link);
+    return this.options.plant?.(driver) ?? driver;
+  }
+
+  /** What fails in the background fails the run. */
+  watch(work: Promise<void>): void {
+    work.catch((thrown: unknown) => {
+      this.failure ??= thrown;
+    });
+  }
+
+  async pass(ms: number): Promise<void> {
+    await this.world.advance(ms);
+    if (this.failure !== undefined) throw this.failure;
+  }
+
+  draft(id: number, setting: number): Write {
+    const nonce = `n${this.writes.length}`;
+    const records = [`id/${id}`, `set/${setting}`].map((key) => ({
+      key: Buffer.from(key),
+      value: Buffer.from(nonce),
+    }));
+    const write: Write = { nonce, id, records };
+    this.writes.push(write);
+    return write;
+  }
+
+  /** Ends every fault and waits until one process leads, the others know it, and writes are acknowledged.
+   *  @returns the virtual time that this took, in ms */
+  async settle(limitMs: number): Promise<number> {
+    this.cluster.heal();
+    for (const [place, { isOver, clock, link }] of this.processes.entries()) {
+      if (isOver) this.replace(place);
+      link.mend();
+      clock.continue();
+    }
+    const startMs = this.world.monotonicMs();
+    const acknowledged = this.kept.length;
+    await this.world.until(
+      'one leader that every process knows, and a write',
+      () => this.failure !== undefined || (this.isSettled() && this.kept.length > acknowledged),
+      limitMs,
+    );
+    await this.pass(0);
+    const tookMs = this.world.monotonicMs() - startMs;
+    this.isQuiet = true;
+    // The last writes and announcements reach everyone.
+    await this.pass(2 * LEASE_MS);
+    expect(this.isSettled(), 'the leader stays').toBe(true);
+    return tookMs;
+  }
+
+  private isSettled(): boolean {
+    const leaders = this.processes.filter((one) => one.leads);
+    if (leaders.length !== 1) return false;
+    return this.processes.every((one) => {
+      const role = one.log?.role();
+      return role !== undefined && (role.leader || role.url === leaders[0]?.url);
+    });
+  }
+
+  /** Judges the topic and the processes. @returns how many writes there were by outcome */
+  judge(): Readonly<Record<string, number>> {
+    const stored = (this.cluster.topics.get(TOPIC)?.[0] ?? []).filter(({ isMark }) => isMark !== true);
+    const entry = ({ key, value }: (typeof stored)[number]): Entry =>
+      entryOf({ key: key as Uint8Array, value });
+    const committed = stored.filter(({ transaction }) => transaction?.state === 'committed').map(entry);
+    const found = new Map<string, Set<string>>();
+    for (const { key, value } of committed)
+      if (value !== null) found.set(value, (found.get(value) ?? new Set()).add(key));
+    for (const { nonce, outcome, records } of this.writes) {
+      const count = found.get(nonce)?.size ?? 0;
+      expect([0, records.length], `records of ${nonce}, whole or not at all`).toContain(count);
+      if (outcome === 'kept') expect(count, `${nonce} was acknowledged`).toBe(records.length);
+      if (outcome === 'lost') expect(count, `${nonce} was refused as not kept`).toBe(0);
+    }
+    const log = changesOf(committed);
+    for (const [key, values] of log)
+      if (key.startsWith('id/'))
+        expect(values.filter((value) => value !== null).length, `${key} was given once`).toBeLessThan(2);
+    for (const { url, view } of this.processes) {
+      expect(Object.fromEntries(changesOf(view.applied)), `the sequence of ${url}`).toEqual(
+        Object.fromEntries(log),
+      );
+      expect(firstSeen(view.applied), `the order of ${url}`).toEqual(firstSeen(committed));
+    }
+    // A reader of uncommitted rows ends with the same values: no row of an aborted transaction is the last of its key.
+    expect(lastOf(stored.map(entry))).toEqual(lastOf(committed));
+    const outcomes: Record<string, number> = { reads: this.reads };
+    for (const { outcome = 'none' } of this.writes) outcomes[outcome] = (outcomes[outcome] ?? 0) + 1;
+    return outcomes;
+  }
+}
+
+/** Values of each key in their order, without repetitions: a new leader repeats the value that a ghost hides. */
+function changesOf(entries: readonly Entry[]): Map<string, Array<string | null>> {
+  const found = new Map<string, Array<string | null>>();
+  const last = new Map<string, string | null>();
+  for (const { key, value } of entries) {
+    if ((last.get(key) ?? null) === value) continue;
+    last.set(key, value);
+    found.set(key, [...(found.get(key) ?? []), value]);
+  }
+  return found;
+}
+
+/** Writes in the order in which they are met first. */
+const firstSeen = (entries: readonly Entry[]): Array<string | null> => [
+  ...new Set(entries.map(({ value }) => value).filter((value) => value !== null)),
+];
+
+const lastOf = (entries: readonly Entry[]): Record<string, string> =>
+  Object.fromEntries(
+    [...new Map(entries.map(({ key, value }) => [key, value]))]
+      .filter((entry): entry is [string, string] => entry[1] !== null)
+      .sort(([a], [b]) => (a < b ? -1 : 1)),
+  );

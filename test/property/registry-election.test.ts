@@ -1,0 +1,133 @@
+/** Any mix of stops, kills, outages, jumps of the clock, slow and unanswered commits, on registries that share one topic: nothing
+ *  acknowledged is lost, nothing refused is kept, no id is given twice, and one leader remains. */
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { BrokerDriver } from '../../src/io/broker/port.ts';
+import { Election, type ElectionOptions, LEASE_MS } from './registry-election-kit.ts';
+
+/** Leases within which one leader emerges once the faults have ended. */
+const SETTLED_LEASES = 10;
+const HOUR_MS = 3_600_000;
+const PROCESSES_MAX = 4;
+
+const place = fc.nat(PROCESSES_MAX - 1);
+const ms = (max: number): fc.Arbitrary<number> => fc.integer({ min: 1, max });
+const step = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ do: fc.constant('pass' as const), ms: ms(LEASE_MS) }) },
+  {
+    weight: 3,
+    arbitrary: fc.record({ do: fc.constant('stop' as const), place, ms: ms(3 * LEASE_MS) }),
+  },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('cut' as const), place, ms: ms(4 * LEASE_MS) }) },
+  { weight: 1, arbitrary: fc.record({ do: fc.constant('outage' as const), ms: ms(4 * LEASE_MS) }) },
+  {
+    weight: 2,
+    arbitrary: fc.record({
+      do: fc.constant('jump' as const),
+      place,
+      ms: fc.constantFrom(-24 * HOUR_MS, -60_000, 60_000, 24 * HOUR_MS),
+    }),
+  },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('kill' as const), place, ms: ms(LEASE_MS) }) },
+  { weight: 2, arbitrary: fc.record({ do: fc.constant('close' as const), place, ms: ms(LEASE_MS) }) },
+  { weight: 3, arbitrary: fc.record({ do: fc.constant('stopLeader' as const), ms: ms(3 * LEASE_MS) }) },
+);
+type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
+
+/** Begins the fault of a step; its end comes by itself, while later steps run. */
+function begin(election: Election, one: Step): void {
+  const { world, processes } = election;
+  const at = 'place' in one ? one.place % processes.length : 0;
+  const process = processes[at];
+  if (process === undefined) return;
+  switch (one.do) {
+    case 'stop':
+    case 'stopLeader': {
+      const stopped = one.do === 'stop' ? process : (processes.find(({ leads }) => leads) ?? process);
+      stopped.clock.stop();
+      world.after(one.ms, () => stopped.clock.continue());
+      break;
+    }
+    case 'cut':
+    case 'outage':
+      for (const { link } of one.do === 'cut' ? [process] : processes) {
+        link.cut();
+        world.after(one.ms, () => link.mend());
+      }
+      break;
+    case 'jump':
+      process.clock.jump(one.ms);
+      break;
+    case 'kill':
+    case 'close':
+      if (process.isOver) break;
+      if (one.do === 'kill') process.kill();
+      else election.watch(process.close());
+      world.after(one.ms, () => {
+        if (processes[at] === process) election.replace(at);
+      });
+      break;
+    case 'pass':
+  }
+}
+
+const runs = fc.record({
+  seed: fc.nat(),
+  processes: fc.integer({ min: 2, max: PROCESSES_MAX }),
+  steps: fc.array(step, { minLength: 5, maxLength: 25 }),
+});
+
+const FAULTS = { lostReply: 0.03, slow: 0.2, lostRow: 0.01, lostReport: 0.01, shortRead: 0.2 };
+
+/** @throws what the oracle finds */
+async function judged(
+  options: ElectionOptions,
+  steps: readonly Step[],
+): Promise<Readonly<Record<string, number>>> {
+  const election = new Election(options);
+  for (const one of steps) {
+    begin(election, one);
+    await election.pass(one.do === 'pass' ? one.ms : LEASE_MS / 8);
+  }
+  await election.settle(SETTLED_LEASES * LEASE_MS);
+  return election.judge();
+}
+
+/** A planted fault: each producer has a transactional id of its own, so that no leader is fenced. */
+let producers = 0;
+function unfenced(driver: BrokerDriver): BrokerDriver {
+  return {
+    ...driver,
+    transactional: (options) =>
+      driver.transactional({ ...options, transactionalId: `${options.transactionalId}-${producers++}` }),
+  };
+}
+
+describe('registries on one topic', () => {
+  it('keep what they acknowledge in one order, and elect one leader after any faults', async () => {
+    const totals: Record<string, number> = {};
+    await fc.assert(
+      fc.asyncProperty(runs, async ({ seed, processes, steps }) => {
+        for (const [name, count] of Object.entries(await judged({ seed, processes, faults: FAULTS }, steps)))
+          totals[name] = (totals[name] ?? 0) + count;
+      }),
+      // The seed repeats a run; to shrink one takes minutes.
+      { numRuns: 10, endOnFailure: true },
+    );
+    // The faults do strike: writes are refused, too.
+    for (const outcome of ['kept', 'lost', 'reads']) expect(totals[outcome]).toBeGreaterThan(0);
+  });
+
+  it('are found out where the broker fences no old leader', async () => {
+    const steps: Step[] = Array.from({ length: 6 }, () => [
+      { do: 'pass' as const, ms: LEASE_MS },
+      { do: 'stopLeader' as const, ms: 2 * LEASE_MS },
+      { do: 'pass' as const, ms: 2 * LEASE_MS },
+    ]).flat();
+    const options = { seed: 1, processes: 3, faults: { slow: 0.5 } };
+    await judged(options, steps);
+    await expect(judged({ ...options, plant: unfenced }, steps)).rejects.toThrow(
+      /given once|was acknowledged|read id|the sequence of|the order of/,
+    );
+  });
+});
