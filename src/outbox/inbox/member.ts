@@ -6,8 +6,7 @@
  *  member stays in the group with its partitions paused, and reads on where it stopped; (4) one call to the broker client's
  *  consume at a time.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Timers } from '../../core/clock.ts';
+import { sleep, type Timers, within } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type {
@@ -204,8 +203,8 @@ export class Member {
   /** Stays a member of the group: a client that does not read is thrown out of it. What still arrives is not taken;
    *  it is read again from its first record once the partitions are resumed. Returns the ends of partitions that nothing was taken of. */
   async idle(ms: number): Promise<readonly TopicPartitionOffset[]> {
-    const { drain, batchRows, batchBytes } = this.options;
-    const rest = sleep(ms, undefined, { signal: drain }).catch(() => {});
+    const { clock, drain, batchRows, batchBytes } = this.options;
+    const rest = sleep(clock, ms, drain);
     if (!this.waiting) {
       await rest;
       return [];
@@ -274,7 +273,7 @@ export class Member {
       () => true,
     );
     for (let waitedMs = 0; over !== undefined && !this.isDoubtful && waitedMs < REBALANCE_WAIT_MS; ) {
-      if ((await Promise.race([over, sleep(REBALANCE_LOOK_MS, false, { ref: false })])) === true) return;
+      if (await within(this.options.clock, REBALANCE_LOOK_MS, over)) return;
       waitedMs += REBALANCE_LOOK_MS;
     }
   }

@@ -8,7 +8,7 @@
  *  acknowledged is handed to the marker; (5) a row whose payload is not JSON is never sent, because it would break the JSON of the
  *  record: the marker sets it aside, and its key continues without it.
  */
-import type { Clock } from '../../core/clock.ts';
+import type { Cancel, Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -33,7 +33,7 @@ export interface PublishingOptions {
   readonly leases: Pick<Leases, 'shards' | 'epochOf' | 'holds'>;
   readonly metrics: Metrics;
   readonly log: Logger;
-  readonly clock: Clock;
+  readonly clock: Timers;
   /** Rows and bytes of a flight. */
   readonly flightRowsMax: number;
   readonly flightBytesMax: number;
@@ -116,7 +116,8 @@ export class Publishing implements CountingPipeline {
   private oneByOne = false;
   private pumping = false;
   private startedMs = Number.NEGATIVE_INFINITY;
-  private sparse: NodeJS.Timeout | undefined;
+  /** Cancels the wait of a flight that is not full. */
+  private sparse: Cancel | undefined;
   /** Why the last row did not go into the batch. */
   private appended: 'full' | 'too large' | 'not json' = 'full';
   private failure: { readonly thrown: unknown } | undefined;
@@ -183,7 +184,7 @@ export class Publishing implements CountingPipeline {
   /** Waits for nothing any more: what is under way stays pending, or is found to be published by who comes next. */
   abandon(): void {
     this.abandoned = true;
-    clearTimeout(this.sparse);
+    this.sparse?.();
     const queued = this.line.takeOut(() => true);
     for (const behind of this.waiting.values()) queued.push(...behind);
     this.waiting.clear();
@@ -286,12 +287,13 @@ export class Publishing implements CountingPipeline {
     if (this.oneByOne || this.free.length === 0) return false;
     const bytesMax = this.options.flightBytesMax;
     if (this.line.reaches(this.rowsMax, bytesMax, ({ row }) => row.payload.length)) return true;
-    const waitMs = this.startedMs + SPARSE_EVERY_MS - this.options.clock.monotonicMs();
+    const { clock } = this.options;
+    const waitMs = this.startedMs + SPARSE_EVERY_MS - clock.monotonicMs();
     if (waitMs <= 0) return true;
-    this.sparse ??= setTimeout(() => {
+    this.sparse ??= clock.after(waitMs, () => {
       this.sparse = undefined;
       this.pump();
-    }, waitMs);
+    });
     return false;
   }
 

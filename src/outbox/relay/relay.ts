@@ -7,7 +7,7 @@
  *      await relay.close();
  */
 
-import type { Clock } from '../../core/clock.ts';
+import { type Cancel, sleep, type Timers } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -17,7 +17,6 @@ import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
 import { withSettings } from '../connection.ts';
 import { outboxError } from '../errors.ts';
 import { type Migration, migrate, requireColumn, requireTables } from '../migrations.ts';
-import { sleepUntil } from '../wait.ts';
 import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
 import { EventEncoder, RELAY_MODES, type RelayMode } from './event.ts';
 import { IdleSlots } from './idle-slots.ts';
@@ -72,7 +71,7 @@ export interface RelayOptions {
   readonly broker: BrokerDriver;
   /** Absent: the relay looks every poll interval. */
   readonly wake?: WakeDriver | undefined;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly settings: RelaySettings;
@@ -286,7 +285,7 @@ export class Relay {
     this.keepMoving(parts.overdue).catch(failed);
     const giveUp = new Promise<void>((resolve) => {
       this.drain.signal.addEventListener('abort', () => {
-        setTimeout(resolve, GIVE_UP_MS).unref();
+        options.clock.after(GIVE_UP_MS, resolve, 'background');
       });
     }).then(async () => {
       await parts.sender.close();
@@ -430,9 +429,9 @@ export class Relay {
   }
 
   private async keepBeating(leases: Leases, publishing: Publishing): Promise<void> {
-    const { log } = this.options;
+    const { clock, log } = this.options;
     while (!this.drain.signal.aborted || publishing.underWay() > 0) {
-      if (this.drain.signal.aborted) await plainSleep(Math.min(leases.beatWithinMs(), 100));
+      if (this.drain.signal.aborted) await sleep(clock, Math.min(leases.beatWithinMs(), 100));
       else await this.sleep(leases.beatWithinMs());
       try {
         await leases.beat((shard) => publishing.isShardIdle(shard));
@@ -442,7 +441,7 @@ export class Relay {
         this.beatTrouble = error?.message ?? String(thrown);
         if (error === undefined || error.code === 'lease_mismatch') throw thrown;
         log.warn({ code: error.code, error: error.message }, 'the leases could not be renewed; trying again');
-        await plainSleep(BEAT_AGAIN_MS);
+        await sleep(clock, BEAT_AGAIN_MS);
       }
     }
   }
@@ -487,18 +486,18 @@ export class Relay {
   }
 
   private sleep(ms: number): Promise<void> {
-    return sleepUntil(ms, this.drain.signal);
+    return sleep(this.options.clock, ms, this.drain.signal);
   }
 
   /** One sleeper at a time; a wake-up that came while nobody slept ends the next sleep at once. */
   private async sleepUntilWoken(ms: number): Promise<void> {
     if (!this.wakePending) {
-      let timer: NodeJS.Timeout | undefined;
+      let cancel: Cancel | undefined;
       await new Promise<void>((resolve) => {
         this.woken = resolve;
-        timer = setTimeout(resolve, this.drain.signal.aborted ? 0 : ms);
+        cancel = this.options.clock.after(this.drain.signal.aborted ? 0 : ms, resolve);
       });
-      clearTimeout(timer);
+      cancel?.();
       this.woken = undefined;
     }
     this.wakePending = false;
@@ -522,5 +521,3 @@ function checkMode({ settings: { mode }, makeSource }: RelayOptions): void {
     );
   }
 }
-
-const plainSleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
