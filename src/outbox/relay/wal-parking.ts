@@ -10,7 +10,14 @@ import type { Logger } from '../../core/log.ts';
 import type { Pipeline } from './pipeline.ts';
 import type { OutboxRow } from './store.ts';
 import type { WalMetrics } from './wal-metrics.ts';
-import { bringPending, type IdRange, PAGE_ROWS, ROUND_IDS_MAX, type RoundLimits } from './wal-round.ts';
+import {
+  bringPending,
+  type IdRange,
+  PAGE_ROWS,
+  ROUND_IDS_MAX,
+  type RoundLimits,
+  widened,
+} from './wal-round.ts';
 import type { OutboxRows } from './wal-rows.ts';
 import { ID_MIN } from './wal-slot.ts';
 
@@ -142,7 +149,8 @@ export class WalParking {
 
   private note({ id, aggregateId }: OutboxRow): void {
     const known = this.waiting.get(aggregateId) as IdRange;
-    if (id > known.to) this.waiting.set(aggregateId, { from: known.from, to: id });
+    // Rows that were left come in the order of their portions, in which a lower id may follow.
+    if (id < known.from || id > known.to) this.waiting.set(aggregateId, widened(known, id));
     if (!this.unseen.has(id))
       this.unseen.set(id, { key: aggregateId, sinceMs: this.options.clock.monotonicMs() });
   }
