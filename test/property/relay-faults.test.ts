@@ -2,7 +2,7 @@
  *  acknowledgements, rows that the broker refuses for a while, lost statements, streams that break, clocks that jump. The oracle is that
  *  of the requirements: per key the order of the outbox, nothing lost, no mark before its acknowledgement (relay-world/world.ts). */
 import { describe, expect, it } from 'vitest';
-import { CALM, LEASE_MS, type RelayFaults, RelayWorld } from './relay-world/world.ts';
+import { CALM, keyOf, LEASE_MS, type RelayFaults, RelayWorld } from './relay-world/world.ts';
 
 const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
 const SEEDS = Array.from({ length: 40 }, (_, i) => FIRST + i);
@@ -20,11 +20,16 @@ function faultsOf({ random }: RelayWorld): RelayFaults {
   };
 }
 
-/** Rows of one in so many ids that the broker refuses until then, while it takes others. */
+/** The broker takes no row for a while, then all but one in so many ids, then all. */
 function refuseSome(world: RelayWorld): void {
-  const untilMs = world.clock.monotonicMs() + 6000 * world.random.fraction();
+  const nowMs = world.clock.monotonicMs();
+  const noneUntilMs = nowMs + 3000 * world.random.fraction();
+  const someUntilMs = nowMs + 6000 * world.random.fraction();
   const every = BigInt(2 + 2 * world.below(8));
-  world.refuses = ({ id }) => world.clock.monotonicMs() < untilMs && id % every === 0n;
+  world.refuses = ({ id }) => {
+    const atMs = world.clock.monotonicMs();
+    return atMs < noneUntilMs || (atMs < someUntilMs && id % every === 0n);
+  };
 }
 
 /** Stops a relay for up to two leases, kills it, or lets a clock jump. */
@@ -65,6 +70,24 @@ describe.each(['poll', 'wal'] as const)('relays in %s mode that share an outbox 
   it('publish each row at least once, in the order of its key, and mark it after its acknowledgement', async () => {
     for (const seed of SEEDS)
       expect({ seed, violations: await violationsOf(seed, mode) }).toEqual({ seed, violations: [] });
+  });
+});
+
+describe('a relay that follows the log', () => {
+  it('keeps a key in order where the broker takes no row for a while, then some, then all', async () => {
+    for (const seed of SEEDS) {
+      const world = new RelayWorld(seed, 'wal');
+      const { clock } = world;
+      await clock.run(world.start());
+      const nowMs = clock.monotonicMs();
+      const noneUntilMs = nowMs + 1000 + world.below(2000);
+      world.refuses = ({ key }) =>
+        clock.monotonicMs() < noneUntilMs || (clock.monotonicMs() < nowMs + 6000 && key < keyOf(4));
+      world.write(6, 20, 300);
+      await clock.advance(6000);
+      await world.settle();
+      expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
+    }
   });
 });
 

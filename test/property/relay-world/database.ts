@@ -54,6 +54,8 @@ export class OutboxDatabase {
   readonly rows = new Map<bigint, StoredRow>();
   readonly slot = { exists: false, confirmed: 0n, activePid: null as number | null, end: () => {} };
   lsn = 1000n;
+  /** Ends of transactions that are in the log and that no statement sees yet. */
+  readonly committing = new Set<bigint>();
   leases = new Map<number, Lease>();
   private members = new Map<string, Member>();
   private memory: Memory | undefined;
@@ -302,7 +304,9 @@ export class OutboxDatabase {
 
   private makeSlot(): Answer {
     this.slot.exists = true;
-    this.slot.confirmed = this.lsn;
+    // A slot is consistent once every transaction that is not in it can be seen.
+    const first = [...this.committing].reduce((a, b) => (a < b ? a : b), this.lsn + 1n);
+    this.slot.confirmed = first - 1n;
     return [{ lsn: formatLsn(this.lsn) }];
   }
 
