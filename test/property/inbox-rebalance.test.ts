@@ -25,6 +25,8 @@ const KEYS = 8;
 const MESSAGES = 120;
 /** Idle in a transaction for so long the server ends the session. */
 const IDLE_MS = 2000;
+/** A member that does not consume for so long is lost to the group. */
+const SESSION_MS = 2500;
 
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 const idOf = (n: number): string => `01890a5d-ac96-774b-bcce-${String(n).padStart(12, '0')}`;
@@ -94,7 +96,8 @@ class Database {
     try {
       await sleep(this.clock, this.random.fraction() * this.faults.slowMs);
       await process.hear(undefined);
-      if (isOver || this.strikes(this.faults.lostAnswer)) throw coreError('unreachable', 'the connection is gone');
+      if (isOver || this.strikes(this.faults.lostAnswer))
+        throw coreError('unreachable', 'the connection is gone');
       this.open = own;
       const done = await work({} as SqlSession);
       await sleep(this.clock, this.random.fraction() * this.faults.slowMs);
@@ -117,7 +120,6 @@ class Database {
 interface Running {
   readonly process: SimProcess;
   readonly drain: AbortController;
-  readonly client: BatchConsumer | undefined;
   readonly ended: Promise<void>;
 }
 
@@ -173,13 +175,18 @@ class World {
     const process = new SimProcess(this.clock);
     const drain = new AbortController();
     const clock: Timers = process.clock;
-    const one = { process, drain, client: undefined as BatchConsumer | undefined };
     const connect = async (hooks: Required<Pick<ConsumerOptions, 'onRebalance'>>): Promise<BatchConsumer> => {
-      one.client = this.judged(
+      return this.judged(
         process,
-        await this.driver.consumer({ ...hooks, brokers: 'sim', clientId: 'test', group: GROUP, autoOffsetReset: 'earliest' }),
+        await this.driver.consumer({
+          ...hooks,
+          brokers: 'sim',
+          clientId: 'test',
+          group: GROUP,
+          autoOffsetReset: 'earliest',
+          properties: { 'session.timeout.ms': SESSION_MS },
+        }),
       );
-      return one.client;
     };
     const consumer = new InboxConsumer({
       ...CONSUMER_DEFAULTS,
@@ -201,7 +208,7 @@ class World {
     });
     const ended = consumer.run();
     ended.catch((thrown: unknown) => this.violations.push(`a member failed: ${String(thrown)}`));
-    this.members.push({ ...one, ended });
+    this.members.push({ process, drain, ended });
   }
 
   /** A client whose answers reach only a process that runs, and whose offset commits are judged when they are made. */
@@ -212,7 +219,7 @@ class World {
       return process.hear(result);
     };
     client.commit = async (offsets) => {
-      for (const { topic, partition, offset } of offsets) this.judge(`${partition}@${topic}`, offset, client);
+      for (const { topic, partition, offset } of offsets) this.judge(`${partition}@${topic}`, offset);
       const outcome = await commit.call(client, offsets);
       return process.hear(outcome);
     };
@@ -220,10 +227,12 @@ class World {
   }
 
   /** Everything before a committed offset has had its effect. */
-  private judge(place: string, next: bigint, _client: BatchConsumer): void {
+  private judge(place: string, next: bigint): void {
     for (const [offset, id] of this.logOf(place).entries())
       if (BigInt(offset) < next && !this.database.inbox.has(id))
-        this.violations.push(`offset ${next} of ${place} was committed before the effect of offset ${offset}`);
+        this.violations.push(
+          `offset ${next} of ${place} was committed before the effect of offset ${offset}`,
+        );
   }
 
   readonly log = new Map<string, string[]>();
@@ -235,7 +244,11 @@ class World {
   /** What the topic holds, read by a client outside of the group. */
   async readLog(): Promise<void> {
     const reader = await this.driver.consumer({ brokers: 'sim', clientId: 'test' });
-    const at = Array.from({ length: PARTITIONS }, (_, partition) => ({ topic: TOPIC, partition, offset: 0n }));
+    const at = Array.from({ length: PARTITIONS }, (_, partition) => ({
+      topic: TOPIC,
+      partition,
+      offset: 0n,
+    }));
     await reader.assign(at);
     const into = RecordBatch.create(4 * MESSAGES, 1 << 20);
     for (let count = 1; count > 0; ) {
@@ -261,7 +274,8 @@ class World {
     if (new Set(ids).size !== ids.length) this.violations.push('a message had its effect twice');
     for (const [key, order] of this.order) {
       const seen = this.database.effects.filter((one) => one.key === key).map(({ id }) => id);
-      if (seen.join() !== order.join()) this.violations.push(`${key}: ${seen.join()} instead of ${order.join()}`);
+      if (seen.join() !== order.join())
+        this.violations.push(`${key}: ${seen.join()} instead of ${order.join()}`);
     }
   }
 }
