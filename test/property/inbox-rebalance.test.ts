@@ -129,6 +129,8 @@ class World {
   readonly database: Database;
   readonly members: Running[] = [];
   readonly violations: string[] = [];
+  /** Whether the third party behind the effect answers 503. */
+  isAway: (record: InboxRecord) => boolean = () => false;
   private readonly driver: BrokerDriver;
   private readonly order = new Map<string, string[]>();
 
@@ -196,7 +198,7 @@ class World {
       inbox: this.database.claims,
       parkedTable: 'parked',
       handle: async (_session, record) => {
-        if (this.random.fraction() < 0.02) throw new Error('503 from the third party');
+        if (this.random.fraction() < 0.02 || this.isAway(record)) throw new Error('503 from the third party');
         this.database.effect(record);
       },
       metrics: new Metrics(),
@@ -292,6 +294,9 @@ async function violationsOf(seed: number): Promise<readonly string[]> {
     lostAnswer: 0.1 * random.fraction(),
     lostCommit: 0.2 * random.fraction(),
   });
+  const awayUntilMs = clock.monotonicMs() + world.below(6000);
+  world.isAway = ({ key }) =>
+    clock.monotonicMs() < awayUntilMs && Buffer.from(key ?? []).toString() < 'key-3';
   for (let step = 0; step < 5; step++) {
     await clock.advance(world.below(1500));
     const one = world.members[world.below(world.members.length)] as Running;
