@@ -102,6 +102,23 @@ describe('a relay that polls', () => {
     await world.settle();
   });
 
+  it('asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
+    const world = new RelayWorld(FIRST, 'poll');
+    const { metrics } = await world.clock.run(world.start());
+    const missing = (): number => metrics.counter('relay_marks_missing_total', '').value();
+    world.refuses = ({ id }) => {
+      world.database.rows.delete(id);
+      return false;
+    };
+    world.write(1, 1, 0);
+    await world.clock.until('a published row', () => world.published.length > 0);
+    await world.clock.advance(29_900);
+    expect(missing()).toBe(0);
+    await world.clock.advance(1000);
+    expect(missing()).toBeGreaterThan(0);
+    await world.settle();
+  });
+
   it('takes the shards of one that stands still after a lease, and not before', async () => {
     const world = new RelayWorld(FIRST, 'poll');
     const [first, second] = [await world.clock.run(world.start()), await world.clock.run(world.start())];
