@@ -48,7 +48,7 @@ export interface ServiceOptions {
   readonly answerTimeoutMs?: number;
   /** Driver of a relay in wal mode. */
   readonly replication?: ReplicationDriver;
-  /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
+  /** Wakes the relay immediately where the service calls `wake` of the same scope; without it the relay polls. */
   readonly wake?: WakeDriver;
   readonly clock: Timers;
   /** Names of relays and the jitter of retries. */
@@ -296,7 +296,7 @@ export class Service {
     await Promise.all(this.running);
   }
 
-  /** Ends what runs, finishing what is under way, and closes the connections. @throws the first failure of a part */
+  /** Ends what runs, finishing what is in flight, and closes the connections. @throws the first failure of a part */
   async close(): Promise<void> {
     this.drain.abort();
     const ended = await Promise.allSettled(this.running);

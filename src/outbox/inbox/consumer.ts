@@ -36,7 +36,7 @@ export interface InboxConsumerOptions {
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly clock: Timers;
-  /** Ends the run: what is under way is finished, offsets are committed. */
+  /** Ends the run: what is in flight is finished, offsets are committed. */
   readonly drain: AbortSignal;
   readonly batchRows: number;
   readonly batchBytes: number;
@@ -78,7 +78,7 @@ export class InboxConsumer {
   private readonly counters;
   private readonly member: Member;
   private readonly intake: RecordIntake;
-  /** Partitions that left while the batch under way was not finished. */
+  /** Partitions that left while the batch in flight was not finished. */
   private readonly left = new Set<string>();
   private processing: Promise<boolean> | undefined;
   private readonly retries: Retries;

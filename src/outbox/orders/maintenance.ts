@@ -28,7 +28,7 @@ export interface MaintenanceOptions extends PartitionOptions {
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly monotonicMs: () => number;
-  /** Resolves after the time, or at once when the drain starts. */
+  /** Resolves after the time, or as soon as the drain starts. */
   readonly sleep: (ms: number) => Promise<void>;
   readonly drain: AbortSignal;
 }

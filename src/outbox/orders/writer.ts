@@ -1,4 +1,4 @@
-/** Gathers new orders into transactions, several of which are under way at once (lanes).
+/** Gathers new orders into transactions, several of which are in flight together (lanes).
  *
  *  Invariants: (1) a key is in at most one batch at a time (the caller's single flight); (2) every order gets exactly one
  *  outcome; those that were written get theirs before repeats are looked up; (3) a lane waits for another process's key no
@@ -54,7 +54,7 @@ const NONE: ReadonlyMap<string, unknown> = new Map();
 /** An order on its way, with who waits for it. */
 export interface Job extends NewOrder {
   readonly queuedMs: number;
-  /** Nobody waits for it any more; it need not be started. */
+  /** No request waits for it any more; it need not be started. */
   abandoned: boolean;
   /** @param first this order's rows are the ones stored */
   settle(answer: StoredAnswer, first: boolean): void;
@@ -207,7 +207,7 @@ export class OrderWriter {
       try {
         return await this.answerStored(open);
       } catch {
-        // Nobody to ask: the client's next attempt with the same key finds out.
+        // The database does not answer: the client's next attempt with the same key finds out.
         return this.failAll(open, thrown);
       }
     }

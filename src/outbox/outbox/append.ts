@@ -26,7 +26,7 @@ export interface OutboxEvent {
   readonly aggregateId: string;
   /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
   readonly eventType: string;
-  /** A JSON value, or one as UTF-8 text; it stands in the record's value as it is. Any object that JSON.stringify writes will do: a type
+  /** A JSON value, or one as UTF-8 text; it is copied into the record's value unchanged. Any object that JSON.stringify writes will do: a type
    *  declared as `interface` has no index signature, so `Json` alone would refuse it. What JSON cannot hold is refused by `append`. */
   readonly payload: Uint8Array | Json | object;
   /** W3C trace context of whatever caused the event. */

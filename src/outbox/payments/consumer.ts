@@ -155,7 +155,7 @@ export class PaymentsConsumer {
     }
   }
 
-  /** Reads what is there into an empty batch. */
+  /** Reads the available records into an empty batch. */
   private async read(into: ReadBatch): Promise<ConsumeResult> {
     into.begin();
     const result = await this.member.read(into);

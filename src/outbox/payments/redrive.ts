@@ -30,7 +30,7 @@ export interface RedriveOptions {
 }
 
 export interface Redriven {
-  /** Records that were read; those that somebody else took meanwhile are in none of the others. */
+  /** Records that were read; those that another redrive took meanwhile are in no other count. */
   readonly taken: number;
   readonly charged: number;
   readonly suppressed: number;

@@ -257,7 +257,7 @@ async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
   const row = rows[0];
   const expired = Number(row?.expired);
   return {
-    // A key that has expired was somebody's intent.
+    // A key that has expired was an intent, too.
     produced_intents: Number(row?.produced) + (t.hasLedger ? 0 : expired),
     distinct_orders: Number(row?.orders),
     distinct_charges: Number(row?.charges),

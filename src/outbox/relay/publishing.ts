@@ -1,7 +1,7 @@
-/** The pipeline: rows of any source go out in flights, several at once, and are handed on to be marked.
+/** The pipeline: rows of any source are sent in flights, several of them in parallel, and are then marked.
  *
- *  A key's rows may fill one flight, but never stand in two at once: what arrives while one of them is in the air waits for it to
- *  land. So a key with a thousand rows costs one round trip, and a failure is known before anything behind it is sent.
+ *  A key's rows may fill one flight, but are never in two together: rows that arrive while one of them is in flight wait for its
+ *  outcome. So a key with a thousand rows costs one round trip, and a failure is known before anything behind it is sent.
  *
  *  Invariants: (1) rows of a key go out in id order; (2) after a row was left, nothing of its key goes out before a call that covers
  *  what was left; (3) a row goes out only under an epoch that is valid when its flight starts; (4) only what the broker
@@ -162,7 +162,7 @@ export class Publishing implements CountingPipeline {
     return this.known.size;
   }
 
-  /** Whether nothing of a shard is under way. */
+  /** Whether no row of a shard is in flight. */
   isShardIdle(shard: number): boolean {
     return this.known.isShardIdle(shard);
   }
@@ -181,7 +181,7 @@ export class Publishing implements CountingPipeline {
     );
   }
 
-  /** Waits for nothing any more: what is under way stays pending, or is found to be published by who comes next. */
+  /** Waits for nothing any more: rows in flight stay pending, or the next relay finds them published. */
   abandon(): void {
     this.abandoned = true;
     this.sparse?.();
@@ -230,7 +230,7 @@ export class Publishing implements CountingPipeline {
       allMarked = resolve;
       notMarked = reject;
     });
-    // Who asks is told; who does not must not end the process.
+    // Prevents an unhandled rejection when the caller ignores `marked`.
     marked.catch(() => {});
     const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked, notMarked };
     this.tickets.add(ticket);

@@ -49,7 +49,7 @@ export interface RelaySettings {
   readonly name: string;
   readonly shards: number;
   readonly leaseMs: number;
-  /** mark: leases and the epoch of each mark; broker: a transaction a batch as well, which shuts out a relay taken for dead. */
+  /** mark: leases and the epoch of each mark; broker: a transaction a batch as well, which shuts out a relay whose lease has expired. */
   readonly fence: 'mark' | 'broker';
   readonly rowsMax: number;
   readonly pollIntervalMs: number;
@@ -95,7 +95,7 @@ const PLANNER = {
 } as const;
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** The server's own limit comes first, so that it does not go on with what nobody waits for. */
+/** The server's own limit comes first, so that it does not continue a statement whose caller has gone. */
 const ANSWER_GRACE_MS = 1000;
 /** A short lease is no reason to give up a database that is slow for a moment. */
 const ANSWER_LEAST_MS = 1000;
@@ -112,13 +112,13 @@ const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
 /** Of a batch for the broker, where no record needs more. */
 const FLIGHT_BYTES_MAX = 16 * 1024 * 1024;
-/** Of the bytes in memory: what a source brings at once. It waits while the rest of them is under way. */
+/** Of the bytes in memory: what a source reads together. It waits while the rest of them is in flight. */
 const READ_PART = 0.25;
 /** Rows that come within it share a read, a flight and a mark. */
 const SPACING_MS = 5;
 const STRAGGLER_AFTER_MS = 1000;
 const BACKOFF_MAX_MS = 5000;
-/** At the drain, rows under way are waited for this long, then given up: they stay pending. */
+/** At the drain, rows in flight are waited for this long, then given up: they stay pending. */
 const GIVE_UP_MS = 10_000;
 const BEAT_AGAIN_MS = 500;
 
@@ -281,7 +281,7 @@ export class Relay {
     this.failed = failed;
     const beating = this.keepBeating(parts.leases, parts.publishing).catch(failed);
     const looking = this.keepLooking(parts.pool, parts.table).catch(failed);
-    // Nobody waits for its end: a broker that does not answer it ends by itself.
+    // Not awaited: a broker that does not answer it ends by itself.
     this.keepMoving(parts.overdue).catch(failed);
     const giveUp = new Promise<void>((resolve) => {
       this.drain.signal.addEventListener('abort', () => {
@@ -489,7 +489,7 @@ export class Relay {
     return sleep(this.options.clock, ms, this.drain.signal);
   }
 
-  /** One sleeper at a time; a wake-up that came while nobody slept ends the next sleep at once. */
+  /** One sleeper at a time; a wake-up that came between two sleeps ends the next one immediately. */
   private async sleepUntilWoken(ms: number): Promise<void> {
     if (!this.wakePending) {
       let cancel: Cancel | undefined;
