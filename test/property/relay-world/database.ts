@@ -2,7 +2,14 @@
  *  their text; an unknown one is an error, lest a test rely on an answer that no server gives.
  */
 import { coreError } from '../../../src/core/errors.ts';
-import type { SqlDriver, SqlPool, SqlResult, SqlRow, SqlSession } from '../../../src/io/sql/port.ts';
+import {
+  type SqlDriver,
+  type SqlPool,
+  type SqlResult,
+  type SqlRow,
+  type SqlSession,
+  sqlError,
+} from '../../../src/io/sql/port.ts';
 import { shardOf } from '../../../src/outbox/relay/shards.ts';
 import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
 import { formatLsn, parseLsn } from '../../../src/outbox/relay/wal-lsn.ts';
@@ -303,6 +310,7 @@ export class OutboxDatabase {
   }
 
   private makeSlot(): Answer {
+    if (this.slot.exists) throw sqlError('sql_failed', 'the slot exists', { details: { sqlstate: '42710' } });
     this.slot.exists = true;
     // A slot is consistent once every transaction that is not in it can be seen.
     const first = [...this.committing].reduce((a, b) => (a < b ? a : b), this.lsn + 1n);
