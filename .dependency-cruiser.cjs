@@ -41,8 +41,16 @@ module.exports = {
       name: 'products-import-down',
       severity: 'error',
       comment: 'products import core, native, access and ports',
-      from: { path: `^src/${products}/` },
+      from: { path: `^src/${products}/`, pathNot: `^src/${products}/system\\.ts$` },
       to: { path: '^src', pathNot: `^src/(core|native|access|$1)/|^src/io/[^/]+/(client-)?port\\.ts$` },
+    },
+    {
+      name: 'products-system-clock',
+      severity: 'error',
+      comment:
+        'one file of a product may bind the real clock and randomness, as the default of a function that has no options',
+      from: { path: `^src/${products}/system\\.ts$` },
+      to: { path: '^src', pathNot: `^src/(core|$1)/|^src/io/clock/system\\.ts$` },
     },
     {
       name: 'access-imports-down',

@@ -2,11 +2,11 @@
  *  loaded when it is asked for, so a service that opens no broker loads no broker client. What the products need of the process
  *  itself (clock, logger, metrics) is here too. Products never import this file, and it imports none of them.
  */
-import type { Timers } from './core/clock.ts';
+import type { Random, Timers } from './core/clock.ts';
 import type { LogFields, Logger } from './core/log.ts';
 import { Metrics } from './core/metrics.ts';
 import type { BrokerDriver } from './io/broker/port.ts';
-import { systemClock } from './io/clock/system.ts';
+import { systemClock, systemRandom } from './io/clock/system.ts';
 import type { HttpClientDriver } from './io/http/client-port.ts';
 import type { KvDriver } from './io/kv/port.ts';
 import type { Exposition as MetricsPage } from './io/metrics/prom.ts';
@@ -21,14 +21,13 @@ export { findMillraceError, MillraceError } from './core/errors.ts';
 export { RecordBatch } from './core/layout/record-batch.ts';
 export { type LogFields, type Logger, silentLogger } from './core/log.ts';
 export type { BatchConsumer, BatchProducer, BrokerAdmin, BrokerDriver } from './io/broker/port.ts';
-export { systemRandom } from './io/clock/system.ts';
 export type { HttpClientDriver } from './io/http/client-port.ts';
 export type { KvDriver, KvStore } from './io/kv/port.ts';
 export type { Exposition as MetricsPage } from './io/metrics/prom.ts';
 export type { ReplicationDriver } from './io/replication/port.ts';
 export type { SqlDriver, SqlPool, SqlSession } from './io/sql/port.ts';
 export type { WakeDriver } from './io/wake/port.ts';
-export { Metrics, systemClock };
+export { Metrics, systemClock, systemRandom };
 
 /** PostgreSQL through the `pg` package. */
 export async function openSql(): Promise<SqlDriver> {
@@ -84,6 +83,7 @@ export async function openDrivers(): Promise<{
   readonly broker: BrokerDriver;
   readonly replication: ReplicationDriver;
   readonly clock: Timers;
+  readonly random: Random;
   readonly metrics: Metrics;
   readonly log: Logger;
 }> {
@@ -92,6 +92,7 @@ export async function openDrivers(): Promise<{
     broker: await openBroker(),
     replication: await openReplication(),
     clock: systemClock,
+    random: systemRandom,
     metrics: new Metrics(),
     log: stderrLogger('warn'),
   };

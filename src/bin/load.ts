@@ -1,7 +1,7 @@
 /** `millrace load`: sends orders over HTTP on a fixed schedule and keeps a ledger of what it knows. */
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
 import { connect } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { ZIPF_EXPONENT_MAX, ZIPF_RANKS_MAX } from '../core/random/zipf.ts';
 import { nodeHttpClientDriver } from '../io/http/client.ts';
@@ -220,7 +220,7 @@ async function run(context: Context): Promise<number> {
     client,
     ledger,
     clock,
-    sleep: (ms) => sleep(ms),
+    sleep: (ms) => sleep(clock, ms),
     signal: context.drain,
     path: '/orders',
     resendFirstMs: RESEND_FIRST_MS,

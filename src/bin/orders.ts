@@ -1,7 +1,7 @@
 /** `millrace orders`: the HTTP service that creates orders and their outbox rows. */
-import { randomFillSync } from 'node:crypto';
 import type { RequestGate } from '../access/access.ts';
 import { coreError } from '../core/errors.ts';
+import { systemRandom } from '../io/clock/system.ts';
 import type { SqlPool } from '../io/sql/port.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
@@ -40,7 +40,7 @@ function partsOf(context: Context): Parts {
     const grpc = grpcListen(context.settings);
     warnOfExposure(context, [context.settings.listen, ...(grpc === undefined ? [] : [grpc])]);
     parts = {
-      ids: new UuidV7(context.clock, (into) => randomFillSync(into)),
+      ids: new UuidV7(context.clock, systemRandom),
       gate: accessGate(context, {
         logsAllowed: false,
         counters: () => ({

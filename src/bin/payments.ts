@@ -1,9 +1,10 @@
 /** `millrace payments`: one charge an order, however often its event is delivered. */
 
-import { randomFillSync } from 'node:crypto';
+import { sleep } from '../core/clock.ts';
 import { coreError, EXIT, findMillraceError } from '../core/errors.ts';
 import { formatDuration } from '../core/quantity.ts';
 import type { BrokerAdmin, BrokerDriver } from '../io/broker/port.ts';
+import { systemRandom } from '../io/clock/system.ts';
 import type { SqlPool } from '../io/sql/port.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { outboxError } from '../outbox/errors.ts';
@@ -17,7 +18,6 @@ import { DuplicateInjector } from '../outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../outbox/payments/metrics.ts';
 import type { BatchOutcome } from '../outbox/payments/store.ts';
 import { PAYMENTS_TABLES } from '../outbox/payments/tables.ts';
-import { sleepUntil } from '../outbox/wait.ts';
 import { crashPoint } from './payments/crash.ts';
 import { keepInbox, makeInboxPartitions } from './payments/inbox.ts';
 import { listParked, redriveParked } from './payments/parked.ts';
@@ -99,7 +99,7 @@ async function led<T>({ clock, drain }: Context, ask: () => Promise<T>): Promise
     } catch (thrown) {
       const later = findMillraceError(thrown)?.code === 'broker_unavailable' && !drain.aborted;
       if (!later || clock.monotonicMs() > deadlineMs) throw thrown;
-      await sleepUntil(LEADER_LOOK_MS, drain);
+      await sleep(clock, LEADER_LOOK_MS, drain);
     }
   }
 }
@@ -204,7 +204,7 @@ wrong is mended.
         }),
       topic,
       pool,
-      ids: new UuidV7(clock, (into) => randomFillSync(into)),
+      ids: new UuidV7(clock, systemRandom),
       inbox: settings['unsafe-ttl'] ? inbox.withoutFloor() : inbox,
       injector: new DuplicateInjector(settings.seed, settings['dup-rate']),
       metrics,

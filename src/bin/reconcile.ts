@@ -1,13 +1,13 @@
 /** `millrace reconcile`: whether every intent has had exactly one effect, and the ids of those that have not. */
 import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
+import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { type LedgerEntry, readLedger } from '../outbox/load/ledger.ts';
 import { reconcile } from '../outbox/reconcile/reconcile.ts';
 import { reconciliationText } from '../outbox/reconcile/report.ts';
 import { requirePlainSchema } from '../outbox/schema-name.ts';
-import { sleepUntil } from '../outbox/wait.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { sqlDriver } from './shell/drivers.ts';
 
@@ -131,7 +131,7 @@ async function run(context: Context): Promise<number> {
         { wait_ms: Math.ceil(ms) },
         'rows differ and may be in flight; they are compared again',
       );
-      await sleepUntil(ms, context.drain);
+      await sleep(context.clock, ms, context.drain);
       goOn();
     },
     ...(settings['key-ttl'] === undefined ? {} : { keyTtlMs: settings['key-ttl'] }),

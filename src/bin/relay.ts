@@ -1,7 +1,8 @@
 /** `millrace relay`: publishes what the orders service committed, at least once and in order. */
-import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { randomUuid } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
+import { systemRandom } from '../io/clock/system.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { WAL_DEFAULTS } from '../outbox/defaults.ts';
@@ -218,7 +219,7 @@ async function optionsOf(context: Context): Promise<RelayOptions> {
       topic: settings.topic,
       source: settings.source,
       mode: settings.relay as RelayMode,
-      name: `${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`,
+      name: `${hostname()}-${process.pid}-${randomUuid(systemRandom).slice(0, 8)}`,
       shards: settings.shards,
       leaseMs: settings.lease,
       fence: settings.fence as 'mark' | 'broker',

@@ -3,10 +3,7 @@
  *  Invariants: (1) what is read or made is lower-case 8-4-4-4-12; (2) ids of one maker strictly ascend, also when the
  *  clock stands still or steps back. Source: RFC 9562, 5.7 and 6.2 method 1.
  */
-import type { Clock } from '../core/clock.ts';
-
-/** Fills the array with random bytes; handed in, so that a seed repeats a run. */
-export type RandomBytes = (into: Uint8Array) => void;
+import type { Clock, Random } from '../core/clock.ts';
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
@@ -26,7 +23,7 @@ const HEX = new TextEncoder().encode('0123456789abcdef');
 /** Budget: 0.3 us an id; two are made for each order. */
 export class UuidV7 {
   private readonly clock: Clock;
-  private readonly random: RandomBytes;
+  private readonly random: Random;
   private readonly pool = new Uint8Array(POOL_BYTES);
   /** The text under construction; its first 13 characters are those of `lastMs`. */
   private readonly text = Buffer.alloc(36, DASH);
@@ -34,7 +31,7 @@ export class UuidV7 {
   private lastMs = 0;
   private counter = 0;
 
-  constructor(clock: Clock, random: RandomBytes) {
+  constructor(clock: Clock, random: Random) {
     this.clock = clock;
     this.random = random;
   }
@@ -81,7 +78,7 @@ export class UuidV7 {
   /** Where in the pool this many bytes lie that no id has used. */
   private take(count: number): number {
     if (this.at + count > POOL_BYTES) {
-      this.random(this.pool);
+      this.random.fill(this.pool);
       this.at = 0;
     }
     this.at += count;

@@ -1,8 +1,7 @@
 /** The parts put together for one service: its tables, a relay over its outbox, consumers in inboxes, and the keepers of those. For
  *  whoever needs other settings than the defaults, each part can be made by hand as it is here.
  */
-import { randomUUID } from 'node:crypto';
-import type { Timers } from '../core/clock.ts';
+import { type Random, randomUuid, sleep, type Timers } from '../core/clock.ts';
 import type { Logger } from '../core/log.ts';
 import type { Metrics } from '../core/metrics.ts';
 import type { BrokerDriver } from '../io/broker/port.ts';
@@ -33,7 +32,6 @@ import { type KnownNames, refuseUnknown } from './options.ts';
 import { partMigrations, type ServiceParts } from './parts.ts';
 import { Relay, type RelayOptions, type RelaySettings } from './relay/relay.ts';
 import { WalSource, type WalSourceOptions } from './relay/wal-source.ts';
-import { sleepUntil } from './wait.ts';
 
 export interface ServiceOptions {
   /** Lower-case letters, digits, - and _: names its migrations, clients and consumer groups. */
@@ -50,9 +48,11 @@ export interface ServiceOptions {
   readonly answerTimeoutMs?: number;
   /** Driver of a relay in wal mode. */
   readonly replication?: ReplicationDriver;
-  /** Wakes the relay at once where the service calls `wake` of the same scope; without it the relay polls. */
+  /** Wakes the relay immediately where the service calls `wake` of the same scope; without it the relay polls. */
   readonly wake?: WakeDriver;
   readonly clock: Timers;
+  /** Names of relays and the jitter of retries. */
+  readonly random: Random;
   readonly metrics: Metrics;
   readonly log: Logger;
 }
@@ -95,6 +95,7 @@ const SERVICE_NAMES: KnownNames<ServiceOptions> = {
   answerTimeoutMs: true,
   wake: true,
   clock: true,
+  random: true,
   metrics: true,
   log: true,
 };
@@ -228,7 +229,7 @@ export class Service {
    *  With mode `wal` it follows a replication slot, which needs the driver `replication`.
    *  @throws bad_option; what Relay.open throws */
   async relay({ wal, ...settings }: ServiceRelay): Promise<void> {
-    const { name, brokers, postgres, schema, sql, broker, wake, clock, metrics, log } = this.options;
+    const { name, brokers, postgres, schema, sql, broker, wake, clock, random, metrics, log } = this.options;
     refuseUnknown('Service.relay', settings, RELAY_NAMES);
     const relay = new Relay({
       makeSource: this.sourceOf(settings, wal),
@@ -245,7 +246,7 @@ export class Service {
         postgres,
         schema,
         source: `/${name}`,
-        name: `${name}-${randomUUID()}`,
+        name: `${name}-${randomUuid(random)}`,
         ...settings,
       },
     });
@@ -257,7 +258,7 @@ export class Service {
   /** Joins the group `name-inbox` and carries each message out once until `close`, with a keeper of its inbox beside it.
    *  @throws ttl_below_horizon, bad_table_name */
   consume(consumer: ServiceConsumer): void {
-    const { name, brokers, broker, clock, metrics, log } = this.options;
+    const { name, brokers, broker, clock, random, metrics, log } = this.options;
     refuseUnknown('Service.consume', consumer, CONSUMER_NAMES);
     const { topic, handle, parkedTable, sessionTimeoutMs } = consumer;
     const names = inboxNames(consumer.inbox);
@@ -266,6 +267,7 @@ export class Service {
     const reader = new InboxConsumer({
       ...CONSUMER_DEFAULTS,
       clock,
+      random,
       metrics,
       log,
       pool: this.pool,
@@ -294,7 +296,7 @@ export class Service {
     await Promise.all(this.running);
   }
 
-  /** Ends what runs, finishing what is under way, and closes the connections. @throws the first failure of a part */
+  /** Ends what runs, finishing what is in flight, and closes the connections. @throws the first failure of a part */
   async close(): Promise<void> {
     this.drain.abort();
     const ended = await Promise.allSettled(this.running);
@@ -336,7 +338,7 @@ export class Service {
   }
 
   private keeperOf(consumer: ServiceConsumer, group: string): InboxKeeper {
-    const { brokers, broker, metrics, log } = this.options;
+    const { brokers, broker, clock, metrics, log } = this.options;
     const { topic, outboxTable } = consumer;
     const signal = this.drain.signal;
     const topicRetentionMs = consumer.topicRetentionMs ?? RELAY_DEFAULTS.createTopic.retentionMs;
@@ -351,14 +353,14 @@ export class Service {
       parts: HORIZON_DEFAULTS,
       sources: {
         databaseNowMs: () => readDatabaseNowMs(this.pool),
-        processNowMs: () => this.options.clock.wallNowMs(),
+        processNowMs: () => clock.wallNowMs(),
         topic: () => readTopicAges({ driver: broker, brokers, topic, group, timeoutMs: AGES_TIMEOUT_MS }),
         ...(table === undefined ? {} : { outbox: () => readOldestUnmarkedMs(this.pool, table) }),
       },
       metrics,
       log,
       drain: signal,
-      sleep: (ms) => sleepUntil(ms, signal),
+      sleep: (ms) => sleep(clock, ms, signal),
     });
   }
 }

@@ -44,6 +44,9 @@ export interface SimOptions {
 export interface Member {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
+  /** When it consumed last, and how long the group waits for the next time; only with `session.timeout.ms`. */
+  heardMs: number;
+  readonly sessionMs: number;
 }
 
 export interface Group {
@@ -205,6 +208,16 @@ export class SimCluster {
       this.groups.set(name, group);
     }
     return group;
+  }
+
+  /** Removes members whose session has expired: what they owned is free, and they learn it when they consume again. */
+  expire(group: Group): void {
+    const nowMs = this.options.clock.monotonicMs();
+    for (const member of [...group.members]) {
+      if (nowMs - member.heardMs <= member.sessionMs) continue;
+      group.members.splice(group.members.indexOf(member), 1);
+      member.owned.clear();
+    }
   }
 
   /** What each member should own: partitions dealt in turn, those that may stay with their owner first. */

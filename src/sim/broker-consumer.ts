@@ -68,7 +68,13 @@ export class SimConsumer implements BatchConsumer {
   async subscribe(topics: readonly string[]): Promise<void> {
     this.checkOpen();
     const group = this.groupOf('subscribe');
-    this.member = { topics: [...topics], owned: new Map() };
+    const given = this.options.properties?.['session.timeout.ms'];
+    this.member = {
+      topics: [...topics],
+      owned: new Map(),
+      heardMs: this.cluster.options.clock.monotonicMs(),
+      sessionMs: given === undefined ? Number.POSITIVE_INFINITY : Number(given),
+    };
     group.members.push(this.member);
     this.cluster.changed();
   }
@@ -190,7 +196,7 @@ export class SimConsumer implements BatchConsumer {
     if (member !== undefined) {
       await this.giveBack([...member.owned.values()]);
       const { members } = this.groupOf('close');
-      members.splice(members.indexOf(member), 1);
+      if (members.includes(member)) members.splice(members.indexOf(member), 1);
       this.cluster.changed();
     }
     this.readings.clear();
@@ -236,6 +242,9 @@ export class SimConsumer implements BatchConsumer {
     const { member } = this;
     if (member === undefined || this.closing !== undefined) return;
     const group = this.groupOf('rebalance');
+    member.heardMs = this.cluster.options.clock.monotonicMs();
+    this.cluster.expire(group);
+    if (!group.members.includes(member)) await this.rejoin(group, member);
     const target = this.cluster.target(group).get(member) as Map<string, TopicPartition>;
     const leaving = [...member.owned.values()].filter((at) => !target.has(keyOf(at)));
     if (leaving.length > 0) await this.giveBack(leaving);
@@ -245,6 +254,15 @@ export class SimConsumer implements BatchConsumer {
     for (const at of coming) member.owned.set(keyOf(at), at);
     await this.tell({ kind: 'assigned', partitions: coming });
     for (const at of coming) this.enter(at, OFFSET_STORED);
+  }
+
+  /** Its session had expired: what it read is another's, and it is a new member. */
+  private async rejoin(group: Group, member: Member): Promise<void> {
+    const partitions = this.assignment();
+    if (partitions.length > 0) await this.tell({ kind: 'lost', partitions });
+    this.readings.clear();
+    this.paused.clear();
+    group.members.push(member);
   }
 
   private async giveBack(partitions: readonly TopicPartition[]): Promise<void> {

@@ -6,7 +6,7 @@ import { coreError } from '../../src/core/errors.ts';
 import { RecordBatch, type RecordInput } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
-import { openBroker, systemClock } from '../../src/drivers.ts';
+import { openBroker, systemClock, systemRandom } from '../../src/drivers.ts';
 import { CONSUMER_DEFAULTS } from '../../src/outbox/defaults.ts';
 import { outboxError } from '../../src/outbox/errors.ts';
 import { InboxConsumer, type InboxConsumerOptions } from '../../src/outbox/inbox/consumer.ts';
@@ -110,6 +110,7 @@ function start(topic: string, over: Partial<InboxConsumerOptions> = {}) {
     metrics,
     log: silentLogger,
     clock: systemClock,
+    random: systemRandom,
     drain: drain.signal,
     batchRows: 100,
     batchBytes: 64 * 1024,

@@ -17,8 +17,9 @@ import { IdleSlots } from '../../src/outbox/relay/idle-slots.ts';
 import type { OutboxTable } from '../../src/outbox/relay/store.ts';
 import { Service, type ServiceOptions } from '../../src/outbox/service.ts';
 import { silentGate } from '../contract/sql-gate.ts';
-import { until } from '../wait.ts';
+import { realClock, until } from '../wait.ts';
 import { idAt, inboxWorld, v4 } from './inbox-kit.ts';
+import { lockTable } from './orders-kit.ts';
 import { sharedStack } from './stack.ts';
 import { dropSlots } from './wal-kit.ts';
 
@@ -79,7 +80,7 @@ describe('migrate', () => {
 
   it('migrate accepts tables that a service created before, with their rows, and adds digests to parked records', async () => {
     const { schema, pool } = await inboxWorld();
-    const id = idAt(Date.now());
+    const id = idAt(realClock.wallNowMs());
     await pool.query(outboxTableSql('sent') + inboxTableSql('received') + parkedTableSql('aside'));
     await pool.query(
       `INSERT INTO aside (topic, partition, "offset", reason, detail, msg_id, key, value) VALUES
@@ -141,7 +142,7 @@ describe('parked records', () => {
 describe('silent database', () => {
   it('a silent database is unreachable after the timeout, and found again', async () => {
     const gate = await silentGate(stack.postgres);
-    const { schema } = await inboxWorld();
+    const { schema, pool } = await inboxWorld();
     const service = await serviceIn(schema, { postgres: gate.url, answerTimeoutMs: 15_000 });
     try {
       await service.pool.query('SELECT 1');
@@ -152,8 +153,20 @@ describe('silent database', () => {
       });
       gate.speak();
       expect((await service.pool.query('SELECT 3 AS n')).rows).toEqual([{ n: 3 }]);
-      // What a migration takes is not measured by it.
-      await service.migrate(['SELECT pg_sleep(16)']);
+      // What a migration takes is not measured by it: it begins to wait before a statement that the bound ends.
+      await service.pool.query('CREATE TABLE shut (n int)');
+      const release = await lockTable(pool, 'shut');
+      const migrating = service.migrate(['SET LOCAL lock_timeout = 0; ALTER TABLE shut ADD COLUMN more int']);
+      migrating.catch(() => {});
+      await until('a migration that waits', async () => {
+        const { rows } = await pool.query(
+          "SELECT FROM pg_locks WHERE relation = 'shut'::regclass AND NOT granted",
+        );
+        return rows.length > 0;
+      });
+      await expect(service.pool.query('SELECT FROM shut')).rejects.toMatchObject({ code: 'unreachable' });
+      await release();
+      await migrating;
     } finally {
       gate.speak();
       await service.close();

@@ -1,6 +1,5 @@
 /** Partitions of the outbox and the end of keys, on a real database, beside writers and markers that never stop. */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { SqlPool } from '../../src/io/sql/port.ts';
 import { migrate, requireColumn } from '../../src/outbox/migrations.ts';
@@ -12,6 +11,7 @@ import {
   sweepDefault,
 } from '../../src/outbox/orders/partitions.ts';
 import { gate } from '../contract/http-harness.ts';
+import { pause, until } from '../wait.ts';
 import { ALL, emptySchema, options, put } from './orders-outbox-kit.ts';
 
 const ids = async (pool: SqlPool): Promise<bigint[]> =>
@@ -64,10 +64,10 @@ describe('partition migration', () => {
         written += 3;
       }
     });
-    await expect.poll(() => written).toBeGreaterThan(100);
+    await until('written rows', () => written > 100);
     await Promise.all([migrate(pool, schema, 'orders', ALL), migrate(pool, schema, 'orders', ALL)]);
     const at = written;
-    await expect.poll(() => written).toBeGreaterThan(at + 100);
+    await until('rows written after the migration', () => written > at + 100);
     over = true;
     await Promise.all(writers);
     const all = await ids(pool);
@@ -289,7 +289,7 @@ describe('partitions', () => {
           "SELECT nextval('outbox_id_seq') AS id FROM generate_series(1, 5)",
         );
         for (const { id } of rows) {
-          if (Math.random() < 0.3) await sleep(Math.random() * 30);
+          if (Math.random() < 0.3) await pause(Math.random() * 30);
           await pool.query(
             `INSERT INTO outbox (id, aggregate_id, msg_id, event_type, payload) VALUES ($1, gen_random_uuid(), gen_random_uuid(), 'x', '')`,
             [id],
@@ -307,7 +307,7 @@ describe('partitions', () => {
         );
         const seen = rows.map(({ id }) => id);
         if (seen.length === 0 && ending) return;
-        await sleep(Math.random() * 5);
+        await pause(Math.random() * 5);
         await pool.query('UPDATE outbox SET published_at = now() WHERE id = ANY($1::bigint[])', [seen]);
         for (const id of seen) marked.add(String(id));
       }
@@ -322,20 +322,18 @@ describe('partitions', () => {
           });
           if (work === dropMarked) dropped.push(...names);
         }
-        await sleep(1);
+        await pause(1);
       }
     };
     const writers = [writer(), writer(), writer()];
     const working = Promise.all([...writers, dropper(), dropper()]);
     const marking = marker();
     // None of them ends before the others are told to: the first to fail says why, at once.
-    await Promise.race([
-      working,
-      marking,
-      expect.poll(() => dropped.length, { interval: 20 }).toBeGreaterThan(15),
-    ]).finally(() => {
-      over = true;
-    });
+    await Promise.race([working, marking, until('dropped partitions', () => dropped.length > 15)]).finally(
+      () => {
+        over = true;
+      },
+    );
     await working;
     written = true;
     await marking;

@@ -7,6 +7,7 @@ import { launcher } from './engine-kit.ts';
 import {
   createdOf,
   gateBefore,
+  leftOpen,
   logOf,
   metric,
   newKey,
@@ -153,20 +154,22 @@ describe('-sql and -batch', () => {
     expect(logOf(service)).toMatch(new RegExp(`"port":"sql","driver":"${driver}"`));
     // A batch gives up on a lock, but not on a trigger: none is written until all are asked for.
     await pool.query(`
-      CREATE TABLE shut AS SELECT 1;
-      CREATE FUNCTION wait_while_shut() RETURNS trigger LANGUAGE plpgsql AS $$
+      CREATE FUNCTION wait_while_shut() RETURNS trigger LANGUAGE plpgsql SET lock_timeout = 0 AS $$
         BEGIN
-          WHILE EXISTS (SELECT FROM shut) LOOP PERFORM pg_sleep(0.01); END LOOP;
+          PERFORM pg_advisory_xact_lock_shared(hashtextextended(TG_TABLE_SCHEMA, 0));
           RETURN NULL;
         END $$;
       CREATE TRIGGER shut BEFORE INSERT ON orders EXECUTE FUNCTION wait_while_shut()`);
+    const open = await leftOpen(pool, (session) =>
+      session.query('SELECT pg_advisory_xact_lock(hashtextextended($1, 0))', [schema]),
+    );
     const keys = Array.from({ length: 40 }, newKey);
     const first = keys.map((key) => service.order(key));
     await until('all of them', async () =>
       (await metric(service, 'orders_in_flight')) === 40 ? true : undefined,
     );
     const again = keys.map((key) => service.order(key));
-    await pool.query('DELETE FROM shut');
+    await open();
     const replies = await Promise.all([...first, ...again]);
     expect(replies.map((reply) => reply.status)).toEqual(replies.map(() => 201));
     expect(replies.filter((reply) => reply.headers['idempotency-replayed'] === 'false')).toHaveLength(40);

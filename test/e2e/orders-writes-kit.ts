@@ -1,9 +1,9 @@
 /** Several instances of the orders service in one test process, on a real database, and the oracle that judges what they did. */
-import { randomFillSync } from 'node:crypto';
 import { afterAll, expect } from 'vitest';
 import { migrationsOf } from '../../src/bin/shell/migrations.ts';
 import { findMillraceError } from '../../src/core/errors.ts';
 import { Metrics } from '../../src/core/metrics.ts';
+import { systemRandom } from '../../src/io/clock/system.ts';
 import { pgDriver } from '../../src/io/sql/pg.ts';
 import { pgNativeDriver } from '../../src/io/sql/pg-native.ts';
 import { pgTextDriver } from '../../src/io/sql/pg-text.ts';
@@ -93,10 +93,8 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     inFlightWaitMs,
     keyTtlMs: () => 86_400_000,
     metrics: counted,
-    wallNowMs: realClock.wallNowMs,
-    monotonicMs: realClock.monotonicMs,
-    sleep: pause,
-    random: Math.random,
+    clock: realClock,
+    random: systemRandom,
     committed: options.committed ?? (() => {}),
     failed: () => {},
   });
@@ -111,7 +109,7 @@ async function openInstance(schema: string, base: string, options: InstanceOptio
     writer,
     control,
     replays: new ReplayCache(options.cacheBytes ?? 1024 * 1024),
-    ids: new UuidV7(realClock, (into) => randomFillSync(into)),
+    ids: new UuidV7(realClock, systemRandom),
     clock: realClock,
     metrics: counted,
     inFlightMax: options.inFlightMax ?? 100_000,

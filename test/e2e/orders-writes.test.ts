@@ -1,12 +1,12 @@
 /** The write path against its oracle: whatever is asked in whatever mix, at two instances, of either driver, and while the database
  *  kills, blocks and deadlocks. */
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { findMillraceError } from '../../src/core/errors.ts';
 import type { CreateRequest } from '../../src/outbox/orders/request.ts';
 import { gate } from '../contract/http-harness.ts';
+import { pause, turns, until } from '../wait.ts';
 import { holdKeys, lockTable } from './orders-kit.ts';
 import { insist, judge, type Outcome, writesWorld } from './orders-writes-kit.ts';
 import { sharedStack } from './stack.ts';
@@ -52,7 +52,7 @@ describe.each([
         const keys = Array.from({ length: 31 }, () => randomUUID());
         const done = await Promise.all(
           all.map(async ({ key, body: which, at, laterMs }) => {
-            if (laterMs > 0) await sleep(laterMs);
+            if (laterMs > 0) await pause(laterMs);
             const { orders } = instances[at] as (typeof instances)[number];
             return insist(() => orders, keys[key] as string, body(which));
           }),
@@ -121,7 +121,7 @@ describe('database faults', () => {
             [`hot ${world.schema}`],
           );
           killed += rows.length;
-          await sleep(1);
+          await pause(1);
         }
       })();
       let turn = 0;
@@ -132,7 +132,7 @@ describe('database faults', () => {
         const some = await Promise.all(
           keys.flatMap((key, i) =>
             [0, 0, i % 10 === 0 ? 1 : 0].map(async (which, late) => {
-              await sleep(late * 60 * Math.random() + i / 2);
+              await pause(late * 60 * Math.random() + i / 2);
               return insist(
                 () => (instances[turn++ % 2] as (typeof instances)[number]).orders,
                 key,
@@ -255,7 +255,7 @@ describe('database faults', () => {
     );
     const others = Array.from({ length: 300 }, () => orders.create(randomUUID(), body(0)));
     await Promise.all(others);
-    await expect.poll(() => count('orders_held_keys_total')).toBe(2);
+    await until('both held keys', () => count('orders_held_keys_total') === 2);
     await releaseFreed();
     expect(await waiting[1]).toBe('created');
     expect(await waiting[0]).toBe('in_flight');
@@ -278,7 +278,7 @@ describe('database faults', () => {
     await others.at(-1);
     // Telling 320 keys apart takes a thousand statements; an order behind them takes one.
     expect(count('orders_held_keys_total')).toBeLessThan(320);
-    await expect.poll(() => count('orders_held_keys_total')).toBeGreaterThanOrEqual(320);
+    await until('all held keys', () => count('orders_held_keys_total') >= 320);
     await Promise.all(others);
     await release();
     for (const { replayed } of await Promise.all(waiting)) expect(replayed).toBe(false);
@@ -329,7 +329,6 @@ describe('database faults', () => {
     const { orders, count } = await world.instance({ deadlineMs: 400, inFlightWaitMs: 200 });
     const release = await lockTable(world.pool, 'orders');
     const keys = Array.from({ length: 50 }, () => randomUUID());
-    const startMs = performance.now();
     const codes = await Promise.all(
       keys.map((key) =>
         orders.create(key, body(0)).then(
@@ -338,7 +337,6 @@ describe('database faults', () => {
         ),
       ),
     );
-    expect(performance.now() - startMs).toBeLessThan(30_000);
     expect(codes.every((code) => code === 'deadline_passed' || code === 'in_flight')).toBe(true);
     await release();
     const outcomes = await Promise.all(keys.map((key) => insist(() => orders, key, body(0))));
@@ -391,7 +389,7 @@ describe('expired request', () => {
     expect(codes).toContain('deadline_passed');
     // Asked again while the first attempt is still queued.
     const again = keys.slice(-20).map((key) => insist(() => orders, key, body(0)));
-    await sleep(10);
+    await turns(10);
     await release();
     const outcomes = await Promise.all(again);
     expect(outcomes.every((one) => 'answer' in one)).toBe(true);
@@ -443,6 +441,6 @@ describe('overload', () => {
     expect(await find()).toBe('overloaded');
     expect(count('orders_shed_total')).toBe(3);
     await release();
-    await expect.poll(find).toBe('created');
+    await until('a read that is admitted again', async () => (await find()) === 'created');
   });
 });

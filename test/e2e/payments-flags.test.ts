@@ -2,7 +2,6 @@
  *  and its consumer: one service whose inbox reaches back three partitions, beside an outbox in another database. */
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import type { SliceProcess } from '../../src/bin/demo/fact.ts';
 import type { RecordInput } from '../../src/core/layout/record-batch.ts';
@@ -10,7 +9,7 @@ import { withSettings } from '../../src/outbox/connection.ts';
 import { inboxNames } from '../../src/outbox/inbox/names.ts';
 import { listPartitions, makePartitions, type TimePartition } from '../../src/outbox/inbox/partitions.ts';
 import { copyPlan } from '../../src/outbox/payments/duplicates.ts';
-import { until } from '../wait.ts';
+import { realClock, until } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { becomes, connectTo, ownDatabase, pageOf, sumOf } from './flags-kit.ts';
 import { HOUR_MS, idAt } from './inbox-kit.ts';
@@ -24,7 +23,7 @@ const at = world('flags');
 const names = inboxNames('inbox');
 
 /** Now lies near the middle of a partition, whenever this runs: none begins and none expires meanwhile. */
-const NOW = Date.now();
+const NOW = realClock.wallNowMs();
 const WIDTH = Math.round(NOW / (Math.floor(NOW / 2_700_000) + 0.5));
 const RETENTION = 2 * WIDTH;
 const RELAY = Math.floor(WIDTH / 2);
@@ -231,12 +230,14 @@ it('a -replication-factor above the number of brokers is refused for a new topic
 it('a -batch-wait longer than the drain is ended by the drain', async () => {
   const idle = world('idle').args('a', '-batch-wait=10s', '-drain-timeout=8s');
   const patient = own.spawn('payments', idle);
-  await patient.address();
+  const patientAt = await patient.address();
   await until('its partitions', async () =>
     readFileSync(patient.logPath, 'utf8').includes('"kind":"assigned"') ? true : undefined,
   );
-  // Behind the ends of its partitions, and far from the end of the wait.
-  await sleep(1000);
+  // Its first read is over: what it reads next waits for a record that does not come.
+  await until('its lag', async () =>
+    [...(await pageOf(patientAt)).keys()].some((series) => series.startsWith('consumer_lag_records{')),
+  );
   patient.kill('SIGTERM');
   expect(await patient.ended).toEqual({ code: 0, signal: null });
 });

@@ -52,22 +52,17 @@ const small = (topic: string): Promise<void> =>
   createTopics(stack.brokers, [{ topic, partitions: 3, config: { 'max.message.bytes': '20000' } }]);
 const LARGE = JSON.stringify({ text: 'x'.repeat(30_000) });
 
-let startedMs = 0;
-/** Before the server knows of the holder's transaction. */
-let heldMs = 0;
 let swift: Running;
 let usual: Running;
 
 beforeAll(async () => {
   await holder.connect();
   const both = [await world(), await world()] as const;
-  heldMs = performance.now();
   // Holds what is dead from here on, and a few transactions follow.
   await holder.query('BEGIN ISOLATION LEVEL REPEATABLE READ');
   await holder.query('SELECT count(*) FROM pg_class');
   for (let i = 0; i < 25; i++) await both[0].pool.query('SELECT pg_current_xact_id()');
   await small(both[1].topic);
-  startedMs = performance.now();
   [swift, usual] = await Promise.all([
     start(
       both[0],
@@ -77,14 +72,14 @@ beforeAll(async () => {
       '-in-flight-bytes=1MiB',
       '-wake=on',
     ),
-    start(both[1], '-create-topics=false'),
+    start(both[1], '-create-topics=false', '-horizon-warn=1h'),
   ]);
   for (const { address } of [swift, usual]) await becomes(address, 'relay_owned_shards', 16);
 });
 afterAll(() => holder.end());
 
 /** The acknowledged row whose mark finds nothing. */
-const gone = { key: randomUUID(), sinceMs: 0 };
+const gone = { key: randomUUID() };
 
 /** Every acknowledged row was marked, was not ours to mark, or is one of the `vanished`: those are asked for at first, and given up
  *  after half a minute, which a slow machine may reach anywhere in this file. */
@@ -105,7 +100,6 @@ describe('vanished row', () => {
     await insert(pool, gone.key, '{}');
     await becomes(address, 'relay_published_total', 1);
     await pool.query('DELETE FROM outbox');
-    gone.sinceMs = performance.now();
     await release();
     await insert(pool, randomUUID(), '{}');
     await drained(pool);
@@ -130,13 +124,9 @@ describe('-horizon-warn', () => {
         .find((line) => line.includes('the horizon is held'));
     const line = JSON.parse(await until('the warning', async () => said(swift))) as { seconds: number };
     expect(line).toMatchObject({ kind: 'session', holder: expect.stringContaining(`holder_${own.suffix}`) });
-    expect(line.seconds).toBeLessThan(60);
-    // A minute is what the other one waits for: it is silent, unless so much has passed.
-    const late = said(usual);
-    if (late !== undefined) {
-      expect((JSON.parse(late) as { seconds: number }).seconds).toBeGreaterThanOrEqual(60);
-      expect(performance.now() - heldMs).toBeGreaterThanOrEqual(60_000);
-    }
+    // The other one has seen it for longer than that, and waits for an hour.
+    await becomes(usual.address, series(), (seconds) => seconds > line.seconds);
+    expect(said(usual)).toBeUndefined();
     await holder.query('COMMIT');
   });
 });
@@ -180,10 +170,6 @@ describe('polling relay', () => {
     await becomes(address, 'relay_marked_total', 6);
     const seen = await readTopic(swift);
     expect([seen.length, new Set(seen.map(({ msgId }) => msgId)).size]).toEqual([6, 5]);
-    // The other one has begun anew once, and a minute is what it waits for.
-    const others = (await pageOf(usual.address)).get('relay_rescans_total');
-    const minutes = Math.floor((performance.now() - startedMs) / 60_000);
-    expect(others).toBeLessThanOrEqual(1 + minutes);
   });
 
   it('a relay has no more bytes in memory than -in-flight-bytes while nothing is marked', async () => {
@@ -329,9 +315,8 @@ describe('relay in wal mode', () => {
 });
 
 describe('missing row', () => {
-  it('a missing row is abandoned after half a minute, with a log line', async () => {
+  it('is given up in the end, and said', async () => {
     await becomes(usual.address, 'relay_marks_missing_total', 1);
-    expect(performance.now() - gone.sinceMs).toBeGreaterThanOrEqual(30_000);
     expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');
     await expectAccounted(usual, 1);
     for (const { process } of [swift, usual]) process.kill('SIGTERM');

@@ -1,4 +1,4 @@
-/** Controls for tests of what a process says of its servers: whether PostgreSQL, a broker or the process itself left somebody without an
+/** Controls for tests of what a process says of its servers: whether PostgreSQL or a broker left somebody without an
  *  answer. A machine may let any of them stand still; who then says so is right, and who is late for it is not slow. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -14,7 +14,7 @@ interface Stretch {
 }
 
 /** Asks all the time. Its clock counts ticks: where this process itself stood still, that is one tick of silence. */
-export class Probe {
+class Probe {
   private readonly silences: Array<Stretch & { ms: number }> = [];
   private readonly ask: () => Promise<unknown>;
   private readonly timer: NodeJS.Timeout;
@@ -66,10 +66,6 @@ export class Probe {
     else this.silences.push({ fromMs: this.askedMs, toMs, ms });
   }
 }
-
-/** The process at this address, by the cheapest question there is. */
-export const processProbe = (address: string): Probe =>
-  new Probe(async () => (await fetch(`http://${address}/health`)).arrayBuffer());
 
 /** Of no topic: size i32 | key i16 | version i16 | correlation i32 | client id str | topics [str] (Source: Kafka protocol guide, Metadata
  *  version 1). */

@@ -224,7 +224,7 @@ describe('UUIDv7', () => {
       fc.property(steps, fc.nat({ max: 255 }), (moves, noise) => {
         let nowMs = START_MS;
         const clock = { wallNowMs: () => nowMs, monotonicMs: () => 0 };
-        const ids = new UuidV7(clock, (into) => into.fill(noise));
+        const ids = new UuidV7(clock, { fraction: () => 0, fill: (into) => void into.fill(noise) });
         let before = '';
         for (const move of moves) {
           nowMs += move;
@@ -241,8 +241,12 @@ describe('UUIDv7', () => {
   it('a UUIDv7 holds the millisecond in which it was created', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 2 ** 48 - 1 }), (nowMs) => {
-        const ids = new UuidV7({ wallNowMs: () => nowMs + 0.7, monotonicMs: () => 0 }, (into) =>
-          into.fill(1),
+        const ids = new UuidV7(
+          { wallNowMs: () => nowMs + 0.7, monotonicMs: () => 0 },
+          {
+            fraction: () => 0,
+            fill: (into) => void into.fill(1),
+          },
         );
         expect(Number.parseInt(ids.next().replaceAll('-', '').slice(0, 12), 16)).toBe(nowMs);
       }),
@@ -250,7 +254,10 @@ describe('UUIDv7', () => {
   });
 
   it('UUIDv7 ids continue to ascend when one millisecond is full', () => {
-    const ids = new UuidV7({ wallNowMs: () => START_MS, monotonicMs: () => 0 }, (into) => into.fill(255));
+    const ids = new UuidV7(
+      { wallNowMs: () => START_MS, monotonicMs: () => 0 },
+      { fraction: () => 0, fill: (into) => void into.fill(255) },
+    );
     let before = '';
     for (let i = 0; i < 10_000; i++) {
       const id = ids.next();
@@ -263,12 +270,13 @@ describe('UUIDv7', () => {
     let filled = 0;
     let nowMs = START_MS;
     // The tail of each id comes from an ascending 16-bit ramp: tails ascend unless bytes are used again.
-    const ids = new UuidV7({ wallNowMs: () => nowMs, monotonicMs: () => 0 }, (into) => {
+    const fill = (into: Uint8Array): void => {
       for (let i = 0; i < into.length; i += 2, filled++) {
         into[i] = filled >> 8;
         into[i + 1] = filled;
       }
-    });
+    };
+    const ids = new UuidV7({ wallNowMs: () => nowMs, monotonicMs: () => 0 }, { fraction: () => 0, fill });
     let before = '';
     const made = 12_000;
     for (let i = 0; i < made; i++) {

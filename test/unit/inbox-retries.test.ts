@@ -1,5 +1,6 @@
 /** An effect that fails by itself is tried again: over the simulated broker, a database in memory and a clock that only they move. */
 import { describe, expect, it } from 'vitest';
+import type { Random } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -18,8 +19,10 @@ const GROUP = 'group';
 const RETRY = CONSUMER_DEFAULTS.retry;
 /** Virtual time after which a test that still runs has failed. */
 const END_MS = 3_600_000;
+
+const drawing = (fraction: () => number): Random => ({ fraction, fill: (into) => void into.fill(0) });
 /** Just below its upper end, so that each delay is known. */
-const highest = (): number => 1 - 2 ** -53;
+const highest = drawing(() => 1 - 2 ** -53);
 
 interface Tables {
   effects: string[];
@@ -358,7 +361,10 @@ describe('retry delay', () => {
 
   it('a retry delay is drawn from the whole range below its upper end', () => {
     const draws = [0, 0.5, 0.25];
-    const retries = new Retries({ ...RETRY, firstDelayMs: 1000 }, () => draws.shift() ?? 0);
+    const retries = new Retries(
+      { ...RETRY, firstDelayMs: 1000 },
+      drawing(() => draws.shift() ?? 0),
+    );
     const delays = [0, 0, 0].map(() => {
       retries.failed(record, 0);
       return retries.dueInMs(0);

@@ -113,7 +113,13 @@ describe('live horizon', () => {
 
 describe('ids and names', () => {
   it('a UUIDv7 is recognised by version and variant, and gives its time', () => {
-    const ids = new UuidV7({ wallNowMs: () => NOW, monotonicMs: () => 0 }, (into) => into.fill(0xff));
+    const ids = new UuidV7(
+      { wallNowMs: () => NOW, monotonicMs: () => 0 },
+      {
+        fraction: () => 0,
+        fill: (into) => void into.fill(0xff),
+      },
+    );
     expect([isUuidV7(ids.next()), leading48(ids.next())]).toEqual([true, NOW]);
     for (const [at, other] of [
       [14, '0'],

@@ -10,6 +10,7 @@ import { UuidV7 } from '../../src/outbox/ids.ts';
 import { PaymentsConsumer } from '../../src/outbox/payments/consumer.ts';
 import { DuplicateInjector } from '../../src/outbox/payments/duplicates.ts';
 import { paymentsMetrics } from '../../src/outbox/payments/metrics.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
 import { pause, realClock, turn } from '../wait.ts';
 
 const BATCH_ROWS = 51;
@@ -123,7 +124,7 @@ it('a member polls once at a time during a database outage, and afterwards takes
     connect: () => Promise.resolve(topic),
     topic: 't',
     pool,
-    ids: new UuidV7(clock, () => {}),
+    ids: new UuidV7(clock, new SeededRandom(1)),
     inbox: { claim: () => Promise.resolve({ unseen: new Set(), seen: new Set(), undecidable: new Set() }) },
     injector: new DuplicateInjector(1, 0),
     metrics: paymentsMetrics(new Metrics()),

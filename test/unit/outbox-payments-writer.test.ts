@@ -15,6 +15,7 @@ import type { InboxPort } from '../../src/outbox/inbox/port.ts';
 import type { Delivery } from '../../src/outbox/payments/duplicates.ts';
 import { applyBatch } from '../../src/outbox/payments/store.ts';
 import { PaymentWriter } from '../../src/outbox/payments/writer.ts';
+import { SeededRandom } from '../../src/sim/clock.ts';
 
 const uuid = (n: number): string => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`;
 
@@ -137,7 +138,7 @@ function setup() {
     pool: tables,
     apply: (session, orders, parked) =>
       applyBatch(session, orders, parked, {
-        ids: new UuidV7(clock, (into) => into.fill(7)),
+        ids: new UuidV7(clock, new SeededRandom(7)),
         inbox: inboxOf(tables),
         afterCharges: async (charges) => void afterCharges.push(charges),
       }),

@@ -1,8 +1,8 @@
 /** The pipeline keeps the order of a key whatever rows fail, and marks exactly what was acknowledged; records follow
  *  the contract, from the readable encoder and from the fast one. */
 import fc from 'fast-check';
-import { describe, expect, it, onTestFinished, vi } from 'vitest';
-import type { Clock } from '../../src/core/clock.ts';
+import { describe, expect, it } from 'vitest';
+import type { Timers } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -11,10 +11,11 @@ import { EventEncoder, toRecord, traceparentOf } from '../../src/outbox/relay/ev
 import { Publishing } from '../../src/outbox/relay/publishing.ts';
 import type { Sender, Sent } from '../../src/outbox/relay/sender.ts';
 import type { OutboxRow } from '../../src/outbox/relay/store.ts';
+import { VirtualClock } from '../../src/sim/clock.ts';
 import { realClock } from '../wait.ts';
 
 const uuid = (n: number): string => `00000000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
-const clock: Clock = realClock;
+const clock: Timers = realClock;
 const moment = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 function row(id: number, aggregate: number, payload = '{"a":1}'): OutboxRow {
@@ -69,7 +70,7 @@ function pipeline(
   flightBytes = 64 * 1024,
   marks = true,
   later: (done: () => void) => void = () => {},
-  time: Clock = clock,
+  time: Timers = clock,
 ) {
   const marked: bigint[] = [];
   const dead: bigint[] = [];
@@ -293,9 +294,6 @@ describe('pipeline', () => {
   });
 
   it('few rows wait at most 1 s for the flight before them, so that they leave together', async () => {
-    vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
-    onTestFinished(() => void vi.useRealTimers());
-    let nowMs = 0;
     const landings: Array<() => void> = [];
     const sent: string[][] = [];
     const sender: Sender = {
@@ -311,7 +309,7 @@ describe('pipeline', () => {
         return new Promise((resolve) => landings.push(() => resolve({ status, events: [], fenced: false })));
       },
     };
-    const time: Clock = { wallNowMs: () => 0, monotonicMs: () => nowMs };
+    const time = new VirtualClock();
     const { made } = pipeline(
       sender,
       4,
@@ -325,7 +323,8 @@ describe('pipeline', () => {
     for (const n of [1, 2, 3]) void made.deliver([row(n, n)]);
     expect(sent).toEqual([ids(1)]);
     landings[0]?.();
-    await expect.poll(() => sent).toEqual([ids(1), ids(2, 3)]);
+    await time.advance(0);
+    expect(sent).toEqual([ids(1), ids(2, 3)]);
     // A whole flight does not wait.
     void made.deliver([4, 5, 6, 7].map((n) => row(n, n)));
     expect(sent).toEqual([ids(1), ids(2, 3), ids(4, 5, 6, 7)]);
@@ -334,16 +333,13 @@ describe('pipeline', () => {
     void made.deliver([row(9, 9, JSON.stringify('x'.repeat(UNDER_WAY_BYTES)))]);
     expect(sent.slice(3)).toEqual([ids(8)]);
     for (const land of landings) land();
-    await expect.poll(() => sent.slice(4)).toEqual([ids(9)]);
+    await time.advance(0);
+    expect(sent.slice(4)).toEqual([ids(9)]);
     // None of them lands: the rest is not held up for it.
     void made.deliver([row(10, 10)]);
-    const pass = async (ms: number): Promise<void> => {
-      nowMs += ms;
-      await vi.advanceTimersByTimeAsync(ms);
-    };
-    await pass(999);
+    await time.advance(999);
     expect(sent.slice(5)).toEqual([]);
-    await pass(1);
+    await time.advance(1);
     expect(sent.slice(5)).toEqual([ids(10)]);
     for (const land of landings) land();
     await made.idle();

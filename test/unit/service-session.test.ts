@@ -11,6 +11,7 @@ import {
   type ServiceOptions,
   type ServiceRelay,
 } from '../../src/outbox/index.ts';
+import { SeededRandom, VirtualClock } from '../../src/sim/clock.ts';
 
 const POOL = {
   query: async () => ({ rows: [{ present: true, at: 'x' }], rowCount: 1 }),
@@ -24,7 +25,8 @@ const options = (more: object = {}): ServiceOptions =>
     schema: 'shop',
     sql: { name: 'fake', connect: async () => POOL },
     broker: {},
-    clock: { wallNowMs: () => 0, monotonicMs: () => 0 },
+    clock: new VirtualClock(),
+    random: new SeededRandom(1),
     metrics: new Metrics(),
     log: silentLogger,
     ...more,

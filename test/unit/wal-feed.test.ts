@@ -312,6 +312,30 @@ describe('WAL feed', () => {
     expect(of(broker, 1).at(-1)).toBe(12n);
   });
 
+  it('parks a key at its lowest row, also where the broker refused every row for a while', async () => {
+    const { broker, parking, feed, transaction, table } = scene();
+    const seen = async (what: () => boolean): Promise<void> => {
+      for (let turns = 0; !what(); turns++) {
+        expect(turns).toBeLessThan(500);
+        await turn();
+      }
+    };
+    broker.refuses = () => true;
+    transaction(10n, [[1n, 1]]);
+    await seen(() => broker.tried.length > 1);
+    // Handed over while row 1 is tried again, to find out whether the broker takes any row: it takes none.
+    transaction(20n, [[2n, 1]]);
+    await seen(() => broker.tried.includes(2n));
+    broker.refuses = (row) => row.aggregateId === nameOf(1);
+    transaction(30n, [[3n, 2]]);
+    await seen(() => parking.size === 1);
+    broker.refuses = () => false;
+    table.put(rowOf(1n, 1), rowOf(2n, 1));
+    await feed.idle();
+    await parking.bringAgain(table.asTable);
+    expect(of(broker, 1)).toEqual([1n, 2n]);
+  });
+
   it('parked rows are not published while one of them is still invisible', async () => {
     const { broker, parking, table } = scene();
     parking.park([rowOf(1n, 1), rowOf(2n, 1)]);

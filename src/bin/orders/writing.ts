@@ -1,5 +1,7 @@
 /** The write path of `millrace orders`, put together from its settings. */
+import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
+import { systemRandom } from '../../io/clock/system.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../../outbox/ids.ts';
 import { BatchControl } from '../../outbox/orders/batch-control.ts';
@@ -11,7 +13,6 @@ import { ReplayCache } from '../../outbox/orders/replay-cache.ts';
 import { Orders } from '../../outbox/orders/service.ts';
 import { type NewOrder, tryToInsert } from '../../outbox/orders/store.ts';
 import { OrderWriter } from '../../outbox/orders/writer.ts';
-import { sleepUntil } from '../../outbox/wait.ts';
 import { WriteCheck } from '../../outbox/write-check.ts';
 import type { CommandContext } from '../shell/command.ts';
 import type { ORDERS_SETTINGS } from './settings.ts';
@@ -139,10 +140,8 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     inFlightWaitMs: Math.min(settings['inflight-wait'], settings.deadline),
     keyTtlMs: keyTtl.ms,
     metrics,
-    wallNowMs: () => clock.wallNowMs(),
-    monotonicMs: () => clock.monotonicMs(),
-    sleep: (ms) => new Promise((resolve) => setTimeout(resolve, ms)),
-    random: Math.random,
+    clock,
+    random: systemRandom,
     committed: (orders) => {
       writes.wrote();
       wake();
@@ -173,8 +172,7 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     queueWaitMaxMs: settings['queue-wait-max'],
     deadlineMs: settings.deadline,
   });
-  const ticking = setInterval(() => orders.tick(), TICK_MS);
-  context.onClose(() => clearInterval(ticking));
+  context.onClose(clock.every(TICK_MS, () => orders.tick()));
   context.metrics.onCollect(() => {
     metrics.inFlight.set(orders.inFlight());
     metrics.readsInFlight.set(reads.inFlight());
@@ -194,7 +192,7 @@ export async function openOrders(context: Context, plain: SqlPool, ids: UuidV7):
     metrics: context.metrics,
     log,
     monotonicMs: () => clock.monotonicMs(),
-    sleep: (ms) => sleepUntil(ms, drain),
+    sleep: (ms) => sleep(clock, ms, drain),
     drain,
   });
   const maintaining = maintenance.run();

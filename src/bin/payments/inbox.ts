@@ -1,4 +1,5 @@
 /** The inbox's keeper beside the consumer: partitions ahead, the live redelivery horizon, expiry. */
+import { sleep } from '../../core/clock.ts';
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { DedupTtl } from '../../outbox/inbox/horizon.ts';
@@ -7,7 +8,6 @@ import { type InboxNames, plainTableName } from '../../outbox/inbox/names.ts';
 import { makePartitions } from '../../outbox/inbox/partitions.ts';
 import { readTopicAges } from '../../outbox/inbox/topic-ages.ts';
 import { PRUNED_TABLES, prune } from '../../outbox/payments/store.ts';
-import { sleepUntil } from '../../outbox/wait.ts';
 import { sqlDriver } from '../shell/drivers.ts';
 import type { PaymentsContext } from './settings.ts';
 
@@ -81,13 +81,13 @@ async function outboxSource(
 /** What payments writes of its batches and of absorbed duplicates is of use until a transaction's outcome is known, and for watching
  *  after that: it goes when its msg_ids may go. */
 async function keepRecords(
-  { settings, log }: PaymentsContext,
+  { settings, clock, log }: PaymentsContext,
   pool: SqlPool,
   ttl: DedupTtl,
   drain: AbortSignal,
 ): Promise<void> {
   while (!drain.aborted) {
-    await sleepUntil(settings['inbox-every'], drain);
+    await sleep(clock, settings['inbox-every'], drain);
     for (const table of PRUNED_TABLES) {
       for (let gone = PRUNED_ROWS; gone === PRUNED_ROWS && !drain.aborted; ) {
         gone = await prune(pool, table, Math.max(ttl.ttlMs, RECORDS_KEPT_MS), PRUNED_ROWS).catch(
@@ -107,7 +107,7 @@ export async function keepInbox(
   { pool, driver, brokers, names, ttl }: Kept,
   work: () => Promise<void>,
 ): Promise<void> {
-  const { settings, metrics, log } = context;
+  const { settings, clock, metrics, log } = context;
   const outbox = await outboxSource(context);
   const over = new AbortController();
   const drain = AbortSignal.any([context.drain, over.signal]);
@@ -117,7 +117,7 @@ export async function keepInbox(
     names,
     sources: {
       databaseNowMs: () => readDatabaseNowMs(pool),
-      processNowMs: () => context.clock.wallNowMs(),
+      processNowMs: () => clock.wallNowMs(),
       topic: () =>
         readTopicAges({
           driver,
@@ -141,7 +141,7 @@ export async function keepInbox(
     metrics,
     log,
     drain,
-    sleep: (ms) => sleepUntil(ms, drain),
+    sleep: (ms) => sleep(clock, ms, drain),
   });
   const working = work().finally(() => over.abort());
   await Promise.all([working, keeper.run(), keepRecords(context, pool, ttl, drain)]);

@@ -1,6 +1,6 @@
 /** `millrace payments -parked` and `-redrive`: what is set aside, and taking it again. */
-import { randomFillSync } from 'node:crypto';
 import { coreError, EXIT } from '../../core/errors.ts';
+import { systemRandom } from '../../io/clock/system.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import { UuidV7 } from '../../outbox/ids.ts';
 import { Inbox } from '../../outbox/inbox/inbox.ts';
@@ -102,7 +102,7 @@ export async function redriveParked(context: PaymentsContext, open: () => Promis
   context.setReady();
   const sums = await redrive({
     pool,
-    ids: new UuidV7(clock, (into) => randomFillSync(into)),
+    ids: new UuidV7(clock, systemRandom),
     inbox: settings['unsafe-ttl'] ? inbox.withoutFloor() : inbox,
     filter,
     batchRows: settings['batch-rows'],

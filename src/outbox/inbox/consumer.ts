@@ -3,7 +3,7 @@
  *  Invariants: those of a member (member.ts), and: (1) a batch is one transaction of inbox rows, effects and parked records;
  *  (2) no offset is committed at or behind a record that waits for another attempt (retries.ts), so a crash loses none.
  */
-import type { Timers } from '../../core/clock.ts';
+import type { Random, Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -36,7 +36,7 @@ export interface InboxConsumerOptions {
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly clock: Timers;
-  /** Ends the run: what is under way is finished, offsets are committed. */
+  /** Ends the run: what is in flight is finished, offsets are committed. */
   readonly drain: AbortSignal;
   readonly batchRows: number;
   readonly batchBytes: number;
@@ -44,8 +44,8 @@ export interface InboxConsumerOptions {
   readonly batchWaitMs: number;
   readonly attempts: number;
   readonly retry: RetrySettings;
-  /** Uniform in [0, 1), for the jitter of retries. Default: Math.random. */
-  readonly random?: () => number;
+  /** Jitter of retries. */
+  readonly random: Random;
 }
 
 type Aside = Parked<UnreadRecord>;
@@ -78,7 +78,7 @@ export class InboxConsumer {
   private readonly counters;
   private readonly member: Member;
   private readonly intake: RecordIntake;
-  /** Partitions that left while the batch under way was not finished. */
+  /** Partitions that left while the batch in flight was not finished. */
   private readonly left = new Set<string>();
   private processing: Promise<boolean> | undefined;
   private readonly retries: Retries;
@@ -96,7 +96,7 @@ export class InboxConsumer {
     plainTableName(options.parkedTable, 'a plain name of a table of parked records');
     this.messageId = options.messageId ?? idOfHeader;
     this.intake = new RecordIntake(options.batchRows, options.batchBytes);
-    this.retries = new Retries(options.retry, options.random ?? Math.random);
+    this.retries = new Retries(options.retry, options.random);
     this.member = new Member({
       ...options,
       underWay: () => this.processing,

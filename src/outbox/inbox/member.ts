@@ -6,8 +6,7 @@
  *  member stays in the group with its partitions paused, and reads on where it stopped; (4) one call to the broker client's
  *  consume at a time.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Timers } from '../../core/clock.ts';
+import { sleep, type Timers, within } from '../../core/clock.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
 import type {
@@ -60,7 +59,7 @@ export class RecordIntake implements Intake {
 }
 
 interface Standing {
-  /** Next offset to take: ahead of `done` by the batches under way. */
+  /** Next offset to take: ahead of `done` by the batches in flight. */
   taken?: bigint;
   /** Next offset to commit; behind it everything is in the database. */
   done?: bigint;
@@ -71,7 +70,7 @@ interface Standing {
 const COMMIT_EVERY_MS = 500;
 /** Of the wait for a first record, what a drain may have to wait for. */
 const WAIT_PART_MS = 250;
-/** How long a rebalance waits for the batch under way. */
+/** How long a rebalance waits for the batch in flight. */
 const REBALANCE_WAIT_MS = 10_000;
 const REBALANCE_LOOK_MS = 50;
 /** Where a batch that is too small for one record stops to grow. */
@@ -86,7 +85,7 @@ export class Member {
   private client: BatchConsumer | undefined;
   /** Takes what arrives while the database is away. */
   private spare: RecordIntake | undefined;
-  /** The read under way at the broker client. */
+  /** The read in flight at the broker client. */
   private consuming: Promise<unknown> = Promise.resolve();
   private waiting = false;
   /** Since the database was last waited for it has taken no batch. */
@@ -116,7 +115,7 @@ export class Member {
     return this.client as BatchConsumer;
   }
 
-  /** The database does not take the batch under way. */
+  /** The database does not take the batch in flight. */
   get isWaiting(): boolean {
     return this.waiting;
   }
@@ -126,7 +125,7 @@ export class Member {
     return this.client === undefined ? 'no broker was asked yet' : this.presence.whyNot(this.client);
   }
 
-  /** Reads what is there; records do not advance the position until `took` is called. @param waitMs for the first record */
+  /** Reads the available records; they do not advance the position until `took` is called. @param waitMs for the first record */
   async read(into: Intake, waitMs = this.options.batchWaitMs): Promise<ConsumeResult> {
     const consumed = this.consume(into.records, waitMs);
     this.consuming = consumed.catch(() => {});
@@ -136,7 +135,7 @@ export class Member {
     return result;
   }
 
-  /** A batch under way has everything before this offset. */
+  /** A batch in flight has everything before this offset. */
   took(at: TopicPartition, next: bigint): void {
     this.standing(at).taken = next;
   }
@@ -191,9 +190,9 @@ export class Member {
     }
   }
 
-  /** The database does not take the batch under way (true), or does again. */
+  /** The database does not take the batch in flight (true), or takes it again. */
   async wait(waiting: boolean): Promise<void> {
-    // Set at once, so that no read begins beside the pause; taken back last, so that none begins before the seeks.
+    // Set before the wait, so that no read begins beside the pause; taken back last, so that none begins before the seeks.
     if (waiting) this.waiting = this.isDoubtful = true;
     await this.consuming;
     if (waiting) return this.pause();
@@ -204,8 +203,8 @@ export class Member {
   /** Stays a member of the group: a client that does not read is thrown out of it. What still arrives is not taken;
    *  it is read again from its first record once the partitions are resumed. Returns the ends of partitions that nothing was taken of. */
   async idle(ms: number): Promise<readonly TopicPartitionOffset[]> {
-    const { drain, batchRows, batchBytes } = this.options;
-    const rest = sleep(ms, undefined, { signal: drain }).catch(() => {});
+    const { clock, drain, batchRows, batchBytes } = this.options;
+    const rest = sleep(clock, ms, drain);
     if (!this.waiting) {
       await rest;
       return [];
@@ -266,7 +265,7 @@ export class Member {
     this.options.onMoved(kind, partitions);
   }
 
-  /** Waits for the batch under way, not for one that waits for the database, or is the first to ask it again: its next owner reads
+  /** Waits for the batch in flight, not for one that waits for the database, or is the first to ask it again: its next owner reads
    *  that again, and a member that joins would wait as long as a connection that is not answered. */
   private async finishBeforeLeaving(): Promise<void> {
     const over = this.options.underWay()?.then(
@@ -274,7 +273,7 @@ export class Member {
       () => true,
     );
     for (let waitedMs = 0; over !== undefined && !this.isDoubtful && waitedMs < REBALANCE_WAIT_MS; ) {
-      if ((await Promise.race([over, sleep(REBALANCE_LOOK_MS, false, { ref: false })])) === true) return;
+      if (await within(this.options.clock, REBALANCE_LOOK_MS, over)) return;
       waitedMs += REBALANCE_LOOK_MS;
     }
   }

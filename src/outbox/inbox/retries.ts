@@ -8,6 +8,7 @@
  *  key blocks nothing; (3) bytes in here are copies, never a part of the batch that they were read into.
  *  Source of full jitter: M. Brooker, "Exponential Backoff and Jitter", AWS Architecture Blog, 2015.
  */
+import type { Random } from '../../core/clock.ts';
 import { placeKey } from './member.ts';
 import type { InboxRecord, RecordPlace } from './port.ts';
 
@@ -61,13 +62,12 @@ function queueName(record: InboxRecord): string {
 
 export class Retries {
   private readonly settings: RetrySettings;
-  private readonly random: () => number;
+  private readonly random: Random;
   private readonly queues = new Map<string, RetryQueue>();
   private rows = 0;
   private bytes = 0;
 
-  /** @param random uniform in [0, 1) */
-  constructor(settings: RetrySettings, random: () => number) {
+  constructor(settings: RetrySettings, random: Random) {
     this.settings = settings;
     this.random = random;
   }
@@ -172,6 +172,8 @@ export class Retries {
 
   private delayMs(failures: number): number {
     const { firstDelayMs, maxDelayMs } = this.settings;
-    return this.random() * Math.min(maxDelayMs, firstDelayMs * 2 ** Math.min(failures - 1, DOUBLINGS_MAX));
+    return (
+      this.random.fraction() * Math.min(maxDelayMs, firstDelayMs * 2 ** Math.min(failures - 1, DOUBLINGS_MAX))
+    );
   }
 }

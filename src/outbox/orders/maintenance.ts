@@ -1,6 +1,5 @@
 /** What the orders tables need from time to time, never in a request's way: partitions ahead of the ids, old ones dropped, old keys
  *  deleted. Every process runs this; a lock lets one work at a time, and whatever fails is tried again at the next turn. */
-import { setImmediate } from 'node:timers/promises';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -29,7 +28,7 @@ export interface MaintenanceOptions extends PartitionOptions {
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly monotonicMs: () => number;
-  /** Resolves after the time, or at once when the drain starts. */
+  /** Resolves after the time, or as soon as the drain starts. */
   readonly sleep: (ms: number) => Promise<void>;
   readonly drain: AbortSignal;
 }
@@ -134,7 +133,7 @@ export class Maintenance {
       if (count < full) return 'done';
       if (monotonicMs() >= endMs) return 'time';
       // Requests come first.
-      await setImmediate();
+      await new Promise<void>((resolve) => setImmediate(resolve));
     }
     return 'time';
   }

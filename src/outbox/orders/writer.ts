@@ -1,4 +1,4 @@
-/** Gathers new orders into transactions, several of which are under way at once (lanes).
+/** Gathers new orders into transactions, several of which are in flight together (lanes).
  *
  *  Invariants: (1) a key is in at most one batch at a time (the caller's single flight); (2) every order gets exactly one
  *  outcome; those that were written get theirs before repeats are looked up; (3) a lane waits for another process's key no
@@ -9,6 +9,7 @@
  *
  *      queue ──► lane ──refused──► sorting ──held──► waiting in turns
  */
+import { type Cancel, type Random, sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { TextPool, TextSession } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
@@ -53,7 +54,7 @@ const NONE: ReadonlyMap<string, unknown> = new Map();
 /** An order on its way, with who waits for it. */
 export interface Job extends NewOrder {
   readonly queuedMs: number;
-  /** Nobody waits for it any more; it need not be started. */
+  /** No request waits for it any more; it need not be started. */
   abandoned: boolean;
   /** @param first this order's rows are the ones stored */
   settle(answer: StoredAnswer, first: boolean): void;
@@ -69,11 +70,9 @@ export interface OrderWriterOptions {
   readonly inFlightWaitMs: number;
   readonly keyTtlMs: () => number;
   readonly metrics: OrdersMetrics;
-  readonly wallNowMs: () => number;
-  readonly monotonicMs: () => number;
-  readonly sleep: (ms: number) => Promise<void>;
-  /** 0 to 1. */
-  readonly random: () => number;
+  readonly clock: Timers;
+  /** Jitter of retries. */
+  readonly random: Random;
   /** After a commit and before its answers. */
   readonly committed: (orders: number) => void;
   /** A transaction failed. */
@@ -94,7 +93,8 @@ export class OrderWriter {
   private patient = 0;
   /** Keys that had to wait, and until when that counts; the oldest first. */
   private readonly lately = new Map<string, number>();
-  private timer: NodeJS.Timeout | undefined;
+  /** Cancels the wait of a batch that is not full. */
+  private gathering: Cancel | undefined;
   /** Of what arrives; the rest is new. */
   private repeatShare = 0;
 
@@ -117,23 +117,23 @@ export class OrderWriter {
   }
 
   private pump(): void {
-    const { control, lanes, monotonicMs } = this.options;
+    const { control, lanes, clock } = this.options;
     while (this.busy < lanes && this.queued() > 0) {
       const oldest = this.queue[this.head] as Job;
-      const rows = control.decide(this.queued(), monotonicMs() - oldest.queuedMs);
+      const rows = control.decide(this.queued(), clock.monotonicMs() - oldest.queuedMs);
       if (rows <= 0) {
-        this.timer ??= setTimeout(() => {
-          this.timer = undefined;
+        this.gathering ??= clock.after(-rows, () => {
+          this.gathering = undefined;
           this.pump();
-        }, -rows);
+        });
         return;
       }
       const batch = this.take(rows);
       if (batch.length > 0) this.run(batch);
     }
-    if (this.timer !== undefined && this.queued() === 0) {
-      clearTimeout(this.timer);
-      this.timer = undefined;
+    if (this.gathering !== undefined && this.queued() === 0) {
+      this.gathering();
+      this.gathering = undefined;
     }
   }
 
@@ -154,13 +154,13 @@ export class OrderWriter {
   }
 
   private run(batch: readonly Job[]): void {
-    const { control, metrics, monotonicMs } = this.options;
+    const { control, metrics, clock } = this.options;
     this.busy++;
-    const startMs = monotonicMs();
+    const startMs = clock.monotonicMs();
     metrics.transactionRows.observe(batch.length);
     this.settle(batch, 'together').finally(() => {
       this.busy--;
-      control.finished(batch.length, monotonicMs() - startMs, this.queued());
+      control.finished(batch.length, clock.monotonicMs() - startMs, this.queued());
       this.pump();
     });
   }
@@ -194,12 +194,12 @@ export class OrderWriter {
     attempt: number,
     how: How,
   ): Promise<readonly Job[] | undefined> {
-    const { metrics, sleep, random, failed } = this.options;
+    const { metrics, clock, random, failed } = this.options;
     failed(thrown);
     const verdict = verdictOf(thrown);
     if (verdict === 'again' && attempt < ATTEMPTS_MAX) {
       metrics.retries.add(1, metrics.retries.series('conflict'));
-      await sleep(random() * JITTER_MS * attempt);
+      await sleep(clock, random.fraction() * JITTER_MS * attempt);
       return open;
     }
     if (verdict === 'unknown' && attempt < ATTEMPTS_MAX) {
@@ -207,7 +207,7 @@ export class OrderWriter {
       try {
         return await this.answerStored(open);
       } catch {
-        // Nobody to ask: the client's next attempt with the same key finds out.
+        // The database does not answer: the client's next attempt with the same key finds out.
         return this.failAll(open, thrown);
       }
     }
@@ -233,9 +233,9 @@ export class OrderWriter {
 
   /** Writes what is absent and answers it; returns the orders whose keys are taken. */
   private async insert(open: readonly Job[], how: How): Promise<readonly Job[]> {
-    const { pool, metrics, wallNowMs, monotonicMs, oneByOne, keyTtlMs } = this.options;
-    const startMs = monotonicMs();
-    const nowMs = wallNowMs();
+    const { pool, metrics, clock, oneByOne, keyTtlMs } = this.options;
+    const startMs = clock.monotonicMs();
+    const nowMs = clock.wallNowMs();
     const createdAt = new Date(nowMs).toISOString();
     let refused: ReadonlyMap<string, unknown> = NONE;
     const write = async (session: TextSession): Promise<'all' | ReadonlySet<string>> => {
@@ -251,7 +251,7 @@ export class OrderWriter {
       return won;
     };
     const won = oneByOne || how !== 'together' ? await pool.transaction(write) : await write(pool);
-    metrics.transactionSeconds.observe((monotonicMs() - startMs) / 1000);
+    metrics.transactionSeconds.observe((clock.monotonicMs() - startMs) / 1000);
     const count = won === 'all' ? open.length : won.size;
     const taken = open.length - count - refused.size;
     this.repeatShare += (taken / open.length - this.repeatShare) * SHARE_WEIGHT;
@@ -323,7 +323,7 @@ export class OrderWriter {
   }
 
   private remember(key: string): void {
-    const nowMs = this.options.monotonicMs();
+    const nowMs = this.options.clock.monotonicMs();
     this.lately.delete(key);
     for (const [oldest, untilMs] of this.lately) {
       if (untilMs > nowMs && this.lately.size < LATELY_KEYS_MAX) break;
@@ -333,9 +333,9 @@ export class OrderWriter {
   }
 
   private async waitTurns(): Promise<void> {
-    const { monotonicMs, inFlightWaitMs } = this.options;
+    const { clock, inFlightWaitMs } = this.options;
     for (let job = this.held.shift(); job !== undefined; job = this.held.shift()) {
-      const leftMs = inFlightWaitMs - (monotonicMs() - job.queuedMs);
+      const leftMs = inFlightWaitMs - (clock.monotonicMs() - job.queuedMs);
       if (leftMs <= 0 || job.abandoned) {
         job.fail(inFlight());
         continue;

@@ -5,11 +5,11 @@
  *  that the others wait for, in a statement of its own, before it appends: the INSERT of the aggregate's row, SELECT … FOR UPDATE
  *  of it, or `lockAggregates` where there is no such row. Then the second transaction appends after the first has committed.
  */
-import { randomFillSync } from 'node:crypto';
 import { outboxError } from '../errors.ts';
-import { canonicalUuid, UuidV7 } from '../ids.ts';
+import { canonicalUuid } from '../ids.ts';
 import { plainTableName } from '../inbox/names.ts';
 import { isJsonText } from '../json-text.ts';
+import { systemIds } from '../system.ts';
 import { type OpenTransaction, requireOpen } from '../transaction.ts';
 
 /** What JSON.stringify writes without loss. */
@@ -26,7 +26,7 @@ export interface OutboxEvent {
   readonly aggregateId: string;
   /** Visible ASCII, 1 to 200 characters, such as `parcel.sent.v1`. */
   readonly eventType: string;
-  /** A JSON value, or one as UTF-8 text; it stands in the record's value as it is. Any object that JSON.stringify writes will do: a type
+  /** A JSON value, or one as UTF-8 text; it is copied into the record's value unchanged. Any object that JSON.stringify writes will do: a type
    *  declared as `interface` has no index signature, so `Json` alone would refuse it. What JSON cannot hold is refused by `append`. */
   readonly payload: Uint8Array | Json | object;
   /** W3C trace context of whatever caused the event. */
@@ -49,13 +49,10 @@ const LOCKS_MAX = 1000;
 const EVENT_TYPE = /^[\x21-\x7e]{1,200}$/;
 const TRACEPARENT = /^(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$/;
 
-const systemIds = new UuidV7({ wallNowMs: () => Date.now(), monotonicMs: () => performance.now() }, (into) =>
-  randomFillSync(into),
-);
-
 /** Adds one row an event, in their order, in one statement. Returns their msg_ids.
  *  @param tx a transaction that is open, of our SqlSession or of a `pg` client
  *  @param table `name` or `schema.name`
+ *  @param ids default: UUIDv7 by this machine's clock and randomness
  *  @throws bad_table_name, bad_event, not_in_transaction, all before anything is written; what the client throws */
 export async function append(
   tx: OpenTransaction,

@@ -4,8 +4,7 @@
  *  Invariants: those of a member (inbox/member.ts), and: what was read of partitions that leave in mid-batch and not written
  *  is dropped.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Timers } from '../../core/clock.ts';
+import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { ConsumeResult, Rebalance, TopicPartition } from '../../io/broker/port.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
@@ -156,7 +155,7 @@ export class PaymentsConsumer {
     }
   }
 
-  /** Reads what is there into an empty batch. */
+  /** Reads the available records into an empty batch. */
   private async read(into: ReadBatch): Promise<ConsumeResult> {
     into.begin();
     const result = await this.member.read(into);
@@ -183,7 +182,7 @@ export class PaymentsConsumer {
   private async pace(startMs: number): Promise<void> {
     const { batchEveryMs, clock, drain } = this.options;
     const restMs = batchEveryMs - (clock.monotonicMs() - startMs);
-    if (restMs > 0 && !this.isDone()) await sleep(restMs, undefined, { signal: drain }).catch(() => {});
+    if (restMs > 0 && !this.isDone()) await sleep(clock, restMs, drain);
   }
 
   private isDone(): boolean {

@@ -1,6 +1,5 @@
 /** Takes parked records again, a bounded batch at a time. */
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { Clock } from '../../core/clock.ts';
+import { sleep, type Timers } from '../../core/clock.ts';
 import type { Logger } from '../../core/log.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../ids.ts';
@@ -23,7 +22,7 @@ export interface RedriveOptions {
   readonly inbox: Pick<InboxPort, 'claim'>;
   readonly filter: ParkedFilter;
   readonly batchRows: number;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly log: Logger;
   readonly drain: AbortSignal;
   readonly afterCharges: (batchesCommitted: number, charges: number) => Promise<void>;
@@ -31,7 +30,7 @@ export interface RedriveOptions {
 }
 
 export interface Redriven {
-  /** Records that were read; those that somebody else took meanwhile are in none of the others. */
+  /** Records that were read; those that another redrive took meanwhile are in no other count. */
   readonly taken: number;
   readonly charged: number;
   readonly suppressed: number;
@@ -55,7 +54,7 @@ export async function redrive(options: RedriveOptions): Promise<Redriven> {
         afterCharges: (charges) => options.afterCharges(batches, charges),
       }),
     log: options.log,
-    idle: (ms) => sleep(ms, undefined, { signal: drain }).catch(() => {}),
+    idle: (ms) => sleep(clock, ms, drain),
     givenUp: () => drain.aborted,
     isOurs: () => true,
     onCommitted: (outcome) => {

@@ -10,6 +10,7 @@
  */
 
 import type { SqlPool, SqlSession } from '../../io/sql/port.ts';
+import { outboxError } from '../errors.ts';
 import { requireTables } from '../migrations.ts';
 import { ORDERS_TABLES } from '../orders/tables.ts';
 import { requirePlainSchema } from '../schema-name.ts';
@@ -33,7 +34,7 @@ export interface ReconcileOptions {
   readonly to?: Date;
   /** Longest time of an order in flight, from its commit to its charge, ms. 0 or absent: one comparison, of all rows. */
   readonly settleMs?: number;
-  /** Waits until the settle window is over. */
+  /** Waits until the settle window is over; required with a settle window. */
   readonly wait?: (ms: number) => Promise<void>;
   readonly onEntry?: () => void;
   readonly onClass?: (name: string) => void;
@@ -91,21 +92,23 @@ export async function reconcile(options: ReconcileOptions): Promise<Reconciliati
   requirePlainSchema(paymentsSchema, '-payments-schema');
   await requireTables(pool, ordersSchema, ORDERS_TABLES, 'orders');
   await requireTables(pool, paymentsSchema, PAYMENTS_TABLES, 'payments');
-  const settleMs = options.settleMs ?? 0;
+  const { settleMs = 0, wait } = options;
+  if (settleMs > 0 && wait === undefined)
+    throw outboxError('bad_option', 'reconcile with settleMs needs wait, which lets the window pass', {
+      next: 'give wait: (ms) => a promise that resolves after ms, or leave settleMs out',
+    });
   const startMs = settleMs > 0 ? await databaseNowMs(pool) : Number.POSITIVE_INFINITY;
   const range = {
     from: options.from?.toISOString(),
     to: boundOf(Math.min(startMs, options.to?.getTime() ?? Number.POSITIVE_INFINITY)),
   };
   const first = await compareOnce(options, range, 1);
-  if (first.holds || settleMs === 0) return first;
+  if (first.holds || settleMs === 0 || wait === undefined) return first;
   const youngFromMs = startMs - settleMs;
   if (!(await hasYoung(pool, `${ordersSchema}.outbox`, youngFromMs, range.to))) return first;
-  await (options.wait ?? plainSleep)(Math.max(0, startMs + settleMs - (await databaseNowMs(pool))));
+  await wait(Math.max(0, startMs + settleMs - (await databaseNowMs(pool))));
   return compareOnce(options, range, 2);
 }
-
-const plainSleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 const boundOf = (ms: number): string | undefined =>
   Number.isFinite(ms) ? new Date(ms).toISOString() : undefined;
@@ -254,7 +257,7 @@ async function readCounts(session: SqlSession, t: Tables): Promise<Counts> {
   const row = rows[0];
   const expired = Number(row?.expired);
   return {
-    // A key that has expired was somebody's intent.
+    // A key that has expired was an intent, too.
     produced_intents: Number(row?.produced) + (t.hasLedger ? 0 : expired),
     distinct_orders: Number(row?.orders),
     distinct_charges: Number(row?.charges),

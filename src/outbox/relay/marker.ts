@@ -4,7 +4,7 @@
  *  has another epoch, also when that changes while the statement waits; (3) a row that is not there to be marked is asked for
  *  again: a decoded row may not be visible yet.
  */
-import type { Clock } from '../../core/clock.ts';
+import type { Cancel, Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -17,7 +17,7 @@ export interface MarkerOptions {
   readonly table: OutboxTable;
   readonly metrics: Metrics;
   readonly log: Logger;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly rowsMax: number;
   readonly withinMs: number;
   /** How long a row that is not there is asked for. */
@@ -45,7 +45,8 @@ export class Marker<T extends MarkRow> {
   private readonly missingSinceMs = new Map<bigint, number>();
   /** Called with a row that is marked, or not ours to mark. */
   onDone: (row: T) => void = () => {};
-  private timer: NodeJS.Timeout | undefined;
+  /** Cancels the next statement. */
+  private due: Cancel | undefined;
   private running = false;
   private stopped = false;
   private failures = 0;
@@ -88,20 +89,20 @@ export class Marker<T extends MarkRow> {
   /** Starts no statement any more: what is not marked stays pending. */
   stop(): void {
     this.stopped = true;
-    clearTimeout(this.timer);
-    this.timer = undefined;
+    this.due?.();
+    this.due = undefined;
   }
 
   private flushSoon(ms: number): void {
     if (this.running || this.stopped) return;
-    if (this.timer !== undefined) {
+    if (this.due !== undefined) {
       if (ms > 0) return;
-      clearTimeout(this.timer);
+      this.due();
     }
-    this.timer = setTimeout(() => {
-      this.timer = undefined;
+    this.due = this.options.clock.after(ms, () => {
+      this.due = undefined;
       void this.flush();
-    }, ms);
+    });
   }
 
   private async flush(): Promise<void> {

@@ -1,14 +1,14 @@
-/** The pipeline: rows of any source go out in flights, several at once, and are handed on to be marked.
+/** The pipeline: rows of any source are sent in flights, several of them in parallel, and are then marked.
  *
- *  A key's rows may fill one flight, but never stand in two at once: what arrives while one of them is in the air waits for it to
- *  land. So a key with a thousand rows costs one round trip, and a failure is known before anything behind it is sent.
+ *  A key's rows may fill one flight, but are never in two together: rows that arrive while one of them is in flight wait for its
+ *  outcome. So a key with a thousand rows costs one round trip, and a failure is known before anything behind it is sent.
  *
  *  Invariants: (1) rows of a key go out in id order; (2) after a row was left, nothing of its key goes out before a call that covers
  *  what was left; (3) a row goes out only under an epoch that is valid when its flight starts; (4) only what the broker
  *  acknowledged is handed to the marker; (5) a row whose payload is not JSON is never sent, because it would break the JSON of the
  *  record: the marker sets it aside, and its key continues without it.
  */
-import type { Clock } from '../../core/clock.ts';
+import type { Cancel, Timers } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import { RecordBatch } from '../../core/layout/record-batch.ts';
 import type { Logger } from '../../core/log.ts';
@@ -33,7 +33,7 @@ export interface PublishingOptions {
   readonly leases: Pick<Leases, 'shards' | 'epochOf' | 'holds'>;
   readonly metrics: Metrics;
   readonly log: Logger;
-  readonly clock: Clock;
+  readonly clock: Timers;
   /** Rows and bytes of a flight. */
   readonly flightRowsMax: number;
   readonly flightBytesMax: number;
@@ -116,7 +116,8 @@ export class Publishing implements CountingPipeline {
   private oneByOne = false;
   private pumping = false;
   private startedMs = Number.NEGATIVE_INFINITY;
-  private sparse: NodeJS.Timeout | undefined;
+  /** Cancels the wait of a flight that is not full. */
+  private sparse: Cancel | undefined;
   /** Why the last row did not go into the batch. */
   private appended: 'full' | 'too large' | 'not json' = 'full';
   private failure: { readonly thrown: unknown } | undefined;
@@ -161,7 +162,7 @@ export class Publishing implements CountingPipeline {
     return this.known.size;
   }
 
-  /** Whether nothing of a shard is under way. */
+  /** Whether no row of a shard is in flight. */
   isShardIdle(shard: number): boolean {
     return this.known.isShardIdle(shard);
   }
@@ -180,10 +181,10 @@ export class Publishing implements CountingPipeline {
     );
   }
 
-  /** Waits for nothing any more: what is under way stays pending, or is found to be published by who comes next. */
+  /** Waits for nothing any more: rows in flight stay pending, or the next relay finds them published. */
   abandon(): void {
     this.abandoned = true;
-    clearTimeout(this.sparse);
+    this.sparse?.();
     const queued = this.line.takeOut(() => true);
     for (const behind of this.waiting.values()) queued.push(...behind);
     this.waiting.clear();
@@ -229,7 +230,7 @@ export class Publishing implements CountingPipeline {
       allMarked = resolve;
       notMarked = reject;
     });
-    // Who asks is told; who does not must not end the process.
+    // Prevents an unhandled rejection when the caller ignores `marked`.
     marked.catch(() => {});
     const ticket: Ticket = { open: 1, unmarked: 1, published: 0, left: [], settle, allMarked, notMarked };
     this.tickets.add(ticket);
@@ -286,12 +287,13 @@ export class Publishing implements CountingPipeline {
     if (this.oneByOne || this.free.length === 0) return false;
     const bytesMax = this.options.flightBytesMax;
     if (this.line.reaches(this.rowsMax, bytesMax, ({ row }) => row.payload.length)) return true;
-    const waitMs = this.startedMs + SPARSE_EVERY_MS - this.options.clock.monotonicMs();
+    const { clock } = this.options;
+    const waitMs = this.startedMs + SPARSE_EVERY_MS - clock.monotonicMs();
     if (waitMs <= 0) return true;
-    this.sparse ??= setTimeout(() => {
+    this.sparse ??= clock.after(waitMs, () => {
       this.sparse = undefined;
       this.pump();
-    }, waitMs);
+    });
     return false;
   }
 

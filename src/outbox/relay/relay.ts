@@ -7,7 +7,7 @@
  *      await relay.close();
  */
 
-import type { Clock } from '../../core/clock.ts';
+import { type Cancel, sleep, type Timers } from '../../core/clock.ts';
 import { coreError, findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import type { Metrics } from '../../core/metrics.ts';
@@ -17,7 +17,6 @@ import type { WakeDriver, WakeListener } from '../../io/wake/port.ts';
 import { withSettings } from '../connection.ts';
 import { outboxError } from '../errors.ts';
 import { type Migration, migrate, requireColumn, requireTables } from '../migrations.ts';
-import { sleepUntil } from '../wait.ts';
 import { BrokerSide, RECORD_BYTES_MOST, type TopicSettings } from './broker-side.ts';
 import { EventEncoder, RELAY_MODES, type RelayMode } from './event.ts';
 import { IdleSlots } from './idle-slots.ts';
@@ -50,7 +49,7 @@ export interface RelaySettings {
   readonly name: string;
   readonly shards: number;
   readonly leaseMs: number;
-  /** mark: leases and the epoch of each mark; broker: a transaction a batch as well, which shuts out a relay taken for dead. */
+  /** mark: leases and the epoch of each mark; broker: a transaction a batch as well, which shuts out a relay whose lease has expired. */
   readonly fence: 'mark' | 'broker';
   readonly rowsMax: number;
   readonly pollIntervalMs: number;
@@ -72,7 +71,7 @@ export interface RelayOptions {
   readonly broker: BrokerDriver;
   /** Absent: the relay looks every poll interval. */
   readonly wake?: WakeDriver | undefined;
-  readonly clock: Clock;
+  readonly clock: Timers;
   readonly metrics: Metrics;
   readonly log: Logger;
   readonly settings: RelaySettings;
@@ -96,7 +95,7 @@ const PLANNER = {
 } as const;
 
 const CONNECT_TIMEOUT_MS = 5000;
-/** The server's own limit comes first, so that it does not go on with what nobody waits for. */
+/** The server's own limit comes first, so that it does not continue a statement whose caller has gone. */
 const ANSWER_GRACE_MS = 1000;
 /** A short lease is no reason to give up a database that is slow for a moment. */
 const ANSWER_LEAST_MS = 1000;
@@ -113,13 +112,13 @@ const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
 /** Of a batch for the broker, where no record needs more. */
 const FLIGHT_BYTES_MAX = 16 * 1024 * 1024;
-/** Of the bytes in memory: what a source brings at once. It waits while the rest of them is under way. */
+/** Of the bytes in memory: what a source reads together. It waits while the rest of them is in flight. */
 const READ_PART = 0.25;
 /** Rows that come within it share a read, a flight and a mark. */
 const SPACING_MS = 5;
 const STRAGGLER_AFTER_MS = 1000;
 const BACKOFF_MAX_MS = 5000;
-/** At the drain, rows under way are waited for this long, then given up: they stay pending. */
+/** At the drain, rows in flight are waited for this long, then given up: they stay pending. */
 const GIVE_UP_MS = 10_000;
 const BEAT_AGAIN_MS = 500;
 
@@ -282,11 +281,11 @@ export class Relay {
     this.failed = failed;
     const beating = this.keepBeating(parts.leases, parts.publishing).catch(failed);
     const looking = this.keepLooking(parts.pool, parts.table).catch(failed);
-    // Nobody waits for its end: a broker that does not answer it ends by itself.
+    // Not awaited: a broker that does not answer it ends by itself.
     this.keepMoving(parts.overdue).catch(failed);
     const giveUp = new Promise<void>((resolve) => {
       this.drain.signal.addEventListener('abort', () => {
-        setTimeout(resolve, GIVE_UP_MS).unref();
+        options.clock.after(GIVE_UP_MS, resolve, 'background');
       });
     }).then(async () => {
       await parts.sender.close();
@@ -430,9 +429,9 @@ export class Relay {
   }
 
   private async keepBeating(leases: Leases, publishing: Publishing): Promise<void> {
-    const { log } = this.options;
+    const { clock, log } = this.options;
     while (!this.drain.signal.aborted || publishing.underWay() > 0) {
-      if (this.drain.signal.aborted) await plainSleep(Math.min(leases.beatWithinMs(), 100));
+      if (this.drain.signal.aborted) await sleep(clock, Math.min(leases.beatWithinMs(), 100));
       else await this.sleep(leases.beatWithinMs());
       try {
         await leases.beat((shard) => publishing.isShardIdle(shard));
@@ -442,7 +441,7 @@ export class Relay {
         this.beatTrouble = error?.message ?? String(thrown);
         if (error === undefined || error.code === 'lease_mismatch') throw thrown;
         log.warn({ code: error.code, error: error.message }, 'the leases could not be renewed; trying again');
-        await plainSleep(BEAT_AGAIN_MS);
+        await sleep(clock, BEAT_AGAIN_MS);
       }
     }
   }
@@ -487,18 +486,18 @@ export class Relay {
   }
 
   private sleep(ms: number): Promise<void> {
-    return sleepUntil(ms, this.drain.signal);
+    return sleep(this.options.clock, ms, this.drain.signal);
   }
 
-  /** One sleeper at a time; a wake-up that came while nobody slept ends the next sleep at once. */
+  /** One sleeper at a time; a wake-up that came between two sleeps ends the next one immediately. */
   private async sleepUntilWoken(ms: number): Promise<void> {
     if (!this.wakePending) {
-      let timer: NodeJS.Timeout | undefined;
+      let cancel: Cancel | undefined;
       await new Promise<void>((resolve) => {
         this.woken = resolve;
-        timer = setTimeout(resolve, this.drain.signal.aborted ? 0 : ms);
+        cancel = this.options.clock.after(this.drain.signal.aborted ? 0 : ms, resolve);
       });
-      clearTimeout(timer);
+      cancel?.();
       this.woken = undefined;
     }
     this.wakePending = false;
@@ -522,5 +521,3 @@ function checkMode({ settings: { mode }, makeSource }: RelayOptions): void {
     );
   }
 }
-
-const plainSleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));

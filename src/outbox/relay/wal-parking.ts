@@ -10,17 +10,24 @@ import type { Logger } from '../../core/log.ts';
 import type { Pipeline } from './pipeline.ts';
 import type { OutboxRow } from './store.ts';
 import type { WalMetrics } from './wal-metrics.ts';
-import { bringPending, type IdRange, PAGE_ROWS, ROUND_IDS_MAX, type RoundLimits } from './wal-round.ts';
+import {
+  bringPending,
+  type IdRange,
+  PAGE_ROWS,
+  ROUND_IDS_MAX,
+  type RoundLimits,
+  widened,
+} from './wal-round.ts';
 import type { OutboxRows } from './wal-rows.ts';
 import { ID_MIN } from './wal-slot.ts';
 
 /** A row that cannot be seen for so long was deleted: a commit is decoded before it is visible, but not by that much. */
 const INVISIBLE_MS_MAX = 60_000;
-/** Keys named in the log at once; the rest is a number. */
+/** Keys named in one line of the log; the rest is a number. */
 const NAMED_KEYS_MAX = 20;
 
 export interface ParkingLimits extends RoundLimits {
-  /** Keys that wait, and rows of them that the stream showed and nobody has seen in the table: above either the stream is not read. */
+  /** Keys that wait, and rows of them that the stream showed and no statement has seen in the table: above either the stream is not read. */
   readonly keysMax: number;
   readonly unseenMax: number;
   /** First rows that are tried in one turn; the next turn tries the next ones. */
@@ -126,7 +133,7 @@ export class WalParking {
     this.show();
   }
 
-  /** Brings parked rows again, of some keys a turn; joins the turn that is under way. */
+  /** Brings parked rows again, of some keys a turn; joins the turn in progress. */
   bringAgain(table: OutboxRows): Promise<void> {
     this.turning ??= this.turn(table).finally(() => {
       this.turning = undefined;
@@ -135,14 +142,15 @@ export class WalParking {
     return this.turning;
   }
 
-  /** Resolves when no turn is under way. */
+  /** Resolves when no turn is in progress. */
   async settled(): Promise<void> {
     await this.turning?.catch(() => {});
   }
 
   private note({ id, aggregateId }: OutboxRow): void {
     const known = this.waiting.get(aggregateId) as IdRange;
-    if (id > known.to) this.waiting.set(aggregateId, { from: known.from, to: id });
+    // Rows that were left come in the order of their portions, in which a lower id may follow.
+    if (id < known.from || id > known.to) this.waiting.set(aggregateId, widened(known, id));
     if (!this.unseen.has(id))
       this.unseen.set(id, { key: aggregateId, sinceMs: this.options.clock.monotonicMs() });
   }
@@ -217,7 +225,7 @@ export class WalParking {
     return freed;
   }
 
-  /** Brings what waits behind first rows that were taken. */
+  /** Delivers the rows behind first rows that were taken. */
   private async bringRest(table: OutboxRows, freed: ReadonlySet<string>): Promise<void> {
     const { pipeline, limits } = this.options;
     const known = new Map<string, bigint>();

@@ -1,0 +1,140 @@
+/** Relays under virtual time, from seeds: leases that expire, relays that stand still or die, rows and reports that are lost, slow
+ *  acknowledgements, rows that the broker refuses for a while, lost statements, streams that break, clocks that jump. The oracle is that
+ *  of the requirements: per key the order of the outbox, nothing lost, no mark before its acknowledgement (relay-world/world.ts). */
+import { describe, expect, it } from 'vitest';
+import { CALM, keyOf, LEASE_MS, type RelayFaults, RelayWorld } from './relay-world/world.ts';
+
+const FIRST = process.env['MILLRACE_TEST_SEED'] === 'random' ? Math.floor(Math.random() * 2 ** 31) : 1;
+const SEEDS = Array.from({ length: 40 }, (_, i) => FIRST + i);
+
+/** Half of the kinds of faults, each as a seed draws it. */
+function faultsOf({ random }: RelayWorld): RelayFaults {
+  const share = (): number => (random.fraction() < 0.5 ? 0 : random.fraction() ** 2);
+  return {
+    lostRow: 0.15 * share(),
+    lostReport: 0.15 * share(),
+    lostStatement: 0.05 * share(),
+    brokenStream: 0.02 * share(),
+    requestMs: 5 + 400 * share(),
+    statementMs: 3 + 60 * share(),
+  };
+}
+
+/** The broker takes no row for a while, then all but one in so many ids, then all. */
+function refuseSome(world: RelayWorld): void {
+  const nowMs = world.clock.monotonicMs();
+  const noneUntilMs = nowMs + 3000 * world.random.fraction();
+  const someUntilMs = nowMs + 6000 * world.random.fraction();
+  const every = BigInt(2 + 2 * world.below(8));
+  world.refuses = ({ id }) => {
+    const atMs = world.clock.monotonicMs();
+    return atMs < noneUntilMs || (atMs < someUntilMs && id % every === 0n);
+  };
+}
+
+/** Stops a relay for up to two leases, kills it, or lets a clock jump. */
+async function strike(world: RelayWorld): Promise<void> {
+  const { clock, random, running } = world;
+  const one = running[world.below(running.length)];
+  if (one === undefined) return;
+  const kind = random.fraction();
+  if (kind < 0.4) {
+    one.process.stop();
+    await clock.advance(2 * LEASE_MS * random.fraction());
+    one.process.resume();
+  } else if (kind < 0.6) {
+    world.kill(one);
+    void world.start();
+  } else if (kind < 0.7) world.databaseJumpMs += (random.fraction() - 0.3) * 10_000;
+  else one.process.jump((random.fraction() - 0.5) * 1e8);
+}
+
+async function violationsOf(seed: number, mode: 'poll' | 'wal'): Promise<readonly string[]> {
+  const world = new RelayWorld(seed, mode);
+  const { clock, random } = world;
+  await clock.run(Promise.all([world.start(), world.start()]));
+  world.faults = faultsOf(world);
+  if (random.fraction() < 0.5) refuseSome(world);
+  world.write(4 + world.below(12), 4 + world.below(12), 100 + world.below(900));
+  for (let step = 0; step < 3; step++) {
+    await clock.advance(500 + world.below(2500));
+    await strike(world);
+  }
+  await clock.advance(1000);
+  world.faults = CALM;
+  await world.settle();
+  return world.violations;
+}
+
+describe.each(['poll', 'wal'] as const)('relays in %s mode that share an outbox under faults', (mode) => {
+  it('publish each row at least once, in the order of its key, and mark it after its acknowledgement', async () => {
+    for (const seed of SEEDS)
+      expect({ seed, violations: await violationsOf(seed, mode) }).toEqual({ seed, violations: [] });
+  });
+});
+
+describe('a relay that follows the log', () => {
+  it('keeps a key in order where the broker takes no row for a while, then some, then all', async () => {
+    for (const seed of SEEDS) {
+      const world = new RelayWorld(seed, 'wal');
+      const { clock } = world;
+      await clock.run(world.start());
+      const nowMs = clock.monotonicMs();
+      const noneUntilMs = nowMs + 1000 + world.below(2000);
+      world.refuses = ({ key }) =>
+        clock.monotonicMs() < noneUntilMs || (clock.monotonicMs() < nowMs + 6000 && key < keyOf(4));
+      world.write(6, 20, 300);
+      await clock.advance(6000);
+      await world.settle();
+      expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
+    }
+  });
+});
+
+describe('a relay that polls', () => {
+  it('begins anew at the lowest id each rescan interval, and no sooner', async () => {
+    const world = new RelayWorld(FIRST, 'poll');
+    const { metrics } = await world.clock.run(world.start());
+    await world.clock.advance(5000);
+    const before = metrics.counter('relay_rescans_total', '').value();
+    await world.clock.advance(60_000);
+    expect(metrics.counter('relay_rescans_total', '').value() - before).toBe(6);
+    await world.settle();
+  });
+
+  it('asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
+    const world = new RelayWorld(FIRST, 'poll');
+    const { metrics } = await world.clock.run(world.start());
+    const missing = (): number => metrics.counter('relay_marks_missing_total', '').value();
+    world.refuses = ({ id }) => {
+      world.database.rows.delete(id);
+      return false;
+    };
+    world.write(1, 1, 0);
+    await world.clock.until('a published row', () => world.published.length > 0);
+    await world.clock.advance(29_900);
+    expect(missing()).toBe(0);
+    await world.clock.advance(1000);
+    expect(missing()).toBeGreaterThan(0);
+    await world.settle();
+  });
+
+  it('takes the shards of one that stands still after a lease, and not before', async () => {
+    const world = new RelayWorld(FIRST, 'poll');
+    const [first, second] = [await world.clock.run(world.start()), await world.clock.run(world.start())];
+    const shards = (): number => {
+      const found = second.metrics.snapshot().find(({ name }) => name === 'relay_owned_shards');
+      return found?.samples[0]?.value ?? 0;
+    };
+    await world.clock.until('both with a share', () => shards() === 2);
+    first.process.stop();
+    // Its last renewal may be a third of a lease old, and the other one asks every third of one.
+    await world.clock.advance((LEASE_MS * 2) / 3 - 100);
+    expect(shards()).toBe(2);
+    await world.clock.advance((LEASE_MS * 2) / 3 + 200);
+    expect(shards()).toBe(4);
+    first.process.resume();
+    await world.settle();
+    expect(world.violations).toEqual([]);
+  });
+});

@@ -1,0 +1,429 @@
+/** The tables of an outbox and of its relays in memory, as the relay's own statements see them. The statements are known by a part of
+ *  their text; an unknown one is an error, lest a test rely on an answer that no server gives.
+ */
+import { coreError } from '../../../src/core/errors.ts';
+import {
+  type SqlDriver,
+  type SqlPool,
+  type SqlResult,
+  type SqlRow,
+  type SqlSession,
+  sqlError,
+} from '../../../src/io/sql/port.ts';
+import { shardOf } from '../../../src/outbox/relay/shards.ts';
+import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
+import { formatLsn, parseLsn } from '../../../src/outbox/relay/wal-lsn.ts';
+import type { SimProcess } from './process.ts';
+
+export interface StoredRow {
+  readonly row: OutboxRow;
+  isVisible: boolean;
+  isMarked: boolean;
+}
+
+interface Lease {
+  owner: string | null;
+  epoch: bigint;
+  topic: string | null;
+}
+
+interface Member {
+  readonly relay: string;
+  readonly mode: string;
+  readonly expiresMs: number;
+}
+
+interface Memory {
+  confirmed: bigint;
+  reason: string | null;
+  to: bigint | null;
+}
+
+/** The world's side of the database. */
+export interface DatabaseHooks {
+  readonly nowMs: () => number;
+  readonly after: (ms: number, run: () => void) => () => void;
+  /** Time on the way to the server or back. */
+  readonly delay: () => Promise<void>;
+  /** Whether a statement or its answer is lost now. */
+  readonly isLost: () => boolean;
+  readonly onMark: (row: OutboxRow) => void;
+  readonly onStatement: () => void;
+}
+
+type Values = readonly unknown[];
+type Answer = readonly object[] | number;
+
+const lost = (): Error => coreError('unreachable', 'the connection is gone');
+const SYSTEM = '7';
+
+export class OutboxDatabase {
+  readonly rows = new Map<bigint, StoredRow>();
+  readonly slot = { exists: false, confirmed: 0n, activePid: null as number | null, end: () => {} };
+  lsn = 1000n;
+  /** Ends of transactions that are in the log and that no statement sees yet. */
+  readonly committing = new Set<bigint>();
+  leases = new Map<number, Lease>();
+  private members = new Map<string, Member>();
+  private memory: Memory | undefined;
+  private locked: Promise<void> = Promise.resolve();
+  private readonly hooks: DatabaseHooks;
+
+  constructor(hooks: DatabaseHooks) {
+    this.hooks = hooks;
+  }
+
+  driver(process: SimProcess): SqlDriver {
+    return { name: 'simulated', connect: async () => this.pool(process) };
+  }
+
+  pending(): readonly OutboxRow[] {
+    return [...this.rows.values()]
+      .filter((one) => one.isVisible && !one.isMarked)
+      .map(({ row }) => row)
+      .sort((a, b) => (a.id < b.id ? -1 : 1));
+  }
+
+  private pool(process: SimProcess): SqlPool {
+    const notUsed = (): never => {
+      throw new Error('not used');
+    };
+    return {
+      query: async <R extends SqlRow>(text: string, values: Values = []) =>
+        (await this.ask(process, text, values)) as SqlResult<R>,
+      transaction: (work) => this.transaction(process, work),
+      systemIdentifier: async () => SYSTEM,
+      copyIn: notUsed,
+      close: async () => {},
+    };
+  }
+
+  private async ask(process: SimProcess, text: string, values: Values): Promise<SqlResult> {
+    await this.hooks.delay();
+    if (this.hooks.isLost()) throw await process.hear(lost());
+    const answer = this.answer(text, values);
+    this.hooks.onStatement();
+    await this.hooks.delay();
+    if (this.hooks.isLost()) throw await process.hear(lost());
+    return process.hear(
+      typeof answer === 'number'
+        ? { rows: [], rowCount: answer }
+        : { rows: answer as SqlRow[], rowCount: answer.length },
+    );
+  }
+
+  /** One after the other, as the advisory lock has it; a session that stays idle in one for a lease is ended by the server. */
+  private async transaction<T>(process: SimProcess, work: (session: SqlSession) => Promise<T>): Promise<T> {
+    const before = this.locked;
+    let unlock = (): void => {};
+    this.locked = new Promise((resolve) => {
+      unlock = resolve;
+    });
+    await before;
+    const kept = {
+      leases: new Map([...this.leases].map(([shard, lease]) => [shard, { ...lease }])),
+      members: new Map(this.members),
+    };
+    let isOver = false;
+    const end = (commits: boolean): void => {
+      if (isOver) return;
+      isOver = true;
+      cancel();
+      if (!commits) Object.assign(this, kept);
+      unlock();
+    };
+    const cancel = this.hooks.after(LEASE_IDLE_MS, () => end(false));
+    const query = async (text: string, values: Values = []): Promise<SqlResult> => {
+      if (isOver) throw lost();
+      const result = await this.ask(process, text, values);
+      if (isOver) throw lost();
+      return result;
+    };
+    try {
+      const done = await work({ query } as unknown as SqlSession);
+      await this.hooks.delay();
+      if (isOver) throw lost();
+      end(true);
+      await process.hear(undefined);
+      return done;
+    } catch (thrown) {
+      end(false);
+      throw thrown;
+    }
+  }
+
+  private answer(text: string, values: Values): Answer {
+    for (const [part, run] of this.statements) if (text.includes(part)) return run(values, text);
+    throw new Error(`the simulated database does not know: ${text}`);
+  }
+
+  private readonly statements: ReadonlyArray<readonly [string, (values: Values, text: string) => Answer]> = [
+    ['has_table_privilege', () => [SHAPE]],
+    ['unnest($1::text[]) AS name', () => []],
+    ['FROM pg_attribute WHERE attrelid', () => [{}]],
+    ['SET LOCAL', () => 0],
+    ['pg_advisory_xact_lock', () => 1],
+    ['DELETE FROM relay_members AS m', () => this.removeDead()],
+    ['INSERT INTO relay_members', ([, relay, mode, ms]) => this.renew(relay, mode, ms)],
+    ['DELETE FROM relay_members', ([, relay]) => Number(this.members.delete(relay as string))],
+    ['FROM relay_members', () => this.living()],
+    ['DELETE FROM relay_leases', () => 0],
+    ['INSERT INTO relay_leases', ([, shards, topic]) => this.makeLeases(shards as number, topic as string)],
+    ['SET owner = NULL', ([, owner, shards]) => this.release(owner as string, shards)],
+    ['UPDATE relay_leases SET owner = $2', ([, owner, shards]) => this.take(owner as string, shards)],
+    ['SELECT shard, owner, epoch', () => this.leaseRows()],
+    ['SELECT shard, epoch FROM relay_leases', () => this.leaseRows()],
+    ['published_at = now()', (values) => this.mark(values)],
+    ['published_at IS NULL AS pending FROM', ([ids]) => this.statesOf(idsOf(ids as string))],
+    ['date_part', (values, text) => this.readPage(values, text)],
+    ['AS top, min(id) AS low', () => [{ top: null, low: null, n: 0n, age: null }]],
+    ["'session' AS kind", () => []],
+    ['AS retained', (_, text) => (text.includes('safe_wal_size') ? this.lookAtSlot() : [])],
+    ['AS digest', () => []],
+    ...this.walStatements(),
+  ];
+
+  private walStatements(): ReadonlyArray<readonly [string, (values: Values, text: string) => Answer]> {
+    return [
+      ['server_version_num', () => [WAL_SHAPE]],
+      ['p.pubinsert', () => [{ good: true }]],
+      ['pg_create_logical_replication_slot', () => this.makeSlot()],
+      ['pg_terminate_backend', () => this.endSender()],
+      ['max(id) AS id', () => [{ id: this.pending().at(-1)?.id ?? null }]],
+      ['confirmed_lsn::text', () => this.recall()],
+      ['INSERT INTO relay_slots', ([, , confirmed, reason, to]) => this.remember(confirmed, reason, to)],
+      ['SET unswept = NULL', () => this.allow(0n, null, null)],
+      ['greatest(confirmed_lsn', ([, lsn, reason, to]) => this.allow(lsnOf(lsn), reason, to)],
+      ['pg_logical_emit_message', () => this.emit()],
+      ['string_agg(int8send', ([to, limit, keys], text) => this.idBytes(to, limit, keys, text)],
+      ['octet_length(payload)) OVER', ([ids]) => this.byId(ids as readonly bigint[])],
+      ['pg_current_wal_insert_lsn', ([limit, keys]) => this.sight(limit as number, keys)],
+      ['AND published_at IS NULL', ([ids]) => this.visible(ids as readonly bigint[], true)],
+      ['WHERE id = ANY($1::bigint[])', ([ids]) => this.visible(ids as readonly bigint[], false)],
+    ];
+  }
+
+  private emit(): Answer {
+    this.lsn += 10n;
+    return 1;
+  }
+
+  private removeDead(): Answer {
+    for (const [name, { expiresMs }] of this.members)
+      if (expiresMs < this.hooks.nowMs()) this.members.delete(name);
+    return 0;
+  }
+
+  private renew(relay: unknown, mode: unknown, ms: unknown): Answer {
+    const expiresMs = this.hooks.nowMs() + (ms as number);
+    this.members.set(relay as string, { relay: relay as string, mode: mode as string, expiresMs });
+    return 1;
+  }
+
+  private living(): Answer {
+    return [...this.members.values()]
+      .map(({ relay, mode, expiresMs }) => ({ relay, mode, left_ms: expiresMs - this.hooks.nowMs() }))
+      .sort((a, b) => (a.relay < b.relay ? -1 : 1));
+  }
+
+  private makeLeases(shards: number, topic: string): Answer {
+    for (let shard = 0; shard < shards; shard++) {
+      const known = this.leases.get(shard);
+      if (known === undefined) this.leases.set(shard, { owner: null, epoch: 0n, topic });
+      else known.topic = topic;
+    }
+    return shards;
+  }
+
+  private release(owner: string, shards: unknown): Answer {
+    for (const [shard, lease] of this.leases)
+      if (lease.owner === owner && (shards === undefined || (shards as number[]).includes(shard)))
+        lease.owner = null;
+    return 0;
+  }
+
+  private take(owner: string, shards: unknown): Answer {
+    for (const shard of shards as number[]) {
+      const lease = this.leases.get(shard) as Lease;
+      lease.owner = owner;
+      lease.epoch++;
+    }
+    return 0;
+  }
+
+  private leaseRows(): Answer {
+    return [...this.leases].map(([shard, lease]) => ({ shard, ...lease, transactional_id: null }));
+  }
+
+  private mark([ids, shards, epochs, , wanted]: Values): Answer {
+    const held = (shards as number[]).filter(
+      (shard, i) => this.leases.get(shard)?.epoch === (epochs as bigint[])[i],
+    );
+    if (held.length !== wanted) return 0;
+    let count = 0;
+    for (const id of idsOf(ids as string)) {
+      const found = this.rows.get(id);
+      if (found === undefined || !found.isVisible || found.isMarked) continue;
+      this.hooks.onMark(found.row);
+      found.isMarked = true;
+      count++;
+    }
+    return count;
+  }
+
+  private statesOf(ids: readonly bigint[]): Answer {
+    return ids.flatMap((id) => {
+      const found = this.rows.get(id);
+      return found?.isVisible === true ? [{ id, pending: !found.isMarked }] : [];
+    });
+  }
+
+  private readPage([cursor, limit, owned, except]: Values, text: string): Answer {
+    const below = text.includes('id > $5');
+    const skipped = new Set(except as readonly bigint[]);
+    const shards = text.includes('get_byte') ? new Set(owned as readonly number[]) : undefined;
+    return this.pending()
+      .filter(({ id }) => (below || id > (cursor as bigint)) && !skipped.has(id))
+      .filter(({ aggregateId }) => shards?.has(shardOf(aggregateId, this.leases.size)) !== false)
+      .slice(0, limit as number)
+      .map((row) => ({ ...columnsOf(row), followed: false }));
+  }
+
+  private lookAtSlot(): Answer {
+    if (!this.slot.exists) return [];
+    const { confirmed, activePid } = this.slot;
+    const own = {
+      slot_type: 'logical',
+      plugin: 'pgoutput',
+      database: 'd',
+      mine: 'd',
+      wal_status: 'reserved',
+    };
+    return [
+      {
+        ...own,
+        active_pid: activePid === null ? null : String(activePid),
+        confirmed: formatLsn(confirmed),
+        current: formatLsn(this.lsn),
+      },
+    ];
+  }
+
+  private makeSlot(): Answer {
+    if (this.slot.exists) throw sqlError('sql_failed', 'the slot exists', { details: { sqlstate: '42710' } });
+    this.slot.exists = true;
+    // A slot is consistent once every transaction that is not in it can be seen.
+    const first = [...this.committing].reduce((a, b) => (a < b ? a : b), this.lsn + 1n);
+    this.slot.confirmed = first - 1n;
+    return [{ lsn: formatLsn(this.lsn) }];
+  }
+
+  private endSender(): Answer {
+    const { activePid } = this.slot;
+    if (activePid === null) return [];
+    this.slot.end();
+    return [{ pid: activePid }];
+  }
+
+  private recall(): Answer {
+    if (this.memory === undefined) return [];
+    const { confirmed, reason, to } = this.memory;
+    return [{ confirmed: formatLsn(confirmed), system: SYSTEM, reason, to }];
+  }
+
+  private remember(confirmed: unknown, reason: unknown, to: unknown): Answer {
+    this.memory = { confirmed: lsnOf(confirmed), reason: reason as string | null, to: to as bigint | null };
+    return 1;
+  }
+
+  private allow(confirmed: bigint, reason: unknown, to: unknown): Answer {
+    if (this.memory === undefined) return 0;
+    if (confirmed > this.memory.confirmed) this.memory.confirmed = confirmed;
+    this.memory.reason = reason as string | null;
+    this.memory.to = to as bigint | null;
+    return 1;
+  }
+
+  private idBytes(to: unknown, limit: unknown, keys: unknown, text: string): Answer {
+    const found = this.filtered(keys, text)
+      .filter(({ id }) => id <= (to as bigint))
+      .slice(0, limit as number);
+    const bytes = Buffer.alloc(found.length * 8);
+    for (const [i, { id }] of found.entries()) bytes.writeBigInt64BE(id, i * 8);
+    return [{ ids: new Uint8Array(bytes) }];
+  }
+
+  private filtered(keys: unknown, text: string): readonly OutboxRow[] {
+    if (keys === undefined) return this.pending();
+    const only = text.includes('aggregate_id = ANY');
+    const named = new Set(keys as readonly string[]);
+    return this.pending().filter(({ aggregateId }) => named.has(aggregateId) === only);
+  }
+
+  private byId(ids: readonly bigint[]): Answer {
+    return ids.flatMap((id) => {
+      const found = this.rows.get(id);
+      if (found?.isVisible !== true) return [];
+      const { row, isMarked } = found;
+      return [{ ...columnsOf(row), created_at: row.createdAt, pending: !isMarked, followed: false }];
+    });
+  }
+
+  private sight(limit: number, keys: unknown): Answer {
+    const skipped = new Set((keys ?? []) as readonly string[]);
+    const ids = this.pending()
+      .filter(({ aggregateId }) => !skipped.has(aggregateId))
+      .map(({ id }) => id);
+    return [{ ids: ids.slice(0, limit), lsn: formatLsn(this.lsn) }];
+  }
+
+  private visible(ids: readonly bigint[], pending: boolean): Answer {
+    return ids.flatMap((id) => {
+      const found = this.rows.get(id);
+      return found?.isVisible === true && !(pending && found.isMarked) ? [{ id }] : [];
+    });
+  }
+}
+
+/** How long the server lets a session idle amid a transaction of the leases. */
+export const LEASE_IDLE_MS = 3000;
+
+const idsOf = (text: string): readonly bigint[] =>
+  text === '{}' ? [] : text.slice(1, -1).split(',').map(BigInt);
+const lsnOf = (text: unknown): bigint => parseLsn(text as string) ?? 0n;
+const columnsOf = (row: OutboxRow) => ({
+  id: row.id,
+  aggregate_id: row.aggregateId,
+  msg_id: row.msgId,
+  event_type: row.eventType,
+  payload: row.payload,
+  created_ms: row.createdAt.getTime(),
+  traceparent: null,
+});
+/** Without a sequence each read begins at the lowest pending id; what a sequence adds is shown on a real server. */
+const SHAPE = {
+  full_name: 'public.outbox',
+  kind: 'r',
+  columns: [
+    'id bigint',
+    'aggregate_id uuid',
+    'msg_id uuid',
+    'event_type text',
+    'payload bytea',
+    'published_at timestamp with time zone',
+    'created_at timestamp with time zone',
+  ],
+  may_read: true,
+  may_mark: true,
+  sequence: null,
+  sequence_cache: null,
+  may_read_sequence: null,
+};
+const WAL_SHAPE = {
+  level: 'logical',
+  version: 180_000,
+  schema: 'public',
+  name: 'outbox',
+  traced: false,
+  tail: '00000000',
+};

@@ -1,0 +1,158 @@
+/** The replication stream of the simulated database: committed transactions from where the slot stands, in the order of their commits. */
+import { coreError } from '../../../src/core/errors.ts';
+import {
+  type ReplicationDriver,
+  type ReplicationStream,
+  replicationError,
+  type StreamOptions,
+} from '../../../src/io/replication/port.ts';
+import type { OutboxRow } from '../../../src/outbox/relay/store.ts';
+import * as wire from '../wal-encode.ts';
+import type { OutboxDatabase } from './database.ts';
+import type { SimProcess } from './process.ts';
+
+export interface Transaction {
+  readonly endLsn: bigint;
+  readonly rows: readonly OutboxRow[];
+}
+
+export interface StreamHooks {
+  readonly after: (ms: number, run: () => void) => () => void;
+  readonly log: readonly Transaction[];
+  /** Time until the next message of the stream. */
+  readonly gapMs: () => number;
+  readonly breaks: () => boolean;
+}
+
+const COLUMNS = [
+  { name: 'id', typeOid: 20, isKey: false },
+  { name: 'aggregate_id', typeOid: 2950, isKey: false },
+  { name: 'msg_id', typeOid: 2950, isKey: false },
+  { name: 'event_type', typeOid: 25, isKey: false },
+  { name: 'payload', typeOid: 17, isKey: false },
+  { name: 'created_at', typeOid: 1184, isKey: false },
+];
+const IN_USE = '55006';
+const SENDER_TIMEOUT_MS = 60_000;
+
+const uuidBytes = (text: string): Buffer => Buffer.from(text.replaceAll('-', ''), 'hex');
+const cell = (bytes: Uint8Array): wire.WireCell => ({ kind: 'b', bytes });
+
+const insertOf = ({ id, aggregateId, msgId, eventType, payload }: OutboxRow): Buffer =>
+  wire.insert(1, [
+    cell(new wire.Bytes().i64(id).done()),
+    cell(uuidBytes(aggregateId)),
+    cell(uuidBytes(msgId)),
+    cell(Buffer.from(eventType)),
+    cell(payload),
+    cell(Buffer.alloc(8)),
+  ]);
+
+let pids = 0;
+
+class SimStream implements ReplicationStream {
+  readonly pid = ++pids;
+  readonly ended: Promise<void>;
+  private readonly database: OutboxDatabase;
+  private readonly process: SimProcess;
+  private readonly hooks: StreamHooks;
+  private readonly options: StreamOptions;
+  private sent: bigint;
+  private isPaused = false;
+  private isOver = false;
+  private finish: (thrown?: Error) => void = () => {};
+
+  constructor(database: OutboxDatabase, process: SimProcess, hooks: StreamHooks, options: StreamOptions) {
+    this.database = database;
+    this.process = process;
+    this.hooks = hooks;
+    this.options = options;
+    this.sent = database.slot.confirmed;
+    this.ended = new Promise((resolve, reject) => {
+      this.finish = (thrown) => process.gate(() => (thrown === undefined ? resolve() : reject(thrown)));
+    });
+    this.ended.catch(() => {});
+    database.slot.activePid = this.pid;
+    database.slot.end = () => this.over(coreError('unreachable', 'the sender was ended'));
+    this.give(wire.relation(1, 'public', 'outbox', COLUMNS));
+    this.next();
+  }
+
+  confirm(lsn: bigint): void {
+    const { slot } = this.database;
+    if (!this.isOver && lsn > slot.confirmed) slot.confirmed = lsn;
+  }
+
+  pause(): void {
+    this.isPaused = true;
+  }
+
+  resume(): void {
+    this.isPaused = false;
+  }
+
+  async close(): Promise<void> {
+    this.over();
+  }
+
+  private next(): void {
+    this.hooks.after(this.hooks.gapMs(), () => {
+      if (this.isOver) return;
+      if (this.hooks.breaks()) {
+        this.over(coreError('unreachable', 'the stream broke'));
+        return;
+      }
+      if (!this.isPaused) this.step();
+      this.next();
+    });
+  }
+
+  private step(): void {
+    const transaction = this.hooks.log.find(({ endLsn }) => endLsn > this.sent);
+    if (transaction === undefined) {
+      this.sent = this.database.lsn;
+      const { sent } = this;
+      this.process.gate(() => this.isOver || this.options.onKeepalive(sent));
+      return;
+    }
+    const { endLsn, rows } = transaction;
+    this.sent = endLsn;
+    this.give(wire.begin(endLsn - 1n, 0n, 1));
+    for (const row of rows) this.give(insertOf(row));
+    this.give(wire.commit(endLsn - 1n, endLsn, 0n));
+  }
+
+  private give(bytes: Buffer): void {
+    this.process.gate(() => this.isOver || this.options.onMessage(bytes, 0, bytes.length));
+  }
+
+  private over(thrown?: Error): void {
+    if (this.isOver) return;
+    this.isOver = true;
+    const { slot } = this.database;
+    if (slot.activePid === this.pid) slot.activePid = null;
+    this.finish(thrown);
+  }
+}
+
+export function replicationOf(
+  database: OutboxDatabase,
+  process: SimProcess,
+  hooks: StreamHooks,
+): ReplicationDriver {
+  return {
+    name: 'simulated',
+    connect: async () => ({
+      identity: { systemIdentifier: '7', timeline: 1 },
+      senderTimeoutMs: SENDER_TIMEOUT_MS,
+      start: async (options) => {
+        if (database.slot.activePid !== null)
+          throw replicationError('replication_failed', 'the slot is active', {
+            details: { sqlstate: IN_USE },
+          });
+        return new SimStream(database, process, hooks, options);
+      },
+      close: async () => {},
+    }),
+  };
+}
