@@ -3,7 +3,7 @@
  *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner; (3) the same seed,
  *  and the same calls in the same order, give the same answers.
  */
-import type { Clock } from '../core/clock.ts';
+import type { Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
 import type { RecordHeader } from '../core/layout/record-batch.ts';
 import type { BrokerEvent, TopicPartition } from '../io/broker/port.ts';
@@ -23,9 +23,7 @@ export interface BrokerFaults {
 export interface SimOptions {
   readonly brokers: string;
   readonly seed: number;
-  readonly clock: Clock;
-  /** Resolves after that much of the world's time. */
-  readonly sleep: (ms: number) => Promise<void>;
+  readonly clock: Timers;
   readonly faults?: Partial<BrokerFaults>;
   /** Largest record, key and value and headers. */
   readonly messageBytesMax?: number;

@@ -1,4 +1,5 @@
 /** The simulated consumer: reads the cluster's logs, and takes part in its groups from within consume and close. */
+import { sleep } from '../core/clock.ts';
 import { coreError, invariant } from '../core/errors.ts';
 import { TIMESTAMP_TYPE } from '../core/layout/layouts.gen.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
@@ -77,7 +78,7 @@ export class SimConsumer implements BatchConsumer {
     this.consuming = true;
     into.clear();
     const ends: TopicPartitionOffset[] = [];
-    const { clock, sleep } = this.cluster.options;
+    const { clock } = this.cluster.options;
     const deadline = clock.monotonicMs() + waitMs;
     try {
       for (;;) {
@@ -92,7 +93,7 @@ export class SimConsumer implements BatchConsumer {
           this.closing !== undefined
         )
           break;
-        await sleep(Math.min(STEP_MS, left));
+        await sleep(clock, Math.min(STEP_MS, left));
       }
       const events = this.events;
       this.events = [];
@@ -121,7 +122,7 @@ export class SimConsumer implements BatchConsumer {
   async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
     this.checkOpen();
     const group = this.groupOf('commit');
-    await this.cluster.options.sleep(0);
+    await sleep(this.cluster.options.clock, 0);
     if (offsets.length > 0 && this.cluster.strikes('lostCommit')) {
       throw simError('broker_unavailable', 'commit: Local: Broker transport failure', {
         details: { event: simEvent('_TRANSPORT') },

@@ -1,5 +1,6 @@
 /** The broker port in memory, with the faults of a seed; the same contract as the real drivers. */
 
+import { sleep } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
 import type { RecordBatch } from '../core/layout/record-batch.ts';
 import { newTopicConfig } from '../core/topics.ts';
@@ -44,13 +45,13 @@ class SimProducer implements BatchProducer {
     }
     const bytes = batch.arenaUsed;
     const sending = this.turn.then(async () => {
-      while (this.bytes >= this.queueBytesMax) await this.cluster.options.sleep(1);
+      while (this.bytes >= this.queueBytesMax) await sleep(this.cluster.options.clock, 1);
       this.bytes += bytes;
     });
     this.turn = sending;
     await sending;
     const report = this.append(batch, topics);
-    await this.cluster.options.sleep(0);
+    await sleep(this.cluster.options.clock, 0);
     this.bytes -= bytes;
     return report;
   }

@@ -1,15 +1,16 @@
 /** The simulated broker keeps the contract of the real ones, and its faults strike by the seed alone. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { BatchConsumer } from '../../src/io/broker/port.ts';
+import type { BatchConsumer, BrokerDriver } from '../../src/io/broker/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
 import type { BrokerFaults } from '../../src/sim/broker-cluster.ts';
-import { pause, realClock } from '../wait.ts';
+import { VirtualClock } from '../../src/sim/clock.ts';
+import { realClock } from '../wait.ts';
 import { brokerContract } from './broker.contract.ts';
 import { allOf, batchOf, rowsOf, type SlowMember } from './broker-world.ts';
 
 const BROKERS = 'simulated:9092';
-const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: realClock, sleep: pause });
+const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: realClock });
 
 /** Joins and does not read: what is meant for it stays with the other member until that one reads. */
 class Idler implements SlowMember {
@@ -49,13 +50,12 @@ it('the simulated broker refuses a transactional producer', async () => {
 });
 
 /** Statuses of 500 rows, then what a reader finds, a batch size a call. */
-async function under(seed: number, faults: Partial<BrokerFaults>) {
-  let now = 0;
-  const world = { wallNowMs: () => now, monotonicMs: () => now };
-  const pass = async (ms: number): Promise<void> => {
-    now += ms;
-  };
-  const sim = simBrokerDriver({ brokers: BROKERS, seed, clock: world, sleep: pass, faults });
+function under(seed: number, faults: Partial<BrokerFaults>) {
+  const clock = new VirtualClock();
+  return clock.run(seenOf(simBrokerDriver({ brokers: BROKERS, seed, clock, faults })));
+}
+
+async function seenOf(sim: BrokerDriver) {
   const common = { brokers: BROKERS, clientId: 'faults', group: 'g' };
   await (await sim.admin(common)).createTopics([{ topic: 't', partitions: 2 }]);
   const rows = Array.from({ length: 500 }, (_, i) => ({ partition: i % 2, value: Buffer.from(String(i)) }));

@@ -1,4 +1,5 @@
 /** A topic, a registry and group members in memory, all under one virtual clock. */
+import { sleep } from '../../src/core/clock.ts';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
 import { silentLogger } from '../../src/core/log.ts';
 import { Metrics } from '../../src/core/metrics.ts';
@@ -21,14 +22,13 @@ import {
 import { writerCodec } from '../../src/registry/serde/codec.ts';
 import { Payloads } from '../../src/registry/serde/payloads.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
+import { VirtualClock } from '../../src/sim/clock.ts';
 
 const TOPIC = 't';
 export const QUARANTINE_TOPIC = 't.quarantine';
 const BROKERS = 'sim:1';
 const BATCH_ROWS = 256;
 const BATCH_BYTES = 1 << 20;
-/** Turns of the event loop until a wait has failed: far more than any test takes. */
-const TURNS_MAX = 100_000;
 
 export const SCHEMA = parseSchema(
   'AVRO',
@@ -102,29 +102,6 @@ const TOO_LARGE: BrokerEvent = {
   fatal: false,
 };
 
-/** Timers in order of their virtual time: the earliest one runs when nothing else does. */
-class VirtualTime {
-  nowMs = 0;
-  private readonly timers: Array<{ readonly atMs: number; readonly wake: () => void }> = [];
-  readonly clock = { wallNowMs: () => this.nowMs, monotonicMs: () => this.nowMs };
-  readonly sleep = (ms: number): Promise<void> =>
-    new Promise((wake) => {
-      const atMs = this.nowMs + ms;
-      const index = this.timers.findIndex((one) => one.atMs > atMs);
-      this.timers.splice(index < 0 ? this.timers.length : index, 0, { atMs, wake });
-    });
-
-  /** Lets all that can run do so, then moves to the next timer. */
-  async turn(): Promise<void> {
-    await new Promise((resolve) => setImmediate(resolve));
-    const next = this.timers.shift();
-    if (next === undefined) return;
-    this.nowMs = Math.max(this.nowMs, next.atMs);
-    next.wake();
-    await new Promise((resolve) => setImmediate(resolve));
-  }
-}
-
 export interface StoredRecord {
   readonly value: Buffer;
   readonly headers: Readonly<Record<string, string>>;
@@ -149,14 +126,9 @@ export interface MemberOptions {
 }
 
 export class MemberWorld {
-  readonly time = new VirtualTime();
-  readonly registry = new SimRegistry(this.time.sleep);
-  private readonly driver = simBrokerDriver({
-    brokers: BROKERS,
-    seed: 1,
-    clock: this.time.clock,
-    sleep: this.time.sleep,
-  });
+  readonly time = new VirtualClock(0);
+  readonly registry = new SimRegistry((ms) => sleep(this.time, ms));
+  private readonly driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock: this.time });
   private producer!: BatchProducer;
   private admin!: BrokerAdmin;
 
@@ -218,7 +190,7 @@ export class MemberWorld {
     const decoded: unknown[] = [];
     const client = new RegistryClient({
       transport: this.registry,
-      clock: time.clock,
+      clock: time,
       metrics: all,
       unknownForMs: 10_000,
       retries: 0,
@@ -244,14 +216,14 @@ export class MemberWorld {
         readerVersion: 1,
       }),
       metrics,
-      clock: time.clock,
+      clock: time,
       log: silentLogger,
       drain: drain.signal,
       batchRows: BATCH_ROWS,
       batchBytes: BATCH_BYTES,
       ends: undefined,
       onRows: () => {},
-      sleep: (ms) => time.sleep(ms),
+      sleep: (ms) => sleep(time, ms),
     });
     let failure: unknown;
     const ended = member.run().catch((thrown: unknown) => {
@@ -297,27 +269,16 @@ export class MemberWorld {
   }
 
   /** Lets so much virtual time pass. */
-  async sleep(ms: number): Promise<void> {
-    const untilMs = this.time.nowMs + ms;
-    await this.until(`${untilMs} ms of virtual time`, () => this.time.nowMs >= untilMs);
+  sleep(ms: number): Promise<void> {
+    return this.time.advance(ms);
   }
 
   /** Runs the world until the work settles. */
-  async running<T>(work: Promise<T>): Promise<T> {
-    let settled = false;
-    const done = work.finally(() => {
-      settled = true;
-    });
-    done.catch(() => {});
-    await this.until('the work to settle', () => settled);
-    return done;
+  running<T>(work: Promise<T>): Promise<T> {
+    return this.time.run(work);
   }
 
   async until(what: string, isDone: () => boolean): Promise<void> {
-    for (let turns = 0; turns < TURNS_MAX; turns++) {
-      if (isDone()) return;
-      await this.time.turn();
-    }
-    throw new Error(`no end of the wait for ${what}, at ${this.time.nowMs} ms of virtual time`);
+    await this.time.until(what, isDone);
   }
 }

@@ -92,12 +92,7 @@ describe('an existing topic', () => {
   });
 
   it('is warned of by a command that would create it, and by a registry that keeps its schemas there', async () => {
-    const driver = simBrokerDriver({
-      clock: systemClock,
-      seed: 1,
-      brokers: 'sim',
-      sleep: () => Promise.resolve(),
-    });
+    const driver = simBrokerDriver({ clock: systemClock, seed: 1, brokers: 'sim' });
     const admin = await driver.admin({ brokers: 'sim', clientId: 'test' });
     const thin = {
       partitions: 1,
