@@ -1,7 +1,7 @@
 /** One log broker in memory: topics, committed offsets, groups, and the faults of a seed.
  *
- *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner; (3) the same seed,
- *  and the same calls in the same order, give the same answers.
+ *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner among the members that were not
+ *  evicted; (3) the same seed, and the same calls in the same order, give the same answers.
  */
 import type { Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
@@ -40,6 +40,10 @@ interface StoredRecord {
 export interface Member {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
+  /** A member that does not poll for this long is evicted; infinite without the property `session.timeout.ms`. */
+  readonly sessionMs: number;
+  /** Monotonic ms of its last poll. */
+  polledMs: number;
 }
 
 export interface Group {
@@ -88,6 +92,7 @@ export class SimCluster {
   private readonly groups = new Map<string, Group>();
   private readonly faults: BrokerFaults;
   private state: number;
+  private readonly waiting = new Set<() => void>();
 
   constructor(options: SimOptions) {
     this.options = options;
@@ -136,7 +141,27 @@ export class SimCluster {
       group = { committed: new Map(), members: [] };
       this.groups.set(name, group);
     }
+    const now = this.options.clock.monotonicMs();
+    const evicted = group.members.filter(({ polledMs, sessionMs }) => now - polledMs > sessionMs);
+    for (const member of evicted) group.members.splice(group.members.indexOf(member), 1);
     return group;
+  }
+
+  /** Resolves after `ms`, or when something has changed that a consumer may wait for. */
+  change(ms: number): Promise<void> {
+    return new Promise((resolve) => {
+      const done = (): void => {
+        cancel();
+        this.waiting.delete(done);
+        resolve();
+      };
+      const cancel = this.options.clock.after(ms, done);
+      this.waiting.add(done);
+    });
+  }
+
+  changed(): void {
+    for (const done of [...this.waiting]) done();
   }
 
   /** What each member should own: partitions dealt in turn, those that may stay with their owner first. */

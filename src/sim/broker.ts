@@ -51,6 +51,7 @@ class SimProducer implements BatchProducer {
     this.turn = sending;
     await sending;
     const report = this.append(batch, topics);
+    this.cluster.changed();
     await sleep(this.cluster.options.clock, 0);
     this.bytes -= bytes;
     return report;
@@ -154,6 +155,7 @@ class SimAdmin implements BrokerAdmin {
       const replicas = replicationFactor || 1;
       this.cluster.replicas.set(topic, replicas);
       this.cluster.configs.set(topic, new Map(Object.entries(newTopicConfig(replicas, config))));
+      this.cluster.changed();
       return true;
     });
   }
