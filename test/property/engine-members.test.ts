@@ -231,6 +231,21 @@ describe('a standby', () => {
     }
   });
 
+  it('writes the results again that no reply had confirmed when the process before it died', async () => {
+    const world = await newWorld();
+    const folder = newFolder();
+    const [reader, standby] = [new Member(world, folder), new Member(world, folder)];
+    world.weather = { diskMs: 0, sinkMs: 0, lostWrite: 1, lostReply: 0 };
+    await world.clock.run(world.append(eventsOf(90, PARTITIONS)));
+    await world.clock.until('the events', () => reader.consumed === 90);
+    await world.clock.advance(3_000);
+    expect([world.results.size, world.seen.lostWrites > 0]).toEqual([0, true]);
+    reader.kill();
+    world.calm();
+    await expectOracle(world, () => [standby]);
+    expect(world.results.size).toBeGreaterThan(0);
+  });
+
   it('reads nothing while the process with the folder stands still, which gives the lease back and reads on later', async () => {
     const world = await newWorld();
     const folder = newFolder();
