@@ -3,6 +3,7 @@
  *  Invariants: (1) an answer is believed until its time and never longer; (2) at most ENTRIES_MAX are kept, the oldest
  *  goes first; (3) the key lives as long as the process and is never written.
  */
+// biome-ignore lint/style/noRestrictedImports: the key of the hash is a secret.
 import { hash, randomBytes } from 'node:crypto';
 import type { Clock } from '../core/clock.ts';
 

@@ -1,7 +1,7 @@
 /** `millrace engine`: event-time windows over a topic, and `millrace engine export`: the sink as CSV. */
 
 import { randomUUID } from 'node:crypto';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { engineError } from '../engine/errors.ts';
 import {
@@ -166,7 +166,7 @@ async function partitionsOf(context: Context, admin: BrokerAdmin, topic: string)
     await admin.createTopics([spec]);
     context.log.info(spec, 'topic created');
     for (let tries = 0; found === undefined && tries < 50; tries++) {
-      await sleep(100);
+      await sleep(context.clock, 100);
       found = await find();
     }
   }
@@ -326,7 +326,7 @@ async function runEngine(context: Context): Promise<number> {
     onStep: chaos.onStep,
     stop: settings.bounded ? 'bounded' : settings['exit-at-end'] ? 'end' : 'never',
     clock,
-    sleep: (ms) => sleep(ms),
+    sleep: (ms) => sleep(clock, ms),
     log,
     metrics,
     stages,

@@ -1,7 +1,7 @@
 /** `millrace gen`: the seeded generator of events and orders, to a topic, a file or stdout. */
 
 import { type FileHandle, open } from 'node:fs/promises';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep } from '../core/clock.ts';
 import { coreError, EXIT } from '../core/errors.ts';
 import { EVENT } from '../core/layout/layouts.gen.ts';
 import { RecordBatch } from '../core/layout/record-batch.ts';
@@ -397,7 +397,7 @@ async function run(context: Context): Promise<number> {
     batches,
     rate: settings.rate,
     clock,
-    sleep: (ms) => sleep(ms, undefined, { signal: context.drain }).catch(() => {}),
+    sleep: (ms) => sleep(clock, ms, context.drain),
     signal: context.drain,
     onWritten: (count) => {
       generated.add(count, series);

@@ -5,7 +5,7 @@
 
 /** Reads the time. */
 export interface Clock {
-  /** Wall time in ms since the epoch. May jump. */
+  /** Wall time in whole ms since the epoch. May jump. */
   wallNowMs(): number;
   /** Monotonic time in ms with a fraction; only differences mean something. */
   monotonicMs(): number;

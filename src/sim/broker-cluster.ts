@@ -1,9 +1,9 @@
 /** One log broker in memory: topics, committed offsets, groups, and the faults of a seed.
  *
- *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner; (3) the same seed,
- *  and the same calls in the same order, give the same answers.
+ *  Invariants: (1) a partition's log only grows; (2) a partition of a group has at most one owner among the members that were not
+ *  evicted; (3) the same seed, and the same calls in the same order, give the same answers.
  */
-import type { Cancel, Clock, Timers } from '../core/clock.ts';
+import type { Timers } from '../core/clock.ts';
 import { coreError, errorRow, errorsOf, type MillraceError } from '../core/errors.ts';
 import type { BrokerEvent, TopicPartition } from '../io/broker/port.ts';
 import { keyOf, type StoredRecord } from './broker-log.ts';
@@ -29,10 +29,7 @@ export interface BrokerFaults {
 export interface SimOptions {
   readonly brokers: string;
   readonly seed: number;
-  /** Timers, unless `sleep` is given. */
-  readonly clock: Clock;
-  /** Resolves after that much of the world's time, for a world without timers. */
-  readonly sleep?: (ms: number) => Promise<void>;
+  readonly clock: Timers;
   readonly faults?: Partial<BrokerFaults>;
   /** Longest delay of the fault `slow`. Default 1000. */
   readonly slowMs?: number;
@@ -44,9 +41,10 @@ export interface SimOptions {
 export interface Member {
   readonly topics: readonly string[];
   readonly owned: Map<string, TopicPartition>;
-  /** When it consumed last, and how long the group waits for the next time; only with `session.timeout.ms`. */
-  heardMs: number;
+  /** A member that does not poll for this long is evicted; infinite without the property `session.timeout.ms`. */
   readonly sessionMs: number;
+  /** Monotonic ms of its last poll. */
+  polledMs: number;
 }
 
 export interface Group {
@@ -86,35 +84,9 @@ export function simEvent(
 
 const DEFAULT_MESSAGE_BYTES_MAX = 1_000_000;
 const DEFAULT_SLOW_MS = 1000;
-/** Pause between two looks at the cluster in a world without timers. */
-const POLL_MS = 5;
-
-/** Timers of a world that can only sleep. */
-function timersOf(clock: Clock, sleep: (ms: number) => Promise<void>): Timers {
-  const after = (ms: number, run: () => void): Cancel => {
-    let isPending = true;
-    void sleep(ms).then(() => {
-      if (isPending) run();
-    });
-    return () => {
-      isPending = false;
-    };
-  };
-  return {
-    wallNowMs: () => clock.wallNowMs(),
-    monotonicMs: () => clock.monotonicMs(),
-    after,
-    every: () => {
-      throw new Error('no client of the simulated broker sets an interval');
-    },
-  };
-}
-
 export class SimCluster {
   readonly options: SimOptions;
   readonly timers: Timers;
-  /** How long a client rests before it looks again, where nothing wakes it. */
-  readonly pollMs: number;
   readonly messageBytesMax: number;
   readonly coordinator = new Coordinator(this);
   /** Called when the cluster has something new for its readers. */
@@ -130,9 +102,7 @@ export class SimCluster {
 
   constructor(options: SimOptions) {
     this.options = options;
-    const { clock, sleep } = options;
-    this.timers = sleep === undefined ? (clock as Timers) : timersOf(clock, sleep);
-    this.pollMs = sleep === undefined ? Number.POSITIVE_INFINITY : POLL_MS;
+    this.timers = options.clock;
     this.messageBytesMax = options.messageBytesMax ?? DEFAULT_MESSAGE_BYTES_MAX;
     this.faults = { ...NO_FAULTS, ...options.faults };
     this.chance = new SeededRandom(options.seed);
@@ -207,17 +177,10 @@ export class SimCluster {
       group = { committed: new Map(), members: [] };
       this.groups.set(name, group);
     }
+    const nowMs = this.timers.monotonicMs();
+    const evicted = group.members.filter(({ polledMs, sessionMs }) => nowMs - polledMs > sessionMs);
+    for (const member of evicted) group.members.splice(group.members.indexOf(member), 1);
     return group;
-  }
-
-  /** Removes members whose session has expired: what they owned is free, and they learn it when they consume again. */
-  expire(group: Group): void {
-    const nowMs = this.options.clock.monotonicMs();
-    for (const member of [...group.members]) {
-      if (nowMs - member.heardMs <= member.sessionMs) continue;
-      group.members.splice(group.members.indexOf(member), 1);
-      member.owned.clear();
-    }
   }
 
   /** What each member should own: partitions dealt in turn, those that may stay with their owner first. */

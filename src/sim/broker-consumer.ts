@@ -28,6 +28,9 @@ import {
 import type { SimLink } from './broker-link.ts';
 import { keyOf, type StoredRecord } from './broker-log.ts';
 
+/** Polls of a member that waits in consume, in one session. */
+const POLLS_PER_SESSION = 3;
+
 interface Reading {
   readonly at: TopicPartition;
   position: bigint;
@@ -63,18 +66,14 @@ export class SimConsumer implements BatchConsumer {
     this.readings.clear();
     this.paused.clear();
     for (const at of partitions) this.enter(at, at.offset);
+    this.cluster.changed();
   }
 
   async subscribe(topics: readonly string[]): Promise<void> {
     this.checkOpen();
     const group = this.groupOf('subscribe');
-    const given = this.options.properties?.['session.timeout.ms'];
-    this.member = {
-      topics: [...topics],
-      owned: new Map(),
-      heardMs: this.cluster.options.clock.monotonicMs(),
-      sessionMs: given === undefined ? Number.POSITIVE_INFINITY : Number(given),
-    };
+    const sessionMs = Number(this.options.properties?.['session.timeout.ms'] ?? Number.POSITIVE_INFINITY);
+    this.member = { topics: [...topics], owned: new Map(), sessionMs, polledMs: this.nowMs() };
     group.members.push(this.member);
     this.cluster.changed();
   }
@@ -100,7 +99,7 @@ export class SimConsumer implements BatchConsumer {
           this.closing !== undefined
         )
           break;
-        await this.link.rest(left);
+        await this.link.rest(Math.min(left, (this.member?.sessionMs ?? left) / POLLS_PER_SESSION));
       }
       const events = this.events;
       this.events = [];
@@ -118,30 +117,35 @@ export class SimConsumer implements BatchConsumer {
   async resume(partitions: readonly TopicPartition[]): Promise<void> {
     this.checkOpen();
     for (const at of partitions) this.paused.delete(keyOf(at));
+    this.cluster.changed();
   }
 
   async seek(position: TopicPartitionOffset): Promise<void> {
     this.checkOpen();
     if (!this.readings.has(keyOf(position))) throw unknownPartition(position);
     this.enter(position, position.offset);
+    this.cluster.changed();
   }
 
   async commit(offsets: readonly TopicPartitionOffset[]): Promise<CommitOutcome> {
     this.checkOpen();
-    const group = this.groupOf('commit');
     await this.link.sleep(0);
+    const group = this.groupOf('commit');
     if (offsets.length > 0 && this.cluster.strikes('lostCommit')) {
       throw simError('broker_unavailable', 'commit: Local: Broker transport failure', {
         details: { event: simEvent('_TRANSPORT') },
       });
     }
+    const { member } = this;
+    if (offsets.length > 0 && member !== undefined && !group.members.includes(member))
+      throw simError('group_fenced', 'commit: the group has evicted this member');
     for (const at of offsets) {
-      if (this.member !== undefined && !this.member.owned.has(keyOf(at))) {
+      if (member !== undefined && !member.owned.has(keyOf(at))) {
         throw simError('group_fenced', `commit: ${keyOf(at)} belongs to another member`);
       }
     }
     // The place to commit in the midst of a rebalance is onRebalance.
-    const isMember = this.member !== undefined && this.rebalanceDepth === 0;
+    const isMember = member !== undefined && this.rebalanceDepth === 0;
     if (offsets.length > 0 && isMember && this.cluster.isRebalancing(group)) return 'not_now';
     for (const at of offsets) group.committed.set(keyOf(at), at.offset);
     return 'committed';
@@ -241,13 +245,15 @@ export class SimConsumer implements BatchConsumer {
   private async rebalance(): Promise<void> {
     const { member } = this;
     if (member === undefined || this.closing !== undefined) return;
-    const group = this.groupOf('rebalance');
-    member.heardMs = this.cluster.options.clock.monotonicMs();
-    this.cluster.expire(group);
-    if (!group.members.includes(member)) await this.rejoin(group, member);
+    let group = this.groupOf('rebalance');
+    if (!group.members.includes(member)) await this.rejoin(member, group);
+    member.polledMs = this.nowMs();
     const target = this.cluster.target(group).get(member) as Map<string, TopicPartition>;
     const leaving = [...member.owned.values()].filter((at) => !target.has(keyOf(at)));
     if (leaving.length > 0) await this.giveBack(leaving);
+    // The callback took its time: the group may have evicted this member meanwhile.
+    group = this.groupOf('rebalance');
+    if (!group.members.includes(member)) return;
     const taken = (key: string): boolean => group.members.some((one) => one.owned.has(key));
     const coming = [...target.values()].filter((at) => !taken(keyOf(at)));
     if (coming.length === 0) return;
@@ -256,23 +262,31 @@ export class SimConsumer implements BatchConsumer {
     for (const at of coming) this.enter(at, OFFSET_STORED);
   }
 
-  /** Its session had expired: what it read is another's, and it is a new member. */
-  private async rejoin(group: Group, member: Member): Promise<void> {
-    const partitions = this.assignment();
-    if (partitions.length > 0) await this.tell({ kind: 'lost', partitions });
-    this.readings.clear();
-    this.paused.clear();
-    group.members.push(member);
+  /** Monotonic time of the cluster, which decides on sessions. */
+  private nowMs(): number {
+    return this.cluster.timers.monotonicMs();
   }
 
-  private async giveBack(partitions: readonly TopicPartition[]): Promise<void> {
+  /** Joins again after an eviction: what was owned is lost. */
+  private async rejoin(member: Member, group: Group): Promise<void> {
+    await this.giveBack([...member.owned.values()], 'lost');
+    member.polledMs = this.nowMs();
+    group.members.push(member);
+    this.cluster.changed();
+  }
+
+  private async giveBack(
+    partitions: readonly TopicPartition[],
+    kind: 'revoked' | 'lost' = 'revoked',
+  ): Promise<void> {
     if (partitions.length === 0) return;
-    await this.tell({ kind: 'revoked', partitions });
+    await this.tell({ kind, partitions });
     for (const at of partitions) {
       this.readings.delete(keyOf(at));
       this.paused.delete(keyOf(at));
       this.member?.owned.delete(keyOf(at));
     }
+    this.cluster.changed();
   }
 
   private async tell(rebalance: Rebalance): Promise<void> {

@@ -59,7 +59,7 @@ export class SimLink {
         cluster.watchers.delete(done);
         resolve();
       };
-      const cancel = clock.after(Math.min(cluster.pollMs, ms), done);
+      const cancel = clock.after(ms, done);
       cluster.watchers.add(done);
     });
     if (this.latencyMs > 0) await this.sleep(this.delayMs());

@@ -39,6 +39,7 @@ class SimAdmin implements BrokerAdmin {
       const replicas = replicationFactor || 1;
       this.cluster.replicas.set(topic, replicas);
       this.cluster.configs.set(topic, new Map(Object.entries(newTopicConfig(replicas, config))));
+      this.cluster.changed();
       return true;
     });
   }

@@ -29,7 +29,7 @@ export class VirtualClock implements Timers {
   }
 
   wallNowMs(): number {
-    return this.wallMs + this.nowMs;
+    return Math.floor(this.wallMs + this.nowMs);
   }
 
   monotonicMs(): number {

@@ -4,10 +4,9 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { packageRoot } from '../../src/bin/shell/package.ts';
+import { arrival } from '../wait.ts';
 
 const FOLDER = join(packageRoot(), 'test', 'clients');
-/** The start of an interpreter is in it, and several start at once. */
-const ANSWER_MS_MAX = 240_000;
 
 export type ClientName = 'confluent' | 'kafkajs' | 'python';
 
@@ -67,17 +66,11 @@ export function startClient(name: ClientName, dir: string, url: string, access?:
     for (const one of waiting.splice(0)) one(undefined);
   });
   async function exchange(op: string, request: Readonly<Record<string, unknown>>): Promise<Answer> {
-    const line = await new Promise<string | undefined>((resolve, reject) => {
-      const late = setTimeout(
-        () => reject(new Error(`${name} did not answer ${op}: ${stderr}`)),
-        ANSWER_MS_MAX,
-      );
-      waiting.push((text) => {
-        clearTimeout(late);
-        resolve(text);
-      });
+    const answered = new Promise<string | undefined>((resolve) => {
+      waiting.push(resolve);
       child.stdin?.write(`${JSON.stringify({ op, ...request })}\n`);
     });
+    const line = await arrival(`answer of ${name} to ${op}`, answered, () => stderr);
     if (line === undefined) throw new Error(`${name} ended during ${op}: ${stderr}`);
     return JSON.parse(line) as Answer;
   }
@@ -94,10 +87,9 @@ export function startClient(name: ClientName, dir: string, url: string, access?:
       return error;
     },
     async close() {
-      child.stdin?.end();
-      const late = setTimeout(() => child.kill('SIGKILL'), 5000);
+      // Every question was answered: the client has nothing left to do.
+      child.kill('SIGKILL');
       await ended;
-      clearTimeout(late);
     },
   };
 }

@@ -1,7 +1,12 @@
 /** The simulated broker keeps the contract of the real ones, and its faults strike by the seed alone. */
 import { describe, expect, it } from 'vitest';
 import { RecordBatch } from '../../src/core/layout/record-batch.ts';
-import type { BatchConsumer, DeliveryReport, TransactionalProducer } from '../../src/io/broker/port.ts';
+import type {
+  BatchConsumer,
+  BrokerDriver,
+  DeliveryReport,
+  TransactionalProducer,
+} from '../../src/io/broker/port.ts';
 import { simBrokerDriver, simDriverOf } from '../../src/sim/broker.ts';
 import { type BrokerFaults, SimCluster } from '../../src/sim/broker-cluster.ts';
 import { SimLink } from '../../src/sim/broker-link.ts';
@@ -46,13 +51,12 @@ brokerContract(subject);
 transactionContract(subject);
 
 /** Statuses of 500 rows, then what a reader finds, a batch size a call. */
-async function under(seed: number, faults: Partial<BrokerFaults>) {
-  let now = 0;
-  const world = { wallNowMs: () => now, monotonicMs: () => now };
-  const pass = async (ms: number): Promise<void> => {
-    now += ms;
-  };
-  const sim = simBrokerDriver({ brokers: BROKERS, seed, clock: world, sleep: pass, faults });
+function under(seed: number, faults: Partial<BrokerFaults>) {
+  const clock = new VirtualClock();
+  return clock.run(seenOf(simBrokerDriver({ brokers: BROKERS, seed, clock, faults })));
+}
+
+async function seenOf(sim: BrokerDriver) {
   const common = { brokers: BROKERS, clientId: 'faults', group: 'g' };
   await (await sim.admin(common)).createTopics([{ topic: 't', partitions: 2 }]);
   const rows = Array.from({ length: 500 }, (_, i) => ({ partition: i % 2, value: Buffer.from(String(i)) }));

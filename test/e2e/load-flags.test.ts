@@ -3,10 +3,10 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { json } from 'node:stream/consumers';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, expect, it } from 'vitest';
 import { Intents } from '../../src/outbox/load/intents.ts';
 import { gate } from '../contract/http-harness.ts';
+import { pause } from '../wait.ts';
 import { launcher } from './engine-kit.ts';
 import { becomes } from './flags-kit.ts';
 
@@ -24,10 +24,10 @@ async function statusOf(key: string, account: number): Promise<number> {
   const isNew = !accounts.has(key);
   accounts.set(key, account);
   const number = accounts.size;
-  if (seen.underWay === UNDER_WAY_MAX) void sleep(200).then(first.open);
+  if (seen.underWay === UNDER_WAY_MAX) void pause(200).then(first.open);
   await first.opened;
   // Long enough for the next ones to be due.
-  await sleep(5);
+  await pause(5);
   if (isNew && number === INTENTS) await last.opened;
   if (isNew && number === 1) return 503;
   return isNew && number === 2 ? 400 : 201;

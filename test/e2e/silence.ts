@@ -1,8 +1,9 @@
 /** Controls for tests of what a process says of its servers: whether PostgreSQL or a broker left somebody without an
  *  answer. A machine may let any of them stand still; who then says so is right, and who is late for it is not slow. */
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll } from 'vitest';
+import type { Cancel } from '../../src/core/clock.ts';
+import { pause, realClock } from '../wait.ts';
 
 /** Unanswered for so long somebody was silent. */
 const SILENT_MS = 1000;
@@ -17,7 +18,7 @@ interface Stretch {
 class Probe {
   private readonly silences: Array<Stretch & { ms: number }> = [];
   private readonly ask: () => Promise<unknown>;
-  private readonly timer: NodeJS.Timeout;
+  private readonly stopTicks: Cancel;
   private readonly over: Promise<void>;
   private askedMs: number | undefined;
   private ticks = 0;
@@ -25,7 +26,7 @@ class Probe {
 
   constructor(ask: () => Promise<unknown>) {
     this.ask = ask;
-    this.timer = setInterval(() => this.tick(), TICK_MS);
+    this.stopTicks = realClock.every(TICK_MS, () => this.tick());
     this.over = this.run();
   }
 
@@ -36,13 +37,13 @@ class Probe {
 
   close(): Promise<void> {
     this.closed = true;
-    clearInterval(this.timer);
+    this.stopTicks();
     return this.over;
   }
 
   private async run(): Promise<void> {
     while (!this.closed) {
-      this.askedMs ??= performance.now();
+      this.askedMs ??= realClock.monotonicMs();
       const answered = await this.ask().then(
         () => true,
         () => false,
@@ -51,7 +52,7 @@ class Probe {
         this.askedMs = undefined;
         this.ticks = 0;
       }
-      await sleep(TICK_MS);
+      await pause(TICK_MS);
     }
   }
 
@@ -60,7 +61,7 @@ class Probe {
     this.ticks++;
     const ms = this.ticks * TICK_MS;
     if (ms < SILENT_MS) return;
-    const toMs = performance.now();
+    const toMs = realClock.monotonicMs();
     const last = this.silences.at(-1);
     if (last?.fromMs === this.askedMs) Object.assign(last, { toMs, ms });
     else this.silences.push({ fromMs: this.askedMs, toMs, ms });
@@ -110,14 +111,14 @@ export async function watchedPostgres(url: string) {
   const answered = (near: Socket): void => {
     const fromMs = asked.get(near);
     asked.delete(near);
-    const toMs = performance.now();
+    const toMs = realClock.monotonicMs();
     if (fromMs !== undefined && toMs - fromMs >= SILENT_MS) silences.push({ fromMs, toMs });
   };
   const server: Server = createServer((near) => {
     const far = connect({ host: target.hostname, port: Number(target.port) });
-    asked.set(near, performance.now());
+    asked.set(near, realClock.monotonicMs());
     near.on('data', (chunk) => {
-      if (!asked.has(near) && chunk.includes(QUESTION)) asked.set(near, performance.now());
+      if (!asked.has(near) && chunk.includes(QUESTION)) asked.set(near, realClock.monotonicMs());
     });
     let tail: Buffer = Buffer.alloc(0);
     far.on('data', (chunk) => {
@@ -150,6 +151,6 @@ export async function watchedPostgres(url: string) {
     /** Whether an answer was late, or still is, since then. */
     wasSilent: (sinceMs: number): boolean =>
       silences.some(({ toMs }) => toMs >= sinceMs) ||
-      [...asked.values()].some((fromMs) => performance.now() - fromMs >= SILENT_MS),
+      [...asked.values()].some((fromMs) => realClock.monotonicMs() - fromMs >= SILENT_MS),
   };
 }

@@ -25,6 +25,8 @@ test('the runtimes of the full tier are the releases of Node.js 22 and 24 that t
 });
 
 test('the full tier runs the fast tier on every pinned runtime', async () => {
-  const { RUNTIMES } = (await import('../../tools/runtimes.mjs')) as { readonly RUNTIMES: readonly string[] };
+  const { RUNTIMES } = (await import(join(projectRoot, 'tools/runtimes.mjs'))) as {
+    readonly RUNTIMES: readonly string[];
+  };
   expect(RUNTIMES.map((major) => `node${major}`)).toEqual(Object.keys(manifest.dependencies));
 });

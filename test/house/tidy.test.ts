@@ -3,7 +3,6 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { projectRoot, repositoryFiles } from './root.ts';
-import { STILL_TIMED } from './still-timed.ts';
 
 const LINES_MAX = 800;
 
@@ -44,14 +43,13 @@ describe('source files', () => {
     ).toEqual([]);
   });
 
-  it('only test/wait.ts and the files still listed wait or read the clock', () => {
+  it('only test/wait.ts waits or reads the clock', () => {
     const timed =
       /\bset(Timeout|Interval)\(|node:timers\/promises|\b(Date|performance)\.now\b|\bpg_sleep\b|\bcpuMs\b/;
     const found = source
       .filter((path) => /^test\/.*\.ts$/.test(path) && path !== self && path !== 'test/wait.ts')
       .filter((path) => timed.test(text(path)));
-    // A converted file leaves the list, and no other file enters it.
-    expect(found.sort()).toEqual([...STILL_TIMED].sort());
+    expect(found).toEqual([]);
   });
 
   it('no file names a package registry by host or a path of one machine', () => {

@@ -141,7 +141,6 @@ class World {
       brokers: 'sim',
       seed,
       clock: this.clock,
-      sleep: (ms) => sleep(this.clock, ms),
       faults: { shortRead: 0.2, lostCommit: 0.2 },
     });
   }

@@ -22,7 +22,7 @@ import { identify, isAlive, signalProcess, startOf, waitForEnd } from '../../src
 import { prepareFolder } from '../../src/devstack/stack.ts';
 import { readIdentity, writeIdentity } from '../../src/devstack/state.ts';
 import { locks } from '../locks.ts';
-import { until } from '../wait.ts';
+import { pause, until } from '../wait.ts';
 
 const base = mkdtempSync(join(tmpdir(), 'devstack unit '));
 afterAll(() => rmSync(base, { recursive: true, force: true }));
@@ -215,7 +215,7 @@ describe('guard process', () => {
     const { guard } = guarded('server', 'exec sleep 600\n');
     const id = await guard.start('server', 'KILL');
     await guard.release();
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    await pause(100);
     expect(isAlive(id)).toBe(true);
     signalProcess(id, 'SIGKILL');
     expect(await waitForEnd([id], 60_000)).toBe(true);

@@ -8,7 +8,7 @@ import { type Logger, silentLogger } from '../../src/core/log.ts';
 import { openKv } from '../../src/drivers.ts';
 import { type KvStore, kvError } from '../../src/io/kv/port.ts';
 import { locks } from '../locks.ts';
-import { until } from '../wait.ts';
+import { realClock, until } from '../wait.ts';
 
 const driver = await openKv();
 const open = (folder: string): Promise<KvStore> =>
@@ -47,13 +47,13 @@ async function keysOf(from: KvStore): Promise<number[]> {
 }
 
 const ask = (waitMs = 60_000, signal = new AbortController().signal) =>
-  openOrCopy({ folder, open, locks, waitMs, signal });
+  openOrCopy({ folder, open, locks, clock: realClock, waitMs, signal });
 const left = (): string[] => (existsSync(`${folder}.copies`) ? readdirSync(`${folder}.copies`) : []);
 
 describe('open store of another process', () => {
   it('an open store is copied consistently for several readers and continues', async () => {
     await put(store, 1);
-    const stop = serveCopies(store, locks, silentLogger);
+    const stop = serveCopies(store, locks, { clock: realClock, log: silentLogger });
     const first = await ask();
     await put(store, 2);
     const [second, third] = await Promise.all([ask(), ask()]);
@@ -74,7 +74,7 @@ describe('open store of another process', () => {
           ? () => Promise.reject(kvError('kv_full', 'no space left'))
           : (Reflect.get(of, name) as unknown),
     });
-    const stop = serveCopies(full, locks, silentLogger);
+    const stop = serveCopies(full, locks, { clock: realClock, log: silentLogger });
     await expect(ask()).rejects.toMatchObject({
       code: 'kv_io',
       message: `no copy of ${folder} could be made: no space left`,
@@ -107,7 +107,7 @@ describe('open store of another process', () => {
     });
     const warned: unknown[] = [];
     const log: Logger = { ...silentLogger, warn: (fields) => void warned.push(fields) };
-    const stop = serveCopies(part, locks, log);
+    const stop = serveCopies(part, locks, { clock: realClock, log });
     await expect.poll(() => tried.filter((request) => request === untold).length).toBeGreaterThan(1);
     const { store: copy, done } = await ask();
     expect(await keysOf(copy)).toEqual([1]);

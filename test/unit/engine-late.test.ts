@@ -19,6 +19,7 @@ import {
 import { KafkaLateTopic } from '../../src/engine/late/topic.ts';
 import type { BrokerDriver } from '../../src/io/broker/port.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
+import { realClock } from '../wait.ts';
 
 interface Row {
   readonly partition: number;
@@ -226,13 +227,8 @@ describe('late outlet', () => {
 
 describe('late topic', () => {
   const broker = (lostRow: number): BrokerDriver => {
-    const driver = simBrokerDriver({
-      seed: 7,
-      brokers: 'b:1',
-      clock: { wallNowMs: () => 5_000, monotonicMs: () => 0 },
-      sleep: async () => {},
-      faults: { lostRow },
-    });
+    const clock = { ...realClock, wallNowMs: () => 5_000 };
+    const driver = simBrokerDriver({ seed: 7, brokers: 'b:1', clock, faults: { lostRow } });
     // The broker in memory knows no properties of a client.
     return { ...driver, producer: ({ properties: _, ...options }) => driver.producer(options) };
   };

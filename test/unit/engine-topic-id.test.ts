@@ -1,5 +1,6 @@
 /** A topic that is deleted and made again under its name while an engine reads it. */
 import { expect, it } from 'vitest';
+import { sleep } from '../../src/core/clock.ts';
 import { EVENT } from '../../src/core/layout/layouts.gen.ts';
 import type { Job } from '../../src/engine/job.ts';
 import { BrokerSource } from '../../src/engine/source.ts';
@@ -7,9 +8,10 @@ import { Stages } from '../../src/engine/stages.ts';
 import type { BrokerDriver } from '../../src/io/broker/port.ts';
 import { loadKernels } from '../../src/native/load.ts';
 import { simBrokerDriver } from '../../src/sim/broker.ts';
+import { VirtualClock } from '../../src/sim/clock.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { batchOf } from '../contract/broker-world.ts';
-import { engineIn, MemorySink, MemorySource, tickingClock } from '../property/engine-kit.ts';
+import { engineIn, MemorySink, MemorySource } from '../property/engine-kit.ts';
 
 const BROKERS = 'simulated:9092';
 const TOPIC = 'events';
@@ -30,9 +32,12 @@ async function fill(driver: BrokerDriver, count: number): Promise<void> {
 }
 
 it('a topic that is recreated while an engine reads it ends the run with an error and advice', async () => {
-  const clock = tickingClock();
-  const pause = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-  const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock, sleep: pause });
+  const clock = new VirtualClock();
+  await clock.run(recreated(clock));
+});
+
+async function recreated(clock: VirtualClock): Promise<void> {
+  const driver = simBrokerDriver({ brokers: BROKERS, seed: 1, clock });
   const admin = await driver.admin({ brokers: BROKERS, clientId: 'admin' });
   const make = () => admin.createTopics([{ topic: TOPIC, partitions: 1 }]);
   await make();
@@ -52,7 +57,8 @@ it('a topic that is recreated while an engine reads it ends the run with an erro
   const engine = engineIn(
     { ...world, sink, source: unread },
     {
-      ...{ source, topicId, clock, stages, stop: 'never', partitionIntervalMs: 10, sleep: pause },
+      ...{ source, topicId, clock, stages, stop: 'never', partitionIntervalMs: 10 },
+      sleep: (ms) => sleep(clock, ms),
       onConsumed: () => {
         // The new topic has more records than were read of the old one: no offset tells them apart.
         recreating ??= admin
@@ -69,4 +75,4 @@ it('a topic that is recreated while an engine reads it ends the run with an erro
   });
   await source.stop();
   await recreating;
-});
+}

@@ -91,11 +91,15 @@ class World {
     this.driver = simBrokerDriver({
       brokers: 'sim',
       seed: 1,
-      clock: this.clock,
-      sleep: async (ms) => {
-        this.nowMs += ms;
-        if (this.nowMs > END_MS) for (const drain of this.drains) drain.abort();
-        await turn();
+      clock: {
+        ...this.clock,
+        // The member waits for one timer at a time: its time passes as soon as it is set.
+        after: (ms, run) => {
+          this.nowMs += ms;
+          if (this.nowMs > END_MS) for (const drain of this.drains) drain.abort();
+          void turn().then(run);
+          return () => {};
+        },
       },
     });
   }

@@ -132,7 +132,6 @@ export class MemberWorld {
     brokers: BROKERS,
     seed: 1,
     clock: this.clock,
-    sleep: (ms) => sleep(this.clock, ms),
   });
   private producer!: BatchProducer;
   private admin!: BrokerAdmin;

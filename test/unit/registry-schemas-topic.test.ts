@@ -53,23 +53,26 @@ class Replay implements RegistryLog {
   async close(): Promise<void> {}
 }
 
-it.each(topics.map((topic) => [topic.name, topic] as const))('a recorded topic is replayed to the state of the registry that wrote it: %s', async (_, topic) => {
-  const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger, { clock: realClock });
-  const found = (deleted: 'no' | 'only'): string[] =>
-    registry
-      .browse({ prefix: '', deleted: true, latestOnly: false })
-      .filter((version) => version.deleted === (deleted === 'only'))
-      .map(({ subject, version, id }) => `${subject}/${version}#${id}`);
-  expect(found('no')).toEqual(topic.expect.live);
-  expect(found('only')).toEqual(topic.expect.deleted);
-  if (topic.expect.globalLevel !== undefined) {
-    expect(registry.config(undefined, true).compatibilityLevel).toBe(topic.expect.globalLevel);
-  }
-  for (const [subject, level] of Object.entries(topic.expect.levels ?? {})) {
-    if (level !== null) expect(registry.config(subject, false).compatibilityLevel).toBe(level);
-    else expect(() => registry.config(subject, false)).toThrow(/40408|compatibility|not/i);
-  }
-});
+it.each(topics.map((topic) => [topic.name, topic] as const))(
+  'a recorded topic is replayed to the state of the registry that wrote it: %s',
+  async (_, topic) => {
+    const registry = await Registry.open(new Replay(recordsOf(topic)), silentLogger, { clock: realClock });
+    const found = (deleted: 'no' | 'only'): string[] =>
+      registry
+        .browse({ prefix: '', deleted: true, latestOnly: false })
+        .filter((version) => version.deleted === (deleted === 'only'))
+        .map(({ subject, version, id }) => `${subject}/${version}#${id}`);
+    expect(found('no')).toEqual(topic.expect.live);
+    expect(found('only')).toEqual(topic.expect.deleted);
+    if (topic.expect.globalLevel !== undefined) {
+      expect(registry.config(undefined, true).compatibilityLevel).toBe(topic.expect.globalLevel);
+    }
+    for (const [subject, level] of Object.entries(topic.expect.levels ?? {})) {
+      if (level !== null) expect(registry.config(subject, false).compatibilityLevel).toBe(level);
+      else expect(() => registry.config(subject, false)).toThrow(/40408|compatibility|not/i);
+    }
+  },
+);
 
 it('the registry writes keys byte for byte as the other registries do', () => {
   let exact = 0;

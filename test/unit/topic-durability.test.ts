@@ -92,12 +92,7 @@ describe('existing topic', () => {
   });
 
   it('an existing topic causes the warning in a command that would create it and in a registry', async () => {
-    const driver = simBrokerDriver({
-      clock: systemClock,
-      seed: 1,
-      brokers: 'sim',
-      sleep: () => Promise.resolve(),
-    });
+    const driver = simBrokerDriver({ clock: systemClock, seed: 1, brokers: 'sim' });
     const admin = await driver.admin({ brokers: 'sim', clientId: 'test' });
     const thin = {
       partitions: 1,

@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { existsSync } from 'node:fs';
 import { readdir, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep, type Timers } from '../../core/clock.ts';
 import { findMillraceError } from '../../core/errors.ts';
 import type { Logger } from '../../core/log.ts';
 import { existingDisk, openDisk } from '../../io/disk/node.ts';
@@ -60,8 +60,12 @@ async function answer(store: KvStore, request: string, log: Logger): Promise<voi
   }
 }
 
-/** Makes the copies that are asked for, until it is called off; that settles when none is being made. */
-export function serveCopies(store: KvStore, locks: LockDriver, log: Logger): () => Promise<void> {
+/** Makes the requested copies until the returned function is called, whose promise settles when no copy is being made. */
+export function serveCopies(
+  store: KvStore,
+  locks: LockDriver,
+  { clock, log }: { readonly clock: Timers; readonly log: Logger },
+): () => Promise<void> {
   const off = new AbortController();
   const copies = copiesOf(store.folder);
   /** Requests that could not be served, which is said once. They are tried again, and stand in no other's way. */
@@ -80,7 +84,7 @@ export function serveCopies(store: KvStore, locks: LockDriver, log: Logger): () 
   const serve = async (): Promise<void> => {
     while (!off.signal.aborted) {
       for (const name of await readdir(copies).catch(() => [])) await serveOne(join(copies, name));
-      await sleep(LOOK_MS, undefined, { signal: off.signal, ref: false }).catch(() => {});
+      await sleep(clock, LOOK_MS, off.signal, 'background');
     }
   };
   const serving = serve();
@@ -96,6 +100,7 @@ export interface CopyRequest {
   /** Opens the store where it stands. @throws kv_locked */
   readonly open: (folder: string) => Promise<KvStore>;
   readonly locks: LockDriver;
+  readonly clock: Timers;
   readonly waitMs: number;
   readonly signal: AbortSignal;
 }
@@ -133,7 +138,7 @@ export async function openOrCopy(
       const why = await disk.read(FAILED);
       if (why !== undefined)
         throw kvError('kv_io', `no copy of ${folder} could be made: ${new TextDecoder().decode(why)}`);
-      await sleep(LOOK_MS);
+      await sleep(ask.clock, LOOK_MS);
       // The other process may have ended.
       const free = looks % LOOKS_A_TRY === LOOKS_A_TRY - 1 ? await itself() : undefined;
       if (free === undefined) continue;

@@ -1,5 +1,5 @@
 /** `-source` of `millrace engine`: whether it reads as it is, or while a consumer group gives it the topic. */
-import { setTimeout as sleep } from 'node:timers/promises';
+import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
 import type { SettingsOf, SettingTable } from '../../core/settings.ts';
 import { engineError } from '../../engine/errors.ts';
@@ -7,6 +7,7 @@ import { type EventSource, GroupLease, LeasedSource } from '../../engine/index.t
 import type { BrokerDriver } from '../../io/broker/port.ts';
 import { openDisk } from '../../io/disk/node.ts';
 import type { Disk } from '../../io/disk/port.ts';
+import { systemRandom } from '../shell/clock.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { lockDriver } from '../shell/drivers.ts';
 
@@ -65,7 +66,7 @@ export async function openStateDir(context: Context): Promise<Disk | undefined> 
     }
     if (waited === 0) context.log.info({ folder: disk.where, holder }, 'standby: the folder is in use');
     if (context.drain.aborted) return undefined;
-    await sleep(LOCK_POLL_MS);
+    await sleep(context.clock, LOCK_POLL_MS, context.drain);
   }
 }
 
@@ -81,6 +82,7 @@ export function leased(
 ): { readonly source: EventSource; readonly lease: GroupLease } {
   const { settings, clock, log } = context;
   const interval = settings['partition-interval'];
+  const pause = (ms: number): Promise<void> => sleep(clock, ms);
   const lease = new GroupLease({
     topic: settings.topic,
     partitionCount: () => source.partitionCount,
@@ -98,7 +100,7 @@ export function leased(
           ...(interval === 0 ? {} : { 'topic.metadata.refresh.interval.ms': Math.max(10, interval) }),
         },
       }),
-    ...{ clock, log, sleep: (ms: number) => sleep(ms), random: Math.random },
+    ...{ clock, log, sleep: pause, random: () => systemRandom.fraction() },
   });
   let drainedAtMs: number | undefined;
   const onDrain = (): void => {
@@ -109,5 +111,5 @@ export function leased(
     const spentMs = drainedAtMs === undefined ? 0 : clock.monotonicMs() - drainedAtMs;
     return lease.close(Math.max(0, settings['drain-timeout'] * COMMIT_SHARE - spentMs));
   });
-  return { source: new LeasedSource(source, lease, (ms) => sleep(ms)), lease };
+  return { source: new LeasedSource(source, lease, pause), lease };
 }

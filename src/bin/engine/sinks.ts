@@ -230,7 +230,7 @@ export async function openSinks(
   const retainMs = context.settings.retain ?? (sink === undefined ? undefined : RETAIN_MS_BESIDE);
   const fired = await FiredStore.open(store, { shape, role, retainMs });
   if (sink !== undefined) return { sinks: [sink, fired], fired };
-  context.onClose(serveCopies(store, await lockDriver(context), context.log));
+  context.onClose(serveCopies(store, await lockDriver(context), context));
   return { sinks: [fired], fired };
 }
 
@@ -242,6 +242,7 @@ export async function readSink(context: Context): Promise<AsyncIterable<readonly
       folder: what.folder,
       open: (folder) => openStore(context, folder, 'refuse'),
       locks: await lockDriver(context),
+      clock: context.clock,
       waitMs: context.settings['export-wait'],
       signal: context.drain,
     });

@@ -1,2 +1,2 @@
-/** The real clock. */
-export { systemClock } from '../../drivers.ts';
+/** The real clock and randomness. */
+export { systemClock, systemRandom } from '../../drivers.ts';
