@@ -135,7 +135,7 @@ describe('a transaction on the simulated broker', () => {
     return { clock, cluster, link, writer, send, committed };
   }
 
-  it('whose end gets no reply was committed or not, and the next producer of the id finds it decided', async () => {
+  it('a transaction whose end gets no reply was committed or not, and the next producer of the id finds it decided', async () => {
     const outcomes = new Set<number>();
     for (let seed = 1; seed <= 20; seed++) {
       const { clock, writer, send, committed } = await simulated(seed, { lostReply: 1 });
@@ -154,7 +154,7 @@ describe('a transaction on the simulated broker', () => {
     expect([...outcomes].sort()).toEqual([0, 1]);
   });
 
-  it('that is slow to commit takes virtual time, and is fenced where a newer producer comes first', async () => {
+  it('a transaction that is slow to commit takes virtual time, and is fenced where a newer producer comes first', async () => {
     const { clock, writer, send, committed } = await simulated(5, { slow: 1 });
     const producer = await writer();
     await send(producer, 'a');
@@ -170,7 +170,7 @@ describe('a transaction on the simulated broker', () => {
     expect(await committed()).toEqual(['a']);
   });
 
-  it('waits out an outage of the broker, and is late where the outage is longer', async () => {
+  it('a transaction waits out an outage of the broker, and is late where the outage is longer', async () => {
     const { clock, link, writer, send, committed } = await simulated(1);
     const producer = await writer();
     await send(producer, 'a');
@@ -184,7 +184,7 @@ describe('a transaction on the simulated broker', () => {
     expect(await committed()).toEqual(['a']);
   });
 
-  it('that stays open too long is aborted by the broker, and its producer is fenced', async () => {
+  it('a transaction that stays open too long is aborted by the broker, and its producer is fenced', async () => {
     const { clock, writer, send, committed } = await simulated(1);
     const producer = await writer();
     await send(producer, 'a');

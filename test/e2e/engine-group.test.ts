@@ -139,7 +139,7 @@ it('a standby that waits for the folder ends when it is told to', async () => {
   expect((await first.ended).code).toBe(0);
 });
 
-it('stops reading when another member takes partitions, resumes when it leaves, and gives way to no newcomer', async () => {
+it('the member with the state folder stops reading when another member takes partitions, resumes when that member leaves, and yields to no newcomer', async () => {
   const name = 'shared';
   await generate(name, 0);
   const engine = own.spawn('engine', member(name));

@@ -124,7 +124,7 @@ describe.each(['on', 'off'])('readiness with -native=%s', (native) => {
 });
 
 describe.each(['on', 'off'])('delayed rebalance, with -native=%s', (native) => {
-  it('keeps its member ready and charging, and lets it end before the group does', async () => {
+  it('a delayed rebalance keeps a member ready and charging, and lets it end before the group does', async () => {
     const at = world(`held_${native}`);
     await at.create();
     const leader = new SilentLeader(stack.brokers, `${at.topic}-a`, at.topic, 3);

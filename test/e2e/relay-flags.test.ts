@@ -315,7 +315,7 @@ describe('relay in wal mode', () => {
 });
 
 describe('missing row', () => {
-  it('is given up in the end, and said', async () => {
+  it('a published row that is missing from the table is marked as missing with a warning', async () => {
     await becomes(usual.address, 'relay_marks_missing_total', 1);
     expect(readFileSync(usual.process.logPath, 'utf8')).toContain('a published row is not in the table');
     await expectAccounted(usual, 1);

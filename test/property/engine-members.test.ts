@@ -141,7 +141,7 @@ class Course {
 
 describe('engines of one group', () => {
   it.each(['one folder', 'a folder each'] as const)(
-    'with %s come to the results of the batch oracle, whatever disturbs them',
+    'members with %s reach the results of the batch oracle under every disturbance',
     async (where) => {
       const seen = { deaths: 0, revoked: 0, lostWrites: 0, lostReplies: 0, lostCommits: 0 };
       await fc.assert(
@@ -198,7 +198,7 @@ async function newWorld(): Promise<World> {
 }
 
 describe('a standby', () => {
-  it('takes the folder over after a death at any step of a checkpoint, and comes to the same results', async () => {
+  it('a standby takes the folder over after a death at any step of a checkpoint, and reaches the same results', async () => {
     const play = async (killAt: number): Promise<readonly CheckpointStep[]> => {
       const world = await newWorld();
       const folder = newFolder();
@@ -231,7 +231,7 @@ describe('a standby', () => {
     }
   });
 
-  it('writes the results again that no reply had confirmed when the process before it died', async () => {
+  it('a standby writes the results again that no reply had confirmed when its predecessor died', async () => {
     const world = await newWorld();
     const folder = newFolder();
     const [reader, standby] = [new Member(world, folder), new Member(world, folder)];
@@ -246,7 +246,7 @@ describe('a standby', () => {
     expect(world.results.size).toBeGreaterThan(0);
   });
 
-  it('reads nothing while the process with the folder stands still, which gives the lease back and reads on later', async () => {
+  it('a standby reads nothing while the process with the folder is stopped, which gives the lease back and resumes later', async () => {
     const world = await newWorld();
     const folder = newFolder();
     const [reader, standby] = [new Member(world, folder), new Member(world, folder)];
@@ -295,7 +295,7 @@ describe('a partition without events', () => {
     return { world, reader };
   };
 
-  it('holds the results back for the idle timeout, whatever the wall clock says', async () => {
+  it('an idle partition holds the results back for the idle timeout, whatever the wall clock says', async () => {
     const { world, reader } = await started(newFolder());
     world.clock.jump(3_600_000);
     // The other partitions are not idle: each has an event meanwhile.
@@ -312,7 +312,7 @@ describe('a partition without events', () => {
     expect([world.failures, world.changed]).toEqual([[], []]);
   });
 
-  it('is not idle by time in which the group had other readers', async () => {
+  it('a partition is not idle by time in which the group had other readers', async () => {
     const { world, reader } = await started(newFolder());
     const keepAlive = async (ms: number): Promise<void> => {
       for (let left = ms; left > 0; left -= 2_000) {
@@ -330,7 +330,7 @@ describe('a partition without events', () => {
     await world.clock.run(reader.stop());
   });
 
-  it('stays idle for the process that takes over after a death', async () => {
+  it('an idle partition stays idle for the process that takes over after a death', async () => {
     const folder = newFolder();
     const { world, reader } = await started(folder);
     await world.clock.advance(IDLE_MS + 3_000);

@@ -118,7 +118,7 @@ describe('registries on one topic', () => {
     for (const outcome of ['kept', 'lost', 'reads']) expect(totals[outcome]).toBeGreaterThan(0);
   });
 
-  it('are found out where the broker fences no old leader', async () => {
+  it('lost and doubled writes are found where the broker fences no old leader', async () => {
     const steps: Step[] = Array.from({ length: 6 }, () => [
       { do: 'pass' as const, ms: LEASE_MS },
       { do: 'stopLeader' as const, ms: 2 * LEASE_MS },

@@ -74,7 +74,7 @@ describe.each(['poll', 'wal'] as const)('relays in %s mode that share an outbox 
 });
 
 describe('a relay that follows the log', () => {
-  it('keeps a key in order where the broker takes no row for a while, then some, then all', async () => {
+  it('a relay in wal mode keeps a key in order where the broker takes no row for a while, then some, then all', async () => {
     for (const seed of SEEDS) {
       const world = new RelayWorld(seed, 'wal');
       const { clock } = world;
@@ -92,7 +92,7 @@ describe('a relay that follows the log', () => {
 });
 
 describe('a relay that polls', () => {
-  it('begins anew at the lowest id each rescan interval, and no sooner', async () => {
+  it('a relay in poll mode starts again at the lowest id each rescan interval, and no sooner', async () => {
     const world = new RelayWorld(FIRST, 'poll');
     const { metrics } = await world.clock.run(world.start());
     await world.clock.advance(5000);
@@ -102,7 +102,7 @@ describe('a relay that polls', () => {
     await world.settle();
   });
 
-  it('asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
+  it('a relay in wal mode asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
     const world = new RelayWorld(FIRST, 'poll');
     const { metrics } = await world.clock.run(world.start());
     const missing = (): number => metrics.counter('relay_marks_missing_total', '').value();
@@ -119,7 +119,7 @@ describe('a relay that polls', () => {
     await world.settle();
   });
 
-  it('takes the shards of one that stands still after a lease, and not before', async () => {
+  it('a relay takes the shards of a stopped relay after a lease, and not before', async () => {
     const world = new RelayWorld(FIRST, 'poll');
     const [first, second] = [await world.clock.run(world.start()), await world.clock.run(world.start())];
     const shards = (): number => {

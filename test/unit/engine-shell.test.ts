@@ -481,7 +481,7 @@ describe('the folder of the state', () => {
       onClose: (close: () => void) => void closers.push(close),
     } as unknown as Parameters<typeof openStateDir>[0]);
 
-  it('is refused to a second engine while the first one has it, and free after the first one closed', async () => {
+  it('the state folder is refused to a second engine while the first one has it, and free after the first one closed', async () => {
     expect((await open())?.where).toBe(folder);
     await expect(open()).rejects.toMatchObject({
       code: 'state_locked',
@@ -492,7 +492,7 @@ describe('the folder of the state', () => {
     for (const close of closers.splice(0)) close();
   });
 
-  it('is free where an engine on a dead host of another name left its lock file', async () => {
+  it('the state folder is free where an engine on a dead host of another name left its lock file', async () => {
     await writeFile(join(folder, 'lock'), JSON.stringify({ pid: 1, host: 'another-machine', start: '' }));
     expect((await open())?.where).toBe(folder);
     for (const close of closers.splice(0)) close();

@@ -456,7 +456,7 @@ describe.each([wireDriver, nodeHttpDriver])('orders over $name', (driver) => {
 });
 
 describe('OpenAPI description', () => {
-  it('of an amount admits positive ones alone, as numbers and as texts', async () => {
+  it('the description of an amount admits positive amounts alone, as numbers and as texts', async () => {
     const { ordersDescription } = await import('../../src/outbox/orders/openapi.ts');
     const ajv = new Ajv2020({ strict: false, validateFormats: false });
     ajv.addSchema(JSON.parse(JSON.stringify(ordersDescription('1.2.3'))), 'api');

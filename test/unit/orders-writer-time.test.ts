@@ -142,7 +142,7 @@ describe('orders under virtual time', () => {
     expect(database.writes.length).toBeLessThan(500);
   });
 
-  it('are tried again after a deadlock within 10 ms times the attempt, and answered once', async () => {
+  it('requests are retried after a deadlock within 10 ms times the attempt, and answered once', async () => {
     for (let seed = FIRST; seed < FIRST + 20; seed++) {
       const { clock, database, order } = scene(seed);
       let failures = 3;
@@ -159,7 +159,7 @@ describe('orders under virtual time', () => {
     }
   });
 
-  it('are written once and get one answer each, whatever the database loses', async () => {
+  it('requests are written once and get one answer each, whatever the database loses', async () => {
     for (let seed = FIRST; seed < FIRST + 30; seed++) {
       const { clock, random, database, order } = scene(seed);
       const faults: readonly Fault[] = ['deadlock', 'lost before', 'lost after', 'none', 'none'];
@@ -180,14 +180,14 @@ describe('orders under virtual time', () => {
     }
   });
 
-  it('with a held key wait for inFlightWaitMs, and not longer than a turn above it', async () => {
+  it('requests with a held key wait for inFlightWaitMs, and not longer than a turn above it', async () => {
     const { clock, database, order } = scene(FIRST, 1000);
     database.fault = () => 'held';
     expect(await clock.run(order('k'))).toBe('in_flight');
     expect(clock.monotonicMs()).toBeGreaterThanOrEqual(1000);
     expect(clock.monotonicMs()).toBeLessThanOrEqual(1500);
   });
-  it('are refused at their deadline, to a tick, where the database does not answer', async () => {
+  it('requests are refused at their deadline, to a tick, where the database does not answer', async () => {
     const { clock, random, database, control, writer } = scene();
     database.fault = () => 'never';
     const orders = new Orders({

@@ -418,7 +418,7 @@ describe('allowances of a request', () => {
     await one.close();
   });
 
-  it('counts the steps of the history of numbers, which no level switches off, in the same budget', () => {
+  it('a check counts the steps of the history of numbers, which no level switches off, in the same budget', () => {
     const text = `syntax = "proto3"; message M { ${Array.from({ length: 20 }, (_, i) => `int32 f${i} = ${i + 1};`).join(' ')} }`;
     const proposed = parseSchema('PROTOBUF', text);
     const verdict = (versions: number): unknown => {

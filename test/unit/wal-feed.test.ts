@@ -312,7 +312,7 @@ describe('WAL feed', () => {
     expect(of(broker, 1).at(-1)).toBe(12n);
   });
 
-  it('parks a key at its lowest row, also where the broker refused every row for a while', async () => {
+  it('the feed parks a key at its lowest row, also where the broker refused every row for a while', async () => {
     const { broker, parking, feed, transaction, table } = scene();
     const seen = async (what: () => boolean): Promise<void> => {
       for (let turns = 0; !what(); turns++) {

@@ -64,7 +64,7 @@ describe('launcher', () => {
     expect(millrace('version')).toEqual(first);
   });
 
-  test('prints another digest where one line of the code that runs is another one', () => {
+  test('the version command prints another digest where one line of the running code differs', () => {
     const root = mkdtempSync(join(tmpdir(), 'millrace-digest-'));
     for (const part of ['bin', join('dist', 'src'), 'native', 'package.json'])
       cpSync(join(packageRoot(), part), join(root, part), { recursive: true });

@@ -85,7 +85,7 @@ describe('shared HTTP server', () => {
     expect(await code).toBe(0);
   });
 
-  test('refuses connections of one client address above -connections-per-address, and counts them', async () => {
+  test('the server refuses connections of one client address above -connections-per-address, and counts them', async () => {
     const { code, address, world } = start(serving, ['-listen=:0', '-connections-per-address=1']);
     const agent = new Agent({ keepAlive: true, maxSockets: 1 });
     const server = await address();
