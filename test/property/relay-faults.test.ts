@@ -102,7 +102,7 @@ describe('a relay that polls', () => {
     await world.settle();
   });
 
-  it('a relay in wal mode asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
+  it('a relay in poll mode asks for an acknowledged row that is not in the table for half a minute, and not longer', async () => {
     const world = new RelayWorld(FIRST, 'poll');
     const { metrics } = await world.clock.run(world.start());
     const missing = (): number => metrics.counter('relay_marks_missing_total', '').value();
