@@ -44,12 +44,16 @@ export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promis
 }
 
 /** RocksDB. A folder is opened by the driver that made it.
- *  @param native `on` through the state addon, `off` through the package `rocksdb`, `auto` the addon where it was built
+ *  @param native `on` through the state addon, `off` through the package `rocksdb`, `auto` the addon where it was built. The package runs
+ *  on no Node.js after 20: there `off` takes the addon, too, where it was built
  *  @throws bad_value */
 export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<KvDriver> {
-  return chooseNative(native === 'auto' ? undefined : native, findStateAddon()).mode === 'native'
-    ? (await import('./io/kv/rocksdb.ts')).rocksdbDriver
-    : (await import('./io/kv/rocksdb-npm.ts')).rocksdbNpmDriver;
+  const addon = findStateAddon();
+  const { npmObstacle, rocksdbNpmDriver } = await import('./io/kv/rocksdb-npm.ts');
+  const isOn =
+    chooseNative(native === 'auto' ? undefined : native, addon).mode === 'native' ||
+    (addon !== null && npmObstacle() !== undefined);
+  return isOn ? (await import('./io/kv/rocksdb.ts')).rocksdbDriver : rocksdbNpmDriver;
 }
 
 /** Keep-alive connections of node:http. */

@@ -1,6 +1,6 @@
 /** Every error_code of the interface with its status and message, each answer held to the served description. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { uwsDriver } from '../../src/io/http/uws.ts';
+import { fastestDriver } from '../http-driver.ts';
 import { matching, ROWS } from './registry-http-error-rows.ts';
 import { Conformance, field, ORDER_1, ORDER_2, ORDER_BROKEN, record, TYPE } from './registry-http-kit.ts';
 
@@ -8,7 +8,7 @@ let api: Conformance;
 let last: Conformance;
 beforeAll(async () => {
   api = await Conformance.start();
-  last = await Conformance.start({ wire: 8, pageMax: 3 }, { driver: uwsDriver });
+  last = await Conformance.start({ wire: 8, pageMax: 3 }, { driver: fastestDriver });
   for (const one of [api, last]) {
     await one.register('orders', ORDER_1);
     await one.register('orders', ORDER_2);

@@ -1,6 +1,6 @@
 /** -wire=8: the newer bodies, where they differ. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { uwsDriver } from '../../src/io/http/uws.ts';
+import { fastestDriver } from '../http-driver.ts';
 import { realClock } from '../wait.ts';
 import { Conformance, field, ORDER_1, ORDER_2, record } from './registry-http-kit.ts';
 
@@ -9,7 +9,7 @@ const GUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 const guid = expect.stringMatching(GUID);
 
 beforeAll(async () => {
-  api = await Conformance.start({ wire: 8 }, { driver: uwsDriver });
+  api = await Conformance.start({ wire: 8 }, { driver: fastestDriver });
 });
 afterAll(() => api.close());
 

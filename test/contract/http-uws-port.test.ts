@@ -4,10 +4,10 @@ import { connect } from 'node:net';
 import { expect, it } from 'vitest';
 import { silentLogger } from '../../src/core/log.ts';
 import type { HttpServer } from '../../src/io/http/port.ts';
-import { uwsDriver } from '../../src/io/http/uws.ts';
+import { fastestDriver } from '../http-driver.ts';
 
 const listen = (port: number): Promise<HttpServer> =>
-  uwsDriver.listen({
+  fastestDriver.listen({
     host: '127.0.0.1',
     port,
     routes: [{ method: 'GET', path: '/', handler: () => ({ status: 200, body: 'here' }) }],

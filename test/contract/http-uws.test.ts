@@ -4,20 +4,11 @@ import { silentLogger } from '../../src/core/log.ts';
 import type { HttpServerOptions } from '../../src/io/http/port.ts';
 import { uwsDriver } from '../../src/io/http/uws.ts';
 import { addressText, checkedHeader } from '../../src/io/http/uws-head.ts';
-import { loadUws } from '../../src/io/http/uws-load.ts';
+import { uwsLoads } from '../http-driver.ts';
 import { httpContract } from './http.contract.ts';
 
-const loads = ((): boolean => {
-  try {
-    loadUws();
-    return true;
-  } catch {
-    return false;
-  }
-})();
-
 describe(uwsDriver.name, () => {
-  if (loads) httpContract(uwsDriver);
+  if (uwsLoads) httpContract(uwsDriver);
   else
     test('the uWebSockets.js driver names an alternative where it has no binary for this machine and Node', async () => {
       const options: HttpServerOptions = {

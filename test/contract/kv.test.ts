@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, expect, it } from 'vitest';
 import { openKv } from '../../src/drivers.ts';
 import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
-import { rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
+import { npmObstacle, rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { kvContract } from './kv.contract.ts';
 import { ingest, OPTIONS, pair, said, spans } from './kv-kit.ts';
@@ -16,7 +16,9 @@ afterAll(() => rmSync(root, { recursive: true, force: true }));
 let count = 0;
 const folder = (): string => join(root, `store-${count++}`);
 
-for (const driver of [new SimKv(), rocksdbDriver, rocksdbNpmDriver]) {
+/** The package does not run on every Node.js. */
+const npmDrivers = npmObstacle() === undefined ? [rocksdbNpmDriver] : [];
+for (const driver of [new SimKv(), rocksdbDriver, ...npmDrivers]) {
   const world = { driver, folder, dropsFiles: driver !== rocksdbNpmDriver };
   kvContract(world);
   kvLifecycleContract(world);
@@ -44,8 +46,9 @@ it('a store opens through the requested driver, and a folder only by the driver 
   expect([await openKv(), await openKv('on'), await openKv('off')]).toEqual([
     rocksdbDriver,
     rocksdbDriver,
-    rocksdbNpmDriver,
+    npmObstacle() === undefined ? rocksdbNpmDriver : rocksdbDriver,
   ]);
+  if (npmObstacle() !== undefined) return;
   for (const [maker, other] of [
     [rocksdbDriver, rocksdbNpmDriver],
     [rocksdbNpmDriver, rocksdbDriver],
@@ -55,4 +58,11 @@ it('a store opens through the requested driver, and a folder only by the driver 
     await expect(other.open(at, OPTIONS)).rejects.toMatchObject({ code: 'kv_version' });
     await (await maker.open(at, OPTIONS)).close();
   }
+});
+
+it('the package rocksdb is refused where it would abort the process', async () => {
+  expect(npmObstacle('20.19.0')).toBeUndefined();
+  expect(npmObstacle('22.23.2')).toBe('it aborts the process on Node.js 22.23.2');
+  if (npmObstacle() === undefined) return;
+  await expect(rocksdbNpmDriver.open(folder(), OPTIONS)).rejects.toMatchObject({ code: 'addon_missing' });
 });

@@ -89,10 +89,14 @@ const nodes = new Side(nodeHttpDriver);
 beforeAll(() => Promise.all([ours.start(), nodes.start()]));
 afterAll(() => Promise.all([ours, nodes].map((side) => side.server.drain(0))));
 
+const NODE_MAJOR = Number(process.versions.node.split('.')[0]);
+/** A line feed or a carriage return by itself. */
+const BARE = /(^|[^\r])\n|\r(?!\n)/;
+
 /** Why ours refuses what node takes; each is a form that RFC 9112 lets a server refuse, or tells it to, and that node's parser does not
  *  show to whoever uses it. */
 const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
-  ['a line feed or a carriage return by itself', /(^|[^\r])\n|\r(?!\n)/],
+  ['a line feed or a carriage return by itself', BARE],
   ['more than one blank in the request line', /[A-Z] {2}| {2}HTTP\//],
   [
     'HTTP/1.0 that asks to keep its connection and to end it',
@@ -104,11 +108,17 @@ const REFUSED_MORE: ReadonlyArray<readonly [string, RegExp]> = [
 
 async function compare(bytes: Buffer, cuts: readonly number[]): Promise<'same' | string> {
   const [mine, theirs] = await Promise.all([ours.read(bytes, cuts), nodes.read(bytes, cuts)]);
-  const say = JSON.stringify(bytes.toString('latin1'));
+  const text = bytes.toString('latin1');
+  const say = JSON.stringify(text);
+  if (mine.length > theirs.length && NODE_MAJOR > 20) {
+    // Node.js 22 refuses a bare line feed, and then drops the requests of the same read that it has not handed over yet.
+    expect(mine.slice(0, theirs.length), say).toEqual(theirs);
+    expect(text, say).toMatch(BARE);
+    return 'requests that node drops before a bare line feed';
+  }
   // What ours takes, node takes too, in the same words and order.
   expect(mine, say).toEqual(theirs.slice(0, mine.length));
   if (mine.length === theirs.length) return 'same';
-  const text = bytes.toString('latin1');
   const reason = REFUSED_MORE.find(([, pattern]) => pattern.test(text))?.[0];
   expect(reason, `ours refuses ${say}, of which node takes ${theirs.length}`).toBeDefined();
   return reason as string;

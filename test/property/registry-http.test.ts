@@ -2,7 +2,6 @@
  *  failure of the registry. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { uwsDriver } from '../../src/io/http/uws.ts';
 import {
   Conformance,
   ORDER_1,
@@ -11,6 +10,7 @@ import {
   PROTO,
   TYPE,
 } from '../conformance/registry-http-kit.ts';
+import { fastestDriver } from '../http-driver.ts';
 import { runs } from '../tier.ts';
 
 let api: Conformance;
@@ -19,7 +19,7 @@ const SUBJECTS = ['orders', 'a/b', ':.ctx:s', ':.ctx:', ':*:', '__GLOBAL', '"{}'
 
 beforeAll(async () => {
   api = await Conformance.start();
-  wire8 = await Conformance.start({ wire: 8, pageMax: 20 }, { driver: uwsDriver });
+  wire8 = await Conformance.start({ wire: 8, pageMax: 20 }, { driver: fastestDriver });
   for (const one of [api, wire8]) {
     await one.register('orders', ORDER_1);
     await one.register('orders', ORDER_2);

@@ -11,7 +11,7 @@ import { PIECE_FAMILIES, type Piece, PieceStore } from '../../src/engine/spill/p
 import type { KeptRows } from '../../src/engine/state/ended.ts';
 import { KV_BUDGET_MIN_BYTES, type KvDriver, type KvStore, kvError } from '../../src/io/kv/port.ts';
 import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
-import { rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
+import { npmObstacle, rocksdbNpmDriver } from '../../src/io/kv/rocksdb-npm.ts';
 import type { RowRun } from '../../src/native/window-surface.ts';
 import { SimKv } from '../../src/sim/kv.ts';
 import { turn } from '../wait.ts';
@@ -64,7 +64,7 @@ async function read(store: PieceStore, piece: Piece, pageRows: number): Promise<
 const drivers: ReadonlyArray<readonly [string, () => KvDriver]> = [
   ['memory', () => new SimKv()],
   ['rocksdb', () => rocksdbDriver],
-  ['rocksdb of npm', () => rocksdbNpmDriver],
+  ...(npmObstacle() === undefined ? [['rocksdb of npm', () => rocksdbNpmDriver] as const] : []),
 ];
 
 describe.each(drivers)('sorted run, %s', (name, driverOf) => {

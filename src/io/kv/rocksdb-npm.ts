@@ -40,6 +40,8 @@ import {
 const NAME = 'rocksdb-npm';
 /** What the rows of one run may have; they wait in memory. */
 const RUN_BYTES_MAX = 256 * 1024 * 1024;
+/** Newest major of Node.js on which the package runs. */
+const NODE_MAX = 20;
 const COPY_BYTES = 1024 * 1024;
 const READ_AHEAD_BYTES = 256 * 1024;
 /** No family begins with it. */
@@ -66,7 +68,19 @@ interface Rocks {
   getProperty(name: string): string;
 }
 
+/** Why the package cannot run on this Node.js, undefined where it can. Its binary of 2022 was linked against an older C++ library, whose
+ *  symbols the executables of Node.js 22 and 24 replace: it aborts the process while it loads (std::bad_alloc in std::regex). */
+export function npmObstacle(version: string = process.versions.node): string | undefined {
+  const major = Number(version.split('.')[0]);
+  return major > NODE_MAX ? `it aborts the process on Node.js ${version}` : undefined;
+}
+
 function loadPackage(): (folder: string) => Rocks {
+  const obstacle = npmObstacle();
+  if (obstacle !== undefined)
+    throw coreError('addon_missing', `the package rocksdb does not load: ${obstacle}`, {
+      next: 'install librocksdb-dev and run `npm run build:native` for the driver rocksdb, or use Node.js 20',
+    });
   try {
     return createRequire(import.meta.url)('rocksdb') as (folder: string) => Rocks;
   } catch (cause) {

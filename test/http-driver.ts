@@ -1,0 +1,18 @@
+/** The HTTP driver that a test takes besides the slower ones: uWebSockets.js has no binary for every Node.js. */
+import type { HttpDriver } from '../src/io/http/port.ts';
+import { uwsDriver } from '../src/io/http/uws.ts';
+import { loadUws } from '../src/io/http/uws-load.ts';
+import { wireDriver } from '../src/io/http/wire.ts';
+
+/** Whether uWebSockets.js has a binary for this machine and this Node.js. */
+export const uwsLoads = ((): boolean => {
+  try {
+    loadUws();
+    return true;
+  } catch {
+    return false;
+  }
+})();
+
+/** uWebSockets.js where it loads, otherwise the own parser. */
+export const fastestDriver: HttpDriver = uwsLoads ? uwsDriver : wireDriver;
