@@ -303,8 +303,8 @@ async function run(context: BenchContext): Promise<readonly BenchResult[]> {
     budgetBytes: BUDGET_BYTES,
     families: { runs: 'runs', puts: 'rows', fired: 'rows' },
   } as const;
-  const store = await rocksdbDriver.open(join(root, 'store'), options);
   const other = await rocksdbNpmDriver.open(join(root, 'package'), options);
+  const store = await rocksdbDriver.open(join(root, 'store'), options);
   try {
     const bench = new KvBench(store, root, context.smoke ? SMOKE : FULL);
     context.say('kv: runs');
