@@ -51,6 +51,8 @@ export const OUTBOX_ERRORS = {
   wal_not_possible: errorRow('unavailable'),
   /** A slot or publication of that name serves something else. */
   slot_taken: errorRow('conflict', { exit: EXIT.usage }),
+  /** Another relay owns the outbox, and with it the memory of the slot. */
+  slot_claimed: errorRow('unavailable'),
 } as const satisfies ErrorTable;
 
 export const outboxError = errorsOf(OUTBOX_ERRORS);

@@ -3,6 +3,7 @@
 import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
 import { MillraceError } from '../../src/core/errors.ts';
+import { WalSlot, walNames } from '../../src/outbox/relay/wal-slot.ts';
 import { until } from '../wait.ts';
 import { sharedStack } from './stack.ts';
 import { type Running, walKit } from './wal-kit.ts';
@@ -37,6 +38,30 @@ describe('slot ownership and refusals', () => {
     const next = await world.insert(randomUUID());
     await until('the row', async () => (ids(first).includes(next) ? true : undefined));
     await world.drained();
+  });
+
+  it('a WAL relay whose slot another one has taken over writes nothing more into the memory of the slot', async () => {
+    const world = await kit.world();
+    const names = await walNames(world.pool, 'outbox', {});
+    const [before, after] = [new WalSlot(world.pool, names), new WalSlot(world.pool, names)];
+    const memory = { confirmed: 10n, systemIdentifier: '7', unswept: null };
+    expect(await before.claim()).toBeUndefined();
+    await before.remember(memory);
+    await before.allow(20n, 5n);
+    await before.swept();
+    await before.allow(30n, 6n);
+    const left = { ...memory, confirmed: 30n, unswept: { reason: 'parked', to: 6n } };
+    expect(await before.recall()).toEqual(left);
+    expect(await after.claim()).toEqual(left);
+    expect(await before.recall()).toBeUndefined();
+    const refused = expect.objectContaining({ code: 'slot_claimed' });
+    await expect(before.allow(40n, 9n)).rejects.toEqual(refused);
+    await expect(before.swept()).rejects.toEqual(refused);
+    await expect(before.remember(memory)).rejects.toEqual(refused);
+    await expect(new WalSlot(world.pool, names).remember(memory)).rejects.toEqual(refused);
+    expect(await after.recall()).toEqual(left);
+    await after.swept();
+    expect(await after.recall()).toEqual({ ...left, unswept: null });
   });
 
   it('a WAL relay continues after its connections are cut', async () => {

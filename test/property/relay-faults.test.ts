@@ -89,6 +89,26 @@ describe('a relay that follows the log', () => {
       expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
     }
   });
+
+  it('a relay in wal mode knows of the rows that the silent owner before it parked while it took over', async () => {
+    for (const seed of SEEDS) {
+      const world = new RelayWorld(seed, 'wal');
+      const { clock } = world;
+      await clock.run(Promise.all([world.start(), world.start()]));
+      world.faults = { ...CALM, statementMs: 30 };
+      const jumpMs = 1000 + world.below(2000);
+      const untilMs = clock.monotonicMs() + jumpMs + world.below(1500);
+      world.refuses = ({ id }) => clock.monotonicMs() < untilMs && id % 5n === 0n;
+      world.write(8, 20, 300);
+      await clock.advance(jumpMs);
+      // The lease of the owner is over for the database, and not yet for the owner.
+      world.databaseJumpMs += 2 * LEASE_MS;
+      await clock.advance(3000);
+      world.faults = CALM;
+      await world.settle();
+      expect({ seed, violations: world.violations }).toEqual({ seed, violations: [] });
+    }
+  });
 });
 
 describe('a relay that polls', () => {

@@ -3,9 +3,12 @@
  *  The slot's own position is the only cursor. Beside it the table relay_slots remembers up to where this project let the slot
  *  go, written before the slot hears it: a slot that stands above that was moved or made by somebody else, and rows may lie
  *  between. `unswept` says why the table has to be swept by row before the stream is believed; it survives a crash.
+ *
+ *  Invariant: who claimed that memory last is the only one who writes it. An owner that was silent for a lease may still be at work:
+ *  what it notes after the claim of its successor is refused, and so the slot does not move either.
  */
 import { coreError, findMillraceError } from '../../core/errors.ts';
-import type { SqlPool } from '../../io/sql/port.ts';
+import type { SqlPool, SqlRow, SqlValue } from '../../io/sql/port.ts';
 import { outboxError } from '../errors.ts';
 import { formatLsn, parseLsn } from './wal-lsn.ts';
 import { WAL_COLUMNS, WAL_OPTIONAL_COLUMNS } from './wal-row.ts';
@@ -55,6 +58,26 @@ export interface Memory {
   readonly unswept: { readonly reason: SweepReason; readonly to: bigint } | null;
 }
 
+interface MemoryRow extends SqlRow {
+  readonly confirmed: string;
+  readonly system: string;
+  readonly reason: SweepReason | null;
+  readonly to: bigint | null;
+  readonly version: string;
+}
+
+const MEMORY_COLUMNS =
+  'confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to, xmin::text AS version';
+
+function memoryOf(row: MemoryRow | undefined): Memory | undefined {
+  if (row === undefined) return undefined;
+  return {
+    confirmed: parseLsn(row.confirmed) ?? 0n,
+    systemIdentifier: row.system,
+    unswept: row.reason === null ? null : { reason: row.reason, to: row.to ?? ID_MAX },
+  };
+}
+
 /** Every id lies between them. */
 export const ID_MIN = -(2n ** 63n);
 export const ID_MAX = 2n ** 63n - 1n;
@@ -95,6 +118,8 @@ function refusal(thrown: unknown, doing: string): unknown {
 export class WalSlot {
   private readonly pool: SqlPool;
   private readonly names: WalNames;
+  /** Of the memory as this relay claimed or wrote it last; the server changes it with every write. */
+  private version: string | undefined;
 
   constructor(pool: SqlPool, names: WalNames) {
     this.pool = pool;
@@ -235,35 +260,35 @@ export class WalSlot {
     return rows[0]?.id ?? null;
   }
 
-  async recall(): Promise<Memory | undefined> {
-    const { rows } = await this.pool.query<{
-      confirmed: string;
-      system: string;
-      reason: SweepReason | null;
-      to: bigint | null;
-    }>(
-      `SELECT confirmed_lsn::text AS confirmed, system_identifier AS system, unswept AS reason, unswept_to AS to
-       FROM relay_slots WHERE slot_name = $1`,
+  /** Reads the memory, which no other relay writes from here on without a claim of its own. Undefined where there is none. */
+  async claim(): Promise<Memory | undefined> {
+    const { rows } = await this.pool.query<MemoryRow>(
+      `UPDATE relay_slots SET updated_at = now() WHERE slot_name = $1 RETURNING ${MEMORY_COLUMNS}`,
       [this.names.slot],
     );
-    const row = rows[0];
-    if (row === undefined) return undefined;
-    return {
-      confirmed: parseLsn(row.confirmed) ?? 0n,
-      systemIdentifier: row.system,
-      unswept: row.reason === null ? null : { reason: row.reason, to: row.to ?? ID_MAX },
-    };
+    this.version = rows[0]?.version;
+    return memoryOf(rows[0]);
   }
 
-  /** Remembers a slot that was met or made, and what must be swept before its stream is believed. */
+  /** The memory that this relay claimed; undefined where another one has claimed it since. */
+  async recall(): Promise<Memory | undefined> {
+    const { rows } = await this.pool.query<MemoryRow>(
+      `SELECT ${MEMORY_COLUMNS} FROM relay_slots WHERE slot_name = $1 AND xmin::text = $2`,
+      [this.names.slot, this.version ?? null],
+    );
+    return memoryOf(rows[0]);
+  }
+
+  /** Remembers a slot that was met or made, and what must be swept before its stream is believed.
+   *  @throws slot_claimed when another relay has claimed the memory */
   async remember(memory: Memory): Promise<void> {
-    await this.pool.query(
+    await this.write(
       `INSERT INTO relay_slots (slot_name, system_identifier, confirmed_lsn, unswept, unswept_to)
-       VALUES ($1, $2, $3::pg_lsn, $4, $5)
+       VALUES ($1, $3, $4::pg_lsn, $5, $6)
        ON CONFLICT (slot_name) DO UPDATE SET system_identifier = excluded.system_identifier,
-         confirmed_lsn = excluded.confirmed_lsn, unswept = excluded.unswept, unswept_to = excluded.unswept_to, updated_at = now()`,
+         confirmed_lsn = excluded.confirmed_lsn, unswept = excluded.unswept, unswept_to = excluded.unswept_to, updated_at = now()
+       WHERE relay_slots.xmin::text = $2`,
       [
-        this.names.slot,
         memory.systemIdentifier,
         formatLsn(memory.confirmed),
         memory.unswept?.reason ?? null,
@@ -272,21 +297,38 @@ export class WalSlot {
     );
   }
 
+  /** @throws slot_claimed */
   async swept(): Promise<void> {
-    await this.pool.query(
-      'UPDATE relay_slots SET unswept = NULL, unswept_to = NULL, updated_at = now() WHERE slot_name = $1',
-      [this.names.slot],
+    await this.write(
+      'UPDATE relay_slots SET unswept = NULL, unswept_to = NULL, updated_at = now() WHERE slot_name = $1 AND xmin::text = $2',
+      [],
     );
   }
 
-  /** Lets the slot go up to here, before it is told. `parkedTo`: rows up to this id were passed over and are pending. */
+  /** Lets the slot go up to here, before it is told. `parkedTo`: rows up to this id were passed over and are pending.
+   *  @throws slot_claimed */
   async allow(confirmed: bigint, parkedTo: bigint | null): Promise<void> {
     const reason: SweepReason | null = parkedTo === null ? null : 'parked';
-    await this.pool.query(
-      `UPDATE relay_slots SET confirmed_lsn = greatest(confirmed_lsn, $2::pg_lsn), unswept = $3, unswept_to = $4, updated_at = now()
-       WHERE slot_name = $1`,
-      [this.names.slot, formatLsn(confirmed), reason, parkedTo],
+    await this.write(
+      `UPDATE relay_slots SET confirmed_lsn = greatest(confirmed_lsn, $3::pg_lsn), unswept = $4, unswept_to = $5, updated_at = now()
+       WHERE slot_name = $1 AND xmin::text = $2`,
+      [formatLsn(confirmed), reason, parkedTo],
     );
+  }
+
+  /** @param text writes where the memory has the version $2 */
+  private async write(text: string, values: readonly SqlValue[]): Promise<void> {
+    const { rows } = await this.pool.query<{ version: string }>(`${text} RETURNING xmin::text AS version`, [
+      this.names.slot,
+      this.version ?? null,
+      ...values,
+    ]);
+    const version = rows[0]?.version;
+    if (version === undefined)
+      throw outboxError('slot_claimed', `another relay has taken the slot ${this.names.slot} over`, {
+        next: 'nothing: whoever owns the outbox begins again where the slot stands',
+      });
+    this.version = version;
   }
 
   /** Writes a message into the log, so that the slot moves while nothing else is written. */

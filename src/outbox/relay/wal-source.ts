@@ -300,8 +300,11 @@ export class WalSource implements Source {
     await keeping;
     await keeper.settled();
     await feed.idle();
-    if (failure === undefined && this.ownsAll()) await keeper.confirm();
-    await stream.close();
+    try {
+      if (failure === undefined && this.ownsAll()) await keeper.confirm();
+    } finally {
+      await stream.close();
+    }
     if (failure !== undefined) throw failure.thrown;
     return done;
   }

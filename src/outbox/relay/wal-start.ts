@@ -43,12 +43,12 @@ export interface ArrangeOptions {
 }
 
 /** Makes what is missing and remembers what must be swept; only for the relay that owns the outbox. Undefined: it was given up.
- *  @throws wal_not_possible, slot_taken */
+ *  @throws wal_not_possible, slot_taken, slot_claimed */
 export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<Arranged | undefined> {
   const publicationMade = await slot.ensurePublication();
   const [state, memory, systemIdentifier] = [
     await slot.look(),
-    await slot.recall(),
+    await slot.claim(),
     await slot.systemIdentifier(),
   ];
   const { make, doubt } = judge(state, memory, systemIdentifier, publicationMade);
@@ -98,7 +98,7 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   return { unswept, made: reason };
 }
 
-/** Whether slot and publication are still those that `arrange` left. */
+/** Whether slot and publication are still those that `arrange` left, and nobody else has moved the slot since. */
 export async function isAsJudged(slot: WalSlot): Promise<boolean> {
   const [published, state, memory, systemIdentifier] = [
     await slot.isPublished(),

@@ -37,6 +37,8 @@ interface Memory {
   confirmed: bigint;
   reason: string | null;
   to: bigint | null;
+  /** As the server has it in xmin: another one with every write. */
+  version: string;
 }
 
 /** The world's side of the database. */
@@ -66,6 +68,7 @@ export class OutboxDatabase {
   leases = new Map<number, Lease>();
   private members = new Map<string, Member>();
   private memory: Memory | undefined;
+  private writes = 0;
   private locked: Promise<void> = Promise.resolve();
   private readonly hooks: DatabaseHooks;
 
@@ -190,10 +193,14 @@ export class OutboxDatabase {
       ['pg_create_logical_replication_slot', () => this.makeSlot()],
       ['pg_terminate_backend', () => this.endSender()],
       ['max(id) AS id', () => [{ id: this.pending().at(-1)?.id ?? null }]],
-      ['confirmed_lsn::text', () => this.recall()],
-      ['INSERT INTO relay_slots', ([, , confirmed, reason, to]) => this.remember(confirmed, reason, to)],
-      ['SET unswept = NULL', () => this.allow(0n, null, null)],
-      ['greatest(confirmed_lsn', ([, lsn, reason, to]) => this.allow(lsnOf(lsn), reason, to)],
+      ['UPDATE relay_slots SET updated_at', () => this.claim()],
+      ['SELECT confirmed_lsn::text', ([, version]) => this.recall(version)],
+      ['INSERT INTO relay_slots', ([, version, , ...memory]) => this.remember(version, memory)],
+      ['SET unswept = NULL', ([, version]) => this.allow(version, 0n, null, null)],
+      [
+        'greatest(confirmed_lsn',
+        ([, version, lsn, reason, to]) => this.allow(version, lsnOf(lsn), reason, to),
+      ],
       ['pg_logical_emit_message', () => this.emit()],
       ['string_agg(int8send', ([to, limit, keys], text) => this.idBytes(to, limit, keys, text)],
       ['octet_length(payload)) OVER', ([ids]) => this.byId(ids as readonly bigint[])],
@@ -325,23 +332,37 @@ export class OutboxDatabase {
     return [{ pid: activePid }];
   }
 
-  private recall(): Answer {
+  private claim(): Answer {
     if (this.memory === undefined) return [];
-    const { confirmed, reason, to } = this.memory;
-    return [{ confirmed: formatLsn(confirmed), system: SYSTEM, reason, to }];
+    this.memory.version = this.nextVersion();
+    return this.recall(this.memory.version);
   }
 
-  private remember(confirmed: unknown, reason: unknown, to: unknown): Answer {
-    this.memory = { confirmed: lsnOf(confirmed), reason: reason as string | null, to: to as bigint | null };
-    return 1;
+  private nextVersion(): string {
+    return String(++this.writes);
   }
 
-  private allow(confirmed: bigint, reason: unknown, to: unknown): Answer {
-    if (this.memory === undefined) return 0;
+  private recall(wanted: unknown): Answer {
+    if (this.memory === undefined || this.memory.version !== wanted) return [];
+    const { confirmed, reason, to, version } = this.memory;
+    return [{ confirmed: formatLsn(confirmed), system: SYSTEM, reason, to, version }];
+  }
+
+  private remember(wanted: unknown, [confirmed, reason, to]: Values): Answer {
+    if (this.memory !== undefined && this.memory.version !== wanted) return [];
+    this.memory = {
+      confirmed: lsnOf(confirmed),
+      reason: reason as string | null,
+      to: to as bigint | null,
+      version: this.nextVersion(),
+    };
+    return [{ version: this.memory.version }];
+  }
+
+  private allow(wanted: unknown, confirmed: bigint, reason: unknown, to: unknown): Answer {
+    if (this.memory === undefined || this.memory.version !== wanted) return [];
     if (confirmed > this.memory.confirmed) this.memory.confirmed = confirmed;
-    this.memory.reason = reason as string | null;
-    this.memory.to = to as bigint | null;
-    return 1;
+    return this.remember(wanted, [formatLsn(this.memory.confirmed), reason, to]);
   }
 
   private idBytes(to: unknown, limit: unknown, keys: unknown, text: string): Answer {
