@@ -49,11 +49,11 @@ export async function openBroker(native: 'on' | 'off' | 'auto' = 'auto'): Promis
  *  @throws bad_value */
 export async function openKv(native: 'on' | 'off' | 'auto' = 'auto'): Promise<KvDriver> {
   const addon = findStateAddon();
-  const { npmObstacle, rocksdbNpmDriver } = await import('./io/kv/rocksdb-npm.ts');
-  const isOn =
-    chooseNative(native === 'auto' ? undefined : native, addon).mode === 'native' ||
-    (addon !== null && npmObstacle() !== undefined);
-  return isOn ? (await import('./io/kv/rocksdb.ts')).rocksdbDriver : rocksdbNpmDriver;
+  if (chooseNative(native === 'auto' ? undefined : native, addon).mode === 'reference') {
+    const { npmObstacle, rocksdbNpmDriver } = await import('./io/kv/rocksdb-npm.ts');
+    if (addon === null || npmObstacle() === undefined) return rocksdbNpmDriver;
+  }
+  return (await import('./io/kv/rocksdb.ts')).rocksdbDriver;
 }
 
 /** Keep-alive connections of node:http. */

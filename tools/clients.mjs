@@ -2,7 +2,6 @@
 // a Python environment under .millrace/clients/DIGEST. What is there already is used without a network.
 //
 //   node tools/clients.mjs      prints {"dir":…}
-import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import {
   copyFileSync,
@@ -15,6 +14,7 @@ import {
 } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { run as runProgram } from './run.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const NODE_FILES = ['package.json', 'package-lock.json', '.npmrc'];
@@ -23,14 +23,9 @@ const LOCKS = [
   'test/clients/python/requirements.txt',
 ];
 
-function run(what, command, args, cwd) {
-  const result = spawnSync(command, args, { cwd, encoding: 'utf8', maxBuffer: 1 << 26 });
-  if (result.status === 0) return result.stdout;
-  const said = (result.error?.message ?? `${result.stdout}${result.stderr}`).trim();
-  throw new Error(
-    `${what} failed: ${said.slice(-2000)}\nnext: install what is missing (Debian: python3-venv) or connect to the package registries, then run this again`,
-  );
-}
+const NEXT =
+  'install what is missing (Debian: python3-venv) or connect to the package registries, then run this again';
+const run = (what, command, args, cwd) => runProgram(what, command, args, { cwd }, NEXT);
 
 /** What was installed for one lock is no use to another Python or another kind of machine. */
 function digestOf() {

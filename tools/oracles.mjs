@@ -3,23 +3,17 @@
 // already is used without a network.
 //
 //   node tools/oracles.mjs      prints {"dir":…}
-import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { run as runProgram } from './run.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const SOURCES = ['test/oracles/pom.xml', 'test/oracles/AvroOracle.java'];
 
-function run(what, command, args) {
-  const result = spawnSync(command, args, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 });
-  if (result.status === 0) return;
-  const said = (result.error?.message ?? `${result.stdout}${result.stderr}`).trim();
-  throw new Error(
-    `${what} failed: ${said.slice(-2000)}\nnext: run bin/bootstrap, or connect to the package registries, then run this again`,
-  );
-}
+const NEXT = 'run bin/bootstrap, or connect to the package registries, then run this again';
+const run = (what, command, args) => runProgram(what, command, args, { cwd: root }, NEXT);
 
 /** The java to use: JAVA_HOME's, else the one on the path. */
 function javaProgram() {

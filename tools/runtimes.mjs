@@ -17,6 +17,7 @@ import {
 } from 'node:fs';
 import { delimiter, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { run as runProgram } from './run.mjs';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const home = join(root, '.millrace', 'runtimes');
@@ -26,14 +27,8 @@ const LENT = ['build', 'prebuilds', '.millrace/librdkafka', '.millrace/kafka-jar
 /** Majors, each with a package of the same number in test/runtimes/package.json. */
 export const RUNTIMES = ['22', '24'];
 
-function run(what, command, args, options) {
-  const result = spawnSync(command, args, { encoding: 'utf8', maxBuffer: 1 << 26, ...options });
-  if (result.status === 0) return result.stdout;
-  const said = (result.error?.message ?? `${result.stdout ?? ''}${result.stderr ?? ''}`).trim();
-  throw new Error(
-    `${what} failed: ${said.slice(-2000)}\nnext: connect to the package registry, then run this again`,
-  );
-}
+const NEXT = 'connect to the package registry, then run this again';
+const run = (what, command, args, options) => runProgram(what, command, args, options, NEXT);
 
 /** Folder that holds the runtimes of the lock file, installed once: node_modules/node22/bin/node and so on. */
 export function runtimesDir(say = () => {}) {

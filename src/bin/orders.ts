@@ -1,7 +1,6 @@
 /** `millrace orders`: the HTTP service that creates orders and their outbox rows. */
 import type { RequestGate } from '../access/access.ts';
 import { coreError } from '../core/errors.ts';
-import { systemRandom } from '../io/clock/system.ts';
 import type { SqlPool } from '../io/sql/port.ts';
 import { UuidV7 } from '../outbox/ids.ts';
 import { migrate, requireColumn, requireTables } from '../outbox/migrations.ts';
@@ -15,6 +14,7 @@ import { ORDERS_SETTINGS } from './orders/settings.ts';
 import { canWrite, openPlain, withPatientPool } from './orders/sql.ts';
 import { batchingOf, checkKeyTtl, openOrders } from './orders/writing.ts';
 import { ACCESS_SETTINGS, accessGate, warnOfExposure } from './shell/access.ts';
+import { systemRandom } from './shell/clock.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { migrationsOf } from './shell/migrations.ts';
 import { packageVersion } from './shell/package.ts';

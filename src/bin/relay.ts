@@ -2,7 +2,6 @@
 import { hostname } from 'node:os';
 import { randomUuid } from '../core/clock.ts';
 import { coreError } from '../core/errors.ts';
-import { systemRandom } from '../io/clock/system.ts';
 import type { WakeDriver } from '../io/wake/port.ts';
 import { withSettings } from '../outbox/connection.ts';
 import { WAL_DEFAULTS } from '../outbox/defaults.ts';
@@ -10,6 +9,7 @@ import { EVENT_SOURCE, ORDER_EVENTS_TOPIC, type RelayMode } from '../outbox/rela
 import { Relay, type RelayOptions } from '../outbox/relay/relay.ts';
 import type { RelayCrashPoint } from '../outbox/relay/source.ts';
 import { WalSource } from '../outbox/relay/wal-source.ts';
+import { systemRandom } from './shell/clock.ts';
 import { type CommandContext, defineCommand } from './shell/command.ts';
 import { brokerDriver, sqlDriver } from './shell/drivers.ts';
 import { migrationsOf } from './shell/migrations.ts';

@@ -14,7 +14,7 @@ export interface Clock {
 /** Cancels a timer. Without effect once the timer has ended. */
 export type Cancel = () => void;
 
-/** Whether a pending timer keeps the process alive. */
+/** Effect of a pending timer on the process: `holds` keeps it alive, `background` does not. */
 export type TimerHold = 'holds' | 'background';
 
 /** Reads the time and calls back later, by monotonic time. */

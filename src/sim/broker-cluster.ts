@@ -165,7 +165,7 @@ export class SimCluster {
     for (const wake of [...this.watchers]) wake();
   }
 
-  /** Where the partition ends for a reader. */
+  /** End offset of the partition for a reader of this isolation. */
   endOf(at: TopicPartition, isolation: 'committed' | 'uncommitted'): bigint {
     const end = BigInt(this.demandLog(at).length);
     return isolation === 'uncommitted' ? end : (this.coordinator.firstUnstable(at) ?? end);

@@ -1,4 +1,4 @@
-/** What the simulated cluster stores: records in partitions, and the transactions that they belong to. */
+/** Records of the simulated cluster in their partitions, and the transactions that they belong to. */
 import type { RecordHeader } from '../core/layout/record-batch.ts';
 import type { TopicPartition } from '../io/broker/port.ts';
 

@@ -15,7 +15,7 @@ import { partitionOfKey } from './murmur2.ts';
 
 const QUEUE_BYTES_MAX = 64 * 1024 * 1024;
 const NO_OFFSET = -1001n;
-/** How long a row waits for the broker, where the options do not say: librdkafka's default. */
+/** Default of the longest wait of a row for the broker, as in librdkafka. */
 const MESSAGE_TIMEOUT_MS = 300_000;
 
 export class SimProducer implements BatchProducer {

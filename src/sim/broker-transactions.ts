@@ -8,7 +8,7 @@ import type { Timers } from '../core/clock.ts';
 import type { TopicPartition } from '../io/broker/port.ts';
 import { keyOf, type SimTransaction, type StoredRecord } from './broker-log.ts';
 
-/** What the coordinator needs of the cluster. */
+/** Part of the cluster that the coordinator uses. */
 interface Marks {
   readonly timers: Timers;
   append(at: TopicPartition, record: StoredRecord): void;

@@ -9,7 +9,7 @@ import { SimLink } from './broker-link.ts';
 import { SimProducer } from './broker-producer.ts';
 import { SimTransactionalProducer } from './broker-transactional.ts';
 
-/** How long a new client waits for the broker, where the options do not say. */
+/** Default of the longest wait of a new client for the broker. */
 const CONNECT_TIMEOUT_MS = 30_000;
 
 class SimAdmin implements BrokerAdmin {

@@ -405,7 +405,7 @@ describeFull('bad input', () => {
     async (what, flags, code, line) => {
       const given = new Set(flags.map((flag) => flag.split('=')[0]));
       const name = what.replaceAll(' ', '_');
-      // Of another sink these would be refused themselves.
+      // Flags of a sink are refused by themselves beside another sink.
       if (given.has('-sink')) for (const flag of ['-sink-table', '-migrate']) given.add(flag);
       const rest = args(name, '-log-level=error').filter((flag) => !given.has(flag.split('=')[0]));
       const { code: got, stderr } = await own.run([...rest, ...flags]);

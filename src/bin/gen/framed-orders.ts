@@ -7,7 +7,6 @@ import type { Metrics } from '../../core/metrics.ts';
 import type { OrderVersion } from '../../gen/order.ts';
 import type { EncodeOrder } from '../../gen/order-source.ts';
 import { orderAsWritten, orderSchema } from '../../gen/order-versions.ts';
-import { systemRandom } from '../../io/clock/system.ts';
 import type { Kernels } from '../../native/surface.ts';
 import {
   fetchTransport,
@@ -18,6 +17,7 @@ import {
 } from '../../registry/index.ts';
 import { Payloads } from '../../registry/serde/payloads.ts';
 import { type CredentialSettings, credentialsOf } from '../registry-clients/credentials.ts';
+import { systemRandom } from '../shell/clock.ts';
 
 export interface FramedOrdersOptions {
   /** The registry's address, and who asks it. */

@@ -1,7 +1,6 @@
 /** The write path of `millrace orders`, put together from its settings. */
 import { sleep } from '../../core/clock.ts';
 import { coreError } from '../../core/errors.ts';
-import { systemRandom } from '../../io/clock/system.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import type { UuidV7 } from '../../outbox/ids.ts';
 import { BatchControl } from '../../outbox/orders/batch-control.ts';
@@ -14,6 +13,7 @@ import { Orders } from '../../outbox/orders/service.ts';
 import { type NewOrder, tryToInsert } from '../../outbox/orders/store.ts';
 import { OrderWriter } from '../../outbox/orders/writer.ts';
 import { WriteCheck } from '../../outbox/write-check.ts';
+import { systemRandom } from '../shell/clock.ts';
 import type { CommandContext } from '../shell/command.ts';
 import type { ORDERS_SETTINGS } from './settings.ts';
 import { openHot, openWaker } from './sql.ts';

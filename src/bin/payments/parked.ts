@@ -1,6 +1,5 @@
 /** `millrace payments -parked` and `-redrive`: what is set aside, and taking it again. */
 import { coreError, EXIT } from '../../core/errors.ts';
-import { systemRandom } from '../../io/clock/system.ts';
 import type { SqlPool } from '../../io/sql/port.ts';
 import { UuidV7 } from '../../outbox/ids.ts';
 import { Inbox } from '../../outbox/inbox/inbox.ts';
@@ -12,6 +11,7 @@ import {
   readParked,
 } from '../../outbox/payments/parked.ts';
 import { redrive } from '../../outbox/payments/redrive.ts';
+import { systemRandom } from '../shell/clock.ts';
 import { crashPoint } from './crash.ts';
 import type { PaymentsContext } from './settings.ts';
 

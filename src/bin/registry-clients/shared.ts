@@ -3,8 +3,8 @@
 import { coreError } from '../../core/errors.ts';
 import type { SettingTable } from '../../core/settings.ts';
 import type { BrokerAdmin, BrokerOptions, TopicSpec } from '../../io/broker/port.ts';
-import { systemRandom } from '../../io/clock/system.ts';
 import { fetchTransport, RegistryClient, type SchemaFormat } from '../../registry/index.ts';
+import { systemRandom } from '../shell/clock.ts';
 import type { CommandContext } from '../shell/command.ts';
 import { REPLICATION_FACTOR } from '../shell/topic-settings.ts';
 import { makeTopics } from '../shell/topics.ts';

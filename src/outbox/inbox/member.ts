@@ -70,7 +70,7 @@ interface Standing {
 const COMMIT_EVERY_MS = 500;
 /** Of the wait for a first record, what a drain may have to wait for. */
 const WAIT_PART_MS = 250;
-/** How long a rebalance waits for the batch in flight. */
+/** Longest wait of a rebalance for the batch in flight. */
 const REBALANCE_WAIT_MS = 10_000;
 const REBALANCE_LOOK_MS = 50;
 /** Where a batch that is too small for one record stops to grow. */

@@ -162,7 +162,7 @@ export class Publishing implements CountingPipeline {
     return this.known.size;
   }
 
-  /** Whether no row of a shard is in flight. */
+  /** True while no row of the shard is in flight. */
   isShardIdle(shard: number): boolean {
     return this.known.isShardIdle(shard);
   }

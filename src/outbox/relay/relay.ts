@@ -112,7 +112,7 @@ const ROW_OVERHEAD_BYTES = 1024;
 const PAYLOAD_BYTES_TYPICAL = 1024;
 /** Of a batch for the broker, where no record needs more. */
 const FLIGHT_BYTES_MAX = 16 * 1024 * 1024;
-/** Of the bytes in memory: what a source reads together. It waits while the rest of them is in flight. */
+/** Share of the bytes in memory that a source reads together. It waits while the rest of them is in flight. */
 const READ_PART = 0.25;
 /** Rows that come within it share a read, a flight and a mark. */
 const SPACING_MS = 5;

@@ -118,7 +118,7 @@ function refusal(thrown: unknown, doing: string): unknown {
 export class WalSlot {
   private readonly pool: SqlPool;
   private readonly names: WalNames;
-  /** Of the memory as this relay claimed or wrote it last; the server changes it with every write. */
+  /** Version of the `relay_slots` row as this relay claimed or wrote it last: its xmin, which the server changes with every write. */
   private version: string | undefined;
 
   constructor(pool: SqlPool, names: WalNames) {

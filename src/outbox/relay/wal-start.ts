@@ -98,7 +98,7 @@ export async function arrange(slot: WalSlot, options: ArrangeOptions): Promise<A
   return { unswept, made: reason };
 }
 
-/** Whether slot and publication are still those that `arrange` left, and nobody else has moved the slot since. */
+/** True while slot and publication are those that `arrange` left and no other relay has moved the slot since. */
 export async function isAsJudged(slot: WalSlot): Promise<boolean> {
   const [published, state, memory, systemIdentifier] = [
     await slot.isPublished(),

@@ -92,7 +92,7 @@ const COMMIT_EVERY_MS = 1000;
 const LAG_EVERY_MS = 5000;
 /** How long a broker may take to say where a partition ends; commits wait behind the question. */
 const LAG_WITHIN_MS = 1000;
-/** How long a rebalance waits for the batch under way. */
+/** Longest wait of a rebalance for the batch in flight. */
 const REBALANCE_WAIT_MS = 10_000;
 const REGISTRY_RETRY_MS = 100;
 const REGISTRY_RETRY_MS_MAX = 5000;
