@@ -64,17 +64,4 @@ export function clockContract(
       'refused',
     );
   });
-
-  test('a loop that sleeps on an aborted signal lets timers and I/O run', async () => {
-    const { clock, pass } = make();
-    let isOver = false;
-    clock.after(20, () => {
-      isOver = true;
-    });
-    const loop = async (): Promise<void> => {
-      while (!isOver) await sleep(clock, 3_600_000, AbortSignal.abort());
-    };
-    await pass(loop());
-    expect(isOver).toBe(true);
-  });
 }
