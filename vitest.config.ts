@@ -7,27 +7,40 @@ const asked = process.env['MILLRACE_TEST_TIER'];
 const tier = asked === 'fast' || asked === 'runtime' ? asked : 'full';
 const pass = process.env['MILLRACE_NATIVE'] === 'off' ? 'reference' : 'native';
 
-/** Starts the tests on real servers first: they wait most, and one that starts late runs alone at the end. */
+const { shared, own } = selection(tier, pass);
+
+/** Starts the tests on real servers first: they wait most, and one that starts late runs alone at the end. The files that
+ *  share processes come last in one row, because a worker goes on only to a next file of its kind. */
 class ServersFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
-    const rankOf = ({ moduleId }: TestSpecification): number =>
-      relative(this.ctx.config.root, moduleId).startsWith('test/e2e/') ? 0 : 1;
+    const rankOf = ({ moduleId, project }: TestSpecification): number => {
+      if (project.name === 'shared') return 2;
+      return relative(this.ctx.config.root, moduleId).startsWith('test/e2e/') ? 0 : 1;
+    };
     return (await super.sort(files)).sort((a, b) => rankOf(a) - rankOf(b));
   }
 }
 
+const common = {
+  setupFiles: ['test/setup.ts'],
+  pool: 'forks',
+  // Generous, because nothing is proven by how fast a busy machine is.
+  testTimeout: 300_000,
+  hookTimeout: 300_000,
+  expect: { poll: { timeout: 60_000 } },
+} as const;
+
 export default defineConfig({
   test: {
-    ...selection(tier, pass),
-    setupFiles: ['test/setup.ts'],
+    projects: [
+      // A test of the shared processes must leave no trace in a module or in the environment.
+      { test: { ...common, name: 'shared', ...shared, isolate: false } },
+      { test: { ...common, name: 'own', ...own } },
+    ],
+    // Not of a project: one stack serves them all.
     globalSetup: ['test/e2e/global-setup.ts'],
-    pool: 'forks',
     // Twice the processors of a small machine: most files wait for processes, servers and timers of their own.
     maxWorkers: 4,
     sequence: { sequencer: ServersFirst },
-    // Generous, because nothing is proven by how fast a busy machine is.
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
-    expect: { poll: { timeout: 60_000 } },
   },
 });

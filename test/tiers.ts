@@ -38,12 +38,10 @@ export const FAST_COMMANDS: Readonly<Record<string, CommandTests>> = {
 /** End-to-end tests of the fast tier that belong to no command: the library in a service of its own, and its death. */
 const FAST_LIBRARY: readonly string[] = ['test/e2e/library-shipping.test.ts'];
 
-/** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer builds, full disks, leaks, mutants,
- *  faults planted in the import rules, and long random searches. */
+/** Long tests outside test/e2e that only the full tier runs: benches in smoke mode, sanitizer builds, leaks, mutants, faults
+ *  planted in the import rules, and long random searches. */
 export const FULL_ONLY: readonly string[] = [
-  'test/contract/kv-disk.test.ts',
   'test/house/imports.test.ts',
-  'test/property/engine-durable.test.ts',
   'test/property/registry-planted-faults.test.ts',
   'test/seam/leak.test.ts',
   'test/seam/sanitizers.test.ts',
@@ -98,24 +96,47 @@ export const PASS_ON_ONLY: readonly string[] = [
   'test/e2e/relay-bench.test.ts',
 ];
 
-/** Files that vitest includes and excludes in one pass of one tier. */
+/** Folders whose test files share the process of a worker: a process for each file would spend a third of their
+ *  CPU time on loading the same modules again. */
+const SHARED_FOLDERS: readonly string[] = ['conformance', 'differential', 'property', 'unit'];
+const OWN_FOLDERS: readonly string[] = ['clients', 'contract', 'house', 'seam', 'windows'];
+
+/** Files of these folders that need a process of their own, because they replace a module of Node.js. */
+export const OWN_PROCESS: readonly string[] = [
+  'test/unit/access-gate.test.ts',
+  'test/unit/new-folders.test.ts',
+];
+
+export interface Selection {
+  readonly include: string[];
+  readonly exclude: string[];
+}
+
+function sharesProcess(path: string): boolean {
+  return SHARED_FOLDERS.includes(path.split('/')[1] ?? '') && !OWN_PROCESS.includes(path);
+}
+
+/** Files that vitest includes and excludes in one pass of one tier, by the process that runs them. */
 export function selection(
   tier: 'fast' | 'full' | 'runtime',
   pass: 'native' | 'reference',
-): {
-  readonly include: string[];
-  readonly exclude: string[];
-} {
+): { readonly shared: Selection; readonly own: Selection } {
   const fast = fastEndToEnd();
   const isFast = (path: string): boolean =>
     path.startsWith('test/e2e/') ? fast.includes(path) : !FULL_ONLY.includes(path);
-  if (pass === 'reference')
-    return { include: SECOND_PASS.filter((path) => tier === 'full' || isFast(path)), exclude: [] };
-  if (tier === 'full') return { include: ['test/**/*.test.ts'], exclude: [...SECOND_PASS_ONLY] };
-  const folders =
-    'test/{clients,conformance,contract,differential,house,property,seam,unit,windows}/**/*.test.ts';
+  if (pass === 'reference') {
+    const files = SECOND_PASS.filter((path) => tier === 'full' || isFast(path));
+    return {
+      shared: { include: files.filter(sharesProcess), exclude: [] },
+      own: { include: files.filter((path) => !sharesProcess(path)), exclude: [] },
+    };
+  }
+  const filesOf = (folders: readonly string[]): string => `test/{${folders.join(',')}}/**/*.test.ts`;
+  const endToEnd =
+    tier === 'full' ? ['test/e2e/**/*.test.ts'] : [...fast, ...(tier === 'runtime' ? [PACKAGE_TEST] : [])];
+  const left = tier === 'full' ? SECOND_PASS_ONLY : FULL_ONLY;
   return {
-    include: [folders, ...fast, ...(tier === 'runtime' ? [PACKAGE_TEST] : [])],
-    exclude: [...FULL_ONLY],
+    shared: { include: [filesOf(SHARED_FOLDERS)], exclude: [...left, ...OWN_PROCESS] },
+    own: { include: [filesOf(OWN_FOLDERS), ...OWN_PROCESS, ...endToEnd], exclude: [...left] },
   };
 }

@@ -20,6 +20,7 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, describe, expect, it } from 'vitest';
 import { KV_BUDGET_MIN_BYTES } from '../../src/io/kv/port.ts';
 import { rocksdbDriver } from '../../src/io/kv/rocksdb.ts';
+import { itFull } from '../tier.ts';
 import { ALL, code, MIB, OPTIONS, pair, records, said, spans, text } from './kv-kit.ts';
 
 const root = mkdtempSync(join(tmpdir(), 'kv-disk-'));
@@ -229,7 +230,7 @@ it('a full disk is an error of its own, for runs and for puts', {
   expect(lines).toEqual(['run kv_full', 'put kv_full']);
 });
 
-it('memory stays under the budget while many times as much is written and read', async () => {
+itFull('memory stays under the budget while many times as much is written and read', async () => {
   const [line] = await run('budget', fresh(), () => {});
   const { before, after, written: out, read, files, stats } = JSON.parse(line as string);
   const budget = 32 * MIB;

@@ -6,6 +6,7 @@ import {
   FAST_COMMANDS,
   FULL_ONLY,
   fastEndToEnd,
+  OWN_PROCESS,
   PASS_ON_ONLY,
   SECOND_PASS,
   SECOND_PASS_ONLY,
@@ -32,7 +33,14 @@ function commandsOnTheAddon(): string[] {
 
 describe('tiers and passes', () => {
   it('the lists of test files name existing files, each once', () => {
-    for (const list of [SECOND_PASS, SECOND_PASS_ONLY, PASS_ON_ONLY, FULL_ONLY, fastEndToEnd()]) {
+    for (const list of [
+      SECOND_PASS,
+      SECOND_PASS_ONLY,
+      PASS_ON_ONLY,
+      FULL_ONLY,
+      OWN_PROCESS,
+      fastEndToEnd(),
+    ]) {
       expect(list.filter((path) => !existsSync(join(projectRoot, path)))).toEqual([]);
       expect(new Set(list).size).toBe(list.length);
     }
@@ -56,6 +64,13 @@ describe('tiers and passes', () => {
     const isRun = (name: string): boolean =>
       second.includes(`'${name}'`) || second.includes(`/bin/${name}.ts'`);
     expect(onTheAddon.filter((name) => !isRun(name))).toEqual([]);
+  });
+
+  it('a file that replaces a module has a process of its own', () => {
+    const files = repositoryFiles().filter((path) =>
+      /^test\/(conformance|differential|property|unit)\//.test(path),
+    );
+    expect(files.filter((path) => /\bvi\.(mock|doMock)\(/.test(read(path)))).toEqual(OWN_PROCESS);
   });
 
   it('every test file that obeys MILLRACE_NATIVE runs in both passes', () => {

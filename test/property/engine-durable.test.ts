@@ -13,6 +13,7 @@ import type { FileEntry } from '../../src/engine/checkpoint/whole-file.ts';
 import { openDisk } from '../../src/io/disk/node.ts';
 import { SimDisk } from '../../src/sim/disk.ts';
 import { SIDES } from '../differential/window-kit.ts';
+import { isFull, runs } from '../tier.ts';
 import { type Stream, streams } from '../windows/streams.ts';
 import { type Course, Killed, type Life, Loop, type Outcome, Results } from './durable-kit.ts';
 import { type Draw, drawFrom } from './engine-kit.ts';
@@ -145,7 +146,7 @@ describe.each(SIDES)('run state over the $name kernels', (kernels) => {
         const found = await ran(kernels, stream, course, disk, new Results(), ends, drawFrom(seed));
         expect(found.outcome).toEqual(expected.outcome);
       }),
-      { numRuns: 80 },
+      { numRuns: runs(80) },
     );
   });
 
@@ -155,7 +156,7 @@ describe.each(SIDES)('run state over the $name kernels', (kernels) => {
       const expected = await clean(kernels, stream, course);
       for (const step of expected.steps) seen.add(step);
       const ends: Life[] = placesOf(expected.steps).map((atStep) => ({ atStep }));
-      for (let beforeRow = 3; beforeRow < EVENTS; beforeRow += 5) ends.push({ beforeRow });
+      for (let beforeRow = 3; beforeRow < EVENTS; beforeRow += isFull ? 5 : 20) ends.push({ beforeRow });
       for (const [i, life] of ends.entries()) {
         const disk = new SimDisk();
         const found = await ran(kernels, stream, course, disk, new Results(), [life], drawFrom(i));
